@@ -23,7 +23,7 @@ from gateway.config.reload import LiveConfig, Reloader, Ruled, build_channels, b
 from gateway.demo.server import DEMO_MODELS, DemoUpstream
 from gateway.domain.audit_log import GATEWAY
 from gateway.domain.channel import Channel
-from gateway.domain.ip_address import read_networks
+from gateway.domain.ip_address import parse_networks
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import StoreUnavailable
 from gateway.lobby import Lobby, open_lobby
@@ -241,7 +241,7 @@ def _build_rooms(
         status_words=in_force.find_status_words,
         webhook_hosts=in_force.find_webhook_hosts,
         base_url=server.base_url.rstrip("/"),
-        trusted_proxies=read_networks(server.trusted_proxies),
+        trusted_proxies=parse_networks(server.trusted_proxies),
     )
 
 

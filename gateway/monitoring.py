@@ -16,7 +16,7 @@ import attrs
 
 from gateway import __version__
 from gateway.billing.write_queue import WriteQueue
-from gateway.domain.account_spec import write_time
+from gateway.domain.account_spec import build_time
 from gateway.domain.ledger import Journal
 from gateway.domain.statistics import RingBuffer, find_percentile
 from gateway.errors import StoreUnavailable
@@ -113,7 +113,7 @@ class ProcessMonitor:
         organs, now = self._organs, time.monotonic()
         return {
             "version": __version__,
-            "started_at": write_time(int(self._started_s)),
+            "started_at": build_time(int(self._started_s)),
             "uptime_s": round(now - self._since, 1),
             "pid": os.getpid(),
             "python": ".".join(map(str, sys.version_info[:3])),

@@ -92,7 +92,7 @@ POSITIVE = MappingProxyType({_CHECK: Constraint(lambda value: value > 0, "a numb
 NOT_NEGATIVE = MappingProxyType({_CHECK: Constraint(lambda value: value >= 0, "a number of at least 0", low=0)})
 
 
-def read_table(table: Any, kind: type[T]) -> T:
+def parse_table(table: Any, kind: type[T]) -> T:
     """``table`` -> an instance of ``kind``. Raises ``ValidationErrors``."""
     made: T = _CONVERTER.structure(table, kind)
     return made
@@ -118,7 +118,7 @@ def _structure_class(value: Any, cls: type[Any]) -> Any:
     made: dict[str, Any] = {}
     for name, field in fields.items():
         if name in value:
-            problems += _read_field(value[name], field, made)
+            problems += _parse_field(value[name], field, made)
         elif field.default is attrs.NOTHING:
             problems.append((name, "expected a value; this key is required"))
     if hasattr(cls, "find_table_problems"):  # what concerns more than one table of it, seen even past other problems
@@ -133,7 +133,7 @@ def _structure_class(value: Any, cls: type[Any]) -> Any:
     return instance
 
 
-def _read_field(value: Any, field: "attrs.Attribute[Any]", made: dict[str, Any]) -> Iterator[Problem]:
+def _parse_field(value: Any, field: "attrs.Attribute[Any]", made: dict[str, Any]) -> Iterator[Problem]:
     kind: Any = field.type
     try:
         made[field.name] = _CONVERTER.structure(value, kind)

@@ -17,8 +17,8 @@ from gateway.domain.request_log import (
     FailedAttempt,
     RequestRecord,
     RequestStart,
-    write_error,
-    write_tried,
+    build_error,
+    build_tried,
 )
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import GatewayError
@@ -103,7 +103,7 @@ _OUTCOME: Mapping[Ending, str] = MappingProxyType({"completed": ANSWERED})
 _SILENT = Delivery()
 
 
-def write_row(
+def build_row(
     arrival: Arrival,
     call: InferenceRequest | None,
     outcome: Outcome,
@@ -118,12 +118,12 @@ def write_row(
     model, stream = (call.model, call.stream) if call else ("", False)
     first_byte_ms, status = None, 200
     if delivery.first_byte_at is None:
-        status = _read_status(outcome)
+        status = _parse_status(outcome)
     else:
         first_byte_ms = round((delivery.first_byte_at - arrival.started_at) * 1000)
     total_ms = round((outcome.now - arrival.started_at) * 1000)
-    tried = _write_trail(delivery, outcome) if delivery.attempts > 1 else ""
-    error = write_error(fault.message) if fault else ""
+    tried = _build_trail(delivery, outcome) if delivery.attempts > 1 else ""
+    error = build_error(fault.message) if fault else ""
     # In the order of the fields: so many arguments with their names take twice the time of the row itself.
     return RequestRecord(
         *(arrival.id, arrival.started_ms, outcome.now_ms, arrival.operation, account.id),
@@ -135,17 +135,17 @@ def write_row(
     )
 
 
-def _write_trail(delivery: Delivery, outcome: Outcome) -> str:
+def _build_trail(delivery: Delivery, outcome: Outcome) -> str:
     """Every attempt of a call that took several, the last one with how the call ended."""
     tried = list(delivery.tried)
     if delivery.option is not None and len(tried) < delivery.attempts:
         fault = outcome.fault
         code = fault.public_code or fault.code if fault else _OUTCOME.get(outcome.ending, outcome.ending)
         tried.append(FailedAttempt(delivery.option.channel.name, code, round((outcome.now - delivery.began_at) * 1000)))
-    return write_tried(tried)
+    return build_tried(tried)
 
 
-def write_attempts(delivery: Delivery) -> dict[str, str]:
+def build_attempts(delivery: Delivery) -> dict[str, str]:
     """The headers that say how many attempts an answer took, and what became of those before it.
 
     Channels have no names there: which providers stand behind the gateway is not the caller's business.
@@ -156,7 +156,7 @@ def write_attempts(delivery: Delivery) -> dict[str, str]:
     return headers
 
 
-def write_interrupted(
+def build_interrupted(
     arrival: Arrival, call: InferenceRequest, option: Target | None, reserved_nanos: int
 ) -> RequestStart:
     """What is left of a call that is about to be made, if nothing more should ever be heard of it."""
@@ -177,7 +177,7 @@ def write_interrupted(
     )
 
 
-def _read_status(outcome: Outcome) -> int:
+def _parse_status(outcome: Outcome) -> int:
     if outcome.fault is not None:
         return outcome.fault.status
     return _STATUS.get(outcome.ending, 200)

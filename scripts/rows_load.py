@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from gateway.billing.retention_worker import MOST
 from gateway.domain.audit_log import OPERATOR
-from gateway.domain.request_log import RequestFilter, RequestRecord, write_error
+from gateway.domain.request_log import RequestFilter, RequestRecord, build_error
 from gateway.domain.traffic import HOUR_MS, SUMS, TrafficAxis, TrafficFilter, sum_up
 from gateway.server.admin.export import FORMATS
 from gateway.server.admin.request_history import walk
@@ -118,7 +118,7 @@ class World:
         )
         if luck < FAILING:
             status, ending, code, message, asked = FAULTS[int(luck / FAILING * len(FAULTS))]
-            message = write_error(message.format(int(throw() * 1_000)))
+            message = build_error(message.format(int(throw() * 1_000)))
             completion = 0
         return RequestRecord(
             id=f"req_{number:08x}{self._dice.getrandbits(64):016x}",

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from gateway.billing.price_spec import PriceSpec, SizeSpec, TierSpec
 from gateway.domain.price import NANOS_PER_USD, Price, PriceList, cost_nanos
 from gateway.domain.usage import Usage
-from gateway.parsing import read_table
+from gateway.parsing import parse_table
 
 FILE = Path(__file__).resolve().parent.parent / "config" / "prices.toml"
 SOURCE = f"genai-prices {version('genai-prices')}"
@@ -531,7 +531,7 @@ def main() -> None:
     tables = build(day, left_out)
     new = write_file(tables, day)
     raw = tomllib.loads(new, parse_float=Decimal)["price"]
-    prices = PriceList([read_table(table, PriceSpec).price() for table in raw])
+    prices = PriceList([parse_table(table, PriceSpec).price() for table in raw])
     if problems := list(find_disagreements(prices, day)):
         sys.exit("\n".join(problems))
     if options.check:

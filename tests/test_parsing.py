@@ -16,7 +16,7 @@ from gateway.parsing import (
     between,
     did_you_mean,
     join_path,
-    read_table,
+    parse_table,
 )
 
 
@@ -45,14 +45,14 @@ class Outer:
 
 def problems(table: Any) -> dict[str, str]:
     with pytest.raises(ValidationErrors) as caught:
-        read_table(table, Outer)
+        parse_table(table, Outer)
     found = dict(caught.value.problems)
     assert len(found) == len(caught.value.problems)
     return found
 
 
 def test_an_empty_table_is_the_defaults() -> None:
-    assert read_table({}, Outer) == Outer()
+    assert parse_table({}, Outer) == Outer()
 
 
 def test_every_kind_of_value_is_read() -> None:
@@ -69,7 +69,7 @@ def test_every_kind_of_value_is_read() -> None:
         "table": {"k": "v"},
         "inner": [{"size": 9}],
     }
-    read = read_table(table, Outer)
+    read = parse_table(table, Outer)
     assert (read.ratio, read.amount, read.status) == (2.0, Decimal(5), 429)
     assert read.when == datetime(2027, 1, 31, 10, tzinfo=UTC)
     assert read.inner == (Inner(9),)
@@ -105,7 +105,7 @@ def test_every_problem_is_reported_at_once_with_its_path() -> None:
 @pytest.mark.parametrize("table", [None, [], "x", 5, True])
 def test_what_is_no_table_is_said_to_be_none(table: object) -> None:
     with pytest.raises(ValueError, match="expected a table"):
-        read_table(table, Outer)
+        parse_table(table, Outer)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_value_of_another_kind_is_refused_under_its_key(key: str, value: objec
 
 
 def test_null_stands_for_an_optional_value_only() -> None:
-    read = read_table({"amount": None, "when": None, "status": None}, Outer)
+    read = parse_table({"amount": None, "when": None, "status": None}, Outer)
     assert (read.amount, read.when, read.status) == (None, None, None)
 
 
@@ -170,7 +170,7 @@ def test_a_value_that_is_shown_is_shown_in_part() -> None:
     ],
 )
 def test_text_of_the_environment_stands_for_every_kind(key: str, text: str, value: object) -> None:
-    assert getattr(read_table({key: EnvText(text)}, Outer), key) == value
+    assert getattr(parse_table({key: EnvText(text)}, Outer), key) == value
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_text_of_the_environment_that_stands_for_nothing_is_refused(key: str, te
 def test_a_time_without_a_zone_is_utc() -> None:
     expected = datetime(2027, 1, 31, tzinfo=UTC)
     values = ["2027-01-31", "2027-01-31T00:00:00", "2027-01-31T00:00:00Z", datetime(2027, 1, 31), expected.date()]  # noqa: DTZ001
-    assert [read_table({"when": value}, Outer).when for value in values] == [expected] * 5
+    assert [parse_table({"when": value}, Outer).when for value in values] == [expected] * 5
 
 
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -203,7 +203,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 def test_any_table_is_read_or_its_problems_told(table: dict[str, Any]) -> None:
     found: list[tuple[str, str]] = []
     try:
-        read_table(table, Outer)
+        parse_table(table, Outer)
     except ValidationErrors as error:
         found = error.problems
     assert all(path.split(".")[0].split("[")[0] in table for path, _ in found)
@@ -219,9 +219,9 @@ def test_what_concerns_several_keys_is_told_by_the_class() -> None:
         def find_problems(self) -> list[tuple[str, str]]:
             return [("low", "expected less than high")] if self.low > self.high else []
 
-    assert read_table({"low": 1, "high": 2}, Pair) == Pair(1, 2)
+    assert parse_table({"low": 1, "high": 2}, Pair) == Pair(1, 2)
     with pytest.raises(ValidationErrors) as caught:
-        read_table({"low": 3, "high": 2}, Pair)
+        parse_table({"low": 3, "high": 2}, Pair)
     assert caught.value.problems == [("low", "expected less than high")]
 
 

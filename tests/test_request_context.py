@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.request_log import MAX_ERROR, FailedAttempt, RequestRecord, read_tried
+from gateway.domain.request_log import MAX_ERROR, FailedAttempt, RequestRecord, parse_tried
 from gateway.domain.usage import Usage
 from gateway.errors import (
     GatewayError,
@@ -18,8 +18,8 @@ from gateway.errors import (
     ProviderTimeout,
     UnsupportedByProvider,
 )
-from gateway.formats.openai.errors import read_fault
-from gateway.request_context import Arrival, Delivery, Ending, Outcome, write_attempts, write_interrupted, write_row
+from gateway.formats.openai.errors import parse_fault
+from gateway.request_context import Arrival, Delivery, Ending, Outcome, build_attempts, build_interrupted, build_row
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
@@ -50,7 +50,7 @@ def fail_all(*faults: GatewayError) -> Delivery:
 
 
 def row_of(delivery: Delivery, ending: Ending, fault: GatewayError | None = None, now: float = 13.0) -> RequestRecord:
-    return write_row(ARRIVAL, CALL, Outcome(ending, now, 4_000, fault), delivery=delivery)
+    return build_row(ARRIVAL, CALL, Outcome(ending, now, 4_000, fault), delivery=delivery)
 
 
 def test_a_call_that_was_answered_at_once_has_no_trail() -> None:
@@ -124,7 +124,7 @@ def test_a_call_whose_every_attempt_failed_has_each_of_them_once() -> None:
 def test_a_providers_own_code_cannot_forge_an_attempt() -> None:
     forged = ProviderRateLimited("no", status=429, code="x:1,mine=ok:1\r\nx-evil: 1")
     row = row_of(fail_all(forged, ProviderBadResponse("no")), "upstream_failed", ProviderBadResponse("no"))
-    assert [tried.channel for tried in read_tried(row.tried)] == ["one", "two"]
+    assert [tried.channel for tried in parse_tried(row.tried)] == ["one", "two"]
 
 
 @pytest.mark.parametrize(
@@ -150,14 +150,14 @@ def test_the_time_of_all_attempts_and_the_last_one_are_known() -> None:
 def test_an_answer_says_how_many_attempts_it_took() -> None:
     delivery = Delivery()
     delivery.begin(attempt_over("one"), 10.0)
-    assert write_attempts(delivery) == {"x-gateway-attempts": "1"}
-    assert write_attempts(Delivery()) == {"x-gateway-attempts": "0"}
+    assert build_attempts(delivery) == {"x-gateway-attempts": "1"}
+    assert build_attempts(Delivery()) == {"x-gateway-attempts": "0"}
 
 
 def test_the_caller_is_told_what_failed_and_not_whose_it_was() -> None:
     delivery = fail_all(ProviderTimeout("slow"), ProviderRateLimited("no", status=429, code="rate_limit_exceeded"))
     delivery.begin(attempt_over("three"), 12.0)
-    headers = write_attempts(delivery)
+    headers = build_attempts(delivery)
     assert headers == {
         "x-gateway-attempts": "3",
         "x-gateway-tried": "upstream_timeout;ms=250, rate_limit_exceeded;ms=250",
@@ -172,8 +172,8 @@ def test_the_caller_is_told_what_failed_and_not_whose_it_was() -> None:
 )
 def test_a_providers_own_code_cannot_break_out_of_the_header(code: object) -> None:
     """A header holds one token an attempt, whatever a provider calls its error (RFC 9110, 5.5 and 5.6.2)."""
-    fault = read_fault(429, orjson.dumps({"error": {"message": "no", "code": code}}), ())
-    value = write_attempts(fail_all(fault))["x-gateway-tried"]
+    fault = parse_fault(429, orjson.dumps({"error": {"message": "no", "code": code}}), ())
+    value = build_attempts(fail_all(fault))["x-gateway-tried"]
     assert re.fullmatch(r"[A-Za-z0-9._-]{1,64};ms=250", value)
 
 
@@ -181,7 +181,7 @@ def test_a_providers_own_code_cannot_break_out_of_the_header(code: object) -> No
 
 
 def test_a_call_that_is_about_to_be_made_is_one_attempt_without_a_trail() -> None:
-    row = write_interrupted(ARRIVAL, CALL, option_of(), 70).interrupt()
+    row = build_interrupted(ARRIVAL, CALL, option_of(), 70).interrupt()
     assert (row.ending, row.status, row.channel, row.attempts, row.tried) == ("interrupted", 500, "up", 1, "")
     assert (row.reserved_nanos, row.total_ms) == (70, 0)
-    assert write_interrupted(ARRIVAL, CALL, None, 0).channel is None
+    assert build_interrupted(ARRIVAL, CALL, None, 0).channel is None

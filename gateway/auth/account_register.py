@@ -6,8 +6,8 @@ from typing import Any
 import attrs
 
 from gateway.domain.account import Account, AccountStore, ApiKey, KeyStore
-from gateway.domain.account_spec import AccountSpec, KeySpec, write_account, write_key, write_time
-from gateway.domain.audit_log import Actor, AuditRow, write_change
+from gateway.domain.account_spec import AccountSpec, KeySpec, build_account, build_key, build_time
+from gateway.domain.audit_log import Actor, AuditRow, build_change
 from gateway.errors import NotFound
 
 _NEW_ACCOUNT = Account(id=0, name="")
@@ -65,20 +65,20 @@ class AccountRegister:
         """A new account. Raises ``Conflict``."""
         fresh = attrs.evolve(_NEW_ACCOUNT, name=spec.name, declared=declared, created_ms=self.now_ms)
         account = spec.apply(fresh)
-        detail = write_change(write_account(fresh), write_account(account))
+        detail = build_change(build_account(fresh), build_account(account))
         audit = by.did("account.created", account.name, self.now_ms, detail=detail)
         return await self.accounts.add_account(account, audit)
 
     async def put_account(self, before: Account, after: Account, by: Actor) -> None:
         """An account has changed. Raises ``NotFound``, ``Conflict``."""
-        detail = write_change(write_account(before), write_account(after))
+        detail = build_change(build_account(before), build_account(after))
         audit = by.did("account.edited", before.name, self.now_ms, account_id=before.id, detail=detail)
         await self.accounts.put_account(after, None if after == before else audit)
 
     async def delete_account(self, account: Account, by: Actor) -> None:
         """Remove an account; its keys go with it, and are named. Raises ``NotFound``."""
         keys = [key.name for key in await self.keys.list_keys() if key.account_id == account.id]
-        detail = write_change({"keys": keys}, {"keys": []})
+        detail = build_change({"keys": keys}, {"keys": []})
         audit = by.did("account.deleted", account.name, self.now_ms, account_id=account.id, detail=detail)
         await self.accounts.delete_account(account.id, audit)
 
@@ -86,14 +86,14 @@ class AccountRegister:
         """A new key, ``fresh`` as ``spec`` says. Raises ``Conflict``, ``NotFound``."""
         fresh = attrs.evolve(fresh, name=spec.name)
         key = spec.apply(fresh)
-        detail = write_change(_write_all(fresh, account), _write_all(key, account))
+        detail = build_change(_build_all(fresh, account), _build_all(key, account))
         return await self.keys.add_key(key, self._note("key.created", key, account, by, detail=detail))
 
     async def put_key(
         self, before: ApiKey, after: ApiKey, account: Account, by: Actor, *, action: str = "key.edited"
     ) -> None:
         """A key has changed. Raises ``NotFound``, ``Conflict``."""
-        detail = write_change(_write_all(before, account), _write_all(after, account))
+        detail = build_change(_build_all(before, account), _build_all(after, account))
         audit = self._note(action, before, account, by, detail=detail)
         await self.keys.put_key(after, None if after == before else audit)
 
@@ -105,11 +105,11 @@ class AccountRegister:
         return by.did(action, f"{account.name}/{key.name}", self.now_ms, account_id=account.id, detail=detail)
 
 
-def _write_all(key: ApiKey, account: Account) -> dict[str, Any]:
-    """A key as JSON shows it, and what is secret of it: for ``write_change``, which only says whether that differs."""
+def _build_all(key: ApiKey, account: Account) -> dict[str, Any]:
+    """A key as JSON shows it, and what is secret of it: for ``build_change``, which only says whether that differs."""
     until_s = key.former_until_s
     return {
-        **write_key(key, account.name),
+        **build_key(key, account.name),
         "secret": key.digest.hex(),
-        "former_until": None if until_s is None else write_time(until_s),
+        "former_until": None if until_s is None else build_time(until_s),
     }

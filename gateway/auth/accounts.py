@@ -15,12 +15,12 @@ from gateway.auth.account_register import AccountRegister
 from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.billing.accounting import AccountingService
 from gateway.domain.account import KEY_LENGTH, KEY_PREFIX, Account, AccountStore, ApiKey, KeyStore
-from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec, write_account, write_key, write_time
+from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec, build_account, build_key, build_time
 from gateway.domain.audit_log import FILE, OPERATOR, Actor
 from gateway.domain.key_lock import LOCKABLE, check_deletable, check_locks, lock
 from gateway.domain.webhook import find_webhook_problem
 from gateway.errors import Conflict, InvalidRequest
-from gateway.parsing import ValidationErrors, read_table
+from gateway.parsing import ValidationErrors, parse_table
 
 _ALPHABET = string.ascii_letters + string.digits
 MOST_KEYS, MOST_CHARS = 500, 4_096
@@ -88,7 +88,7 @@ class AccountService:
 
     async def add_account(self, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """A new account. Raises ``InvalidRequest``, ``Conflict``."""
-        spec = read_spec(fields, AccountSpec)
+        spec = parse_spec(fields, AccountSpec)
         return self._show_account(await self._register.add_account(spec, by))
 
     async def edit_account(self, name: str, fields: Fields, by: Actor = OPERATOR) -> Fields:
@@ -96,7 +96,7 @@ class AccountService:
         async with self.changing:
             account = await self.get_account_noun(name, by)
             _check_editable(account.declared, f"account {name!r}")
-            changed = _read_change(write_account(account), fields, AccountSpec).apply(account)
+            changed = _parse_change(build_account(account), fields, AccountSpec).apply(account)
             if account.status == "active" and changed.status != "active":
                 await self.check_account_may_go(account.id)
             await self._register.put_account(account, changed, by)
@@ -137,7 +137,7 @@ class AccountService:
                 raise InvalidRequest("A key's secret is made by the gateway", param="secret")
             own = next((account.name for account in await self._register.list_accounts(by)), "")
             fields = {"account": own, **fields}
-        spec = read_spec(fields, KeySpec)
+        spec = parse_spec(fields, KeySpec)
         async with self.changing:
             account = await self.get_account_noun(spec.account, by)
             if by.scope is not None:
@@ -162,7 +162,7 @@ class AccountService:
             key = await self.get_key_noun(key_id, by)
             _check_editable(key.declared, f"key {key_id}")
             account = await self._register.get_owner(key)
-            spec = _read_change(write_key(key, account.name), fields, KeySpec)
+            spec = _parse_change(build_key(key, account.name), fields, KeySpec)
             if by.scope is not None:
                 await self.get_account_noun(spec.account, by)
             if spec.account != account.name or spec.secret is not None:
@@ -182,7 +182,7 @@ class AccountService:
 
         One that it had before that is good no more. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``.
         """
-        overlap_s = read_spec(fields, RotateSpec).overlap_h * 3_600
+        overlap_s = parse_spec(fields, RotateSpec).overlap_h * 3_600
         async with self.changing:
             key = await self.get_key_noun(key_id, by)
             _check_editable(key.declared, f"key {key_id}")
@@ -316,15 +316,15 @@ class AccountService:
         return {account.id: account.name for account in await self._register.list_accounts(OPERATOR)}
 
     def _show_account(self, account: Account) -> Fields:
-        return write_account(account) | self._accounting.describe(account)
+        return build_account(account) | self._accounting.describe(account)
 
     def _show_key(self, key: ApiKey, account: str) -> Fields:
         now_s, used_s = self._clock(), self.directory.find_last_use(key.id)
         former_until_s = key.former_until_s if (key.former_until_s or 0) > now_s else None
         return {
-            **write_key(key, account),
-            "former_until": None if former_until_s is None else write_time(former_until_s),
-            "last_used_at": None if used_s is None else write_time(int(used_s)),
+            **build_key(key, account),
+            "former_until": None if former_until_s is None else build_time(former_until_s),
+            "last_used_at": None if used_s is None else build_time(int(used_s)),
             **self._accounting.describe(key),
         }
 
@@ -334,10 +334,10 @@ def make_secret() -> str:
     return KEY_PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(KEY_LENGTH))
 
 
-def read_spec(fields: Fields, kind: type[S]) -> S:
+def parse_spec(fields: Fields, kind: type[S]) -> S:
     """Fields of the admin API -> what they specify. Raises ``InvalidRequest`` with every problem."""
     try:
-        return read_table(fields, kind)
+        return parse_table(fields, kind)
     except ValidationErrors as error:
         where, _ = error.problems[0]
         message = "; ".join(f"{path}: {what}" for path, what in error.problems)
@@ -346,14 +346,14 @@ def read_spec(fields: Fields, kind: type[S]) -> S:
         raise InvalidRequest(str(error)) from None
 
 
-def _read_change(before: Fields, change: Fields, kind: type[T]) -> T:
+def _parse_change(before: Fields, change: Fields, kind: type[T]) -> T:
     """What stands, with ``change`` over it. A null in ``change`` takes a setting back."""
     names = {field.name for field in attrs.fields(kind)}
     kept = {name: value for name, value in before.items() if name in names and value is not None}
     if "quota_usd" in change and "quota_period" not in change and kept.get("quota_period") == "none":
         del kept["quota_period"]
     merged = kept | change
-    return read_spec({name: value for name, value in merged.items() if value is not None}, kind)
+    return parse_spec({name: value for name, value in merged.items() if value is not None}, kind)
 
 
 def _check_editable(declared: bool, what: str) -> None:

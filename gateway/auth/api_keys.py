@@ -6,7 +6,7 @@ from collections.abc import Callable
 import attrs
 
 from gateway.domain.account import Account, AccountStore, ApiKey, Caller, KeyStore, is_key_shape, key_digest
-from gateway.domain.ip_address import read_networks
+from gateway.domain.ip_address import parse_networks
 from gateway.errors import InvalidApiKey
 
 _SCHEME = "bearer"
@@ -53,7 +53,7 @@ class ApiKeyAuthenticator:
         """A key with its account; networks that it had before are not read again."""
         known = self._by_key.get(key.id)
         same = known is not None and known.key.allow_ips == key.allow_ips
-        return Caller(account, key, known.networks if known is not None and same else read_networks(key.allow_ips))
+        return Caller(account, key, known.networks if known is not None and same else parse_networks(key.allow_ips))
 
     def digest(self, secret: str) -> bytes:
         """The digest under which ``secret`` is stored."""

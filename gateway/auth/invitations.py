@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import attrs
 
-from gateway.auth.sessions import ClientInfo, NewSession, SessionService, digest_reference, make_reference, write_audit
+from gateway.auth.sessions import ClientInfo, NewSession, SessionService, build_audit, digest_reference, make_reference
 from gateway.domain.account import Account, AccountStore
 from gateway.domain.audit_log import GATEWAY, KINDS, Actor
 from gateway.domain.member import LINK_GONE, MEMBER_NAME, Credential, InviteLink, Member, MemberStore
@@ -56,7 +56,7 @@ class Invitations:
 
     async def set_up(self, token: str, name: str, passphrase: str, visitor: ClientInfo) -> NewSession:
         """The first administrator, signed in. Raises ``NotFound`` where the token is not good, ``InvalidRequest``."""
-        name = read_member_name(name)
+        name = parse_member_name(name)
         async with self._setting_up:
             expected = await self.find_setup_token()
             if expected is None or not hmac.compare_digest(token.encode("utf-8", "replace"), expected.encode()):
@@ -91,7 +91,7 @@ class Invitations:
         opened = await self.open_link(token)
         if opened.member is not None:
             return await self._reset(opened.link, opened.member, passphrase, code, visitor)
-        chosen = read_member_name(name or "")
+        chosen = parse_member_name(name or "")
         kept = await self._reception.hash_passphrase(passphrase, chosen)
         link = opened.link
         made = await self._add(Member(0, link.account_id, chosen, link.role, passphrase=kept), visitor, link.digest)
@@ -103,13 +103,13 @@ class Invitations:
         proof = self._reception.prove(member, code, visitor)
         kept = await self._reception.hash_passphrase(passphrase, member.name)
         after = attrs.evolve(member, passphrase=kept)
-        audit = write_audit(_act(member, visitor), "member.passphrase_changed", member, self._now_ms())
+        audit = build_audit(_act(member, visitor), "member.passphrase_changed", member, self._now_ms())
         await self._members.put_member(member, after, audit, link=link.digest, end_sessions=True)
         return await self._reception.open(after, attrs.evolve(proof, passphrase=kept), visitor)
 
     async def _add(self, member: Member, visitor: ClientInfo, link: bytes | None) -> Member:
         now_ms = self._now_ms()
-        audit = write_audit(_act(member, visitor), "member.created", member, now_ms)
+        audit = build_audit(_act(member, visitor), "member.created", member, now_ms)
         return await self._members.add_member(attrs.evolve(member, created_ms=now_ms), audit, link=link)
 
     async def _let_in(self, member: Member, visitor: ClientInfo) -> NewSession:
@@ -132,7 +132,7 @@ class Invitations:
         return int(self._clock() * 1000)
 
 
-def read_member_name(typed: str) -> str:
+def parse_member_name(typed: str) -> str:
     """The name that somebody chooses, written small. Raises ``InvalidRequest``."""
     name = typed.strip().lower()
     if MEMBER_NAME.match(name) is None:

@@ -7,10 +7,10 @@ from typing import Any
 import attrs
 import orjson
 
-from gateway.auth.invitations import read_member_name
+from gateway.auth.invitations import parse_member_name
 from gateway.auth.sessions import digest_reference, make_reference
 from gateway.domain.account import Account, AccountStore
-from gateway.domain.account_spec import write_time
+from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow
 from gateway.domain.member import (
     LAST_ADMINISTRATOR,
@@ -21,7 +21,7 @@ from gateway.domain.member import (
     MemberStore,
     find_difference,
 )
-from gateway.domain.member_spec import InviteSpec, MemberSpec, write_member
+from gateway.domain.member_spec import InviteSpec, MemberSpec, build_member
 from gateway.errors import Conflict, NotFound
 
 Fields = dict[str, Any]
@@ -106,7 +106,7 @@ class Members:
         before = await self._get(member_id)
         after = attrs.evolve(
             before,
-            name=before.name if spec.name is None else read_member_name(spec.name),
+            name=before.name if spec.name is None else parse_member_name(spec.name),
             role=spec.role or before.role,
             status=spec.status or before.status,
         )
@@ -176,7 +176,7 @@ class Members:
 
 def _show(member: Member, accounts: dict[int, str]) -> Fields:
     """A member as JSON shows it to an administrator."""
-    return {**write_member(member), "account": accounts.get(member.account_id, ""), "status": member.status}
+    return {**build_member(member), "account": accounts.get(member.account_id, ""), "status": member.status}
 
 
 def _show_link(link: InviteLink, account: str, name: str | None) -> Fields:
@@ -188,7 +188,7 @@ def _show_link(link: InviteLink, account: str, name: str | None) -> Fields:
         "account": account,
         "role": link.role,
         "name": name,
-        "created_at": write_time(link.created_ms // 1000),
+        "created_at": build_time(link.created_ms // 1000),
         "created_by": link.created_by,
-        "expires_at": write_time(link.expires_ms // 1000),
+        "expires_at": build_time(link.expires_ms // 1000),
     }

@@ -148,7 +148,7 @@ class SessionService:
         agent = "".join(mark for mark in visitor.agent[:_MAX_AGENT] if mark.isprintable())
         session = Session(digest_reference(reference), member.id, now_ms, now_ms, visitor.address[:_MAX_ADDRESS], agent)
         actor = Actor("member", member.name, member.id, member.account_id, None, visitor.address)
-        audit = write_audit(actor, "member.signed_in", member, now_ms)
+        audit = build_audit(actor, "member.signed_in", member, now_ms)
         replaced = None if visitor.reference is None else digest_reference(visitor.reference)
         await self._members.add_session(session, proof, audit, replaces=replaced)
         signed = await self.find(reference)
@@ -158,7 +158,7 @@ class SessionService:
 
     async def sign_out(self, signed: CurrentUser, visitor: ClientInfo) -> None:
         """End the session that is asked with."""
-        audit = write_audit(signed.act(visitor.address), "member.signed_out", signed.member, self.now_ms)
+        audit = build_audit(signed.act(visitor.address), "member.signed_out", signed.member, self.now_ms)
         await self._members.delete_sessions([signed.session.digest], audit)
 
     async def list_sessions(self, signed: CurrentUser) -> Sequence[Session]:
@@ -179,7 +179,7 @@ class SessionService:
         return await self._end(signed, digests, visitor) if digests else 0
 
     async def _end(self, signed: CurrentUser, digests: Sequence[bytes], visitor: ClientInfo) -> int:
-        audit = write_audit(signed.act(visitor.address), "session.ended", signed.member, self.now_ms)
+        audit = build_audit(signed.act(visitor.address), "session.ended", signed.member, self.now_ms)
         return await self._members.delete_sessions(digests, audit)
 
     async def change_passphrase(
@@ -193,7 +193,7 @@ class SessionService:
         with self._delays.attempt(member.name, visitor.address):
             await self._check_passphrase(member, current, visitor)
         after = attrs.evolve(member, passphrase=await self.hash_passphrase(passphrase, member.name))
-        audit = write_audit(signed.act(visitor.address), "member.passphrase_changed", member, self.now_ms)
+        audit = build_audit(signed.act(visitor.address), "member.passphrase_changed", member, self.now_ms)
         await self._members.put_member(member, after, audit, end_sessions=True)
         return await self.open(after, Credential(after.passphrase, is_known=True), visitor)
 
@@ -229,7 +229,7 @@ class SessionService:
         if step is None:
             raise InvalidRequest("This is not the code that is shown now: is your device's clock right?", param="code")
         after, codes = self._factors.give(signed.member, enrolment.secret, step)
-        audit = write_audit(signed.act(visitor.address), "member.second_factor_added", signed.member, self.now_ms)
+        audit = build_audit(signed.act(visitor.address), "member.second_factor_added", signed.member, self.now_ms)
         await self._members.put_member(signed.member, after, audit)
         self._enrolments.pop(signed.session.digest, None)
         return codes
@@ -242,7 +242,7 @@ class SessionService:
         with self._delays.attempt(member.name, visitor.address):
             await self._check_passphrase(member, passphrase, visitor)
             self._prove(member, code, visitor)
-        audit = write_audit(signed.act(visitor.address), "member.second_factor_removed", member, self.now_ms)
+        audit = build_audit(signed.act(visitor.address), "member.second_factor_removed", member, self.now_ms)
         await self._members.put_member(member, attrs.evolve(member, totp=None, recovery=()), audit)
 
     def prove(self, member: Member, code: str | None, visitor: ClientInfo) -> Credential:
@@ -279,7 +279,7 @@ def _note_refusal(member: Member | None, visitor: ClientInfo) -> None:
     log.warning("sign_in_refused", member=None if member is None else member.name, address=visitor.address)
 
 
-def write_audit(actor: Actor, action: str, member: Member, at_ms: int, detail: str = "{}") -> AuditRow:
+def build_audit(actor: Actor, action: str, member: Member, at_ms: int, detail: str = "{}") -> AuditRow:
     """A row about a member."""
     return AuditRow(
         0,

@@ -66,7 +66,7 @@ class Totp:
         """
         if not member.has_second_factor:
             return Credential(member.passphrase, is_known=True)
-        typed = _read_code(code or "")
+        typed = _parse_code(code or "")
         if len(typed) == _DIGITS and typed.isascii() and typed.isdigit():
             step = find_step(self._open(member), typed, now_s)
             if step is None or step <= member.totp_step:
@@ -106,11 +106,11 @@ def _make_recovery_code() -> str:
     return "-".join(text[start : start + _GROUP] for start in range(0, len(text), _GROUP))
 
 
-def _read_code(code: str) -> str:
+def _parse_code(code: str) -> str:
     """As it was typed -> without what is there for people."""
     return "".join(mark for mark in code.lower() if mark != "-" and not mark.isspace())
 
 
 def _digest(code: str) -> str:
     """What is kept of a recovery code: 80 random bits need no key to be hashed under."""
-    return sha256(_read_code(code).encode("utf-8", "surrogatepass")).hexdigest()
+    return sha256(_parse_code(code).encode("utf-8", "surrogatepass")).hexdigest()

@@ -10,9 +10,9 @@ import structlog
 from gateway.billing.quota import Balances
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Account, ApiKey
-from gateway.domain.account_spec import CreditSpec, write_time
-from gateway.domain.audit_log import OPERATOR, Actor, write_change
-from gateway.domain.balance import Balance, Owner, UtcDay, read_day
+from gateway.domain.account_spec import CreditSpec, build_time
+from gateway.domain.audit_log import OPERATOR, Actor, build_change
+from gateway.domain.balance import Balance, Owner, UtcDay, parse_day
 from gateway.domain.ledger import Ledger, LedgerEntry, Spending, UsageAxis, UsageFilter, UsageLine
 from gateway.domain.price import NANOS_PER_USD, nanos
 from gateway.domain.request_log import RequestRecord
@@ -79,12 +79,12 @@ class AccountingService:
         """Take in what the ledger knows of the running day and memory does not: the clock was set back or far ahead."""
         try:
             async with self._crediting, self._outbox.writing:
-                day = read_day(self._clock())
+                day = parse_day(self._clock())
                 # One moment, as in ``audit``: what is settled while the ledger is read is in neither sum.
                 found, again = _copy(self._bank, day), Balances(self._clock)
                 pending = self._outbox.look()
                 again.load(await self._ledger.list_spending(day), day)
-            again.load((_read_spending(row, day) for row in pending), day)
+            again.load((_parse_spending(row, day) for row in pending), day)
             expected = _copy(again, day)
             for place in found.keys() | expected.keys():
                 here, there = found.get(place, _NO_SUMS), expected.get(place, _NO_SUMS)
@@ -108,7 +108,7 @@ class AccountingService:
             "held_usd": purse.held_nanos / NANOS_PER_USD,
             "left_usd": None if room is None else room / NANOS_PER_USD,
             "overrun_usd": tally.overrun_nanos / NANOS_PER_USD,
-            "resets_at": None if reset is None else write_time(reset),
+            "resets_at": None if reset is None else build_time(reset),
         }
 
     def find_stricter(self, key: ApiKey, account: Account) -> tuple[Balance, UtcDay]:
@@ -137,16 +137,16 @@ class AccountingService:
             account_id, key_id = _identify(owner)
             entry = LedgerEntry(0, now_ms, spec.kind, account_id, key_id, amount, None, spec.reference, spec.note)
             action = "account.credited" if key_id is None else "key.credited"
-            detail = _write_credit(entry, balance)
+            detail = _build_credit(entry, balance)
             audit = by.did(action, subject or owner.name, now_ms, account_id=account_id, detail=detail)
             entry, added = await self._ledger.add_credit(entry, audit)
             if added:
                 purse.add_credit(amount, self._bank.day_at(now_ms / 1000))
-        return {**_write_entry(entry), "added": added, **self.describe(owner)}
+        return {**_build_entry(entry), "added": added, **self.describe(owner)}
 
     async def list_credits(self, owner: Account | ApiKey, limit: int) -> list[Fields]:
         """The newest credits of an account or a key, the newest first."""
-        return [_write_entry(entry) for entry in await self._ledger.list_credits(*_identify(owner), limit)]
+        return [_build_entry(entry) for entry in await self._ledger.list_credits(*_identify(owner), limit)]
 
     async def list_usage(self, axis: UsageAxis, wanted: UsageFilter) -> Sequence[UsageLine]:
         """Usage summed along ``axis``, as far as it is stored."""
@@ -170,7 +170,7 @@ class AccountingService:
             again = Balances(self._clock)
             again.load(await self._ledger.list_spending(day), day)
             totals = await self._ledger.list_totals()
-        again.load((_read_spending(row, day) for row in pending), day)
+        again.load((_parse_spending(row, day) for row in pending), day)
         problems += _compare(found, _copy(again, day))
         for total in totals:
             if not total.entries_nanos == total.usage_nanos == total.requests_nanos:
@@ -198,7 +198,7 @@ class AccountingService:
         return purse, day
 
 
-def _read_spending(row: RequestRecord, day: UtcDay) -> Spending:
+def _parse_spending(row: RequestRecord, day: UtcDay) -> Spending:
     at_s, cost = row.settled_ms // 1000, row.cost_nanos
     month = cost if day.month_start_s <= at_s < day.month_end_s else 0
     return Spending(row.account_id, row.key_id, cost, month, cost if day.holds(at_s) else 0)
@@ -209,18 +209,18 @@ def _identify(owner: Account | ApiKey) -> tuple[int, int | None]:
     return (owner.id, None) if isinstance(owner, Account) else (owner.account_id, owner.id)
 
 
-def _write_entry(entry: LedgerEntry) -> Fields:
+def _build_entry(entry: LedgerEntry) -> Fields:
     fields = attrs.asdict(entry)
     del fields["request_id"]
     at_ms, amount = fields.pop("at_ms"), fields.pop("amount_nanos")
-    return {**fields, "at": write_time(at_ms // 1000), "amount_usd": amount / NANOS_PER_USD}
+    return {**fields, "at": build_time(at_ms // 1000), "amount_usd": amount / NANOS_PER_USD}
 
 
-def _write_credit(entry: LedgerEntry, balance: int) -> str:
+def _build_credit(entry: LedgerEntry, balance: int) -> str:
     """A credit for the audit trail: what was left before it, and is after."""
     told = {"kind": entry.kind, "reference": entry.reference, "note": entry.note}
     before, after = balance / NANOS_PER_USD, (balance + entry.amount_nanos) / NANOS_PER_USD
-    return write_change({"left_usd": before}, {"left_usd": after, **told})
+    return build_change({"left_usd": before}, {"left_usd": after, **told})
 
 
 def _copy(bank: Balances, day: UtcDay) -> dict[tuple[Owner, int], Sums]:

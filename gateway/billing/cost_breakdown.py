@@ -43,15 +43,15 @@ def list_lines(row: RequestRecord, price: Price | None, multiplier_ppm: int = ON
     if price is None:
         usd = row.cost_nanos / NANOS_PER_USD
         return [BillLine("request", 1, 1, None, usd)] if row.cost_nanos else []
-    estimated = cost_nanos(price, _read_usage(row), multiplier_ppm) != row.cost_nanos
+    estimated = cost_nanos(price, _parse_usage(row), multiplier_ppm) != row.cost_nanos
     return [
-        _write_line(what, quantity, per, nanos * multiplier_ppm / ONE_PPM, estimated=estimated)
+        _build_line(what, quantity, per, nanos * multiplier_ppm / ONE_PPM, estimated=estimated)
         for what, quantity, per, nanos in _list_parts(row, price)
         if quantity
     ]
 
 
-def _read_usage(row: RequestRecord) -> Usage:
+def _parse_usage(row: RequestRecord) -> Usage:
     return Usage(
         row.prompt_tokens,
         row.completion_tokens,
@@ -74,6 +74,6 @@ def _list_parts(row: RequestRecord, price: Price) -> Iterator[tuple[str, float, 
     yield "characters", row.characters, _MILLION, price.character_nanos_per_million
 
 
-def _write_line(what: str, quantity: float, per: int, nanos: float, *, estimated: bool) -> BillLine:
+def _build_line(what: str, quantity: float, per: int, nanos: float, *, estimated: bool) -> BillLine:
     unit_usd = nanos / NANOS_PER_USD
     return BillLine(what, quantity, per, unit_usd, quantity / per * unit_usd, estimated)

@@ -111,7 +111,7 @@ def _find_nanos(usd: Decimal | None) -> int | None:
     return None if usd is None else nanos(usd)
 
 
-def write_price(price: Price, multiplier_ppm: int = ONE_PPM) -> dict[str, Any]:
+def build_price(price: Price, multiplier_ppm: int = ONE_PPM) -> dict[str, Any]:
     """A price in dollars, times what a channel and a group ask; the keys of ``PriceSpec`` can be read back.
 
     What is null costs as much as the unit that it is a part of: cached input as input, a cache write likewise.
@@ -120,16 +120,16 @@ def write_price(price: Price, multiplier_ppm: int = ONE_PPM) -> dict[str, Any]:
     return {
         "model": price.model,
         "provider": price.provider,
-        **_write_rates(price, usd),
+        **_build_rates(price, usd),
         "usd_per_image": usd(price.image_nanos),
         "usd_per_second": usd(price.second_nanos),
         "usd_per_million_characters": usd(price.character_nanos_per_million),
-        "tiers": [{"above_tokens": tier.above_tokens, **_write_rates(tier, usd)} for tier in price.tiers],
+        "tiers": [{"above_tokens": tier.above_tokens, **_build_rates(tier, usd)} for tier in price.tiers],
         "sizes": [{"size": size, "usd_per_second": usd(amount)} for size, amount in price.sizes],
     }
 
 
-def _write_rates(rates: Price | Tier, usd: Callable[[int | None], float | None]) -> dict[str, Any]:
+def _build_rates(rates: Price | Tier, usd: Callable[[int | None], float | None]) -> dict[str, Any]:
     return {
         "input_usd_per_million": usd(rates.input_nanos_per_million),
         "cached_input_usd_per_million": usd(rates.cached_input_nanos_per_million),

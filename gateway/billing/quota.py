@@ -12,14 +12,14 @@ import attrs
 
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller
-from gateway.domain.balance import Balance, Charge, Owner, Reservation, UtcDay, hold, read_day
+from gateway.domain.balance import Balance, Charge, Owner, Reservation, UtcDay, hold, parse_day
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.ledger import Journal, Spending
 from gateway.domain.rate_limit import RateLimiter, RateLimitPermit
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.usage import estimate_tokens
 from gateway.errors import QuotaExceeded, StoreUnavailable
-from gateway.request_context import Arrival, Delivery, write_interrupted
+from gateway.request_context import Arrival, Delivery, build_interrupted
 from gateway.routing.target import Target
 
 BREATH_S = 0.1
@@ -49,7 +49,7 @@ class Balances:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._day = read_day(clock())
+        self._day = parse_day(clock())
         self._known: tuple[int, ...] = (self._day.number,)
         self._latest = self._day.number
         self._keys: dict[int, Balance] = {}
@@ -70,7 +70,7 @@ class Balances:
         """
         day = self._day
         if not day.holds(now_s):
-            day = read_day(now_s)
+            day = parse_day(now_s)
             if self.load_day is None or self._knows(day):
                 self._turn_to(day)
             else:
@@ -112,7 +112,7 @@ class Balances:
 
     def load_before(self, spending: Iterable[Spending], day: UtcDay) -> None:
         """Take in what was spent on ``day``, the one before that which ``load`` is of: clocks are set back, too."""
-        next_day = read_day(day.end_s)
+        next_day = parse_day(day.end_s)
         for purse, line in self._split(spending):
             today, month = purse.turn_to(day)
             today.add(line.day_nanos, line.day_credit_nanos)
@@ -253,7 +253,7 @@ class QuotaService:
         noted = False
         try:
             first = options[0] if options else None
-            self._journal.start(write_interrupted(arrival, call, first, grant.hold.needed_nanos))
+            self._journal.start(build_interrupted(arrival, call, first, grant.hold.needed_nanos))
             noted = True
         finally:
             if not noted:

@@ -6,7 +6,7 @@ import attrs
 import structlog
 
 from gateway.billing.quota import Balances
-from gateway.domain.balance import read_day
+from gateway.domain.balance import parse_day
 from gateway.domain.ledger import Journal, Ledger, OnCrash, UnfinishedRequest
 from gateway.domain.request_log import RequestRecord
 
@@ -51,7 +51,7 @@ async def recover(
 async def open_bank(ledger: Ledger, clock: Callable[[], float]) -> Balances:
     """Every purse as the store knows it, today and the day before. Raises ``StoreUnavailable``."""
     bank = Balances(clock)
-    today, yesterday = bank.today, read_day(bank.today.start_s - 1)
+    today, yesterday = bank.today, parse_day(bank.today.start_s - 1)
     bank.load_before(await ledger.list_spending(yesterday), yesterday)
     bank.load(await ledger.list_spending(today), today)
     bank.confirm(yesterday, today, latest=await ledger.find_last_day())

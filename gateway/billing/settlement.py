@@ -16,7 +16,7 @@ from gateway.domain.ledger import Journal
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.usage import Usage
 from gateway.formats.usage_bounds import limit_usage
-from gateway.request_context import Arrival, Outcome, write_row
+from gateway.request_context import Arrival, Outcome, build_row
 from gateway.routing.target import Target
 
 log = structlog.stdlib.get_logger(__name__)
@@ -59,7 +59,7 @@ class Settlement:
             reserved = grant.hold.nanos
             if left:
                 outcome = Outcome("client_closed", outcome.now, outcome.now_ms)
-            row = write_row(arrival, grant.call, outcome, delivery=delivery, charge=charge, reserved_nanos=reserved)
+            row = build_row(arrival, grant.call, outcome, delivery=delivery, charge=charge, reserved_nanos=reserved)
             grant.row = row
             self._journal.settle(row)
             self._outbox.put(row)
@@ -99,7 +99,7 @@ class Settlement:
 
         While the store is far behind, nothing is kept of it: a caller refused in a loop must not take others' room.
         """
-        row = write_row(arrival, call, outcome)
+        row = build_row(arrival, call, outcome)
         if not self._outbox.crowded and not self._journal.failing:
             self._outbox.put(row)
         return row

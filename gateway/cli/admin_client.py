@@ -114,7 +114,7 @@ class AdminClient:
 
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=5)
         with self._explained(timeout_s):
-            url = self._write_url(path, query or {})
+            url = self._format_url(path, query or {})
             async with self._session.request(method, url, json=body, timeout=timeout) as response:
                 return _read_answer(self.url, response.status, await response.read())
 
@@ -124,13 +124,13 @@ class AdminClient:
 
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=PROVIDER_TIMEOUT_S)
         with self._explained(PROVIDER_TIMEOUT_S):
-            async with self._session.get(self._write_url(path, query), timeout=timeout) as response:
+            async with self._session.get(self._format_url(path, query), timeout=timeout) as response:
                 if response.status != 200:  # noqa: PLR2004
                     _read_answer(self.url, response.status, await response.read())
                 async for piece in response.content.iter_any():
                     yield piece
 
-    def _write_url(self, path: Sequence[str], query: Mapping[str, Any]) -> "URL":
+    def _format_url(self, path: Sequence[str], query: Mapping[str, Any]) -> "URL":
         from yarl import URL
 
         url = URL("/".join((f"{self.url}/admin/v1", *(quote(part, safe="") for part in path))), encoded=True)

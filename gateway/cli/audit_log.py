@@ -9,7 +9,16 @@ import click
 
 from gateway.cli.admin_client import CliContext, Json, look
 from gateway.cli.options import client_command
-from gateway.cli.output import ABSENT, Cells, is_narrow, print_answer, print_cells, write_moment, write_usd, write_value
+from gateway.cli.output import (
+    ABSENT,
+    Cells,
+    format_moment,
+    format_usd,
+    format_value,
+    is_narrow,
+    print_answer,
+    print_cells,
+)
 
 _PAIR = 2
 
@@ -41,28 +50,28 @@ def changes(place: CliContext, **query: Any) -> None:
 def print_changes(rows: Sequence[Json]) -> None:
     """A table of changes, the newest at the end; a narrow terminal has no room for where they came from."""
     now, left_out = datetime.now(UTC), {"FROM"} if is_narrow() else set()
-    cells = [_write_row(row, now) for row in reversed(rows)]
+    cells = [_format_row(row, now) for row in reversed(rows)]
     cells = [{name: text for name, text in cell.items() if name not in left_out} for cell in cells]
     print_cells(cells, "No change is recorded.", rare=("FROM", "CHANGE"))
 
 
-def _write_row(row: Json, now: datetime) -> Cells:
+def _format_row(row: Json, now: datetime) -> Cells:
     at_ms = int(datetime.fromisoformat(row["at"]).timestamp() * 1000)
     return {
         ">NO": str(row["sequence"]),
-        "TIME": write_moment(at_ms, now),
+        "TIME": format_moment(at_ms, now),
         "BY": row["actor"] or row["actor_kind"],
         "FROM": row["address"] or ABSENT,
         "WHAT": row["action"],
         "OF": row["subject"],
-        "CHANGE": "; ".join(_write_change(*change) for change in row["detail"].items()) or ABSENT,
+        "CHANGE": "; ".join(_format_change(*change) for change in row["detail"].items()) or ABSENT,
     }
 
 
-def _write_change(name: str, value: Any) -> str:
+def _format_change(name: str, value: Any) -> str:
     """``rpm 60 -> 120``; ``rpm 60`` where there was none; ``api_keys changed``."""
-    write, plain = write_usd if name.endswith("_usd") else write_value, name.removesuffix("_usd")
+    write, plain = format_usd if name.endswith("_usd") else format_value, name.removesuffix("_usd")
     if not isinstance(value, list) or len(value) != _PAIR:
-        return f"{plain} {write_value(value)}"
+        return f"{plain} {format_value(value)}"
     before, after = value
     return f"{plain} {write(after)}" if before in (None, "", []) else f"{plain} {write(before)} -> {write(after)}"

@@ -10,7 +10,7 @@ import click
 
 from gateway.cli.admin_client import AdminClient, CliContext, CliError, Json, ask, load_declared, look
 from gateway.cli.options import ListByDefault, client_command
-from gateway.cli.output import ABSENT, clean, print_answer, print_cells, write_moment, write_value
+from gateway.cli.output import ABSENT, clean, format_moment, format_value, print_answer, print_cells
 
 _ROLES = ("viewer", "member", "administrator")
 
@@ -160,15 +160,15 @@ def print_members(members: Sequence[Json]) -> None:
             "ACCOUNT": member["account"],
             "ROLE": member["role"],
             "STATUS": member["status"],
-            "2ND FACTOR": write_value(member["second_factor"]),
-            "SIGNED IN": _write_when(member["signed_in_at"], now),
+            "2ND FACTOR": format_value(member["second_factor"]),
+            "SIGNED IN": _format_when(member["signed_in_at"], now),
         }
         for member in members
     ]
     print_cells(cells, "There is no member; let one in: gateway members invite ACCOUNT")
 
 
-def _write_when(text: str | None, now: datetime) -> str:
+def _format_when(text: str | None, now: datetime) -> str:
     if text is None:
         return ABSENT
-    return write_moment(int(datetime.fromisoformat(text).timestamp() * 1000), now)
+    return format_moment(int(datetime.fromisoformat(text).timestamp() * 1000), now)

@@ -316,12 +316,12 @@ def read_fields(options: Json) -> Json:
 
 
 def new_fields(options: Json) -> Json:
-    """``read_fields`` for something new: what has no value is left out."""
+    """``parse_fields`` for something new: what has no value is left out."""
     return {name: value for name, value in read_fields(options).items() if value is not None}
 
 
 def changed_fields(options: Json) -> Json:
-    """``read_fields`` for a change: there must be one."""
+    """``parse_fields`` for a change: there must be one."""
     fields = read_fields(options)
     if not fields:
         raise click.UsageError("Nothing to change: give at least one of the options")

@@ -35,8 +35,8 @@ _WIDE = 100
 def greet(address: str, welcome: "StartupInfo") -> None:
     """Where the gateway is, what it serves and, with a first key, a call to copy."""
     click.echo(f"\nModel gateway {__version__} answers at {address}")
-    click.echo(f"  models    {_write_models(welcome)}")
-    for line in write_console(address, welcome.setup_token):
+    click.echo(f"  models    {_format_models(welcome)}")
+    for line in format_console(address, welcome.setup_token):
         click.echo(line)
     if welcome.secret is None:
         click.echo(f"  base_url  {address}/v1\n  keys      make a key: {name_command()} keys create\n")
@@ -53,7 +53,7 @@ def greet(address: str, welcome: "StartupInfo") -> None:
     click.echo(f'  client = OpenAI(base_url="{address}/v1", api_key="{welcome.secret}")\n')
 
 
-def write_console(address: str, setup_token: str | None) -> Iterator[str]:
+def format_console(address: str, setup_token: str | None) -> Iterator[str]:
     """Where the console is, and while it has no administrator the link that makes one."""
     if setup_token is None:
         yield f"  console   {address}/console"
@@ -62,7 +62,7 @@ def write_console(address: str, setup_token: str | None) -> Iterator[str]:
     yield "            open this link in a browser: it makes you the administrator, and is good once"
 
 
-def _write_models(welcome: "StartupInfo") -> str:
+def _format_models(welcome: "StartupInfo") -> str:
     if welcome.demo:
         return f"{', '.join(welcome.models)} (the built-in demo: no channel is configured)"
     if not welcome.models:
@@ -137,7 +137,7 @@ def print_fields(fields: Mapping[str, Any]) -> None:
     names = {name: name.removesuffix("_usd").replace("_", " ") for name in fields}
     width = max(map(len, names.values()), default=0)
     for name, value in fields.items():
-        text = write_usd(value) if name.endswith("_usd") else write_value(value)
+        text = format_usd(value) if name.endswith("_usd") else format_value(value)
         click.echo(f"{names[name]:<{width}}  {clean(text)}")
 
 
@@ -146,20 +146,20 @@ def clean(text: str) -> str:
     return "".join(mark if mark.isprintable() else "\ufffd" for mark in text)
 
 
-def write_value(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A JSON value for people."""
     if value is None or value in ([], {}):
         return ABSENT
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return ", ".join(f"{name}={write_value(item)}" for name, item in value.items())
+        return ", ".join(f"{name}={format_value(item)}" for name, item in value.items())
     if isinstance(value, list):
-        return ", ".join(map(write_value, value))
+        return ", ".join(map(format_value, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def write_usd(amount: float | None) -> str:
+def format_usd(amount: float | None) -> str:
     """Dollars, with as many decimals as there are, two at least."""
     if amount is None:
         return ABSENT
@@ -168,20 +168,20 @@ def write_usd(amount: float | None) -> str:
     return f"{'-' if amount < 0 else ''}${whole}.{decimals.rstrip('0'):0<2}"
 
 
-def write_quota(fields: Json) -> str:
+def format_quota(fields: Json) -> str:
     """``$5.00 daily``."""
     if fields["quota_usd"] is None:
         return ABSENT
-    return f"{write_usd(fields['quota_usd'])} {fields['quota_period']}"
+    return f"{format_usd(fields['quota_usd'])} {fields['quota_period']}"
 
 
-def write_limits(fields: Json) -> str:
+def format_limits(fields: Json) -> str:
     """``60 rpm, 8 at once``."""
     named = (("rpm", "rpm"), ("tpm", "tpm"), ("max_concurrency", "at once"))
     return ", ".join(f"{fields[name]} {label}" for name, label in named if fields[name] is not None) or ABSENT
 
 
-def write_moment(started_ms: int, now: datetime, zone: tzinfo | None = None) -> str:
+def format_moment(started_ms: int, now: datetime, zone: tzinfo | None = None) -> str:
     """The time of day; of another day than ``now``'s, the date and the minute. In ``zone``, or this machine's."""
     moment = datetime.fromtimestamp(started_ms / 1000, UTC).astimezone(zone)
     today = moment.date() == now.astimezone(zone).date()
@@ -192,7 +192,7 @@ _COUNTED = {"estimate": "~", "bound": "?"}
 """What stands before numbers of tokens that are not the provider's."""
 
 
-def write_request(row: Json, now: datetime) -> Cells:
+def format_request(row: Json, now: datetime) -> Cells:
     """The cells of a request by their column.
 
     ``~``: what it used is estimated; ``?``: what its provider says cannot be; ``!``: the cost went above a quota.
@@ -200,19 +200,19 @@ def write_request(row: Json, now: datetime) -> Cells:
     ending = row["error_code"] or ("" if row["ending"] == "completed" else row["ending"])
     first = row["first_byte_ms"]
     return {
-        "TIME": write_moment(row["started_ms"], now),
+        "TIME": format_moment(row["started_ms"], now),
         "KEY": row["key_name"],
         "MODEL": row["model"] or ABSENT,
-        "CHANNEL": _write_channel(row),
-        ">IN/OUT": _write_used(row),
-        ">COST": write_usd(row["cost_usd"]) + ("!" if row["overrun_nanos"] > 0 else ""),
+        "CHANNEL": _format_channel(row),
+        ">IN/OUT": _format_used(row),
+        ">COST": format_usd(row["cost_usd"]) + ("!" if row["overrun_nanos"] > 0 else ""),
         ">FIRST": ABSENT if first is None else str(first),
         ">MS": str(row["total_ms"]),
         "STATUS": f"{row['status']} {ending}".rstrip(),
     }
 
 
-def _write_used(row: Json) -> str:
+def _format_used(row: Json) -> str:
     """``55/7``, and what else there was: ``55/7 3.3s``, ``900ch`` of a text that was spoken, ``2img``."""
     estimate = _COUNTED.get(row["usage_source"], "")
     characters, images, seconds = row["characters"], row["images"], row["duration_ms"] / 1_000
@@ -221,7 +221,7 @@ def _write_used(row: Json) -> str:
     return estimate + (media if media and tokens == "0/0" else f"{tokens} {media}".rstrip())
 
 
-def _write_channel(row: Json) -> str:
+def _format_channel(row: Json) -> str:
     """``up1``, and ``up1 (2nd)`` where it had the last word of several attempts."""
     number = row["attempts"]
     nth = _ORDINALS.get(number, f"{number}th")
@@ -234,9 +234,9 @@ def print_accounts(accounts: Sequence[Json]) -> None:
         {
             "NAME": account["name"],
             "STATUS": account["status"],
-            **_write_money(account),
-            "LIMITS": write_limits(account),
-            "GROUPS": write_value(account["groups"]),
+            **_format_money(account),
+            "LIMITS": format_limits(account),
+            "GROUPS": format_value(account["groups"]),
             "MADE": "file" if account["declared"] else "here",
         }
         for account in accounts
@@ -253,9 +253,9 @@ def print_keys(keys: Sequence[Json]) -> None:
             "ACCOUNT": key["account"],
             "KEY": key["key"],
             "STATUS": key["status"],
-            **_write_money(key),
-            "LIMITS": write_limits(key),
-            "MODELS": write_value(key["models"]),
+            **_format_money(key),
+            "LIMITS": format_limits(key),
+            "MODELS": format_value(key["models"]),
             "EXPIRES": (key["expires_at"] or ABSENT)[:10],
         }
         for key in keys
@@ -270,11 +270,11 @@ def is_narrow() -> bool:
     return Console().width < _WIDE
 
 
-def _write_money(fields: Json) -> Cells:
+def _format_money(fields: Json) -> Cells:
     return {
-        "QUOTA": write_quota(fields),
-        ">SPENT": write_usd(fields["spent_usd"]),
-        ">LEFT": write_usd(fields["left_usd"]),
+        "QUOTA": format_quota(fields),
+        ">SPENT": format_usd(fields["spent_usd"]),
+        ">LEFT": format_usd(fields["left_usd"]),
     }
 
 
@@ -287,7 +287,7 @@ def print_new_key(key: Json) -> None:
 
 def print_models(models: Sequence[Json]) -> None:
     """A table of models."""
-    rows = [[model["id"], model["owned_by"], write_value(model["channels"])] for model in models]
+    rows = [[model["id"], model["owned_by"], format_value(model["channels"])] for model in models]
     print_table(("MODEL", "OWNED BY", "CHANNELS"), rows, "There is no model; see: gateway channels test")
 
 
@@ -301,7 +301,7 @@ def print_reload(report: Json) -> None:
 def print_requests(rows: Sequence[Json]) -> None:
     """A table of requests."""
     now = datetime.now(UTC)
-    cells = [write_request(row, now) for row in rows]
+    cells = [format_request(row, now) for row in rows]
     if is_narrow():
         cells = [{name: text for name, text in cell.items() if name != ">FIRST"} for cell in cells]
     print_cells(cells, "No request is recorded.", gap=1)
@@ -310,7 +310,7 @@ def print_requests(rows: Sequence[Json]) -> None:
 _LINE = {"TIME": 8, "KEY": 8, "MODEL": 16, "CHANNEL": 10, ">IN/OUT": 8, ">COST": 10, ">MS": 6, "STATUS": 0}
 
 
-def write_line(cells: Mapping[str, str]) -> str:
+def format_line(cells: Mapping[str, str]) -> str:
     """Cells on a line of their own, for rows that come one by one; a long cell pushes the rest aside."""
     parts = (
         f"{clean(cells[name]):>{width}}" if name.startswith(">") else f"{clean(cells[name]):<{width}}"
@@ -322,9 +322,9 @@ def write_line(cells: Mapping[str, str]) -> str:
 async def print_as_they_come(rows: AsyncIterator[Json], *, as_json: bool) -> None:
     """Requests, a line each."""
     if not as_json:
-        click.echo(write_line({name: name.removeprefix(">") for name in _LINE}))
+        click.echo(format_line({name: name.removeprefix(">") for name in _LINE}))
     async for row in rows:
         if as_json:
             print_json(row, lines=True)
         else:
-            click.echo(write_line(write_request(row, datetime.now(UTC))))
+            click.echo(format_line(format_request(row, datetime.now(UTC))))

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.output import ABSENT, Cells, Json, clean, print_cells, print_table, write_usd
+from gateway.cli.output import ABSENT, Cells, Json, clean, format_usd, print_cells, print_table
 
 _FEWER_COLUMNS: tuple[tuple[str, ...], ...] = (
     (),
@@ -46,12 +46,12 @@ def print_usage(usage: Json) -> None:
         lines = list(fill_days(lines))
     console = Console()
     total = usage["total"]
-    cells = [{axis.upper(): label, **_write_line(line, total)} for label, line in _label(lines, axis, total)]
+    cells = [{axis.upper(): label, **_format_line(line, total)} for label, line in _label(lines, axis, total)]
     columns, room = fit_columns(cells, console.width)
     rows = [[cell[name] for name in columns] for cell in cells]
     if room:
         columns = [*columns, ""]
-        for row, bar in zip(rows, [*write_bars(lines, room, plain=console.options.ascii_only), ""], strict=True):
+        for row, bar in zip(rows, [*format_bars(lines, room, plain=console.options.ascii_only), ""], strict=True):
             row.append(bar)
     print_table(columns, rows, "", gap=_GAP)
 
@@ -88,17 +88,17 @@ def fit_columns(cells: Sequence[Cells], width: int) -> tuple[list[str], int]:
     return columns, 0
 
 
-def write_bars(lines: Sequence[Json], width: int, *, plain: bool) -> list[str]:
+def format_bars(lines: Sequence[Json], width: int, *, plain: bool) -> list[str]:
     """A bar a line: its share of the largest cost, or where nothing costs anything of the most requests.
 
     Whatever is more than nothing shows. ``plain``: in a mark that every terminal has.
     """
     measure = "cost_nanos" if any(line["cost_nanos"] for line in lines) else "requests"
     most = max(line[measure] for line in lines)
-    return [_write_bar(line[measure], most, width, plain=plain) for line in lines]
+    return [_format_bar(line[measure], most, width, plain=plain) for line in lines]
 
 
-def _write_bar(amount: int, most: int, width: int, *, plain: bool) -> str:
+def _format_bar(amount: int, most: int, width: int, *, plain: bool) -> str:
     if not amount or not width:
         return ""
     if plain:
@@ -113,17 +113,17 @@ def _label(lines: Sequence[Json], axis: str, total: Json) -> Iterator[tuple[str,
     yield "total", total
 
 
-def _write_line(line: Json, total: Json) -> Cells:
+def _format_line(line: Json, total: Json) -> Cells:
     return {
         ">REQUESTS": f"{line['requests']:,}",
         ">IN": f"{line['prompt_tokens']:,}",
         ">OUT": f"{line['completion_tokens']:,}",
         ">CACHED": f"{line['cached_tokens']:,}",
-        ">COST": write_cost(line["cost_usd"], total["cost_usd"]),
+        ">COST": format_cost(line["cost_usd"], total["cost_usd"]),
     }
 
 
-def write_cost(amount: float, total: float) -> str:
+def format_cost(amount: float, total: float) -> str:
     """Dollars with as many decimals as every amount of a table with this ``total``, so that they can be compared.
 
     What is too little for those decimals says so.
@@ -142,23 +142,23 @@ def print_credit(whose: str, credited: Json) -> None:
     """What a credit did, and what is left now."""
     amount, reference = credited["amount_usd"], credited["reference"]
     if not credited["added"]:
-        known = f"{_KINDS[credited['kind']]} of {_write_change(amount)} at {credited['at']}"
+        known = f"{_KINDS[credited['kind']]} of {_format_change(amount)} at {credited['at']}"
         done = f"Nothing is changed: the reference {reference!r} is known, for the {known}"
     elif credited["kind"] == "set":
-        done = f"The balance of {whose} is set ({_write_change(amount)})"
+        done = f"The balance of {whose} is set ({_format_change(amount)})"
     else:
-        done = f"Added {write_usd(amount)} to {whose}" if amount >= 0 else f"Took {write_usd(-amount)} from {whose}"
-    click.echo(clean(f"{done}. {_write_rest(credited)}."))
+        done = f"Added {format_usd(amount)} to {whose}" if amount >= 0 else f"Took {format_usd(-amount)} from {whose}"
+    click.echo(clean(f"{done}. {_format_rest(credited)}."))
 
 
-def _write_rest(credited: Json) -> str:
-    held = f", and {write_usd(credited['held_usd'])} is held for running requests" if credited["held_usd"] else ""
+def _format_rest(credited: Json) -> str:
+    held = f", and {format_usd(credited['held_usd'])} is held for running requests" if credited["held_usd"] else ""
     until = f" until {credited['resets_at']}" if credited["resets_at"] else ""
-    return f"{write_usd(credited['left_usd'])} is left{until}{held}"
+    return f"{format_usd(credited['left_usd'])} is left{until}{held}"
 
 
-def _write_change(amount: float) -> str:
-    return f"{'+' if amount >= 0 else ''}{write_usd(amount)}"
+def _format_change(amount: float) -> str:
+    return f"{'+' if amount >= 0 else ''}{format_usd(amount)}"
 
 
 def print_credits(credited: Sequence[Json]) -> None:
@@ -167,7 +167,7 @@ def print_credits(credited: Sequence[Json]) -> None:
         {
             "TIME": credit["at"],
             "KIND": _KINDS[credit["kind"]],
-            ">AMOUNT": _write_change(credit["amount_usd"]),
+            ">AMOUNT": _format_change(credit["amount_usd"]),
             "REFERENCE": credit["reference"] or ABSENT,
             "NOTE": credit["note"] or ABSENT,
         }
@@ -184,9 +184,9 @@ def print_audit(report: Json) -> None:
         return
     facts: tuple[tuple[str, Any], ...] = (
         ("balances", report["purses"]),
-        ("charged", write_usd(report["charged_usd"])),
-        ("open holds", f"{report['open_holds'] + report['video_holds']} ({write_usd(report['held_usd'])})"),
-        ("of videos", f"{report['video_holds']} ({write_usd(report['video_held_usd'])})"),
+        ("charged", format_usd(report["charged_usd"])),
+        ("open holds", f"{report['open_holds'] + report['video_holds']} ({format_usd(report['held_usd'])})"),
+        ("of videos", f"{report['video_holds']} ({format_usd(report['video_held_usd'])})"),
         ("not written", f"{report['waiting_rows']} requests"),
     )
     click.echo("The books agree: every balance is the sum of its entries.\n")

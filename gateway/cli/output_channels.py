@@ -10,12 +10,12 @@ from gateway.cli.output import (
     Cells,
     Json,
     clean,
+    format_limits,
+    format_usd,
+    format_value,
     is_narrow,
     print_cells,
     print_fields,
-    write_limits,
-    write_usd,
-    write_value,
 )
 
 _USUAL: tuple[tuple[str, str, object], ...] = (
@@ -44,15 +44,15 @@ def print_channels(channels: Sequence[Json]) -> None:
         {
             "NAME": channel["name"],
             "PROVIDER": channel["provider"],
-            "FROM": write_origin(channel),
-            "STATE": write_standing(channel),
+            "FROM": format_origin(channel),
+            "STATE": format_standing(channel),
             ">PRIO": str(channel["priority"]),
             ">WEIGHT": str(channel["weight"]),
             ">RUNNING": str(channel["running"]),
             ">FIRST": f"{channel['latency_ms']['p50']} ms" if channel["latency_ms"] else ABSENT,
-            ">OK": _write_ratio(channel),
-            "GROUPS": write_value(channel["groups"]),
-            ">MODELS": _write_count(channel),
+            ">OK": _format_ratio(channel),
+            "GROUPS": format_value(channel["groups"]),
+            ">MODELS": _format_count(channel),
             "ADDRESS": channel["base_url"],
         }
         for channel in channels
@@ -61,30 +61,30 @@ def print_channels(channels: Sequence[Json]) -> None:
     print_cells(shown, _NONE, gap=1 if is_narrow() else 2)
 
 
-def _write_ratio(channel: Json) -> str:
+def _format_ratio(channel: Json) -> str:
     """The part of the last calls that was answered. Rounded down: 100 % is all of them."""
     ratio = channel["success_ratio"]
     return ABSENT if ratio is None else f"{round(ratio * 10_000) // 10 / 10:g} %"
 
 
-def _write_calls(channel: Json) -> str:
+def _format_calls(channel: Json) -> str:
     if not channel["calls"]:
         return "none yet"
-    return f"{channel['calls']}, {channel['failures']} failed; of the last ones {_write_ratio(channel)} answered"
+    return f"{channel['calls']}, {channel['failures']} failed; of the last ones {_format_ratio(channel)} answered"
 
 
-def _write_latency(channel: Json) -> str:
+def _format_latency(channel: Json) -> str:
     figures = channel["latency_ms"]
     return ", ".join(f"{name} {ms} ms" for name, ms in figures.items()) if figures else ABSENT
 
 
-def write_origin(channel: Json) -> str:
+def format_origin(channel: Json) -> str:
     """Where a channel came from: ``here`` is a channel that was added while the gateway ran."""
     origin: str = channel["origin"]
     return "here" if origin == "stored" else origin
 
 
-def write_state(state: str, wait_s: float | None, share: float) -> str:
+def format_state(state: str, wait_s: float | None, share: float) -> str:
     """``up``, ``up 40 %`` shortly after it was down, ``down 12 s``, ``trial``."""
     if state == "up":
         return "up" if share >= 1 else f"up {share * 100:.0f} %"
@@ -92,27 +92,27 @@ def write_state(state: str, wait_s: float | None, share: float) -> str:
     return f"down {wait_s:.0f} s" if state == "down" and wait_s else "trial"
 
 
-def write_standing(channel: Json) -> str:
+def format_standing(channel: Json) -> str:
     """How a channel stands, and how many of its keys are down: ``up, 1/3 keys down``, ``keys down 27 s``."""
     if channel["status"] != "active":
         return "disabled"
-    state = write_state(channel["state"], channel["cooldown_s"], channel["share"])
+    state = format_state(channel["state"], channel["cooldown_s"], channel["share"])
     keys = channel["keys"]
     if channel["state"] == "up" and (failing := {circuit["model"] for circuit in channel["circuits"]}):
         state += f", {len(failing)} {'model' if len(failing) == 1 else 'models'} failing"
     down = [key["cooldown_s"] for key in keys if key["state"] != "up"]
     if down and len(down) == len(keys) and channel["state"] == "up":
-        return _write_all_down(down)  # it is well, and cannot be called
+        return _format_all_down(down)  # it is well, and cannot be called
     return f"{state}, {len(down)}/{len(keys)} keys down" if down else state
 
 
-def _write_all_down(waits_s: Sequence[float | None]) -> str:
+def _format_all_down(waits_s: Sequence[float | None]) -> str:
     """``key down 27 s``, ``keys down 27 s``: until the first is tried again."""
     wait_s = min(wait_s or 0 for wait_s in waits_s)
-    return f"{'key' if len(waits_s) == 1 else 'keys'} {write_state('down', wait_s, 1)}"
+    return f"{'key' if len(waits_s) == 1 else 'keys'} {format_state('down', wait_s, 1)}"
 
 
-def _write_count(channel: Json) -> str:
+def _format_count(channel: Json) -> str:
     """How many models a channel offers; ``+``: and whatever matches its globs."""
     if channel["offers"] is None:
         return "?"
@@ -127,24 +127,26 @@ def print_channel(channel: Json) -> None:
         {
             "name": channel["name"],
             "provider": channel["provider"],
-            "from": write_origin(channel),
+            "from": format_origin(channel),
             "added": channel["created_at"],
             "address": channel["base_url"],
-            "state": _write_reason(write_standing(channel), channel["reason"]),
-            **_write_circuits(channel["circuits"]),
+            "state": _format_reason(format_standing(channel), channel["reason"]),
+            **_format_circuits(channel["circuits"]),
             "running": channel["running"],
-            "first byte": _write_latency(channel),
-            "calls": _write_calls(channel),
-            **_write_keys(channel["keys"]),
-            "serves": "what the provider lists" if channel["sync"] else write_value(channel["models"]),
+            "first byte": _format_latency(channel),
+            "calls": _format_calls(channel),
+            **_format_keys(channel["keys"]),
+            "serves": "what the provider lists" if channel["sync"] else format_value(channel["models"]),
             **({"of that only": channel["models"]} if channel["sync"] and channel["models"] else {}),
             "model map": channel["model_map"],
-            "offers": _write_count(channel) if offered is None else f"{_write_count(channel)}: {write_value(offered)}",
-            **(_write_sync(channel) if channel["sync"] else {}),
+            "offers": _format_count(channel)
+            if offered is None
+            else f"{_format_count(channel)}: {format_value(offered)}",
+            **(_format_sync(channel) if channel["sync"] else {}),
             "groups": channel["groups"],
             "priority": channel["priority"],
             "weight": channel["weight"],
-            "limits": write_limits({**channel, "tpm": None}),
+            "limits": format_limits({**channel, "tpm": None}),
             "timeouts": ", ".join(f"{name.replace('_', ' ')} {channel[f'{name}_timeout_s']:g} s" for name in _TIMEOUTS),
             "proxy": channel["has_proxy"],
             "headers": channel["header_names"],
@@ -163,43 +165,43 @@ def print_given_way(before: Sequence[Json], made: Json) -> None:
         click.echo(clean(text), err=True)
 
 
-def _write_keys(keys: Sequence[Json]) -> dict[str, str]:
+def _format_keys(keys: Sequence[Json]) -> dict[str, str]:
     """A line a key."""
     if not keys:
         return {"key": "none"}
-    return {"key" if len(keys) == 1 else f"key {number}": _write_key(key) for number, key in enumerate(keys, 1)}
+    return {"key" if len(keys) == 1 else f"key {number}": _format_key(key) for number, key in enumerate(keys, 1)}
 
 
-def _write_key(key: Json) -> str:
-    text = _write_reason(f"…{key['last4']} {write_state(key['state'], key['cooldown_s'], 1)}", key["reason"])
+def _format_key(key: Json) -> str:
+    text = _format_reason(f"…{key['last4']} {format_state(key['state'], key['cooldown_s'], 1)}", key["reason"])
     refused = list(dict.fromkeys(circuit["model"] or "all models" for circuit in key["circuits"]))
     if refused:
-        text += f"; refused for {write_some(refused)}"
+        text += f"; refused for {format_some(refused)}"
     limited = key["limited_models"]
-    return f"{text}; rate-limited for {write_some(limited)}" if limited else text
+    return f"{text}; rate-limited for {format_some(limited)}" if limited else text
 
 
-def _write_circuits(circuits: Sequence[Json]) -> dict[str, str]:
+def _format_circuits(circuits: Sequence[Json]) -> dict[str, str]:
     """A line for each of the first few models that fail, and for how many more there are."""
     lines = {}
     for number, circuit in enumerate(circuits[:_MOST_NAMED], 1):
         whose = "" if circuit["account"] is None else f" for the account {circuit['account']}"
-        state = write_state(circuit["state"], circuit["cooldown_s"], 1)
+        state = format_state(circuit["state"], circuit["cooldown_s"], 1)
         what = circuit["model"] or "all models"
-        lines[f"failing {number}"] = _write_reason(f"{what}{whose}: {state}", circuit["reason"])
+        lines[f"failing {number}"] = _format_reason(f"{what}{whose}: {state}", circuit["reason"])
     if len(circuits) > _MOST_NAMED:
         lines["failing"] = f"and {len(circuits) - _MOST_NAMED} more"
     return lines
 
 
-def _write_reason(text: str, reason: str | None) -> str:
+def _format_reason(text: str, reason: str | None) -> str:
     # What was the matter before a channel came up again is no news.
     return f"{text} ({reason})" if reason and not text.startswith("up") else text
 
 
-def _write_sync(channel: Json) -> dict[str, str | None]:
+def _format_sync(channel: Json) -> dict[str, str | None]:
     """When the provider was asked, and what came of it."""
-    came, went = (write_some(channel[name]) for name in ("came", "went"))
+    came, went = (format_some(channel[name]) for name in ("came", "went"))
     return {
         "synced": channel["synced_at"],
         "sync error": channel["sync_error"],
@@ -207,19 +209,19 @@ def _write_sync(channel: Json) -> dict[str, str | None]:
     }
 
 
-def write_some(names: Sequence[str]) -> str:
+def format_some(names: Sequence[str]) -> str:
     """The first few names, and how many more there are."""
     more = len(names) - _MOST_NAMED
-    return write_value(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return format_value(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def print_tests(results: Sequence[Json]) -> None:
     """A table of what the channels' providers answered, with a row of its own for each of several keys."""
-    cells = [cell for result in results for cell in _write_test(result)]
+    cells = [cell for result in results for cell in _format_test(result)]
     print_cells(cells, _NONE, rare=("KEY",))
 
 
-def _write_test(result: Json) -> list[Cells]:
+def _format_test(result: Json) -> list[Cells]:
     keys = result["keys"]
     rows = [(f"{number}/{len(keys)}", key) for number, key in enumerate(keys, 1)] or [(ABSENT, result)]
     return [
@@ -227,7 +229,7 @@ def _write_test(result: Json) -> list[Cells]:
             "CHANNEL": result["name"],
             "KEY": number,
             "RESULT": "ok" if row["ok"] else "failed",
-            ">MODELS": write_value(row["models"]),
+            ">MODELS": format_value(row["models"]),
             "ERROR": row["error"] or "",
         }
         for number, row in rows
@@ -243,9 +245,9 @@ def print_syncs(channels: Sequence[Json]) -> None:
             {
                 "CHANNEL": channel["name"],
                 "RESULT": "ok" if channel["sync_error"] is None else "failed",
-                ">MODELS": _write_count(channel),
-                "CAME": write_some(channel["came"]) if fresh else ABSENT,
-                "WENT": write_some(channel["went"]) if fresh else ABSENT,
+                ">MODELS": _format_count(channel),
+                "CAME": format_some(channel["came"]) if fresh else ABSENT,
+                "WENT": format_some(channel["went"]) if fresh else ABSENT,
                 "ERROR": channel["sync_error"] or ABSENT,
             },
         )
@@ -266,7 +268,7 @@ def print_explanation(found: Json) -> None:
     key = found["key"]
     whom = f"the key {key['id']} ({key['name']}) of the account {key['account']!r}" if key else "anybody"
     click.echo(clean(f"{found['model']!r} as {found['operation']}, for {whom}:") + "\n")
-    cells = [_write_line(line, found["model"]) for line in found["channels"]]
+    cells = [_format_line(line, found["model"]) for line in found["channels"]]
     print_cells(cells, _NONE, gap=1 if is_narrow() else 2)
     if found["refused"]:
         click.echo("\n" + clean(f"It would be refused: {found['refused']['message']}"))
@@ -274,14 +276,14 @@ def print_explanation(found: Json) -> None:
         click.echo("\nNobody would serve it now.")
     if found["room"]:
         click.echo()
-        print_cells([_write_room(*item) for item in found["room"].items()], "", rare=("RESETS",))
+        print_cells([_format_room(*item) for item in found["room"].items()], "", rare=("RESETS",))
 
 
-def _write_line(line: Json, model: str) -> Cells:
+def _format_line(line: Json, model: str) -> Cells:
     """The cells of a channel; one that is out of the question has a reason and nothing else."""
     cells = {
         "CHANNEL": line["channel"],
-        ">RANK": write_value(line["rank"]),
+        ">RANK": format_value(line["rank"]),
         ">CHANCE": f"{line['chance'] * 100:.0f} %" if line["chance"] else ABSENT,
     }
     if "state" not in line:
@@ -289,8 +291,8 @@ def _write_line(line: Json, model: str) -> Cells:
     theirs = line["upstream_model"]
     return {
         **cells,
-        "STATE": write_state(line["state"], line["wait_s"], line["share"]),
-        ">PRICE": write_price(line["price"], line["price_multiplier"]),
+        "STATE": format_state(line["state"], line["wait_s"], line["share"]),
+        ">PRICE": format_price(line["price"], line["price_multiplier"]),
         "LANGUAGE": line["language"],
         "REASON": line["reason"] or ("" if theirs == model else f"as {theirs!r}"),
     }
@@ -299,7 +301,7 @@ def _write_line(line: Json, model: str) -> Cells:
 _UNITS = (("image", "an image"), ("second", "a second"), ("million_characters", "a million characters"))
 
 
-def write_price(price: Json | None, multiplier: float) -> str:
+def format_price(price: Json | None, multiplier: float) -> str:
     """What the caller pays for a million tokens in / out: ``$0.25/$2.00``; ``+``: long prompts cost more.
 
     Of what is not sold by the token, for a picture, a second or a million characters.
@@ -310,15 +312,15 @@ def write_price(price: Json | None, multiplier: float) -> str:
     if not any(tokens):
         for unit, words in _UNITS:
             if amount := price[f"usd_per_{unit}"]:
-                return f"{write_usd(amount * multiplier)} {words}"
-    return "/".join(map(write_usd, tokens)) + ("+" if price["tiers"] else "")
+                return f"{format_usd(amount * multiplier)} {words}"
+    return "/".join(map(format_usd, tokens)) + ("+" if price["tiers"] else "")
 
 
-def _write_room(whose: str, room: Json) -> Cells:
+def _format_room(whose: str, room: Json) -> Cells:
     return {
         "ROOM OF THE": whose,
-        ">LEFT": write_usd(room["left_usd"]) if room["left_usd"] is not None else "any",
-        ">HELD": write_usd(room["held_usd"]),
-        "RESETS": write_value(room["resets_at"]),
-        "LIMITS": write_limits(room),
+        ">LEFT": format_usd(room["left_usd"]) if room["left_usd"] is not None else "any",
+        ">HELD": format_usd(room["held_usd"]),
+        "RESETS": format_value(room["resets_at"]),
+        "LIMITS": format_limits(room),
     }

@@ -10,12 +10,12 @@ from gateway.cli.output import (
     Cells,
     Json,
     clean,
+    format_moment,
+    format_usd,
     is_narrow,
     print_cells,
     print_fields,
     print_json,
-    write_moment,
-    write_usd,
 )
 
 GONE = "gone"
@@ -30,14 +30,14 @@ def print_videos(videos: Sequence[Json]) -> None:
     now = datetime.now(UTC)
     cells: list[Cells] = [
         {
-            "TIME": write_moment(_read_ms(video["created_at"]), now),
+            "TIME": format_moment(_read_ms(video["created_at"]), now),
             ">ID": video["id"],
             "ACCOUNT": video["account"],
             "MODEL": video["model"],
             "CHANNEL": video["channel"] or ABSENT,
-            "STATUS": write_status(video),
-            ">HELD": write_usd(video["held_usd"] or None),
-            ">COST": write_usd(video["cost_usd"] if video["status"] == "completed" else None),
+            "STATUS": format_status(video),
+            ">HELD": format_usd(video["held_usd"] or None),
+            ">COST": format_usd(video["cost_usd"] if video["status"] == "completed" else None),
         }
         for video in videos
     ]
@@ -56,7 +56,7 @@ def print_video(video: Json) -> None:
     print_cells(
         [
             {
-                "TIME": write_moment(_read_ms(told["created_at"]), now),
+                "TIME": format_moment(_read_ms(told["created_at"]), now),
                 "DELIVERY": told["event"],
                 "TO": told["url"],
                 "STATUS": told["status"],
@@ -69,18 +69,18 @@ def print_video(video: Json) -> None:
     )
 
 
-def write_status(video: Json) -> str:
+def format_status(video: Json) -> str:
     """``processing 40%``, ``failed timeout``, ``completed``."""
     if video["live"]:
         return f"{video['status']} {video['progress']}%"
     return f"{video['status']} {video['error_code'] or ''}".rstrip()
 
 
-def write_change(video: Json, now: datetime) -> str:
+def format_change(video: Json, now: datetime) -> str:
     """A line about how a video stands now."""
-    cost = f" {write_usd(video['cost_usd'])}" if video["status"] == "completed" else ""
-    moment = write_moment(int(now.timestamp() * 1000), now)
-    return clean(f"{moment} {video['id']} {video['model']:<{_MODEL_WIDTH}} {write_status(video)}{cost}")
+    cost = f" {format_usd(video['cost_usd'])}" if video["status"] == "completed" else ""
+    moment = format_moment(int(now.timestamp() * 1000), now)
+    return clean(f"{moment} {video['id']} {video['model']:<{_MODEL_WIDTH}} {format_status(video)}{cost}")
 
 
 async def print_as_they_change(changes: AsyncIterator[Sequence[Json]], *, as_json: bool) -> None:
@@ -90,9 +90,9 @@ async def print_as_they_change(changes: AsyncIterator[Sequence[Json]], *, as_jso
         for video in changed:
             if as_json:
                 print_json(video, lines=True)
-            elif told.get(video["id"]) != write_status(video):
-                told[video["id"]] = write_status(video)
-                click.echo(write_change(video, datetime.now(UTC)))
+            elif told.get(video["id"]) != format_status(video):
+                told[video["id"]] = format_status(video)
+                click.echo(format_change(video, datetime.now(UTC)))
     if not told and not as_json:
         click.echo(NOTHING, err=True)
 

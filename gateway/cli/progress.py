@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.cli.output import Json, clean
-from gateway.cli.output_videos import NOTHING, write_change, write_status
+from gateway.cli.output_videos import NOTHING, format_change, format_status
 
 _MODEL_WIDTH = 16
 _LEAST_BAR = 10
@@ -30,7 +30,7 @@ async def draw_bars(changes: AsyncIterator[Sequence[Json]], console: Console | N
             for video in changed:
                 if not video["live"]:
                     live.pop(video["id"], None)
-                    console.print(Text(write_change(video, datetime.now(UTC))), soft_wrap=True)
+                    console.print(Text(format_change(video, datetime.now(UTC))), soft_wrap=True)
             screen.update(draw_table(list(live.values()), console.size.height), refresh=True)
     if not told:
         click.echo(NOTHING, err=True)
@@ -46,6 +46,6 @@ def draw_table(videos: Sequence[Json], height: int) -> Group:
     room = max(1, height - 2)
     for video in videos[:room]:
         bar = ProgressBar(total=_FULL, completed=video["progress"])
-        table.add_row(video["id"], Text(clean(video["model"])), bar, Text(write_status(video)))
+        table.add_row(video["id"], Text(clean(video["model"])), bar, Text(format_status(video)))
     left_out = len(videos) - room
     return Group(table, Text(f"… and {left_out} more")) if left_out > 0 else Group(table)

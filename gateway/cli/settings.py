@@ -11,7 +11,7 @@ import orjson
 
 from gateway.cli.admin_client import AdminClient, CliContext, CliError, Json, ask, call, look
 from gateway.cli.options import Amount, Command, ListByDefault, client_command
-from gateway.cli.output import ABSENT, clean, print_answer, print_cells, print_fields, write_usd, write_value
+from gateway.cli.output import ABSENT, clean, format_usd, format_value, print_answer, print_cells, print_fields
 
 _AMOUNTS = (
     ("input", "input_usd_per_million", "A million tokens of the prompt."),
@@ -198,7 +198,7 @@ def _print_settings(answer: Json) -> None:
     cells = [
         {
             "SETTING": f"{section}.{key}",
-            "VALUE": write_value(told["value"]),
+            "VALUE": format_value(told["value"]),
             "FROM": told["source"],
             "ABOUT": told["about"],
         }
@@ -209,7 +209,7 @@ def _print_settings(answer: Json) -> None:
 
 
 def _print_setting(name: str, told: Json) -> None:
-    click.echo(clean(f"{name} is {write_value(told['value'])} now (from: {told['source']})."))
+    click.echo(clean(f"{name} is {format_value(told['value'])} now (from: {told['source']})."))
 
 
 def _print_groups(listed: Sequence[Json]) -> None:
@@ -231,7 +231,7 @@ def _print_prices(listed: Sequence[Json]) -> None:
         {
             "MODEL": price["model"],
             "PROVIDER": price["provider"] or ABSENT,
-            **{title: write_usd(price[name]) if price[name] else ABSENT for title, name in _COLUMNS.items()},
+            **{title: format_usd(price[name]) if price[name] else ABSENT for title, name in _COLUMNS.items()},
             "FROM": price["source"] + ("" if price["in_force"] else " (not in force)"),
         }
         for price in listed

@@ -74,12 +74,12 @@ def _need_running(place: CliContext) -> None:
 def print_running(calls: Sequence[Json]) -> None:
     """A table of calls under way; a narrow terminal has no room for where they come from."""
     left_out = {"ACCOUNT", "FROM"} if is_narrow() else set()
-    cells = [_write_call(one) for one in calls]
+    cells = [_format_call(one) for one in calls]
     shown = [{title: text for title, text in cell.items() if title not in left_out} for cell in cells]
     print_cells(shown, "No call is under way.", rare=("FROM",))
 
 
-def _write_call(one: Json) -> Cells:
+def _format_call(one: Json) -> Cells:
     again = f" ({one['attempts']} attempts)" if one["attempts"] > 1 else ""
     return {
         "ID": one["id"],
@@ -88,7 +88,7 @@ def _write_call(one: Json) -> Cells:
         "MODEL": one["model"] or ABSENT,
         "CHANNEL": (one["channel"] or ABSENT) + again,
         "PHASE": one["phase"],
-        ">FOR": write_duration(one["running_ms"] / 1000),
+        ">FOR": format_duration(one["running_ms"] / 1000),
         "FROM": one["address"] or ABSENT,
     }
 
@@ -101,7 +101,7 @@ def print_health(told: Json) -> None:
     print_fields(
         {
             "version": f"{told['version']}, Python {told['python']}, process {told['pid']}",
-            "up": f"{write_duration(told['uptime_s'])}, since {told['started_at']}",
+            "up": f"{format_duration(told['uptime_s'])}, since {told['started_at']}",
             "memory": write_bytes(told["memory_bytes"]),
             "processor": cpu,
             "event loop": f"late by {lag['p50']:.1f} ms (p50), {lag['p99']:.1f} ms (p99), {lag['max']:.1f} ms (most)",
@@ -111,14 +111,14 @@ def print_health(told: Json) -> None:
             f"schema {store['schema']}; {'' if store['writable'] else 'NOT '}writable; last commit {commit}",
             "queue": f"{queue['waiting_rows']} rows wait{'; THE STORE REFUSES THEM' if queue['failing'] else ''}",
             "journal": write_bytes(told["journal_bytes"]),
-            "media": _write_folder(told["media"]),
-            "videos": f"{told['videos']['open']} under way; {_write_folder(told['videos']['kept'])}",
+            "media": _format_folder(told["media"]),
+            "videos": f"{told['videos']['open']} under way; {_format_folder(told['videos']['kept'])}",
             "channels": ", ".join(f"{count} {state}" for state, count in told["channels"].items() if count),
         },
     )
 
 
-def _write_folder(found: Json | None) -> str:
+def _format_folder(found: Json | None) -> str:
     return "?" if found is None else f"{found['files']} files, {write_bytes(found['bytes'])}"
 
 
@@ -131,7 +131,7 @@ def write_bytes(size: int) -> str:
     return f"{amount:.{0 if amount >= _WHOLE else 1}f} {_UNITS[power - 1]}"
 
 
-def write_duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """``0.4 s``, ``12 s``, ``3 min 5 s``, ``2 d 4 h``: the two largest units."""
     whole = int(seconds)
     if whole < 10:  # noqa: PLR2004 - below it the tenths tell something

@@ -7,13 +7,21 @@ from typing import Any, Literal, get_args, get_origin
 import attrs
 import structlog
 
-from gateway.auth.accounts import read_spec
-from gateway.billing.price_spec import GroupSpec, PriceSpec, write_price
+from gateway.auth.accounts import parse_spec
+from gateway.billing.price_spec import GroupSpec, PriceSpec, build_price
 from gateway.books import Books
 from gateway.config.loader import read_shipped
-from gateway.config.merge import EDITABLE, EffectiveConfig, FileConfig, find_sources, list_sections, read_stored, settle
+from gateway.config.merge import (
+    EDITABLE,
+    EffectiveConfig,
+    FileConfig,
+    find_sources,
+    list_sections,
+    parse_stored,
+    settle,
+)
 from gateway.config.reload import LiveConfig, Reloader, log_ignored
-from gateway.domain.audit_log import Actor, AuditRow, write_change
+from gateway.domain.audit_log import Actor, AuditRow, build_change
 from gateway.domain.price import ONE_PPM, Price, PriceList
 from gateway.domain.setting import (
     MAX_PATH,
@@ -43,7 +51,7 @@ async def open_in_force(site: AppOptions, books: Books) -> LiveConfig:
     """The configuration that a start makes of what is declared and what is stored. Raises ``StoreUnavailable``."""
     sources = find_sources(site.config) if site.sources is None else site.sources
     stored = await SettingRepository(books.database).list_settings() if books.left.settings else ()
-    settled = settle(FileConfig(site.config, sources), read_stored(stored))
+    settled = settle(FileConfig(site.config, sources), parse_stored(stored))
     log_ignored(settled)
     return LiveConfig(settled)
 
@@ -114,7 +122,7 @@ class SettingsService:
 
     async def put_group(self, name: str, fields: Fields, by: Actor) -> GroupView:
         """Say what a group pays."""
-        spec = read_spec({"name": name, **fields}, GroupSpec)
+        spec = parse_spec({"name": name, **fields}, GroupSpec)
         if spec.name != name:
             raise InvalidRequest("A group keeps its name", param="name")
         after = {"price_multiplier": float(spec.price_multiplier)}
@@ -150,15 +158,15 @@ class SettingsService:
 
     async def put_price(self, model: str, fields: Fields, by: Actor) -> PriceView:
         """Say what a model, or whatever a glob matches, costs."""
-        spec = _read_price(model, fields)
+        spec = _parse_price(model, fields)
         price, path = spec.price(), name_price(model, spec.provider)
         table = {name: value for name, value in fields.items() if value is not None} | {"model": model}
         async with self._reloader.changing:
             declared = PriceList([spec.price() for spec in self._in_force.config.price])
             if (first := _goes_first(declared, price)) is not None:
                 raise Conflict(f"The configuration file has a price for {first.model!r}, which goes first")
-            before = self._write_stored_price(model, spec.provider)
-            audit = self._audit(by, "price.changed", _name(model, spec.provider), before, write_price(price))
+            before = self._build_stored_price(model, spec.provider)
+            audit = self._audit(by, "price.changed", _name(model, spec.provider), before, build_price(price))
             await self._put(path, table, audit)
         return PriceView(price, "console", in_force=True)
 
@@ -169,7 +177,7 @@ class SettingsService:
             if path not in self._in_force.settled.stored:
                 known = any((spec.model, spec.provider) == (model, provider) for spec in self._in_force.config.price)
                 raise _not_stored(f"a price for {_name(model, provider)}", declared=known)
-            before, free = self._write_stored_price(model, provider), write_price(Price(model, provider=provider))
+            before, free = self._build_stored_price(model, provider), build_price(Price(model, provider=provider))
             await self._delete(path, self._audit(by, "price.removed", _name(model, provider), before, free))
 
     async def _put(self, path: str, value: Any, audit: AuditRow) -> None:
@@ -192,7 +200,7 @@ class SettingsService:
 
         Raises ``InvalidRequest`` where that leaves out anything which was not left out before.
         """
-        stored = {**read_stored(await self._store.list_settings()), path: value}
+        stored = {**parse_stored(await self._store.list_settings()), path: value}
         if value is None:
             del stored[path]
         settled = settle(self._in_force.settled.declared, dict(sorted(stored.items())))
@@ -235,15 +243,15 @@ class SettingsService:
         value = stored.get(path)
         return value if isinstance(value, dict) else {} if path in stored else None
 
-    def _write_stored_price(self, model: str, provider: str | None) -> Fields:
+    def _build_stored_price(self, model: str, provider: str | None) -> Fields:
         """The price that was set of a model there; that of what costs nothing where none was."""
         told = (
             spec.price() for spec in self._in_force.settled.prices if (spec.model, spec.provider) == (model, provider)
         )
-        return write_price(next(told, Price(model, provider=provider)))
+        return build_price(next(told, Price(model, provider=provider)))
 
     def _audit(self, by: Actor, action: str, subject: str, before: Fields, after: Fields) -> AuditRow:
-        return by.did(action, subject, int(self._clock() * 1000), detail=write_change(before, after))
+        return by.did(action, subject, int(self._clock() * 1000), detail=build_change(before, after))
 
 
 def _write(value: Any) -> Any:
@@ -267,12 +275,12 @@ def _not_stored(what: str, *, declared: bool) -> NotFound | Conflict:
     return NotFound(f"Nobody has set {what}")
 
 
-def _read_price(model: str, fields: Fields) -> PriceSpec:
+def _parse_price(model: str, fields: Fields) -> PriceSpec:
     """What a price is to be. Raises ``InvalidRequest``. Null takes a rate back; the model cannot be taken back."""
     if fields.get("model", model) is None:
         raise InvalidRequest("model: expected the name of a model, not null; leave it out to keep it", param="model")
     told = {name: value for name, value in fields.items() if value is not None}
-    spec = read_spec({"model": model, **told}, PriceSpec)
+    spec = parse_spec({"model": model, **told}, PriceSpec)
     if spec.model != model:
         raise InvalidRequest("A price keeps its model", param="model")
     if spec.provider is not None and spec.provider not in PROVIDERS:

@@ -22,7 +22,7 @@ from gateway.config.word_list import read_words_text
 from gateway.domain.price import PriceList
 from gateway.domain.setting import Source, name_setting
 from gateway.media.word_filter import WordList, read_words
-from gateway.parsing import EnvText, Problem, ValidationErrors, join_path, read_table
+from gateway.parsing import EnvText, Problem, ValidationErrors, join_path, parse_table
 
 ENV_PREFIX = "GATEWAY_"
 _ENV_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -58,7 +58,7 @@ def read_declared(path: Path | None, environ: Mapping[str, str]) -> FileConfig:
     sources |= dict.fromkeys(from_env, "environment")
     config = Config()
     try:
-        config = read_table(expanded, Config)
+        config = parse_table(expanded, Config)
     except ValidationErrors as error:
         # What became of a variable that is not set needs no second word.
         told = [where for where, _ in problems]
@@ -109,7 +109,7 @@ def _read_shipped(path: Path) -> PriceList:
     """The list that ships, read once a process: it takes longer than a stream should wait while a gateway reloads."""
     with path.open("rb") as stream:
         shipped = tomllib.load(stream, parse_float=Decimal)
-    return PriceList([spec.price() for spec in read_table(shipped, _PriceFile).price])
+    return PriceList([spec.price() for spec in parse_table(shipped, _PriceFile).price])
 
 
 def read_words_file(config: Config) -> WordList | None:

@@ -13,7 +13,7 @@ import attrs
 from gateway.billing.price_spec import GroupSpec, PriceSpec
 from gateway.config.schema import Config
 from gateway.domain.setting import Setting, Source, find_group, is_price, name_price, name_setting
-from gateway.parsing import ValidationErrors, join_path, read_table
+from gateway.parsing import ValidationErrors, join_path, parse_table
 
 EDITABLE = frozenset({"routing", "billing", "media", "videos", "egress", "requests"})
 """Sections whose keys can be set while the gateway runs. The others are read at its start, or name files."""
@@ -73,7 +73,7 @@ def find_sources(config: Config) -> Mapping[str, Source]:
     }
 
 
-def read_stored(settings: Iterable[Setting]) -> Stored:
+def parse_stored(settings: Iterable[Setting]) -> Stored:
     """The store's rows, by their path."""
     return {setting.path: setting.value for setting in settings}
 
@@ -83,8 +83,8 @@ def settle(declared: FileConfig, stored: Stored = MappingProxyType({})) -> Effec
     config, ignored = declared.config, dict[str, str]()
     told = _list_told(declared, stored, ignored)
     parts = {section: _settle(section, getattr(config, section), values, ignored) for section, values in told.items()}
-    groups = _read_groups(config, stored, ignored)
-    prices = tuple(price for path in stored if is_price(path) for price in _read_price(path, stored[path], ignored))
+    groups = _parse_groups(config, stored, ignored)
+    prices = tuple(price for path in stored if is_price(path) for price in _parse_price(path, stored[path], ignored))
     paths = (name_setting(section, key) for section, values in told.items() for key in values)
     return EffectiveConfig(
         attrs.evolve(config, **parts, group=(*config.group, *groups)),
@@ -110,7 +110,7 @@ def _list_told(declared: FileConfig, stored: Stored, ignored: dict[str, str]) ->
     return told
 
 
-def _read_groups(config: Config, stored: Stored, ignored: dict[str, str]) -> list[GroupSpec]:
+def _parse_groups(config: Config, stored: Stored, ignored: dict[str, str]) -> list[GroupSpec]:
     """The groups that the file has none of the name of."""
     named = {group.name for group in config.group}
     groups: list[GroupSpec] = []
@@ -118,7 +118,7 @@ def _read_groups(config: Config, stored: Stored, ignored: dict[str, str]) -> lis
         name = find_group(path)
         if name is not None and name not in named:
             table = {**value, "name": name} if isinstance(value, Mapping) else value
-            groups += _read_part(path, table, GroupSpec, ignored)
+            groups += _parse_part(path, table, GroupSpec, ignored)
     return groups
 
 
@@ -126,7 +126,7 @@ def _settle(section: str, part: Any, told: Mapping[str, Any], ignored: dict[str,
     """A section with what is ``told`` over it; of that, what is not accepted goes to ``ignored``."""
     while told:
         try:
-            return read_table({**_write_table(part), **told}, type(part))
+            return parse_table({**_build_table(part), **told}, type(part))
         except ValidationErrors as error:
             wrong = {key: what for key in told for where, what in error.problems if _is_of(where, key)}
             # A problem may be told of a key that does not come from the store, but never be there without the store's.
@@ -141,23 +141,23 @@ def _is_of(where: str, key: str) -> bool:
     return where == key or where.startswith(f"{key}[")
 
 
-def _write_table(part: Any) -> dict[str, Any]:
+def _build_table(part: Any) -> dict[str, Any]:
     """A section as a file has it."""
     values = attrs.asdict(part, recurse=False)
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 
-def _read_price(path: str, value: Any, ignored: dict[str, str]) -> list[PriceSpec]:
-    specs = _read_part(path, value, PriceSpec, ignored)
+def _parse_price(path: str, value: Any, ignored: dict[str, str]) -> list[PriceSpec]:
+    specs = _parse_part(path, value, PriceSpec, ignored)
     if specs and name_price(specs[0].model, specs[0].provider) != path:
         ignored[path] = "expected the price that its path names"
         return []
     return specs
 
 
-def _read_part(path: str, value: Any, kind: type[Any], ignored: dict[str, str]) -> list[Any]:
+def _parse_part(path: str, value: Any, kind: type[Any], ignored: dict[str, str]) -> list[Any]:
     try:
-        return [read_table(value, kind)]
+        return [parse_table(value, kind)]
     except ValidationErrors as error:
         ignored[path] = "; ".join(f"{join_path('', where)}: {what}" for where, what in error.problems)
     except ValueError as error:

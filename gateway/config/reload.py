@@ -14,12 +14,12 @@ from gateway.auth.accounts import AccountService
 from gateway.billing.abandoned import Abandoned
 from gateway.config.diff import describe_channels, describe_items, describe_section
 from gateway.config.loader import ConfigError, read_prices, read_words_file
-from gateway.config.merge import EffectiveConfig, FileConfig, list_sections, read_stored, settle
+from gateway.config.merge import EffectiveConfig, FileConfig, list_sections, parse_stored, settle
 from gateway.config.schema import Config
-from gateway.domain.audit_log import FILE, Actor, AuditTrail, write_change
+from gateway.domain.audit_log import FILE, Actor, AuditTrail, build_change
 from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
-from gateway.domain.ip_address import Networks, read_networks
+from gateway.domain.ip_address import Networks, parse_networks
 from gateway.domain.media import MediaRules
 from gateway.domain.price import ONE_PPM
 from gateway.domain.setting import SettingStore
@@ -106,7 +106,7 @@ class LiveConfig:
 
     def find_allowed_networks(self) -> Networks:
         """Private networks from which providers' pictures may be fetched."""
-        return read_networks(self.config.egress.allow)
+        return parse_networks(self.config.egress.allow)
 
 
 @attrs.frozen
@@ -178,7 +178,7 @@ class Reloader:
         ruled = self._ruled
         async with self.changing:
             declared, words = await asyncio.to_thread(self._read_all)
-            settled = settle(declared, read_stored(await self._settings.list_settings()))
+            settled = settle(declared, parse_stored(await self._settings.list_settings()))
             config = settled.config
             changes = _describe(self._in_force.settled, settled)
             if words is not ruled.images.words and config.safety == self._in_force.config.safety:
@@ -203,7 +203,7 @@ class Reloader:
 
     async def _note(self, by: Actor, changes: list[str]) -> None:
         if changes:
-            detail = write_change({"changes": []}, {"changes": changes})
+            detail = build_change({"changes": []}, {"changes": changes})
             now_ms = int(self._clock() * 1000)
             await self._trail.add_audit(by.did("configuration.reloaded", "configuration", now_ms, detail=detail))
 

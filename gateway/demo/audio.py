@@ -10,15 +10,15 @@ from aiohttp import hdrs, web
 from gateway.demo.audio_requests import (
     SpeechRequest,
     TranscriptionRequest,
-    read_speech,
-    read_transcription,
-    read_translation,
+    parse_speech,
+    parse_transcription,
+    parse_translation,
 )
 from gateway.demo.forms import Form, FormFile, receive_form
-from gateway.demo.replies import EVENT_STREAM, json_reply, pass_events, read_json, send_pieces, write_event
+from gateway.demo.replies import EVENT_STREAM, build_event, json_reply, parse_json, pass_events, send_pieces
 from gateway.demo.requests import Json, RequestError
 from gateway.demo.text import pieces
-from gateway.demo.transcripts import Transcript, hear, write_events, write_transcript
+from gateway.demo.transcripts import Transcript, build_events, build_transcript, hear
 from gateway.demo.wav import SAMPLE_RATE, Recording, Speech, find_recording, plan_speech, write_head
 from gateway.domain.media import SNIFF_BYTES, sniff_media
 
@@ -44,7 +44,7 @@ class DemoAudio:
         app.router.add_post("/v1/audio/translations", self._translate)
 
     async def _speak(self, request: web.Request) -> web.StreamResponse:
-        ask = read_speech(await read_json(request))
+        ask = parse_speech(await parse_json(request))
         speech = plan_speech(ask.text, ask.voice, ask.speed)
         if ask.events:
             return await send_pieces(request, self._tell(ask, speech), headers=EVENT_STREAM, pace_s=self._pace_s)
@@ -62,21 +62,21 @@ class DemoAudio:
     async def _tell(self, ask: SpeechRequest, speech: Speech) -> AsyncIterator[bytes]:
         """The same in events."""
         async for piece in self._say(ask, speech):
-            yield write_event({"type": "speech.audio.delta", "audio": b64encode(piece).decode()})
+            yield build_event({"type": "speech.audio.delta", "audio": b64encode(piece).decode()})
         heard, said = len(pieces(ask.text)), -(-speech.samples * _TOKENS_A_SECOND // SAMPLE_RATE)
         usage = {"input_tokens": heard, "output_tokens": said, "total_tokens": heard + said}
-        yield write_event({"type": "speech.audio.done", "usage": usage})
+        yield build_event({"type": "speech.audio.done", "usage": usage})
 
     async def _transcribe(self, request: web.Request) -> web.StreamResponse:
-        ask, heard = await self._hear(request, read_transcription)
+        ask, heard = await self._hear(request, parse_transcription)
         if not ask.stream:
-            return _answer(write_transcript(ask, heard, task="transcribe"))
-        events = pass_events(map(write_event, write_events(ask, heard)))
+            return _answer(build_transcript(ask, heard, task="transcribe"))
+        events = pass_events(map(build_event, build_events(ask, heard)))
         return await send_pieces(request, events, headers=EVENT_STREAM, pace_s=self._pace_s)
 
     async def _translate(self, request: web.Request) -> web.StreamResponse:
-        ask, heard = await self._hear(request, read_translation)
-        return _answer(write_transcript(ask, heard, task="translate"))
+        ask, heard = await self._hear(request, parse_translation)
+        return _answer(build_transcript(ask, heard, task="translate"))
 
     async def _hear(
         self, request: web.Request, read: Callable[[Form], TranscriptionRequest]
@@ -87,14 +87,14 @@ class DemoAudio:
             if len(files) != 1 or not files[0].size:
                 raise RequestError("There must be one recording in 'file', and not an empty one.", param="file")
             (file,) = files
-            reading = asyncio.get_running_loop().run_in_executor(self._executor, _read_recording, file)
+            reading = asyncio.get_running_loop().run_in_executor(self._executor, _parse_recording, file)
             try:
                 return ask, hear(await asyncio.shield(reading), file.size)
             finally:
                 await asyncio.wait({reading})  # what it reads is closed next
 
 
-def _read_recording(file: FormFile) -> Recording | None:
+def _parse_recording(file: FormFile) -> Recording | None:
     """Measure a WAV; None: a recording of another kind. An AskError says that it is no recording."""
     recording = find_recording(file.file, file.size)
     if recording is None:

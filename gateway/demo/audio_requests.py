@@ -39,7 +39,7 @@ class TranscriptionRequest:
     speaker: str = "A"
 
 
-def read_speech(body: object) -> SpeechRequest:
+def parse_speech(body: object) -> SpeechRequest:
     """Read a text to say; an AskError names the first field that is wrong.
 
     The convention's default is MP3, which nobody writes without a library; the demo's own is WAV, which plays as well.
@@ -51,14 +51,14 @@ def read_speech(body: object) -> SpeechRequest:
     typed(fields, "instructions", str, default="")
     return SpeechRequest(
         text=text,
-        voice=_read_voice(fields.get("voice")),
-        speed=_read_speed(fields.get("speed")),
-        wav=_read_sound_format(fields) == "wav",
+        voice=_parse_voice(fields.get("voice")),
+        speed=_parse_speed(fields.get("speed")),
+        wav=_parse_sound_format(fields) == "wav",
         events=one_of(fields, "stream_format", ("audio", "sse")) == "sse",
     )
 
 
-def read_transcription(form: Form) -> TranscriptionRequest:
+def parse_transcription(form: Form) -> TranscriptionRequest:
     """Read what is asked of a recording; an AskError names the first field that is wrong."""
     _check_model(form)
     stream = form.text("stream") or ""
@@ -66,7 +66,7 @@ def read_transcription(form: Form) -> TranscriptionRequest:
         raise RequestError("'stream' must be true or false.", param="stream")
     names = form.texts("known_speaker_names")
     return TranscriptionRequest(
-        form=_read_format(form, (*_FORMATS, "diarized_json")),
+        form=_parse_format(form, (*_FORMATS, "diarized_json")),
         language=form.text("language") or "english",
         stream=_FLAGS[stream],
         words="word" in form.texts("timestamp_granularities"),
@@ -74,17 +74,17 @@ def read_transcription(form: Form) -> TranscriptionRequest:
     )
 
 
-def read_translation(form: Form) -> TranscriptionRequest:
+def parse_translation(form: Form) -> TranscriptionRequest:
     """Read what is asked of a recording that is to be told in English; an AskError names the field that is wrong."""
     _check_model(form)
-    return TranscriptionRequest(form=_read_format(form, _FORMATS), language="english")
+    return TranscriptionRequest(form=_parse_format(form, _FORMATS), language="english")
 
 
 def _check_model(form: Form) -> None:
     fields_of({"model": form.text("model")}, TRANSCRIPTION_MODEL)
 
 
-def _read_format(form: Form, known: tuple[TranscriptFormat, ...]) -> TranscriptFormat:
+def _parse_format(form: Form, known: tuple[TranscriptFormat, ...]) -> TranscriptFormat:
     told = form.text("response_format") or "json"
     for one in known:
         if one == told:
@@ -92,14 +92,14 @@ def _read_format(form: Form, known: tuple[TranscriptFormat, ...]) -> TranscriptF
     raise RequestError(f"'response_format' must be one of {', '.join(known)}.", param="response_format")
 
 
-def _read_voice(value: object) -> str:
+def _parse_voice(value: object) -> str:
     name = value.get("id") if isinstance(value, dict) else value
     if not isinstance(name, str) or not name:
         raise RequestError("'voice' must be the name of a voice; the demo knows any.", param="voice")
     return name
 
 
-def _read_speed(value: object) -> float:
+def _parse_speed(value: object) -> float:
     if value is None:
         return 1.0
     if isinstance(value, bool) or not isinstance(value, int | float) or not _SLOWEST <= value <= _FASTEST:
@@ -107,7 +107,7 @@ def _read_speed(value: object) -> float:
     return float(value)
 
 
-def _read_sound_format(fields: Json) -> str:
+def _parse_sound_format(fields: Json) -> str:
     if fields.get("response_format") in _UNSPOKEN:
         told = fields["response_format"]
         raise RequestError(f"The demo speaks 'wav' and 'pcm', not '{told}'.", param="response_format")

@@ -126,10 +126,10 @@ def _said(ask: DemoChatRequest, index: int) -> str:
     else:
         said = f"{_OPENINGS[index % len(_OPENINGS)]} {_echo(question)} {_ABOUT}"
     prompt = "\n".join([*(text_of(m) for m in ask.messages if m["role"] in _INSTRUCTING), text_of(question)])
-    return _dumps(_write_json(prompt, text_of(question), said)) if kind == "json_object" or wants_json(prompt) else said
+    return _dumps(_build_json(prompt, text_of(question), said)) if kind == "json_object" or wants_json(prompt) else said
 
 
-def _write_json(prompt: str, question: str, said: str) -> Json:
+def _build_json(prompt: str, question: str, said: str) -> Json:
     """Return the object that a prompt asks for: by a schema, by its fields, by a sample, or just any."""
     form = find_form(prompt)
     if form is not None:

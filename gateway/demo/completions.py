@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from aiohttp import web
 
 from gateway.demo import chat as talk
-from gateway.demo.replies import EVENT_STREAM, json_reply, pass_events, read_json, send_pieces, write_event
+from gateway.demo.replies import EVENT_STREAM, build_event, json_reply, parse_json, pass_events, send_pieces
 from gateway.demo.requests import (
     CHAT_MODEL,
     MAX_CHOICES,
@@ -20,8 +20,8 @@ from gateway.demo.requests import (
     RequestError,
     fields_of,
     integer,
-    read_chat,
-    read_inputs,
+    parse_chat,
+    parse_inputs,
     typed,
 )
 
@@ -34,47 +34,47 @@ def add_routes(app: web.Application, *, pace_s: float) -> None:
     """Take the convention's path; ``pace_s`` is the pause between two chunks, in seconds."""
 
     async def complete(request: web.Request) -> web.StreamResponse:
-        fields = fields_of(await read_json(request), CHAT_MODEL)
-        asks, echo = _read_asks(fields), typed(fields, "echo", bool, default=False)
+        fields = fields_of(await parse_json(request), CHAT_MODEL)
+        asks, echo = _parse_asks(fields), typed(fields, "echo", bool, default=False)
         copies = integer(fields, "n", MAX_CHOICES) or 1
         if len(asks) * copies > MAX_CHOICES:
             raise RequestError(f"The demo makes at most {MAX_CHOICES} answers a request.", param="n")
         answers = [(ask, talk.answer(ask, copy)) for ask in asks for copy in range(copies)]
         if not asks[0].stream:
-            return json_reply(_write_whole(answers, echo=echo))
-        chunks = pass_events(_write_chunks(answers, echo=echo))
+            return json_reply(_build_whole(answers, echo=echo))
+        chunks = pass_events(_build_chunks(answers, echo=echo))
         return await send_pieces(request, chunks, headers=EVENT_STREAM, pace_s=pace_s)
 
     app.router.add_post("/v1/completions", complete)
 
 
-def _read_asks(fields: Json) -> list[DemoChatRequest]:
+def _parse_asks(fields: Json) -> list[DemoChatRequest]:
     """Return each prompt as a question in a chat; an AskError names the first field that is wrong."""
     limit = integer(fields, "max_tokens", MAX_TOKENS, low=0)
     same = {name: fields.get(name) for name in _SAME}
     same["max_tokens"] = _DEFAULT_TOKENS if limit is None else max(limit, 1)
-    given = [""] if fields.get("prompt") in (None, "") else read_inputs(fields["prompt"], "prompt")
+    given = [""] if fields.get("prompt") in (None, "") else parse_inputs(fields["prompt"], "prompt")
     texts = [item if isinstance(item, str) else " ".join(map(str, item)) for item in given]
-    return [read_chat({**same, "messages": [{"role": "user", "content": text}]}) for text in texts]
+    return [parse_chat({**same, "messages": [{"role": "user", "content": text}]}) for text in texts]
 
 
-def _write_whole(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]], *, echo: bool) -> Json:
+def _build_whole(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]], *, echo: bool) -> Json:
     choices = [
-        _write_choice(index, _echoed(ask, echo=echo) + "".join(answer.pieces), answer.finish_reason)
+        _build_choice(index, _echoed(ask, echo=echo) + "".join(answer.pieces), answer.finish_reason)
         for index, (ask, answer) in enumerate(answers)
     ]
-    return {**_write_head(), "choices": choices, "usage": _write_usage(answers)}
+    return {**_write_head(), "choices": choices, "usage": _build_usage(answers)}
 
 
-def _write_chunks(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]], *, echo: bool) -> Iterator[bytes]:
+def _build_chunks(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]], *, echo: bool) -> Iterator[bytes]:
     head, wants_usage = _write_head(), answers[0][0].include_usage
     usage = {"usage": None} if wants_usage else {}
     for index, (ask, answer) in enumerate(answers):
         for piece in (*filter(None, [_echoed(ask, echo=echo)]), *answer.pieces):
-            yield write_event({**head, "choices": [_write_choice(index, piece, None)], **usage})
-        yield write_event({**head, "choices": [_write_choice(index, "", answer.finish_reason)], **usage})
+            yield build_event({**head, "choices": [_build_choice(index, piece, None)], **usage})
+        yield build_event({**head, "choices": [_build_choice(index, "", answer.finish_reason)], **usage})
     if wants_usage:
-        yield write_event({**head, "choices": [], "usage": _write_usage(answers)})
+        yield build_event({**head, "choices": [], "usage": _build_usage(answers)})
     yield b"data: [DONE]\n\n"
 
 
@@ -87,11 +87,11 @@ def _write_head() -> Json:
     return {"id": f"cmpl-{secrets.token_hex(12)}", **told, "system_fingerprint": "fp_demo"}
 
 
-def _write_choice(index: int, text: str, finish_reason: str | None) -> Json:
+def _build_choice(index: int, text: str, finish_reason: str | None) -> Json:
     return {"index": index, "text": text, "logprobs": None, "finish_reason": finish_reason}
 
 
-def _write_usage(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]]) -> Json:
+def _build_usage(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]]) -> Json:
     """Tokens, those of a prompt once however many answers it gets."""
     prompts = {id(ask): talk.prompt_tokens(ask) for ask, _ in answers}
     prompt, completion = sum(prompts.values()), sum(answer.tokens for _, answer in answers)

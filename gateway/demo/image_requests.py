@@ -52,12 +52,12 @@ class DemoImageRequest:
         }
 
 
-def read_generation(body: object) -> DemoImageRequest:
+def parse_generation(body: object) -> DemoImageRequest:
     """Read a JSON request for images; an AskError names the first field that is wrong."""
     return _read(fields_of(body, IMAGE_MODEL), sources=0)
 
 
-def read_edit(form: Form) -> DemoImageRequest:
+def parse_edit(form: Form) -> DemoImageRequest:
     """Read a form that asks for an edit; an AskError names the first field that is wrong, or the picture."""
     fields = fields_of({name: _read_text(name, text) for name, text in form.fields}, IMAGE_MODEL)
     sources = form.files_of("image")
@@ -88,7 +88,7 @@ def _read(fields: Json, *, sources: int) -> DemoImageRequest:
     return DemoImageRequest(
         prompt=prompt,
         count=integer(fields, "n", MAX_IMAGES) or 1,
-        size=_read_size(fields),
+        size=_parse_size(fields),
         form="url" if one_of(fields, "response_format", ("url", "b64_json")) == "url" else "b64_json",
         stream=typed(fields, "stream", bool, default=False),
         partials=integer(fields, "partial_images", _MAX_PARTIALS, low=0) or 0,
@@ -97,7 +97,7 @@ def _read(fields: Json, *, sources: int) -> DemoImageRequest:
     )
 
 
-def _read_size(fields: Json) -> tuple[int, int] | None:
+def _parse_size(fields: Json) -> tuple[int, int] | None:
     known = {f"{width}x{height}": (width, height) for width, height in SIZES}
     return known.get(one_of(fields, "size", (_AUTO, *known)))
 

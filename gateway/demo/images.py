@@ -15,9 +15,9 @@ from aiohttp import web
 from attrs import frozen
 
 from gateway.demo.forms import Form, FormFile, receive_form
-from gateway.demo.image_requests import SIZES, DemoImageRequest, is_png, read_edit, read_generation
-from gateway.demo.png import PngHeader, draw, read_header
-from gateway.demo.replies import EVENT_STREAM, json_reply, read_json, send_pieces, write_event
+from gateway.demo.image_requests import SIZES, DemoImageRequest, is_png, parse_edit, parse_generation
+from gateway.demo.png import PngHeader, draw, parse_header
+from gateway.demo.replies import EVENT_STREAM, build_event, json_reply, parse_json, send_pieces
 from gateway.demo.requests import Json, RequestError
 
 FILES = "/files/"
@@ -63,12 +63,12 @@ class DemoImages:
         self._files.clear()
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:
-        asked = read_generation(await read_json(request))
+        asked = parse_generation(await parse_json(request))
         return await self._answer(request, _Drawing(asked, asked.size or _DEFAULT_SIZE, edit=False))
 
     async def _edit(self, request: web.Request) -> web.StreamResponse:
         async with receive_form(request) as form:
-            asked = read_edit(form)
+            asked = parse_edit(form)
             size = await asyncio.to_thread(_find_size, asked, form)
         return await self._answer(request, _Drawing(asked, size, edit=True))
 
@@ -101,10 +101,10 @@ class DemoImages:
             for number, bands in enumerate(_BANDS[asked.partials]):
                 data = await self._draw(drawing, index, bands)
                 seen = {"b64_json": b64encode(data).decode(), "partial_image_index": number}
-                yield write_event({"type": f"{kind}.partial_image", **seen, **about}, named=True)
+                yield build_event({"type": f"{kind}.partial_image", **seen, **about}, named=True)
             data = await self._draw(drawing, index)
             done = {"b64_json": b64encode(data).decode(), "usage": asked.usage(drawing.size, 1, first=index == 0)}
-            yield write_event({"type": f"{kind}.completed", **done, **about}, named=True)
+            yield build_event({"type": f"{kind}.completed", **done, **about}, named=True)
 
     def _keep(self, request: web.Request, data: bytes) -> str:
         """Return the address at which an image can be had from now on."""
@@ -159,9 +159,9 @@ class Files:
 
 def _find_size(asked: DemoImageRequest, form: Form) -> tuple[int, int]:
     """The size of an edited image in pixels. An AskError says what is wrong with the image or its mask."""
-    source = _read_header(form.files_of("image")[0], "image")
+    source = _parse_header(form.files_of("image")[0], "image")
     for file in form.files_of("mask"):
-        mask = _read_header(file, "mask")
+        mask = _parse_header(file, "mask")
         if mask is None or not mask.has_alpha:
             raise RequestError("The mask must be a PNG with transparency.", param="mask")
         if source is not None and (mask.width, mask.height) != (source.width, source.height):
@@ -171,11 +171,11 @@ def _find_size(asked: DemoImageRequest, form: Form) -> tuple[int, int]:
     return _DEFAULT_SIZE if source is None else _choose_size(source.width, source.height)
 
 
-def _read_header(file: FormFile, param: str) -> PngHeader | None:
+def _parse_header(file: FormFile, param: str) -> PngHeader | None:
     """The header of a PNG; None for an image of another kind."""
     if not is_png(file):
         return None
-    header = read_header(file.file)
+    header = parse_header(file.file)
     if header is None:
         raise RequestError("The PNG is damaged.", param=param)
     return header

@@ -26,7 +26,7 @@ class PngHeader:
     has_alpha: bool
 
 
-def read_header(file: BinaryIO) -> PngHeader | None:
+def parse_header(file: BinaryIO) -> PngHeader | None:
     """Read the header of ``file``; None if it is not a PNG, or its header is damaged."""
     file.seek(0)
     start = file.read(len(SIGNATURE) + 12 + _HEADER.size)

@@ -15,7 +15,7 @@ EVENT_STREAM: Mapping[str, str] = {
 }
 
 
-async def read_json(request: web.Request) -> object:
+async def parse_json(request: web.Request) -> object:
     """Read a JSON body of any type."""
     try:
         body: object = orjson.loads(await request.read())
@@ -29,7 +29,7 @@ def json_reply(body: Json, *, status: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")
 
 
-def write_event(event: Json, *, named: bool = False) -> bytes:
+def build_event(event: Json, *, named: bool = False) -> bytes:
     """One event; ``named`` puts its type before it, too."""
     name = b"event: " + event["type"].encode() + b"\n" if named else b""
     return name + b"data: " + orjson.dumps(event) + b"\n\n"

@@ -86,7 +86,7 @@ def model_missing(model: str) -> RequestError:
     return RequestError(message, param="model", code="model_not_found", status=404)
 
 
-def read_chat(body: object) -> DemoChatRequest:
+def parse_chat(body: object) -> DemoChatRequest:
     """Read a chat request; an AskError names the first field that is wrong."""
     fields = fields_of(body, CHAT_MODEL)
     tools, must_call = _offered(fields)
@@ -98,18 +98,18 @@ def read_chat(body: object) -> DemoChatRequest:
         parallel=typed(fields, "parallel_tool_calls", bool, default=True),
         choices=integer(fields, "n", MAX_CHOICES) or 1,
         limit=limit if limit is not None else integer(fields, "max_tokens", MAX_TOKENS),
-        stops=read_stops(fields.get("stop")),
+        stops=parse_stops(fields.get("stop")),
         stream=typed(fields, "stream", bool, default=False),
         include_usage=typed(typed(fields, "stream_options", dict, default={}), "include_usage", bool, default=False),
         response_format=typed(fields, "response_format", dict, default={}),
     )
 
 
-def read_embedding(body: object) -> DemoEmbeddingRequest:
+def parse_embedding(body: object) -> DemoEmbeddingRequest:
     """Read an embeddings request; an AskError names the first field that is wrong."""
     fields = fields_of(body, EMBEDDING_MODEL)
     encoding = one_of(fields, "encoding_format", ("float", "base64"))
-    given = read_inputs(fields.get("input"))
+    given = parse_inputs(fields.get("input"))
     tokens = sum(len(pieces(item)) if isinstance(item, str) else len(item) for item in given)
     if tokens > MAX_INPUT_TOKENS:
         message = f"'input' has {tokens} tokens; the demo reads at most {MAX_INPUT_TOKENS} a request."
@@ -191,7 +191,7 @@ def _are_parts(content: object) -> bool:
     )
 
 
-def read_stops(value: object) -> tuple[str, ...]:
+def parse_stops(value: object) -> tuple[str, ...]:
     """Return the texts that end an answer; one that is empty ends nothing."""
     stops = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
@@ -236,7 +236,7 @@ def _functions(tools: list[Any]) -> tuple[DemoTool, ...]:
     return tuple(read)
 
 
-def read_inputs(value: object, name: str = "input") -> list[str | list[int]]:
+def parse_inputs(value: object, name: str = "input") -> list[str | list[int]]:
     """Read the four ways to give input: text, texts, tokens, lists of tokens. ``name`` is the field's."""
     given = [value] if isinstance(value, str) or _are_tokens(value) else value
     if not isinstance(given, list) or not 1 <= len(given) <= _MAX_INPUTS:

@@ -12,8 +12,8 @@ from aiohttp import web
 from attrs import field, frozen
 
 from gateway.demo import chat as talk
-from gateway.demo.replies import EVENT_STREAM, json_reply, pass_events, read_json, send_pieces, write_event
-from gateway.demo.requests import DemoChatRequest, Json, RequestError, check_messages, read_chat, typed
+from gateway.demo.replies import EVENT_STREAM, build_event, json_reply, parse_json, pass_events, send_pieces
+from gateway.demo.requests import DemoChatRequest, Json, RequestError, check_messages, parse_chat, typed
 
 _ECHOED: Json = {
     "background": False,
@@ -42,10 +42,10 @@ def add_routes(app: web.Application, *, pace_s: float) -> None:
     """Take the convention's path; ``pace_s`` is the pause between two events, in seconds."""
 
     async def respond(request: web.Request) -> web.StreamResponse:
-        told = DemoResponse.to(await read_json(request))
+        told = DemoResponse.to(await parse_json(request))
         if not told.ask.stream:
             return json_reply(told.response())
-        events = pass_events(write_event(event, named=True) for event in told.events())
+        events = pass_events(build_event(event, named=True) for event in told.events())
         return await send_pieces(request, events, headers=EVENT_STREAM, pace_s=pace_s)
 
     app.router.add_post("/v1/responses", respond)
@@ -64,8 +64,8 @@ class DemoResponse:
     @classmethod
     def to(cls, body: object) -> "DemoResponse":
         """Answer a request; an AskError names the first field that is wrong."""
-        chat = _read_as_chat(body) if isinstance(body, dict) else body
-        ask = read_chat(chat)
+        chat = _parse_as_chat(body) if isinstance(body, dict) else body
+        ask = parse_chat(chat)
         return cls(dict(body) if isinstance(body, dict) else {}, ask, talk.answer(ask, 0))
 
     def response(self) -> Json:
@@ -167,7 +167,7 @@ def _add(item: Json, place: Json) -> Json:
     return {"type": "response.output_item.added", "output_index": place["output_index"], "item": item}
 
 
-def _read_as_chat(body: Json) -> Json:
+def _parse_as_chat(body: Json) -> Json:
     """Return the request as a chat's; an AskError names what is no part of a chat."""
     for name in _KEPT:
         if body.get(name) is not None:
@@ -180,27 +180,27 @@ def _read_as_chat(body: Json) -> Json:
     shape = typed(typed(body, "text", dict, default={}), "format", dict, default={})
     return {
         **{name: body.get(name) for name in ("model", "stream", "parallel_tool_calls")},
-        "messages": developer + _read_input(body.get("input")),
+        "messages": developer + _parse_input(body.get("input")),
         "max_completion_tokens": body.get("max_output_tokens"),
-        "tools": [_read_tool(tool) for tool in typed(body, "tools", list, default=[])],
-        "tool_choice": _read_choice(body.get("tool_choice")),
+        "tools": [_parse_tool(tool) for tool in typed(body, "tools", list, default=[])],
+        "tool_choice": _parse_choice(body.get("tool_choice")),
         "response_format": {"type": shape.get("type"), "json_schema": shape},
     }
 
 
-def _read_input(given: object) -> list[Json]:
+def _parse_input(given: object) -> list[Json]:
     if isinstance(given, str) and given:
         return [{"role": "user", "content": given}]
     if not isinstance(given, list) or not given or not all(isinstance(item, dict) for item in given):
         raise RequestError("'input' must be a text, or a list with at least one item.", param="input")
-    messages = [message for index, item in enumerate(given) for message in _read_checked(item, f"input[{index}]")]
+    messages = [message for index, item in enumerate(given) for message in _parse_checked(item, f"input[{index}]")]
     if not messages:
         raise RequestError("'input' has nothing in it to answer.", param="input")
     return messages
 
 
-def _read_checked(item: Json, where: str) -> list[Json]:
-    messages = _read_item(item)
+def _parse_checked(item: Json, where: str) -> list[Json]:
+    messages = _parse_item(item)
     try:
         check_messages(messages)
     except RequestError as fault:
@@ -210,40 +210,40 @@ def _read_checked(item: Json, where: str) -> list[Json]:
     return messages
 
 
-def _read_item(item: Json) -> list[Json]:
+def _parse_item(item: Json) -> list[Json]:
     """Return the messages an item stands for: none if it says nothing to a chat model, as thoughts do not."""
     match item.get("type") or "message":
         case "message":
             content = item.get("content")
-            parts = [_read_part(part) for part in content] if isinstance(content, list) else content
+            parts = [_parse_part(part) for part in content] if isinstance(content, list) else content
             return [{"role": item.get("role"), "content": parts}]
         case "function_call":
             return [{"role": "assistant", "content": None}]
         case "function_call_output":
             output = item.get("output")
-            parts = [_read_part(part) for part in output] if isinstance(output, list) else output
+            parts = [_parse_part(part) for part in output] if isinstance(output, list) else output
             return [{"role": "tool", "content": parts}]
         case _:
             return []
 
 
-def _read_part(part: Any) -> Any:
+def _parse_part(part: Any) -> Any:
     kind = part.get("type") if isinstance(part, dict) else None
     if not isinstance(kind, str):
         return part
     return {**part, "type": "text" if kind in _TEXTS else "image_url" if kind == "input_image" else kind}
 
 
-def _read_tool(tool: Any) -> Any:
+def _parse_tool(tool: Any) -> Any:
     """Return a function as a chat has it; other tools are never called."""
     return {"type": "function", "function": tool} if _is_function(tool) else tool
 
 
-def _read_choice(choice: Any) -> Any:
+def _parse_choice(choice: Any) -> Any:
     if _is_function(choice):
-        return _read_tool(choice)
+        return _parse_tool(choice)
     if isinstance(choice, dict) and isinstance(choice.get("tools"), list):
-        return {"allowed_tools": {**choice, "tools": [_read_tool(tool) for tool in choice["tools"]]}}
+        return {"allowed_tools": {**choice, "tools": [_parse_tool(tool) for tool in choice["tools"]]}}
     return choice
 
 

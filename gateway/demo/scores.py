@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.demo.replies import json_reply, read_json
+from gateway.demo.replies import json_reply, parse_json
 from gateway.demo.requests import (
     MAX_INPUT_TOKENS,
     MODERATION_MODEL,
@@ -56,12 +56,12 @@ def add_routes(app: web.Application) -> None:
 
 
 async def _moderate(request: web.Request) -> web.Response:
-    fields = fields_of(await read_json(request), MODERATION_MODEL)
-    results = [_judge(text, kinds) for text, kinds in _read_texts(fields.get("input"))]
+    fields = fields_of(await parse_json(request), MODERATION_MODEL)
+    results = [_judge(text, kinds) for text, kinds in _parse_texts(fields.get("input"))]
     return json_reply({"id": f"modr-{secrets.token_hex(12)}", "model": MODERATION_MODEL, "results": results})
 
 
-def _read_texts(given: object) -> list[tuple[str, list[str]]]:
+def _parse_texts(given: object) -> list[tuple[str, list[str]]]:
     """Return each text to be judged and what it came as; parts are judged together."""
     value = [given] if isinstance(given, str) else given
     if isinstance(value, list) and 0 < len(value) <= _MAX_TEXTS:
@@ -86,11 +86,11 @@ def _judge(text: str, kinds: list[str]) -> Json:
 
 
 async def _rerank(request: web.Request) -> web.Response:
-    fields = fields_of(await read_json(request), RERANK_MODEL)
-    query, documents = _read_document(fields.get("query"), "query"), typed(fields, "documents", list, default=[])
+    fields = fields_of(await parse_json(request), RERANK_MODEL)
+    query, documents = _parse_document(fields.get("query"), "query"), typed(fields, "documents", list, default=[])
     if not 1 <= len(documents) <= _MAX_DOCUMENTS:
         raise RequestError(f"'documents' must be a list of 1 to {_MAX_DOCUMENTS} documents.", param="documents")
-    texts = [_read_document(document, f"documents[{index}]") for index, document in enumerate(documents)]
+    texts = [_parse_document(document, f"documents[{index}]") for index, document in enumerate(documents)]
     most = integer(fields, "top_n", 2**31) or len(texts)
     tokens = sum(len(pieces(text)) + len(pieces(query)) for text in texts)
     if tokens > MAX_INPUT_TOKENS:
@@ -109,7 +109,7 @@ async def _rerank(request: web.Request) -> web.Response:
     )
 
 
-def _read_document(given: Any, where: str) -> str:
+def _parse_document(given: Any, where: str) -> str:
     text = given.get("text") if isinstance(given, dict) else given
     if not isinstance(text, str) or not text:
         raise RequestError(f"'{where}' must be a text, or an object with a 'text', and not empty.", param=where)

@@ -22,7 +22,7 @@ from gateway.demo import text as words
 from gateway.demo.audio import DemoAudio
 from gateway.demo.chat import DemoAnswer
 from gateway.demo.images import FILES, DemoImages
-from gateway.demo.replies import EVENT_STREAM, json_reply, read_json
+from gateway.demo.replies import EVENT_STREAM, json_reply, parse_json
 from gateway.demo.requests import DemoChatRequest, Json, RequestError
 from gateway.demo.videos import DemoVideos
 
@@ -118,7 +118,7 @@ class DemoUpstream:
             return json_reply(asks.error_body(message, code=code), status=fault.status)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
-        ask = asks.read_chat(await read_json(request))
+        ask = asks.parse_chat(await parse_json(request))
         reply = DemoReply.to(ask)
         if not ask.stream:
             return json_reply(reply.completion())
@@ -226,7 +226,7 @@ def _step(index: int, delta: Json, finish_reason: str | None = None) -> Json:
 
 
 async def _embeddings(request: web.Request) -> web.Response:
-    ask = asks.read_embedding(await read_json(request))
+    ask = asks.parse_embedding(await parse_json(request))
     vectors = (words.vector(item, ask.dimensions) for item in ask.inputs)
     data = [
         {"object": "embedding", "index": index, "embedding": _packed(vector) if ask.base64 else vector}

@@ -66,7 +66,7 @@ def hear(recording: Recording | None, size: int) -> Transcript:
     return Transcript(told, recording.seconds)
 
 
-def write_transcript(ask: TranscriptionRequest, heard: Transcript, *, task: str) -> Json | str:
+def build_transcript(ask: TranscriptionRequest, heard: Transcript, *, task: str) -> Json | str:
     """The whole answer: an object, or a text."""
     match ask.form:
         case "text":
@@ -86,7 +86,7 @@ def write_transcript(ask: TranscriptionRequest, heard: Transcript, *, task: str)
             return {"text": heard.text, "usage": heard.usage()}
 
 
-def write_events(ask: TranscriptionRequest, heard: Transcript) -> list[Json]:
+def build_events(ask: TranscriptionRequest, heard: Transcript) -> list[Json]:
     """The same as a stream."""
     events: list[Json] = []
     if ask.form == "diarized_json":

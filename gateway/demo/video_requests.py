@@ -35,13 +35,13 @@ class DemoVideoRequest:
     seconds: int
 
 
-def read_video(body: object) -> DemoVideoRequest:
+def parse_video(body: object) -> DemoVideoRequest:
     """Read a request for a video; an AskError names the first field that is wrong."""
     fields = _fields_of(body)
     model = typed(fields, "model", str, default=VIDEO_MODEL)
     if model not in VIDEO_MODELS:
         raise model_missing(model)
-    prompt = read_prompt(fields)
+    prompt = parse_prompt(fields)
     sizes = {f"{width}x{height}": (width, height) for width, height in SIZES}
     lengths = {str(length): length for length in LENGTHS}
     told = fields.get("seconds")
@@ -55,7 +55,7 @@ def read_video(body: object) -> DemoVideoRequest:
     )
 
 
-def read_video_form(form: Form) -> DemoVideoRequest:
+def parse_video_form(form: Form) -> DemoVideoRequest:
     """Read a form that asks for a video; an AskError names the field that is wrong, or the image."""
     fields: Json = _texts_of(form)
     address = fields.pop(f"{_REFERENCE}[image_url]", None)
@@ -67,20 +67,20 @@ def read_video_form(form: Form) -> DemoVideoRequest:
     for file in files:
         file.file.seek(0)
         _check_image(file.file.read(_HEAD_BYTES))
-    return read_video(fields)
+    return parse_video(fields)
 
 
-def read_remix(body: object) -> str:
+def parse_remix(body: object) -> str:
     """Read the prompt of a remix; an AskError says what is wrong with it."""
-    return read_prompt(_fields_of(body))
+    return parse_prompt(_fields_of(body))
 
 
-def read_remix_form(form: Form) -> str:
+def parse_remix_form(form: Form) -> str:
     """The same of a form."""
-    return read_prompt(_texts_of(form))
+    return parse_prompt(_texts_of(form))
 
 
-def read_prompt(fields: Json) -> str:
+def parse_prompt(fields: Json) -> str:
     """The prompt of a request; an AskError says what is wrong with it."""
     prompt = typed(fields, "prompt", str, default="")
     if not prompt.strip() or len(prompt) > _MAX_PROMPT:

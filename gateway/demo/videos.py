@@ -21,15 +21,15 @@ from attrs import field, frozen
 from gateway.demo import requests as asks
 from gateway.demo.forms import receive_form
 from gateway.demo.png import draw
-from gateway.demo.replies import json_reply, read_json
+from gateway.demo.replies import json_reply, parse_json
 from gateway.demo.requests import Json, RequestError
 from gateway.demo.video_requests import (
     SIZES,
     DemoVideoRequest,
-    read_remix,
-    read_remix_form,
-    read_video,
-    read_video_form,
+    parse_remix,
+    parse_remix_form,
+    parse_video,
+    parse_video_form,
 )
 from gateway.domain.byte_range import RangeNotSatisfiable, read_range
 
@@ -117,9 +117,9 @@ class DemoVideos:
     async def _create(self, request: web.Request) -> web.Response:
         if request.content_type == "multipart/form-data":
             async with receive_form(request) as form:
-                asked = read_video_form(form)
+                asked = parse_video_form(form)
         else:
-            asked = read_video(await read_json(request))
+            asked = parse_video(await parse_json(request))
         return self._start(asked, asked.prompt)
 
     def _start(self, asked: DemoVideoRequest | Job, prompt: str, parent: Job | None = None) -> web.Response:
@@ -133,9 +133,9 @@ class DemoVideos:
         parent = self._find(request)
         if request.content_type == "multipart/form-data":
             async with receive_form(request) as form:
-                prompt = read_remix_form(form)
+                prompt = parse_remix_form(form)
         else:
-            prompt = read_remix(await read_json(request))
+            prompt = parse_remix(await parse_json(request))
         self._check_completed(parent)
         return self._start(parent, prompt, parent)
 
@@ -155,7 +155,7 @@ class DemoVideos:
         if variant == "thumbnail":
             size = (job.size[0] // 2, job.size[1] // 2)
             return web.Response(body=draw(job.id, 0, size), content_type="image/png")
-        return send_part(request, _read_sample(portrait=job.size[0] < job.size[1]), "video/mp4")
+        return send_part(request, _parse_sample(portrait=job.size[0] < job.size[1]), "video/mp4")
 
     def _find(self, request: web.Request) -> Job:
         job = find_job(request.match_info["id"])
@@ -178,7 +178,7 @@ class DemoVideos:
 
 
 @cache
-def _read_sample(*, portrait: bool) -> bytes:
+def _parse_sample(*, portrait: bool) -> bytes:
     name = "portrait.mp4" if portrait else "landscape.mp4"
     return (files("gateway.demo") / "samples" / name).read_bytes()
 

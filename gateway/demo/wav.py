@@ -78,9 +78,9 @@ class Recording:
 
 def write_head(samples: int, words: str) -> bytes:
     """Everything of a WAV before its samples: 16 bits each, one channel."""
-    said = _write_chunk(b"ISFT", _SPEAKER + b"\0") + _write_chunk(_COMMENT, words.encode(errors="replace") + b"\0")
+    said = _build_chunk(b"ISFT", _SPEAKER + b"\0") + _build_chunk(_COMMENT, words.encode(errors="replace") + b"\0")
     layout = struct.pack("<HHIIHH", 1, 1, SAMPLE_RATE, 2 * SAMPLE_RATE, 2, 16)
-    body = b"WAVE" + _write_chunk(b"fmt ", layout) + _write_chunk(b"LIST", b"INFO" + said)
+    body = b"WAVE" + _build_chunk(b"fmt ", layout) + _build_chunk(b"LIST", b"INFO" + said)
     data = b"data" + struct.pack("<I", 2 * samples)
     return b"RIFF" + struct.pack("<I", len(body) + len(data) + 2 * samples) + body + data
 
@@ -93,7 +93,7 @@ def find_recording(file: BinaryIO, size: int) -> Recording | None:
         return None
     rate: int | None = None
     said: dict[bytes, str] = {}
-    for kind, length in _read_chunks(file):
+    for kind, length in _parse_chunks(file):
         begin = file.tell()
         if kind == b"data":
             if rate is None:
@@ -101,18 +101,18 @@ def find_recording(file: BinaryIO, size: int) -> Recording | None:
             words = said.get(_COMMENT) if said.get(b"ISFT") == _SPEAKER.decode() else None
             return Recording(min(length, size - begin) / rate, words)
         if kind == b"fmt ":
-            rate = _read_rate(file.read(min(length, 16)))
+            rate = _parse_rate(file.read(min(length, 16)))
         elif kind == b"LIST" and length <= _MAX_COMMENT:
-            said |= dict(_read_info(file.read(length)))
+            said |= dict(_parse_info(file.read(length)))
         file.seek(begin + length + length % 2)
     return None
 
 
-def _write_chunk(kind: bytes, body: bytes) -> bytes:
+def _build_chunk(kind: bytes, body: bytes) -> bytes:
     return kind + struct.pack("<I", len(body)) + body + bytes(len(body) % 2)
 
 
-def _read_chunks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
+def _parse_chunks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
     """Kind and length of each chunk; whoever asks for the next has sought behind the last."""
     for _ in range(_MAX_CHUNKS):
         head = file.read(8)
@@ -122,7 +122,7 @@ def _read_chunks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
         yield kind, length
 
 
-def _read_rate(layout: bytes) -> int | None:
+def _parse_rate(layout: bytes) -> int | None:
     """Bytes a second; None where the numbers do not go together, or are nobody's."""
     if len(layout) < 16:  # noqa: PLR2004 - the shortest there is
         return None
@@ -131,7 +131,7 @@ def _read_rate(layout: bytes) -> int | None:
     return bytes_a_second if sound else None
 
 
-def _read_info(body: bytes) -> Iterator[tuple[bytes, str]]:
+def _parse_info(body: bytes) -> Iterator[tuple[bytes, str]]:
     """What a list of information says, by its kind."""
     at = 4
     while body[:4] == b"INFO" and at + 8 <= len(body):

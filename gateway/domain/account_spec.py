@@ -136,7 +136,7 @@ class CreditSpec:
     note: str | None = attrs.field(default=None, metadata=_NOTE)
 
 
-def write_account(account: Account) -> dict[str, Any]:
+def build_account(account: Account) -> dict[str, Any]:
     """An account as JSON shows it; the keys of ``AccountSpec`` can be read back."""
     return {
         "id": account.id,
@@ -146,11 +146,11 @@ def write_account(account: Account) -> dict[str, Any]:
         **attrs.asdict(account.limits),
         "groups": list(account.groups),
         "declared": account.declared,
-        "created_at": write_time(account.created_ms // 1000),
+        "created_at": build_time(account.created_ms // 1000),
     }
 
 
-def write_key(key: ApiKey, account: str) -> dict[str, Any]:
+def build_key(key: ApiKey, account: str) -> dict[str, Any]:
     """A key as JSON shows it, its secret as its last four characters."""
     return {
         "id": key.id,
@@ -158,7 +158,7 @@ def write_key(key: ApiKey, account: str) -> dict[str, Any]:
         "account": account,
         "key": key.masked,
         "status": key.status,
-        "expires_at": None if key.expires_s is None else write_time(key.expires_s),
+        "expires_at": None if key.expires_s is None else build_time(key.expires_s),
         **_write_quota(key.quota),
         **attrs.asdict(key.limits),
         "models": list(key.models),
@@ -167,7 +167,7 @@ def write_key(key: ApiKey, account: str) -> dict[str, Any]:
         "webhook_url": key.webhook_url,
         "locked": list(key.locked),
         "declared": key.declared,
-        "created_at": write_time(key.created_ms // 1000),
+        "created_at": build_time(key.created_ms // 1000),
     }
 
 
@@ -186,6 +186,6 @@ def _write_quota(quota: Quota) -> dict[str, Any]:
     }
 
 
-def write_time(seconds: int) -> str:
+def build_time(seconds: int) -> str:
     """Unix seconds as JSON shows them: ``2027-01-31T12:00:00Z``."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

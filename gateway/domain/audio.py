@@ -67,7 +67,7 @@ _FIRST_VERSION = 0b11
 _LAYER_THREE = 0b01
 
 
-def read_length_ms(seconds: object) -> int | None:
+def parse_length_ms(seconds: object) -> int | None:
     """Seconds as a provider said them, a number or one as text; None where they cannot be believed."""
     if isinstance(seconds, str):
         seconds = float(seconds) if _NUMBER.match(seconds) else None
@@ -78,13 +78,13 @@ def read_length_ms(seconds: object) -> int | None:
     return math.ceil(round(seconds * 1_000, 3))
 
 
-def read_last_cue_ms(subtitles: str) -> int | None:
+def parse_last_cue_ms(subtitles: str) -> int | None:
     """When the last of subtitles (SubRip or WebVTT) ends; None where they have none."""
-    ends = [_read_clock(found.groups()[4:]) for found in _CUE.finditer(subtitles)]
+    ends = [_parse_clock(found.groups()[4:]) for found in _CUE.finditer(subtitles)]
     return min(max(ends), MAX_DURATION_MS) if ends else None
 
 
-def _read_clock(parts: tuple[str | None, ...]) -> int:
+def _parse_clock(parts: tuple[str | None, ...]) -> int:
     hours, minutes, seconds, millis = (int(part or 0) for part in parts)
     return ((hours * 60 + minutes) * 60 + seconds) * 1_000 + millis
 
@@ -124,13 +124,13 @@ def weigh_length(told_s: float | None, seen_s: float | None, size: int, ceiling:
         return Length(None, bound_length_ms(size))
     seen_s = seen_s or 0.0
     longest_ms = limit_length_ms(size)
-    told_ms, seen_ms = _read_seconds(told_s), _read_seconds(seen_s)
+    told_ms, seen_ms = _parse_seconds(told_s), _parse_seconds(seen_s)
     believed_ms = max(told_ms if seen_ms <= told_ms * TRUST else seen_ms, _time(size, ceiling.highest))
     bound_ms = max(believed_ms, seen_ms, _time(size, ceiling.usual))
     return Length(min(believed_ms, longest_ms), min(bound_ms, longest_ms))
 
 
-def _read_seconds(seconds: float) -> int:
+def _parse_seconds(seconds: float) -> int:
     return math.ceil(min(seconds, MAX_DURATION_MS) * 1_000)
 
 
@@ -182,11 +182,11 @@ def find_speech_ms(head: bytes, size: int, kind: str) -> int | None:
         told, size = int.from_bytes(head[28:32], "little"), max(size - _WAV_HEADER_BYTES, 0)
         rate = max(told, _LEAST_WAV_RATE) if told else 0
     else:
-        rate = _read_mp3_rate(head)
+        rate = _parse_mp3_rate(head)
     return min(-(-size * 1_000 // rate), MAX_DURATION_MS) if rate else None
 
 
-def _read_mp3_rate(head: bytes) -> int:
+def _parse_mp3_rate(head: bytes) -> int:
     """Bytes a second of an MP3 by its first frame; 0 where it is none."""
     if len(head) < _MP3_HEADER_BYTES or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:  # noqa: PLR2004 - eleven ones
         return 0
@@ -219,12 +219,12 @@ def find_wav_seconds(head: bytes, size: int) -> float | None:
         if kind == b"data":
             break
         if kind == b"fmt " and not rate:
-            rate = _read_wav_rate(head[at : at + length])
+            rate = _parse_wav_rate(head[at : at + length])
         at += length + length % 2
     return max(size - at, 0) / rate if rate else None
 
 
-def _read_wav_rate(told: bytes) -> int:
+def _parse_wav_rate(told: bytes) -> int:
     """Bytes a second; 0 where they are not plain samples."""
     if len(told) < _WAV_FORMAT_BYTES:
         return 0
@@ -242,7 +242,7 @@ _OPUS_RATE = 48_000
 _NO_PACKET_ENDS = 2**64 - 1
 
 
-def read_ogg_page(page: bytes) -> tuple[int, int] | None:
+def parse_ogg_page(page: bytes) -> tuple[int, int] | None:
     """Where the sound of a page's stream ends (samples), and which stream it is; None where it says nothing of it."""
     if len(page) < OGG_PAGE_BYTES or not page.startswith(OGG_MARK) or page[4]:
         return None
@@ -284,18 +284,18 @@ def find_webm_seconds(head: bytes) -> float | None:
     if found is None:
         return None
     (ticks,) = struct.unpack(">f", found[1]) if found[1] else struct.unpack(">d", found[2])
-    return float(ticks) * _read_scale(head)
+    return float(ticks) * _parse_scale(head)
 
 
-def read_cluster_seconds(head: bytes, cluster: bytes) -> float | None:
+def parse_cluster_seconds(head: bytes, cluster: bytes) -> float | None:
     """When a cluster of a WebM file begins; None where it is none."""
     found = _CLUSTER.match(cluster)
     if found is None:
         return None
-    return int.from_bytes(next(filter(None, found.groups()), b""), "big") * _read_scale(head)
+    return int.from_bytes(next(filter(None, found.groups()), b""), "big") * _parse_scale(head)
 
 
-def _read_scale(head: bytes) -> float:
+def _parse_scale(head: bytes) -> float:
     """Seconds in one tick of a WebM file."""
     found = _SCALE.search(head[:_INFO_BYTES])
     return (int.from_bytes(found[1], "big") if found else _USUAL_SCALE) / 1e9

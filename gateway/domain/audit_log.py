@@ -87,17 +87,17 @@ class AuditRow:
     detail: str = "{}"
 
 
-def write_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+def build_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """The fields in which ``after`` differs, as JSON: ``{"rpm": [60, 120], "proxy": "changed"}``.
 
     Both are as JSON shows them. A field that one of them has not is null there.
     """
     names = dict.fromkeys((*after, *before))
     pairs = {name: [before.get(name), after.get(name)] for name in names}
-    return orjson.dumps({name: _write_pair(name, pair) for name, pair in pairs.items() if pair[0] != pair[1]}).decode()
+    return orjson.dumps({name: _build_pair(name, pair) for name, pair in pairs.items() if pair[0] != pair[1]}).decode()
 
 
-def _write_pair(name: str, pair: list[Any]) -> list[Any] | str:
+def _build_pair(name: str, pair: list[Any]) -> list[Any] | str:
     return CHANGED if name in SECRET or len(orjson.dumps(pair)) > LONGEST else pair
 
 

@@ -74,7 +74,7 @@ class UtcDay:
         return self.start_s <= now_s < self.end_s
 
 
-def read_day(now_s: float) -> UtcDay:
+def parse_day(now_s: float) -> UtcDay:
     """The day in which ``now_s`` (Unix seconds) lies."""
     start_s = int(now_s // DAY_S) * DAY_S
     first = datetime.fromtimestamp(start_s, UTC).replace(day=1)

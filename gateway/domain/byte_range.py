@@ -77,17 +77,17 @@ def read_range(lines: Iterable[str]) -> ByteRange | None:
     if found is None:
         return None
     if found["suffix"] is not None:
-        count = _read_number(found["suffix"])
+        count = _parse_number(found["suffix"])
         return ByteRange(-count) if count else ByteRange(_BEYOND)
-    first = _read_number(found["first"])
+    first = _parse_number(found["first"])
     if not found["last"]:
         return ByteRange(first)
     if _compare_digits(found["last"]) < _compare_digits(found["first"]):
         return None
-    return ByteRange(first, _read_number(found["last"]))
+    return ByteRange(first, _parse_number(found["last"]))
 
 
-def _read_number(digits: str) -> int:
+def _parse_number(digits: str) -> int:
     """A number of bytes; every number that no file has is as good as another."""
     digits = digits.lstrip("0")
     return int(digits or "0") if len(digits) <= _MOST_DIGITS else _BEYOND

@@ -44,16 +44,16 @@ _FIRST_VERSION = 3
 
 def is_mpeg(start: bytes) -> bool:
     """Whether a frame of MPEG audio begins there."""
-    return _MPEG_FRAME.match(start) is not None and _read_mpeg_seconds(start[:3]) > 0
+    return _MPEG_FRAME.match(start) is not None and _parse_mpeg_seconds(start[:3]) > 0
 
 
 def find_mpeg_frames(block: bytes) -> Frames:
     """Of any layer and bitrate, the free one too: how long a frame sounds hangs on neither."""
     for found in _MPEG_FRAME.finditer(block):
-        yield found.start(), _read_mpeg_seconds(found[0])
+        yield found.start(), _parse_mpeg_seconds(found[0])
 
 
-def _read_mpeg_seconds(header: bytes) -> float:
+def _parse_mpeg_seconds(header: bytes) -> float:
     """0 where it is no header."""
     version, layer, rate = header[1] >> 3 & 3, header[1] >> 1 & 3, header[2] >> 2 & 3
     samples = _MPEG_SAMPLES[layer][version == _FIRST_VERSION]
@@ -88,12 +88,12 @@ def make_flac_finder(head: bytes) -> FindFrames:
 
     def find(block: bytes) -> Frames:
         for found in _FLAC_FRAME.finditer(block):
-            yield found.start(), _read_flac_seconds(block[found.start() :][:_FLAC_HEADER_BYTES], usual)
+            yield found.start(), _parse_flac_seconds(block[found.start() :][:_FLAC_HEADER_BYTES], usual)
 
     return find
 
 
-def _read_flac_seconds(header: bytes, usual: int) -> float:
+def _parse_flac_seconds(header: bytes, usual: int) -> float:
     """0 where it is no header."""
     size_code, rate_code = header[2] >> 4, header[2] & 15
     at = 4 + _count_coded_bytes(header[4:5])
@@ -131,7 +131,7 @@ _MORE = 255
 _PAGE_BEGINS_INSIDE = 1
 
 
-def read_opus_seconds(packet: bytes) -> float:
+def parse_opus_seconds(packet: bytes) -> float:
     """How long a packet of Opus sounds, by its first two bytes; 0 where it is none, such as those before the sound."""
     if not packet:
         return 0.0
@@ -147,7 +147,7 @@ def make_ogg_finder(head: bytes) -> FindFrames:
     A packet of Vorbis is counted as the longest that there can be. What belongs to another stream may be anything.
     """
     serial, packet = head[14:18], head[OGG_PAGE_BYTES + head[26] :][:30]
-    read = read_opus_seconds if packet.startswith(b"OpusHead") else _make_vorbis_reader(packet)
+    read = parse_opus_seconds if packet.startswith(b"OpusHead") else _make_vorbis_reader(packet)
 
     def find(block: bytes) -> Frames:
         at = block.find(OGG_MARK)
@@ -195,7 +195,7 @@ def is_opus_only(head: bytes) -> bool:
 def find_webm_packets(block: bytes) -> Frames:
     """Packets of Opus."""
     for found in _WEBM_BLOCK.finditer(block):
-        yield found.start(), read_opus_seconds(found[1])
+        yield found.start(), parse_opus_seconds(found[1])
 
 
 # AAC in MP4 (ISO/IEC 14496-12, 8.7.3.2)

@@ -44,7 +44,7 @@ _MAX_PORT_DIGITS = 5
 _SUBNET_BITS = 64
 
 
-def read_networks(texts: Iterable[str]) -> Networks:
+def parse_networks(texts: Iterable[str]) -> Networks:
     """Addresses and networks such as ``10.0.0.0/8``; host bits may be set. Raises ``ValueError`` on anything else.
 
     An IPv4 network written as IPv6 (``::ffff:10.0.0.0/104``) is the IPv4 network, as such addresses are.
@@ -68,7 +68,7 @@ def find_address(peer: str | None, forwarded: Sequence[str], trusted: Sequence[N
     Returns:
         The address in its canonical form, without zone and port; IPv4 in IPv6 as IPv4.
     """
-    address = _read_address(peer) if peer is not None else None
+    address = _parse_address(peer) if peer is not None else None
     if address is None or not _is_in(address, trusted):
         return None if address is None else str(address)
     hops = _split_hops(forwarded)
@@ -76,7 +76,7 @@ def find_address(peer: str | None, forwarded: Sequence[str], trusted: Sequence[N
         hop = next(hops, None)
         if hop is None:
             return str(address)
-        address = _read_hop(hop)
+        address = _parse_hop(hop)
         if address is None or not _is_in(address, trusted):
             return None if address is None else str(address)
     return None if next(hops, None) is not None else str(address)
@@ -84,13 +84,13 @@ def find_address(peer: str | None, forwarded: Sequence[str], trusted: Sequence[N
 
 def is_inside(address: str | None, networks: Iterable[Network]) -> bool:
     """Whether ``address`` lies in one of ``networks``; an unknown or unreadable one lies in none."""
-    read = None if address is None else _read_address(address)
+    read = None if address is None else _parse_address(address)
     return read is not None and _is_in(read, networks)
 
 
 def find_subnet(address: str) -> str:
     """What of ``address`` its owner cannot change at will: all of IPv4, 64 bits of IPv6. Empty if unreadable."""
-    read = _read_address(address)
+    read = _parse_address(address)
     if isinstance(read, IPv6Address):
         return str(int(read) >> _SUBNET_BITS)
     return "" if read is None else str(read)
@@ -106,7 +106,7 @@ def is_public(address: str | Address) -> bool:
     between versions of Python.
     """
     text = str(address)
-    read = None if "%" in text else _read_address(text)
+    read = None if "%" in text else _parse_address(text)
     if read is None:
         return False
     inner = _unwrap_transition(read)
@@ -137,7 +137,7 @@ def _split_hops(forwarded: Sequence[str]) -> Iterator[str]:
             end = comma
 
 
-def _read_hop(text: str) -> Address | None:
+def _parse_hop(text: str) -> Address | None:
     """``1.2.3.4``, ``1.2.3.4:567``, ``::1``, ``[::1]``, ``[::1]:80``, any of them quoted; None for all else."""
     if len(text) > _MAX_HOP:
         return None
@@ -148,11 +148,11 @@ def _read_hop(text: str) -> Address | None:
         host, closed, port = text[1:].partition("]")
         if not closed or ":" not in host or (port and not _is_port(port)):
             return None
-        return _read_address(host)
+        return _parse_address(host)
     if text.count(":") == 1:
         host, _, port = text.partition(":")
-        return _read_address(host) if _is_port(f":{port}") else None
-    return _read_address(text)
+        return _parse_address(host) if _is_port(f":{port}") else None
+    return _parse_address(text)
 
 
 def _is_port(text: str) -> bool:
@@ -160,7 +160,7 @@ def _is_port(text: str) -> bool:
     return text[0] == ":" and digits.isascii() and digits.isdigit() and len(digits) <= _MAX_PORT_DIGITS
 
 
-def _read_address(text: str) -> Address | None:
+def _parse_address(text: str) -> Address | None:
     if len(text) > _MAX_HOP:
         return None
     try:

@@ -208,7 +208,7 @@ def sign_link(key: bytes, media_id: str, expires_s: int) -> str:
     return hmac.new(key, signed, sha256).hexdigest()
 
 
-def write_link(key: bytes, media_id: str, expires_s: int) -> str:
+def build_link(key: bytes, media_id: str, expires_s: int) -> str:
     """Path and query of a link that works until ``expires_s`` (Unix s)."""
     return f"{MEDIA_PATH}/{media_id}?expires={expires_s}&signature={sign_link(key, media_id, expires_s)}"
 

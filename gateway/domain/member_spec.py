@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 
 from gateway.domain.account import Status
-from gateway.domain.account_spec import write_time
+from gateway.domain.account_spec import build_time
 from gateway.domain.member import MAX_PASSPHRASE, Member, Role
 from gateway.parsing import between, must
 
@@ -106,7 +106,7 @@ class MemberSpec:
     second_factor: bool | None = attrs.field(default=None, metadata=_NO)
 
 
-def write_member(member: Member) -> dict[str, Any]:
+def build_member(member: Member) -> dict[str, Any]:
     """A member as JSON shows it to itself."""
     signed_in_ms = member.signed_in_ms
     return {
@@ -115,6 +115,6 @@ def write_member(member: Member) -> dict[str, Any]:
         "role": member.role,
         "second_factor": member.has_second_factor,
         "recovery_left": len(member.recovery),
-        "created_at": write_time(member.created_ms // 1000),
-        "signed_in_at": None if signed_in_ms is None else write_time(signed_in_ms // 1000),
+        "created_at": build_time(member.created_ms // 1000),
+        "signed_in_at": None if signed_in_ms is None else build_time(signed_in_ms // 1000),
     }

@@ -20,7 +20,7 @@ def is_origin(text: str) -> bool:
     return not port.isdigit() or 0 < int(port) <= _MAX_PORT
 
 
-def read_origins(texts: Iterable[str]) -> frozenset[str]:
+def parse_origins(texts: Iterable[str]) -> frozenset[str]:
     """Origins as browsers write them: in lower case, and without the port that the scheme has anyway."""
     return frozenset(map(_normalize, texts))
 

@@ -49,7 +49,7 @@ class FailedAttempt:
     ms: int
 
 
-def write_tried(tried: Iterable[FailedAttempt]) -> str:
+def build_tried(tried: Iterable[FailedAttempt]) -> str:
     """Attempts as a row keeps them: ``up0=upstream_timeout:120000,up1=ok:85``.
 
     Neither names of channels (``caller.NAME_SHAPE``) nor outcomes have such signs.
@@ -57,13 +57,13 @@ def write_tried(tried: Iterable[FailedAttempt]) -> str:
     return ",".join(f"{one.channel}={one.outcome}:{one.ms}" for one in tried)
 
 
-def read_tried(text: str) -> tuple[FailedAttempt, ...]:
-    """The attempts that ``write_tried`` wrote; what is none is left out."""
+def parse_tried(text: str) -> tuple[FailedAttempt, ...]:
+    """The attempts that ``build_tried`` wrote; what is none is left out."""
     found = map(_TRIED.fullmatch, text.split(","))
     return tuple(FailedAttempt(one[1], one[2], int(one[3])) for one in found if one)
 
 
-def write_error(message: str) -> str:
+def build_error(message: str) -> str:
     """What a row keeps of a fault's message: its beginning, on one line, and nothing that cannot be shown."""
     return "".join(mark if mark.isprintable() else " " for mark in message[:MAX_ERROR])
 
@@ -86,7 +86,7 @@ class RequestRecord:
     ``error_code`` is the public code of the fault, None where there was none. ``settled_ms`` decides the day on which
     the cost was spent. ``reserved_nanos`` was held while it ran; ``overrun_nanos`` of the cost are above a cap.
     ``images`` were made, ``duration_ms`` of sound made or heard, ``characters`` spoken.
-    ``tried`` is the trail of a call that took more than one attempt (``read_tried``), and empty for every other: the
+    ``tried`` is the trail of a call that took more than one attempt (``parse_tried``), and empty for every other: the
     row itself says how the one ended.
     ``error`` is what its caller was told was wrong, at most ``MAX_ERROR`` characters; empty where nothing was.
     A field that is added needs a default: the journal of the version before does not have it.

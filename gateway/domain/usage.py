@@ -51,14 +51,14 @@ _PLAIN = 3
 _NOTHING_SAID: Mapping[str, Any] = MappingProxyType({})
 
 
-def read_count(value: object) -> int | None:
+def parse_count(value: object) -> int | None:
     """A number of tokens as a provider said it; None where it cannot be believed."""
     if type(value) is not int or not 0 <= value <= MAX_TOKENS:
         return None
     return value
 
 
-def read_usage(raw: object, *, completes: bool = False) -> Usage | None:
+def parse_usage(raw: object, *, completes: bool = False) -> Usage | None:
     """A convention usage object -> ``Usage``; None where it is missing or cannot be believed.
 
     ``completes``: the call has a completion, so that its tokens must be said too.
@@ -69,8 +69,8 @@ def read_usage(raw: object, *, completes: bool = False) -> Usage | None:
     """
     if not isinstance(raw, dict):
         return None
-    prompt = read_count(raw.get("prompt_tokens"))
-    completion = read_count(raw.get("completion_tokens", None if completes else 0))
+    prompt = parse_count(raw.get("prompt_tokens"))
+    completion = parse_count(raw.get("completion_tokens", None if completes else 0))
     if prompt is None or completion is None:
         return None
     if raw.get("total_tokens") == prompt + completion:
@@ -82,7 +82,7 @@ def read_usage(raw: object, *, completes: bool = False) -> Usage | None:
     details = said if isinstance(said, dict) else _NOTHING_SAID
     cached: int | None = None
     for place in (details.get("cached_tokens"), raw.get("prompt_cache_hit_tokens"), raw.get("cached_tokens")):
-        if place is not None and (cached := read_count(place)) is not None:
+        if place is not None and (cached := parse_count(place)) is not None:
             break
     written = details.get("cache_write_tokens")
     answered = raw.get("completion_tokens_details")
@@ -95,15 +95,15 @@ def read_usage(raw: object, *, completes: bool = False) -> Usage | None:
 def _find_reasoning_beside(raw: Mapping[str, Any], counted: int) -> int:
     """Reasoning tokens that are part of the total and of nothing that was ``counted``; 0 where they are in it."""
     details = raw.get("completion_tokens_details")
-    reasoning = read_count(details.get("reasoning_tokens")) if isinstance(details, dict) else None
+    reasoning = parse_count(details.get("reasoning_tokens")) if isinstance(details, dict) else None
     return reasoning if reasoning and raw.get("total_tokens") == counted + reasoning else 0
 
 
 def share_prompt(prompt: int, completion: int, *, cached: object, written: object, thought: object = None) -> Usage:
     """Reported usage, of whose prompt a part came from a cache and another went into one, as far as can be believed."""
-    read = min(read_count(cached) or 0, prompt)
-    write = min(read_count(written) or 0, prompt - read)
-    reasoning = min(read_count(thought) or 0, completion)
+    read = min(parse_count(cached) or 0, prompt)
+    write = min(parse_count(written) or 0, prompt - read)
+    reasoning = min(parse_count(thought) or 0, completion)
     return Usage(prompt, completion, read, "upstream", written_tokens=write, reasoning_tokens=reasoning)
 
 

@@ -109,7 +109,7 @@ def derive_secret(master: bytes, key_id: int) -> bytes:
     return hmac.new(master, f"webhook:{key_id}".encode(), sha256).digest()
 
 
-def write_secret(secret: bytes) -> str:
+def build_secret(secret: bytes) -> str:
     """A secret as libraries of Standard Webhooks take it."""
     return SECRET_PREFIX + b64encode(secret).decode()
 

@@ -87,7 +87,7 @@ WIDEST_SIZES = (*WIDE_SIZES, *_list(_USUAL, ("512",)), *_list(_EXTREME, ("512",)
 """Of gemini-3.1-flash-image."""
 
 
-def read_shape(size: str, allowed: tuple[str, ...] | None) -> AspectRatio:
+def parse_shape(size: str, allowed: tuple[str, ...] | None) -> AspectRatio:
     """What to tell for ``size``. Raises ``InvalidRequest`` with what is ``allowed``, where no ratio gives that size."""
     shape = _SHAPES.get(size)
     if shape is None:

@@ -28,7 +28,7 @@ from typing import Any
 import orjson
 
 from gateway.errors import ImageBlocked, ProviderError
-from gateway.formats.openai.errors import Secrets, mask, read_fault
+from gateway.formats.openai.errors import Secrets, mask, parse_fault
 
 _CODES = frozenset(
     {
@@ -84,7 +84,7 @@ def is_block(code: str | None, message: str | None) -> bool:
 def find_block(value: object, secrets: Secrets = ()) -> ImageBlocked | None:
     """A provider's parsed answer, of any status -> the block that it tells of; None where it tells of none."""
     blocked, message = find_blocked(value)
-    return write_block(message, secrets) if blocked else None
+    return build_block(message, secrets) if blocked else None
 
 
 def find_blocked(value: object) -> tuple[bool, str | None]:
@@ -93,46 +93,46 @@ def find_blocked(value: object) -> tuple[bool, str | None]:
     return next(found, (False, None))
 
 
-def write_block(message: str | None, secrets: Secrets = ()) -> ImageBlocked:
+def build_block(message: str | None, secrets: Secrets = ()) -> ImageBlocked:
     """A block in the gateway's words, and behind them the provider's own that give nobody away."""
-    return ImageBlocked(write_verdict(_BLOCKED, message, secrets))
+    return ImageBlocked(build_verdict(_BLOCKED, message, secrets))
 
 
-def write_verdict(ours: str, message: str | None, secrets: Secrets = ()) -> str:
+def build_verdict(ours: str, message: str | None, secrets: Secrets = ()) -> str:
     """``ours``, and behind it of a provider's words what gives nobody away."""
     words = _keep_harmless(mask(message or "", secrets))
     return f"{ours}: {words}" if words else ours
 
 
-def read_picture_fault(
+def parse_picture_fault(
     status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None, path: str | None = None
 ) -> ProviderError:
     """A provider's answer outside 2xx to a request for pictures -> the fault it is.
 
     A block is one whatever its status (a key that is refused and a rate limit have statuses of their own): another
-    channel is not asked, and no key is blamed. Everything else is what ``openai_error.read_fault`` makes of it, in the
+    channel is not asked, and no key is blamed. Everything else is what ``openai_error.parse_fault`` makes of it, in the
     provider's words also where they do not stand in an ``error``.
     """
-    value = _read_json(raw)
+    value = _parse_json(raw)
     block = None if status in NEVER_BLOCKS else find_block(value, secrets)
-    return block or read_worded_fault(status, raw, secrets, rest_s=rest_s, path=path)
+    return block or parse_worded_fault(status, raw, secrets, rest_s=rest_s, path=path)
 
 
-def read_worded_fault(
+def parse_worded_fault(
     status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None, path: str | None = None
 ) -> ProviderError:
-    """As ``openai_error.read_fault``, in the provider's words also where they do not stand in an ``error``."""
-    return read_fault(status, _wrap(_read_json(raw)) or raw, secrets, rest_s=rest_s, path=path)
+    """As ``openai_error.parse_fault``, in the provider's words also where they do not stand in an ``error``."""
+    return parse_fault(status, _wrap(_parse_json(raw)) or raw, secrets, rest_s=rest_s, path=path)
 
 
-def _read_json(raw: bytes) -> Any:
+def _parse_json(raw: bytes) -> Any:
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError:
         return None
 
 
-def read_words(value: object, secrets: Secrets = ()) -> str | None:
+def parse_words(value: object, secrets: Secrets = ()) -> str | None:
     """What a provider's parsed answer says went wrong, masked; None where it says nothing."""
     return next((mask(message, secrets) for _, message in _list_said(value) if message), None)
 

@@ -2,20 +2,20 @@
 
 from gateway.domain.inference_request import Operation
 from gateway.errors import GatewayError
-from gateway.formats.anthropic.errors import write_messages_error, write_messages_error_event
+from gateway.formats.anthropic.errors import build_messages_error, build_messages_error_event
 from gateway.formats.openai import errors as openai_error
 
 MESSAGES_PATH = "/v1/messages"
 _ANTHROPIC: frozenset[Operation] = frozenset({"messages", "count_tokens"})
 
 
-def write_error(fault: GatewayError, request_id: str, *, anthropic: bool) -> bytes:
+def build_error(fault: GatewayError, request_id: str, *, anthropic: bool) -> bytes:
     """The error object."""
-    return write_messages_error(fault, request_id) if anthropic else openai_error.write_error(fault, request_id)
+    return build_messages_error(fault, request_id) if anthropic else openai_error.build_error(fault, request_id)
 
 
-def write_error_event(fault: GatewayError, request_id: str, operation: Operation) -> bytes:
+def build_error_event(fault: GatewayError, request_id: str, operation: Operation) -> bytes:
     """The error as the last event of a stream that answers ``operation``."""
     if operation in _ANTHROPIC:
-        return write_messages_error_event(fault, request_id)
-    return openai_error.write_error_event(fault, request_id)
+        return build_messages_error_event(fault, request_id)
+    return openai_error.build_error_event(fault, request_id)

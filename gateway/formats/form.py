@@ -35,7 +35,7 @@ class Kinds:
     lists: Collection[str] = ()
 
 
-def read_fields(form: ReceivedForm, kinds: Kinds) -> Body:
+def parse_fields(form: ReceivedForm, kinds: Kinds) -> Body:
     """The fields as a JSON body would have them. An empty number or flag says nothing, nor does ``_charset_``.
 
     That one is a browser's word on how the form is written (RFC 7578, 4.6): in UTF-8, or it would not be here.
@@ -54,7 +54,7 @@ def read_fields(form: ReceivedForm, kinds: Kinds) -> Body:
         if name in body:
             shown = name[:_SHOWN_NAME]
             raise InvalidRequest(f"'{shown}' is there more than once", param=shown)
-        value = _read_value(name, text, kinds)
+        value = _parse_value(name, text, kinds)
         if value is not None:
             body[name] = value
     return body
@@ -69,7 +69,7 @@ def _check_name(name: str) -> None:
         )
 
 
-def _read_value(name: str, text: str, kinds: Kinds) -> Any:
+def _parse_value(name: str, text: str, kinds: Kinds) -> Any:
     if name in kinds.integers:
         return _read(name, text, _INTEGER, int, "an integer")
     if name in kinds.numbers:
@@ -89,7 +89,7 @@ def _read(name: str, text: str, shape: "re.Pattern[str]", kind: type, title: str
     return kind(text)
 
 
-def read_files(form: ReceivedForm, field: str, most: int) -> tuple[Upload, ...]:
+def parse_files(form: ReceivedForm, field: str, most: int) -> tuple[Upload, ...]:
     """The files of ``field``, in their order. Raises ``InvalidRequest``: more than ``most``, or an empty one."""
     found = tuple(file for file in form.files if file.field == field)
     if len(found) > most:

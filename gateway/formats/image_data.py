@@ -27,7 +27,7 @@ class FoundImage:
     media_type: str | None = None
 
 
-def read_base64(data: object) -> str:
+def parse_base64(data: object) -> str:
     """``data``, where it is base64 of the standard alphabet with its padding. Raises ``ProviderBadResponse``."""
     if not isinstance(data, str) or len(data) % 4 or not _BASE64.match(data):
         raise ProviderBadResponse("The provider's answer has a picture that is not base64")
@@ -44,10 +44,10 @@ def check_whole(data: str) -> None:
     """Raise ``ProviderBadResponse`` where ``data`` is not the base64 of a picture. It takes a while where that is
     large.
     """
-    check_picture(base64.b64decode(read_base64(data)[: 2 * SNIFF_BYTES]))
+    check_picture(base64.b64decode(parse_base64(data)[: 2 * SNIFF_BYTES]))
 
 
-def read_media_type(value: object) -> str | None:
+def parse_media_type(value: object) -> str | None:
     """The media type of a picture, in small letters; None where it is something else's."""
     if not isinstance(value, str) or len(value) > _LONGEST_HEAD:
         return None
@@ -55,15 +55,15 @@ def read_media_type(value: object) -> str | None:
     return media_type if media_type.startswith("image/") else None
 
 
-def read_url(url: str) -> FoundImage:
+def parse_url(url: str) -> FoundImage:
     """A picture by its ``data:``, http or https URL. Raises ``ProviderBadResponse`` where it is none of these."""
     if url[:5].lower() == "data:":
         comma = url.find(",", 0, _LONGEST_HEAD)
         head = url[5 : max(comma, 5)]
-        media_type = read_media_type(head)
+        media_type = parse_media_type(head)
         if media_type is None or not head.lower().endswith(";base64"):
             raise ProviderBadResponse("The provider's answer has a data URL that is no picture's")
-        return FoundImage(Image(data=read_base64(url[comma + 1 :])), media_type)
+        return FoundImage(Image(data=parse_base64(url[comma + 1 :])), media_type)
     if len(url) <= _LONGEST_URL and is_web_url(url):
         return FoundImage(Image(url=url))
     raise ProviderBadResponse("The provider's answer has a picture whose address makes no sense")
@@ -76,7 +76,7 @@ def is_web_url(url: str) -> bool:
     )
 
 
-def write_told(found: tuple[FoundImage, ...]) -> dict[str, str]:
+def build_told(found: tuple[FoundImage, ...]) -> dict[str, str]:
     """What pictures are, in the convention's words: ``output_format``, where all of them are of the same."""
     kinds = {one.media_type for one in found}
     kind = kinds.pop() if len(kinds) == 1 else None

@@ -12,8 +12,8 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import MAX_IMAGES, Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.image_backend import ProviderCall
-from gateway.formats.image_data import read_url
-from gateway.formats.openai.chat import read_any_object
+from gateway.formats.image_data import parse_url
+from gateway.formats.openai.chat import parse_any_object
 from gateway.formats.openai.errors import Secrets, mask
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
@@ -46,13 +46,13 @@ class ImageTask:
         self._mumbled = 0
         self.ended = False
 
-    def read_object(self, raw: bytes) -> dict[str, Any] | None:
+    def parse_object(self, raw: bytes) -> dict[str, Any] | None:
         """An answer's object; None where a task that is known was asked after, and what came is none.
 
         Raises ``ProviderBadResponse`` where it is none and there is no task, or it is the last of too many.
         """
         try:
-            value = read_any_object(raw)
+            value = parse_any_object(raw)
         except ProviderBadResponse:
             self._mumbled += 1
             if self._id is None or self._mumbled > MOST_MUMBLED:
@@ -85,19 +85,19 @@ class ImageTask:
         return ProviderCall(path=f"{self._place}/{self._id}/cancel", passing=True)
 
 
-def read_state(state: object, secrets: Secrets) -> str:
+def parse_state(state: object, secrets: Secrets) -> str:
     """The word for a state that is no good news, as it may be shown."""
     return mask(state, secrets)[:_SHOWN_CHARS] if isinstance(state, str) and state else "in no state that is known"
 
 
-def read_picture(url: object) -> Image:
+def parse_picture(url: object) -> Image:
     """A picture by its address, or ``data:`` URL. Raises ``ProviderBadResponse`` where it is none."""
     if not isinstance(url, str):
         raise ProviderBadResponse("The provider's answer has a picture without an address")
-    return read_url(url).picture
+    return parse_url(url).picture
 
 
-def write_pictures(items: Sequence[Image], wanted: int) -> Images:
+def build_pictures(items: Sequence[Image], wanted: int) -> Images:
     """The pictures of a task that succeeded. What was made is charged, also where it is more than was wanted.
 
     Raises ``ProviderBadResponse`` where it is fewer.
@@ -107,7 +107,7 @@ def write_pictures(items: Sequence[Image], wanted: int) -> Images:
     return Images(tuple(items[:wanted]), Usage(source="upstream", images=min(len(items), MAX_IMAGES)))
 
 
-def read_sides(size: str) -> tuple[int, int]:
+def parse_sides(size: str) -> tuple[int, int]:
     """Width and height of ``1024x1024``. Raises ``InvalidRequest``."""
     found = _SIZE.match(size)
     if found is None:
@@ -115,7 +115,7 @@ def read_sides(size: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def read_field(value: object) -> object:
+def parse_field(value: object) -> object:
     """A field of a form that nobody has a kind for: a text that reads as a flag or a number is one."""
     if not isinstance(value, str):
         return value

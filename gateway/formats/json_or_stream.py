@@ -67,6 +67,6 @@ class JsonOrStream(StreamState):
         self.events, self.ended = 1, True
         return written
 
-    def read_usage(self) -> Usage:
+    def parse_usage(self) -> Usage:
         """What the answer says it used."""
         return self._usage

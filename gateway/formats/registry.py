@@ -22,7 +22,7 @@ from gateway.formats.anthropic import request_reader as anthropic_conversation
 from gateway.formats.anthropic import request_writer as anthropic_body
 from gateway.formats.anthropic import response as anthropic_answer
 from gateway.formats.anthropic.passthrough import MessagesPassthrough
-from gateway.formats.anthropic.passthrough_body import write_passed_body
+from gateway.formats.anthropic.passthrough_body import build_passed_body
 from gateway.formats.anthropic.stream import MessagesStreamParser, MessagesStreamSerializer
 from gateway.formats.chat import ChatRequest, Event
 from gateway.formats.gemini import embeddings as gemini_embeddings
@@ -38,15 +38,21 @@ from gateway.formats.openai import response_to_stream as responses_whole
 from gateway.formats.openai import responses as openai_responses
 from gateway.formats.openai import speech as openai_speech
 from gateway.formats.openai import transcriptions as openai_transcriptions
-from gateway.formats.openai.chat import ChatPassthrough, read_answer_object, read_chat_answer, write_chat_body
-from gateway.formats.openai.embeddings import read_embeddings_answer, write_embeddings_body
+from gateway.formats.openai.chat import ChatPassthrough, build_chat_body, parse_answer_object, parse_chat_answer
+from gateway.formats.openai.embeddings import build_embeddings_body, parse_embeddings_answer
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.image_stream import ImagesPassthrough
-from gateway.formats.openai.image_stream import write_whole as write_whole_images
-from gateway.formats.openai.images import write_edits_form, write_images_body
+from gateway.formats.openai.image_stream import build_whole as write_whole_images
+from gateway.formats.openai.images import build_edits_form, build_images_body
 from gateway.formats.openai.stream import ChatStreamParser, ChatStreamSerializer
 from gateway.formats.request_body import Said
-from gateway.formats.stream import StreamParser, StreamSerializer, StreamTransform, TranslatingStream, read_events_usage
+from gateway.formats.stream import (
+    StreamParser,
+    StreamSerializer,
+    StreamTransform,
+    TranslatingStream,
+    parse_events_usage,
+)
 
 Body = dict[str, Any]
 
@@ -103,14 +109,14 @@ class Translator(Protocol):
         """A gate for the stream that answers."""
         ...
 
-    def write_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
+    def build_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         """A whole answer to a call for a stream -> the stream that says the same, end mark included, and what it used.
 
         Raises an ``ProviderError`` where it is none.
         """
         ...
 
-    def read_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
+    def parse_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         """A whole answer -> the caller's bytes, and what it used. Raises an ``ProviderError`` where it is none."""
         ...
 
@@ -126,7 +132,7 @@ def _open_none(_call: InferenceRequest, _secrets: Secrets) -> StreamTransform:
     raise ProviderBadResponse("An answer of this kind is not streamed")
 
 
-def _write_none(_raw: bytes, _call: InferenceRequest, _secrets: Secrets) -> tuple[bytes, Usage]:
+def _build_none(_raw: bytes, _call: InferenceRequest, _secrets: Secrets) -> tuple[bytes, Usage]:
     raise ProviderBadResponse("The provider did not answer with an event stream")
 
 
@@ -134,13 +140,13 @@ def _write_none(_raw: bytes, _call: InferenceRequest, _secrets: Secrets) -> tupl
 class _PassthroughFormat:
     """How a call that needs no hub is sent, read whole, and let through where it streams.
 
-    ``write_whole`` makes the stream of a whole answer. ``find_manner`` None: every answer is plain.
+    ``build_whole`` makes the stream of a whole answer. ``find_manner`` None: every answer is plain.
     """
 
     write: Callable[[InferenceRequest, str], Said]
     read: Callable[[bytes, InferenceRequest, ResponseIdentity, Secrets], tuple[bytes, Usage]]
     gate: Callable[[InferenceRequest, Secrets], StreamTransform] = _open_none
-    write_whole: _WriteWhole = _write_none
+    build_whole: _WriteWhole = _build_none
     find_manner: Callable[[InferenceRequest], ResponseMode] | None = None
 
 
@@ -159,13 +165,13 @@ class _Passthrough:
     def open_gate(self, secrets: Secrets) -> StreamTransform:
         return self.direct.gate(self.call, secrets)
 
-    def write_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
+    def build_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         try:
-            return self.direct.write_whole(raw, self.call, secrets)
+            return self.direct.build_whole(raw, self.call, secrets)
         except orjson.JSONEncodeError:
             raise ProviderBadResponse(_TOO_DEEP) from None
 
-    def read_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
+    def parse_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         try:
             return self.direct.read(raw, self.call, self.naming, secrets)
         except orjson.JSONEncodeError:
@@ -176,7 +182,7 @@ class _Passthrough:
 class _ClientFormat:
     """A language in which callers ask: read from, and answered in."""
 
-    read_conversation: Callable[[Body], ChatRequest]
+    parse_conversation: Callable[[Body], ChatRequest]
     open_writer: Callable[[InferenceRequest, ResponseIdentity], StreamSerializer]
     write_answer: Callable[[Sequence[Event], ResponseIdentity], bytes]
 
@@ -187,7 +193,7 @@ class _ProviderFormat:
 
     write_body: Callable[[ChatRequest, InferenceRequest, str], Body]
     open_reader: Callable[[InferenceRequest, ResponseIdentity, Secrets], StreamParser]
-    read_answer: Callable[[bytes, ResponseIdentity, Secrets], list[Event]]
+    parse_answer: Callable[[bytes, ResponseIdentity, Secrets], list[Event]]
 
 
 @frozen
@@ -204,7 +210,7 @@ class _ChatTranslation:
         return PLAIN
 
     def write_body(self) -> Body:
-        return self.spoken.write_body(self.asked.read_conversation(self.call.body), self.call, self.naming.model)
+        return self.spoken.write_body(self.asked.parse_conversation(self.call.body), self.call, self.naming.model)
 
     def open_gate(self, secrets: Secrets) -> StreamTransform:
         return TranslatingStream(
@@ -213,22 +219,22 @@ class _ChatTranslation:
             self.call,
         )
 
-    def write_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
-        events = self.spoken.read_answer(raw, self.naming, secrets)
+    def build_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
+        events = self.spoken.parse_answer(raw, self.naming, secrets)
         writer = self.asked.open_writer(self.call, self.naming)
         try:
             written = b"".join([writer.write(event) for event in events])
         except orjson.JSONEncodeError:
             raise ProviderBadResponse(_TOO_DEEP) from None
-        return written, read_events_usage(events, self.call)
+        return written, parse_events_usage(events, self.call)
 
-    def read_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
-        events = self.spoken.read_answer(raw, self.naming, secrets)
+    def parse_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
+        events = self.spoken.parse_answer(raw, self.naming, secrets)
         try:
             written = self.asked.write_answer(events, self.naming)
         except orjson.JSONEncodeError:
             raise ProviderBadResponse(_TOO_DEEP) from None
-        return written, read_events_usage(events, self.call)
+        return written, parse_events_usage(events, self.call)
 
 
 def _untouched(
@@ -238,25 +244,25 @@ def _untouched(
     return lambda raw, call, _naming, secrets: (raw, read(raw, call, secrets))
 
 
-def _read_chat(raw: bytes, call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets) -> tuple[bytes, Usage]:
-    return raw, read_chat_answer(read_answer_object(raw, secrets), call)
+def _parse_chat(raw: bytes, call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets) -> tuple[bytes, Usage]:
+    return raw, parse_chat_answer(parse_answer_object(raw, secrets), call)
 
 
-def _read_count(
+def _parse_count(
     raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets
 ) -> tuple[bytes, Usage]:
-    anthropic_answer.read_count_answer(raw, secrets)
+    anthropic_answer.parse_count_answer(raw, secrets)
     return raw, NO_USAGE
 
 
-def _write_gemini_count(call: InferenceRequest, model: str) -> Body:
-    return gemini_body.write_count_body(anthropic_conversation.read_conversation(call.body), model)
+def _build_gemini_count(call: InferenceRequest, model: str) -> Body:
+    return gemini_body.build_count_body(anthropic_conversation.parse_conversation(call.body), model)
 
 
-def _read_gemini_count(
+def _parse_gemini_count(
     raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets
 ) -> tuple[bytes, Usage]:
-    return anthropic_answer.write_count_answer(gemini_body.read_count_answer(raw, secrets)), NO_USAGE
+    return anthropic_answer.build_count_answer(gemini_body.parse_count_answer(raw, secrets)), NO_USAGE
 
 
 def _refuse_whole(
@@ -281,59 +287,59 @@ _PAINTED = _PassthroughFormat(_refuse_body, _refuse_whole)
 """Of pictures that a painter gets (``formats/image_backends.py``): there is no one body, and no one answer."""
 _DIRECT: Mapping[Wire, _PassthroughFormat] = MappingProxyType(
     {
-        "openai_chat": _PassthroughFormat(write_chat_body, _read_chat, ChatPassthrough, openai_whole.write_whole),
+        "openai_chat": _PassthroughFormat(build_chat_body, _parse_chat, ChatPassthrough, openai_whole.build_whole),
         "openai_embeddings": _PassthroughFormat(
-            write_embeddings_body,
-            lambda raw, call, _naming, secrets: read_embeddings_answer(raw, call, secrets),
+            build_embeddings_body,
+            lambda raw, call, _naming, secrets: parse_embeddings_answer(raw, call, secrets),
         ),
         "openai_completions": _PassthroughFormat(
-            openai_completions.write_completions_body,
-            _read_chat,
+            openai_completions.build_completions_body,
+            _parse_chat,
             openai_completions.CompletionsGate,
-            openai_whole.write_whole,
+            openai_whole.build_whole,
         ),
         "openai_moderations": _PassthroughFormat(
-            openai_moderations.write_moderations_body,
-            _untouched(openai_moderations.read_moderations_answer),
+            openai_moderations.build_moderations_body,
+            _untouched(openai_moderations.parse_moderations_answer),
         ),
         "openai_responses": _PassthroughFormat(
-            openai_responses.write_responses_body,
-            _untouched(openai_responses.read_responses_answer),
+            openai_responses.build_responses_body,
+            _untouched(openai_responses.parse_responses_answer),
             openai_responses.ResponsesPassthrough,
-            responses_whole.write_whole,
+            responses_whole.build_whole,
         ),
-        "openai_images": _PassthroughFormat(write_images_body, _refuse_whole, ImagesPassthrough, write_whole_images),
-        "openai_edits": _PassthroughFormat(write_edits_form, _refuse_whole, ImagesPassthrough, write_whole_images),
+        "openai_images": _PassthroughFormat(build_images_body, _refuse_whole, ImagesPassthrough, write_whole_images),
+        "openai_edits": _PassthroughFormat(build_edits_form, _refuse_whole, ImagesPassthrough, write_whole_images),
         "openai_transcriptions": _PassthroughFormat(
-            openai_transcriptions.write_transcription_form,
-            lambda raw, call, _naming, secrets: openai_transcriptions.read_transcription_answer(raw, call, secrets),
+            openai_transcriptions.build_transcription_form,
+            lambda raw, call, _naming, secrets: openai_transcriptions.parse_transcription_answer(raw, call, secrets),
             openai_transcriptions.TranscriptPassthrough,
-            openai_transcriptions.write_whole,
+            openai_transcriptions.build_whole,
             _find_transcript_manner,
         ),
         "openai_translations": _PassthroughFormat(
-            openai_transcriptions.write_transcription_form,
-            lambda raw, call, _naming, secrets: openai_transcriptions.read_transcription_answer(raw, call, secrets),
+            openai_transcriptions.build_transcription_form,
+            lambda raw, call, _naming, secrets: openai_transcriptions.parse_transcription_answer(raw, call, secrets),
             find_manner=_find_transcript_manner,
         ),
         "openai_speech": _PassthroughFormat(
-            openai_speech.write_speech_body,
+            openai_speech.build_speech_body,
             _refuse_whole,
             openai_speech.open_speech_gate,
             find_manner=_find_speech_manner,
         ),
-        "rerank": _PassthroughFormat(rerank.write_rerank_body, _untouched(rerank.read_rerank_answer)),
+        "rerank": _PassthroughFormat(rerank.build_rerank_body, _untouched(rerank.parse_rerank_answer)),
         "anthropic_messages": _PassthroughFormat(
-            write_passed_body,
-            _untouched(anthropic_answer.read_passed_answer),
+            build_passed_body,
+            _untouched(anthropic_answer.parse_passed_answer),
             MessagesPassthrough,
-            anthropic_whole.write_whole,
+            anthropic_whole.build_whole,
         ),
-        "anthropic_count_tokens": _PassthroughFormat(write_passed_body, _read_count),
-        "gemini_count_tokens": _PassthroughFormat(_write_gemini_count, _read_gemini_count),
+        "anthropic_count_tokens": _PassthroughFormat(build_passed_body, _parse_count),
+        "gemini_count_tokens": _PassthroughFormat(_build_gemini_count, _parse_gemini_count),
         "gemini_embeddings": _PassthroughFormat(
-            gemini_embeddings.write_embeddings_body,
-            lambda raw, call, naming, secrets: gemini_embeddings.read_embeddings_answer(
+            gemini_embeddings.build_embeddings_body,
+            lambda raw, call, naming, secrets: gemini_embeddings.parse_embeddings_answer(
                 raw, call, naming.model, secrets
             ),
         ),
@@ -343,14 +349,14 @@ _DIRECT: Mapping[Wire, _PassthroughFormat] = MappingProxyType(
 _ASKED: Mapping[str, _ClientFormat] = MappingProxyType(
     {
         "chat": _ClientFormat(
-            openai_conversation.read_conversation,
+            openai_conversation.parse_conversation,
             lambda call, naming: ChatStreamSerializer(
                 answer_id=f"chatcmpl-{naming.id}",
                 model=naming.model,
                 created_s=naming.now_s,
                 wants_usage=call.wants_usage,
             ),
-            lambda events, naming: openai_answer.write_answer(
+            lambda events, naming: openai_answer.build_answer(
                 events,
                 answer_id=f"chatcmpl-{naming.id}",
                 model=naming.model,
@@ -358,9 +364,9 @@ _ASKED: Mapping[str, _ClientFormat] = MappingProxyType(
             ),
         ),
         "messages": _ClientFormat(
-            anthropic_conversation.read_conversation,
+            anthropic_conversation.parse_conversation,
             lambda _call, naming: MessagesStreamSerializer(naming.model, f"msg_{naming.id}"),
-            lambda events, it: anthropic_answer.write_answer(events, model=it.model, message_id=f"msg_{it.id}"),
+            lambda events, it: anthropic_answer.build_answer(events, model=it.model, message_id=f"msg_{it.id}"),
         ),
     },
 )
@@ -368,19 +374,19 @@ _ASKED: Mapping[str, _ClientFormat] = MappingProxyType(
 _SPOKEN: Mapping[Wire, _ProviderFormat] = MappingProxyType(
     {
         "openai_chat": _ProviderFormat(
-            lambda conversation, call, model: openai_body.write_body(conversation, model, stream=call.stream),
+            lambda conversation, call, model: openai_body.build_body(conversation, model, stream=call.stream),
             lambda call, naming, secrets: ChatStreamParser(call.choices, secrets, naming.id),
-            lambda raw, naming, secrets: openai_answer.read_answer(raw, secrets, naming.id),
+            lambda raw, naming, secrets: openai_answer.parse_answer(raw, secrets, naming.id),
         ),
         "anthropic_messages": _ProviderFormat(
-            lambda conversation, call, model: anthropic_body.write_body(conversation, model, stream=call.stream),
+            lambda conversation, call, model: anthropic_body.build_body(conversation, model, stream=call.stream),
             lambda _call, naming, secrets: MessagesStreamParser(secrets, naming.id),
-            lambda raw, naming, secrets: anthropic_answer.read_answer(raw, secrets, naming.id),
+            lambda raw, naming, secrets: anthropic_answer.parse_answer(raw, secrets, naming.id),
         ),
         "gemini_generate": _ProviderFormat(
-            lambda conversation, _call, model: gemini_body.write_body(conversation, model),
+            lambda conversation, _call, model: gemini_body.build_body(conversation, model),
             lambda _call, naming, secrets: gemini_events.GenerateContentParser(naming.id, naming.model, secrets),
-            lambda raw, naming, secrets: gemini_events.read_answer(
+            lambda raw, naming, secrets: gemini_events.parse_answer(
                 raw, answer_id=naming.id, model=naming.model, secrets=secrets
             ),
         ),

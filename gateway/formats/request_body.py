@@ -43,26 +43,26 @@ Said = Body | Form
 """What is to be said: a JSON body, which may have ``Inline`` for strings in it, or a form."""
 
 
-def write_data_url(upload: Upload) -> Inline:
+def build_data_url(upload: Upload) -> Inline:
     """A file as a ``data:`` URL."""
     return Inline(upload, f"data:{upload.media_type};base64,")
 
 
-def write_payload(said: Said, mark: str) -> tuple[bytes | Content, str]:
+def build_payload(said: Said, mark: str) -> tuple[bytes | Content, str]:
     """The body and its Content-Type. ``mark`` is a word that no file can have in it: it ends a form's parts.
 
     Raises ``InvalidRequest`` where a body cannot be written as JSON.
     """
     if isinstance(said, Form):
         boundary = _find_boundary(said, mark)
-        return Content(tuple(_join(_write_form(said, boundary)))), f"multipart/form-data; boundary={boundary}"
+        return Content(tuple(_join(_build_form(said, boundary)))), f"multipart/form-data; boundary={boundary}"
     try:
         return orjson.dumps(said), JSON
     except orjson.JSONEncodeError:  # there are files in it, or it cannot be written at all
-        return _write_around_files(said), JSON
+        return _build_around_files(said), JSON
 
 
-def _write_around_files(said: Body) -> Content:
+def _build_around_files(said: Body) -> Content:
     files: list[Upload] = []
 
     def leave_room(value: object) -> orjson.Fragment:
@@ -98,7 +98,7 @@ def _list_fields(form: Form) -> Iterator[tuple[str, object]]:
                 yield f"{name}[]" if several else name, one
 
 
-def _write_form(form: Form, boundary: str) -> Iterator[bytes | FilePiece]:
+def _build_form(form: Form, boundary: str) -> Iterator[bytes | FilePiece]:
     edge = f"--{boundary}\r\nContent-Disposition: form-data; name="
     for name, value in _list_fields(form):
         yield f'{edge}"{_quote(name)}"\r\n\r\n{_write_text(value)}\r\n'.encode(errors="replace")

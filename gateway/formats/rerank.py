@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.usage import MAX_TOKENS, Usage, read_count
+from gateway.domain.usage import MAX_TOKENS, Usage, parse_count
 from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats.openai.chat import read_answer_object
+from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.openai.fields import Body, kind_of, read_integer, read_list, read_model
+from gateway.formats.openai.fields import Body, kind_of, parse_integer, parse_list, parse_model
 from gateway.formats.openai.token_bounds import MESSAGE_TOKENS, PART_TOKENS, bound_json, bound_text
 from gateway.formats.prompt_tokens import estimate_prompt
 
@@ -31,17 +31,17 @@ _COUNTS = (
 )
 
 
-def read_rerank_call(body: Body) -> InferenceRequest:
+def parse_rerank_call(body: Body) -> InferenceRequest:
     """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field."""
-    model = read_model(body)
+    model = parse_model(body)
     asked, asked_bound = _count_item(body.get("query"), "query")
-    documents = read_list(body, "documents")
+    documents = parse_list(body, "documents")
     if not documents:
         raise InvalidRequest("Missing required field 'documents': at least one document", param="documents")
     if len(documents) > MAX_DOCUMENTS:
         raise InvalidRequest(f"'documents' must hold at most {MAX_DOCUMENTS} documents", param="documents")
     counts = [_count_item(document, f"documents[{index}]") for index, document in enumerate(documents)]
-    read_integer(body, "top_n", 1, MAX_TOKENS)
+    parse_integer(body, "top_n", 1, MAX_TOKENS)
     # The query is read again with every document, and is counted so.
     return InferenceRequest(
         operation="rerank",
@@ -79,21 +79,21 @@ def _bound_field(name: str, value: Any) -> int:
     return PART_TOKENS if name in _MEDIA and value else bound_json(value)
 
 
-def write_rerank_body(call: InferenceRequest, model: str) -> Body:
+def build_rerank_body(call: InferenceRequest, model: str) -> Body:
     """The body for the provider, under the provider's name of the model."""
     return call.body | {"model": model}
 
 
-def read_rerank_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
+def parse_rerank_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
     """An answer -> its usage: the provider's word, else an estimate.
 
     Raises ``ProviderBadResponse`` where it is no answer. The bytes go to the caller as they are.
     """
-    value = read_answer_object(raw, secrets)
+    value = parse_answer_object(raw, secrets)
     if not isinstance(value.get("results"), list):
         raise ProviderBadResponse("The provider's answer has no results")
     for path in _COUNTS:
-        tokens = read_count(_find(value, path))
+        tokens = parse_count(_find(value, path))
         if tokens:  # a server that does not count says 0
             return Usage(tokens, source="upstream")
     return Usage(estimate_prompt(call), source="estimate")

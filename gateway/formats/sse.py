@@ -135,7 +135,7 @@ def is_utf8(data: bytes) -> bool:
     return True
 
 
-def read_data(event: bytes) -> bytes | None:
+def parse_data(event: bytes) -> bytes | None:
     """The data of one event: its ``data`` lines joined by LF, or None where it has none (a comment, a bare name)."""
     if event.startswith(b"data: ") and event.endswith(b"\n\n") and event.count(b"\n") == 2 and b"\r" not in event:  # noqa: PLR2004
         return event[6:-2]

@@ -76,7 +76,7 @@ class StreamTransform(Protocol):
         """
         ...
 
-    def read_usage(self) -> Usage:
+    def parse_usage(self) -> Usage:
         """What was used by what passed: the provider's word, else an estimate that says so."""
         ...
 
@@ -167,7 +167,7 @@ class PassthroughStream(StreamState):
             event = event.removeprefix(sse.BOM)
         if not (event.isascii() or sse.is_utf8(event)):
             return self._refuse("The provider sent an event that is not UTF-8")
-        payload = sse.read_data(event)
+        payload = sse.parse_data(event)
         if not payload:
             self._splitter.noise += len(event)
             return event
@@ -269,7 +269,7 @@ class UsageCounter:
             case _:
                 self.events += 1
 
-    def read_usage(self, call: InferenceRequest) -> Usage:
+    def parse_usage(self, call: InferenceRequest) -> Usage:
         """The provider's word, else an estimate from a sample of what was said."""
         if self._usage is not None:
             return self._usage
@@ -281,13 +281,13 @@ class UsageCounter:
         return attrs.evolve(begun, completion_tokens=estimate_sample(self._texts, sampled, total), source="estimate")
 
 
-def read_events_usage(events: Iterable[Event], call: InferenceRequest) -> Usage:
+def parse_events_usage(events: Iterable[Event], call: InferenceRequest) -> Usage:
     """What the events of a whole answer say was used, else an estimate."""
     meter = UsageCounter()
     for event in events:
         if not isinstance(event, StreamEnd | StreamError):
             meter.note(event)
-    return meter.read_usage(call)
+    return meter.parse_usage(call)
 
 
 class TranslatingStream(StreamState):
@@ -352,9 +352,9 @@ class TranslatingStream(StreamState):
         """See ``StreamTransform``."""
         return self._reader.noise
 
-    def read_usage(self) -> Usage:
+    def parse_usage(self) -> Usage:
         """The provider's word, else an estimate."""
-        return self._meter.read_usage(self._call)
+        return self._meter.parse_usage(self._call)
 
     def _pass(self, events: list[Event]) -> bytes:
         written = []

@@ -33,7 +33,7 @@ _PIECE_BYTES = 1024 * 1024
 _NO_BACKSLASH = re.compile(rb"[^\\]")
 
 
-def read_json_object(raw: bytes) -> dict[str, Any]:
+def parse_json_object(raw: bytes) -> dict[str, Any]:
     """``raw`` -> the JSON object it holds. Raises ``InvalidRequest`` saying what is wrong and where."""
     if not raw:
         raise InvalidRequest("The request body is empty; a JSON object is expected")

@@ -12,7 +12,7 @@ import orjson
 
 from gateway.domain.video import BLOCKED_CODE, FAILED_CODE, Reference, VideoError
 from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError
-from gateway.formats.content_filter import NEVER_BLOCKS, find_blocked, is_block, read_worded_fault, write_verdict
+from gateway.formats.content_filter import NEVER_BLOCKS, build_verdict, find_blocked, is_block, parse_worded_fault
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.openai.errors import Secrets, mask
 from gateway.formats.request_body import Body
@@ -106,14 +106,14 @@ class VideoBackend(Protocol):
         """How to begin a task. Raises ``InvalidRequest`` naming what cannot be said."""
         ...
 
-    def read_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """A good answer (2xx) to it: a task with an ``id``.
 
         Raises ``ProviderBadResponse`` where it has none; an ``ProviderError`` where it is a refusal in disguise.
         """
         ...
 
-    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
+    def parse_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
         """Any other answer, to whatever was asked: the fault it is."""
         ...
 
@@ -121,7 +121,7 @@ class VideoBackend(Protocol):
         """How to ask after a task."""
         ...
 
-    def read_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """A good answer (2xx) to that. Raises ``ProviderBadResponse`` where it says nothing of a task."""
         ...
 
@@ -146,14 +146,14 @@ class VideoBackend(Protocol):
         ...
 
 
-def read_id(found: object) -> str:
+def parse_id(found: object) -> str:
     """A task's id. Raises ``ProviderBadResponse`` where it is none that may stand in a path, percent-encoded or not."""
     if not isinstance(found, str) or not _ID.match(found) or found.strip(".") == "":
         raise ProviderBadResponse("The provider gave its task no usable id")
     return found
 
 
-def read_object(raw: bytes) -> Body:
+def parse_object(raw: bytes) -> Body:
     """An answer's JSON object. Raises ``ProviderBadResponse``."""
     try:
         value = orjson.loads(raw)
@@ -164,12 +164,12 @@ def read_object(raw: bytes) -> Body:
     return value
 
 
-def read_progress(value: object) -> int | None:
+def parse_progress(value: object) -> int | None:
     """Percent: an integer from 0 to 100, or None where it is none."""
     return value if type(value) is int and 0 <= value <= 100 else None  # noqa: PLR2004
 
 
-def read_sides(size: str) -> tuple[int, int]:
+def parse_sides(size: str) -> tuple[int, int]:
     """Width and height of ``1280x720``. Raises ``InvalidRequest``."""
     found = _SIZE.match(size)
     if found is None:
@@ -177,7 +177,7 @@ def read_sides(size: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def write_error(code: object, message: object, secrets: Secrets) -> VideoError:
+def build_error(code: object, message: object, secrets: Secrets) -> VideoError:
     """Why a task failed, masked; a filter's verdict has a code of its own."""
     said = str(code) if type(code) is int else code if isinstance(code, str) else ""
     words = _ADDRESS.sub("[masked]", mask(message, secrets))[:_MAX_MESSAGE] if isinstance(message, str) else ""
@@ -188,7 +188,7 @@ def write_error(code: object, message: object, secrets: Secrets) -> VideoError:
     return VideoError(FAILED_CODE, words or _NO_REASON)
 
 
-def read_video_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
+def parse_video_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
     """A provider's answer outside 2xx -> the fault it is, in whichever of the usual shapes.
 
     A block is a ``ContentBlocked``: pictures have another code for it.
@@ -199,12 +199,12 @@ def read_video_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float
         except orjson.JSONDecodeError:
             blocked, message = False, None
         if blocked:
-            return ContentBlocked(write_verdict(_BLOCKED, message, secrets))
-    return read_worded_fault(status, raw, secrets, rest_s=rest_s)
+            return ContentBlocked(build_verdict(_BLOCKED, message, secrets))
+    return parse_worded_fault(status, raw, secrets, rest_s=rest_s)
 
 
 def find_refusal(code: str, message: str, secrets: Secrets, status: int) -> ProviderError:
     """A refusal that came under 200, as if it had come under ``status``."""
-    fault = read_video_fault(status, orjson.dumps({"error": {"code": code, "message": message}}), secrets)
+    fault = parse_video_fault(status, orjson.dumps({"error": {"code": code, "message": message}}), secrets)
     fault.declined = True
     return fault

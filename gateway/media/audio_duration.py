@@ -54,8 +54,8 @@ from gateway.domain.audio import (
     find_wav_seconds,
     find_webm_seconds,
     is_wav,
-    read_cluster_seconds,
-    read_ogg_page,
+    parse_cluster_seconds,
+    parse_ogg_page,
     weigh_length,
 )
 from gateway.domain.frames import (
@@ -197,12 +197,12 @@ async def _sample(spooled: Spooled, start: int, find: FindFrames, dice: Dice) ->
 
 async def _measure_ogg(spooled: Spooled, head: bytes) -> float | None:
     """By its last page: between the first and that one a reader would have to go from page to page."""
-    rate, first = find_ogg_rate(head), read_ogg_page(head)
+    rate, first = find_ogg_rate(head), parse_ogg_page(head)
     if rate is None or first is None:
         return None
 
     def read_end(page: bytes) -> int | None:
-        found = read_ogg_page(page)
+        found = parse_ogg_page(page)
         return found[0] if found and found[1] == first[1] else None
 
     last = await _find_last(spooled, OGG_MARK, OGG_PAGE_BYTES, read_end)
@@ -212,7 +212,7 @@ async def _measure_ogg(spooled: Spooled, head: bytes) -> float | None:
 async def _measure_webm(spooled: Spooled, head: bytes) -> float | None:
     """As it says, and as long as its last cluster begins; else by that, and what share of the file it is."""
     told = find_webm_seconds(head)
-    last = await _find_last(spooled, WEBM_MARK, CLUSTER_BYTES, lambda cluster: read_cluster_seconds(head, cluster))
+    last = await _find_last(spooled, WEBM_MARK, CLUSTER_BYTES, lambda cluster: parse_cluster_seconds(head, cluster))
     if last is None:
         return told
     at, begins = last
@@ -250,7 +250,7 @@ async def _measure(spooled: Spooled, glimpse: "_Glimpse") -> float | None:
     """
     for _ in range(MAX_BLOCKS):
         # Headers that lead in circles are the caller's choice, and the loop has others to serve.
-        seconds = await asyncio.to_thread(_read_length, glimpse)
+        seconds = await asyncio.to_thread(_parse_length, glimpse)
         number = glimpse.take_missing()
         if number is None:
             return seconds
@@ -258,7 +258,7 @@ async def _measure(spooled: Spooled, glimpse: "_Glimpse") -> float | None:
     return None
 
 
-def _read_length(glimpse: "_Glimpse") -> float | None:
+def _parse_length(glimpse: "_Glimpse") -> float | None:
     glimpse.seek(0)
     try:
         return TinyTag.get(file_obj=cast("BinaryIO", glimpse), tags=False).duration

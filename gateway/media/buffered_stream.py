@@ -107,6 +107,6 @@ class BufferedPassthrough:
         """Nothing is left to be written."""
         return b""
 
-    def read_usage(self) -> Usage:
+    def parse_usage(self) -> Usage:
         """What the painting used, once it is there."""
         return self._reply.usage

@@ -12,7 +12,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats.image_data import check_picture
 from gateway.media.signed_links import SignedLinks
-from gateway.providers.base import read_origin
+from gateway.providers.base import parse_origin
 from gateway.routing.target import Attempt
 from gateway.upstream.interface import Fetcher
 
@@ -68,7 +68,7 @@ class ImageDelivery:
         channel = attempt.channel
         raw = await self._fetcher.fetch(
             picture.url or "",
-            trusted_origin=None if picture.quoted else read_origin(channel.base_url),
+            trusted_origin=None if picture.quoted else parse_origin(channel.base_url),
             proxy=channel.proxy,
             limit_bytes=MAX_PICTURE_BYTES,
             timeout_s=FETCH_TIMEOUT_S,

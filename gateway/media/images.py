@@ -24,11 +24,11 @@ from gateway.errors import (
     ProviderTimeout,
     UnsupportedByProvider,
 )
-from gateway.formats.content_filter import read_picture_fault
+from gateway.formats.content_filter import parse_picture_fault
 from gateway.formats.image_backend import ImageBackend, ProviderCall
 from gateway.formats.image_backends import make_painter
-from gateway.formats.openai.errors import read_retry_after
-from gateway.formats.openai.image_response import write_answer, write_completed
+from gateway.formats.openai.errors import parse_retry_after
+from gateway.formats.openai.image_response import build_answer, build_completed
 from gateway.media.buffered_stream import BufferedStream
 from gateway.media.image_delivery import ImageDelivery
 from gateway.media.word_filter import WordList, check_body
@@ -107,14 +107,14 @@ class ImageService:
         """The whole answer. Raises an ``ProviderError``, ``StoreUnavailable``."""
         form = call.picture.form if call.picture else "url"
         pictures = await self._paint_as(attempt, call, form)
-        return write_answer(pictures, form, created_s=int(self._clock())), pictures.usage
+        return build_answer(pictures, form, created_s=int(self._clock())), pictures.usage
 
     def stream(self, attempt: Attempt, call: InferenceRequest) -> BufferedStream:
         """The same as events; a stream has its pictures in it."""
 
         async def paint() -> tuple[bytes, Usage]:
             pictures = await self._paint_as(attempt, call, "b64_json")
-            return write_completed(pictures, call, int(self._clock())), pictures.usage
+            return build_completed(pictures, call, int(self._clock())), pictures.usage
 
         reply = BufferedStream(paint())
         self._remember(reply.task)
@@ -222,9 +222,9 @@ class ImageService:
                 return await reply.read(MAX_ANSWER_BYTES)
             attempt.pending &= ask.passing
             raw = await reply.read(MAX_ERROR_BYTES)
-            rest_s = read_retry_after(reply.headers.get("Retry-After"), self._clock())
+            rest_s = parse_retry_after(reply.headers.get("Retry-After"), self._clock())
             path = ask.path or attempt.option.endpoint.path
-            raise read_picture_fault(reply.status, raw, secrets, rest_s=rest_s, path=path)
+            raise parse_picture_fault(reply.status, raw, secrets, rest_s=rest_s, path=path)
         finally:
             reply.close()
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from gateway.domain.media import Media, MediaStore, check_link, write_link
+from gateway.domain.media import Media, MediaStore, build_link, check_link
 from gateway.errors import NotFound
 
 
@@ -33,12 +33,12 @@ class SignedLinks:
     async def keep(self, data: bytes) -> str:
         """Store ``data``; returns path and query of a link to it. Raises ``UnknownMedia``, ``StoreUnavailable``."""
         media = await self._store.put(data)
-        return self.write_link(media.id)
+        return self.build_link(media.id)
 
-    def write_link(self, media_id: str) -> str:
+    def build_link(self, media_id: str) -> str:
         """Path and query of a fresh link to what is stored."""
         ttl_s = self._ttl_s() if callable(self._ttl_s) else self._ttl_s
-        return write_link(self._key, media_id, math.ceil(self._clock() + ttl_s))
+        return build_link(self._key, media_id, math.ceil(self._clock() + ttl_s))
 
     def check_room(self) -> None:
         """Raise ``StoreUnavailable`` where there is too little room for another file."""

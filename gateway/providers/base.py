@@ -126,7 +126,7 @@ class Provider:
     sign_list: Signer | None = None
     models_path: str | None = "/models"
     list_dialect: Literal["openai", "gemini"] = "openai"
-    read_model_id: Callable[[str], str] = keep_model_id
+    parse_model_id: Callable[[str], str] = keep_model_id
     capabilities: tuple[Capability, ...] = ()
     priced_fields: frozenset[str] = EVERYWHERE
     priced_variant: re.Pattern[str] | None = None
@@ -166,7 +166,7 @@ class Provider:
         if errand.path is None and "{model}" in path:
             # In the name of a model that belongs to an owner the slash is one of the path.
             path = path.replace("{model}", quote(model, safe="/" if endpoint.rooted else ""))
-        base = read_origin(channel.base_url) if endpoint.rooted else channel.base_url
+        base = parse_origin(channel.base_url) if endpoint.rooted else channel.base_url
         headers = _lay_over(ours, channel)
         return HttpRequest(errand.method, base + path, headers, errand.body, channel.timeouts, channel.proxy)
 
@@ -187,7 +187,7 @@ def _lay_over(ours: dict[str, str], channel: Channel) -> dict[str, str]:
     return {name: value for name, value in ours.items() if name.lower() not in theirs} | dict(channel.headers)
 
 
-def read_origin(url: str) -> str:
+def parse_origin(url: str) -> str:
     """Scheme, host and port of a base URL."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"

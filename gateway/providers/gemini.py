@@ -65,7 +65,7 @@ def _sign(key: str) -> dict[str, str]:
     return {"x-goog-api-key": key} if key else {}
 
 
-def _read_model_id(listed: str) -> str:
+def _parse_model_id(listed: str) -> str:
     return listed.removeprefix("models/")
 
 
@@ -88,6 +88,6 @@ GEMINI = Provider(
     sign=_sign,
     models_path="/models?pageSize=1000",
     list_dialect="gemini",
-    read_model_id=_read_model_id,
+    parse_model_id=_parse_model_id,
     capabilities=(*PICTURES, *VIDEOS),
 )

@@ -7,7 +7,7 @@ come is read from what it carries with it, when somebody asks.
 from itertools import islice
 from typing import Any, Literal, Protocol
 
-from gateway.domain.account_spec import write_time
+from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import Actor
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import NotFound
@@ -72,10 +72,10 @@ class ActiveRequests:
     def list_calls(self, scope: int | None, now: float) -> list[Fields]:
         """Those of the account ``scope``, or of all, the one longest under way first; ``now`` is the loop's time."""
         wanted = (one for one in self.calls.values() if scope is None or one.arrival.caller.account.id == scope)
-        return [write_call(one, now, whole=scope is None) for one in islice(wanted, MOST_LISTED)]
+        return [build_call(one, now, whole=scope is None) for one in islice(wanted, MOST_LISTED)]
 
 
-def write_call(one: ActiveRequest, now: float, *, whole: bool) -> Fields:
+def build_call(one: ActiveRequest, now: float, *, whole: bool) -> Fields:
     """A call as it stands. ``whole``: with what is the operator's business, over which channel, and from where."""
     arrival, call, delivery = one.arrival, one.call, one.delivery
     option = delivery.option if delivery else None
@@ -86,7 +86,7 @@ def write_call(one: ActiveRequest, now: float, *, whole: bool) -> Fields:
         "model": call.model if call else "",
         "operation": arrival.operation,
         "stream": call.stream if call else False,
-        "started_at": write_time(arrival.started_ms // 1000),
+        "started_at": build_time(arrival.started_ms // 1000),
         "running_ms": round((now - arrival.started_at) * 1000),
         "phase": find_phase(one),
         "channel": option.channel.name if whole and option else None,

@@ -6,8 +6,8 @@ from typing import TypeVar
 from gateway.deadlines import DeadlineTimer, Timeout
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import ProviderBadResponse, ProviderError, ProviderTimeout, RequestCancelled
-from gateway.formats.content_filter import read_picture_fault
-from gateway.formats.openai.errors import read_error, read_fault, read_retry_after
+from gateway.formats.content_filter import parse_picture_fault
+from gateway.formats.openai.errors import parse_error, parse_fault, parse_retry_after
 from gateway.formats.openai.speech import is_sound_type
 from gateway.proxy.client_stream import ClientStream
 from gateway.routing.target import Attempt
@@ -81,16 +81,16 @@ class Visit:
         reply = self._reply = await upstream.send(plan)
         if reply.status not in OK:
             attempt.pending = False
-            raise await self._read_fault(reply, attempt, call)
+            raise await self._parse_fault(reply, attempt, call)
         if call.stream and attempt.exchange.manner.binary:
             await _check_sound(reply, attempt)
         return reply
 
-    async def _read_fault(self, reply: HttpResponse, attempt: Attempt, call: InferenceRequest) -> ProviderError:
+    async def _parse_fault(self, reply: HttpResponse, attempt: Attempt, call: InferenceRequest) -> ProviderError:
         """What the provider said instead of an answer."""
         raw = await reply.read(MAX_ERROR_BYTES)
-        rest_s = read_retry_after(reply.headers.get("Retry-After"), self._clock())
-        read = read_fault if call.picture is None else read_picture_fault
+        rest_s = parse_retry_after(reply.headers.get("Retry-After"), self._clock())
+        read = parse_fault if call.picture is None else parse_picture_fault
         path = attempt.option.endpoint.path.replace("{model}", attempt.option.model)
         return read(reply.status, raw, attempt.channel.secrets, rest_s=rest_s, path=path)
 
@@ -127,7 +127,7 @@ async def _check_sound(reply: HttpResponse, attempt: Attempt) -> None:
     """
     if is_sound_type(reply.headers.get("Content-Type", "").lower()):
         return
-    told = read_error(await reply.read(MAX_ERROR_BYTES), attempt.channel.secrets)
+    told = parse_error(await reply.read(MAX_ERROR_BYTES), attempt.channel.secrets)
     if told is not None:
         raise ProviderBadResponse(f"The provider reported an error: {told.message}")
     raise ProviderBadResponse("The provider did not answer with sound")

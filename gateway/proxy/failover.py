@@ -27,7 +27,7 @@ from gateway.errors import (
     ShuttingDown,
     UnsupportedByProvider,
 )
-from gateway.formats.anthropic.response import write_count_answer
+from gateway.formats.anthropic.response import build_count_answer
 from gateway.formats.json_or_stream import JsonOrStream
 from gateway.formats.openai.errors import Secrets, mask
 from gateway.formats.openai.responses import find_response_id
@@ -151,10 +151,10 @@ class Proxy:
             reply = await visit.open(self._upstream, attempt, call)
             raw = await reply.read(MAX_ANSWER_BYTES)
             if len(raw) > LARGE_ANSWER_BYTES:
-                body, grant.delivery.usage = await work_aside(_read_large, exchange, raw, attempt.channel.secrets)
+                body, grant.delivery.usage = await work_aside(_parse_large, exchange, raw, attempt.channel.secrets)
                 visit.check()
             else:
-                body, grant.delivery.usage = exchange.read_answer(raw, attempt.channel.secrets)
+                body, grant.delivery.usage = exchange.parse_answer(raw, attempt.channel.secrets)
             if attempt.option.find_price is not None:
                 grant.delivery.answered = find_answered(body)
             if call.operation == "responses":
@@ -218,7 +218,7 @@ class Proxy:
             gate = exchange.open_gate(secrets)
             if exchange.manner.binary:
                 return reply, gate, None
-            return reply, gate, lambda: JsonOrStream(lambda raw: exchange.write_whole(raw, secrets))
+            return reply, gate, lambda: JsonOrStream(lambda raw: exchange.build_whole(raw, secrets))
         painting = self._images.stream(attempt, call)
         visit.follow(painting)
         return painting, BufferedPassthrough(painting), None
@@ -314,7 +314,7 @@ class Proxy:
 
 async def _estimate(call: InferenceRequest) -> ProviderAnswer:
     """The house's rule of thumb for the tokens of a prompt."""
-    return ProviderAnswer(write_count_answer(estimate_tokens(call.prompt_chars)))
+    return ProviderAnswer(build_count_answer(estimate_tokens(call.prompt_chars)))
 
 
 def _find_told(told: ProviderError | None, met: ProviderError) -> ProviderError:
@@ -328,11 +328,11 @@ def _find_told(told: ProviderError | None, met: ProviderError) -> ProviderError:
     return told
 
 
-def _read_large(exchange: Translator, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
-    """``Translator.read_answer`` of a large answer; one of more parts than any needs is not parsed at all."""
+def _parse_large(exchange: Translator, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
+    """``Translator.parse_answer`` of a large answer; one of more parts than any needs is not parsed at all."""
     if raw.count(b"{") + raw.count(b"[") > MAX_CONTAINERS or raw.count(b",") > MAX_VALUES:
         raise ProviderBadResponse("The provider's answer has too many parts")
-    return exchange.read_answer(raw, secrets)
+    return exchange.parse_answer(raw, secrets)
 
 
 def make_cancelled() -> RequestCancelled:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from gateway.billing.quota import Grant
 from gateway.deadlines import Timeout
 from gateway.errors import GatewayError, ProviderBadResponse, ProviderError
-from gateway.formats.error_body import write_error_event
+from gateway.formats.error_body import build_error_event
 from gateway.formats.json_or_stream import is_event_stream, is_json, strip_beginning
 from gateway.formats.sse import KEEPALIVE, MAX_NOISE_BYTES
 from gateway.formats.stream import StreamTransform, TranslatingStream
@@ -95,9 +95,9 @@ class StreamRelay:
         except GatewayError as met:
             if not self.opened:
                 raise
-            fault = met if isinstance(met, ProviderError) else _write_ours(met)
+            fault = met if isinstance(met, ProviderError) else _build_ours(met)
             if not self._binary:
-                self._last += write_error_event(met, request_id, self._grant.call.operation)
+                self._last += build_error_event(met, request_id, self._grant.call.operation)
         finally:
             self._write_usage(fault)
         self._pulse.stop()  # the provider has no part in what is left
@@ -278,10 +278,10 @@ class StreamRelay:
             return
         if fault is not None and self._gate.fault is None:
             self._gate.fault = fault
-        self._grant.delivery.usage = self._gate.read_usage()
+        self._grant.delivery.usage = self._gate.parse_usage()
 
 
-def _write_ours(met: GatewayError) -> ProviderError:
+def _build_ours(met: GatewayError) -> ProviderError:
     """A fault of ours in the middle of a stream: it ends like any other, and is held against nobody."""
     fault = ProviderBadResponse(met.message, phase="gateway")
     fault.blame = "nobody"

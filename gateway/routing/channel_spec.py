@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from gateway.domain.account import Status
-from gateway.domain.account_spec import NAME, write_time
+from gateway.domain.account_spec import NAME, build_time
 from gateway.domain.channel import DEFAULT_TIMEOUTS, Channel, Timeouts
 from gateway.domain.price import ONE_PPM
 from gateway.parsing import POSITIVE, between, must
@@ -165,7 +165,7 @@ class ChannelSpec:
         return self.apply(Channel(self.name, self.provider, ""))
 
 
-def write_channel(channel: Channel) -> dict[str, Any]:
+def build_channel(channel: Channel) -> dict[str, Any]:
     """A channel as JSON shows it, without what is secret; the other keys of ``ChannelSpec`` can be read back."""
     timeouts = {f"{name.removesuffix('_s')}_timeout_s": value for name, value in attrs.asdict(channel.timeouts).items()}
     return {
@@ -192,10 +192,10 @@ def write_channel(channel: Channel) -> dict[str, Any]:
         "pass_urls": channel.pass_urls,
         "owned_by": channel.owned_by,
         "allow_fields": list(channel.allow_fields),
-        "created_at": write_time(channel.created_ms // 1000) if channel.created_ms else None,
+        "created_at": build_time(channel.created_ms // 1000) if channel.created_ms else None,
     }
 
 
-def write_secrets(channel: Channel) -> dict[str, Any]:
-    """What ``write_channel`` leaves out, as ``ChannelSpec`` reads it: for a change that keeps it."""
+def build_secrets(channel: Channel) -> dict[str, Any]:
+    """What ``build_channel`` leaves out, as ``ChannelSpec`` reads it: for a change that keeps it."""
     return {"api_keys": list(channel.api_keys), "headers": dict(channel.headers), "proxy": channel.proxy}

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import attrs
 import structlog
 
-from gateway.auth.accounts import read_spec
-from gateway.domain.account_spec import write_time
-from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, write_change
+from gateway.auth.accounts import parse_spec
+from gateway.domain.account_spec import build_time
+from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
 from gateway.domain.channel import Channel, ChannelStore
 from gateway.domain.circuits import Tripped
 from gateway.domain.model_info import ModelInfo
@@ -22,7 +22,7 @@ from gateway.domain.statistics import find_percentile
 from gateway.errors import Conflict, InvalidRequest, NotFound, ProviderError
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_order import ChannelOrder, pick_channels, set_priorities
-from gateway.routing.channel_spec import ChannelSpec, write_channel, write_secrets
+from gateway.routing.channel_spec import ChannelSpec, build_channel, build_secrets
 from gateway.routing.channel_state import FAILED, ChannelState, KeyState
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
@@ -102,13 +102,13 @@ class ChannelService:
 
     async def add(self, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """A new channel, live at once. Raises ``InvalidRequest``, ``Conflict``, ``StoreUnavailable``."""
-        spec = read_spec(fields, ChannelSpec)
+        spec = parse_spec(fields, ChannelSpec)
         async with self._changing:
             if any(channel.name == spec.name for channel in self._declared):
                 raise Conflict(f"The configuration file has a channel called {spec.name!r} already", param="name")
             draft = Channel(spec.name, "", "", origin="stored", created_ms=self._now_ms())
             made = spec.apply(draft)
-            audit = self._record("channel.created", spec.name, by, _write_change(draft, made))
+            audit = self._record("channel.created", spec.name, by, _build_change(draft, made))
             channel = await self._store.add_channel(made, audit)
             await self._offer(await self._store.list_channels())
         await self.sync(channel)
@@ -118,11 +118,11 @@ class ChannelService:
         """Change some fields; null takes a setting back. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``."""
         async with self._changing:
             channel = self._get_editable(name)
-            changed = _read_change(channel, fields).apply(channel)
+            changed = _parse_change(channel, fields).apply(channel)
             _check_secrets_stay(channel, changed, fields)
             if changed.name != name and any(other.name == changed.name for other in self._declared):
                 raise Conflict(f"The configuration file has a channel called {changed.name!r} already", param="name")
-            audit = self._record("channel.edited", name, by, _write_change(channel, changed))
+            audit = self._record("channel.edited", name, by, _build_change(channel, changed))
             await self._store.put_channel(changed, None if changed == channel else audit)
             await self._offer(await self._store.list_channels())
         await self.sync(changed)
@@ -144,14 +144,14 @@ class ChannelService:
 
     async def order(self, fields: Fields, by: Actor = OPERATOR) -> list[Fields]:
         """Ask the channels in that order (``ChannelOrder``). Raises ``InvalidRequest``, ``Conflict``."""
-        names = read_spec(fields, ChannelOrder).names
+        names = parse_spec(fields, ChannelOrder).names
         async with self._changing:
             ordered = pick_channels(self._catalog.channels, names)
             changed = set_priorities(ordered)
             if changed:
                 before = {channel.name: channel.priority for channel in ordered}
                 after = before | {channel.name: channel.priority for channel in changed}
-                audit = self._record("channel.ordered", ", ".join(names), by, write_change(before, after))
+                audit = self._record("channel.ordered", ", ".join(names), by, build_change(before, after))
                 await self._store.put_channels(changed, audit)
                 await self._offer(await self._store.list_channels())
         return self.list_channels()
@@ -213,13 +213,13 @@ class ChannelService:
         offer, synced = self._catalog.find_offer(channel), self._catalog.find_synced(channel)
         line = self._switchboard.lines.get(channel.name)
         return {
-            **write_channel(channel),
+            **build_channel(channel),
             "offers": None if offer is None else len(offer),
-            "synced_at": None if synced.at_s is None else write_time(synced.at_s),
+            "synced_at": None if synced.at_s is None else build_time(synced.at_s),
             "sync_error": synced.error,
             "came": list(synced.came),
             "went": list(synced.went),
-            "changed_at": None if synced.changed_s is None else write_time(synced.changed_s),
+            "changed_at": None if synced.changed_s is None else build_time(synced.changed_s),
             **({} if line is None else self._describe_line(line)),
         }
 
@@ -312,22 +312,22 @@ def _show_end(key: str) -> str:
     return key[-4:] if len(key) >= _SHOWABLE else ""
 
 
-def _read_change(channel: Channel, change: Fields) -> ChannelSpec:
+def _parse_change(channel: Channel, change: Fields) -> ChannelSpec:
     """What stands, with ``change`` over it; null takes a setting back."""
     names = {field.name for field in attrs.fields(ChannelSpec)}
-    before = {**write_channel(channel), **write_secrets(channel)}
+    before = {**build_channel(channel), **build_secrets(channel)}
     if "api_key" in change:  # the one takes the place of the other
         del before["api_keys"]
     if "provider" in change and "base_url" not in change:
         del before["base_url"]
     merged = {name: value for name, value in before.items() if name in names} | change
     told = {name: value for name, value in merged.items() if value is not None or name not in names}
-    return read_spec(told, ChannelSpec)
+    return parse_spec(told, ChannelSpec)
 
 
-def _write_change(before: Channel, after: Channel) -> str:
+def _build_change(before: Channel, after: Channel) -> str:
     """What differs, for the audit trail; of what is secret, only that it does."""
-    return write_change(*({**write_channel(each), **write_secrets(each)} for each in (before, after)))
+    return build_change(*({**build_channel(each), **build_secrets(each)} for each in (before, after)))
 
 
 def _check_secrets_stay(before: Channel, after: Channel, change: Fields) -> None:

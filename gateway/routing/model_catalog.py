@@ -175,7 +175,7 @@ def model_not_found(model: str) -> ModelNotFound:
     )
 
 
-def write_etag(models: Iterable[ModelInfo]) -> str:
+def build_etag(models: Iterable[ModelInfo]) -> str:
     """An entity tag of a list of models, quoted."""
     content = orjson.dumps([(listed.id, listed.created_s, listed.owned_by) for listed in models])
     return f'"{hashlib.sha256(content).hexdigest()[:32]}"'

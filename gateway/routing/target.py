@@ -18,7 +18,7 @@ from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, UnsupportedByProvider
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.registry import ResponseIdentity, Translator
-from gateway.formats.request_body import JSON, Form, Said, write_payload
+from gateway.formats.request_body import JSON, Form, Said, build_payload
 from gateway.large_work import work_aside
 from gateway.providers.base import Endpoint, EndpointRequest
 from gateway.providers.registry import PROVIDERS
@@ -151,7 +151,7 @@ class Attempt:
         once = self.once or call.operation in MAKES_MEDIA
         manner = exchange.manner
         accept = EVENT_STREAM if call.stream and not manner.binary else manner.accept
-        headers = _write_extra(call) if endpoint.wire.startswith("anthropic") else ()
+        headers = _build_extra(call) if endpoint.wire.startswith("anthropic") else ()
         kind = (endpoint.wire, self.option.model, call.stream, accept, media_type, headers)
         envelope = self.lease.key.envelopes.get(kind)
         if envelope is None or envelope.channel is not self.channel:
@@ -232,12 +232,12 @@ def pack(say: Callable[[], Said], endpoint: Endpoint, model: str, mark: str) -> 
         said = say()
         if endpoint.quirks:
             endpoint.shape(said.fields if isinstance(said, Form) else said, model)
-        return write_payload(said, mark)
+        return build_payload(said, mark)
     except InvalidRequest as refused:
         raise UnsupportedByProvider(refused.message, param=refused.param) from None
 
 
-def _write_extra(call: InferenceRequest) -> tuple[tuple[str, str], ...]:
+def _build_extra(call: InferenceRequest) -> tuple[tuple[str, str], ...]:
     """The headers of Anthropic's language, which belong to a body that passes as its caller wrote it."""
     told = (("anthropic-version", call.version), ("anthropic-beta", call.features))
     return tuple((name, value) for name, value in told if value)

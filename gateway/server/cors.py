@@ -11,7 +11,7 @@ from aiohttp.typedefs import Handler
 
 from gateway.domain.media import MEDIA_PATH
 from gateway.domain.member import Forbidden
-from gateway.domain.origin import ANY_ORIGIN, read_origins
+from gateway.domain.origin import ANY_ORIGIN, parse_origins
 from gateway.server.context import TRACE
 from gateway.server.middlewares import write_fault, write_signature
 from gateway.server.responses import BareResponse
@@ -49,7 +49,7 @@ class CrossOrigin:
     """
 
     def __init__(self, origins: Iterable[str]) -> None:
-        self._origins = read_origins(origins)
+        self._origins = parse_origins(origins)
         self._any = ANY_ORIGIN in self._origins
 
     def handle(self, request: web.Request, handler: Handler) -> Awaitable[web.StreamResponse]:

@@ -13,7 +13,7 @@ from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.upload import Upload
 from gateway.errors import InvalidRequest
 from gateway.formats.form import ReceivedForm
-from gateway.formats.openai.videos import write_video
+from gateway.formats.openai.videos import build_video
 from gateway.request_context import Arrival
 from gateway.server.context import CALLER, ROOMS, TRACE
 from gateway.server.video_status import find_status_words
@@ -110,7 +110,7 @@ class IdempotencyKey:
         job = await rooms.videos.find_by_request(lost.request_id) if self._operation in _VIDEOS else None
         if job is None:
             return None
-        body = orjson.dumps(write_video(job, find_status_words(self._request, job)))
+        body = orjson.dumps(build_video(job, find_status_words(self._request, job)))
         return attrs.evolve(lost, status=_OK, media_type=_JSON, body=body)
 
     async def keep(self, body: bytes, media_type: str = _JSON) -> None:

@@ -22,9 +22,9 @@ from gateway.errors import (
     NotFound,
     RequestTooLarge,
 )
-from gateway.formats.error_body import MESSAGES_PATH, write_error
-from gateway.formats.openai.rate_limit_headers import write_limits
-from gateway.request_context import write_attempts
+from gateway.formats.error_body import MESSAGES_PATH, build_error
+from gateway.formats.openai.rate_limit_headers import build_limits
+from gateway.request_context import build_attempts
 from gateway.server.admin.operation import PREFIX
 from gateway.server.context import ROOMS, TRACE, Trace
 from gateway.server.unserved_paths import find_hint, list_served
@@ -145,7 +145,7 @@ def write_fault(
         headers["Content-Range"] = f"bytes */{fault.size}"
     if fault.should_retry is not None:
         headers["x-should-retry"] = "true" if fault.should_retry else "false"
-    body = write_error(fault, request_id, anthropic=anthropic)
+    body = build_error(fault, request_id, anthropic=anthropic)
     return web.Response(body=body, status=fault.status, headers=headers, content_type="application/json")
 
 
@@ -229,7 +229,7 @@ def write_signature(request: web.Request) -> dict[str, str]:
         headers |= trace.more
     delivery, standing = trace.delivery, trace.standing
     if delivery is not None and delivery.attempts:
-        headers |= write_attempts(delivery)
+        headers |= build_attempts(delivery)
     if standing is not None:
-        headers |= write_limits(standing)
+        headers |= build_limits(standing)
     return headers

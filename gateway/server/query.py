@@ -12,7 +12,7 @@ _FIRST, _LAST = date(1970, 1, 1), date(9998, 12, 31)
 _EPOCH = _FIRST.toordinal()
 
 
-def read_number(query: Mapping[str, str], name: str) -> int | None:
+def parse_number(query: Mapping[str, str], name: str) -> int | None:
     """A whole number, None where it is not there. Raises ``InvalidRequest``."""
     text = query.get(name)
     if text is None:
@@ -27,7 +27,7 @@ def is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
 
 
-def read_date(query: Mapping[str, str], name: str) -> date | None:
+def parse_date(query: Mapping[str, str], name: str) -> date | None:
     """A day such as 2027-01-31, None where it is not there. Raises ``InvalidRequest``."""
     text = query.get(name)
     if text is None:
@@ -41,7 +41,7 @@ def read_date(query: Mapping[str, str], name: str) -> date | None:
     return day
 
 
-def read_moment(query: Mapping[str, str], name: str, *, ends: bool = False) -> int | None:
+def parse_moment(query: Mapping[str, str], name: str, *, ends: bool = False) -> int | None:
     """A time such as 2027-01-31T12:00:00Z, in Unix milliseconds; without a zone it is UTC. None where it is not there.
 
     A day such as 2027-01-31 is its beginning, or with ``ends`` its end. Raises ``InvalidRequest``.

@@ -13,7 +13,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.deadlines import Timeout
 from gateway.errors import InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedMediaType
-from gateway.formats.strict_json import read_json_object
+from gateway.formats.strict_json import parse_json_object
 from gateway.large_work import MAX_ON_LOOP, work_aside
 from gateway.server.context import ACTOR, CALLER, ROOMS
 from gateway.server.media_type import read_media_type
@@ -42,16 +42,16 @@ async def read_sized_json(request: web.Request, limit: int) -> tuple[dict[str, A
     if encoding in _COMPRESSED:
         body = await _unpack(bytes(body), encoding, limit)
     if len(body) <= MAX_ON_LOOP:
-        return read_json_object(bytes(body)), len(body)
+        return parse_json_object(bytes(body)), len(body)
     return await work_aside(_read_large, body), len(body)
 
 
 def _read_large(body: bytes | bytearray) -> dict[str, Any]:
-    return read_json_object(bytes(body))
+    return parse_json_object(bytes(body))
 
 
 def read_arrived_json(request: web.Request) -> dict[str, Any] | None:
-    """The same of a body that came with its headers, as most do; None: it takes ``read_json`` to wait or to unpack."""
+    """The same of a body that came with its headers, as most do; None: it takes ``parse_json`` to wait or to unpack."""
     if not request.content.is_eof() or _check_type(request) in _COMPRESSED:
         return None
     try:
@@ -60,7 +60,7 @@ def read_arrived_json(request: web.Request) -> dict[str, Any] | None:
         raise _make_broken() from None
     if len(body) > request.client_max_size:
         raise _make_too_large(request.client_max_size)
-    return read_json_object(body)
+    return parse_json_object(body)
 
 
 def _check_type(request: web.Request) -> str:

@@ -12,19 +12,19 @@ from gateway import __version__
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import InvalidRequest
 from gateway.formats.anthropic import models as anthropic_models
-from gateway.formats.anthropic.request import read_count_call, read_messages_call
+from gateway.formats.anthropic.request import parse_count_call, parse_messages_call
 from gateway.formats.error_body import MESSAGES_PATH
 from gateway.formats.openai import models as openai_models
-from gateway.formats.openai.chat import read_chat_call
-from gateway.formats.openai.completions import read_completions_call
-from gateway.formats.openai.embeddings import read_embeddings_call
-from gateway.formats.openai.images import read_edits_call, read_images_call
-from gateway.formats.openai.moderations import read_moderations_call
-from gateway.formats.openai.responses import read_responses_call
-from gateway.formats.openai.speech import read_speech_call
-from gateway.formats.openai.transcriptions import read_transcription_call, read_translation_call
-from gateway.formats.rerank import read_rerank_call
-from gateway.routing.model_catalog import write_etag
+from gateway.formats.openai.chat import parse_chat_call
+from gateway.formats.openai.completions import parse_completions_call
+from gateway.formats.openai.embeddings import parse_embeddings_call
+from gateway.formats.openai.images import parse_edits_call, parse_images_call
+from gateway.formats.openai.moderations import parse_moderations_call
+from gateway.formats.openai.responses import parse_responses_call
+from gateway.formats.openai.speech import parse_speech_call
+from gateway.formats.openai.transcriptions import parse_transcription_call, parse_translation_call
+from gateway.formats.rerank import parse_rerank_call
+from gateway.routing.model_catalog import build_etag
 from gateway.server.context import CALLER, ROOMS
 from gateway.server.cors import CORS, CrossOrigin
 from gateway.server.handlers.billing import get_subscription, get_usage
@@ -73,22 +73,22 @@ def add_routes(app: web.Application, cors_origins: Sequence[str] = ()) -> None:
 
 async def post_chat(request: web.Request) -> web.StreamResponse:
     """``POST /v1/chat/completions``."""
-    return await serve_call(request, "chat", read_chat_call)
+    return await serve_call(request, "chat", parse_chat_call)
 
 
 async def post_embeddings(request: web.Request) -> web.StreamResponse:
     """``POST /v1/embeddings``."""
-    return await serve_call(request, "embeddings", read_embeddings_call)
+    return await serve_call(request, "embeddings", parse_embeddings_call)
 
 
 async def post_messages(request: web.Request) -> web.StreamResponse:
     """``POST /v1/messages``, in Anthropic's language."""
-    return await serve_call(request, "messages", partial(_read_with_headers, request, read_messages_call))
+    return await serve_call(request, "messages", partial(_read_with_headers, request, parse_messages_call))
 
 
 async def post_count_tokens(request: web.Request) -> web.StreamResponse:
     """``POST /v1/messages/count_tokens``."""
-    return await serve_call(request, "count_tokens", partial(_read_with_headers, request, read_count_call))
+    return await serve_call(request, "count_tokens", partial(_read_with_headers, request, parse_count_call))
 
 
 def _read_with_headers(request: web.Request, read_call: ReadMessages, body: dict[str, Any]) -> InferenceRequest:
@@ -104,58 +104,58 @@ def _read_with_headers(request: web.Request, read_call: ReadMessages, body: dict
 
 async def post_completions(request: web.Request) -> web.StreamResponse:
     """``POST /v1/completions``, the convention's first language."""
-    return await serve_call(request, "completions", read_completions_call)
+    return await serve_call(request, "completions", parse_completions_call)
 
 
 async def post_moderations(request: web.Request) -> web.StreamResponse:
     """``POST /v1/moderations``."""
-    return await serve_call(request, "moderations", read_moderations_call)
+    return await serve_call(request, "moderations", parse_moderations_call)
 
 
 async def post_rerank(request: web.Request) -> web.StreamResponse:
     """``POST /v1/rerank``."""
-    return await serve_call(request, "rerank", read_rerank_call)
+    return await serve_call(request, "rerank", parse_rerank_call)
 
 
 async def post_responses(request: web.Request) -> web.StreamResponse:
     """``POST /v1/responses``."""
-    return await serve_call(request, "responses", read_responses_call)
+    return await serve_call(request, "responses", parse_responses_call)
 
 
 async def post_images(request: web.Request) -> web.StreamResponse:
     """``POST /v1/images/generations``."""
-    return await serve_call(request, "images", read_images_call)
+    return await serve_call(request, "images", parse_images_call)
 
 
 async def post_edits(request: web.Request) -> web.StreamResponse:
     """``POST /v1/images/edits``: a form."""
-    return await serve_form(request, "image_edits", read_edits_call)
+    return await serve_form(request, "image_edits", parse_edits_call)
 
 
 async def post_transcriptions(request: web.Request) -> web.StreamResponse:
     """``POST /v1/audio/transcriptions``: a form."""
-    return await serve_form(request, "transcriptions", read_transcription_call)
+    return await serve_form(request, "transcriptions", parse_transcription_call)
 
 
 async def post_translations(request: web.Request) -> web.StreamResponse:
     """``POST /v1/audio/translations``: a form."""
-    return await serve_form(request, "translations", read_translation_call)
+    return await serve_form(request, "translations", parse_translation_call)
 
 
 async def post_speech(request: web.Request) -> web.StreamResponse:
     """``POST /v1/audio/speech``: its answer is sound, as it comes."""
-    return await serve_call(request, "speech", read_speech_call)
+    return await serve_call(request, "speech", parse_speech_call)
 
 
 async def get_models(request: web.Request) -> web.Response:
     """``GET /v1/models``: what this key may use now; for a client library of Anthropic's in its language."""
     models = request.app[ROOMS].router.list_models(request[CALLER])
-    etag = write_etag(models)
+    etag = build_etag(models)
     headers = {"ETag": etag, "Cache-Control": "private, no-cache", "Vary": VERSION_HEADER}
     known = request.headers.get("If-None-Match", "")
     if known.strip() == "*" or etag in known:
         return web.Response(status=304, headers=headers)
-    write = anthropic_models.write_models if VERSION_HEADER in request.headers else openai_models.write_models
+    write = anthropic_models.build_models if VERSION_HEADER in request.headers else openai_models.build_models
     return web.Response(body=write(models), headers=headers, content_type="application/json")
 
 
@@ -165,7 +165,7 @@ async def get_model(request: web.Request) -> web.Response:
     if model != model.strip("/"):
         raise web.HTTPNotFound
     listed = request.app[ROOMS].router.get_model(request[CALLER], model)
-    write = anthropic_models.write_model if VERSION_HEADER in request.headers else openai_models.write_model
+    write = anthropic_models.build_model if VERSION_HEADER in request.headers else openai_models.build_model
     return web.Response(body=write(listed), content_type="application/json")
 
 

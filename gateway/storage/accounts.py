@@ -12,7 +12,7 @@ from gateway.domain.audit_log import AuditRow
 from gateway.errors import Conflict, NotFound
 from gateway.storage.audit_log import add_row
 from gateway.storage.database import Database
-from gateway.storage.row_mapping import read_account, write_account
+from gateway.storage.row_mapping import build_account, parse_account
 from gateway.storage.schema import accounts
 
 
@@ -24,11 +24,11 @@ class AccountRepository:
 
     async def list_accounts(self) -> Sequence[Account]:
         """Every account, by id."""
-        return [read_account(row) for row in await self._database.read(select(accounts).order_by(accounts.c.id))]
+        return [parse_account(row) for row in await self._database.read(select(accounts).order_by(accounts.c.id))]
 
     async def add_account(self, account: Account, audit: AuditRow | None = None) -> Account:
         """Store a new account and return it with its id."""
-        statement = insert(accounts).values(write_account(account)).returning(accounts.c.id)
+        statement = insert(accounts).values(build_account(account)).returning(accounts.c.id)
 
         async def work(connection: AsyncConnection) -> int:
             account_id: int = (await connection.execute(statement)).scalar_one()
@@ -43,7 +43,7 @@ class AccountRepository:
 
     async def put_account(self, account: Account, audit: AuditRow | None = None) -> None:
         """Replace the account of the same id."""
-        statement = update(accounts).where(accounts.c.id == account.id).values(write_account(account))
+        statement = update(accounts).where(accounts.c.id == account.id).values(build_account(account))
         try:
             found = await self._database.change(statement, audit)
         except IntegrityError:

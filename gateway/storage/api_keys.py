@@ -11,7 +11,7 @@ from gateway.domain.account import ApiKey
 from gateway.domain.audit_log import AuditRow
 from gateway.errors import Conflict, GatewayError, NotFound
 from gateway.storage.database import Database
-from gateway.storage.row_mapping import read_key, write_key
+from gateway.storage.row_mapping import build_key, parse_key
 from gateway.storage.schema import keys
 
 TAKEN = "This key's secret is in use already"
@@ -25,11 +25,11 @@ class ApiKeyRepository:
 
     async def list_keys(self) -> Sequence[ApiKey]:
         """Every key, by id."""
-        return [read_key(row) for row in await self._database.read(select(keys).order_by(keys.c.id))]
+        return [parse_key(row) for row in await self._database.read(select(keys).order_by(keys.c.id))]
 
     async def add_key(self, key: ApiKey, audit: AuditRow | None = None) -> ApiKey:
         """Store a new key and return it with its id."""
-        statement = insert(keys).values(write_key(key)).returning(keys.c.id)
+        statement = insert(keys).values(build_key(key)).returning(keys.c.id)
 
         async def work(connection: AsyncConnection) -> int:
             await _check_digests(connection, attrs.evolve(key, id=0))
@@ -44,7 +44,7 @@ class ApiKeyRepository:
 
     async def put_key(self, key: ApiKey, audit: AuditRow | None = None) -> None:
         """Replace the key of the same id."""
-        statement = update(keys).where(keys.c.id == key.id).values(write_key(key))
+        statement = update(keys).where(keys.c.id == key.id).values(build_key(key))
 
         async def work(connection: AsyncConnection) -> None:
             await _check_digests(connection, key)

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.audit_log import AuditFilter, AuditRow
 from gateway.storage.database import Database
-from gateway.storage.row_mapping import read_audit, write_audit
+from gateway.storage.row_mapping import build_audit, parse_audit
 from gateway.storage.schema import audit as rows
 
 
@@ -20,7 +20,7 @@ class AuditLogRepository:
     async def list_audit(self, wanted: AuditFilter, limit: int) -> Sequence[AuditRow]:
         """The newest that match, the newest first."""
         statement = select(rows).where(*_list_conditions(wanted)).order_by(rows.c.sequence.desc()).limit(limit)
-        return [read_audit(row) for row in await self._database.read(statement)]
+        return [parse_audit(row) for row in await self._database.read(statement)]
 
     async def add_audit(self, row: AuditRow) -> None:
         """A row about what is not in the store."""
@@ -30,7 +30,7 @@ class AuditLogRepository:
 async def add_row(connection: AsyncConnection, row: AuditRow | None) -> None:
     """Write a row, where there is one, as a part of whatever else is committed with it."""
     if row is not None:
-        await connection.execute(insert(rows).values(write_audit(row)))
+        await connection.execute(insert(rows).values(build_audit(row)))
 
 
 def _list_conditions(wanted: AuditFilter) -> list[ColumnElement[bool]]:

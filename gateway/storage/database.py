@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from gateway.domain.audit_log import AuditRow
 from gateway.errors import StoreUnavailable
 from gateway.storage import schema
-from gateway.storage.row_mapping import write_audit
+from gateway.storage.row_mapping import build_audit
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class Database:
         async def execute(connection: AsyncConnection) -> int:
             met = (await connection.execute(statement)).rowcount
             if met and audit is not None:
-                await connection.execute(insert(schema.audit).values(write_audit(audit)))
+                await connection.execute(insert(schema.audit).values(build_audit(audit)))
             return met
 
         return await self.write(execute)
@@ -118,7 +118,7 @@ class Database:
                 async with self._writer.begin() as connection:
                     done = await work(connection)
                     if audit is not None:
-                        await connection.execute(insert(schema.audit).values(write_audit(audit)))
+                        await connection.execute(insert(schema.audit).values(build_audit(audit)))
                     worked = time.perf_counter()
             except IntegrityError:
                 raise

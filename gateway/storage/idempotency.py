@@ -6,7 +6,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.idempotency import KEEP_MS, IdempotencyRecord
 from gateway.storage.database import Database
-from gateway.storage.row_mapping import REPLAY_COLUMNS, read_replay, write_replay
+from gateway.storage.row_mapping import REPLAY_COLUMNS, build_replay, parse_replay
 from gateway.storage.schema import RUNNING, replays
 
 _COLUMNS = tuple(replays.c[name] for name in REPLAY_COLUMNS)
@@ -29,21 +29,21 @@ class IdempotencyRepository:
         expired_ms = replay.created_ms - KEEP_MS if expired_ms is None else expired_ms
 
         async def work(connection: AsyncConnection) -> IdempotencyRecord | None:
-            if (await connection.execute(_BEGIN, {**write_replay(replay), "expired_ms": expired_ms})).first():
+            if (await connection.execute(_BEGIN, {**build_replay(replay), "expired_ms": expired_ms})).first():
                 return None
             same = and_(replays.c.key_id == replay.key_id, replays.c.name == replay.name)
-            return read_replay((await connection.execute(select(*_COLUMNS).where(same))).one())
+            return parse_replay((await connection.execute(select(*_COLUMNS).where(same))).one())
 
         return await self._database.write(work)
 
     async def take_replay(self, before: IdempotencyRecord, after: IdempotencyRecord) -> bool:
         """Put another call in the place of one that is still as it was."""
         unchanged = update(replays).where(*_is_call(before), replays.c.state == before.state)
-        return bool(await self._database.change(unchanged.values(write_replay(after))))
+        return bool(await self._database.change(unchanged.values(build_replay(after))))
 
     async def end_replay(self, replay: IdempotencyRecord) -> None:
         """The call was answered."""
-        await self._database.change(update(replays).where(*_is_call(replay)).values(write_replay(replay)))
+        await self._database.change(update(replays).where(*_is_call(replay)).values(build_replay(replay)))
 
     async def forget_replay(self, replay: IdempotencyRecord) -> None:
         """The call came to nothing."""

@@ -32,7 +32,7 @@ from gateway.domain.request_log import RequestRecord
 from gateway.domain.traffic import SUMS, add_columns, sum_up
 from gateway.storage.audit_log import add_row
 from gateway.storage.database import Database
-from gateway.storage.row_mapping import REQUEST_COLUMNS, read_entry, request_values, write_entry
+from gateway.storage.row_mapping import REQUEST_COLUMNS, build_entry, parse_entry, request_values
 from gateway.storage.schema import entries, requests, retired, usage_days, usage_hours
 
 _DAY_MS = DAY_S * 1000
@@ -97,11 +97,11 @@ class LedgerRepository:
             if entry.reference is not None:
                 known = select(entries).where(_is_of(entry), entries.c.reference == entry.reference)
                 for row in await connection.execute(known):
-                    stored = read_entry(row)
+                    stored = parse_entry(row)
                     check_same_credit(stored, entry)
                     return stored, False
             sequence = await connection.scalar(
-                insert(entries).values(write_entry(entry)).returning(entries.c.sequence),
+                insert(entries).values(build_entry(entry)).returning(entries.c.sequence),
             )
             await add_row(connection, audit)
             return attrs.evolve(entry, sequence=sequence), True
@@ -112,7 +112,7 @@ class LedgerRepository:
         """The newest credits of a purse, the newest first."""
         whose = _is_of(LedgerEntry(0, 0, "top_up", account_id, key_id, 0))
         statement = select(entries).where(whose).order_by(entries.c.sequence.desc()).limit(limit)
-        return [read_entry(row) for row in await self._database.read(statement)]
+        return [parse_entry(row) for row in await self._database.read(statement)]
 
     async def list_spending(self, day: UtcDay) -> Sequence[Spending]:
         """Every purse with a charge or a credit."""

@@ -30,13 +30,13 @@ from gateway.storage.database import Database
 from gateway.storage.row_mapping import (
     MEMBER_COLUMNS,
     SESSION_COLUMNS,
-    read_account,
-    read_link,
-    read_member,
-    read_session,
-    write_link,
-    write_member,
-    write_session,
+    build_link,
+    build_member,
+    build_session,
+    parse_account,
+    parse_link,
+    parse_member,
+    parse_session,
 )
 from gateway.storage.schema import accounts, links, members, sessions
 
@@ -60,17 +60,17 @@ class MemberRepository:
 
     async def list_members(self) -> Sequence[Member]:
         """Every member, by id."""
-        return [read_member(row) for row in await self._database.read(_MEMBERS.order_by(members.c.id))]
+        return [parse_member(row) for row in await self._database.read(_MEMBERS.order_by(members.c.id))]
 
     async def find_member(self, member_id: int) -> Member | None:
         """One member."""
         rows = await self._database.read(_MEMBERS.where(members.c.id == member_id))
-        return read_member(rows[0]) if rows else None
+        return parse_member(rows[0]) if rows else None
 
     async def find_member_called(self, name: str) -> Member | None:
         """The member of that name."""
         rows = await self._database.read(_MEMBERS.where(members.c.name == name))
-        return read_member(rows[0]) if rows else None
+        return parse_member(rows[0]) if rows else None
 
     async def is_administered(self) -> bool:
         """Whether an active member of an active account is an administrator."""
@@ -81,7 +81,7 @@ class MemberRepository:
 
         async def add(connection: AsyncConnection) -> int:
             await _use_up(connection, link)
-            statement = insert(members).values(write_member(member)).returning(members.c.id)
+            statement = insert(members).values(build_member(member)).returning(members.c.id)
             return int((await connection.execute(statement)).scalar_one())
 
         try:
@@ -100,7 +100,7 @@ class MemberRepository:
     ) -> None:
         """Change what differs."""
         different = find_difference(before, after)
-        values = {name: value for name, value in write_member(after).items() if name in different}
+        values = {name: value for name, value in build_member(after).items() if name in different}
 
         async def put(connection: AsyncConnection) -> None:
             now = await _get_member(connection, after.id)
@@ -147,7 +147,7 @@ class MemberRepository:
         async def add(connection: AsyncConnection) -> None:
             statement = select(accounts.c.status, *_MEMBER).join(accounts).where(own).with_for_update(of=members)
             row = (await connection.execute(statement)).first()
-            member = None if row is None else read_member(row[1:]).accept(proof)
+            member = None if row is None else parse_member(row[1:]).accept(proof)
             if row is None or member is None:
                 raise WrongPassphrase
             if {member.status, row.status} != {"active"}:
@@ -156,7 +156,7 @@ class MemberRepository:
             await connection.execute(update(members).where(own).values(signed_in_ms=session.created_ms, **used))
             if replaces is not None:
                 await connection.execute(delete(sessions).where(sessions.c.digest == replaces))
-            await connection.execute(insert(sessions).values(write_session(session)))
+            await connection.execute(insert(sessions).values(build_session(session)))
 
         await self._database.write(add, audit)
 
@@ -167,7 +167,7 @@ class MemberRepository:
         if not rows:
             return None
         row, first, second = rows[0], len(_SESSION), len(_SESSION) + len(_MEMBER)
-        return read_session(row[:first]), read_member(row[first:second]), read_account(row)
+        return parse_session(row[:first]), parse_member(row[first:second]), parse_account(row)
 
     async def touch_session(self, digest: bytes, seen_ms: int) -> None:
         """It was used."""
@@ -178,7 +178,7 @@ class MemberRepository:
         """A member's sessions, the newest first."""
         own = _SESSIONS.where(sessions.c.member_id == member_id)
         rows = await self._database.read(own.order_by(sessions.c.created_ms.desc(), sessions.c.digest))
-        return [read_session(row) for row in rows]
+        return [parse_session(row) for row in rows]
 
     async def delete_sessions(self, digests: Sequence[bytes], audit: AuditRow | None = None) -> int:
         """End sessions; how many there were."""
@@ -197,7 +197,7 @@ class MemberRepository:
 
     async def add_link(self, link: InviteLink, audit: AuditRow | None = None) -> None:
         """Store a new link."""
-        statement = insert(links).values(write_link(link))
+        statement = insert(links).values(build_link(link))
         try:
             await self._database.change(statement, audit)
         except IntegrityError:
@@ -206,12 +206,12 @@ class MemberRepository:
     async def find_link(self, digest: bytes) -> InviteLink | None:
         """A link, good or not."""
         rows = await self._database.read(select(links).where(links.c.digest == digest))
-        return read_link(rows[0]) if rows else None
+        return parse_link(rows[0]) if rows else None
 
     async def list_links(self) -> Sequence[InviteLink]:
         """Every link, the newest first."""
         newest_first = select(links).order_by(links.c.created_ms.desc(), links.c.digest)
-        return [read_link(row) for row in await self._database.read(newest_first)]
+        return [parse_link(row) for row in await self._database.read(newest_first)]
 
     async def delete_link(self, digest: bytes, audit: AuditRow | None = None) -> bool:
         """Take a link back; whether there was one."""
@@ -223,7 +223,7 @@ async def _get_member(connection: AsyncConnection, member_id: int) -> Member:
     row = (await connection.execute(_MEMBERS.where(members.c.id == member_id).with_for_update())).first()
     if row is None:
         raise NotFound(f"No member has the id {member_id}")
-    return read_member(row)
+    return parse_member(row)
 
 
 async def _is_administered(connection: AsyncConnection) -> bool:

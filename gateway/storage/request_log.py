@@ -14,7 +14,7 @@ from sqlalchemy import func as sql
 
 from gateway.domain.request_log import UNHARMED, RequestFilter, RequestPage, StoredRequest
 from gateway.storage.database import Database
-from gateway.storage.row_mapping import read_request
+from gateway.storage.row_mapping import parse_request
 from gateway.storage.schema import WRONG, requests
 
 IN_ORDER = 200_000
@@ -56,7 +56,7 @@ class RequestLogRepository:
     async def find_request(self, request_id: str) -> StoredRequest | None:
         """The row of that id."""
         found = await self._database.read(select(requests).where(_C.id == request_id))
-        return read_request(found[0]) if found else None
+        return parse_request(found[0]) if found else None
 
     async def list_requests(self, wanted: RequestFilter, limit: int) -> RequestPage:
         """The newest that match, oldest of them first; with ``after``, the oldest after it."""
@@ -75,7 +75,7 @@ class RequestLogRepository:
         else:
             look = attrs.evolve(whole, index="id")
         statement = write_list(wanted, look).limit(limit + 1)
-        found = [read_request(row) for row in await self._database.read(statement)]
+        found = [parse_request(row) for row in await self._database.read(statement)]
         page = await self._write_page(wanted, whole, look, (found[:limit], len(found) > limit))
         return attrs.evolve(page, newest=newest)
 

@@ -26,7 +26,7 @@ request_values = attrgetter(*REQUEST_COLUMNS)  # a third of the time of attrs.as
 _JOB_FIELDS = tuple(field.name for field in attrs.fields(VideoJob) if field.name not in {"receipt", "prompt"})
 _job_values = attrgetter(*_JOB_FIELDS)
 VIDEO_COLUMNS = (*_JOB_FIELDS, "receipt")
-"""In the order in which ``read_video`` takes them."""
+"""In the order in which ``parse_video`` takes them."""
 DELIVERY_COLUMNS = tuple(field.name for field in attrs.fields(WebhookDelivery))
 _delivery_values = attrgetter(*DELIVERY_COLUMNS)
 MEMBER_COLUMNS = tuple(field.name for field in attrs.fields(Member))
@@ -35,7 +35,7 @@ REPLAY_COLUMNS = tuple(field.name for field in attrs.fields(IdempotencyRecord))
 _replay_values = attrgetter(*REPLAY_COLUMNS)
 
 
-def _write_bounds(quota: Quota, limits: Limits) -> Values:
+def _build_bounds(quota: Quota, limits: Limits) -> Values:
     return {
         "quota_nanos": quota.limit_nanos,
         "quota_period": quota.period,
@@ -44,15 +44,15 @@ def _write_bounds(quota: Quota, limits: Limits) -> Values:
     }
 
 
-def _read_quota(row: Row[Any]) -> Quota:
+def _parse_quota(row: Row[Any]) -> Quota:
     return Quota(row.quota_nanos, row.quota_period, row.quota_status)
 
 
-def _read_limits(row: Row[Any]) -> Limits:
+def _parse_limits(row: Row[Any]) -> Limits:
     return Limits(row.rpm, row.tpm, row.max_concurrency)
 
 
-def write_account(account: Account) -> Values:
+def build_account(account: Account) -> Values:
     """Everything but the id."""
     return {
         "name": account.name,
@@ -60,25 +60,25 @@ def write_account(account: Account) -> Values:
         "groups": list(account.groups),
         "declared": account.declared,
         "created_ms": account.created_ms,
-        **_write_bounds(account.quota, account.limits),
+        **_build_bounds(account.quota, account.limits),
     }
 
 
-def read_account(row: Row[Any]) -> Account:
+def parse_account(row: Row[Any]) -> Account:
     """A row of ``accounts``."""
     return Account(
         id=row.id,
         name=row.name,
         status=row.status,
-        quota=_read_quota(row),
-        limits=_read_limits(row),
+        quota=_parse_quota(row),
+        limits=_parse_limits(row),
         groups=tuple(row.groups),
         declared=row.declared,
         created_ms=row.created_ms,
     )
 
 
-def write_key(key: ApiKey) -> Values:
+def build_key(key: ApiKey) -> Values:
     """Everything but the id."""
     return {
         "account_id": key.account_id,
@@ -96,11 +96,11 @@ def write_key(key: ApiKey) -> Values:
         "former_digest": key.former_digest,
         "former_until_s": key.former_until_s,
         "locked": list(key.locked),
-        **_write_bounds(key.quota, key.limits),
+        **_build_bounds(key.quota, key.limits),
     }
 
 
-def read_key(row: Row[Any]) -> ApiKey:
+def parse_key(row: Row[Any]) -> ApiKey:
     """A row of ``keys``."""
     return ApiKey(
         id=row.id,
@@ -110,8 +110,8 @@ def read_key(row: Row[Any]) -> ApiKey:
         last4=row.last4,
         status=row.status,
         expires_s=row.expires_s,
-        quota=_read_quota(row),
-        limits=_read_limits(row),
+        quota=_parse_quota(row),
+        limits=_parse_limits(row),
         models=tuple(row.models),
         group=row.group,
         allow_ips=tuple(row.allow_ips),
@@ -124,80 +124,80 @@ def read_key(row: Row[Any]) -> ApiKey:
     )
 
 
-def write_request(row: RequestRecord) -> Values:
+def build_request(row: RequestRecord) -> Values:
     """Everything; the sequence is the database's."""
     return dict(zip(REQUEST_COLUMNS, request_values(row), strict=True))
 
 
-def read_request(row: Row[Any]) -> StoredRequest:
+def parse_request(row: Row[Any]) -> StoredRequest:
     """A row of ``requests``."""
     values = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's documented name for it
     sequence = values.pop("sequence")
     return StoredRequest(sequence, RequestRecord(**values))
 
 
-def write_entry(entry: LedgerEntry) -> Values:
+def build_entry(entry: LedgerEntry) -> Values:
     """Everything but the sequence."""
     values = attrs.asdict(entry)
     del values["sequence"]
     return values
 
 
-def read_entry(row: Row[Any]) -> LedgerEntry:
+def parse_entry(row: Row[Any]) -> LedgerEntry:
     """A row of ``entries``."""
     return LedgerEntry(**row._mapping)  # noqa: SLF001 - as above
 
 
-def write_audit(row: AuditRow) -> Values:
+def build_audit(row: AuditRow) -> Values:
     """Everything but the sequence."""
     values = attrs.asdict(row)
     del values["sequence"]
     return values
 
 
-def read_audit(row: Row[Any]) -> AuditRow:
+def parse_audit(row: Row[Any]) -> AuditRow:
     """A row of ``audit``."""
     return AuditRow(**row._mapping)  # noqa: SLF001 - as above
 
 
-def write_member(member: Member) -> Values:
+def build_member(member: Member) -> Values:
     """Everything but the id."""
     values = attrs.asdict(member)
     del values["id"]
     return values | {"recovery": list(member.recovery)}
 
 
-def read_member(row: Sequence[Any]) -> Member:
+def parse_member(row: Sequence[Any]) -> Member:
     """``MEMBER_COLUMNS`` of a row of ``members``."""
     values = dict(zip(MEMBER_COLUMNS, row, strict=True))
     return Member(**{**values, "recovery": tuple(values["recovery"])})
 
 
-def write_session(session: Session) -> Values:
+def build_session(session: Session) -> Values:
     """Everything."""
     return attrs.asdict(session)
 
 
-def read_session(row: Sequence[Any]) -> Session:
+def parse_session(row: Sequence[Any]) -> Session:
     """``SESSION_COLUMNS`` of a row of ``sessions``."""
     return Session(*row)
 
 
-def write_link(link: InviteLink) -> Values:
+def build_link(link: InviteLink) -> Values:
     """Everything."""
     return attrs.asdict(link)
 
 
-def read_link(row: Row[Any]) -> InviteLink:
+def parse_link(row: Row[Any]) -> InviteLink:
     """A row of ``links``."""
     return InviteLink(**row._mapping)  # noqa: SLF001 - as above
 
 
-def write_video(job: VideoJob) -> Values:
+def build_video(job: VideoJob) -> Values:
     """Everything but the prompt; the sequence is the database's."""
     return {
-        **write_progress(job),
-        **write_receipt(job),
+        **build_progress(job),
+        **build_receipt(job),
         "id": job.id,
         "account_id": job.account_id,
         "key_id": job.key_id,
@@ -207,7 +207,7 @@ def write_video(job: VideoJob) -> Values:
     }
 
 
-def write_progress(job: VideoJob) -> Values:
+def build_progress(job: VideoJob) -> Values:
     """What changes of a job as it goes on and ends, its receipt apart: an index of what stays is not written to."""
     values = dict(zip(_JOB_FIELDS, _job_values(job), strict=True))
     del values["id"]
@@ -215,12 +215,12 @@ def write_progress(job: VideoJob) -> Values:
     return values
 
 
-def write_receipt(job: VideoJob) -> Values:
+def build_receipt(job: VideoJob) -> Values:
     """The row of the call that asked for it."""
-    return {"receipt": orjson.dumps(write_request(job.receipt)).decode()}
+    return {"receipt": orjson.dumps(build_request(job.receipt)).decode()}
 
 
-def read_video(row: Sequence[Any], prompt: str = "") -> VideoJob:
+def parse_video(row: Sequence[Any], prompt: str = "") -> VideoJob:
     """``VIDEO_COLUMNS`` of a row of ``videos``. What another version knew more of its receipt is left out."""
     *values, receipt = row
     told = orjson.loads(receipt)
@@ -228,21 +228,21 @@ def read_video(row: Sequence[Any], prompt: str = "") -> VideoJob:
     return VideoJob(receipt=known, prompt=prompt, **dict(zip(_JOB_FIELDS, values, strict=True)))
 
 
-def write_delivery(delivery: WebhookDelivery) -> Values:
+def build_delivery(delivery: WebhookDelivery) -> Values:
     """Everything; the sequence is the database's."""
     return dict(zip(DELIVERY_COLUMNS, _delivery_values(delivery), strict=True))
 
 
-def read_delivery(row: Sequence[Any]) -> WebhookDelivery:
+def parse_delivery(row: Sequence[Any]) -> WebhookDelivery:
     """``DELIVERY_COLUMNS`` of a row of ``deliveries``."""
     return WebhookDelivery(*row)
 
 
-def write_replay(replay: IdempotencyRecord) -> Values:
+def build_replay(replay: IdempotencyRecord) -> Values:
     """Everything."""
     return dict(zip(REPLAY_COLUMNS, _replay_values(replay), strict=True))
 
 
-def read_replay(row: Sequence[Any]) -> IdempotencyRecord:
+def parse_replay(row: Sequence[Any]) -> IdempotencyRecord:
     """``REPLAY_COLUMNS`` of a row of ``replays``."""
     return IdempotencyRecord(*row)

@@ -29,11 +29,11 @@ from gateway.storage.ledger import post_rows
 from gateway.storage.row_mapping import (
     VIDEO_COLUMNS,
     Values,
-    read_video,
-    write_delivery,
-    write_progress,
-    write_receipt,
-    write_video,
+    build_delivery,
+    build_progress,
+    build_receipt,
+    build_video,
+    parse_video,
 )
 from gateway.storage.schema import DUE, FAILED, LIVE, OWNED, deliveries, requests, video_prompts, videos
 
@@ -102,7 +102,7 @@ class VideoRepository:
         """Put a job on record."""
 
         async def work(connection: AsyncConnection) -> None:
-            await connection.execute(insert(videos), write_video(job))
+            await connection.execute(insert(videos), build_video(job))
             await connection.execute(insert(video_prompts), {"video_id": job.id, "prompt": job.prompt})
 
         await self._database.write(work)
@@ -118,13 +118,13 @@ class VideoRepository:
         """The end of a job, its request with its charge, and what is told of it, in one commit; once."""
 
         async def work(connection: AsyncConnection) -> bool:
-            values = {"job_id": job.id, **write_progress(job), **write_receipt(job)}
+            values = {"job_id": job.id, **build_progress(job), **build_receipt(job)}
             ended = await connection.execute(_END, values)
             if not ended.rowcount:
                 return False
             await post_rows(connection, [row])
             if delivery is not None:
-                await connection.execute(insert(deliveries), write_delivery(delivery))
+                await connection.execute(insert(deliveries), build_delivery(delivery))
             await add_row(connection, audit)
             return True
 
@@ -154,7 +154,7 @@ class VideoRepository:
 
         async def work(connection: AsyncConnection) -> list[VideoJob]:
             rows = (await connection.execute(_CLAIM[claim.fetching], values)).all()
-            return [read_video(row[:-1]) for row in sorted(rows, key=lambda row: (row[_DUE_PLACE], row[-1]))]
+            return [parse_video(row[:-1]) for row in sorted(rows, key=lambda row: (row[_DUE_PLACE], row[-1]))]
 
         return await self._database.write(work)
 
@@ -179,12 +179,12 @@ class VideoRepository:
     async def list_videos(self, wanted: VideoFilter, limit: int) -> Sequence[VideoJob]:
         """Jobs by the time when they were asked for."""
         rows = await self._database.read(_list(wanted).limit(limit))
-        return [read_video(row[:-1], row[-1]) for row in rows]
+        return [parse_video(row[:-1], row[-1]) for row in rows]
 
     async def list_open(self) -> Sequence[VideoJob]:
         """Every job that has not ended."""
         statement = select(*_COLUMNS).where(LIVE).order_by(videos.c.sequence)
-        return [read_video(row) for row in await self._database.read(statement)]
+        return [parse_video(row) for row in await self._database.read(statement)]
 
     async def find_next_due(self) -> int | None:
         """When the first job is due."""
@@ -210,7 +210,7 @@ class VideoRepository:
 
     async def _find(self, condition: ColumnElement[bool]) -> VideoJob | None:
         rows = await self._database.read(_SHOWN.where(condition))
-        return read_video(rows[0][:-1], rows[0][-1]) if rows else None
+        return parse_video(rows[0][:-1], rows[0][-1]) if rows else None
 
 
 async def _advance(connection: AsyncConnection, pairs: Sequence[tuple[VideoJob, VideoJob]]) -> list[bool]:
@@ -238,10 +238,10 @@ async def _advance(connection: AsyncConnection, pairs: Sequence[tuple[VideoJob, 
 
 def _write_change(before: VideoJob, after: VideoJob) -> Values:
     """A job's next condition, without what it is known to have already: what is written, its indexes are too."""
-    values = {"job_id": after.id, **write_progress(after)}
+    values = {"job_id": after.id, **build_progress(after)}
     if after.state == before.state:
         del values["state"]
-    return values if after.receipt == before.receipt else values | write_receipt(after)
+    return values if after.receipt == before.receipt else values | build_receipt(after)
 
 
 def _list(wanted: VideoFilter) -> Select[tuple[object, ...]]:

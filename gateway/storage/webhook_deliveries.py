@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.webhook import WebhookDelivery
 from gateway.storage.database import Database
-from gateway.storage.row_mapping import DELIVERY_COLUMNS, read_delivery, write_delivery
+from gateway.storage.row_mapping import DELIVERY_COLUMNS, build_delivery, parse_delivery
 from gateway.storage.schema import DUE, deliveries
 
 _COLUMNS = tuple(deliveries.c[name] for name in DELIVERY_COLUMNS)
@@ -59,7 +59,7 @@ class WebhookDeliveryRepository:
 
         async def work(connection: AsyncConnection) -> list[WebhookDelivery]:
             rows = (await connection.execute(_CLAIM, values)).all()
-            return [read_delivery(row[:-1]) for row in sorted(rows, key=lambda row: (row[_DUE_PLACE], row[-1]))]
+            return [parse_delivery(row[:-1]) for row in sorted(rows, key=lambda row: (row[_DUE_PLACE], row[-1]))]
 
         return await self._database.write(work)
 
@@ -67,7 +67,7 @@ class WebhookDeliveryRepository:
         """How an attempt ended. What is over stays so: who is late with an attempt does not begin it anew."""
 
         async def work(connection: AsyncConnection) -> None:
-            await connection.execute(_NOTE, {"delivery_id": delivery.id, **write_delivery(delivery)})
+            await connection.execute(_NOTE, {"delivery_id": delivery.id, **build_delivery(delivery)})
 
         await self._database.write(work)
 
@@ -80,7 +80,7 @@ class WebhookDeliveryRepository:
             statement = statement.where(deliveries.c.video_id == video_id)
         if account_id is not None:
             statement = statement.where(deliveries.c.account_id == account_id)
-        return [read_delivery(row) for row in await self._database.read(statement)]
+        return [parse_delivery(row) for row in await self._database.read(statement)]
 
     async def find_next_delivery(self) -> int | None:
         """When the first is due."""

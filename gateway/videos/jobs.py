@@ -12,9 +12,9 @@ import structlog
 
 from gateway.billing.quota import Balances
 from gateway.billing.write_queue import WriteQueue
-from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, write_change
+from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
 from gateway.domain.balance import Reservation
-from gateway.domain.request_log import Ending, RequestRecord, write_error
+from gateway.domain.request_log import Ending, RequestRecord, build_error
 from gateway.domain.video import (
     CANCELLED,
     LONGEST_HINT_S,
@@ -28,7 +28,7 @@ from gateway.domain.video import (
 from gateway.errors import Conflict, NotFound, StoreUnavailable, TaskNotReady
 from gateway.videos.notifier import JobNotifier
 from gateway.videos.provider_api import VideoProviderApi
-from gateway.videos.webhook_sender import write_delivery
+from gateway.videos.webhook_sender import build_delivery
 
 LEASE_MS = 30_000
 INSIST_S = 10.0
@@ -176,8 +176,8 @@ class Videos:
 
     async def _finish(self, job: VideoJob, audit: AuditRow | None) -> bool:
         now_ms = self.now_ms
-        row = write_end(job, now_ms)
-        delivery = write_delivery(job, now_ms, f"evt_{secrets.token_hex(_ID_BYTES)}")
+        row = build_end(job, now_ms)
+        delivery = build_delivery(job, now_ms, f"evt_{secrets.token_hex(_ID_BYTES)}")
         async with self._outbox.writing:  # an audit sees both or neither
             finished = await self.store.finish(job, row, delivery, audit)
             if finished:
@@ -218,7 +218,7 @@ class Videos:
         Raises ``NotFound``, ``Conflict`` where it has ended, ``StoreUnavailable``.
         """
         job = await self.get(video_id, by.scope)
-        change = write_change({"status": job.state}, {"status": "failed"})
+        change = build_change({"status": job.state}, {"status": "failed"})
         audit = by.did("video.cancelled", video_id, self.now_ms, account_id=job.account_id, detail=change)
         if job.ended or not await self.fail(job, CANCELLED, audit):
             raise Conflict(f"The job {video_id} has ended")
@@ -310,7 +310,7 @@ def check_completed(job: VideoJob) -> None:
         raise NotFound("The job has failed: there is no video", param="video_id", should_retry=False)
 
 
-def write_end(job: VideoJob, now_ms: int) -> RequestRecord:
+def build_end(job: VideoJob, now_ms: int) -> RequestRecord:
     """The row of a call whose job has ended, with its charge."""
     completed, receipt = job.state == "completed", job.receipt
     stopped = receipt.ending == "interrupted" or job.error_code == CANCELLED.code
@@ -321,7 +321,7 @@ def write_end(job: VideoJob, now_ms: int) -> RequestRecord:
         ending=ending,
         status=receipt.status if receipt.ending != "interrupted" else 500,
         error_code=job.error_code or receipt.error_code,
-        error=write_error(job.error_message) if job.error_message else receipt.error,
+        error=build_error(job.error_message) if job.error_message else receipt.error,
         channel=job.channel or receipt.channel,
         attempts=max(receipt.attempts, int(bool(job.channel))),
         cost_nanos=job.cost_nanos if completed else 0,

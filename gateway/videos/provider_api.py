@@ -23,7 +23,7 @@ from gateway.errors import (
     UnsupportedByProvider,
 )
 from gateway.formats.image_backend import ProviderCall
-from gateway.formats.openai.errors import read_retry_after
+from gateway.formats.openai.errors import parse_retry_after
 from gateway.formats.video_backend import ContentLocation, ProviderTask, TaskStatus, Variant, VideoBackend, VideoSpec
 from gateway.formats.video_backends import FILMMAKERS
 from gateway.providers.registry import PROVIDERS
@@ -78,14 +78,14 @@ class PollResult:
     hint_s: float | None = None
 
 
-def write_print(key: str) -> str:
+def build_print(key: str) -> str:
     """A fingerprint of a channel's key: a task is known to the key that began it."""
     return sha256(key.encode()).hexdigest()[:_PRINT_CHARS] if key else ""
 
 
 def find_key(channel: Channel, key_print: str, other: str) -> str:
     """The key of that fingerprint, or where the channel has it no more the ``other``."""
-    return next((key for key in channel.api_keys if write_print(key) == key_print), other)
+    return next((key for key in channel.api_keys if build_print(key) == key_print), other)
 
 
 class VideoProviderApi:
@@ -124,7 +124,7 @@ class VideoProviderApi:
             raise SubmitOutcomeUnknown(fault) from fault
         try:
             if reply.status not in OK:
-                refusal = await self._read_refusal(reply, maker, attempt.channel)
+                refusal = await self._parse_refusal(reply, maker, attempt.channel)
                 raise refusal if _is_refusal(reply.status) else SubmitOutcomeUnknown(refusal)
             try:
                 raw = await reply.read(MAX_ANSWER_BYTES)
@@ -133,7 +133,7 @@ class VideoProviderApi:
         finally:
             reply.close()
         try:
-            return maker.read_submitted(raw, attempt.channel.secrets)
+            return maker.parse_submitted(raw, attempt.channel.secrets)
         except ProviderError as fault:
             if fault.declined:
                 raise
@@ -170,7 +170,7 @@ class VideoProviderApi:
         """Ask after a task. Raises an ``ProviderError``: then nothing is known of it."""
         maker = FILMMAKERS[job.wire]
         raw, hint_s = await self._ask(way, maker, maker.poll(_name_task(job)))
-        return PollResult(maker.read_polled(raw, way.channel.secrets), hint_s)
+        return PollResult(maker.parse_polled(raw, way.channel.secrets), hint_s)
 
     async def cancel(self, way: Way, job: VideoJob) -> bool:
         """Have a task stopped, if the provider offers that; whether it was. Never raises for what it says."""
@@ -247,28 +247,28 @@ class VideoProviderApi:
                 reply = await self._upstream.send(way.plan(ask, self._now_s))
                 try:
                     if reply.status in OK:
-                        return await reply.read(MAX_ANSWER_BYTES), self._read_hint(reply)
-                    raise await self._read_refusal(reply, maker, way.channel)
+                        return await reply.read(MAX_ANSWER_BYTES), self._parse_hint(reply)
+                    raise await self._parse_refusal(reply, maker, way.channel)
                 finally:
                     reply.close()
         except TimeoutError:
             raise ProviderTimeout("The provider took too long to answer", phase="headers") from None
 
-    async def _read_refusal(self, reply: HttpResponse, maker: VideoBackend, channel: Channel) -> ProviderError:
+    async def _parse_refusal(self, reply: HttpResponse, maker: VideoBackend, channel: Channel) -> ProviderError:
         """The fault of an answer outside 2xx, whether or not the whole of it can be read."""
-        rest_s = read_retry_after(reply.headers.get("Retry-After"), self._clock())
+        rest_s = parse_retry_after(reply.headers.get("Retry-After"), self._clock())
         try:
             raw = await reply.read(MAX_ERROR_BYTES)
         except ProviderError:
             raw = b""
-        return maker.read_refused(reply.status, raw, channel.secrets, rest_s=rest_s)
+        return maker.parse_refused(reply.status, raw, channel.secrets, rest_s=rest_s)
 
-    def _read_hint(self, reply: HttpResponse) -> float | None:
+    def _parse_hint(self, reply: HttpResponse) -> float | None:
         later = reply.headers.get(_LATER, "")
         if later.isascii() and later.isdigit() and len(later) < _PRINT_CHARS:
             hint_s: float | None = int(later) / 1000
         else:
-            hint_s = read_retry_after(reply.headers.get("Retry-After"), self._clock())
+            hint_s = parse_retry_after(reply.headers.get("Retry-After"), self._clock())
         return None if hint_s is None else min(max(hint_s, SHORTEST_HINT_S), LONGEST_HINT_S)
 
     @property

@@ -36,12 +36,12 @@ from gateway.formats.video_backend import TaskStatus, VideoSpec
 from gateway.media.word_filter import WordList, check_body
 from gateway.proxy.attempt import Visit
 from gateway.proxy.failover import Proxy
-from gateway.request_context import Arrival, Delivery, Outcome, write_row
+from gateway.request_context import Arrival, Delivery, Outcome, build_row
 from gateway.routing.route import Route
 from gateway.routing.target import UNKNOWN_SECONDS, Attempt
 from gateway.videos.content import VideoContent
 from gateway.videos.jobs import LEASE_MS, Videos
-from gateway.videos.provider_api import SubmitOutcomeUnknown, find_key, must_fetch, write_print
+from gateway.videos.provider_api import SubmitOutcomeUnknown, build_print, find_key, must_fetch
 from gateway.videos.reference_image import References
 
 _ID_BYTES = 16
@@ -185,7 +185,7 @@ class VideoSubmitter:
         now_ms, ask = self._videos.now_ms, _get_ask(call)
         return VideoJob(
             id=f"video_{secrets.token_hex(_ID_BYTES)}",
-            receipt=write_row(
+            receipt=build_row(
                 arrival,
                 call,
                 Outcome("interrupted", arrival.started_at, now_ms),
@@ -220,7 +220,7 @@ class VideoSubmitter:
             provider=attempt.channel.provider,
             wire=attempt.option.endpoint.wire,
             upstream_model=attempt.option.model,
-            key_print=write_print(_find_key(attempt, original)),
+            key_print=build_print(_find_key(attempt, original)),
             lease_until_ms=self._videos.now_ms + LEASE_MS,  # renewed meanwhile: what the job was made with is old
             seconds=original.seconds if original else str(ask.seconds or ""),
             size=original.size if original else ask.size or "",
@@ -249,7 +249,7 @@ class VideoSubmitter:
 
     def _price(self, job: VideoJob, attempt: Attempt, take: TaskStatus) -> VideoJob:
         """What it costs once it is completed. Where nobody had said how long it is to be, the provider says."""
-        seconds, size = job.seconds or _read_seconds(take.seconds), job.size or take.size or ""
+        seconds, size = job.seconds or _parse_seconds(take.seconds), job.size or take.size or ""
         duration_ms = min(int(seconds or UNKNOWN_SECONDS) * 1000, MAX_DURATION_MS)
         cost = attempt.option.cost(Usage(source="upstream", duration_ms=duration_ms, size=size))
         return attrs.evolve(job, seconds=seconds, size=size, cost_nanos=cost)
@@ -258,7 +258,7 @@ class VideoSubmitter:
         """On record, whatever it takes: the provider works, and only this process knows the name of its task."""
         asked, grant = _get(ticket.job), _get(ticket.grant)
         outcome = Outcome("completed", self._loop_s, self._videos.now_ms)
-        receipt = write_row(ticket.arrival, ticket.call, outcome, delivery=_told(grant.delivery, self._loop_s))
+        receipt = build_row(ticket.arrival, ticket.call, outcome, delivery=_told(grant.delivery, self._loop_s))
         begun = asked.move(
             "queued" if take.state == "queued" else "processing",
             self._videos.now_ms,
@@ -293,7 +293,7 @@ class VideoSubmitter:
         failed = isinstance(fault, ProviderError) and not isinstance(fault, ProviderRejected)
         ending: Ending = "upstream_failed" if failed else "refused"
         outcome = Outcome(ending, self._loop_s, self._videos.now_ms, fault)
-        row = write_row(ticket.arrival, ticket.call, outcome, delivery=grant.delivery, reserved_nanos=job.held_nanos)
+        row = build_row(ticket.arrival, ticket.call, outcome, delivery=grant.delivery, reserved_nanos=job.held_nanos)
         ticket.row = row
         await self._videos.store.drop(job, row)
         self._videos.release(job)
@@ -302,7 +302,7 @@ class VideoSubmitter:
     async def _finish_unknown(self, ticket: Submission, fault: SubmitOutcomeUnknown) -> None:
         job, grant = _get(ticket.job), _get(ticket.grant)
         outcome = Outcome("upstream_failed", self._loop_s, self._videos.now_ms, fault)
-        receipt = write_row(ticket.arrival, ticket.call, outcome, delivery=grant.delivery)
+        receipt = build_row(ticket.arrival, ticket.call, outcome, delivery=grant.delivery)
         ticket.row = receipt
         job = attrs.evolve(job, receipt=attrs.evolve(receipt, reserved_nanos=job.held_nanos))
         await self._videos.finish(job.fail(SUBMIT_UNKNOWN, self._videos.now_ms))
@@ -323,7 +323,7 @@ def _find_key(attempt: Attempt, original: VideoJob | None) -> str:
     return find_key(attempt.channel, original.key_print, key) if original else key
 
 
-def _read_seconds(said: str | None) -> str:
+def _parse_seconds(said: str | None) -> str:
     """How long a provider says a video is, in whole seconds and never shorter than it said; empty where it does not."""
     try:
         seconds = math.ceil(float(said or 0))

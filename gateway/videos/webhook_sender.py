@@ -18,7 +18,7 @@ TIMEOUT_S = 15.0
 USER_AGENT = "model-gateway"
 
 
-def write_delivery(job: VideoJob, now_ms: int, delivery_id: str) -> WebhookDelivery | None:
+def build_delivery(job: VideoJob, now_ms: int, delivery_id: str) -> WebhookDelivery | None:
     """What is to be told of a job that has ended, due at once; None where nobody is to be told.
 
     Args:

@@ -18,7 +18,7 @@ from gateway.domain.account_spec import AccountSpec, KeySpec
 from gateway.domain.audit_log import FILE, Actor, AuditFilter, AuditRow
 from gateway.domain.member import Forbidden
 from gateway.errors import Conflict, InvalidApiKey, InvalidRequest, NotFound, StoreUnavailable
-from gateway.parsing import read_table
+from gateway.parsing import parse_table
 from gateway.storage.memory import MemoryStore
 
 NOW = 1_750_000_000
@@ -289,7 +289,7 @@ KEYS = [{"name": "k", "account": "filed", "secret": SECRET, "webhook_url": HOOK}
 
 
 async def declare(desk: Desk, accounts: list[dict[str, Any]], keys: list[dict[str, Any]]) -> None:
-    specs = [read_table(fields, AccountSpec) for fields in accounts], [read_table(fields, KeySpec) for fields in keys]
+    specs = [parse_table(fields, AccountSpec) for fields in accounts], [parse_table(fields, KeySpec) for fields in keys]
     await desk.administration.declare(*specs)
 
 

@@ -14,18 +14,18 @@ import orjson
 import pytest
 
 from gateway.billing.rate_limiter import InMemoryRateLimiter
-from gateway.domain.balance import Balance, Owner, Quota, hold, read_day
+from gateway.domain.balance import Balance, Owner, Quota, hold, parse_day
 from gateway.domain.circuit_breaker import DEFAULT_RULES, CircuitBreaker
 from gateway.domain.price import Price, cost_nanos, usd
 from gateway.domain.rate_limit import Limits, RateLimitStatus, RateLimitSubject, RateLimitWindow
 from gateway.domain.usage import Usage
-from gateway.formats.openai.chat import ChatPassthrough, read_chat_call
-from gateway.formats.openai.rate_limit_headers import write_limits
+from gateway.formats.openai.chat import ChatPassthrough, parse_chat_call
+from gateway.formats.openai.rate_limit_headers import build_limits
 from gateway.formats.registry import ResponseIdentity, make_exchange
-from gateway.formats.strict_json import read_json_object
+from gateway.formats.strict_json import parse_json_object
 
 NOW_S = 1_750_000_000.0
-DAY = read_day(NOW_S)
+DAY = parse_day(NOW_S)
 BODY = {
     "model": "m",
     "messages": [{"role": "system", "content": "You are terse."}, {"role": "user", "content": "Say hello."}],
@@ -62,7 +62,7 @@ EVENT = (
 )
 PRICE = Price("m", input_nanos_per_million=10**9, output_nanos_per_million=2 * 10**9)
 USED = Usage(19, 10, 0, "upstream")
-CALL = read_chat_call(BODY)
+CALL = parse_chat_call(BODY)
 LIMITS = Limits(rpm=10**9, tpm=10**12)
 STANDING = RateLimitStatus(RateLimitWindow(1_000, 100, 0.06), RateLimitWindow(1_000_000, 100_000, 0.006))
 NAMING = ResponseIdentity("0123456789abcdef01234567", "m", 1_750_000_000)
@@ -90,7 +90,7 @@ def list_called(work: Callable[[], Any]) -> list[str]:
 def read_call(body: dict[str, Any]) -> Callable[[], Any]:
     """A body in bytes, read and checked."""
     raw = orjson.dumps(body)
-    return lambda: read_chat_call(read_json_object(raw))
+    return lambda: parse_chat_call(parse_json_object(raw))
 
 
 def price() -> None:
@@ -137,7 +137,7 @@ def exchange() -> None:
     made = make_exchange(CALL, "openai_chat", NAMING)
     made.write_body()
     assert made.manner.media_type == "application/json"
-    made.read_answer(ANSWER, ())
+    made.parse_answer(ANSWER, ())
 
 
 def pass_events() -> Callable[[], Any]:
@@ -161,7 +161,7 @@ STAGES = {
     "two meters of two rates": (take_turn(), 9),
     "a breaker": (lean_on(), 5),
     "an exchange": (exchange, 15),
-    "limits said": (lambda: write_limits(STANDING), 3),
+    "limits said": (lambda: build_limits(STANDING), 3),
     "100 events": (pass_events(), 112),
 }
 

@@ -13,7 +13,7 @@ from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.api_format import WIRES
 from gateway.domain.channel import Channel
 from gateway.domain.price import Price, PriceList
-from gateway.formats.openai.chat import read_chat_call
+from gateway.formats.openai.chat import parse_chat_call
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 CALLS = 2_000
 ROUNDS = 7
 CALLER = Caller(Account(1, "acme"), ApiKey(1, 1, "test", b"", "last"))
-CALL = read_chat_call({"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+CALL = parse_chat_call({"model": "m", "messages": [{"role": "user", "content": "hi"}]})
 PRICES = [Price(f"other-{number}", input_nanos_per_million=10**9) for number in range(500)]
 NAMING_ID = "0123456789abcdef01234567"
 

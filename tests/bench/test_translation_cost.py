@@ -27,8 +27,8 @@ import pytest
 
 from gateway.domain.api_format import Wire
 from gateway.domain.inference_request import InferenceRequest
-from gateway.formats.anthropic.request import read_messages_call
-from gateway.formats.openai.chat import read_chat_call
+from gateway.formats.anthropic.request import parse_messages_call
+from gateway.formats.openai.chat import parse_chat_call
 from gateway.formats.registry import ResponseIdentity, is_translated, make_exchange
 from tests.support import anthropic_cassettes as messages
 from tests.support import gemini_cassettes as gemini
@@ -92,7 +92,7 @@ class Kind:
 
     @property
     def call(self) -> InferenceRequest:
-        return read_chat_call(self.body) if self.path == CHAT else read_messages_call(self.body)
+        return parse_chat_call(self.body) if self.path == CHAT else parse_messages_call(self.body)
 
     @property
     def body(self) -> dict[str, Any]:

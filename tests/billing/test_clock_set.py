@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.account import Caller
-from gateway.domain.balance import QuotaPeriod, read_day
+from gateway.domain.balance import QuotaPeriod, parse_day
 from gateway.errors import QuotaExceeded, StoreUnavailable
 from tests.support.billing_services import NOON, Books, call_for, caller_of, capped, top_up
 
@@ -42,7 +42,7 @@ async def test_a_cap_that_was_used_up_stays_so_however_the_clock_is_set(
     caller, seen = caller_of(capped(CAP, period)), set()
     for days in (0, *way):
         await books.set_clock(NOON + days * DAY_S)
-        day = read_day(books.now)
+        day = parse_day(books.now)
         place = day.number if period == "daily" else day.month_number
         if place not in seen:
             await spend_all(books, caller)

@@ -22,7 +22,7 @@ from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.billing.quota import Grant
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.account_spec import CreditSpec
-from gateway.domain.balance import Owner, QuotaPeriod, read_day
+from gateway.domain.balance import Owner, QuotaPeriod, parse_day
 from gateway.domain.ledger import OnCrash
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import Ending
@@ -112,15 +112,15 @@ class LedgerMachine(RuleBasedStateMachine):
             disk, disk, self.directory, self.books.accounting, clock=lambda: self.books.now
         )
         self.do(self.administration.reload())
-        day = read_day(self.books.now)
-        before = read_day(day.start_s - 1)  # whoever starts reads the day before, too
+        day = parse_day(self.books.now)
+        before = parse_day(day.start_s - 1)  # whoever starts reads the day before, too
         earlier = before.month_start_s if before.month_start_s != day.month_start_s else 0
         self.days, self.months = [day.start_s, before.start_s], [day.month_start_s, earlier]
 
     # the reckoning
 
     def sum_up(self, place: Place, kind: str, period: QuotaPeriod) -> int:
-        day = read_day(self.books.now)
+        day = parse_day(self.books.now)
         begin, end = 0, FOR_EVER
         if period == "daily":
             begin, end = day.start_s, day.end_s
@@ -143,7 +143,7 @@ class LedgerMachine(RuleBasedStateMachine):
         return limit + credited - spent - self.find_held(place)
 
     def find_reset(self, place: Place) -> float:
-        day, period = read_day(self.books.now), self.quotas[place][1]
+        day, period = parse_day(self.books.now), self.quotas[place][1]
         return day.end_s if period == "daily" else day.month_end_s if period == "monthly" else FOR_EVER
 
     def move(self, places: tuple[Place, ...], kind: str, nanos: int) -> None:
@@ -368,7 +368,7 @@ class LedgerMachine(RuleBasedStateMachine):
         A purse knows the period that runs and the one that ran before it: enough for a clock that is set back over
         midnight, also the one before the start of the process, not for one that is set back twice.
         """
-        day = read_day(now)
+        day = parse_day(now)
         for known, start_s, end_s in (
             (self.days, day.start_s, day.end_s),
             (self.months, day.month_start_s, day.month_end_s),
@@ -387,11 +387,11 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(looked=st.booleans())
     def next_day(self, looked: bool) -> None:
-        self.turn(read_day(self.books.now).end_s, looked=looked)
+        self.turn(parse_day(self.books.now).end_s, looked=looked)
 
     @rule(looked=st.booleans())
     def next_month(self, looked: bool) -> None:
-        self.turn(read_day(self.books.now).month_end_s + 0.5, looked=looked)
+        self.turn(parse_day(self.books.now).month_end_s + 0.5, looked=looked)
 
     @rule(seconds=st.integers(1, 86_400))
     def set_the_clock_back(self, seconds: int) -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.billing.price_spec import PriceSpec, write_price
+from gateway.billing.price_spec import PriceSpec, build_price
 from gateway.domain.price import ONE_PPM, Price
-from gateway.parsing import ValidationErrors, read_table
+from gateway.parsing import ValidationErrors, parse_table
 
 AMOUNTS = st.decimals(0, 10, places=4).map(float)
 RATES = ("input", "cached_input", "output", "cache_write", "cache_write_long")
@@ -40,13 +40,13 @@ TABLES = st.fixed_dictionaries(
 @settings(max_examples=40)
 @given(TABLES)
 def test_what_is_shown_of_a_price_can_be_read_back(table: dict[str, Any]) -> None:
-    price = read_table(table, PriceSpec).price()
-    assert read_table(write_price(price), PriceSpec).price() == price
+    price = parse_table(table, PriceSpec).price()
+    assert parse_table(build_price(price), PriceSpec).price() == price
 
 
 def test_a_price_is_shown_with_every_unit() -> None:
     """So that one which is added to prices is one that people see."""
-    names = set(write_price(Price("m")))
+    names = set(build_price(Price("m")))
     assert names == {field.name for field in attrs.fields(PriceSpec)}
 
 
@@ -54,7 +54,7 @@ def test_a_multiplier_is_in_every_amount() -> None:
     tiers = [{"above_tokens": 5, "output_usd_per_million": 4}]
     sizes = [{"size": "*", "usd_per_second": Decimal("0.5")}]
     table = {"model": "m", "input_usd_per_million": 3, "usd_per_image": Decimal("0.04"), "tiers": tiers, "sizes": sizes}
-    shown = write_price(read_table(table, PriceSpec).price(), ONE_PPM // 2)
+    shown = build_price(parse_table(table, PriceSpec).price(), ONE_PPM // 2)
     assert (shown["input_usd_per_million"], shown["cached_input_usd_per_million"], shown["usd_per_image"]) == (
         1.5,
         None,
@@ -67,5 +67,5 @@ def test_a_multiplier_is_in_every_amount() -> None:
 @pytest.mark.parametrize("model", ["", "a\nb", "m" * 257, 5])
 def test_a_price_is_of_a_model_that_can_be_asked_for(model: object) -> None:
     with pytest.raises(ValidationErrors) as caught:
-        read_table({"model": model}, PriceSpec)
+        parse_table({"model": model}, PriceSpec)
     assert [where for where, _ in caught.value.problems] == ["model"]

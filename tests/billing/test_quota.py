@@ -11,7 +11,7 @@ from gateway.billing.quota import BREATH_S, Balances, QuotaService
 from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller
-from gateway.domain.balance import Balance, read_day
+from gateway.domain.balance import Balance, parse_day
 from gateway.domain.ledger import Spending
 from gateway.domain.price import ONE_PPM, Price
 from gateway.domain.rate_limit import Limits
@@ -125,7 +125,7 @@ async def test_a_call_over_midnight_is_charged_on_the_day_it_ends(books: Books) 
     books.settle(running, 60)
     purse = books.bank.find_purse("account", 1)
     assert purse.find_room(books.bank.today) == 40
-    assert purse.find_room(read_day(unix("2027-05-15T12:00"))) == 100
+    assert purse.find_room(parse_day(unix("2027-05-15T12:00"))) == 100
 
 
 # turns
@@ -384,6 +384,6 @@ def test_the_running_day_is_the_clocks() -> None:
     first = bank.today
     assert bank.today is first
     now[0] = first.end_s
-    assert bank.today == read_day(first.end_s)
+    assert bank.today == parse_day(first.end_s)
     now[0] = first.end_s - 0.001
     assert bank.today == first

@@ -14,7 +14,7 @@ from gateway.billing.flush_worker import LedgerFlusher
 from gateway.domain.balance import Reservation
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.video import CANCELLED, VideoJob, VideoRules
-from gateway.request_context import write_row
+from gateway.request_context import build_row
 from gateway.storage.database import Database, open_database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.memory_videos import MemoryDeliveryStore, MemoryVideoStore
@@ -246,7 +246,7 @@ class Studio:
         caller = caller_of(capped(1_000), capped(500))
         arrival = self.books.arrive(caller)
         held = self.books.bank.hold(caller, nanos)
-        receipt = write_row(arrival, call_for(nanos), self.books.outcome(ending="interrupted"), reserved_nanos=nanos)
+        receipt = build_row(arrival, call_for(nanos), self.books.outcome(ending="interrupted"), reserved_nanos=nanos)
         job = VideoJob(f"video_{number}", receipt, "a cat", state="queued", held_nanos=nanos, cost_nanos=nanos - 5)
         return job, held
 

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.billing.recovery import recover
-from gateway.domain.balance import read_day
+from gateway.domain.balance import parse_day
 from gateway.domain.ledger import Ledger, OnCrash, UsageLine
 from gateway.domain.request_log import RequestFilter, RequestLog, RequestRecord
 from gateway.errors import StoreUnavailable
@@ -62,7 +62,7 @@ async def test_a_call_that_had_ended_is_charged_what_it_cost_when_it_ended(path:
     crash(path, ENDED)
     await start_again(path, store, "charge")
     assert await read_rows(store) == [ENDED]
-    assert await read_spending(store, read_day(ENDED.settled_ms / 1000)) == {(3, 5): (50, 50, 50, 0, 0, 0)}
+    assert await read_spending(store, parse_day(ENDED.settled_ms / 1000)) == {(3, 5): (50, 50, 50, 0, 0, 0)}
     assert find(path) == {}
 
 
@@ -94,8 +94,8 @@ async def test_a_charge_for_a_call_that_was_cut_off_is_of_the_day_it_was_found(p
     store = MemoryStore()
     crash(path, running=[RUNNING])
     await start_again(path, store, "charge")
-    assert await read_spending(store, read_day(NOW_MS / 1000)) == {(3, 5): (700, 700, 700, 0, 0, 0)}
-    assert await read_spending(store, read_day(RUNNING.started_ms / 1000)) == {(3, 5): (700, 0, 0, 0, 0, 0)}
+    assert await read_spending(store, parse_day(NOW_MS / 1000)) == {(3, 5): (700, 700, 700, 0, 0, 0)}
+    assert await read_spending(store, parse_day(RUNNING.started_ms / 1000)) == {(3, 5): (700, 0, 0, 0, 0, 0)}
 
 
 async def test_a_call_that_was_held_nothing_for_is_charged_nothing(path: Path) -> None:

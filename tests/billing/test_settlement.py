@@ -12,12 +12,12 @@ from gateway.domain.price import ONE_PPM, Price, nanos
 from gateway.domain.request_log import FailedAttempt, RequestRecord
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderTimeout, QuotaExceeded
-from gateway.formats.openai.chat import read_chat_call
+from gateway.formats.openai.chat import parse_chat_call
 from gateway.request_context import CLIENT_CLOSED_STATUS, Arrival, Delivery, Outcome
 from tests.support.billing_services import Books, call_for, caller_of, capped, option_of
 
 CALLER = Caller(Account(1, "acme"), ApiKey(7, 1, "laptop", b"", ""))
-CALL = read_chat_call({"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+CALL = parse_chat_call({"model": "m", "messages": [{"role": "user", "content": "hi"}]})
 PRICE = Price("m", input_nanos_per_million=nanos(Decimal(2)), output_nanos_per_million=nanos(Decimal(10)))
 OPTION = option_of(PRICE, model="theirs")
 TIMED_OUT = FailedAttempt("other", "upstream_timeout", 120)

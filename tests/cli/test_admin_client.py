@@ -273,12 +273,12 @@ def test_a_greeting_before_any_provider_has_answered_says_so(capsys: pytest.Capt
     ],
 )
 def test_money_is_shown_with_the_decimals_it_has(amount: float | None, text: str) -> None:
-    assert cli_show.write_usd(amount) == text
+    assert cli_show.format_usd(amount) == text
 
 
 @given(st.integers(0, 10**18))
 def test_no_cost_below_a_dollar_is_rounded_away(nanos: int) -> None:
-    text = cli_show.write_usd(nanos / 1e9)
+    text = cli_show.format_usd(nanos / 1e9)
     assert text.startswith("$")
     shown = float(text[1:].replace(",", ""))
     assert shown == pytest.approx(nanos / 1e9, abs=1e-10 if nanos < 10**9 else 1e-4)
@@ -295,5 +295,5 @@ def test_nothing_shown_can_steer_a_terminal(text: str) -> None:
 def test_todays_requests_show_the_second_and_older_ones_the_day() -> None:
     now = datetime(2026, 5, 2, 0, 30, tzinfo=UTC)
     zone = timezone(timedelta(hours=2))
-    assert cli_show.write_moment(int(now.timestamp() * 1000) - 5_000, now, zone) == "02:29:55"
-    assert cli_show.write_moment(int(now.timestamp() * 1000) - 3 * 3_600_000, now, zone) == "05-01 23:30"
+    assert cli_show.format_moment(int(now.timestamp() * 1000) - 5_000, now, zone) == "02:29:55"
+    assert cli_show.format_moment(int(now.timestamp() * 1000) - 3 * 3_600_000, now, zone) == "05-01 23:30"

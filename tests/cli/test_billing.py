@@ -21,8 +21,8 @@ from rich.cells import cell_len
 
 from gateway.cli.main import main
 from gateway.cli.options import Amount
-from gateway.cli.output import clean, write_usd
-from gateway.cli.output_billing import fill_days, fit_columns, write_bars, write_cost
+from gateway.cli.output import clean, format_usd
+from gateway.cli.output_billing import fill_days, fit_columns, format_bars, format_cost
 from gateway.domain.request_log import RequestRecord
 from gateway.storage.database import open_database
 from gateway.storage.ledger import LedgerRepository
@@ -365,7 +365,7 @@ def test_bars_are_as_long_as_their_share_and_never_longer_than_the_room(
     amounts: list[tuple[int, int]], width: int, plain: bool
 ) -> None:
     lines = [{"cost_nanos": cost, "requests": requests} for cost, requests in amounts]
-    bars = write_bars(lines, width, plain=plain)
+    bars = format_bars(lines, width, plain=plain)
     values = [cost for cost, _ in amounts] if any(cost for cost, _ in amounts) else [count for _, count in amounts]
     assert [bool(bar) for bar in bars] == [value > 0 for value in values]
     assert all(cell_len(bar) <= width for bar in bars)
@@ -417,7 +417,7 @@ def test_every_day_from_the_first_to_the_last_has_one_line(numbers: set[int]) ->
     ],
 )
 def test_costs_of_a_table_have_the_decimals_of_their_total(amount: float, total: float, text: str) -> None:
-    assert write_cost(amount, total) == text
+    assert format_cost(amount, total) == text
 
 
 @given(st.decimals(Decimal(-900_000), Decimal(900_000), places=9))
@@ -436,5 +436,5 @@ def test_what_is_no_amount_is_never_taken_for_one(text: str) -> None:
 
 
 def test_an_amount_below_zero_has_its_sign_in_front() -> None:
-    assert write_usd(-0.25) == "-$0.25"
-    assert write_usd(-1234.56789) == "-$1,234.5679"
+    assert format_usd(-0.25) == "-$0.25"
+    assert format_usd(-1234.56789) == "-$1,234.5679"

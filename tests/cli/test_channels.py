@@ -22,7 +22,7 @@ from structlog.testing import capture_logs
 from gateway.cli import output_channels as cli_show_channels
 from gateway.cli.main import main
 from gateway.cli.options import channel_options
-from gateway.cli.output import print_reload, write_request
+from gateway.cli.output import format_request, print_reload
 from tests.cli.test_main import GATEWAY, PATIENCE_S, environment, run_many, serving
 from tests.conftest import StartGateway
 from tests.support.gateway import RunningGateway, channel, channels
@@ -393,7 +393,7 @@ def make_row(**values: Any) -> dict[str, Any]:
     ("attempts", "cell"), [(0, "up"), (1, "up"), (2, "up (2nd)"), (3, "up (3rd)"), (4, "up (4th)")]
 )
 def test_only_the_last_word_of_several_attempts_is_marked(attempts: int, cell: str) -> None:
-    assert write_request(make_row(attempts=attempts), datetime.now(UTC))["CHANNEL"] == cell
+    assert format_request(make_row(attempts=attempts), datetime.now(UTC))["CHANNEL"] == cell
 
 
 @pytest.mark.parametrize(
@@ -412,7 +412,7 @@ def test_only_the_last_word_of_several_attempts_is_marked(attempts: int, cell: s
 def test_pictures_seconds_and_characters_stand_beside_tokens_where_there_are_any(
     used: dict[str, Any], cell: str
 ) -> None:
-    assert write_request(make_row(**used), datetime.now(UTC))[">IN/OUT"] == cell
+    assert format_request(make_row(**used), datetime.now(UTC))[">IN/OUT"] == cell
 
 
 @pytest.mark.parametrize(
@@ -446,7 +446,7 @@ def test_a_channels_standing_is_a_few_words(standing: dict[str, Any], text: str)
         "keys": [{"state": "up", "cooldown_s": 0.0}],
         "circuits": [],
     }
-    assert cli_show_channels.write_standing({**well, **standing}) == text
+    assert cli_show_channels.format_standing({**well, **standing}) == text
 
 
 def test_a_price_is_what_the_caller_pays() -> None:
@@ -468,12 +468,12 @@ def test_a_price_is_what_the_caller_pays() -> None:
         ({**nothing, "usd_per_second": 0.01}, 1, "$0.01 a second"),
         ({**nothing, "usd_per_million_characters": 15.0}, 1, "$15.00 a million characters"),
     ):
-        assert cli_show_channels.write_price(given_price, multiplier) == text
+        assert cli_show_channels.format_price(given_price, multiplier) == text
 
 
 @given(st.lists(st.text("abc", min_size=1), max_size=20))
 def test_of_many_names_the_first_are_shown_and_the_rest_counted(names: list[str]) -> None:
-    text = cli_show_channels.write_some(names)
+    text = cli_show_channels.format_some(names)
     shown, _, more = text.partition(" and ")
     counted = int(more.split()[0]) if more else 0
     assert len(shown.split(", ")) + counted == max(len(names), 1)

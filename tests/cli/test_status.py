@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.cli.status import write_bytes, write_duration
+from gateway.cli.status import format_duration, write_bytes
 from gateway.server.context import ROOMS
 from tests.cli.test_channels import log, sit_down
 from tests.conftest import StartGateway
@@ -74,4 +74,4 @@ def test_sizes_in_few_words(size: int, text: str) -> None:
     [(0.44, "0.4 s"), (12.9, "12 s"), (185, "3 min 5 s"), (3600, "1 h 0 min"), (187_200, "2 d 4 h")],
 )
 def test_durations_in_few_words(seconds: float, text: str) -> None:
-    assert write_duration(seconds) == text
+    assert format_duration(seconds) == text

@@ -21,7 +21,7 @@ from rich.console import Console
 
 from gateway.cli.admin_client import CliError
 from gateway.cli.main import main
-from gateway.cli.output_videos import NOTHING, print_as_they_change, print_videos, write_change, write_status
+from gateway.cli.output_videos import NOTHING, format_change, format_status, print_as_they_change, print_videos
 from gateway.cli.progress import draw_bars, draw_table
 from gateway.cli.videos import watch_videos
 from tests.cli.test_channels import Operator, log, sit_down
@@ -286,12 +286,12 @@ async def test_many_are_asked_for_a_hundred_at_a_time() -> None:
     ],
 )
 def test_a_status_says_how_far_it_is_or_why_not(video: dict[str, Any], status: str) -> None:
-    assert write_status(video) == status
+    assert format_status(video) == status
 
 
 def test_a_change_is_one_line_and_steers_no_terminal() -> None:
     video = make(1, "completed", model=STEERING, cost_usd=0.5)
-    line = write_change(video, datetime.now(UTC))
+    line = format_change(video, datetime.now(UTC))
     assert line.isprintable()
     assert line.endswith("[red]model completed $0.50")
 

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 from gateway.billing.price_spec import GroupSpec, PriceSpec
 from gateway.config.loader import read_declared
-from gateway.config.merge import EDITABLE, FileConfig, find_sources, list_sections, read_stored, settle
+from gateway.config.merge import EDITABLE, FileConfig, find_sources, list_sections, parse_stored, settle
 from gateway.config.schema import Config, MediaSection, RoutingSection
 from gateway.domain.setting import Setting, name_group, name_price, name_setting
-from gateway.parsing import read_table
+from gateway.parsing import parse_table
 
 NOTHING = FileConfig(Config())
 
 
 def declare(**tables: Any) -> FileConfig:
     """What a file with these tables says; its other keys nobody says."""
-    config = read_table(tables, Config)
+    config = parse_table(tables, Config)
     said = {name_setting(section, key) for section, table in tables.items() if isinstance(table, dict) for key in table}
     return FileConfig(config, dict.fromkeys(said, "file"))
 
@@ -142,13 +142,13 @@ def test_paths_of_prices_are_of_one_model_and_provider_each() -> None:
 
 
 def test_without_a_file_whatever_is_not_as_by_default_is_said() -> None:
-    config = read_table({"routing": {"max_attempts": 4, "retry_ratio": 0.2}, "server": {"port": 0}}, Config)
+    config = parse_table({"routing": {"max_attempts": 4, "retry_ratio": 0.2}, "server": {"port": 0}}, Config)
     assert find_sources(config) == {"routing.max_attempts": "file", "server.port": "file"}
     assert find_sources(Config()) == {}
 
 
 def test_rows_become_what_is_stored() -> None:
-    assert read_stored([Setting("a.b", 1, 5), Setting("group/x", {})]) == {"a.b": 1, "group/x": {}}
+    assert parse_stored([Setting("a.b", 1, 5), Setting("group/x", {})]) == {"a.b": 1, "group/x": {}}
 
 
 JSON = st.recursive(

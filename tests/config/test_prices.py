@@ -21,7 +21,7 @@ from gateway.domain.price import ONE_PPM, Price, PriceList, Tier, cost_nanos, na
 from gateway.domain.usage import MAX_CHARACTERS, MAX_DURATION_MS, MAX_IMAGES, MAX_TOKENS, Usage
 from gateway.formats.gemini import videos as gemini_videos
 from gateway.formats.vendors import dashscope_videos, kling_videos, minimax_videos
-from gateway.parsing import ValidationErrors, read_table
+from gateway.parsing import ValidationErrors, parse_table
 from gateway.providers.registry import PROVIDERS
 from scripts import update_prices
 
@@ -51,7 +51,7 @@ def read(path: Path, text: str) -> Config:
 
 def test_a_tier_that_leaves_a_price_out_keeps_it() -> None:
     section = {"model": "m", "provider": "gemini", **dict.fromkeys(RATES, 2)}
-    price = read_table({**section, "tiers": [{"above_tokens": 5, RATES[0]: 3}]}, PriceSpec).price()
+    price = parse_table({**section, "tiers": [{"above_tokens": 5, RATES[0]: 3}]}, PriceSpec).price()
     two, three = nanos(Decimal(2)), nanos(Decimal(3))
     kept = {"cache_write_nanos_per_million": two, "cache_write_long_nanos_per_million": two}
     assert price == Price("m", two, two, two, provider="gemini", tiers=(Tier(5, three, two, two, **kept),), **kept)
@@ -59,12 +59,12 @@ def test_a_tier_that_leaves_a_price_out_keeps_it() -> None:
 
 def test_a_tier_has_every_price_that_depends_on_a_prompts_length() -> None:
     section = {"above_tokens": 5, **{name: number for number, name in enumerate(RATES, 1)}}
-    (tier,) = read_table({"model": "m", "tiers": [section]}, PriceSpec).price().tiers
+    (tier,) = parse_table({"model": "m", "tiers": [section]}, PriceSpec).price().tiers
     assert tier == Tier(5, *(nanos(Decimal(number)) for number in range(1, 6)))
 
 
 def test_a_tier_without_a_price_for_cached_tokens_takes_its_own_input_price() -> None:
-    price = read_table({"model": "m", "tiers": [{"above_tokens": 5, RATES[0]: 3}]}, PriceSpec).price()
+    price = parse_table({"model": "m", "tiers": [{"above_tokens": 5, RATES[0]: 3}]}, PriceSpec).price()
     assert usd(cost_nanos(price, Usage(1_000_000, 0, 1_000_000))) == "3"
 
 
@@ -92,7 +92,7 @@ def test_a_tier_without_a_price_for_cached_tokens_takes_its_own_input_price() ->
 )
 def test_a_price_that_cannot_be_is_told_with_its_key(key: str, value: Any, where: str) -> None:
     with pytest.raises(ValidationErrors) as caught:
-        read_table({"model": "m", key: value}, PriceSpec)
+        parse_table({"model": "m", key: value}, PriceSpec)
     assert [problem[0] for problem in caught.value.problems] == [where]
 
 
@@ -118,7 +118,7 @@ def test_the_most_that_may_be_charged_is_a_64_bit_integer() -> None:
     """Everything at its bound: prices, what a request can use, and the multipliers of channel and group."""
     bounds = {**dict.fromkeys(RATES, 1_000), "usd_per_image": 100, "usd_per_second": 10}
     bounds["usd_per_million_characters"] = 1_000
-    price = read_table({"model": "m", **bounds}, PriceSpec).price()
+    price = parse_table({"model": "m", **bounds}, PriceSpec).price()
     most = Usage(MAX_TOKENS, MAX_TOKENS, 0, "upstream", MAX_IMAGES, MAX_DURATION_MS, characters=MAX_CHARACTERS)
     assert 2**62 < cost_nanos(price, most, 100 * 100 * ONE_PPM) < 2**63
 
@@ -375,7 +375,7 @@ def test_the_day_is_written_down(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_list_that_disagrees_with_the_package_is_refused() -> None:
     listed = tomllib.loads(find_data("prices.toml").read_text(), parse_float=Decimal)["price"]
-    prices = {table["model"]: read_table(table, PriceSpec).price() for table in listed if "provider" not in table}
+    prices = {table["model"]: parse_table(table, PriceSpec).price() for table in listed if "provider" not in table}
     wrong = [price for model, price in prices.items() if model != "gpt-4o"]
     wrong += [attrs.evolve(prices["gpt-6.1-sol"], tiers=()), Price("claude-*")]
     told = "\n".join(update_prices.find_disagreements(PriceList(wrong), DAY))

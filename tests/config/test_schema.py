@@ -29,7 +29,7 @@ from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.circuit_breaker import BreakerSettings
 from gateway.domain.media import MediaRules, check_link, sign_link
 from gateway.domain.price import Price
-from gateway.parsing import ValidationErrors, read_table
+from gateway.parsing import ValidationErrors, parse_table
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, RetrySettings
 
@@ -40,7 +40,7 @@ KEY = {"name": "laptop", "account": "acme", "secret": "sk-" + "a" * 20}
 
 def problems(**tables: Any) -> dict[str, str]:
     with pytest.raises(ValidationErrors) as caught:
-        read_table(tables, Config)
+        parse_table(tables, Config)
     return dict(caught.value.problems)
 
 
@@ -50,7 +50,7 @@ def channel_problems(**extra: Any) -> dict[str, str]:
 
 
 def test_nothing_said_is_the_public_defaults() -> None:
-    config = read_table({}, Config)
+    config = parse_table({}, Config)
     assert (config.server.host, config.server.port, config.server.max_body_mb) == ("127.0.0.1", 8080, 16)
     assert (config.server.trusted_proxies, config.ledger.on_crash, config.billing.require_price) == (
         (),
@@ -76,12 +76,12 @@ def test_a_bad_setting_of_the_server_is_refused(key: str, value: object) -> None
 
 def test_proxies_are_trusted_by_address_or_network() -> None:
     proxies = ["127.0.0.1", "10.1.2.3/8", "2001:db8::/32", "::1"]
-    assert read_table({"server": {"trusted_proxies": proxies}}, Config).server.trusted_proxies == tuple(proxies)
+    assert parse_table({"server": {"trusted_proxies": proxies}}, Config).server.trusted_proxies == tuple(proxies)
 
 
 @pytest.mark.parametrize("policy", ["release", "charge"])
 def test_a_crash_releases_or_charges(policy: str) -> None:
-    assert read_table({"ledger": {"on_crash": policy}}, Config).ledger.on_crash == policy
+    assert parse_table({"ledger": {"on_crash": policy}}, Config).ledger.on_crash == policy
 
 
 @pytest.mark.parametrize(
@@ -105,17 +105,17 @@ def test_a_bad_setting_about_money_is_refused_under_its_path(tables: dict[str, A
 
 
 def test_a_price_may_be_required() -> None:
-    assert read_table({"billing": {"require_price": True}}, Config).billing.require_price is True
+    assert parse_table({"billing": {"require_price": True}}, Config).billing.require_price is True
 
 
 def test_a_group_pays_the_price_or_its_own_part_of_it() -> None:
     tables = {"group": [{"name": "all"}, {"name": "vip", "price_multiplier": Decimal("0.8")}]}
-    assert read_table(tables, Config).group == (GroupSpec("all", Decimal(1)), GroupSpec("vip", Decimal("0.8")))
+    assert parse_table(tables, Config).group == (GroupSpec("all", Decimal(1)), GroupSpec("vip", Decimal("0.8")))
 
 
 @pytest.mark.parametrize(("what", "expected"), [({"quota_status": 403}, 403), ({"quota_status": 429}, 429), ({}, None)])
 def test_an_account_and_a_key_may_choose_the_status_of_their_cap(what: dict[str, int], expected: int | None) -> None:
-    config = read_table({"account": [ACCOUNT | what], "key": [KEY | what]}, Config)
+    config = parse_table({"account": [ACCOUNT | what], "key": [KEY | what]}, Config)
     assert [spec.quota_status for spec in (*config.account, *config.key)] == [expected, expected]
 
 
@@ -128,7 +128,7 @@ def test_any_other_status_of_a_cap_is_refused(status: object) -> None:
 
 @pytest.mark.parametrize("url", ["", "sqlite:////var/lib/gateway.db", "sqlite:///relative.db"])
 def test_the_store_is_a_file_of_sqlite(url: str) -> None:
-    assert read_table({"store": {"url": url}}, Config).store.url == url
+    assert parse_table({"store": {"url": url}}, Config).store.url == url
 
 
 @pytest.mark.parametrize("url", ["postgres://x/y", "/var/lib/gateway.db", "sqlite://", "sqlite:///"])
@@ -138,7 +138,7 @@ def test_any_other_store_is_refused(url: str) -> None:
 
 @pytest.mark.parametrize("key", ["", "0" * 64, "0123456789abcdefABCDEF" + "0" * 42])
 def test_a_master_key_is_64_hexadecimal_digits_or_the_data_folders(key: str) -> None:
-    store = read_table({"store": {"master_key": key}}, Config).store
+    store = parse_table({"store": {"master_key": key}}, Config).store
     assert store.master_key == key
     assert not key or key not in repr(store)
 
@@ -164,7 +164,7 @@ def test_what_is_said_of_routing_is_how_calls_are_spread() -> None:
         "warm_up_s": 0,
         "sync_interval_s": 30,
     }
-    section = read_table({"routing": table}, Config).routing
+    section = parse_table({"routing": table}, Config).routing
     rules = BreakerSettings(failures=4, ratio=0.75, cooldown_s=2.0, max_cooldown_s=60.0, ramp_s=0.0)
     assert section.settings() == RetrySettings(rules, max_attempts=5, retry_ratio=0.5)
     assert section.sync_interval_s == 30.0
@@ -212,7 +212,7 @@ def test_a_bad_setting_of_routing_is_refused_under_its_key(key: str, value: obje
      ("trip_ratio", 1), ("trip_ratio", 0.001), ("max_cooldown_s", 5), ("warm_up_s", 0)],
 )  # fmt: skip
 def test_the_bounds_of_routing_are_within_them(key: str, value: float) -> None:
-    assert getattr(read_table({"routing": {key: value}}, Config).routing, key) == value
+    assert getattr(parse_table({"routing": {key: value}}, Config).routing, key) == value
 
 
 def test_a_longest_cooldown_under_the_first_one_is_no_cooldown() -> None:
@@ -248,7 +248,7 @@ def test_a_channel_becomes_what_it_declares() -> None:
         "allow_fields": ["service_tier", "tools.web_search*"],
         "status": "disabled",
     }
-    assert read_table(table, ChannelSpec).channel() == Channel(
+    assert parse_table(table, ChannelSpec).channel() == Channel(
         name="up",
         provider="custom",
         base_url="http://host:1/v1",
@@ -273,7 +273,7 @@ def test_a_channel_becomes_what_it_declares() -> None:
 
 
 def test_a_short_channel_has_its_vendors_address_and_the_defaults() -> None:
-    channel = read_table(CHANNEL | {"api_key": "k"}, ChannelSpec).channel()
+    channel = parse_table(CHANNEL | {"api_key": "k"}, ChannelSpec).channel()
     assert channel == Channel("up", "openai", "https://api.openai.com/v1", ("k",), sync=True)
 
 
@@ -336,7 +336,7 @@ def test_a_bad_channel_is_refused_under_its_key(extra: dict[str, Any], key: str)
 @pytest.mark.parametrize("rest", ["proxy:1080", "me:hidden@proxy:1080", "[::1]:1080"])
 def test_a_proxy_is_of_http_or_of_socks_and_may_have_credentials(scheme: str, rest: str) -> None:
     proxy = f"{scheme}://{rest}"
-    config = read_table({"channel": [CHANNEL | {"proxy": proxy}]}, Config)
+    config = parse_table({"channel": [CHANNEL | {"proxy": proxy}]}, Config)
     assert config.channel[0].channel().proxy == proxy
 
 
@@ -379,7 +379,7 @@ def test_a_configuration_never_shows_its_secrets() -> None:
     channel = CHANNEL | {"api_key": "hunter2", "proxy": "http://hunter2@x", "headers": {"X": "hunter2"}}
     second = CHANNEL | {"name": "two", "api_keys": ["hunter2"]}
     key = KEY | {"secret": "sk-hunter2-hunter2-hunter2"}
-    config = read_table({"channel": [channel, second], "account": [ACCOUNT], "key": [key]}, Config)
+    config = parse_table({"channel": [channel, second], "account": [ACCOUNT], "key": [key]}, Config)
     assert "hunter2" not in repr(config)
     assert "hunter2" not in repr([section.channel() for section in config.channel])
 
@@ -403,14 +403,14 @@ def test_tables_must_agree_with_each_other(tables: dict[str, Any], paths: set[st
 
 def test_the_same_name_under_two_accounts_is_no_problem() -> None:
     keys = [KEY, KEY | {"account": "b", "secret": "sk-" + "b" * 20}]
-    assert len(read_table({"account": [ACCOUNT, {"name": "b"}], "key": keys}, Config).key) == 2
+    assert len(parse_table({"account": [ACCOUNT, {"name": "b"}], "key": keys}, Config).key) == 2
 
 
 # pictures and sound
 
 
 def test_nothing_said_of_pictures_is_a_day_for_links_two_for_files_and_nothing_private() -> None:
-    config = read_table({}, Config)
+    config = parse_table({}, Config)
     assert (config.media, config.safety, config.egress) == (MediaSection(), SafetySection(), EgressSection())
     assert config.media == MediaSection(link_hours=24.0, keep_hours=48.0, max_gb=10.0)
     assert (config.safety.words_file, config.egress.allow, config.model) == ("", (), ())
@@ -421,16 +421,16 @@ def test_nothing_said_of_pictures_is_a_day_for_links_two_for_files_and_nothing_p
 @pytest.mark.parametrize("key", ["max_upload_mb", "max_file_mb"])
 @pytest.mark.parametrize("value", [1, 4096])
 def test_the_bounds_of_uploads_are_within_them(key: str, value: int) -> None:
-    assert getattr(read_table({"server": {key: value}}, Config).server, key) == value
+    assert getattr(parse_table({"server": {key: value}}, Config).server, key) == value
 
 
 def test_what_is_said_of_media_is_the_sweeps_rules_in_seconds_and_bytes() -> None:
-    section = read_table({"media": {"link_hours": 1, "keep_hours": 1.5, "max_gb": 0.5}}, Config).media
+    section = parse_table({"media": {"link_hours": 1, "keep_hours": 1.5, "max_gb": 0.5}}, Config).media
     assert section.rules() == MediaRules(max_age_s=5_400.0, max_bytes=512 * 1024**2)
 
 
 def test_the_longest_link_that_may_be_asked_for_works_and_the_largest_store_can_be_counted() -> None:
-    section = read_table({"media": {"link_hours": 876_000, "keep_hours": 876_000, "max_gb": 1_000_000}}, Config).media
+    section = parse_table({"media": {"link_hours": 876_000, "keep_hours": 876_000, "max_gb": 1_000_000}}, Config).media
     expires, media_id = 4_000_000_000 + int(section.link_hours * 3_600), "0" * 32 + ".png"
     signature = sign_link(b"key", media_id, expires)
     assert check_link(b"key", media_id, expires=str(expires), signature=signature, now_s=4_000_000_000.0)
@@ -499,7 +499,7 @@ def test_a_link_that_would_outlive_its_picture_says_so() -> None:
 
 def test_private_networks_are_allowed_by_address_or_network() -> None:
     networks = ["10.1.0.0/16", "192.168.1.7", "fd00::/8", "::1"]
-    assert read_table({"egress": {"allow": networks}}, Config).egress.allow == tuple(networks)
+    assert parse_table({"egress": {"allow": networks}}, Config).egress.allow == tuple(networks)
 
 
 def model_problems(**extra: Any) -> dict[str, str]:
@@ -578,7 +578,7 @@ FULL_MODEL = {
 
 
 def test_a_model_becomes_what_routing_knows_of_it() -> None:
-    (section,) = read_table({"model": [FULL_MODEL]}, Config).model
+    (section,) = parse_table({"model": [FULL_MODEL]}, Config).model
     assert section.capability() == Capability(
         "my-*",
         sizes=("1024x1024", "99999x10"),
@@ -601,14 +601,14 @@ def test_every_key_of_a_model_is_tried_above() -> None:
 @pytest.mark.parametrize("key", sorted(FULL_MODEL.keys() - {"name"}))
 def test_what_is_left_out_of_a_model_is_as_known(key: str) -> None:
     table = {name: value for name, value in FULL_MODEL.items() if name != key}
-    capability = read_table(table, ModelSection).capability()
+    capability = parse_table(table, ModelSection).capability()
     assert [name for name in FULL_MODEL if getattr(capability, name) is None] == [key]
-    assert read_table({"name": "m"}, ModelSection).capability() == Capability("m")
+    assert parse_table({"name": "m"}, ModelSection).capability() == Capability("m")
 
 
 @given(st.lists(st.sampled_from(FORMS), max_size=5))
 def test_forms_are_those_that_were_said_each_once(forms: list[str]) -> None:
-    capability = read_table({"name": "m", "response_formats": forms}, ModelSection).capability()
+    capability = parse_table({"name": "m", "response_formats": forms}, ModelSection).capability()
     assert capability.response_formats is not None
     assert sorted(capability.response_formats) == sorted(set(forms))
 
@@ -699,8 +699,8 @@ def test_a_price_becomes_integers() -> None:
     }
     expected = Price("m", 150_000_000, 75_000_000, 10**9, 40_000_000, 100_000_000, 15 * 10**9)
     expected = attrs.evolve(expected, sizes=(("*x1080", 500_000_000), ("640x360", 0)))
-    assert read_table(table, PriceSpec).price() == expected
-    assert read_table({"model": "m"}, PriceSpec).price() == Price("m")
+    assert parse_table(table, PriceSpec).price() == expected
+    assert parse_table({"model": "m"}, PriceSpec).price() == Price("m")
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def function(name: str, parameters: dict[str, Any] | None = None) -> dict[str, A
 
 
 def answered(ask: dict[str, Any], index: int = 0) -> talk.DemoAnswer:
-    return talk.answer(asks.read_chat(ask), index)
+    return talk.answer(asks.parse_chat(ask), index)
 
 
 def text(ask: dict[str, Any], index: int = 0) -> str:
@@ -145,9 +145,9 @@ def test_the_last_user_message_is_the_one_answered() -> None:
 def test_pictures_are_counted_and_cost_tokens(count: int, phrase: str) -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     text = [{"type": "text", "text": "What is this?"}]
-    seen = asks.read_chat(body(text + [picture] * count))
+    seen = asks.parse_chat(body(text + [picture] * count))
     assert phrase in "".join(talk.answer(seen, 0).pieces)
-    assert talk.prompt_tokens(seen) == talk.prompt_tokens(asks.read_chat(body(text))) + 85 * count
+    assert talk.prompt_tokens(seen) == talk.prompt_tokens(asks.parse_chat(body(text))) + 85 * count
 
 
 def test_a_very_long_question_is_quoted_only_in_part() -> None:
@@ -384,7 +384,7 @@ def test_a_chat_request_is_read_or_refused_but_never_a_crash(fields: dict[str, A
 )
 def test_a_wrong_field_is_named_in_the_refusal(wrong: dict[str, Any], param: str) -> None:
     with pytest.raises(asks.RequestError) as caught:
-        asks.read_chat({**body(), **wrong})
+        asks.parse_chat({**body(), **wrong})
     assert caught.value.status == 400
     assert caught.value.body["error"]["param"] == param
 
@@ -394,7 +394,7 @@ def test_a_schema_too_deep_to_write_is_refused() -> None:
     for _ in range(400):
         deep = {"a": deep}
     with pytest.raises(asks.RequestError, match="too deep"):
-        talk.prompt_tokens(asks.read_chat(body(tools=[function("a", deep)])))
+        talk.prompt_tokens(asks.parse_chat(body(tools=[function("a", deep)])))
 
 
 @given(st.text(), st.integers(1, 2048))
@@ -424,7 +424,7 @@ def test_case_and_punctuation_make_no_difference() -> None:
     [("two words", 1, 2), (["one", "two words"], 2, 3), ([5, 6, 7], 1, 3), ([[5, 6], [7]], 2, 3)],
 )
 def test_input_comes_in_four_shapes(given_input: Any, count: int, tokens: int) -> None:
-    ask = asks.read_embedding({"model": "demo-embedding", "input": given_input})
+    ask = asks.parse_embedding({"model": "demo-embedding", "input": given_input})
     assert (len(ask.inputs), ask.tokens, ask.dimensions, ask.base64) == (count, tokens, 256, False)
 
 
@@ -447,5 +447,5 @@ def test_input_comes_in_four_shapes(given_input: Any, count: int, tokens: int) -
 )
 def test_a_wrong_embedding_field_is_named_in_the_refusal(wrong: dict[str, Any], param: str) -> None:
     with pytest.raises(asks.RequestError) as caught:
-        asks.read_embedding({"model": "demo-embedding", "input": "x", **wrong})
+        asks.parse_embedding({"model": "demo-embedding", "input": "x", **wrong})
     assert caught.value.body["error"]["param"] == param

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.account import KEY_LENGTH, KEY_PREFIX, NAME_SHAPE, Account, ApiKey, Caller, is_key_shape, key_digest
-from gateway.domain.ip_address import read_networks
+from gateway.domain.ip_address import parse_networks
 from gateway.errors import GroupNotAllowed, IpNotAllowed, KeyDisabled, KeyExpired, ModelNotAllowed
 
 ACCOUNT = Account(1, "acme")
@@ -115,7 +115,7 @@ def test_a_keys_globs_say_which_models_it_may_use(globs: tuple[str, ...], model:
 def test_a_key_is_for_its_networks_and_an_unknown_address_is_in_none(
     networks: tuple[str, ...], address: str | None, allowed: bool
 ) -> None:
-    restricted = attrs.evolve(CALLER, networks=read_networks(networks))
+    restricted = attrs.evolve(CALLER, networks=parse_networks(networks))
     if allowed:
         restricted.check_address(address)
         return

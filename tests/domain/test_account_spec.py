@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.account import Account, ApiKey
-from gateway.domain.account_spec import AccountSpec, CreditSpec, KeySpec, write_account, write_key
+from gateway.domain.account_spec import AccountSpec, CreditSpec, KeySpec, build_account, build_key
 from gateway.domain.balance import Quota
 from gateway.domain.price import NANOS_PER_USD
-from gateway.parsing import ValidationErrors, read_table
+from gateway.parsing import ValidationErrors, parse_table
 
 NEW_ACCOUNT = Account(7, "", created_ms=1_750_000_000_123)
 NEW_KEY = ApiKey(9, 7, "", digest=b"\x01" * 32, last4="wxyz", created_ms=1_750_000_000_123)
@@ -43,24 +43,24 @@ KEYS = st.builds(
 def read_back(written: dict[str, Any], kind: type[Any]) -> Any:
     """What was written, read under the keys that can be read."""
     names = {field.name for field in attrs.fields(kind)}
-    return read_table({name: value for name, value in written.items() if name in names}, kind)
+    return parse_table({name: value for name, value in written.items() if name in names}, kind)
 
 
 @given(ACCOUNTS)
 def test_an_account_that_was_written_is_read_back_as_it_was(spec: AccountSpec) -> None:
     account = spec.apply(NEW_ACCOUNT)
-    assert read_back(write_account(account), AccountSpec).apply(NEW_ACCOUNT) == account
+    assert read_back(build_account(account), AccountSpec).apply(NEW_ACCOUNT) == account
 
 
 @given(KEYS)
 def test_a_key_that_was_written_is_read_back_as_it_was(spec: KeySpec) -> None:
     key = spec.apply(NEW_KEY)
-    assert read_back(write_key(key, "acme"), KeySpec).apply(NEW_KEY) == key
+    assert read_back(build_key(key, "acme"), KeySpec).apply(NEW_KEY) == key
 
 
 @given(KEYS)
 def test_a_written_key_shows_neither_secret_nor_digest(spec: KeySpec) -> None:
-    written = write_key(attrs.evolve(spec, secret="sk-" + "z" * 20).apply(NEW_KEY), "acme")
+    written = build_key(attrs.evolve(spec, secret="sk-" + "z" * 20).apply(NEW_KEY), "acme")
     assert "z" * 20 not in str(written)
     assert "\\x01" not in str(written)
     assert written["key"] == "sk-…wxyz"
@@ -97,8 +97,8 @@ def test_the_status_of_an_exhausted_cap_may_be_chosen_for_both(status: Any) -> N
     table = {"name": "a", "quota_usd": 1, "quota_period": "daily", "quota_status": status}
     table = {key: value for key, value in table.items() if value is not None}
     quota = Quota(NANOS_PER_USD, "daily", status)
-    assert read_table(table, AccountSpec).apply(NEW_ACCOUNT).quota == quota
-    assert read_table(table | {"account": "a"}, KeySpec).apply(NEW_KEY).quota == quota
+    assert parse_table(table, AccountSpec).apply(NEW_ACCOUNT).quota == quota
+    assert parse_table(table | {"account": "a"}, KeySpec).apply(NEW_KEY).quota == quota
 
 
 def test_a_status_alone_caps_nothing() -> None:
@@ -106,12 +106,12 @@ def test_a_status_alone_caps_nothing() -> None:
 
 
 def test_times_are_written_in_utc() -> None:
-    assert write_account(NEW_ACCOUNT)["created_at"] == "2025-06-15T15:06:40Z"
+    assert build_account(NEW_ACCOUNT)["created_at"] == "2025-06-15T15:06:40Z"
 
 
 @pytest.mark.parametrize("secret", ["sk-" + "a" * 13, "sk-" + "a" * 253])
 def test_a_secret_of_the_right_shape_is_taken(secret: str) -> None:
-    assert read_table({"name": "k", "account": "a", "secret": secret}, KeySpec).secret == secret
+    assert parse_table({"name": "k", "account": "a", "secret": secret}, KeySpec).secret == secret
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_secret_of_the_right_shape_is_taken(secret: str) -> None:
 )
 def test_a_bad_key_is_refused_with_every_path(table: dict[str, Any], paths: set[str]) -> None:
     with pytest.raises(ValidationErrors) as caught:
-        read_table(table, KeySpec)
+        parse_table(table, KeySpec)
     assert {path for path, _ in caught.value.problems} == paths
     assert "hunter2" not in str(caught.value)
 
@@ -160,7 +160,7 @@ def test_a_declared_key_never_shows_its_secret() -> None:
     ],
 )
 def test_a_credit_is_an_amount_and_what_it_is_for(table: dict[str, Any], spec: CreditSpec) -> None:
-    assert read_table(table, CreditSpec) == spec
+    assert parse_table(table, CreditSpec) == spec
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_credit_is_an_amount_and_what_it_is_for(table: dict[str, Any], spec: C
 )
 def test_a_bad_credit_is_refused_with_every_path(table: dict[str, Any], paths: set[str]) -> None:
     with pytest.raises(ValidationErrors) as caught:
-        read_table(table, CreditSpec)
+        parse_table(table, CreditSpec)
     assert {path for path, _ in caught.value.problems} == paths
 
 
@@ -189,7 +189,7 @@ def test_a_bad_credit_is_refused_with_every_path(table: dict[str, Any], paths: s
 def test_an_amount_that_no_store_can_hold_is_refused(kind: type[Any]) -> None:
     # Amounts are kept in 64 bits of nano-USD: 9.2 thousand million dollars.
     base = {"name": "k"} if kind is AccountSpec else {"name": "k", "account": "a"}
-    assert read_table(base | {"quota_usd": 9_000_000_000}, kind).quota_usd == 9_000_000_000
+    assert parse_table(base | {"quota_usd": 9_000_000_000}, kind).quota_usd == 9_000_000_000
     for amount in (10_000_000_000, 1e300):
         with pytest.raises(ValidationErrors):
-            read_table(base | {"quota_usd": amount}, kind)
+            parse_table(base | {"quota_usd": amount}, kind)

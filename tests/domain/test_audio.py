@@ -24,10 +24,10 @@ from gateway.domain.audio import (
     floor_length_ms,
     is_wav,
     limit_length_ms,
-    read_cluster_seconds,
-    read_last_cue_ms,
-    read_length_ms,
-    read_ogg_page,
+    parse_cluster_seconds,
+    parse_last_cue_ms,
+    parse_length_ms,
+    parse_ogg_page,
     weigh_length,
 )
 from gateway.domain.usage import MAX_DURATION_MS
@@ -59,12 +59,12 @@ ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text() |
     ],
 )
 def test_seconds_are_read_as_milliseconds_rounded_up_or_not_believed(told: object, ms: int | None) -> None:
-    assert read_length_ms(told) == ms
+    assert parse_length_ms(told) == ms
 
 
 @given(ANYTHING)
 def test_whatever_is_said_a_length_is_within_what_is_possible(told: object) -> None:
-    found = read_length_ms(told)
+    found = parse_length_ms(told)
     assert found is None or 0 <= found <= MAX_DURATION_MS
 
 
@@ -81,12 +81,12 @@ def test_whatever_is_said_a_length_is_within_what_is_possible(told: object) -> N
     ],
 )
 def test_subtitles_end_with_their_last_cue(text: str, ms: int | None) -> None:
-    assert read_last_cue_ms(text) == ms
+    assert parse_last_cue_ms(text) == ms
 
 
 @given(st.text(alphabet="0123456789:,.-> \n", max_size=60))
 def test_subtitles_of_any_shape_have_a_possible_length_or_none(text: str) -> None:
-    found = read_last_cue_ms(text)
+    found = parse_last_cue_ms(text)
     assert found is None or 0 <= found <= MAX_DURATION_MS
 
 
@@ -247,9 +247,9 @@ VORBIS_HEAD = b"\x01vorbis\0\0\0\0\x02" + struct.pack("<I", 44_100) + bytes(14)
 
 
 def test_a_page_of_ogg_says_where_its_stream_ends() -> None:
-    assert read_ogg_page(ogg_page(96_312)) == (96_312, 7)
+    assert parse_ogg_page(ogg_page(96_312)) == (96_312, 7)
     for page in (ogg_page(-1), ogg_page(5)[:-5], b"OggS\x01" + bytes(30), b""):
-        assert read_ogg_page(page) is None
+        assert parse_ogg_page(page) is None
 
 
 def test_opus_counts_48000_samples_a_second_and_vorbis_what_it_says() -> None:
@@ -273,16 +273,16 @@ def test_a_webm_file_says_its_length_in_ticks() -> None:
     "size", [b"\x81", b"\x40\x02", b"\x20\0\0", b"\x10\0\0\0", b"\x01\xff\xff\xff\xff\xff\xff\xff"]
 )
 def test_a_cluster_begins_with_its_time(size: bytes) -> None:
-    assert read_cluster_seconds(EBML, b"\x1f\x43\xb6\x75" + size + b"\xe7\x82\x75\x30rest") == 30.0
-    assert read_cluster_seconds(EBML, b"\x1f\x43\xb6\x75" + size + b"\xa3") is None
+    assert parse_cluster_seconds(EBML, b"\x1f\x43\xb6\x75" + size + b"\xe7\x82\x75\x30rest") == 30.0
+    assert parse_cluster_seconds(EBML, b"\x1f\x43\xb6\x75" + size + b"\xa3") is None
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_no_fault(head: bytes) -> None:
     for found in (
         find_ogg_rate(b"OggS" + head),
-        read_ogg_page(b"OggS" + head),
+        parse_ogg_page(b"OggS" + head),
         find_webm_seconds(EBML + b"\x44\x89" + head),
-        read_cluster_seconds(EBML + head, b"\x1f\x43\xb6\x75" + head),
+        parse_cluster_seconds(EBML + head, b"\x1f\x43\xb6\x75" + head),
     ):
         assert found is None or found

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.domain.audit_log import CHANGED, FILE, GATEWAY, KINDS, LONGEST, OPERATOR, SECRET, Actor, write_change
+from gateway.domain.audit_log import CHANGED, FILE, GATEWAY, KINDS, LONGEST, OPERATOR, SECRET, Actor, build_change
 
 SOME = settings(max_examples=40)
 VALUES = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text("abc日", max_size=9)
@@ -54,7 +54,7 @@ def test_every_kind_of_actor_is_known() -> None:
 def test_a_change_is_its_fields_before_and_after(
     before: dict[str, Any], after: dict[str, Any], told: dict[str, Any]
 ) -> None:
-    assert read(write_change(before, after)) == told
+    assert read(build_change(before, after)) == told
 
 
 @SOME
@@ -62,7 +62,7 @@ def test_a_change_is_its_fields_before_and_after(
 def test_what_differs_is_on_record_and_nothing_else_and_no_secret(
     before: dict[str, Any], after: dict[str, Any]
 ) -> None:
-    told = read(write_change(before, after))
+    told = read(build_change(before, after))
     assert told.keys() == {name for name in before | after if before.get(name) != after.get(name)}
     for name, value in told.items():
         assert value == (CHANGED if name in SECRET else [before.get(name), after.get(name)])

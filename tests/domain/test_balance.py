@@ -19,15 +19,15 @@ from gateway.domain.balance import (
     QuotaPeriod,
     Reservation,
     UtcDay,
-    read_day,
+    parse_day,
 )
 from gateway.domain.balance import hold as hold_in
 from gateway.errors import QuotaExceeded
 
 NOON = datetime(2027, 5, 15, 12, tzinfo=UTC)
-TODAY = read_day(NOON.timestamp())
-TOMORROW = read_day(TODAY.end_s)
-NEXT_MONTH = read_day(TODAY.month_end_s)
+TODAY = parse_day(NOON.timestamp())
+TOMORROW = parse_day(TODAY.end_s)
+NEXT_MONTH = parse_day(TODAY.month_end_s)
 PERIODS: tuple[QuotaPeriod, ...] = ("lifetime", "daily", "monthly")
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 
@@ -60,7 +60,7 @@ def refuse(purses: list[Balance], nanos: int, day: UtcDay = TODAY, now_s: float 
 
 @given(MOMENTS)
 def test_a_day_and_its_month_are_the_calendars(moment: datetime) -> None:
-    day = read_day(moment.timestamp())
+    day = parse_day(moment.timestamp())
     start = moment.replace(hour=0, minute=0, second=0, microsecond=0)
     first = start.replace(day=1)
     following = (first + timedelta(days=32)).replace(day=1)
@@ -76,13 +76,13 @@ def test_a_day_and_its_month_are_the_calendars(moment: datetime) -> None:
 
 @given(MOMENTS)
 def test_a_day_holds_its_first_moment_and_not_its_end(moment: datetime) -> None:
-    day = read_day(moment.timestamp())
+    day = parse_day(moment.timestamp())
     assert day.holds(moment.timestamp())
     assert day.holds(day.start_s)
     assert day.holds(day.end_s - 0.001)
     assert not day.holds(day.end_s)
     assert not day.holds(day.start_s - 0.001)
-    assert read_day(day.end_s).start_s == day.end_s
+    assert parse_day(day.end_s).start_s == day.end_s
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_day_holds_its_first_moment_and_not_its_end(moment: datetime) -> None:
     ],
 )  # fmt: skip
 def test_months_have_their_length(year: int, month: int, day: int, month_days: int) -> None:
-    read = read_day(datetime(year, month, day, 23, 59, 59, tzinfo=UTC).timestamp())
+    read = parse_day(datetime(year, month, day, 23, 59, 59, tzinfo=UTC).timestamp())
     assert read.month_end_s - read.month_start_s == month_days * DAY_S
     assert datetime.fromtimestamp(read.month_start_s, UTC).day == datetime.fromtimestamp(read.month_end_s, UTC).day == 1
 
@@ -165,8 +165,8 @@ def test_a_period_counts_its_own_spending_alone(period: QuotaPeriod) -> None:
 @given(st.sampled_from(PERIODS), st.sampled_from(PERIODS))
 def test_days_and_months_are_counted_whatever_the_cap_was(before: QuotaPeriod, after: QuotaPeriod) -> None:
     purse = purse_of(1_000, before)
-    spend(purse, 1, read_day(TODAY.month_start_s - 1))
-    spend(purse, 20, read_day(TODAY.start_s - 1))
+    spend(purse, 1, parse_day(TODAY.month_start_s - 1))
+    spend(purse, 20, parse_day(TODAY.start_s - 1))
     spend(purse, 300, TODAY)
     purse.use(Quota(1_000, after), TODAY)
     assert purse.tally(TODAY).spent_nanos == {"lifetime": 321, "monthly": 320, "daily": 300}[after]
@@ -332,7 +332,7 @@ def test_at_every_moment_what_is_spent_and_held_is_covered(
             limit = max(0, amount)
             purse.use(Quota(limit, period), day)
         elif step == "roll":
-            day = read_day(day.end_s)
+            day = parse_day(day.end_s)
         tally = purse.tally(day)
         assert tally.spent_nanos >= 0
         assert purse.held_nanos == sum(made.nanos for made in held)
@@ -402,7 +402,7 @@ def test_a_purse_with_room_is_not_told_however_final_it_is() -> None:
 
 
 def test_on_the_last_day_of_a_month_both_end_together_and_the_key_is_told() -> None:
-    last = read_day(TODAY.month_end_s - 1)
+    last = parse_day(TODAY.month_end_s - 1)
     fault = refuse([purse_of(0, "daily"), purse_of(0, "monthly", "account")], 1, last, last.end_s - 10)
     assert ("this API key" in fault.message, fault.retry_after_s) == (True, 10)
 
@@ -442,7 +442,7 @@ def test_a_lifetime_is_forbidden_a_period_too_many_and_the_status_may_be_set(
 )
 def test_the_wait_that_is_told_is_to_the_second_of_the_reset(period: QuotaPeriod, now: str, seconds: int) -> None:
     now_s = datetime.fromisoformat(f"{now}Z").timestamp()
-    day = read_day(now_s)
+    day = parse_day(now_s)
     purse = purse_of(0, period)
     fault = refuse([purse], 1, day, now_s)
     assert fault.retry_after_s == seconds

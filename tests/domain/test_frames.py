@@ -18,7 +18,7 @@ from gateway.domain.frames import (
     make_flac_finder,
     make_ogg_finder,
     measure_seconds,
-    read_opus_seconds,
+    parse_opus_seconds,
 )
 from tests.domain.test_audio import OPUS_HEAD, VORBIS_HEAD, ogg_page
 from tests.support.openai_audio import make_mp3
@@ -109,7 +109,7 @@ def test_a_frame_of_flac_says_its_samples_and_their_rate(frame: bytes, seconds: 
     ],
 )
 def test_a_packet_of_opus_says_how_long_it_sounds(packet: bytes, ms: float) -> None:
-    assert read_opus_seconds(packet) == ms / 1_000
+    assert parse_opus_seconds(packet) == ms / 1_000
 
 
 def page_of(packets: list[bytes], *, serial: int = 7, inside: bool = False) -> bytes:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.ip_address import MAX_HOPS, find_address, is_inside, is_public, read_networks
+from gateway.domain.ip_address import MAX_HOPS, find_address, is_inside, is_public, parse_networks
 
-TRUSTED = read_networks(["10.0.0.0/8", "fd00::/8", "::1"])
+TRUSTED = parse_networks(["10.0.0.0/8", "fd00::/8", "::1"])
 PROXY = "10.0.0.1"
 
 V4 = st.ip_addresses(v=4)
@@ -137,7 +137,7 @@ def test_a_proxy_that_names_nobody_leaves_the_caller_unknown() -> None:
 
 
 def test_a_socket_without_an_address_is_vouched_for_by_no_network() -> None:
-    assert find_address(None, ["192.0.2.7"], read_networks(["0.0.0.0/0", "::/0"])) is None
+    assert find_address(None, ["192.0.2.7"], parse_networks(["0.0.0.0/0", "::/0"])) is None
 
 
 @pytest.mark.parametrize("one_line", [True, False])
@@ -181,7 +181,7 @@ def test_a_long_header_is_read_from_its_end_only() -> None:
     ],
 )
 def test_an_address_is_inside_or_not(address: str | None, inside: bool) -> None:
-    networks = read_networks(["10.1.2.3/8", "::ffff:192.0.2.128/121", "2001:db8::/32"])
+    networks = parse_networks(["10.1.2.3/8", "::ffff:192.0.2.128/121", "2001:db8::/32"])
     assert is_inside(address, networks) is inside
 
 
@@ -191,7 +191,7 @@ def test_nothing_is_inside_no_networks() -> None:
 
 def test_a_network_of_ipv4_in_ipv6_is_the_ipv4_network() -> None:
     mapped = ["::ffff:10.0.0.0/104", "::ffff:1.2.3.4", "::ffff:0:0/96", "::/0", "::fffe:0:0/96"]
-    assert list(map(str, read_networks(mapped))) == ["10.0.0.0/8", "1.2.3.4/32", "0.0.0.0/0", "::/0", "::fffe:0:0/96"]
+    assert list(map(str, parse_networks(mapped))) == ["10.0.0.0/8", "1.2.3.4/32", "0.0.0.0/0", "::/0", "::fffe:0:0/96"]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_a_network_of_ipv4_in_ipv6_is_the_ipv4_network() -> None:
 )
 def test_what_is_no_network_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="network"):
-        read_networks(["10.0.0.0/8", text])
+        parse_networks(["10.0.0.0/8", text])
 
 
 PRIVATE_V4 = [
@@ -211,7 +211,7 @@ PRIVATE_V6 = [
     "::/8", "100::/64", "64:ff9b:1::/48", "2001::/23", "2001:db8::/32", "3ffe::/16", "3fff::/20", "4000::/2",
     "5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
 ]  # fmt: skip
-OURS_ALONE = read_networks(["192.0.0.0/24", "192.88.99.0/24", "224.0.0.0/4"])
+OURS_ALONE = parse_networks(["192.0.0.0/24", "192.88.99.0/24", "224.0.0.0/4"])
 """Networks that some versions of ``ipaddress`` call global, wholly or in part, and we do not."""
 
 
@@ -293,7 +293,7 @@ def test_of_ipv4_what_python_calls_global_is_public_and_nothing_else(address: IP
 def test_of_ipv6_what_is_public_python_calls_global(address: IPv6Address) -> None:
     public = is_public(address)
     assert not public or address.is_global
-    elsewhere = read_networks(["2001::/23", "2001:db8::/32", "2002::/16", "3ffe::/16", "3fff::/20"])
+    elsewhere = parse_networks(["2001::/23", "2001:db8::/32", "2002::/16", "3ffe::/16", "3fff::/20"])
     if address in IPv6Network("2000::/3") and not is_inside(str(address), elsewhere):
         assert public
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from gateway.domain.media import (
     EXTENSIONS,
     SNIFF_BYTES,
+    build_link,
     check_link,
     find_media_type,
     sign_link,
     sniff_media,
     sniff_picture,
-    write_link,
 )
 
 KEY = b"k" * 32
@@ -174,7 +174,7 @@ def check(media_id: str, expires: str, signature: str, *, key: bytes = KEY, now_
 
 
 def test_a_link_is_a_path_with_its_time_and_signature() -> None:
-    found = LINK.fullmatch(write_link(KEY, ID, NOW + 60))
+    found = LINK.fullmatch(build_link(KEY, ID, NOW + 60))
     assert found
     assert (found["id"], found["expires"]) == (ID, str(NOW + 60))
     assert check(ID, found["expires"], found["signature"])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.auth.accounts import read_spec
+from gateway.auth.accounts import parse_spec
 from gateway.domain.member import (
     ABSOLUTE_MS,
     IDLE_MS,
@@ -22,7 +22,7 @@ from gateway.domain.member import (
     find_passphrase_problem,
     may,
 )
-from gateway.domain.member_spec import InviteSpec, LinkUseSpec, MemberSpec, SetupSpec, SignInSpec, write_member
+from gateway.domain.member_spec import InviteSpec, LinkUseSpec, MemberSpec, SetupSpec, SignInSpec, build_member
 from gateway.error_status import STATUS
 from gateway.errors import InvalidRequest
 
@@ -144,7 +144,7 @@ def test_what_differs_is_named() -> None:
 
 
 def test_a_member_is_shown_without_what_is_secret() -> None:
-    shown = write_member(attrs.evolve(ANN, totp=b"sealed", recovery=("ab", "cd"), signed_in_ms=NOW))
+    shown = build_member(attrs.evolve(ANN, totp=b"sealed", recovery=("ab", "cd"), signed_in_ms=NOW))
     assert shown == {
         "id": 3,
         "name": "ann",
@@ -180,6 +180,6 @@ def test_faults_of_signing_in_say_no_more_than_they_must() -> None:
 )
 def test_what_is_typed_wrong_is_named_and_not_repeated(kind: type, fields: dict[str, object], param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        read_spec(fields, kind)
+        parse_spec(fields, kind)
     assert refused.value.param == param
     assert "c4nary" not in refused.value.message

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.origin import is_origin, read_origins
+from gateway.domain.origin import is_origin, parse_origins
 
 GOOD = (
     "*", "https://app.example.com", "http://localhost:5173", "http://127.0.0.1:3000", "http://[::1]:8080",
@@ -30,7 +30,7 @@ def test_what_no_browser_writes_is_none(text: str) -> None:
 
 def test_origins_are_compared_as_browsers_write_them() -> None:
     told = ["HTTPS://App.Example.com:443", "http://a:80", "http://a:443", "https://[::1]:443", "https://b:8443", "*"]
-    assert read_origins(told) == {
+    assert parse_origins(told) == {
         "https://app.example.com", "http://a", "http://a:443", "https://[::1]", "https://b:8443", "*",
     }  # fmt: skip
 
@@ -39,6 +39,6 @@ def test_origins_are_compared_as_browsers_write_them() -> None:
 def test_no_text_is_too_odd_to_be_looked_at(text: str) -> None:
     if is_origin(text):
         assert text.isascii()
-        (origin,) = read_origins([text])
+        (origin,) = parse_origins([text])
         assert is_origin(origin)
-        assert read_origins([origin]) == {origin}
+        assert parse_origins([origin]) == {origin}

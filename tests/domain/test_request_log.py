@@ -16,12 +16,12 @@ from gateway.domain.request_log import (
     RequestFilter,
     RequestPage,
     StoredRequest,
+    build_error,
+    build_tried,
     fold,
     is_request_id,
-    read_tried,
+    parse_tried,
     went_wrong,
-    write_error,
-    write_tried,
 )
 from gateway.error_status import STATUS
 from tests.support.request_records import ROW, make_row
@@ -33,20 +33,20 @@ TRAILS = st.lists(st.builds(FailedAttempt, NAMES, CODES, st.integers(0, 10**9)),
 
 def test_a_trail_is_short_and_plain() -> None:
     trail = [FailedAttempt("up 0", "upstream_timeout", 120_000), FailedAttempt("eu/up@1", ANSWERED, 85)]
-    assert write_tried(trail) == "up 0=upstream_timeout:120000,eu/up@1=ok:85"
-    assert write_tried([]) == ""
+    assert build_tried(trail) == "up 0=upstream_timeout:120000,eu/up@1=ok:85"
+    assert build_tried([]) == ""
 
 
 @given(TRAILS)
 def test_a_trail_is_read_back_as_it_was_written(trail: list[FailedAttempt]) -> None:
-    assert read_tried(write_tried(trail)) == tuple(trail)
+    assert parse_tried(build_tried(trail)) == tuple(trail)
 
 
 @given(NAMES, st.text(), TRAILS)
 def test_whatever_a_provider_calls_its_error_the_trail_can_be_read(
     name: str, code: str, trail: list[FailedAttempt]
 ) -> None:
-    first, *others = read_tried(write_tried([FailedAttempt(name, code, 7), *trail]))
+    first, *others = parse_tried(build_tried([FailedAttempt(name, code, 7), *trail]))
     assert (first.channel, first.ms, others) == (name, 7, trail)
     assert len(first.outcome) in range(1, 65)
 
@@ -69,26 +69,26 @@ def test_whatever_a_provider_calls_its_error_the_trail_can_be_read(
     ],
 )
 def test_what_is_no_attempt_is_left_out(text: str, channels: list[str]) -> None:
-    assert [tried.channel for tried in read_tried(text)] == channels
+    assert [tried.channel for tried in parse_tried(text)] == channels
 
 
 @given(st.text(st.sampled_from("=,:a1 ")))
 def test_any_text_is_read_without_a_failure(text: str) -> None:
-    assert read_tried(write_tried(read_tried(text))) == read_tried(text)
+    assert parse_tried(build_tried(parse_tried(text))) == parse_tried(text)
 
 
 @given(st.text(max_size=2 * MAX_ERROR))
 def test_what_is_kept_of_an_error_is_its_beginning_on_one_line_and_can_be_stored(message: str) -> None:
-    kept = write_error(message)
+    kept = build_error(message)
     assert len(kept) == min(len(message), MAX_ERROR)
     assert kept.isprintable()
     assert kept.encode().decode() == kept
     assert all(mark in {theirs, " "} for mark, theirs in zip(kept, message, strict=False))
-    assert write_error(kept) == kept
+    assert build_error(kept) == kept
 
 
 def test_of_an_error_line_ends_and_what_is_no_character_become_spaces() -> None:
-    assert write_error("one\r\ntwo\x00\x1b[31m\ud800\u202e é 日本 \U0001f3ac") == "one  two  [31m   é 日本 \U0001f3ac"
+    assert build_error("one\r\ntwo\x00\x1b[31m\ud800\u202e é 日本 \U0001f3ac") == "one  two  [31m   é 日本 \U0001f3ac"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.usage import CHARS_PER_TOKEN, MAX_TOKENS, Usage, estimate_tokens, read_usage
+from gateway.domain.usage import CHARS_PER_TOKEN, MAX_TOKENS, Usage, estimate_tokens, parse_usage
 
 COUNTS = st.integers(0, MAX_TOKENS)
 BAD = [-1, -(2**63), MAX_TOKENS + 1, 2**70, 1.0, 1.5, float("nan"), float("inf"), "5", "", True, False, [], {}, [5]]
@@ -35,19 +35,19 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 @given(COUNTS, COUNTS)
 def test_integers_in_range_are_believed(prompt: int, completion: int) -> None:
-    usage = read_usage({"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": -7})
+    usage = parse_usage({"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": -7})
     assert usage == Usage(prompt, completion, 0, "upstream")
 
 
 @pytest.mark.parametrize("bad", BAD, ids=repr)
 @pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens"])
 def test_anything_else_is_refused_whole(name: str, bad: object) -> None:
-    assert read_usage({"prompt_tokens": 5, "completion_tokens": 5} | {name: bad}) is None
+    assert parse_usage({"prompt_tokens": 5, "completion_tokens": 5} | {name: bad}) is None
 
 
 @pytest.mark.parametrize("raw", [None, [], "usage", 5, {}, {"completion_tokens": 5}, {"total_tokens": 5}, [1, 2]])
 def test_missing_usage_is_none(raw: object) -> None:
-    assert read_usage(raw) is None
+    assert parse_usage(raw) is None
 
 
 def test_pictures_and_seconds_stand_behind_what_was_there_before() -> None:
@@ -56,31 +56,31 @@ def test_pictures_and_seconds_stand_behind_what_was_there_before() -> None:
 
 
 def test_an_embedding_has_no_completion() -> None:
-    assert read_usage({"prompt_tokens": 5, "total_tokens": 5}) == Usage(5, 0, 0, "upstream")
+    assert parse_usage({"prompt_tokens": 5, "total_tokens": 5}) == Usage(5, 0, 0, "upstream")
 
 
 @given(COUNTS, COUNTS)
 def test_cached_tokens_are_part_of_the_prompt(prompt: int, cached: int) -> None:
-    usage = read_usage({"prompt_tokens": prompt, "prompt_tokens_details": {"cached_tokens": cached}})
+    usage = parse_usage({"prompt_tokens": prompt, "prompt_tokens_details": {"cached_tokens": cached}})
     assert usage is not None
     assert usage.cached_tokens == min(cached, prompt)
 
 
 @pytest.mark.parametrize("details", [None, [], 5, {}, *({"cached_tokens": bad} for bad in BAD)], ids=repr)
 def test_details_that_cannot_be_believed_are_no_discount_and_no_failure(details: object) -> None:
-    assert read_usage({"prompt_tokens": 5, "prompt_tokens_details": details}) == Usage(5, 0, 0, "upstream")
+    assert parse_usage({"prompt_tokens": 5, "prompt_tokens_details": details}) == Usage(5, 0, 0, "upstream")
 
 
 @pytest.mark.parametrize("details", [None, {}, "x", {"cached_tokens": None}, {"audio_tokens": 2}], ids=repr)
 @pytest.mark.parametrize("name", ["prompt_cache_hit_tokens", "cached_tokens"])
 def test_what_came_from_a_cache_is_read_where_deepseek_and_moonshot_say_it(name: str, details: object) -> None:
     raw = {"prompt_tokens": 9, "prompt_tokens_details": details, name: 4}
-    assert read_usage(raw) == Usage(9, 0, 4, "upstream")
+    assert parse_usage(raw) == Usage(9, 0, 4, "upstream")
 
 
 def test_the_details_word_on_a_cache_comes_first() -> None:
     raw = {"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 1}, "prompt_cache_hit_tokens": 4}
-    assert read_usage(raw) == Usage(9, 0, 1, "upstream")
+    assert parse_usage(raw) == Usage(9, 0, 1, "upstream")
 
 
 @given(COUNTS, COUNTS, COUNTS)
@@ -88,14 +88,14 @@ def test_what_went_into_a_cache_is_a_part_of_the_prompt_that_came_from_none(
     prompt: int, cached: int, written: int
 ) -> None:
     details = {"cached_tokens": cached, "cache_write_tokens": written}
-    usage = read_usage({"prompt_tokens": prompt, "prompt_tokens_details": details})
+    usage = parse_usage({"prompt_tokens": prompt, "prompt_tokens_details": details})
     assert usage is not None
     assert usage.written_tokens == min(written, prompt - usage.cached_tokens)
 
 
 @given(JSON)
 def test_whatever_a_provider_says_no_count_is_out_of_range(raw: Any) -> None:
-    usage = read_usage(raw)
+    usage = parse_usage(raw)
     if usage is not None:
         assert 0 <= usage.cached_tokens <= usage.prompt_tokens <= MAX_TOKENS
         assert 0 <= usage.written_tokens <= usage.prompt_tokens - usage.cached_tokens
@@ -111,16 +111,16 @@ def test_what_nobody_knows_beside_it_changes_nothing(prompt: int, completion: in
         "prompt_tokens_details": {"cached_tokens": prompt // 3},
     }
     raw = {"prompt_tokens": prompt, "completion_tokens": completion, third: values[third]}
-    usage = read_usage(raw, completes=completes)
-    assert usage == read_usage(raw | {"queue_time": 0.5}, completes=completes)
+    usage = parse_usage(raw, completes=completes)
+    assert usage == parse_usage(raw | {"queue_time": 0.5}, completes=completes)
     assert usage is not None
     assert usage.cached_tokens == {"cached_tokens": prompt // 2, "prompt_tokens_details": prompt // 3}.get(third, 0)
 
 
 def test_three_fields_of_which_one_is_of_a_cache_are_not_the_plain_three() -> None:
     told = {"prompt_tokens": 5, "total_tokens": 5, "cached_tokens": 2}
-    assert read_usage(told) == Usage(5, 0, 2, "upstream")
-    assert read_usage(told, completes=True) is None
+    assert parse_usage(told) == Usage(5, 0, 2, "upstream")
+    assert parse_usage(told, completes=True) is None
 
 
 @given(st.integers(-(10**6), 10**12))
@@ -149,6 +149,6 @@ def test_reasoning_that_is_counted_beside_the_completion_is_charged_with_it(
 ) -> None:
     details = {"reasoning_tokens": reasoning}
     told = {"prompt_tokens": 10_120, "completion_tokens": 1_499, "total_tokens": total}
-    usage = read_usage({**told, "completion_tokens_details": details})
+    usage = parse_usage({**told, "completion_tokens_details": details})
     assert usage is not None
     assert (usage.prompt_tokens, usage.completion_tokens) == (10_120, completion)

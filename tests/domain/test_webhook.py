@@ -18,15 +18,15 @@ from gateway.domain.webhook import (
     RETRY_AFTER_S,
     SECRET_PREFIX,
     WebhookDelivery,
+    build_secret,
     derive_secret,
     sign,
-    write_secret,
 )
 from tests.support.video_records import DELIVERY, NOW, make_delivery
 
 MASTER = bytes(range(32))
 SECRET = derive_secret(MASTER, 7)
-THEIRS = Webhook(write_secret(SECRET))
+THEIRS = Webhook(build_secret(SECRET))
 """The library of Standard Webhooks, with what a caller is given."""
 
 
@@ -75,7 +75,7 @@ def test_every_key_has_a_secret_of_its_own_that_stays_the_same() -> None:
     assert len(secrets) == 100
     assert {len(secret) for secret in secrets} == {32}
     assert derive_secret(MASTER, 7) == SECRET
-    written = write_secret(SECRET)
+    written = build_secret(SECRET)
     assert written.startswith(SECRET_PREFIX)
     assert base64.b64decode(written.removeprefix(SECRET_PREFIX), validate=True) == SECRET
 

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 from openai import AsyncOpenAI, BadRequestError, ConflictError, NotFoundError, OpenAI
 
-from gateway.domain.webhook import derive_secret, write_secret
+from gateway.domain.webhook import build_secret, derive_secret
 from tests.conftest import NO_TLS, StartGateway
 from tests.e2e.conftest import MakeClient
 from tests.support.gateway import KEY, RunningGateway
@@ -238,7 +238,7 @@ async def open_receiver() -> AsyncIterator[tuple[str, "asyncio.Queue[tuple[dict[
 
 def read_secret(gateway: RunningGateway, key_id: int) -> str:
     """What the operator gives to whoever has that key."""
-    return write_secret(derive_secret(gateway.folder.secret("webhook.key"), key_id))
+    return build_secret(derive_secret(gateway.folder.secret("webhook.key"), key_id))
 
 
 async def test_the_end_is_told_to_a_webhook_that_the_library_unwraps(

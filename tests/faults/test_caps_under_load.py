@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from gateway.billing.quota import Balances
-from gateway.domain.balance import Balance, read_day
+from gateway.domain.balance import Balance, parse_day
 from gateway.domain.request_log import RequestRecord
 from gateway.server.context import ROOMS
 from tests.conftest import StartGateway
@@ -166,7 +166,7 @@ def check_refusal(caller: Caller, period: str, whose: str) -> None:
         assert "Retry-After" not in caller.headers
     else:
         assert caller.status == 429
-        today = read_day(datetime.now(UTC).timestamp())
+        today = parse_day(datetime.now(UTC).timestamp())
         end_s = today.end_s if period == "daily" else today.month_end_s
         left = timedelta(seconds=end_s) - timedelta(seconds=datetime.now(UTC).timestamp())
         assert 0 <= int(caller.headers["Retry-After"]) - left.total_seconds() < 60

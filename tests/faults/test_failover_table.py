@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from gateway.domain.request_log import RequestRecord
-from gateway.formats.sse import read_data
+from gateway.formats.sse import parse_data
 from tests.conftest import StartGateway
 from tests.support.fault_scene import Heard, audit, call, check_broken_stream, check_error, healthy, read_text, site
 from tests.support.gateway import HELLO, RunningGateway, channel
@@ -119,7 +119,7 @@ def judge(heard: Heard) -> Outcome:
         assert error["message"]
         assert error["code"]
         return "told"
-    payloads = [data for one in heard.events if (data := read_data(one))]
+    payloads = [data for one in heard.events if (data := parse_data(one))]
     if b'"error"' in payloads[-1]:
         assert sum(b'"error"' in one for one in payloads) == 1
         assert b"[DONE]" not in heard.body
@@ -173,7 +173,7 @@ async def test_a_failover_is_told_and_charged_as_the_second_providers(standing_w
         heard = await ask(gateway)
         assert judge(heard) == "passes"
         assert {
-            orjson.loads(data)["model"] for one in heard.events if (data := read_data(one)) != b"[DONE]" and data
+            orjson.loads(data)["model"] for one in heard.events if (data := parse_data(one)) != b"[DONE]" and data
         } == {"m-large"}
         row = await audit(gateway, channel="healthy", usage_source="upstream")
         assert (row.prompt_tokens, row.completion_tokens, row.cost_nanos) == (8, 60, 8_000 + 120_000)

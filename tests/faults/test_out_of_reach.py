@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.domain.request_log import read_tried
+from gateway.domain.request_log import parse_tried
 from tests.conftest import StartGateway
 from tests.support.fault_scene import (
     UNHURRIED,
@@ -107,7 +107,7 @@ async def test_a_provider_out_of_reach_is_passed_over(
             assert heard.status == 200
             row = await audit(gateway)
             check_row_of_success(row, "healthy", attempts=2)
-            assert [one.channel for one in read_tried(row.tried)] == ["bad", "healthy"]
+            assert [one.channel for one in parse_tried(row.tried)] == ["bad", "healthy"]
             assert len(good.received) == 1
 
 

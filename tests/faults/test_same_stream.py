@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.formats.openai.chat import ChatPassthrough, read_chat_call
+from gateway.formats.openai.chat import ChatPassthrough, parse_chat_call
 from gateway.formats.sse import BOM
 from tests.conftest import StartGateway
 from tests.support.fault_scene import audit, call, site, until
@@ -41,7 +41,7 @@ def with_ends(raw: bytes, end: str) -> bytes:
 
 def gated(*pieces: bytes) -> tuple[bytes, bool]:
     """What leaves, and whether the stream was complete."""
-    gate = ChatPassthrough(read_chat_call({**HELLO, "stream": True}))  # which does not ask for the usage frame
+    gate = ChatPassthrough(parse_chat_call({**HELLO, "stream": True}))  # which does not ask for the usage frame
     out = b"".join([gate.feed(piece) for piece in pieces])
     assert gate.fault is None
     return out, gate.ended

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from gateway.domain.ip_address import Networks, read_networks
+from gateway.domain.ip_address import Networks, parse_networks
 from gateway.errors import ProviderBadResponse
 from gateway.upstream.interface import FileRequest
 from gateway.upstream.safe_fetch import MAX_REDIRECTS, SafeFetcher
@@ -19,7 +19,7 @@ from gateway.upstream.safe_fetch import MAX_REDIRECTS, SafeFetcher
 NOBODY: Networks = ()
 ENTRY = "127.0.0.2"
 """Stands for a public server: the one address that is allowed."""
-ENTRY_ONLY = read_networks([ENTRY])
+ENTRY_ONLY = parse_networks([ENTRY])
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret"
 
 LITERALS = [
@@ -358,7 +358,7 @@ def test_the_victim_can_be_reached_where_it_is_allowed(runner: asyncio.Runner, h
     async def reach() -> None:
         victim = Listener()
         async with listen(victim, "127.0.0.1", "::1") as port:
-            everything = read_networks(["0.0.0.0/0", "::/0"])
+            everything = parse_networks(["0.0.0.0/0", "::/0"])
             assert await attack(f"http://{host}:{port}/", everything) == b"secret"
         assert victim.connections == 1
 
@@ -369,7 +369,7 @@ def test_the_victim_can_be_reached_where_it_is_allowed(runner: asyncio.Runner, h
 def test_what_is_no_plain_address_is_refused_even_where_everything_is_allowed(
     runner: asyncio.Runner, host: str
 ) -> None:
-    runner.run(must_not_connect(f"http://{host}:{{port}}/", read_networks(["0.0.0.0/0", "::/0"])))
+    runner.run(must_not_connect(f"http://{host}:{{port}}/", parse_networks(["0.0.0.0/0", "::/0"])))
 
 
 @pytest.mark.parametrize("answers", [["127.0.0.1", ENTRY], [ENTRY, "127.0.0.1"], ["::1", ENTRY, "127.0.0.1"]])

@@ -14,7 +14,7 @@ from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.circuit_breaker import BreakerSettings
 from gateway.domain.http_request import HttpRequest
 from gateway.errors import ClientDisconnected, ProviderBadResponse, ProviderError, ProviderTimeout
-from gateway.formats.openai.chat import read_chat_call
+from gateway.formats.openai.chat import parse_chat_call
 from gateway.formats.sse import KEEPALIVE
 from gateway.providers.base import CHAT
 from gateway.proxy.failover import TURN_WAIT_S, Proxy
@@ -146,7 +146,7 @@ def relay(
 
     async def scene() -> tuple[list[tuple[int, bytes]], ProviderError | None]:
         paper = Paper()
-        grant = Grant(read_chat_call({**HELLO, "stream": True}), Reservation((), 0))
+        grant = Grant(parse_chat_call({**HELLO, "stream": True}), Reservation((), 0))
         switchboard = LoadBalancer(asyncio.get_running_loop().time)
         switchboard.use(
             Channel(f"up{index}", "custom", "http://up.invalid/v1", priority=-index, timeouts=timeouts)
@@ -259,7 +259,7 @@ def test_a_comment_never_lands_inside_an_event() -> None:
 
 def test_a_stream_that_breaks_is_held_against_its_channel_though_the_caller_leaves_too() -> None:
     async def scene() -> int:
-        grant = Grant(read_chat_call({**HELLO, "stream": True}), Reservation((), 0))
+        grant = Grant(parse_chat_call({**HELLO, "stream": True}), Reservation((), 0))
         switchboard = LoadBalancer(asyncio.get_running_loop().time)
         switchboard.use([Channel("up", "custom", "http://up.invalid/v1")])
         route = Route([Target(switchboard.lines["up"], CHAT, "m")], grant.call, switchboard)
@@ -277,7 +277,7 @@ def test_a_thousand_that_wait_for_their_turn_look_hardly_more_often_than_a_hundr
         switchboard.use([Channel(name, "custom", "http://up.invalid/v1") for name in ("one", "two")])
         switchboard.settings = RetrySettings(BreakerSettings(failures=10**6, least_calls=10**6))
         switchboard.retrying = 10**6  # it is never anybody's turn
-        call = read_chat_call(HELLO)
+        call = parse_chat_call(HELLO)
         routes = [
             Watched([Target(line, CHAT, "m") for line in switchboard.lines.values()], call, switchboard)
             for _ in range(crowd)

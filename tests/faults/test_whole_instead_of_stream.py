@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from gateway.formats.json_or_stream import MAX_WHOLE_BYTES
-from gateway.formats.sse import read_data
+from gateway.formats.sse import parse_data
 from tests.conftest import StartGateway
 from tests.support.fault_scene import (
     TOKENS,
@@ -89,7 +89,7 @@ async def test_every_language_tells_every_callers_stream(standing_with: StartGat
         assert b'"finish_reason":"stop"' in heard.events[-2]
         assert heard.events[-1] == b"data: [DONE]\n\n"
     else:
-        values = [orjson.loads(read_data(event) or b"") for event in heard.events]
+        values = [orjson.loads(parse_data(event) or b"") for event in heard.events]
         assert [value["type"] for value in values] == [
             "message_start", "content_block_start", "content_block_delta", "content_block_stop",
             "message_delta", "message_stop",
@@ -147,7 +147,7 @@ async def test_usage_is_told_where_it_was_asked_for(standing_with: StartGateway)
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await standing_with(site(channel(up.base_url)))
         heard = await call(gateway, stream=True, stream_options={"include_usage": True})
-    assert orjson.loads(read_data(heard.events[-2]) or b"")["usage"] == COMPLETION["usage"]
+    assert orjson.loads(parse_data(heard.events[-2]) or b"")["usage"] == COMPLETION["usage"]
 
 
 ERROR = {"error": {"message": "no GPU is free", "type": "server_error", "code": None}}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.upload import Upload
 from gateway.errors import InvalidRequest
-from gateway.formats.form import Kinds, ReceivedForm, check_files, read_fields, read_files
+from gateway.formats.form import Kinds, ReceivedForm, check_files, parse_fields, parse_files
 
 KINDS = Kinds(integers=("n",), numbers=("temperature",), flags=("stream",), lists=("include",))
 
@@ -28,7 +28,7 @@ def file(field: str, size: int = 1) -> Upload:
 
 
 def fields(*told: tuple[str, str]) -> dict[str, Any]:
-    return read_fields(ReceivedForm(told), KINDS)
+    return parse_fields(ReceivedForm(told), KINDS)
 
 
 def test_fields_are_what_json_would_have() -> None:
@@ -119,16 +119,16 @@ def test_an_endless_name_is_told_short() -> None:
 def test_files_are_found_in_their_order_and_counted() -> None:
     first, second, mask = file("image"), file("image"), file("mask")
     form = ReceivedForm((), (first, mask, second))
-    assert read_files(form, "image", 2) == (first, second)
-    assert read_files(form, "file", 1) == ()
+    assert parse_files(form, "image", 2) == (first, second)
+    assert parse_files(form, "file", 1) == ()
     with pytest.raises(InvalidRequest, match=r"at most 1 file$") as caught:
-        read_files(form, "image", 1)
+        parse_files(form, "image", 1)
     assert caught.value.param == "image"
 
 
 def test_an_empty_file_is_named() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        read_files(ReceivedForm((), (file("image", 0),)), "image", 1)
+        parse_files(ReceivedForm((), (file("image", 0),)), "image", 1)
     assert caught.value.param == "image"
 
 

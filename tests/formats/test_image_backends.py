@@ -19,7 +19,7 @@ from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_backends import make_painter
 from gateway.formats.openai.chat_images import ChatImageBackend
 from gateway.formats.openai.image_backend import OpenAiImageBackend
-from gateway.formats.request_body import write_payload
+from gateway.formats.request_body import build_payload
 from gateway.formats.vendors.dashscope_images import DashScopeImageBackend
 from gateway.formats.vendors.replicate_images import ReplicateImageBackend
 from tests.support.image_calls import picture_call, upload
@@ -84,7 +84,7 @@ def test_the_first_ask_has_the_prompt_in_it_and_can_be_written(wire: Wire) -> No
     ask = painter.begin(1)
     assert ask.said is not None
     assert (ask.method, ask.passing, ask.wait_s) == ("POST", False, 0)
-    body, _ = write_payload(ask.said, "mark")
+    body, _ = build_payload(ask.said, "mark")
     pieces = [body] if isinstance(body, bytes) else [piece for piece in body.pieces if isinstance(piece, bytes)]
     assert b"a cat" in b"".join(pieces)
     assert call.body == before

@@ -13,12 +13,12 @@ from gateway.formats.image_task import (
     LONGEST_WAIT_S,
     MOST_MUMBLED,
     ImageTask,
+    build_pictures,
     check_expressible,
     check_format,
-    read_field,
-    read_picture,
-    read_sides,
-    write_pictures,
+    parse_field,
+    parse_picture,
+    parse_sides,
 )
 from tests.support.image_calls import picture_call, upload
 from tests.support.image_providers import draw
@@ -60,16 +60,16 @@ def test_a_task_is_cancelled_between_its_beginning_and_its_end() -> None:
 def test_a_page_of_a_proxys_says_nothing_of_a_task() -> None:
     task = ImageTask("/tasks", 1.0)
     with pytest.raises(ProviderBadResponse):
-        task.read_object(b"<html>")
+        task.parse_object(b"<html>")
     task = ImageTask("/tasks", 1.0)
     task.follow("t-1")
     for _ in range(MOST_MUMBLED):
-        assert task.read_object(b"<html>") is None
-    assert task.read_object(b"{}") == {}
+        assert task.parse_object(b"<html>") is None
+    assert task.parse_object(b"{}") == {}
     for _ in range(MOST_MUMBLED):
-        assert task.read_object(b"[]") is None
+        assert task.parse_object(b"[]") is None
     with pytest.raises(ProviderBadResponse):
-        task.read_object(b"")
+        task.parse_object(b"")
 
 
 @pytest.mark.parametrize(
@@ -77,30 +77,30 @@ def test_a_page_of_a_proxys_says_nothing_of_a_task() -> None:
 )
 def test_what_is_no_picture_is_refused(url: Any) -> None:
     with pytest.raises(ProviderBadResponse):
-        read_picture(url)
+        parse_picture(url)
 
 
 def test_fewer_pictures_than_were_asked_for_are_none() -> None:
     one = Image(url="https://x/1.png")
     with pytest.raises(ProviderBadResponse, match="made 1 of 2"):
-        write_pictures([one], 2)
+        build_pictures([one], 2)
 
 
 def test_more_pictures_than_were_asked_for_are_paid_for() -> None:
-    told = write_pictures([Image(url=f"https://x/{number}.png") for number in range(3)], 1)
+    told = build_pictures([Image(url=f"https://x/{number}.png") for number in range(3)], 1)
     assert ([item.url for item in told.items], told.usage.images) == (["https://x/0.png"], 3)
-    assert write_pictures([Image()] * (MAX_IMAGES + 1), 1).usage.images == MAX_IMAGES
+    assert build_pictures([Image()] * (MAX_IMAGES + 1), 1).usage.images == MAX_IMAGES
 
 
 @given(width=st.integers(1, 99_999), height=st.integers(1, 99_999))
 def test_a_size_is_width_and_height(width: int, height: int) -> None:
-    assert read_sides(f"{width}x{height}") == (width, height)
+    assert parse_sides(f"{width}x{height}") == (width, height)
 
 
 @pytest.mark.parametrize("size", ["", "1024", "1024*1024", "0x5", "-1x5", "1x1x1", "999999x1", "1024x1024\n", "٣x٣"])
 def test_a_size_of_no_such_form_is_refused(size: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        read_sides(size)
+        parse_sides(size)
     assert refused.value.param == "size"
 
 
@@ -110,7 +110,7 @@ def test_a_size_of_no_such_form_is_refused(size: str) -> None:
      (True, True), (7, 7), ("9" * 16, "9" * 16), ([1], [1])],
 )  # fmt: skip
 def test_a_field_of_a_form_is_what_it_reads_as(value: Any, read: Any) -> None:
-    found = read_field(value)
+    found = parse_field(value)
     assert (found, type(found)) == (read, type(read))
 
 

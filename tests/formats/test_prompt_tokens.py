@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.token_estimate import estimate_text
-from gateway.formats.anthropic.request import read_messages_call
-from gateway.formats.openai.chat import read_chat_call
-from gateway.formats.openai.completions import read_completions_call
-from gateway.formats.openai.embeddings import read_embeddings_call
-from gateway.formats.openai.responses import read_responses_call
+from gateway.formats.anthropic.request import parse_messages_call
+from gateway.formats.openai.chat import parse_chat_call
+from gateway.formats.openai.completions import parse_completions_call
+from gateway.formats.openai.embeddings import parse_embeddings_call
+from gateway.formats.openai.responses import parse_responses_call
 from gateway.formats.prompt_tokens import estimate_prompt
-from gateway.formats.rerank import read_rerank_call
+from gateway.formats.rerank import parse_rerank_call
 
 WORDS = "Some words that are asked with. " * 20
 TOKENS = estimate_text(WORDS)
@@ -19,7 +19,7 @@ USER = {"role": "user"}
 
 
 def chat(*messages: Any, **more: Any) -> int:
-    return estimate_prompt(read_chat_call({"model": "m", "messages": list(messages), **more}))
+    return estimate_prompt(parse_chat_call({"model": "m", "messages": list(messages), **more}))
 
 
 def test_a_text_is_counted_in_whichever_language_it_is_asked() -> None:
@@ -27,30 +27,34 @@ def test_a_text_is_counted_in_whichever_language_it_is_asked() -> None:
         "chat": chat({**USER, "content": WORDS}),
         "parts": chat({**USER, "content": [{"type": "text", "text": WORDS}]}),
         "messages": estimate_prompt(
-            read_messages_call({"model": "m", "max_tokens": 9, "messages": [{**USER, "content": WORDS}]})
+            parse_messages_call({"model": "m", "max_tokens": 9, "messages": [{**USER, "content": WORDS}]})
         ),
         "system": estimate_prompt(
-            read_messages_call({"model": "m", "max_tokens": 9, "system": WORDS, "messages": [{**USER, "content": "x"}]})
+            parse_messages_call(
+                {"model": "m", "max_tokens": 9, "system": WORDS, "messages": [{**USER, "content": "x"}]}
+            )
         ),
-        "responses": estimate_prompt(read_responses_call({"model": "m", "input": WORDS})),
+        "responses": estimate_prompt(parse_responses_call({"model": "m", "input": WORDS})),
         "items": estimate_prompt(
-            read_responses_call({"model": "m", "input": [{**USER, "content": [{"type": "input_text", "text": WORDS}]}]})
+            parse_responses_call(
+                {"model": "m", "input": [{**USER, "content": [{"type": "input_text", "text": WORDS}]}]}
+            )
         ),
-        "completions": estimate_prompt(read_completions_call({"model": "m", "prompt": WORDS})),
-        "embeddings": estimate_prompt(read_embeddings_call({"model": "m", "input": [WORDS]})),
-        "rerank": estimate_prompt(read_rerank_call({"model": "m", "query": "a", "documents": [WORDS]})),
+        "completions": estimate_prompt(parse_completions_call({"model": "m", "prompt": WORDS})),
+        "embeddings": estimate_prompt(parse_embeddings_call({"model": "m", "input": [WORDS]})),
+        "rerank": estimate_prompt(parse_rerank_call({"model": "m", "query": "a", "documents": [WORDS]})),
     }
     assert {name: tokens for name, tokens in asked.items() if not TOKENS <= tokens <= TOKENS + 3} == {}
 
 
 def test_ids_of_tokens_are_counted_as_they_are() -> None:
-    assert estimate_prompt(read_embeddings_call({"model": "m", "input": [[1, 2, 3], [4]]})) == 4
-    assert estimate_prompt(read_completions_call({"model": "m", "prompt": [5] * 700})) == 700
+    assert estimate_prompt(parse_embeddings_call({"model": "m", "input": [[1, 2, 3], [4]]})) == 4
+    assert estimate_prompt(parse_completions_call({"model": "m", "prompt": [5] * 700})) == 700
 
 
 def test_a_query_is_counted_with_every_document() -> None:
     one, two = (
-        estimate_prompt(read_rerank_call({"model": "m", "query": WORDS, "documents": ["x"] * count}))
+        estimate_prompt(parse_rerank_call({"model": "m", "query": WORDS, "documents": ["x"] * count}))
         for count in (1, 11)
     )
     assert two - one >= 10 * TOKENS
@@ -80,13 +84,13 @@ def test_a_type_that_is_a_list_is_a_word_of_the_caller() -> None:
     """What a tool is given is the model's own JSON: any name may stand for anything in it."""
     called = {"type": "tool_use", "id": "t", "name": "f", "input": {"type": ["x"], "said": WORDS}}
     asked = [{**USER, "content": "hi"}, {"role": "assistant", "content": [called]}]
-    assert estimate_prompt(read_messages_call({"model": "m", "max_tokens": 9, "messages": asked})) >= TOKENS
+    assert estimate_prompt(parse_messages_call({"model": "m", "max_tokens": 9, "messages": asked})) >= TOKENS
 
 
 def test_a_document_is_counted_by_its_weight() -> None:
     source = {"type": "base64", "media_type": "application/pdf", "data": "A" * 4_000_000}
     body = {"model": "m", "max_tokens": 9, "messages": [{**USER, "content": [{"type": "document", "source": source}]}]}
-    call = read_messages_call(body)
+    call = parse_messages_call(body)
     assert 50_000 <= estimate_prompt(call) <= call.prompt_bound
 
 
@@ -99,7 +103,7 @@ JSON = st.recursive(
 
 @given(st.lists(st.dictionaries(st.sampled_from(["text", "image_url", "input", "x"]), JSON, max_size=3), max_size=4))
 def test_whatever_stands_in_a_part_the_estimate_is_within_the_bound(parts: list[dict[str, Any]]) -> None:
-    call = read_chat_call(
+    call = parse_chat_call(
         {"model": "m", "messages": [{**USER, "content": [{"type": "text", **part} for part in parts]}]}
     )
     assert 0 <= estimate_prompt(call) <= call.prompt_bound

@@ -17,25 +17,25 @@ from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError, ProviderRejected
 from gateway.formats import sse
 from gateway.formats.anthropic import response as anthropic_answer
-from gateway.formats.anthropic.request import read_count_call, read_messages_call
+from gateway.formats.anthropic.request import parse_count_call, parse_messages_call
 from gateway.formats.anthropic.stream import STOP_EVENT, MessagesStreamParser
 from gateway.formats.chat import ChoiceFinished, Event, TextDelta, ToolCallDelta, ToolCallStart
 from gateway.formats.form import ReceivedForm
 from gateway.formats.gemini.response import GenerateContentParser
 from gateway.formats.openai import response as openai_answer
-from gateway.formats.openai.chat import DONE_EVENT, read_chat_call
-from gateway.formats.openai.completions import read_completions_call
-from gateway.formats.openai.embeddings import read_embeddings_call
-from gateway.formats.openai.images import read_edits_call, read_images_call
-from gateway.formats.openai.moderations import read_moderations_call
-from gateway.formats.openai.responses import read_responses_call
-from gateway.formats.openai.speech import read_speech_call
+from gateway.formats.openai.chat import DONE_EVENT, parse_chat_call
+from gateway.formats.openai.completions import parse_completions_call
+from gateway.formats.openai.embeddings import parse_embeddings_call
+from gateway.formats.openai.images import parse_edits_call, parse_images_call
+from gateway.formats.openai.moderations import parse_moderations_call
+from gateway.formats.openai.responses import parse_responses_call
+from gateway.formats.openai.speech import parse_speech_call
 from gateway.formats.openai.stream import ChatStreamParser
-from gateway.formats.openai.transcriptions import read_transcription_call, read_translation_call
+from gateway.formats.openai.transcriptions import parse_transcription_call, parse_translation_call
 from gateway.formats.registry import ResponseIdentity, Translator, make_exchange
-from gateway.formats.request_body import Body, Form, Said, write_payload
-from gateway.formats.rerank import read_rerank_call
-from gateway.formats.stream import StreamParser, read_events_usage
+from gateway.formats.request_body import Body, Form, Said, build_payload
+from gateway.formats.rerank import parse_rerank_call
+from gateway.formats.stream import StreamParser, parse_events_usage
 from tests.support import anthropic_cassettes as anthropic
 from tests.support import gemini_cassettes as gemini
 from tests.support.corrupt_json import spoilt
@@ -97,25 +97,25 @@ def by_form(read: Callable[[ReceivedForm], InferenceRequest], *files: Upload) ->
 
 
 READ_CALL: Mapping[str, tuple[Callable[[Body], InferenceRequest], Body]] = {
-    "chat": (read_chat_call, CHAT),
-    "messages": (read_messages_call, MESSAGES),
-    "count_tokens": (read_count_call, {name: MESSAGES[name] for name in ("model", "system", "messages", "tools")}),
-    "embeddings": (read_embeddings_call, {"model": "ours", "input": ["a", "b"]}),
-    "completions": (read_completions_call, {"model": "ours", "prompt": "once"}),
-    "moderations": (read_moderations_call, {"model": "ours", "input": "x"}),
-    "rerank": (read_rerank_call, {"model": "ours", "query": "q", "documents": ["a", "b"]}),
-    "responses": (read_responses_call, {"model": "ours", "input": "hi"}),
-    "images": (read_images_call, {"model": "ours", "prompt": "a cat", "n": 2, "size": "1024x1024", "quality": "high"}),
+    "chat": (parse_chat_call, CHAT),
+    "messages": (parse_messages_call, MESSAGES),
+    "count_tokens": (parse_count_call, {name: MESSAGES[name] for name in ("model", "system", "messages", "tools")}),
+    "embeddings": (parse_embeddings_call, {"model": "ours", "input": ["a", "b"]}),
+    "completions": (parse_completions_call, {"model": "ours", "prompt": "once"}),
+    "moderations": (parse_moderations_call, {"model": "ours", "input": "x"}),
+    "rerank": (parse_rerank_call, {"model": "ours", "query": "q", "documents": ["a", "b"]}),
+    "responses": (parse_responses_call, {"model": "ours", "input": "hi"}),
+    "images": (parse_images_call, {"model": "ours", "prompt": "a cat", "n": 2, "size": "1024x1024", "quality": "high"}),
     "image_edits": (
-        by_form(read_edits_call, PICTURE, PICTURE, upload(PNG, "mask")),
+        by_form(parse_edits_call, PICTURE, PICTURE, upload(PNG, "mask")),
         {"model": "ours", "prompt": "a hat", "n": 2, "quality": "high"},
     ),
     "transcriptions": (
-        by_form(read_transcription_call, SOUND),
+        by_form(parse_transcription_call, SOUND),
         {"model": "ours", "temperature": 0.5, "timestamp_granularities": ["word", "segment"]},
     ),
-    "translations": (by_form(read_translation_call, SOUND), {"model": "ours", "prompt": "names"}),
-    "speech": (read_speech_call, {"model": "ours", "input": "hello", "voice": "alloy", "speed": 1.5}),
+    "translations": (by_form(parse_translation_call, SOUND), {"model": "ours", "prompt": "names"}),
+    "speech": (parse_speech_call, {"model": "ours", "input": "hello", "voice": "alloy", "speed": 1.5}),
 }
 USED = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
 SAID = {"role": "assistant", "content": "Hello", "tool_calls": CHAT["messages"][2]["tool_calls"]}
@@ -325,7 +325,7 @@ def test_whatever_a_caller_says_is_sent_or_refused(operation: str, wire: Wire, d
     wrong = data.draw(spoilt(body))
     try:
         call = read(wrong if isinstance(wrong, dict) else {})
-        body, media_type = write_payload(make_exchange(call, wire, NAMING).write_body(), "mark")
+        body, media_type = build_payload(make_exchange(call, wire, NAMING).write_body(), "mark")
     except InvalidRequest:
         return
     if isinstance(body, Content):
@@ -342,7 +342,7 @@ def test_whatever_a_caller_says_is_sent_or_refused(operation: str, wire: Wire, d
 def test_an_answer_comes_in_the_callers_language_with_its_usage(operation: str, wire: Wire) -> None:
     answer, usage = ANSWERS[wire]
     raw = orjson.dumps(answer)
-    told, counted = exchange(operation, wire).read_answer(raw, [SECRET])
+    told, counted = exchange(operation, wire).parse_answer(raw, [SECRET])
     assert counted == usage
     value = orjson.loads(told)
     if wire == WIRES[operation][0]:
@@ -371,7 +371,7 @@ def test_an_answer_comes_in_the_callers_language_with_its_usage(operation: str, 
 @pytest.mark.parametrize("operation", ["chat", "messages"])
 def test_where_a_provider_says_neither_an_answer_has_our_id_and_the_models_name(operation: str) -> None:
     bare = {"candidates": CALLED["candidates"]}
-    told, usage = exchange(operation, "gemini_generate").read_answer(orjson.dumps(bare), [])
+    told, usage = exchange(operation, "gemini_generate").parse_answer(orjson.dumps(bare), [])
     value = orjson.loads(told)
     assert value["id"] == ("0123" if operation == "chat" else "msg_0123")
     assert value["model"] == "theirs"
@@ -387,20 +387,20 @@ NO_ANSWERS = [b"", b"null", b"[]", b"{}", b"<html>", b'"x"', b"\xff", b"[" * 5_0
 def test_what_is_no_answer_is_a_fault(operation: str, wire: Wire) -> None:
     for raw in NO_ANSWERS:
         with pytest.raises(ProviderError):
-            pytest.fail(f"{raw[:40]!r} is {exchange(operation, wire).read_answer(raw, [SECRET])}")
+            pytest.fail(f"{raw[:40]!r} is {exchange(operation, wire).parse_answer(raw, [SECRET])}")
 
 
 @pytest.mark.parametrize(("operation", "wire"), [pair for pair in PAIRS if pair[1] in NEVER_WHOLE])
 def test_what_is_painted_or_always_streamed_is_not_read_whole(operation: str, wire: Wire) -> None:
     with pytest.raises(ProviderBadResponse, match="not read whole"):
-        exchange(operation, wire).read_answer(orjson.dumps({"data": [{"b64_json": "AA=="}]}), [SECRET])
+        exchange(operation, wire).parse_answer(orjson.dumps({"data": [{"b64_json": "AA=="}]}), [SECRET])
 
 
 @pytest.mark.parametrize(("operation", "wire"), WHOLE)
 def test_an_error_in_an_answer_does_not_tell_what_nobody_may_hear(operation: str, wire: Wire) -> None:
     raw = orjson.dumps({"error": {"message": f"bad key {SECRET} at https://10.0.0.9/x"}})
     with pytest.raises(ProviderError) as caught:
-        exchange(operation, wire).read_answer(raw, [SECRET])
+        exchange(operation, wire).parse_answer(raw, [SECRET])
     assert SECRET not in caught.value.message
     assert "10.0.0.9" not in caught.value.message
 
@@ -413,7 +413,7 @@ def test_an_answer_that_cannot_be_believed_is_a_fault_and_nothing_else(
 ) -> None:
     wrong = data.draw(spoilt(ANSWERS[wire][0]))
     try:
-        told, usage = exchange(operation, wire).read_answer(orjson.dumps(wrong), [SECRET])
+        told, usage = exchange(operation, wire).parse_answer(orjson.dumps(wrong), [SECRET])
     except ProviderError:
         return
     assert isinstance(orjson.loads(told), dict)
@@ -446,7 +446,7 @@ def test_an_answer_too_deep_to_be_written_is_a_fault(operation: str, wire: Wire,
     else:
         answer[name], more = json.loads(value), {"encoding_format": "base64"}
     with pytest.raises(ProviderBadResponse):
-        exchange(operation, wire, **more).read_answer(json.dumps(answer).encode(), [])
+        exchange(operation, wire, **more).parse_answer(json.dumps(answer).encode(), [])
 
 
 # Streamed
@@ -458,7 +458,7 @@ def play(made: Translator, raw: bytes, step: int) -> tuple[bytes, Usage]:
     out = b"".join([gate.feed(raw[at : at + step]) for at in range(0, len(raw), step)])
     out += gate.finish()
     assert (gate.ended, gate.closed, gate.fault) == (True, True, None)
-    return out, gate.read_usage()
+    return out, gate.parse_usage()
 
 
 @pytest.mark.parametrize(("operation", "wire", "name"), STREAMED)
@@ -469,7 +469,7 @@ def test_a_stream_comes_in_the_callers_language_whole_and_with_its_usage(operati
     assert out.endswith(mark) or wire == own
     theirs, ours = read_wire(wire, raw), read_wire(own, out)
     assert gist(ours) == gist(theirs)
-    assert usage == read_events_usage(theirs, call_of(operation, stream=True))
+    assert usage == parse_events_usage(theirs, call_of(operation, stream=True))
     assert usage.source == "upstream"
 
 
@@ -499,11 +499,11 @@ def test_a_whole_answer_to_a_call_for_a_stream_is_the_stream_that_says_the_same(
     answer, usage = ANSWERS[wire]
     raw = orjson.dumps(answer)
     made = exchange(operation, wire, stream=True)
-    told, counted = made.write_whole(raw, [SECRET])
+    told, counted = made.build_whole(raw, [SECRET])
     assert counted == usage
     if operation in ("chat", "messages"):
-        whole, _ = exchange(operation, wire).read_answer(raw, [])
-        read = openai_answer.read_answer if operation == "chat" else anthropic_answer.read_answer
+        whole, _ = exchange(operation, wire).parse_answer(raw, [])
+        read = openai_answer.parse_answer if operation == "chat" else anthropic_answer.parse_answer
         assert gist(read_wire(WIRES[operation][0], told)) == gist(read(whole))
     gate = exchange(operation, WIRES[operation][0], stream=True).open_gate([])
     assert gate.feed(told) + gate.finish() == told
@@ -513,9 +513,9 @@ def test_a_whole_answer_to_a_call_for_a_stream_is_the_stream_that_says_the_same(
 @pytest.mark.parametrize("wire", WIRES["chat"])
 def test_usage_is_in_the_stream_of_a_whole_answer_only_where_it_was_asked_for(wire: Wire) -> None:
     raw = orjson.dumps(ANSWERS[wire][0])
-    silent, _ = exchange("chat", wire, stream=True).write_whole(raw, [])
+    silent, _ = exchange("chat", wire, stream=True).build_whole(raw, [])
     asked = {"stream": True, "stream_options": {"include_usage": True}}
-    told, _ = exchange("chat", wire, **asked).write_whole(raw, [])
+    told, _ = exchange("chat", wire, **asked).build_whole(raw, [])
     assert b'"usage"' not in silent
     last = orjson.loads(told.split(b"data: ")[-2])
     assert (last["choices"], last["usage"]["completion_tokens"]) == ([], ANSWERS[wire][1].completion_tokens)
@@ -525,7 +525,7 @@ def test_usage_is_in_the_stream_of_a_whole_answer_only_where_it_was_asked_for(wi
 @pytest.mark.parametrize("raw", [b'{"error": {"message": "bad key ' + SECRET.encode() + b'"}}', b"{", b"{}", b"[]"])
 def test_an_error_told_instead_of_a_stream_is_a_fault(operation: str, wire: Wire, raw: bytes) -> None:
     with pytest.raises(ProviderError) as caught:
-        exchange(operation, wire, stream=True).write_whole(raw, [SECRET])
+        exchange(operation, wire, stream=True).build_whole(raw, [SECRET])
     assert SECRET not in caught.value.message
     if b"bad key" in raw and not isinstance(caught.value, ProviderRejected):
         assert "bad key [masked]" in caught.value.message
@@ -540,7 +540,7 @@ def test_whatever_is_told_instead_of_a_stream_is_one_or_a_fault(
     wrong = orjson.dumps(data.draw(spoilt(ANSWERS[wire][0])))
     made = exchange(operation, wire, stream=True)
     try:
-        told, usage = made.write_whole(wrong, [SECRET])
+        told, usage = made.build_whole(wrong, [SECRET])
     except ProviderError:
         return
     assert min(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.written_tokens) >= 0
@@ -564,7 +564,7 @@ def test_all_that_a_completion_says_is_in_the_stream_that_is_made_of_it() -> Non
             {"index": 0, "message": {"role": "assistant", "content": None, "refusal": "No"}, "finish_reason": "stop"},
         ],
     }  # fmt: skip
-    told, _ = exchange("chat", "openai_chat", stream=True, n=3).write_whole(orjson.dumps(answer), [])
+    told, _ = exchange("chat", "openai_chat", stream=True, n=3).build_whole(orjson.dumps(answer), [])
     *frames, mark = told.removesuffix(b"\n\n").split(b"\n\n")
     assert mark == b"data: [DONE]"
     chunks = [orjson.loads(frame.removeprefix(b"data: ")) for frame in frames]
@@ -584,7 +584,7 @@ def test_all_that_a_completion_says_is_in_the_stream_that_is_made_of_it() -> Non
 
 def test_a_stream_of_gemini_that_came_as_an_array_is_read() -> None:
     chunks = [gemini.chunk({"text": "Hel"}), gemini.chunk({"text": "lo"}, reason="STOP", used=gemini.usage(3, 2))]
-    told, usage = exchange("chat", "gemini_generate", stream=True).write_whole(orjson.dumps(chunks), [])
+    told, usage = exchange("chat", "gemini_generate", stream=True).build_whole(orjson.dumps(chunks), [])
     assert gist(read_wire("openai_chat", told))[0] == "Hello"
     assert usage == Usage(3, 2, 0, "upstream")
 
@@ -613,7 +613,7 @@ def test_an_error_in_a_stream_is_a_fault_and_nothing_of_it_leaves(operation: str
     assert b"Hel" in out
     assert DONE_EVENT not in out
     assert STOP_EVENT not in out
-    assert all(sse.read_data(piece) for piece in sse.SseSplitter().split(out))
+    assert all(sse.parse_data(piece) for piece in sse.SseSplitter().split(out))
 
 
 @pytest.mark.parametrize(("operation", "wire", "name"), STREAMED)
@@ -640,7 +640,7 @@ def test_whatever_a_provider_streams_is_an_answer_or_a_fault(operation: str, wir
         gate.finish()
     except ProviderError:
         assert not gate.ended
-    usage = gate.read_usage()
+    usage = gate.parse_usage()
     assert min(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens) >= 0
 
 
@@ -654,12 +654,12 @@ def test_a_spoilt_event_is_passed_over_or_a_fault(operation: str, wire: Wire, da
     gate = exchange(operation, wire, stream=True).open_gate([SECRET])
     name = chosen.split(b"\n", 1)[0] + b"\n" if chosen.startswith(b"event:") else b""
     gate.feed(name + b"data: " + wrong + b"\n\n")
-    gate.read_usage()
+    gate.parse_usage()
 
 
 def read_json(piece: bytes) -> Any:
     try:
-        return orjson.loads(sse.read_data(piece) or b"")
+        return orjson.loads(sse.parse_data(piece) or b"")
     except orjson.JSONDecodeError:
         return None
 

@@ -13,7 +13,7 @@ from multipart import MultipartSegment, PushMultipartParser, parse_options_heade
 
 from gateway.domain.upload import Content, FilePiece, Upload
 from gateway.errors import InvalidRequest
-from gateway.formats.request_body import JSON, Form, Inline, write_data_url, write_payload
+from gateway.formats.request_body import JSON, Form, Inline, build_data_url, build_payload
 
 MARK = "req_0123456789abcdef01234567"
 
@@ -91,14 +91,14 @@ FILES = st.lists(st.tuples(NAMES, FILENAMES, st.binary(max_size=60)), max_size=3
 def test_a_form_is_read_as_it_was_said(fields: dict[str, str], files: list[tuple[str, str, bytes]]) -> None:
     form = Form(fields, tuple((name, upload(data, filename)) for name, filename, data in files))
     told = [(name, None, None, text.encode()) for name, text in fields.items()]
-    assert read(*write_payload(form, MARK)) == told + [
+    assert read(*build_payload(form, MARK)) == told + [
         (name, filename, "image/png", data) for name, filename, data in files
     ]
 
 
 def test_numbers_flags_lists_and_objects_are_texts_and_nothing_is_left_out() -> None:
     fields: dict[str, Any] = {"n": 2, "x": 0.5, "on": True, "off": False, "l": ["a", 1], "o": {"a": [1]}, "no": None}
-    found = read(*write_payload(Form(fields), MARK))
+    found = read(*build_payload(Form(fields), MARK))
     assert [(name, data) for name, _, _, data in found] == [
         ("n", b"2"),
         ("x", b"0.5"),
@@ -112,7 +112,7 @@ def test_numbers_flags_lists_and_objects_are_texts_and_nothing_is_left_out() -> 
 
 def test_a_text_that_has_the_boundary_in_it_breaks_no_part() -> None:
     texts = {"prompt": f"a\r\n--gateway-{MARK}\r\nb", "user": f"--gateway-{MARK}-"}
-    body, media_type = write_payload(Form(texts, (("image[]", upload(b"data")),)), MARK)
+    body, media_type = build_payload(Form(texts, (("image[]", upload(b"data")),)), MARK)
     assert [(name, data) for name, _, _, data in read(body, media_type)] == [
         ("prompt", texts["prompt"].encode()),
         ("user", texts["user"].encode()),
@@ -121,7 +121,7 @@ def test_a_text_that_has_the_boundary_in_it_breaks_no_part() -> None:
 
 
 def test_a_form_says_nothing_besides_its_parts() -> None:
-    body, media_type = write_payload(Form({"model": "m"}, (("image[]", upload(b"PNG", 'a"b\r\n.png')),)), MARK)
+    body, media_type = build_payload(Form({"model": "m"}, (("image[]", upload(b"PNG", 'a"b\r\n.png')),)), MARK)
     assert media_type == f"multipart/form-data; boundary=gateway-{MARK}"
     assert write(body).decode() == (
         f'--gateway-{MARK}\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n'
@@ -131,7 +131,7 @@ def test_a_form_says_nothing_besides_its_parts() -> None:
 
 
 def test_no_backslash_quotes_the_end_of_a_name() -> None:
-    body, _ = write_payload(Form({"a\\": "1"}, (("b\\", upload(b"x", "c\\")),)), MARK)
+    body, _ = build_payload(Form({"a\\": "1"}, (("b\\", upload(b"x", "c\\")),)), MARK)
     raw = write(body)
     assert b"\\" not in raw
     assert raw.count(b'"a%5C"') == raw.count(b'"b%5C"; filename="c%5C"') == 1
@@ -139,7 +139,7 @@ def test_no_backslash_quotes_the_end_of_a_name() -> None:
 
 @pytest.mark.parametrize("media_type", ["", "image", "image/png\r\nX: y", "Image/PNG", "a/b; c=d", "a" * 200 + "/b"])
 def test_a_type_that_is_none_is_not_sent(media_type: str) -> None:
-    (part,) = read(*write_payload(Form({}, (("image", upload(b"x", media_type=media_type)),)), MARK))
+    (part,) = read(*build_payload(Form({}, (("image", upload(b"x", media_type=media_type)),)), MARK))
     assert part[2] == "application/octet-stream"
 
 
@@ -167,22 +167,22 @@ def unfold(value: Any) -> Any:
 @settings(max_examples=40, deadline=None)
 @given(st.dictionaries(TEXTS, PLACED, max_size=4))
 def test_json_with_files_is_read_as_if_they_had_been_strings(said: dict[str, Any]) -> None:
-    body, media_type = write_payload(said, MARK)
+    body, media_type = build_payload(said, MARK)
     assert media_type == JSON
     assert orjson.loads(write(body)) == unfold(said)
 
 
 @pytest.mark.parametrize("text", [f"{{{MARK}}}", MARK, "\x00", "\\u0000", "\ud7ff\x00\ue000"])
 def test_no_text_is_taken_for_the_place_of_a_file(text: str) -> None:
-    said = {text: text, "image": write_data_url(upload(b"one")), "more": [text, Inline(upload(b"two!"))]}
-    body, _ = write_payload(said, MARK)
+    said = {text: text, "image": build_data_url(upload(b"one")), "more": [text, Inline(upload(b"two!"))]}
+    body, _ = build_payload(said, MARK)
     assert isinstance(body, Content)
     assert [piece.length for piece in body.pieces if isinstance(piece, FilePiece)] == [4, 8]
     assert orjson.loads(write(body)) == {text: text, "image": "data:image/png;base64,b25l", "more": [text, "dHdvIQ=="]}
 
 
 def test_json_without_files_is_bytes() -> None:
-    assert write_payload({"a": 1}, MARK) == (b'{"a":1}', JSON)
+    assert build_payload({"a": 1}, MARK) == (b'{"a":1}', JSON)
 
 
 def test_what_is_no_json_is_the_callers_mistake() -> None:
@@ -191,4 +191,4 @@ def test_what_is_no_json_is_the_callers_mistake() -> None:
         deep = [deep]
     for said in ({"x": deep}, {"x": "\ud800"}, {"x": 2**70}):
         with pytest.raises(InvalidRequest):
-            write_payload(said, MARK)
+            build_payload(said, MARK)

@@ -13,7 +13,7 @@ from gateway.domain.usage import MAX_TOKENS, Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.token_bounds import MESSAGE_TOKENS, PART_TOKENS
 from gateway.formats.prompt_tokens import estimate_prompt
-from gateway.formats.rerank import MAX_DOCUMENTS, read_rerank_answer, read_rerank_call, write_rerank_body
+from gateway.formats.rerank import MAX_DOCUMENTS, build_rerank_body, parse_rerank_answer, parse_rerank_call
 
 CALL = InferenceRequest("rerank", "m", {"query": "capital?", "documents": ["Oslo", "Bergen"]}, prompt_bound=100)
 HELLO: dict[str, Any] = {"model": "m", "query": "abc", "documents": ["de", "f"]}
@@ -29,7 +29,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 
 def test_the_query_is_counted_with_every_document() -> None:
-    call = read_rerank_call(HELLO)
+    call = parse_rerank_call(HELLO)
     assert (call.operation, call.model, call.output_bound) == ("rerank", "m", 0)
     assert call.prompt_chars == (3 + 2) + (3 + 1)
     assert call.prompt_bound == call.prompt_chars + 2 * MESSAGE_TOKENS
@@ -51,17 +51,17 @@ def test_the_query_is_counted_with_every_document() -> None:
     ],
 )
 def test_a_document_of_every_kind_is_counted(document: object, chars: int, most: int) -> None:
-    call = read_rerank_call(HELLO | {"query": "", "documents": [document]})
+    call = parse_rerank_call(HELLO | {"query": "", "documents": [document]})
     assert (call.prompt_chars, call.prompt_bound) == (chars, most + MESSAGE_TOKENS)
 
 
 def test_a_query_may_be_an_object() -> None:
     body = HELLO | {"query": {"text": "abc"}}
-    assert read_rerank_call(body) == attrs.evolve(read_rerank_call(HELLO), body=body)
+    assert parse_rerank_call(body) == attrs.evolve(parse_rerank_call(HELLO), body=body)
 
 
 def test_as_many_documents_as_any_provider_takes_are_taken() -> None:
-    assert read_rerank_call(HELLO | {"documents": ["a"] * MAX_DOCUMENTS}).prompt_chars == 4 * MAX_DOCUMENTS
+    assert parse_rerank_call(HELLO | {"documents": ["a"] * MAX_DOCUMENTS}).prompt_chars == 4 * MAX_DOCUMENTS
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def test_as_many_documents_as_any_provider_takes_are_taken() -> None:
 )
 def test_a_bad_field_is_refused_and_named(extra: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        read_rerank_call(HELLO | extra)
+        parse_rerank_call(HELLO | extra)
     assert caught.value.param == param
 
 
 @given(st.dictionaries(NAMES, JSON))
 def test_any_object_is_a_call_or_an_invalid_request(extra: dict[str, Any]) -> None:
     try:
-        call = read_rerank_call(HELLO | extra)
+        call = parse_rerank_call(HELLO | extra)
     except InvalidRequest:
         return
     assert call.prompt_bound >= call.prompt_chars >= 0
@@ -100,7 +100,7 @@ def test_any_object_is_a_call_or_an_invalid_request(extra: dict[str, Any]) -> No
 
 def test_the_body_for_the_provider_is_the_callers_under_another_name_of_the_model() -> None:
     body = HELLO | {"top_n": 1, "return_documents": True, "unknown": {"x": 1}}
-    assert write_rerank_body(read_rerank_call(body), "theirs") == body | {"model": "theirs"}
+    assert build_rerank_body(parse_rerank_call(body), "theirs") == body | {"model": "theirs"}
     assert body["model"] == "m"
 
 
@@ -118,7 +118,7 @@ def test_the_body_for_the_provider_is_the_callers_under_another_name_of_the_mode
     ],
 )
 def test_tokens_are_read_wherever_a_provider_says_them(said: dict[str, Any]) -> None:
-    assert read_rerank_answer(orjson.dumps({"results": RESULTS} | said), CALL) == Usage(8, source="upstream")
+    assert parse_rerank_answer(orjson.dumps({"results": RESULTS} | said), CALL) == Usage(8, source="upstream")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_tokens_are_read_wherever_a_provider_says_them(said: dict[str, Any]) -> 
     ],
 )
 def test_usage_is_estimated_where_none_can_be_believed(said: dict[str, Any]) -> None:
-    assert read_rerank_answer(orjson.dumps({"results": RESULTS} | said), CALL) == Usage(
+    assert parse_rerank_answer(orjson.dumps({"results": RESULTS} | said), CALL) == Usage(
         estimate_prompt(CALL), source="estimate"
     )
     assert 5 <= estimate_prompt(CALL) <= 12
@@ -145,13 +145,13 @@ def test_usage_is_estimated_where_none_can_be_believed(said: dict[str, Any]) -> 
 )
 def test_what_is_no_answer_is_the_providers_fault(raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse):
-        read_rerank_answer(raw, CALL)
+        parse_rerank_answer(raw, CALL)
 
 
 @given(JSON | st.dictionaries(NAMES, JSON))
 def test_any_json_answer_is_read_or_the_providers_fault(value: Any) -> None:
     try:
-        usage = read_rerank_answer(orjson.dumps(value), CALL)
+        usage = parse_rerank_answer(orjson.dumps(value), CALL)
     except ProviderBadResponse:
         return
     assert 0 <= usage.prompt_tokens <= MAX_TOKENS

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.formats import sse
-from gateway.formats.sse import EventTooLong, SseSplitter, is_utf8, read_data
+from gateway.formats.sse import EventTooLong, SseSplitter, is_utf8, parse_data
 
 STREAMY = st.text("a:\r\n d", max_size=60).map(str.encode)
 LINES = st.lists(st.sampled_from([b"data: one", b"data:two", b": note", b"event: x", b"id", b"data"]), min_size=1)
@@ -37,7 +37,7 @@ def test_the_same_events_come_out_at_any_cut(blocks: list[list[bytes]], end: byt
     written = [b"".join(line + end for line in lines) + end for lines in blocks]
     splitter = SseSplitter()
     events = [event for piece in cut(b"".join(written), marks) for event in splitter.split(piece)]
-    assert [read_data(event) for event in events] == [read_data(event) for event in written]
+    assert [parse_data(event) for event in events] == [parse_data(event) for event in written]
 
 
 @given(st.lists(LINES, max_size=5), st.sampled_from([b"\n", b"\r\n", b"\r"]))
@@ -158,12 +158,12 @@ def test_utf8_is_what_can_be_decoded(data: bytes) -> None:
     ],
 )
 def test_data_is_read_as_the_standard_says(event: bytes, data: bytes | None) -> None:
-    assert read_data(event) == data
+    assert parse_data(event) == data
 
 
 def test_the_keep_alive_is_a_whole_event_without_data() -> None:
     assert SseSplitter().split(sse.KEEPALIVE) == [sse.KEEPALIVE]
-    assert read_data(sse.KEEPALIVE) is None
+    assert parse_data(sse.KEEPALIVE) is None
 
 
 @given(st.text("ad:\r\n t", max_size=40).map(str.encode))
@@ -171,6 +171,6 @@ def test_every_line_end_is_one_to_the_data_of_an_event(event: bytes) -> None:
     lines = re.split(rb"\r\n|\n|\r", event)
     found = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
     found_bare = [b"" for line in lines if line == b"data"]
-    assert (read_data(event) is None) == (not found and not found_bare)
+    assert (parse_data(event) is None) == (not found and not found_bare)
     if not found_bare:
-        assert (read_data(event) or b"") == b"\n".join(found)
+        assert (parse_data(event) or b"") == b"\n".join(found)

@@ -31,7 +31,7 @@ from gateway.formats.stream import (
     StreamTransform,
     TranslatingStream,
     UsageCounter,
-    read_events_usage,
+    parse_events_usage,
 )
 from tests.support.format_calls import call_of
 
@@ -112,7 +112,7 @@ def test_however_it_is_cut_the_same_leaves(marks: list[int], text: str) -> None:
     (whole, _), (cut, _) = open_gate(), open_gate()
     assert whole.feed(text.encode()) == b"".join(map(cut.feed, pieces))
     assert (whole.events, whole.ended, whole.fault) == (cut.events, cut.ended, cut.fault)
-    assert whole.read_usage() == cut.read_usage()
+    assert whole.parse_usage() == cut.parse_usage()
 
 
 def test_nothing_follows_the_end_mark() -> None:
@@ -196,7 +196,7 @@ def test_a_beginning_is_no_answer_yet() -> None:
 
 
 def measure(*events: Event) -> Usage:
-    return read_events_usage(events, call_of(40))
+    return parse_events_usage(events, call_of(40))
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def measure(*events: Event) -> Usage:
 def test_usage_is_the_providers_word_else_an_estimate_of_what_passed(text: str, usage: Usage) -> None:
     gate, _ = open_gate()
     gate.feed(text.encode())
-    assert gate.read_usage() == usage
+    assert gate.parse_usage() == usage
 
 
 def test_a_later_count_replaces_an_earlier() -> None:
@@ -242,14 +242,14 @@ def test_everything_that_is_said_counts(event: Event, said: str) -> None:
     meter = UsageCounter()
     meter.note(event)
     assert meter.events == 1
-    assert meter.read_usage(call_of(40)) == Usage(PROMPT, estimate_text(said), 0, "estimate")
+    assert meter.parse_usage(call_of(40)) == Usage(PROMPT, estimate_text(said), 0, "estimate")
 
 
 def test_of_a_long_stream_the_last_that_was_said_stands_for_all() -> None:
     meter = UsageCounter()
     for _ in range(5_000):
         meter.note(TextDelta("我是一种"))
-    usage = meter.read_usage(call_of(40))
+    usage = meter.parse_usage(call_of(40))
     assert usage.completion_tokens == pytest.approx(5_000 * estimate_text("我是一种" * 50) / 50, rel=0.05)
 
 

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import MAX_TOKENS, Usage
-from gateway.formats.anthropic.request import read_messages_call
-from gateway.formats.openai.chat import read_chat_call
-from gateway.formats.openai.completions import read_completions_call
-from gateway.formats.openai.embeddings import read_embeddings_call
-from gateway.formats.openai.images import read_images_call
-from gateway.formats.openai.responses import read_responses_call
-from gateway.formats.rerank import read_rerank_call
+from gateway.formats.anthropic.request import parse_messages_call
+from gateway.formats.openai.chat import parse_chat_call
+from gateway.formats.openai.completions import parse_completions_call
+from gateway.formats.openai.embeddings import parse_embeddings_call
+from gateway.formats.openai.images import parse_images_call
+from gateway.formats.openai.responses import parse_responses_call
+from gateway.formats.rerank import parse_rerank_call
 from gateway.formats.usage_bounds import ADDED_TOKENS, MAX_ANSWER_TOKENS, MAX_CONTEXT_TOKENS, limit_usage
 
 USER = {"role": "user", "content": "hi"}
@@ -21,11 +21,11 @@ USER = {"role": "user", "content": "hi"}
 
 def chat(*parts: dict[str, Any], **more: Any) -> InferenceRequest:
     message = {"role": "user", "content": list(parts)} if parts else USER
-    return read_chat_call({"model": "m", "messages": [message], **more})
+    return parse_chat_call({"model": "m", "messages": [message], **more})
 
 
 def responses(**more: Any) -> InferenceRequest:
-    return read_responses_call({"model": "m", "input": "hi", **more})
+    return parse_responses_call({"model": "m", "input": "hi", **more})
 
 
 def said(prompt: int, completion: int = 0, **more: Any) -> Usage:
@@ -42,7 +42,7 @@ CALLED = {"type": "tool_use", "id": "t", "name": "fetch", "input": {"url": "http
 
 def messages(*parts: dict[str, Any], role: str = "user") -> InferenceRequest:
     asked = [USER, {"role": role, "content": list(parts)}]
-    return read_messages_call({"model": "m", "max_tokens": 100, "messages": asked})
+    return parse_messages_call({"model": "m", "max_tokens": 100, "messages": asked})
 
 
 def by_address(kind: str) -> dict[str, Any]:
@@ -73,7 +73,7 @@ CAN_BE = {
     "a model that searches": (attrs.evolve(chat(), model="sonar-pro"), said(300_000, 5)),
     "thoughts beside max_tokens": (chat(max_tokens=100), said(5, 30_100, reasoning_tokens=30_000)),
     "a budget of thoughts": (
-        read_messages_call(
+        parse_messages_call(
             {"model": "m", "max_tokens": 100, "messages": [USER],
              "thinking": {"type": "enabled", "budget_tokens": 8_000}}
         ),
@@ -81,15 +81,15 @@ CAN_BE = {
     ),
     "several answers": (chat(max_tokens=100, n=4), said(5, 400)),
     "tries that are not returned": (
-        read_completions_call({"model": "m", "prompt": "x", "max_tokens": 50, "best_of": 8}), said(2, 400)
+        parse_completions_call({"model": "m", "prompt": "x", "max_tokens": 50, "best_of": 8}), said(2, 400)
     ),
     "a mark of the end": (chat(max_tokens=100), said(5, 101)),
     "a cached prompt": (chat(), Usage(5, 5, 5, "upstream")),
-    "an embedding": (read_embeddings_call({"model": "m", "input": "hi there"}), said(3)),
+    "an embedding": (parse_embeddings_call({"model": "m", "input": "hi there"}), said(3)),
     "a query with each document": (
-        read_rerank_call({"model": "m", "query": "q" * 500, "documents": ["d"] * 50}), said(6_000)
+        parse_rerank_call({"model": "m", "query": "q" * 500, "documents": ["d"] * 50}), said(6_000)
     ),
-    "an image of many tokens": (read_images_call({"model": "m", "prompt": "a cat", "n": 2}), said(300, 16_464)),
+    "an image of many tokens": (parse_images_call({"model": "m", "prompt": "a cat", "n": 2}), said(300, 16_464)),
 }  # fmt: skip
 
 
@@ -118,8 +118,8 @@ def test_what_an_honest_provider_may_say_is_charged_as_it_says(name: str) -> Non
         (chat(FILE), said(MAX_TOKENS, 5), MAX_CONTEXT_TOKENS, 5),
         (responses(previous_response_id="r"), said(MAX_TOKENS, 5), MAX_CONTEXT_TOKENS, 5),
         (chat(IMAGE), said(MAX_TOKENS, 5), chat(IMAGE).prompt_bound, 5),
-        (read_embeddings_call({"model": "m", "input": "hi"}), said(MAX_TOKENS), 3, 0),
-        (read_messages_call({"model": "m", "max_tokens": 0, "messages": [USER]}), said(5, 99_999), 5, 0),
+        (parse_embeddings_call({"model": "m", "input": "hi"}), said(MAX_TOKENS), 3, 0),
+        (parse_messages_call({"model": "m", "max_tokens": 0, "messages": [USER]}), said(5, 99_999), 5, 0),
     ],
 )
 def test_what_cannot_be_is_charged_as_the_bound(
@@ -156,6 +156,6 @@ def test_no_usage_is_made_larger_nor_its_parts_more_than_the_whole(  # noqa: PLR
 
 @given(st.integers(0, 3_000))
 def test_a_text_is_never_charged_for_more_than_its_bytes_and_what_is_put_around_it(chars: int) -> None:
-    call = read_chat_call({"model": "m", "messages": [{"role": "user", "content": "x" * chars}]})
+    call = parse_chat_call({"model": "m", "messages": [{"role": "user", "content": "x" * chars}]})
     for prompt in (call.prompt_bound, ADDED_TOKENS, 10 * ADDED_TOKENS, MAX_TOKENS):
         assert limit_usage(said(prompt), call, "m").prompt_tokens <= 2 * call.prompt_bound + ADDED_TOKENS

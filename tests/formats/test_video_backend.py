@@ -23,13 +23,13 @@ from gateway.formats.video_backend import (
     ProviderTask,
     TaskStatus,
     VideoSpec,
+    build_error,
     find_refusal,
-    read_id,
-    read_object,
-    read_progress,
-    read_sides,
-    read_video_fault,
-    write_error,
+    parse_id,
+    parse_object,
+    parse_progress,
+    parse_sides,
+    parse_video_fault,
 )
 
 
@@ -37,7 +37,7 @@ from gateway.formats.video_backend import (
     "text", ["video_1", "a-b_c.d:e=f~g", "17f20503-6c24-4c16-946b-35dbbce2af2f", "x" * MAX_ID_CHARS, "..a", "0"]
 )
 def test_an_id_is_kept_as_it_is(text: str) -> None:
-    assert read_id(text) == text
+    assert parse_id(text) == text
 
 
 @pytest.mark.parametrize(
@@ -47,14 +47,14 @@ def test_an_id_is_kept_as_it_is(text: str) -> None:
 )  # fmt: skip
 def test_an_id_that_could_lead_elsewhere_is_none(found: Any) -> None:
     with pytest.raises(ProviderBadResponse):
-        read_id(found)
+        parse_id(found)
 
 
 @pytest.mark.parametrize("raw", [b"", b"x", b"[]", b"null", b"1", b'"x"', b"\xff", b"{", b"<html>", b"[" * 5_000])
 def test_an_answer_that_is_no_object_is_a_failure(raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse):
-        read_object(raw)
-    assert read_object(b' {"a": 1} ') == {"a": 1}
+        parse_object(raw)
+    assert parse_object(b' {"a": 1} ') == {"a": 1}
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_an_answer_that_is_no_object_is_a_failure(raw: bytes) -> None:
      ([], None), (10**30, None)],
 )  # fmt: skip
 def test_progress_is_a_percentage_or_unknown(value: Any, read: int | None) -> None:
-    assert read_progress(value) == read
+    assert parse_progress(value) == read
 
 
 def test_a_size_has_two_sides() -> None:
-    assert read_sides("1280x720") == (1280, 720)
+    assert parse_sides("1280x720") == (1280, 720)
     for size in ("", "1280", "1280x", "0x1", "1280X720", "1280x720 ", "1280x720\n", "123456x1", "\u0661x1"):
         with pytest.raises(InvalidRequest) as refused:
-            read_sides(size)
+            parse_sides(size)
         assert refused.value.param == "size"
 
 
@@ -92,12 +92,12 @@ def test_a_size_has_two_sides() -> None:
     ],
 )
 def test_a_filters_verdict_has_a_code_of_its_own(code: Any, message: Any, read: tuple[str, str]) -> None:
-    error = write_error(code, message, ())
+    error = build_error(code, message, ())
     assert (error.code, error.message[: len(read[1])]) == read
 
 
 def test_what_a_provider_says_is_masked_and_cut() -> None:
-    error = write_error("x", f"hush-hush-hush at https://internal.example/ {'x' * 2_000}", ("hush-hush-hush",))
+    error = build_error("x", f"hush-hush-hush at https://internal.example/ {'x' * 2_000}", ("hush-hush-hush",))
     assert "hush" not in error.message
     assert "internal" not in error.message
     assert len(error.message) <= 500
@@ -106,7 +106,7 @@ def test_what_a_provider_says_is_masked_and_cut() -> None:
 @pytest.mark.parametrize("status", [200, 400, 403, 422, 451, 500])
 def test_a_block_is_one_whatever_its_status_and_is_not_a_pictures(status: int) -> None:
     raw = orjson.dumps({"error": {"code": "moderation_blocked", "message": "Not this."}})
-    fault = read_video_fault(status, raw, ())
+    fault = parse_video_fault(status, raw, ())
     assert type(fault) is ContentBlocked
     assert (fault.status, fault.public_code, fault.retryable, fault.should_retry) == (
         400, "content_policy_violation", False, False,
@@ -120,7 +120,7 @@ def test_a_block_is_one_whatever_its_status_and_is_not_a_pictures(status: int) -
 )
 def test_a_key_that_is_refused_and_a_rate_limit_are_no_blocks(status: int, kind: type[ProviderError]) -> None:
     raw = orjson.dumps({"error": {"code": "moderation_blocked", "message": "Not this."}})
-    assert type(read_video_fault(status, raw, (), rest_s=3.0)) is kind
+    assert type(parse_video_fault(status, raw, (), rest_s=3.0)) is kind
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_key_that_is_refused_and_a_rate_limit_are_no_blocks(status: int, kind:
     [(400, ProviderRejected), (404, ProviderRejected), (429, ProviderRateLimited), (500, ProviderBadResponse)],
 )
 def test_everything_else_is_what_it_is_for_every_other_call(status: int, kind: type[ProviderError]) -> None:
-    fault = read_video_fault(status, b'{"error": {"message": "No hush-hush-hush"}}', ("hush-hush-hush",), rest_s=3.0)
+    fault = parse_video_fault(status, b'{"error": {"message": "No hush-hush-hush"}}', ("hush-hush-hush",), rest_s=3.0)
     assert type(fault) is kind
     assert "hush" not in fault.message
     assert kind is not ProviderRateLimited or fault.rest_s == 3.0
@@ -145,7 +145,7 @@ def test_a_refusal_under_200_is_what_it_would_be_under_its_own_status() -> None:
 @given(st.integers(200, 599), st.binary(max_size=30) | st.sampled_from([b"[" * 5_000, b'{"error":' * 500]))
 @settings(max_examples=40)
 def test_any_bytes_under_any_status_are_some_fault(status: int, raw: bytes) -> None:
-    assert isinstance(read_video_fault(status, raw, ()), ProviderError)
+    assert isinstance(parse_video_fault(status, raw, ()), ProviderError)
 
 
 # ---- what is not shown

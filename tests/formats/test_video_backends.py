@@ -14,7 +14,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.video import Reference, VideoRequest
 from gateway.errors import InvalidRequest, ProviderError
 from gateway.formats.image_backend import ProviderCall
-from gateway.formats.request_body import Form, write_payload
+from gateway.formats.request_body import Form, build_payload
 from gateway.formats.video_backend import MAX_ID_CHARS, ContentLocation, ProviderTask, VideoBackend, VideoSpec
 from gateway.formats.video_backends import FILMMAKERS
 from gateway.providers.base import Endpoint, Provider
@@ -85,7 +85,7 @@ def test_what_a_model_makes_when_nobody_says_can_be_said_to_it(
     shot = VideoSpec(model, "a cat", "mark", ask.seconds, ask.size, PICTURE if needed else None)
     said = maker.submit(shot)
     assert said.begins
-    body, _ = write_payload(said.said or {}, "mark")
+    body, _ = build_payload(said.said or {}, "mark")
     assert body
 
 
@@ -173,8 +173,8 @@ def test_a_filmmaker_remembers_nothing(wire: str) -> None:
 
 
 def check_reading(maker: VideoBackend, raw: bytes) -> None:
-    assert isinstance(maker.read_refused(400, raw, ()), ProviderError)
-    for read in (maker.read_submitted, maker.read_polled, maker.read_content):
+    assert isinstance(maker.parse_refused(400, raw, ()), ProviderError)
+    for read in (maker.parse_submitted, maker.parse_polled, maker.read_content):
         try:
             told = read(raw, ())
         except ProviderError:
@@ -201,7 +201,7 @@ def test_words_that_many_use_in_places_where_nobody_does_are_a_fault_or_no_matte
 @EVERY
 def test_what_is_no_answer_is_a_fault(wire: str, raw: bytes) -> None:
     maker = FILMMAKERS[wire]
-    for read in (maker.read_submitted, maker.read_polled):
+    for read in (maker.parse_submitted, maker.parse_polled):
         with pytest.raises(ProviderError):
             read(raw, ())
     check_reading(maker, raw)

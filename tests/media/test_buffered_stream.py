@@ -172,7 +172,7 @@ def test_whatever_is_painted_leaves_as_it_is_and_is_the_end(data: bytes) -> None
     assert gate.feed(data) == data
     assert (gate.events, gate.closed, gate.ended, gate.fault) == (1, True, True, None)
     assert gate.finish() == b""
-    assert gate.read_usage() == USED
+    assert gate.parse_usage() == USED
 
 
 class Finished:

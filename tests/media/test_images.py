@@ -36,7 +36,7 @@ from gateway.errors import (
     StoreUnavailable,
     UnsupportedByProvider,
 )
-from gateway.formats.openai.images import read_images_call
+from gateway.formats.openai.images import parse_images_call
 from gateway.formats.sse import KEEPALIVE
 from gateway.media.buffered_stream import BufferedPassthrough, BufferedStream
 from gateway.media.image_delivery import ImageDelivery
@@ -212,7 +212,7 @@ class Studio:
 
 def ask(**more: Any) -> InferenceRequest:
     body = {"model": "m", "prompt": "a cat", "response_format": "b64_json", **more}
-    return attrs.evolve(read_images_call(body), origin="https://gateway.example")
+    return attrs.evolve(parse_images_call(body), origin="https://gateway.example")
 
 
 def studio(
@@ -937,10 +937,10 @@ def test_a_painted_reply_gives_its_one_piece_once() -> None:
             heard.append(gate.feed(data))
             return gate.closed
 
-        assert (reply.status, dict(reply.headers), gate.read_usage()) == (200, {}, NO_USAGE)
+        assert (reply.status, dict(reply.headers), gate.parse_usage()) == (200, {}, NO_USAGE)
         assert await reply.pump(sink) is PumpResult.PAUSED
         assert (heard, gate.events, gate.closed, gate.finish()) == ([b"events"], 1, True, b"")
-        assert gate.read_usage() == Usage(images=1)
+        assert gate.parse_usage() == Usage(images=1)
         assert await reply.pump(sink) is PumpResult.ENDED
         assert heard == [b"events"]
         reply.finish()

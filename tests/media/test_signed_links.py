@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 import attrs
 import pytest
 
-from gateway.domain.media import UnknownMedia, write_link
+from gateway.domain.media import UnknownMedia, build_link
 from gateway.errors import NotFound, StoreUnavailable
 from gateway.media.signed_links import SignedLinks
 from gateway.storage.media_files import MediaFiles
@@ -82,7 +82,7 @@ async def test_two_files_of_the_same_bytes_have_nothing_in_common(store: MediaFi
 async def test_a_link_can_be_given_out_again(store: MediaFiles) -> None:
     keeper = make(store, Clock())
     media_id, _, _ = read(await keeper.keep(draw()))
-    assert (await keeper.find(*read(keeper.write_link(media_id)))).id == media_id
+    assert (await keeper.find(*read(keeper.build_link(media_id)))).id == media_id
 
 
 async def test_every_bad_link_is_answered_alike(store: MediaFiles) -> None:
@@ -91,9 +91,9 @@ async def test_every_bad_link_is_answered_alike(store: MediaFiles) -> None:
     keeper, stranger = make(store, clock), make(store, clock, key=b"x" * 32)
     media_id, expires, signature = read(await keeper.keep(draw()))
     other_id, _, _ = read(await keeper.keep(draw()))
-    late = read(write_link(KEY, media_id, int(NOW)))
-    unknown = read(keeper.write_link(f"{'0' * 32}.png"))
-    outside = read(keeper.write_link("..%2F..%2Fetc%2Fpasswd"))
+    late = read(build_link(KEY, media_id, int(NOW)))
+    unknown = read(keeper.build_link(f"{'0' * 32}.png"))
+    outside = read(keeper.build_link("..%2F..%2Fetc%2Fpasswd"))
     bad = [
         (other_id, expires, signature),
         (media_id, str(int(expires) + 1), signature),
@@ -104,7 +104,7 @@ async def test_every_bad_link_is_answered_alike(store: MediaFiles) -> None:
         late,
         unknown,
         outside,
-        read(stranger.write_link(media_id)),
+        read(stranger.build_link(media_id)),
     ]
     answers = set()
     for link in bad:

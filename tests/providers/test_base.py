@@ -192,9 +192,9 @@ def test_a_key_is_signed_as_a_bearer() -> None:
 
 def test_ids_of_models_are_kept_but_for_geminis_prefix() -> None:
     assert keep_model_id("models/x") == "models/x"
-    assert PROVIDERS["gemini"].read_model_id("models/gemini-2.5-pro") == "gemini-2.5-pro"
-    assert PROVIDERS["gemini"].read_model_id("gemini-2.5-pro") == "gemini-2.5-pro"
-    assert PROVIDERS["openrouter"].read_model_id("openai/gpt-4o:free") == "openai/gpt-4o:free"
+    assert PROVIDERS["gemini"].parse_model_id("models/gemini-2.5-pro") == "gemini-2.5-pro"
+    assert PROVIDERS["gemini"].parse_model_id("gemini-2.5-pro") == "gemini-2.5-pro"
+    assert PROVIDERS["openrouter"].parse_model_id("openai/gpt-4o:free") == "openai/gpt-4o:free"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from gateway.domain.capability import UNKNOWN
 from gateway.domain.image import ImageRequest
 from gateway.errors import InvalidRequest
 from gateway.formats.openai.image_backend import OpenAiImageBackend
-from gateway.formats.openai.images import read_images_call
+from gateway.formats.openai.images import parse_images_call
 from gateway.providers.base import Endpoint, Provider
 from gateway.providers.registry import PROVIDERS
 
@@ -29,7 +29,7 @@ def send(slug: str, model: str, **asked: Any) -> Any:
     provider = PROVIDERS[slug]
     endpoint = find_images(provider, model)
     assert endpoint is not None
-    call = read_images_call({"model": "m", "prompt": "a cat", **asked})
+    call = parse_images_call({"model": "m", "prompt": "a cat", **asked})
     assert call.picture is not None
     painter = OpenAiImageBackend(call, model, "mark", provider.find_capability(model) or UNKNOWN)
     body = painter.begin(call.picture.count).said

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.auth.accounts import read_spec
+from gateway.auth.accounts import parse_spec
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import Conflict, GatewayError, InvalidRequest, NotFound, ProviderBadResponse, StoreUnavailable
-from gateway.routing.channel_spec import ChannelSpec, write_channel, write_secrets
+from gateway.routing.channel_spec import ChannelSpec, build_channel, build_secrets
 from gateway.routing.channels import ChannelService, Found
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
@@ -314,7 +314,7 @@ async def test_a_change_keeps_every_secret_that_it_does_not_name(change: dict[st
     house = await house_with(DECLARED)
     await house.fleet.add(FULL)
     shown = await house.fleet.edit("up", change)
-    after = write_secrets(house.fleet.get(shown["name"]))
+    after = build_secrets(house.fleet.get(shown["name"]))
     assert {name for name, value in after.items() if value == SECRETS[name]} == kept
     for name in SECRETS.keys() - kept:
         if name == "api_keys":
@@ -323,7 +323,7 @@ async def test_a_change_keeps_every_secret_that_it_does_not_name(change: dict[st
         else:
             assert not after[name]
     stored = next(iter(await house.store.list_channels()))
-    assert write_secrets(stored) == after
+    assert build_secrets(stored) == after
 
 
 async def test_one_key_takes_the_place_of_several_and_several_that_of_one() -> None:
@@ -371,7 +371,7 @@ async def describe_new(fields: dict[str, Any]) -> dict[str, Any]:
 def comparable(house: House, name: str) -> dict[str, Any]:
     """All of a channel that its specification says."""
     channel = house.fleet.get(name)
-    return write_channel(channel) | write_secrets(channel)
+    return build_channel(channel) | build_secrets(channel)
 
 
 async def test_null_takes_back_what_a_channel_of_its_own_address_can_do_without() -> None:
@@ -576,7 +576,7 @@ FIELDS = [field.name for field in attrs.fields(ChannelSpec)]
 
 def read_or_refuse(fields: dict[str, Any]) -> Channel | InvalidRequest:
     try:
-        return read_spec(fields, ChannelSpec).channel()
+        return parse_spec(fields, ChannelSpec).channel()
     except InvalidRequest as refused:
         return refused
 
@@ -591,15 +591,15 @@ def test_any_value_of_any_field_makes_a_channel_or_is_refused_by_the_name_of_a_f
         return
     # Whatever was taken can be shown, kept secret, and read back.
     assert isinstance(made.secrets, tuple)
-    shown = orjson.loads(orjson.dumps(write_channel(made) | write_secrets(made)))
+    shown = orjson.loads(orjson.dumps(build_channel(made) | build_secrets(made)))
     told = {key: shown[key] for key in FIELDS if shown.get(key) is not None}
-    assert write_channel(read_spec(told, ChannelSpec).channel()) == write_channel(made)
+    assert build_channel(parse_spec(told, ChannelSpec).channel()) == build_channel(made)
 
 
 @given(st.dictionaries(st.text(max_size=8).filter(lambda name: name not in FIELDS), ANY_JSON, min_size=1, max_size=2))
 def test_any_other_field_is_refused_by_its_name(more: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        read_spec({**BARE, **more}, ChannelSpec)
+        parse_spec({**BARE, **more}, ChannelSpec)
     assert caught.value.param in more
 
 
@@ -624,7 +624,7 @@ def test_any_other_field_is_refused_by_its_name(more: dict[str, Any]) -> None:
 )
 def test_a_refusal_does_not_repeat_a_secret(secret: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        read_spec({**BARE, **secret}, ChannelSpec)
+        parse_spec({**BARE, **secret}, ChannelSpec)
     (name,) = secret
     assert caught.value.param == name
     assert "canary" not in caught.value.message

@@ -10,7 +10,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ModelNotFound
 from gateway.routing.load_balancer import LoadBalancer
-from gateway.routing.model_catalog import ModelCatalog, SyncStatus, write_etag
+from gateway.routing.model_catalog import ModelCatalog, SyncStatus, build_etag
 from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
 
@@ -78,11 +78,11 @@ def test_an_alias_of_what_is_not_listed_is_as_old_as_its_channel_and_grows_no_yo
     now = [1_000.0]
     catalog, up = ModelCatalog(clock=lambda: now[0]), channel("up", "m", ours="unlisted")
     catalog.use([up])
-    tag = write_etag(catalog.list_models())
+    tag = build_etag(catalog.list_models())
     now[0] += 60
-    assert write_etag(catalog.list_models()) == tag
+    assert build_etag(catalog.list_models()) == tag
     catalog.use([attrs.evolve(up, weight=2)])
-    assert write_etag(catalog.list_models()) == tag
+    assert build_etag(catalog.list_models()) == tag
 
 
 def test_one_model_is_found_or_not_by_what_the_list_shows() -> None:
@@ -391,8 +391,8 @@ def test_a_failure_between_two_absences_is_no_absence() -> None:
 
 def test_the_entity_tag_changes_with_the_list_and_not_otherwise() -> None:
     one, two = ModelInfo("a", 1, "v"), ModelInfo("b", 1, "v")
-    tags = {write_etag([one]), write_etag([two]), write_etag([one, two]), write_etag([]), write_etag([two, one])}
+    tags = {build_etag([one]), build_etag([two]), build_etag([one, two]), build_etag([]), build_etag([two, one])}
     assert len(tags) == 5
-    assert write_etag([one, two]) == write_etag(iter([one, two]))
+    assert build_etag([one, two]) == build_etag(iter([one, two]))
     assert all(tag.startswith('"') and tag.endswith('"') and tag[1:-1].isalnum() for tag in tags)
-    assert write_etag([ModelInfo("a", 1, "v", absences=1)]) == write_etag([one])
+    assert build_etag([ModelInfo("a", 1, "v", absences=1)]) == build_etag([one])

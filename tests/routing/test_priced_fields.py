@@ -13,7 +13,7 @@ from gateway.domain.model_info import ModelInfo
 from gateway.domain.price import Price
 from gateway.domain.usage import Usage
 from gateway.errors import GatewayError, InvalidRequest, ModelNotAllowed, ModelNotFound
-from gateway.formats.anthropic.request import read_count_call, read_messages_call
+from gateway.formats.anthropic.request import parse_count_call, parse_messages_call
 from gateway.routing.target import Target, find_answered
 from tests.routing.test_router import CALLER, MESSAGES, Floor, call_of, caller_of, channel, priced
 
@@ -61,9 +61,9 @@ def test_a_field_that_is_not_sent_is_not_refused() -> None:
     assert len(floor.options(call_of("m", service_tier="priority"))) == 1
     claude = Floor(channel("claude", "m", provider="anthropic"))
     body = {"model": "m", "messages": MESSAGES, "tools": [{"type": "web_search_20250305", "name": "web_search"}]}
-    assert len(claude.options(read_count_call(body))) == 1
+    assert len(claude.options(parse_count_call(body))) == 1
     with pytest.raises(InvalidRequest):
-        claude.options(read_messages_call(body | {"max_tokens": 5}))
+        claude.options(parse_messages_call(body | {"max_tokens": 5}))
 
 
 def test_nothing_is_bought_on_ones_own_machine() -> None:

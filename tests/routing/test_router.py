@@ -33,10 +33,10 @@ from gateway.errors import (
     ProviderRejected,
     UnsupportedByProvider,
 )
-from gateway.formats.anthropic.request import read_count_call, read_messages_call
-from gateway.formats.openai.chat import read_chat_call
-from gateway.formats.openai.embeddings import read_embeddings_call
-from gateway.formats.openai.images import read_images_call
+from gateway.formats.anthropic.request import parse_count_call, parse_messages_call
+from gateway.formats.openai.chat import parse_chat_call
+from gateway.formats.openai.embeddings import parse_embeddings_call
+from gateway.formats.openai.images import parse_images_call
 from gateway.routing.channel_state import ALL_INSISTING_RPM, INSISTING_RPM
 from gateway.routing.load_balancer import LoadBalancer, RetrySettings
 from gateway.routing.model_catalog import ModelCatalog
@@ -54,7 +54,7 @@ MESSAGES = [{"role": "user", "content": "hi"}]
 
 
 def call_of(model: str = "m", **more: Any) -> InferenceRequest:
-    return read_chat_call({"model": model, "messages": MESSAGES, **more})
+    return parse_chat_call({"model": model, "messages": MESSAGES, **more})
 
 
 def channel(name: str, *models: str, **more: Any) -> Channel:
@@ -191,7 +191,7 @@ def test_a_model_nobody_serves_is_not_found_and_the_message_says_where_to_look()
 @pytest.mark.parametrize(
     ("call", "provider", "operation"),
     [
-        (read_embeddings_call({"model": "m", "input": "a"}), "anthropic", "embeddings"),
+        (parse_embeddings_call({"model": "m", "input": "a"}), "anthropic", "embeddings"),
         (InferenceRequest("responses", "m", {}), "gemini", "responses"),
         (InferenceRequest("rerank", "m", {}), "openai", "rerank"),
     ],
@@ -234,13 +234,13 @@ def test_the_endpoint_that_is_named_is_the_one_the_model_is_for(
 
 def test_only_channels_that_take_the_operation_are_options() -> None:
     floor = Floor(channel("claude", "m", provider="anthropic"), channel("a", "m"))
-    assert [option.channel.name for option in floor.options(read_embeddings_call({"model": "m", "input": "a"}))] == [
+    assert [option.channel.name for option in floor.options(parse_embeddings_call({"model": "m", "input": "a"}))] == [
         "a"
     ]
 
 
 def test_counting_where_nobody_counts_has_no_options_and_is_not_refused() -> None:
-    floor, call = Floor(channel("a", "m")), read_count_call({"model": "m", "messages": MESSAGES})
+    floor, call = Floor(channel("a", "m")), parse_count_call({"model": "m", "messages": MESSAGES})
     route = floor.route(CALLER, call)
     assert (list(route.options), route.rank()) == ([], [])
     with pytest.raises(ModelNotFound):
@@ -251,14 +251,14 @@ def test_counting_where_nobody_counts_has_no_options_and_is_not_refused() -> Non
 
 def test_counting_goes_to_those_that_count() -> None:
     floor = Floor(channel("a", "m"), channel("claude", "m", provider="anthropic"))
-    (option,) = floor.options(read_count_call({"model": "m", "messages": MESSAGES}))
+    (option,) = floor.options(parse_count_call({"model": "m", "messages": MESSAGES}))
     assert (option.channel.name, option.endpoint.wire) == ("claude", "anthropic_count_tokens")
 
 
 def test_counting_is_estimated_where_those_that_count_cannot_now() -> None:
     floor, call = (
         Floor(channel("claude", "m", provider="anthropic")),
-        read_count_call({"model": "m", "messages": MESSAGES}),
+        parse_count_call({"model": "m", "messages": MESSAGES}),
     )
     for _ in range(RULES.failures):
         floor.walk(broken(), call)
@@ -279,7 +279,7 @@ def test_an_alias_reaches_the_provider_under_its_own_name() -> None:
 
 
 def test_embeddings_go_to_their_own_path() -> None:
-    call = read_embeddings_call({"model": "m", "input": "a"})
+    call = parse_embeddings_call({"model": "m", "input": "a"})
     _, attempt = Floor(channel("a", "m")).begin(call)
     assert attempt.plan(call).url == "http://a/v1/embeddings"
 
@@ -335,14 +335,14 @@ FEATURES = {"anthropic-beta": "context-1m", "anthropic-version": "2024-01-01"}
 )
 def test_a_callers_features_go_with_a_body_in_anthropics_language_only(provider: str, told: dict[str, str]) -> None:
     body = {"model": "m", "max_tokens": 5, "messages": MESSAGES}
-    call = attrs.evolve(read_messages_call(body, "context-1m"), version="2024-01-01")
+    call = attrs.evolve(parse_messages_call(body, "context-1m"), version="2024-01-01")
     _, attempt = Floor(channel("a", "m", provider=provider)).begin(call)
     headers = attempt.plan(call).headers
     assert {name: value for name, value in headers.items() if name.startswith("anthropic")} == told
 
 
 def test_where_a_caller_names_no_version_the_vendors_own_is_sent() -> None:
-    call = read_messages_call({"model": "m", "max_tokens": 5, "messages": MESSAGES})
+    call = parse_messages_call({"model": "m", "max_tokens": 5, "messages": MESSAGES})
     _, attempt = Floor(channel("a", "m", provider="anthropic")).begin(call)
     headers = attempt.plan(call).headers
     assert headers["anthropic-version"] == "2023-06-01"
@@ -350,7 +350,7 @@ def test_where_a_caller_names_no_version_the_vendors_own_is_sent() -> None:
 
 
 def test_a_channels_own_headers_are_laid_over_a_callers_features() -> None:
-    call = read_messages_call({"model": "m", "max_tokens": 5, "messages": MESSAGES}, "context-1m")
+    call = parse_messages_call({"model": "m", "max_tokens": 5, "messages": MESSAGES}, "context-1m")
     _, attempt = Floor(channel("a", "m", provider="anthropic", headers=(("Anthropic-Beta", "ours"),))).begin(call)
     assert {name.lower(): value for name, value in attempt.plan(call).headers.items()}["anthropic-beta"] == "ours"
 
@@ -901,7 +901,7 @@ def has_options(floor: Floor, caller: Caller, model: str) -> bool:
 
 
 def picture(model: str = "m", **more: Any) -> InferenceRequest:
-    return read_images_call({"model": model, "prompt": "a cat", **more})
+    return parse_images_call({"model": model, "prompt": "a cat", **more})
 
 
 def edit(model: str = "m", *, sources: int = 1, masked: bool = False, **more: Any) -> InferenceRequest:

@@ -16,11 +16,11 @@ from gateway.domain.upload import Content, FilePiece
 from gateway.domain.usage import Usage
 from gateway.errors import UnsupportedByProvider
 from gateway.formats.image_backend import ProviderCall
-from gateway.formats.openai.chat import read_chat_call
-from gateway.formats.openai.images import read_images_call
-from gateway.formats.openai.speech import read_speech_call
+from gateway.formats.openai.chat import parse_chat_call
+from gateway.formats.openai.images import parse_images_call
+from gateway.formats.openai.speech import parse_speech_call
 from gateway.formats.registry import ResponseIdentity, make_exchange
-from gateway.formats.request_body import Form, write_data_url
+from gateway.formats.request_body import Form, build_data_url
 from gateway.providers.base import Endpoint
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.load_balancer import LoadBalancer
@@ -54,11 +54,11 @@ def attempt(call: InferenceRequest, *args: Any, **more: Any) -> Attempt:
 
 
 def pictures(**more: Any) -> InferenceRequest:
-    return read_images_call({"model": "m", "prompt": "a cat", **more})
+    return parse_images_call({"model": "m", "prompt": "a cat", **more})
 
 
 def chat(**more: Any) -> InferenceRequest:
-    return read_chat_call({"model": "m", "messages": MESSAGES, **more})
+    return parse_chat_call({"model": "m", "messages": MESSAGES, **more})
 
 
 # What it may use
@@ -153,9 +153,9 @@ def test_a_plan_has_the_channels_key_address_and_timers() -> None:
     [
         (chat(), "openai_chat", "application/json"),
         (chat(stream=True), "openai_chat", "text/event-stream"),
-        (read_speech_call({"model": "m", "input": "hi", "voice": "alloy"}), "openai_speech", "*/*"),
+        (parse_speech_call({"model": "m", "input": "hi", "voice": "alloy"}), "openai_speech", "*/*"),
         (
-            read_speech_call({"model": "m", "input": "hi", "voice": "alloy", "stream_format": "sse"}),
+            parse_speech_call({"model": "m", "input": "hi", "voice": "alloy", "stream_format": "sse"}),
             "openai_speech",
             "text/event-stream",
         ),
@@ -262,7 +262,7 @@ def test_a_form_ends_its_parts_with_the_answers_id_and_leaves_its_files_where_th
 def test_a_file_in_a_json_body_stays_where_it_is_too() -> None:
     made = attempt(pictures(), "replicate", "replicate_pictures", "owner/name")
     source = upload(draw())
-    body = made.plan_ask(ProviderCall({"input": {"image": write_data_url(source)}})).body
+    body = made.plan_ask(ProviderCall({"input": {"image": build_data_url(source)}})).body
     assert isinstance(body, Content)
     assert [piece.upload is source and piece.base64 for piece in body.pieces if isinstance(piece, FilePiece)] == [True]
 

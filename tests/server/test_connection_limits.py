@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.config.schema import ServerSection
-from gateway.domain.ip_address import read_networks
+from gateway.domain.ip_address import parse_networks
 from gateway.server.connection_limits import (
     FUTILE_S,
     PATIENCE_S,
@@ -55,7 +55,7 @@ class House:
 
     def __init__(self, trusted: tuple[str, ...] = ()) -> None:
         self.clock = Clock()
-        self.limiter = ConnectionLimiter(LIMITS, read_networks(trusted), self.clock)
+        self.limiter = ConnectionLimiter(LIMITS, parse_networks(trusted), self.clock)
 
     def come(self, address: str = HOME, count: int = 1, **said: object) -> list[Fake]:
         came = []

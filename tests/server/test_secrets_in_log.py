@@ -11,7 +11,7 @@ import attrs
 import orjson
 import pytest
 
-from gateway.auth.accounts import read_spec
+from gateway.auth.accounts import parse_spec
 from gateway.domain.account import key_digest
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.server.context import OFFICE, ROOMS
@@ -332,7 +332,7 @@ async def test_no_object_shows_its_secrets_when_it_is_printed(gateway_with: Star
         lines = rooms.switchboard.lines.values()
         caller = rooms.directory.authenticate(f"Bearer {CALLER_KEY}")
         printed = f"{rooms} {office} {rooms.catalog.channels} {list(lines)} {[line.keys for line in lines]} {caller}"
-        printed += f" {read_spec(channel_to(up, 2), ChannelSpec)}"
+        printed += f" {parse_spec(channel_to(up, 2), ChannelSpec)}"
         assert "c0" in printed
         assert "c1" in printed
         assert find_leaks(printed.encode(), gateway.folder) == []

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import attrs
 import pytest
 
-from gateway.domain.balance import DAY_S, read_day
+from gateway.domain.balance import DAY_S, parse_day
 from gateway.domain.ledger import LedgerEntry, UsageAxis, UsageFilter, UsageLine
 from gateway.domain.request_log import RequestFilter
 from gateway.errors import Conflict
@@ -32,7 +32,7 @@ async def test_a_new_ledger_is_empty(stores: Stores) -> None:
 
 async def test_a_row_is_charged_to_its_key_counted_on_its_day_and_kept_whole(stores: Stores) -> None:
     await stores.ledger.post([ROW])
-    day = read_day(ROW.settled_ms / 1000)
+    day = parse_day(ROW.settled_ms / 1000)
     cost = ROW.cost_nanos
     assert await read_spending(stores.ledger, day) == {(3, 5): (cost, cost, cost, 0, 0, 0)}
     line = UsageLine("", 1, ROW.prompt_tokens, ROW.completion_tokens, ROW.cached_tokens, cost)
@@ -218,7 +218,7 @@ async def test_a_clock_that_was_moved_finds_the_sums_of_the_day_it_shows(stores:
     yesterday, tomorrow = NOON_MS - DAY_MS, read_ms("2026-04-02 08:00")
     await stores.ledger.post([charge(1, 1), charge(2, 10, at_ms=yesterday), charge(3, 100, at_ms=tomorrow)])
     spent = [
-        (await read_spending(stores.ledger, read_day(now_ms / 1000)))[1, 11][:3]
+        (await read_spending(stores.ledger, parse_day(now_ms / 1000)))[1, 11][:3]
         for now_ms in (yesterday, NOON_MS, tomorrow, NOON_MS)
     ]
     assert spent == [(111, 11, 10), (111, 11, 1), (111, 100, 100), (111, 11, 1)]

@@ -18,7 +18,7 @@ from sqlalchemy import Column, Connection, Index, Integer, MetaData, Table, crea
 
 import gateway.storage.migrations
 from gateway.domain.account import Account, ApiKey
-from gateway.domain.balance import read_day
+from gateway.domain.balance import parse_day
 from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.domain.traffic import TrafficAxis, TrafficFilter
 from gateway.storage.accounts import AccountRepository
@@ -27,7 +27,7 @@ from gateway.storage.ledger import LedgerRepository
 from gateway.storage.memory import MemoryStore
 from gateway.storage.migrations.run import upgrade
 from gateway.storage.request_log import RequestLogRepository
-from gateway.storage.row_mapping import Values, write_account, write_key, write_request
+from gateway.storage.row_mapping import Values, build_account, build_key, build_request
 from gateway.storage.schema import REVISION, metadata
 from gateway.storage.traffic import TrafficRepository
 from tests.support.ledger_balances import ALWAYS, AXES, read_spending, read_totals
@@ -154,12 +154,12 @@ def first_path(tmp_path: Path) -> Path:
         tables.reflect(connection)
         accounts, keys, requests = (tables.tables[name] for name in ("accounts", "keys", "requests"))
         for number, name in ((1, "acme"), (2, "beta")):
-            account = {**write_account(Account(0, name)), "id": number}
+            account = {**build_account(Account(0, name)), "id": number}
             connection.execute(insert(accounts).values(fit(account, accounts)))
-            key = {**write_key(ApiKey(0, number, name, bytes([number] * 32), "0000")), "id": number}
+            key = {**build_key(ApiKey(0, number, name, bytes([number] * 32), "0000")), "id": number}
             connection.execute(insert(keys).values(fit(key, keys)))
         for row in FIRST_ROWS:
-            connection.execute(insert(requests).values(fit(write_request(row), requests)))
+            connection.execute(insert(requests).values(fit(build_request(row), requests)))
     engine.dispose()
     return path
 
@@ -202,7 +202,7 @@ async def test_what_the_first_version_stored_is_charged_as_if_it_came_now(first_
     stored = await RequestLogRepository(database).list_requests(RequestFilter(), 100)
     assert [item.row for item in stored] == expected
     for moment_ms in (ROW.settled_ms, MIDNIGHT_MS, MIDNIGHT_MS - 1, MIDNIGHT_MS + 31 * DAY_MS):
-        day = read_day(moment_ms / 1000)
+        day = parse_day(moment_ms / 1000)
         assert await read_spending(ledger, day) == await read_spending(again, day)
     for axis in AXES:
         assert await ledger.list_usage(axis, ALWAYS) == await again.list_usage(axis, ALWAYS)
@@ -276,7 +276,7 @@ async def test_what_the_fifth_version_stored_is_summed_by_hour_and_by_day_as_if_
         tables = MetaData()
         tables.reflect(connection)
         there = tables.tables["requests"]
-        connection.execute(insert(there), [fit(write_request(row), there) for row in FIFTH_ROWS])
+        connection.execute(insert(there), [fit(build_request(row), there) for row in FIFTH_ROWS])
         assert "error" not in there.c
     engine.dispose()
     again = MemoryStore()

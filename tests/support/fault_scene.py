@@ -8,8 +8,8 @@ import aiohttp
 import attrs
 import orjson
 
-from gateway.domain.request_log import ANSWERED, RequestRecord, read_tried
-from gateway.formats.sse import SseSplitter, read_data
+from gateway.domain.request_log import ANSWERED, RequestRecord, parse_tried
+from gateway.formats.sse import SseSplitter, parse_data
 from gateway.server.context import ROOMS
 from tests.support.fast_provider import SwiftUpstream
 from tests.support.gateway import HELLO, RunningGateway, channel
@@ -101,7 +101,7 @@ def check_broken_stream(heard: Heard, code: str) -> list[bytes]:
     *before, last = heard.events
     assert b"".join([*before, last]) == heard.body, "the last event has not ended"
     assert b"[DONE]" not in heard.body
-    payload = read_data(last)
+    payload = parse_data(last)
     assert payload is not None
     _check_object(heard, payload, code)
     return before
@@ -124,7 +124,7 @@ def cost_of(row: RequestRecord) -> int:
 
 def read_text(events: Sequence[bytes]) -> str:
     """What the first choice of a stream says."""
-    values = [orjson.loads(data) for event in events if (data := read_data(event)) and data != b"[DONE]"]
+    values = [orjson.loads(data) for event in events if (data := parse_data(event)) and data != b"[DONE]"]
     deltas = [value["choices"][0]["delta"] for value in values if value["choices"]]
     return "".join(delta.get("content") or "" for delta in deltas)
 
@@ -140,7 +140,7 @@ def check_trail(heard: Heard, row: RequestRecord, *outcomes: tuple[str, str]) ->
     assert [one.partition(";ms=")[0] for one in told.split(", ") if one] == (
         failed[:-1] if heard.status == 200 and row.error_code else failed
     )
-    kept = [(one.channel, one.outcome) for one in read_tried(row.tried)]
+    kept = [(one.channel, one.outcome) for one in parse_tried(row.tried)]
     assert kept == (list(outcomes) if len(outcomes) > 1 else [])
 
 

@@ -17,7 +17,7 @@ from gateway.app import WELCOME, build
 from gateway.config.schema import Config
 from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.options import AppOptions
-from gateway.parsing import read_table
+from gateway.parsing import parse_table
 from gateway.server.context import OFFICE, ROOMS
 from gateway.server.protocol import GatewayRunner
 from gateway.storage.data_folder import DataFolder
@@ -205,7 +205,7 @@ async def start_gateway(
         await furnish(path, template, declared=clock is time.time and not config.keys() & {"account", "key", "store"})
     folder = DataFolder(path)
     site = AppOptions(
-        config=read_table({**_DECLARED, **config, "server": {"client": CLIENT, **config.get("server", {})}}, Config),
+        config=parse_table({**_DECLARED, **config, "server": {"client": CLIENT, **config.get("server", {})}}, Config),
         folder=folder,
         environ=environ or {},
         discover=discover,

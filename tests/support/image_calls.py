@@ -10,7 +10,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.media import sniff_picture
 from gateway.domain.upload import Content, FilePiece, Upload
 from gateway.formats.image_backend import ProviderCall
-from gateway.formats.request_body import write_payload
+from gateway.formats.request_body import build_payload
 
 
 class InMemory:
@@ -55,7 +55,7 @@ def picture_call(
 def read_sent(ask: ProviderCall) -> Any:
     """The JSON that an ask sends, with its files in it."""
     assert ask.said is not None
-    body, media_type = write_payload(ask.said, "mark")
+    body, media_type = build_payload(ask.said, "mark")
     assert media_type == "application/json"
     if isinstance(body, bytes):
         return orjson.loads(body)

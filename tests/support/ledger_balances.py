@@ -2,7 +2,7 @@
 
 import attrs
 
-from gateway.domain.balance import UtcDay, read_day
+from gateway.domain.balance import UtcDay, parse_day
 from gateway.domain.ledger import Ledger, UsageAxis, UsageFilter
 from gateway.domain.request_log import RequestFilter, RequestLog
 from tests.support.request_records import NOON_MS, read_ms
@@ -10,12 +10,12 @@ from tests.support.request_records import NOON_MS, read_ms
 Sums = tuple[int, int, int, int, int, int]
 AXES: tuple[UsageAxis, ...] = ("day", "model", "key", "account")
 ALWAYS = UsageFilter(0, 10**6)
-TODAY = read_day(NOON_MS // 1000)
+TODAY = parse_day(NOON_MS // 1000)
 
 
 def day_at(text: str) -> UtcDay:
     """The day of a moment in UTC."""
-    return read_day(read_ms(text) / 1000)
+    return parse_day(read_ms(text) / 1000)
 
 
 async def read_spending(ledger: Ledger, day: UtcDay) -> dict[tuple[int, int | None], Sums]:

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gateway.domain.channel import Timeouts
 from gateway.domain.http_request import HttpRequest
-from gateway.formats.request_body import Form, write_data_url, write_payload
+from gateway.formats.request_body import Form, build_data_url, build_payload
 from gateway.server.multipart import FormLimits, MultipartReader
 from gateway.storage.upload_spool import UploadSpool
 from gateway.upstream.aiohttp_client import AiohttpClient
@@ -30,11 +30,11 @@ async def main(folder: Path, url: str) -> None:
         try:
             form = await reader.read()
             said = (
-                {**dict(form.fields), "images": [write_data_url(file) for file in form.files]}
+                {**dict(form.fields), "images": [build_data_url(file) for file in form.files]}
                 if request.path == "/json"
                 else Form(dict(form.fields), tuple((file.field, file) for file in form.files))
             )
-            body, media_type = write_payload(said, "0123456789abcdef")
+            body, media_type = build_payload(said, "0123456789abcdef")
             reply = await upstream.send(HttpRequest("POST", url, {"Content-Type": media_type}, body, TIMEOUTS))
             try:
                 return web.Response(body=await reply.read(1000))

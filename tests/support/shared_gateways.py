@@ -21,7 +21,7 @@ import orjson
 
 from gateway.config.reload import build_channels
 from gateway.config.schema import Config
-from gateway.parsing import read_table
+from gateway.parsing import parse_table
 from gateway.server.context import OFFICE, ROOMS
 from tests.support.gateway import KEY, RunningGateway, channel, check_tasks, start_gateway
 from tests.support.sockets import check_sockets, count_sockets
@@ -112,7 +112,7 @@ async def _await_rows(gateway: RunningGateway) -> None:
 
 async def _offer(gateway: RunningGateway, channels: list[dict[str, Any]]) -> None:
     """Exactly these channels; of one of the same name that was there before the last offer nothing is known."""
-    await gateway.app[OFFICE].fleet.declare(build_channels(read_table({"channel": channels}, Config)))
+    await gateway.app[OFFICE].fleet.declare(build_channels(parse_table({"channel": channels}, Config)))
 
 
 def _find_newest(gateway: RunningGateway) -> int:

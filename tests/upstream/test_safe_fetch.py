@@ -12,7 +12,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.domain.ip_address import Networks, read_networks
+from gateway.domain.ip_address import Networks, parse_networks
 from gateway.errors import ProviderBadResponse, ProviderError, ProviderTimeout
 from gateway.upstream.interface import Fetcher
 from gateway.upstream.safe_fetch import MAX_REDIRECTS, MAX_URL, SafeFetcher, _read_url
@@ -22,7 +22,7 @@ from tests.support.upstream_requests import until
 FILE = answer(b"a picture", content_type="image/png")
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 UNTIL_CLOSE = b"HTTP/1.1 200 OK\r\n\r\n"
-LOOPBACK = read_networks(["127.0.0.0/8"])
+LOOPBACK = parse_networks(["127.0.0.0/8"])
 LIMIT = 1000
 
 
@@ -152,7 +152,7 @@ async def test_what_is_allowed_is_asked_at_every_fetch(fetcher: Fetcher, allowin
         assert "fetches nothing from" in await fail(fetcher, url)
         allowing.allowed = LOOPBACK
         assert await fetch(fetcher, url) == b"a picture"
-        allowing.allowed = read_networks(["10.0.0.0/8"])
+        allowing.allowed = parse_networks(["10.0.0.0/8"])
         assert "fetches nothing from" in await fail(fetcher, url)
         assert up.connections == 1
 
@@ -357,7 +357,7 @@ async def test_the_proxy_is_asked_for_private_places_where_they_are_allowed_or_t
         assert "fetches nothing from" in await fail(fetcher, "http://10.0.0.5:8188/", None, at)
         assert await fetch(fetcher, "http://10.0.0.5:8188/", "http://10.0.0.5:8188/v1", at) == b"a picture"
         assert await fetch(fetcher, "http://box:8188/", "http://box:8188/v1", at) == b"a picture"
-        allowing.allowed = read_networks(["10.0.0.0/8"])
+        allowing.allowed = parse_networks(["10.0.0.0/8"])
         assert await fetch(fetcher, "http://10.0.0.5:8188/", None, at) == b"a picture"
         assert len(proxy.received) == 3
 

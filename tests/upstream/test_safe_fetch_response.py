@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import attrs
 import pytest
 
-from gateway.domain.ip_address import Networks, read_networks
+from gateway.domain.ip_address import Networks, parse_networks
 from gateway.errors import EgressRefused, ProviderBadResponse, ProviderContentGone, ProviderError, ProviderTimeout
 from gateway.upstream.interface import FetchedFile, FileRefused, FileRequest
 from gateway.upstream.safe_fetch import MAX_REDIRECTS, SafeFetcher
@@ -21,7 +21,7 @@ FILE = answer(FILM, content_type="video/mp4")
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 UNTIL_CLOSE = b"HTTP/1.1 200 OK\r\n\r\n"
 SIGNATURE = (("Authorization", "Bearer provider-key"), ("x-goog-api-key", "provider-key"))
-LOOPBACK = read_networks(["127.0.0.0/8"])
+LOOPBACK = parse_networks(["127.0.0.0/8"])
 HEADERS = {"Content-Type": "application/json", "User-Agent": "model-gateway", "webhook-id": "evt_1"}
 
 

@@ -12,7 +12,7 @@ from gateway.domain.audit_log import Actor, AuditFilter
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import CANCELLED, TIMEOUT, VideoFilter, VideoJob
 from gateway.errors import Conflict, NotFound, StoreUnavailable, TaskNotReady
-from gateway.videos.jobs import CLOSE_TIMEOUT_S, check_completed, write_end
+from gateway.videos.jobs import CLOSE_TIMEOUT_S, build_end, check_completed
 from tests.support.request_records import ROW
 from tests.support.video_services import A_SECOND, CALLER, Said, Stage, play, refuse, run, task
 
@@ -129,10 +129,10 @@ BEGUN = VideoJob("video_1", RECEIPT, "x", state="processing", seconds="4", cost_
     ids=["completed", "failed", "cancelled", "never asked", "asked", "of unknown length"],
 )  # fmt: skip
 def test_the_row_of_a_job_says_how_it_ended(job: VideoJob, expected: dict[str, Any]) -> None:
-    row: RequestRecord = write_end(job, RECEIPT.started_ms + 250)
+    row: RequestRecord = build_end(job, RECEIPT.started_ms + 250)
     assert {name: getattr(row, name) for name in expected} == expected
     assert (row.id, row.total_ms, row.settled_ms) == (RECEIPT.id, 250, RECEIPT.started_ms + 250)
-    assert write_end(job, 0).total_ms == 0, "clocks are set back, too"
+    assert build_end(job, 0).total_ms == 0, "clocks are set back, too"
 
 
 # ---- another process

@@ -22,7 +22,7 @@ from gateway.errors import (
 )
 from gateway.formats.video_backend import TaskStatus
 from gateway.routing.target import Way
-from gateway.videos.provider_api import POLL_TIMEOUT_S, PollResult, SubmitOutcomeUnknown, must_fetch, write_print
+from gateway.videos.provider_api import POLL_TIMEOUT_S, PollResult, SubmitOutcomeUnknown, build_print, must_fetch
 from tests.support.image_calls import upload
 from tests.support.image_providers import draw
 from tests.support.video_services import ID, Answer, Asked, Reel, Said, Stage, play, refuse, run, task
@@ -55,13 +55,13 @@ def test_a_task_is_found_by_its_channel_and_the_key_that_began_it() -> None:
     async def scene() -> None:
         stage = Stage(play(task()), api_keys=("key-1", "key-2"))
         job, way = await begin(stage)
-        assert write_print(way.key) == job.key_print
+        assert build_print(way.key) == job.key_print
         assert (way.channel.name, way.endpoint.wire, way.model, way.mark) == ("up", "openai_videos", "m", job.id)
         for key in ("key-1", "key-2"):
-            theirs = stage.filming.find_way(attrs.evolve(job, key_print=write_print(key)))
+            theirs = stage.filming.find_way(attrs.evolve(job, key_print=build_print(key)))
             assert theirs is not None
             assert theirs.key == key
-        replaced = stage.filming.find_way(attrs.evolve(job, key_print=write_print("an old key")))
+        replaced = stage.filming.find_way(attrs.evolve(job, key_print=build_print("an old key")))
         assert replaced is not None
         assert replaced.key == "key-1", "keys are replaced, and the account stays"
 
@@ -69,10 +69,10 @@ def test_a_task_is_found_by_its_channel_and_the_key_that_began_it() -> None:
 
 
 def test_a_fingerprint_does_not_give_its_key_away() -> None:
-    assert write_print("") == ""
-    assert write_print("key-1") == write_print("key-1") != write_print("key-2")
-    assert len(write_print("x" * 500)) == 12
-    assert "key" not in write_print("key-1")
+    assert build_print("") == ""
+    assert build_print("key-1") == build_print("key-1") != build_print("key-2")
+    assert len(build_print("x" * 500)) == 12
+    assert "key" not in build_print("key-1")
 
 
 def test_a_channel_without_a_key_is_asked_without_one() -> None:

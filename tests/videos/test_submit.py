@@ -29,7 +29,7 @@ from gateway.errors import (
 )
 from gateway.media.word_filter import WordList
 from gateway.videos.jobs import INSIST_S, LEASE_MS
-from gateway.videos.provider_api import SubmitOutcomeUnknown, write_print
+from gateway.videos.provider_api import SubmitOutcomeUnknown, build_print
 from gateway.videos.submit import Submission
 from tests.support.video_services import (
     A_SECOND,
@@ -90,7 +90,7 @@ def test_a_job_and_its_hold_are_on_record_before_its_provider_is_asked() -> None
             "custom",
             "openai_videos",
         )
-        assert (asked.upstream_model, asked.key_print) == ("m", write_print("key-of-up"))
+        assert (asked.upstream_model, asked.key_print) == ("m", build_print("key-of-up"))
         assert (asked.owner, asked.lease_until_ms) == (stage.videos.owner, asked.created_ms + LEASE_MS)
         assert (asked.seconds, asked.size, asked.prompt) == ("4", "1280x720", "a cat")
         assert (asked.held_nanos, held, asked.receipt.ending) == (HELD, HELD, "interrupted")

@@ -11,20 +11,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from gateway.domain.ip_address import Networks, read_networks
+from gateway.domain.ip_address import Networks, parse_networks
 from gateway.domain.video import TIMEOUT, VideoJob
 from gateway.domain.webhook import (
     MAX_WEBHOOK_URL,
     PATIENCE_S,
     RETRY_AFTER_S,
     WebhookDelivery,
+    build_secret,
     derive_secret,
     find_webhook_problem,
-    write_secret,
 )
 from gateway.errors import EgressRefused, ProviderBadResponse, ProviderTimeout
 from gateway.upstream.safe_fetch import SafeFetcher, _read_url
-from gateway.videos.webhook_sender import TIMEOUT_S, USER_AGENT, WebhookSender, write_delivery
+from gateway.videos.webhook_sender import TIMEOUT_S, USER_AGENT, WebhookSender, build_delivery
 from tests.conftest import NO_TLS
 from tests.support.request_records import ROW
 from tests.support.scripted_upstream import FIN, RST, Script, ScriptedUpstream, answer
@@ -41,7 +41,7 @@ def find_secret(key_id: int) -> bytes:
 
 
 def make_delivery(url: str) -> WebhookDelivery:
-    delivery = write_delivery(attrs.evolve(DONE, webhook_url=url), round(time.time() * 1000), "evt_1")
+    delivery = build_delivery(attrs.evolve(DONE, webhook_url=url), round(time.time() * 1000), "evt_1")
     assert delivery is not None
     return delivery
 
@@ -58,7 +58,7 @@ class Guarded:
 @pytest.fixture
 async def guarded() -> AsyncIterator[Guarded]:
     guarded = Guarded()
-    guarded.networks = read_networks(["127.0.0.1"])
+    guarded.networks = parse_networks(["127.0.0.1"])
     yield guarded
     await guarded.fetcher.close()
 
@@ -78,7 +78,7 @@ class Post:
 
 
 def test_a_completed_video_is_told_of_as_the_convention_has_it() -> None:
-    delivery = write_delivery(DONE, NOW_MS, "evt_abc")
+    delivery = build_delivery(DONE, NOW_MS, "evt_abc")
     assert delivery is not None
     assert orjson.loads(delivery.body) == {
         "id": "evt_abc",
@@ -93,20 +93,20 @@ def test_a_completed_video_is_told_of_as_the_convention_has_it() -> None:
 
 
 def test_a_failed_one_is_told_of_without_its_reason() -> None:
-    delivery = write_delivery(attrs.evolve(JOB, webhook_url=HOOK).fail(TIMEOUT, NOW_MS), NOW_MS, "evt_abc")
+    delivery = build_delivery(attrs.evolve(JOB, webhook_url=HOOK).fail(TIMEOUT, NOW_MS), NOW_MS, "evt_abc")
     assert delivery is not None
     assert (delivery.event, orjson.loads(delivery.body)["type"]) == ("video.failed", "video.failed")
     assert orjson.loads(delivery.body)["data"] == {"id": JOB.id}
 
 
 def test_nobody_is_told_who_has_not_asked_for_it() -> None:
-    assert write_delivery(attrs.evolve(DONE, webhook_url=None), NOW_MS, "evt_abc") is None
-    assert write_delivery(JOB, NOW_MS, "evt_abc") is None
+    assert build_delivery(attrs.evolve(DONE, webhook_url=None), NOW_MS, "evt_abc") is None
+    assert build_delivery(JOB, NOW_MS, "evt_abc") is None
 
 
 def test_nothing_is_told_of_what_has_not_ended() -> None:
     with pytest.raises(ValueError, match="has not ended"):
-        write_delivery(attrs.evolve(JOB, webhook_url=HOOK), NOW_MS, "evt_abc")
+        build_delivery(attrs.evolve(JOB, webhook_url=HOOK), NOW_MS, "evt_abc")
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ async def test_what_is_told_is_signed_so_that_other_peoples_libraries_take_it(gu
     assert (seen.method, seen.path, seen.body) == ("POST", "/hook?a=%2F", delivery.body)
     assert (seen.headers["content-type"], seen.headers["user-agent"]) == ("application/json", USER_AGENT)
     assert seen.headers["webhook-id"] == "evt_1"
-    secret = write_secret(find_secret(7))
+    secret = build_secret(find_secret(7))
     assert Webhook(secret).verify(seen.body, seen.headers) == orjson.loads(delivery.body)
     with openai.OpenAI(
         api_key="k", webhook_secret=secret, http_client=openai.DefaultHttpxClient(verify=NO_TLS)
@@ -192,7 +192,7 @@ async def test_what_is_told_is_signed_so_that_other_peoples_libraries_take_it(gu
         event = client.webhooks.unwrap(seen.body, seen.headers)
         assert (event.id, event.type, event.data.id) == ("evt_1", "video.completed", DONE.id)  # type: ignore[union-attr]
         with pytest.raises(openai.InvalidWebhookSignatureError):
-            client.webhooks.unwrap(seen.body, seen.headers, secret=write_secret(find_secret(8)))
+            client.webhooks.unwrap(seen.body, seen.headers, secret=build_secret(find_secret(8)))
     with pytest.raises(WebhookVerificationError):
         Webhook(secret).verify(seen.body.replace(b"completed", b"failed"), seen.headers)
 

@@ -38,7 +38,7 @@ def find_error_type(fault: GatewayError) -> str:
     return _TYPES.get(fault.status, otherwise)
 
 
-def write_messages_error(fault: GatewayError, request_id: str) -> bytes:
+def build_messages_error(fault: GatewayError, request_id: str) -> bytes:
     """The error object as a JSON body."""
     return orjson.dumps(
         {
@@ -54,6 +54,6 @@ def write_messages_error(fault: GatewayError, request_id: str) -> bytes:
     )
 
 
-def write_messages_error_event(fault: GatewayError, request_id: str) -> bytes:
+def build_messages_error_event(fault: GatewayError, request_id: str) -> bytes:
     """The error object as the ``error`` event, with which a stream ends early."""
-    return b"event: error\ndata: " + write_messages_error(fault, request_id) + b"\n\n"
+    return b"event: error\ndata: " + build_messages_error(fault, request_id) + b"\n\n"

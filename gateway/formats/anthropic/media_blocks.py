@@ -16,14 +16,14 @@ _HEAD = 24
 """Characters of base64 that hold the first 18 bytes, more than the signatures below need."""
 
 
-def write_matter(blob: MediaPart) -> dict[str, Any]:
+def build_matter(blob: MediaPart) -> dict[str, Any]:
     """The block, without its cache mark. Raises ``InvalidRequest`` for sound, and for files that are no PDF or text."""
     blob = _split_data_url(blob)
     match blob.kind:
         case "image":
-            return {"type": "image", "source": _write_picture(blob)}
+            return {"type": "image", "source": _build_picture(blob)}
         case "file":
-            block: dict[str, Any] = {"type": "document", "source": _write_document(blob)}
+            block: dict[str, Any] = {"type": "document", "source": _build_document(blob)}
             return block | {"title": blob.name} if blob.name else block
         case "audio":
             raise InvalidRequest("This provider takes no sound, only text, pictures and files", param="messages")
@@ -42,9 +42,9 @@ def _split_data_url(blob: MediaPart) -> MediaPart:
     return blob
 
 
-def _write_picture(blob: MediaPart) -> dict[str, Any]:
+def _build_picture(blob: MediaPart) -> dict[str, Any]:
     if blob.data is None:
-        return _write_url(blob)
+        return _build_url(blob)
     # The provider compares the two and refuses a picture that is called what it is not.
     stated = "image/jpeg" if blob.media_type == "image/jpg" else blob.media_type
     media_type = _sniff(blob.data) or stated
@@ -53,9 +53,9 @@ def _write_picture(blob: MediaPart) -> dict[str, Any]:
     return {"type": "base64", "media_type": media_type, "data": blob.data}
 
 
-def _write_document(blob: MediaPart) -> dict[str, Any]:
+def _build_document(blob: MediaPart) -> dict[str, Any]:
     if blob.data is None:
-        return _write_url(blob)
+        return _build_url(blob)
     media_type = (blob.media_type or "").partition(";")[0].strip().lower()
     if media_type == "application/pdf" or _decode(blob.data[:_HEAD]).startswith(b"%PDF-"):
         return {"type": "base64", "media_type": "application/pdf", "data": blob.data}
@@ -70,7 +70,7 @@ def _write_document(blob: MediaPart) -> dict[str, Any]:
     raise InvalidRequest("A file must be a PDF or a text for this provider", param="messages")
 
 
-def _write_url(blob: MediaPart) -> dict[str, Any]:
+def _build_url(blob: MediaPart) -> dict[str, Any]:
     if not blob.url:
         raise InvalidRequest("A picture or a file has neither data nor an address", param="messages")
     return {"type": "url", "url": blob.url}

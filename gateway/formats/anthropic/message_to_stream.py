@@ -9,20 +9,20 @@ from typing import Any
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
-from gateway.formats.anthropic.response import read_arguments, read_message, read_message_usage, read_text
-from gateway.formats.anthropic.stream import STOP_EVENT, write_event
+from gateway.formats.anthropic.response import parse_arguments, parse_message, parse_message_usage, read_text
+from gateway.formats.anthropic.stream import STOP_EVENT, build_event
 from gateway.formats.openai.errors import Secrets
 
 _ENDS = ("stop_reason", "stop_sequence")
 _UNTOLD: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None}
 
 
-def write_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """A whole message to a call for a stream -> its events and end mark, and what it used. Raises
     ``ProviderBadResponse``.
     """
-    value = read_message(raw, secrets)
-    used = read_message_usage(value, call)
+    value = parse_message(raw, secrets)
+    used = parse_message_usage(value, call)
     blocks = [block for block in value["content"] if isinstance(block, dict)]
     told = value.get("usage")
     usage = told if isinstance(told, dict) else {"input_tokens": used.prompt_tokens}
@@ -30,21 +30,21 @@ def write_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tu
     delta = {name: value.get(name) for name in _ENDS}
     if delta["stop_reason"] is None:
         delta["stop_reason"] = "tool_use" if any(block.get("type") == "tool_use" for block in blocks) else "end_turn"
-    written = [write_event("message_start", {"message": begun})]
+    written = [build_event("message_start", {"message": begun})]
     for index, block in enumerate(blocks):
-        written += _write_block(index, block)
+        written += _build_block(index, block)
     written.append(
-        write_event("message_delta", {"delta": delta, "usage": {"output_tokens": used.completion_tokens} | usage})
+        build_event("message_delta", {"delta": delta, "usage": {"output_tokens": used.completion_tokens} | usage})
     )
     return b"".join(written) + STOP_EVENT, used
 
 
-def _write_block(index: int, block: dict[str, Any]) -> Iterator[bytes]:
+def _build_block(index: int, block: dict[str, Any]) -> Iterator[bytes]:
     begun, deltas = _split_block(block)
-    yield write_event("content_block_start", {"index": index, "content_block": begun})
+    yield build_event("content_block_start", {"index": index, "content_block": begun})
     for delta in deltas:
-        yield write_event("content_block_delta", {"index": index, "delta": delta})
-    yield write_event("content_block_stop", {"index": index})
+        yield build_event("content_block_delta", {"index": index, "delta": delta})
+    yield build_event("content_block_stop", {"index": index})
 
 
 def _split_block(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -66,5 +66,5 @@ def _split_block(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, 
                 deltas.append({"type": "signature_delta", "signature": signature})
             return block | {"thinking": "", "signature": ""}, deltas
     if isinstance(block.get("input"), dict) and block["input"]:  # of a tool, whoever runs it
-        return block | {"input": {}}, [{"type": "input_json_delta", "partial_json": read_arguments(block)}]
+        return block | {"input": {}}, [{"type": "input_json_delta", "partial_json": parse_arguments(block)}]
     return block, deltas

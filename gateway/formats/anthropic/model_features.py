@@ -97,7 +97,7 @@ class ClaudeFeatures:
         return "between_tools" if self.family == "sonnet" else None
 
 
-def read_generation(model: str) -> ClaudeFeatures:
+def parse_generation(model: str) -> ClaudeFeatures:
     """The generation a provider's name of a model speaks of, in any of the usual spellings."""
     _, claude, rest = model.lower().partition("claude")
     if not claude:
@@ -110,7 +110,7 @@ def read_generation(model: str) -> ClaudeFeatures:
     )
 
 
-def write_thinking(conversation: ChatRequest, generation: ClaudeFeatures, *, may_budget: bool) -> dict[str, Any]:
+def build_thinking(conversation: ChatRequest, generation: ClaudeFeatures, *, may_budget: bool) -> dict[str, Any]:
     """``max_tokens``, and ``thinking`` and ``output_config`` where thinking was asked for or forbidden.
 
     The caller's ``max_tokens`` is a promise about the bill and stays: where a budget does not fit under it with a fifth
@@ -119,24 +119,24 @@ def write_thinking(conversation: ChatRequest, generation: ClaudeFeatures, *, may
     """
     tokens, effort = conversation.thinking_tokens, conversation.effort
     if tokens == 0 or effort == "none":
-        return _write_off(conversation.max_tokens, generation)
+        return _build_off(conversation.max_tokens, generation)
     if tokens is None and effort is None:
         room = EFFORT_TOKENS["high"] if generation.thinks_unasked else 0
         return {"max_tokens": conversation.max_tokens or DEFAULT_MAX_TOKENS + room}
     if generation.adapts and not (generation.budgets and effort is None and may_budget):
-        return _write_effort(effort or _find_effort(tokens or 0), conversation.max_tokens, generation)
+        return _build_effort(effort or _find_effort(tokens or 0), conversation.max_tokens, generation)
     budget = tokens if tokens is not None else EFFORT_TOKENS[effort or "high"]
-    return _write_budget(budget, conversation.max_tokens, may_budget=may_budget)
+    return _build_budget(budget, conversation.max_tokens, may_budget=may_budget)
 
 
-def _write_off(max_tokens: int | None, generation: ClaudeFeatures) -> dict[str, Any]:
+def _build_off(max_tokens: int | None, generation: ClaudeFeatures) -> dict[str, Any]:
     if generation.off is None:
         room = EFFORT_TOKENS["low"]
         return {"max_tokens": max_tokens or DEFAULT_MAX_TOKENS + room, "output_config": {"effort": "low"}}
     return {"max_tokens": max_tokens or DEFAULT_MAX_TOKENS, "thinking": {"type": generation.off}}
 
 
-def _write_budget(budget: int, max_tokens: int | None, *, may_budget: bool) -> dict[str, Any]:
+def _build_budget(budget: int, max_tokens: int | None, *, may_budget: bool) -> dict[str, Any]:
     budget = max(budget, MIN_BUDGET)
     if max_tokens is None:
         budget = min(budget, _MAX_OUTPUT - DEFAULT_MAX_TOKENS)
@@ -147,7 +147,7 @@ def _write_budget(budget: int, max_tokens: int | None, *, may_budget: bool) -> d
     return {"max_tokens": max_tokens, "thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
-def _write_effort(effort: Effort, max_tokens: int | None, generation: ClaudeFeatures) -> dict[str, Any]:
+def _build_effort(effort: Effort, max_tokens: int | None, generation: ClaudeFeatures) -> dict[str, Any]:
     """Adaptive thinking. Since 4.7 a thought comes without its text unless ``display`` asks for it."""
     if effort == "minimal":
         effort = "low"
@@ -170,7 +170,7 @@ def _find_effort(tokens: int) -> Effort:
     return found
 
 
-def write_dials(conversation: ChatRequest, generation: ClaudeFeatures, *, thinks: bool) -> dict[str, Any]:
+def build_dials(conversation: ChatRequest, generation: ClaudeFeatures, *, thinks: bool) -> dict[str, Any]:
     """``temperature``, ``top_p`` and ``top_k``, as far as the model takes them; the rest is dropped.
 
     The convention's temperature goes to 2 and is cut at 1, as Anthropic's own layer for that convention does it.

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from gateway.domain.account_spec import write_time
+from gateway.domain.account_spec import build_time
 from gateway.domain.model_info import ModelInfo
 
 
@@ -14,17 +14,17 @@ def _model(listed: ModelInfo) -> dict[str, Any]:
         "type": "model",
         "id": listed.id,
         "display_name": listed.id,
-        "created_at": write_time(listed.created_s),
+        "created_at": build_time(listed.created_s),
         "lifecycle": "active",
     }
 
 
-def write_model(listed: ModelInfo) -> bytes:
+def build_model(listed: ModelInfo) -> bytes:
     """One model object."""
     return orjson.dumps(_model(listed))
 
 
-def write_models(models: Sequence[ModelInfo]) -> bytes:
+def build_models(models: Sequence[ModelInfo]) -> bytes:
     """The list, whole on one page."""
     return orjson.dumps(
         {

@@ -12,8 +12,8 @@ from gateway.domain.token_estimate import estimate_sample, estimate_text
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
 from gateway.formats import sse
-from gateway.formats.anthropic.response import read_begun, read_said, read_used
-from gateway.formats.anthropic.stream import STOP_EVENT, is_end, read_event, read_failure
+from gateway.formats.anthropic.response import parse_begun, parse_said, parse_used
+from gateway.formats.anthropic.stream import STOP_EVENT, is_end, parse_event, parse_failure
 from gateway.formats.head_tail_buffer import HeadTailBuffer
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.prompt_tokens import estimate_prompt
@@ -77,9 +77,9 @@ class MessagesPassthrough(PassthroughStream):
             self.events += 1
             self._tap.feed(event)
             return event
-        kind, value = read_event(event, payload)
+        kind, value = parse_event(event, payload)
         if kind == "error":
-            self.fault = read_failure(value, self._secrets)
+            self.fault = parse_failure(value, self._secrets)
             return b""
         self._note(kind, value if isinstance(value, dict) else {}, event)
         return event
@@ -95,7 +95,7 @@ class MessagesPassthrough(PassthroughStream):
         elif kind == "message_delta":
             delta = value.get("delta")
             self._finished |= isinstance(delta, dict) and delta.get("stop_reason") is not None
-            used = read_used(self._begun_usage, value.get("usage"))
+            used = parse_used(self._begun_usage, value.get("usage"))
             self._usage = used.usage if used is not None else self._usage
         elif kind.startswith("content_block_"):
             self._tap.feed(event)
@@ -112,26 +112,26 @@ class MessagesPassthrough(PassthroughStream):
         if self.ended:
             return b""
         rest = self._splitter.take()
-        if is_end(rest) or (not rest.strip() and self._finished and _read_sample(self._tap.tail).stopped):
+        if is_end(rest) or (not rest.strip() and self._finished and _parse_sample(self._tap.tail).stopped):
             self.ended = True
             return STOP_EVENT
         raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
-    def read_usage(self) -> Usage:
+    def parse_usage(self) -> Usage:
         """The provider's word, else what it counted at the beginning and an estimate of the rest."""
         if self._usage is not None:
             return self._usage
         if not self.events:
             return Usage()
-        begun = read_begun(self._begun_usage) or Usage(estimate_prompt(self._call))
+        begun = parse_begun(self._begun_usage) or Usage(estimate_prompt(self._call))
         return attrs.evolve(begun, completion_tokens=self._estimate_completion(), source="estimate")
 
     def _estimate_completion(self) -> int:
         """Tokens of all content, from a sample of its beginning and its end."""
-        tail = _read_sample(self._tap.tail)
+        tail = _parse_sample(self._tap.tail)
         if self._tap.whole:
             return estimate_text(tail.text)
-        head = _read_sample(self._tap.head)
+        head = _parse_sample(self._tap.head)
         return estimate_sample((head.text, tail.text), head.events + tail.events, self.events)
 
 
@@ -144,12 +144,12 @@ class _Sample:
     stopped: bool
 
 
-def _read_sample(raw: bytes) -> _Sample:
+def _parse_sample(raw: bytes) -> _Sample:
     events, texts = 0, []
     last = "content_block_stop"
     for event in sse.SseSplitter().split(raw[-_SAMPLE_BYTES:]):
-        last, value = read_event(event, sse.read_data(event) or b"")
+        last, value = parse_event(event, sse.parse_data(event) or b"")
         events += 1
         if isinstance(value, dict):
-            texts += [read_said(value.get("delta")), read_said(value.get("content_block"))]
+            texts += [parse_said(value.get("delta")), parse_said(value.get("content_block"))]
     return _Sample(events, "".join(texts), last == "content_block_stop")

@@ -9,23 +9,23 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway.domain.inference_request import InferenceRequest
-from gateway.formats.anthropic.model_features import read_generation
-from gateway.formats.anthropic.request_writer import misses_thought, write_call_id
+from gateway.formats.anthropic.model_features import parse_generation
+from gateway.formats.anthropic.request_writer import build_call_id, misses_thought
 from gateway.formats.chat import GEMINI_MARK
 
 Body = dict[str, Any]
 _ID_FIELDS = (("tool_use", "id"), ("tool_result", "tool_use_id"))
 
 
-def write_passed_body(call: InferenceRequest, model: str) -> Body:
+def build_passed_body(call: InferenceRequest, model: str) -> Body:
     """The call's body under the provider's own name of the model; what is in it is the call's, and not changed.
 
     Where a thought had to go that a turn in progress would have to begin with, this turn does without thinking.
     """
     body = call.body | {"model": model}
-    claude = read_generation(model).claude
+    claude = parse_generation(model).claude
     messages = body["messages"]
-    passed = [_write_message(message, claude=claude) for message in messages]
+    passed = [_build_message(message, claude=claude) for message in messages]
     if all(after is before for after, before in zip(passed, messages, strict=True)):
         return body
     body["messages"] = passed = [message for message in passed if message["content"]]
@@ -34,11 +34,11 @@ def write_passed_body(call: InferenceRequest, model: str) -> Body:
     return body
 
 
-def _write_message(message: Body, *, claude: bool) -> Body:
+def _build_message(message: Body, *, claude: bool) -> Body:
     content = message["content"]
     if not isinstance(content, list):
         return message
-    blocks = [_write_block(block) for block in _list_own(content, claude=claude)]
+    blocks = [_build_block(block) for block in _list_own(content, claude=claude)]
     same = len(blocks) == len(content) and all(after is before for after, before in zip(blocks, content, strict=True))
     return message if same else message | {"content": blocks}
 
@@ -54,10 +54,10 @@ def _is_own(signature: object, *, claude: bool) -> bool:
     return not claude
 
 
-def _write_block(block: Body) -> Body:
+def _build_block(block: Body) -> Body:
     for kind, field in _ID_FIELDS:
         if block["type"] == kind:
             said = block.get(field)
-            name = write_call_id(said) if isinstance(said, str) else said
+            name = build_call_id(said) if isinstance(said, str) else said
             return block if name == said else block | {field: name}
     return block

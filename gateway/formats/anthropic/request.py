@@ -13,12 +13,12 @@ from gateway.errors import InvalidRequest
 from gateway.formats.openai.fields import (
     Body,
     kind_of,
-    read_flag,
-    read_integer,
-    read_list,
-    read_model,
-    read_number,
-    read_object,
+    parse_flag,
+    parse_integer,
+    parse_list,
+    parse_model,
+    parse_number,
+    parse_object,
 )
 from gateway.formats.openai.token_bounds import (
     MAX_RESERVED_OUTPUT,
@@ -51,13 +51,13 @@ Size = tuple[int, int]
 """Characters of text, and tokens they hardly exceed."""
 
 
-def read_messages_call(body: Body, features: str | None = None) -> InferenceRequest:
+def parse_messages_call(body: Body, features: str | None = None) -> InferenceRequest:
     """A parsed body for ``/v1/messages`` -> the checked call. Raises ``InvalidRequest`` naming the field.
 
     ``max_tokens`` may be 0, which fills the provider's cache and answers nothing. ``features`` is the caller's
     ``anthropic-beta``.
     """
-    model = read_model(body)
+    model = parse_model(body)
     max_tokens = _check(body)
     if max_tokens is None:
         raise InvalidRequest("Missing required field 'max_tokens'", param="max_tokens")
@@ -66,23 +66,23 @@ def read_messages_call(body: Body, features: str | None = None) -> InferenceRequ
         operation="messages",
         model=model,
         body=body,
-        stream=read_flag(body, "stream"),
+        stream=parse_flag(body, "stream"),
         wants_usage=True,
         prompt_chars=chars,
         prompt_bound=tokens,
         output_bound=min(max_tokens, MAX_RESERVED_OUTPUT),
         written_bound=tokens if _has_cache_mark(body) else 0,
-        sticky=_read_sticky(body),
+        sticky=_parse_sticky(body),
         features=features,
     )
 
 
-def read_count_call(body: Body, features: str | None = None) -> InferenceRequest:
+def parse_count_call(body: Body, features: str | None = None) -> InferenceRequest:
     """A parsed body for ``/v1/messages/count_tokens`` -> the checked call. Raises ``InvalidRequest`` naming the field.
 
     Nothing is answered, nothing is written into a cache, and nothing has to be set aside: counting is free.
     """
-    model = read_model(body)
+    model = parse_model(body)
     _check(body)
     chars, _ = _measure_prompt(body)
     return InferenceRequest(
@@ -91,7 +91,7 @@ def read_count_call(body: Body, features: str | None = None) -> InferenceRequest
         body=body,
         wants_usage=True,
         prompt_chars=chars,
-        sticky=_read_sticky(body),
+        sticky=_parse_sticky(body),
         features=features,
     )
 
@@ -100,23 +100,23 @@ def _check(body: Body) -> int | None:
     """What both kinds of body have; ``max_tokens``, which a count does without."""
     _check_messages(body)
     _check_system(body.get("system"))
-    read_number(body, "temperature", 0.0, 1.0)
-    read_number(body, "top_p", 0.0, 1.0)
-    read_integer(body, "top_k", 0, MAX_TOKENS)
-    for index, sequence in enumerate(read_list(body, "stop_sequences") or ()):
+    parse_number(body, "temperature", 0.0, 1.0)
+    parse_number(body, "top_p", 0.0, 1.0)
+    parse_integer(body, "top_k", 0, MAX_TOKENS)
+    for index, sequence in enumerate(parse_list(body, "stop_sequences") or ()):
         if not isinstance(sequence, str):
             where = f"stop_sequences[{index}]"
             raise InvalidRequest(f"'{where}' must be a string, not {kind_of(sequence)}", param=where)
-    for index, tool in enumerate(read_list(body, "tools") or ()):
+    for index, tool in enumerate(parse_list(body, "tools") or ()):
         if not isinstance(tool, dict):
             raise InvalidRequest(f"'tools[{index}]' must be an object, not {kind_of(tool)}", param=f"tools[{index}]")
     for name in _OBJECTS:
-        read_object(body, name)
-    return read_integer(body, "max_tokens", 0, MAX_TOKENS)
+        parse_object(body, name)
+    return parse_integer(body, "max_tokens", 0, MAX_TOKENS)
 
 
 def _check_messages(body: Body) -> None:
-    messages = read_list(body, "messages")
+    messages = parse_list(body, "messages")
     if not messages:
         raise InvalidRequest("Missing required field 'messages': at least one message", param="messages")
     for index, message in enumerate(messages):
@@ -159,8 +159,8 @@ def _check_content(content: object, where: str) -> None:
             )
 
 
-def _read_sticky(body: Body) -> str | None:
-    user = (read_object(body, "metadata") or {}).get("user_id")
+def _parse_sticky(body: Body) -> str | None:
+    user = (parse_object(body, "metadata") or {}).get("user_id")
     return user if isinstance(user, str) and 0 < len(user) <= _MAX_STICKY else None
 
 

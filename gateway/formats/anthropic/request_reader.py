@@ -9,7 +9,7 @@ from typing import Any, cast, get_args
 
 import orjson
 
-from gateway.domain.usage import read_count
+from gateway.domain.usage import parse_count
 from gateway.errors import InvalidRequest
 from gateway.formats.chat import (
     ChatRequest,
@@ -42,8 +42,8 @@ _ROLE_OF = {
 }
 
 
-def read_conversation(body: Body) -> ChatRequest:
-    """The conversation of a body that ``read_messages_call`` or ``read_count_call`` has checked.
+def parse_conversation(body: Body) -> ChatRequest:
+    """The conversation of a body that ``parse_messages_call`` or ``parse_count_call`` has checked.
 
     System messages in the middle stay where they are. A plain-text document becomes text, its title and context
     before it. Adaptive thinking without an effort says nothing: it is for the model to decide, as without the field.
@@ -56,19 +56,19 @@ def read_conversation(body: Body) -> ChatRequest:
             raise _only_there(name, f"'{name}'")
     if body.get("max_tokens") == 0:
         raise _only_there("max_tokens", "'max_tokens' of 0")
-    choice, parallel = _read_tool_choice(body.get("tool_choice") or {})
-    thinking_tokens, effort = _read_thinking(body)
+    choice, parallel = _parse_tool_choice(body.get("tool_choice") or {})
+    thinking_tokens, effort = _parse_thinking(body)
     return ChatRequest(
-        turns=_read_turns(body),
+        turns=_parse_turns(body),
         max_tokens=body.get("max_tokens"),
         temperature=body.get("temperature"),
         top_p=body.get("top_p"),
         top_k=body.get("top_k"),
         stop=tuple(body.get("stop_sequences") or ()),
-        tools=tuple(_read_tool(tool, f"tools[{index}]") for index, tool in enumerate(body.get("tools") or ())),
+        tools=tuple(_parse_tool(tool, f"tools[{index}]") for index, tool in enumerate(body.get("tools") or ())),
         tool_choice=choice,
         parallel_tools=parallel,
-        format=_read_format(body),
+        format=_parse_format(body),
         thinking_tokens=thinking_tokens,
         effort=effort,
         user=_find_text(body.get("metadata") or {}, "user_id"),
@@ -79,7 +79,7 @@ def _only_there(param: str, what: str) -> InvalidRequest:
     return InvalidRequest(f"{what} only works with a channel that speaks Anthropic's own language", param=param)
 
 
-def _read_turns(body: Body) -> tuple[Message, ...]:
+def _parse_turns(body: Body) -> tuple[Message, ...]:
     turns = []
     if body.get("system"):
         turns.append(Message("system", tuple(_read_content(body["system"], "system", "system"))))
@@ -94,11 +94,11 @@ def _read_content(content: str | list[Any], role: str, where: str) -> list[Part]
         return [TextPart(content)]
     parts: list[Part] = []
     for index, block in enumerate(content):
-        parts += _read_block(block, role, f"{where}[{index}]")
+        parts += _parse_block(block, role, f"{where}[{index}]")
     return parts
 
 
-def _read_block(block: Any, role: str, where: str) -> list[Part]:
+def _parse_block(block: Any, role: str, where: str) -> list[Part]:
     kind = _get_text(block, "type", where)
     if _ROLE_OF.get(kind, role) != role or (role == "system" and kind != "text"):
         raise InvalidRequest(f"'{where}': a block of type '{kind}' does not belong to the {role}", param=where)
@@ -108,29 +108,29 @@ def _read_block(block: Any, role: str, where: str) -> list[Part]:
         case "redacted_thinking":
             return [ReasoningPart(redacted=_get_text(block, "data", where))]
         case "tool_use":
-            return [_read_tool_use(block, where)]
+            return [_parse_tool_use(block, where)]
         case "tool_result":
-            return [_read_tool_result(block, where)]
+            return [_parse_tool_result(block, where)]
         case _:
-            return [*_read_matter(block, where)]
+            return [*_parse_matter(block, where)]
 
 
-def _read_matter(block: Any, where: str) -> list[TextPart | MediaPart]:
+def _parse_matter(block: Any, where: str) -> list[TextPart | MediaPart]:
     """A block that may also stand in a tool's result: text, a picture or a document."""
     kind = _get_text(block, "type", where)
     match kind:
         case "text":
             return [TextPart(_get_text(block, "text", where), _find_cache(block))]
         case "image":
-            return [_read_image(block, where)]
+            return [_parse_image(block, where)]
         case "document":
-            return _read_document(block, where)
+            return _parse_document(block, where)
         case _:
             raise _only_there(f"{where}.type", f"'{where}': a block of type '{kind}'")
 
 
-def _read_image(block: Body, where: str) -> MediaPart:
-    source, kind = _read_source(block, where)
+def _parse_image(block: Body, where: str) -> MediaPart:
+    source, kind = _parse_source(block, where)
     here = f"{where}.source"
     if kind == "base64":
         return MediaPart(
@@ -144,8 +144,8 @@ def _read_image(block: Body, where: str) -> MediaPart:
     raise _only_there(f"{here}.type", f"'{here}' of type '{kind}'")
 
 
-def _read_document(block: Body, where: str) -> list[TextPart | MediaPart]:
-    source, kind = _read_source(block, where)
+def _parse_document(block: Body, where: str) -> list[TextPart | MediaPart]:
+    source, kind = _parse_source(block, where)
     here = f"{where}.source"
     title, context, cache = _find_text(block, "title"), _find_text(block, "context"), _find_cache(block)
     before: list[TextPart | MediaPart] = [TextPart(context)] if context else []
@@ -163,13 +163,13 @@ def _read_document(block: Body, where: str) -> list[TextPart | MediaPart]:
             return [
                 *before,
                 *([TextPart(title)] if title else []),
-                *_read_matters(source.get("content"), f"{here}.content"),
+                *_parse_matters(source.get("content"), f"{here}.content"),
             ]
         case _:
             raise _only_there(f"{here}.type", f"'{here}' of type '{kind}'")
 
 
-def _read_matters(content: object, where: str) -> list[TextPart | MediaPart]:
+def _parse_matters(content: object, where: str) -> list[TextPart | MediaPart]:
     if isinstance(content, str):
         return [TextPart(content)]
     if not isinstance(content, list):
@@ -181,11 +181,11 @@ def _read_matters(content: object, where: str) -> list[TextPart | MediaPart]:
         here = f"{where}[{index}]"
         if isinstance(block, dict) and block.get("type") == "document" and ".source" in where:
             raise InvalidRequest(f"'{here}': a document holds text and pictures only", param=here)
-        parts += _read_matter(block, here)
+        parts += _parse_matter(block, here)
     return parts
 
 
-def _read_tool_use(block: Body, where: str) -> ToolCallPart:
+def _parse_tool_use(block: Body, where: str) -> ToolCallPart:
     arguments = block.get("input")
     if not isinstance(arguments, dict):
         raise InvalidRequest(f"'{where}.input' must be an object, not {kind_of(arguments)}", param=f"{where}.input")
@@ -197,17 +197,17 @@ def _read_tool_use(block: Body, where: str) -> ToolCallPart:
     )
 
 
-def _read_tool_result(block: Body, where: str) -> ToolResultPart:
+def _parse_tool_result(block: Body, where: str) -> ToolResultPart:
     content = block.get("content")
     return ToolResultPart(
         id=_get_text(block, "tool_use_id", where),
-        parts=() if content is None else tuple(_read_matters(content, f"{where}.content")),
+        parts=() if content is None else tuple(_parse_matters(content, f"{where}.content")),
         failed=block.get("is_error") is True,
         cache=_find_cache(block),
     )
 
 
-def _read_tool(tool: Body, where: str) -> Tool:
+def _parse_tool(tool: Body, where: str) -> Tool:
     kind = tool.get("type")
     if kind is not None and kind != "custom":
         raise _only_there(f"{where}.type", f"'{where}': a tool of type '{kind}'")
@@ -224,7 +224,7 @@ def _read_tool(tool: Body, where: str) -> Tool:
     )
 
 
-def _read_tool_choice(choice: Body) -> tuple[ToolChoice | None, bool | None]:
+def _parse_tool_choice(choice: Body) -> tuple[ToolChoice | None, bool | None]:
     parallel = False if choice.get("disable_parallel_tool_use") is True else None
     if not choice:
         return None, parallel
@@ -236,7 +236,7 @@ def _read_tool_choice(choice: Body) -> tuple[ToolChoice | None, bool | None]:
     return _CHOICES[kind], parallel
 
 
-def _read_thinking(body: Body) -> tuple[int | None, Effort | None]:
+def _parse_thinking(body: Body) -> tuple[int | None, Effort | None]:
     """The tokens to think with, and how hard. Where thinking is off, an effort only says how terse the answer is."""
     thinking = body.get("thinking") or {}
     kind = _get_text(thinking, "type", "thinking") if thinking else None
@@ -244,7 +244,7 @@ def _read_thinking(body: Body) -> tuple[int | None, Effort | None]:
         return 0, None
     tokens = None
     if kind == "enabled":
-        tokens = read_count(thinking.get("budget_tokens"))
+        tokens = parse_count(thinking.get("budget_tokens"))
         if tokens is None:
             where = "thinking.budget_tokens"
             raise InvalidRequest(f"'{where}' must be an integer", param=where)
@@ -256,7 +256,7 @@ def _read_thinking(body: Body) -> tuple[int | None, Effort | None]:
     return tokens, cast("Effort | None", effort)
 
 
-def _read_format(body: Body) -> ResponseFormat | None:
+def _parse_format(body: Body) -> ResponseFormat | None:
     """``output_config.format``; ``output_format`` is what it was called in its beta, and still works."""
     where = "output_config.format"
     form = (body.get("output_config") or {}).get("format")
@@ -269,7 +269,7 @@ def _read_format(body: Body) -> ResponseFormat | None:
     return ResponseFormat("schema", form["schema"])
 
 
-def _read_source(block: Body, where: str) -> tuple[Body, str]:
+def _parse_source(block: Body, where: str) -> tuple[Body, str]:
     source = block.get("source")
     if not isinstance(source, dict):
         raise InvalidRequest(f"'{where}.source' must be an object, not {kind_of(source)}", param=f"{where}.source")

@@ -14,8 +14,8 @@ import orjson
 
 from gateway.errors import InvalidRequest
 from gateway.formats.anthropic.json_schema import narrow_schema
-from gateway.formats.anthropic.media_blocks import write_matter
-from gateway.formats.anthropic.model_features import ClaudeFeatures, read_generation, write_dials, write_thinking
+from gateway.formats.anthropic.media_blocks import build_matter
+from gateway.formats.anthropic.model_features import ClaudeFeatures, build_dials, build_thinking, parse_generation
 from gateway.formats.chat import (
     GEMINI_MARK,
     ChatRequest,
@@ -47,7 +47,7 @@ _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 _JSON_ONLY = "Answer with a single JSON object and nothing else: no words around it, no code fence."
 
 
-def write_body(conversation: ChatRequest, model: str, *, stream: bool) -> Body:
+def build_body(conversation: ChatRequest, model: str, *, stream: bool) -> Body:
     """The body for ``POST /v1/messages`` under the provider's name of the model; fresh, but for what it quotes.
 
     Every system turn goes to ``system``, in order, wherever it stood; turns of one role that follow each other become
@@ -59,23 +59,23 @@ def write_body(conversation: ChatRequest, model: str, *, stream: bool) -> Body:
     """
     if conversation.choices > 1:
         raise InvalidRequest("'n' must be 1: this provider gives one answer", param="n")
-    generation = read_generation(model)
-    system, messages = _write_turns(conversation, generation)
+    generation = parse_generation(model)
+    system, messages = _build_turns(conversation, generation)
     _check_last(messages, model, generation)
     forced = _is_forced(conversation)
     if forced and not generation.forces:
         raise InvalidRequest(f"'{model}' cannot be made to use a tool", param="tool_choice")
     may_budget = not forced and not misses_thought(messages)
-    thinking = write_thinking(conversation, generation, may_budget=may_budget)
+    thinking = build_thinking(conversation, generation, may_budget=may_budget)
     thinks = thinking.get("thinking", {}).get("type") in {"enabled", "adaptive"}
     body: Body = {"model": model, **thinking, "messages": messages}
     if system:
         body["system"] = system[0]["text"] if len(system) == 1 and "cache_control" not in system[0] else system
     if conversation.tools:
-        body["tools"] = [_write_tool(tool, generation) for tool in conversation.tools]
-    body |= _write_tool_choice(conversation)
-    body |= _write_format(conversation.format, generation, thinking)
-    body |= write_dials(conversation, generation, thinks=thinks)
+        body["tools"] = [_build_tool(tool, generation) for tool in conversation.tools]
+    body |= _build_tool_choice(conversation)
+    body |= _build_format(conversation.format, generation, thinking)
+    body |= build_dials(conversation, generation, thinks=thinks)
     stop = [sequence for sequence in conversation.stop if sequence.strip()]  # others are refused
     if stop:
         body["stop_sequences"] = stop
@@ -86,7 +86,7 @@ def write_body(conversation: ChatRequest, model: str, *, stream: bool) -> Body:
     return body
 
 
-def _write_turns(conversation: ChatRequest, generation: ClaudeFeatures) -> tuple[list[Block], list[Body]]:
+def _build_turns(conversation: ChatRequest, generation: ClaudeFeatures) -> tuple[list[Block], list[Body]]:
     """``system`` and ``messages``. Where nobody but the system speaks last, its last words are said by the user."""
     turns = [turn for turn in conversation.turns if _says(turn)]
     spoken = [turn for turn in turns if turn.role != "system"]
@@ -95,10 +95,10 @@ def _write_turns(conversation: ChatRequest, generation: ClaudeFeatures) -> tuple
         spoken.append(turns[-1])
     if not spoken:
         raise InvalidRequest("'messages' has nothing in it to answer", param="messages")
-    system = _write_system(turn for turn in turns if turn.role == "system")
+    system = _build_system(turn for turn in turns if turn.role == "system")
     if conversation.format is not None and not _holds(conversation.format, generation):
         system.append(_write_text(TextPart(_describe(conversation.format))))
-    return system, _write_messages(spoken)
+    return system, _build_messages(spoken)
 
 
 def _says(turn: Message) -> bool:
@@ -117,7 +117,7 @@ def _is_sayable(part: Part) -> bool:
             return True
 
 
-def _write_system(turns: Iterable[Message]) -> list[Block]:
+def _build_system(turns: Iterable[Message]) -> list[Block]:
     blocks = []
     for turn in turns:
         for part in filter(_is_sayable, turn.parts):
@@ -127,12 +127,12 @@ def _write_system(turns: Iterable[Message]) -> list[Block]:
     return blocks
 
 
-def _write_messages(turns: Sequence[Message]) -> list[Body]:
+def _build_messages(turns: Sequence[Message]) -> list[Body]:
     messages: list[Body] = []
     if turns[0].role == "assistant":
         messages.append({"role": "user", "content": [_write_text(TextPart(OPENING))]})
     for turn in turns:
-        blocks = [_write_part(part, turn.role) for part in turn.parts if _is_sayable(part)]
+        blocks = [_build_part(part, turn.role) for part in turn.parts if _is_sayable(part)]
         if messages and messages[-1]["role"] == turn.role:
             messages[-1]["content"] += blocks
         else:
@@ -152,13 +152,13 @@ def _shorten(blocks: list[Block]) -> list[Block] | str:
     return blocks
 
 
-def _write_thought(thought: ReasoningPart) -> Block:
+def _build_thought(thought: ReasoningPart) -> Block:
     if thought.redacted is not None:
         return {"type": "redacted_thinking", "data": thought.redacted}
     return {"type": "thinking", "thinking": thought.text, "signature": thought.signature}
 
 
-def _write_part(part: Part, role: str) -> Block:
+def _build_part(part: Part, role: str) -> Block:
     match part:
         case TextPart():
             return _write_text(part)
@@ -167,14 +167,14 @@ def _write_part(part: Part, role: str) -> Block:
         ):  # made by another model, and this one takes none back from an assistant
             return _write_text(TextPart(f"[{part.kind}]"))
         case MediaPart():
-            return _mark(write_matter(part), part.cache)
+            return _mark(build_matter(part), part.cache)
         case ReasoningPart():
-            return _write_thought(part)
+            return _build_thought(part)
         case ToolCallPart():
-            block = {"type": "tool_use", "id": write_call_id(part.id), "name": _write_name(part.name)}
-            return _mark(block | {"input": _write_arguments(part.arguments)}, part.cache)
+            block = {"type": "tool_use", "id": build_call_id(part.id), "name": _build_name(part.name)}
+            return _mark(block | {"input": _build_arguments(part.arguments)}, part.cache)
         case ToolResultPart():
-            return _write_result(part)
+            return _build_result(part)
 
 
 def _write_text(part: TextPart) -> Block:
@@ -185,9 +185,9 @@ def _mark(block: Block, cache: Json | None) -> Block:
     return block if cache is None else block | {"cache_control": cache}
 
 
-def _write_result(result: ToolResultPart) -> Block:
-    block: Block = {"type": "tool_result", "tool_use_id": write_call_id(result.id)}
-    content = [_write_part(part, "user") for part in result.parts if _is_sayable(part)]
+def _build_result(result: ToolResultPart) -> Block:
+    block: Block = {"type": "tool_result", "tool_use_id": build_call_id(result.id)}
+    content = [_build_part(part, "user") for part in result.parts if _is_sayable(part)]
     if content:
         block["content"] = _shorten(content)
     if result.failed:
@@ -195,23 +195,23 @@ def _write_result(result: ToolResultPart) -> Block:
     return _mark(block, result.cache)
 
 
-def write_call_id(original: str) -> str:
+def build_call_id(original: str) -> str:
     """An id of the letters the API takes: the same for the same, different for different."""
     if _ID.fullmatch(original):
         return original
     return f"{_OTHER.sub('_', original)[:_KEPT_OF_ID]}_{_digest(original)}"
 
 
-def _write_name(original: str) -> str:
+def _build_name(original: str) -> str:
     """The name of a tool in the past. One that can be used now has its own name, or is refused."""
-    return original if _NAME.fullmatch(original) else write_call_id(original)[:128] if original else "unnamed"
+    return original if _NAME.fullmatch(original) else build_call_id(original)[:128] if original else "unnamed"
 
 
 def _digest(text: str) -> str:
     return sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
-def _write_arguments(arguments: str) -> Json:
+def _build_arguments(arguments: str) -> Json:
     """The arguments as the object they have to be. What is no object is kept whole under ``arguments``.
 
     A model that wrote broken JSON was told so by the next message; refusing the conversation would help nobody.
@@ -270,7 +270,7 @@ def misses_thought(messages: list[Body]) -> bool:
     return False
 
 
-def _write_tool(tool: Tool, generation: ClaudeFeatures) -> Body:
+def _build_tool(tool: Tool, generation: ClaudeFeatures) -> Body:
     if not _NAME.fullmatch(tool.name):
         raise InvalidRequest(
             "A tool's name must be 1 to 128 letters, digits, '_' or '-' for this provider", param="tools"
@@ -290,7 +290,7 @@ def _is_forced(conversation: ChatRequest) -> bool:
     return choice == "required" or isinstance(choice, ForcedTool)
 
 
-def _write_tool_choice(conversation: ChatRequest) -> Body:
+def _build_tool_choice(conversation: ChatRequest) -> Body:
     choice = conversation.tool_choice
     if not conversation.tools:  # the API takes a choice only beside tools
         if _is_forced(conversation):
@@ -321,7 +321,7 @@ def _describe(form: ResponseFormat) -> str:
     return f"{_JSON_ONLY} It must satisfy this JSON schema: {orjson.dumps(form.schema).decode()}"
 
 
-def _write_format(form: ResponseFormat | None, generation: ClaudeFeatures, thinking: Body) -> Body:
+def _build_format(form: ResponseFormat | None, generation: ClaudeFeatures, thinking: Body) -> Body:
     """``output_config`` with the schema, beside what it says about thinking; nothing where there is none to keep to."""
     if form is None or not _holds(form, generation):
         return {}

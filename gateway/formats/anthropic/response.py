@@ -12,7 +12,7 @@ import orjson
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_text
-from gateway.domain.usage import Usage, read_count
+from gateway.domain.usage import Usage, parse_count
 from gateway.errors import ProviderBadResponse
 from gateway.formats.anthropic.content_blocks import ID_BEGINS, Block, ContentBlockBuilder
 from gateway.formats.chat import (
@@ -31,7 +31,7 @@ from gateway.formats.chat import (
     ToolCallStart,
     UsageReport,
 )
-from gateway.formats.openai.chat import read_answer_object
+from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.prompt_tokens import estimate_prompt
 
@@ -56,34 +56,34 @@ _PROMPT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_inp
 # Usage.
 
 
-def read_usage(raw: object) -> Usage | None:
+def parse_usage(raw: object) -> Usage | None:
     """A usage object -> ``Usage``; None where it is missing or a count in it cannot be believed."""
     if not isinstance(raw, Mapping):
         return None
-    fresh, cached, written = (read_count(0 if (said := raw.get(name)) is None else said) for name in _PROMPT_COUNTS)
-    completion = read_count(raw.get("output_tokens"))
+    fresh, cached, written = (parse_count(0 if (said := raw.get(name)) is None else said) for name in _PROMPT_COUNTS)
+    completion = parse_count(raw.get("output_tokens"))
     if fresh is None or cached is None or written is None or completion is None or raw.get("input_tokens") is None:
         return None
-    prompt = read_count(fresh + cached + written)
+    prompt = parse_count(fresh + cached + written)
     if prompt is None:
         return None
     lasting = raw.get("cache_creation")
-    long = read_count(lasting.get("ephemeral_1h_input_tokens")) if isinstance(lasting, Mapping) else None
+    long = parse_count(lasting.get("ephemeral_1h_input_tokens")) if isinstance(lasting, Mapping) else None
     return Usage(
         prompt, completion, cached, "upstream", written_tokens=written, written_long_tokens=min(long or 0, written)
     )
 
 
-def read_begun(raw: object) -> Usage | None:
+def parse_begun(raw: object) -> Usage | None:
     """The usage of ``message_start``: its prompt is a count, its completion hardly one yet.
 
     None also where the prompt is 0: servers that count at the end only write that.
     """
-    usage = read_usage({"output_tokens": 0, **raw}) if isinstance(raw, Mapping) else None
+    usage = parse_usage({"output_tokens": 0, **raw}) if isinstance(raw, Mapping) else None
     return usage if usage is not None and usage.prompt_tokens else None
 
 
-def read_used(begun: object, raw: object) -> UsageReport | None:
+def parse_used(begun: object, raw: object) -> UsageReport | None:
     """The usage of a ``message_delta`` over that of ``message_start``, as the client libraries lay them.
 
     Every count is a total and replaces; what is not said stays, and so does a prompt that is said to be 0.
@@ -94,19 +94,19 @@ def read_used(begun: object, raw: object) -> UsageReport | None:
     if not any(said.get(name) for name in _PROMPT_COUNTS):
         said = {name: value for name, value in said.items() if name not in _PROMPT_COUNTS}
     before = begun if isinstance(begun, Mapping) else {}
-    return _read_used({**before, "output_tokens": None, **said})
+    return _parse_used({**before, "output_tokens": None, **said})
 
 
-def _read_used(raw: Mapping[str, Any]) -> UsageReport | None:
-    usage = read_usage(raw)
+def _parse_used(raw: Mapping[str, Any]) -> UsageReport | None:
+    usage = parse_usage(raw)
     if usage is None:
         return None
     details = raw.get("output_tokens_details")
-    thinking = read_count(details.get("thinking_tokens")) if isinstance(details, Mapping) else None
+    thinking = parse_count(details.get("thinking_tokens")) if isinstance(details, Mapping) else None
     return UsageReport(usage, min(thinking or 0, usage.completion_tokens))
 
 
-def write_usage(usage: Usage) -> dict[str, Any]:
+def build_usage(usage: Usage) -> dict[str, Any]:
     """A ``Usage`` -> the usage object, without the parts of what was written."""
     return {
         "input_tokens": max(usage.prompt_tokens - usage.cached_tokens - usage.written_tokens, 0),
@@ -116,14 +116,14 @@ def write_usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def write_written(usage: Usage) -> dict[str, Any]:
+def build_written(usage: Usage) -> dict[str, Any]:
     """The parts of what was written into the cache: a whole message and ``message_start`` have them."""
     long = usage.written_long_tokens
     short = max(usage.written_tokens - long, 0)
     return {"cache_creation": {"ephemeral_5m_input_tokens": short, "ephemeral_1h_input_tokens": long}}
 
 
-def write_reasoning(used: UsageReport) -> dict[str, Any]:
+def build_reasoning(used: UsageReport) -> dict[str, Any]:
     """How much of the completion was thought, where that is known."""
     return {"output_tokens_details": {"thinking_tokens": used.reasoning_tokens}} if used.reasoning_tokens else {}
 
@@ -131,7 +131,7 @@ def write_reasoning(used: UsageReport) -> dict[str, Any]:
 # Why an answer ended.
 
 
-def read_finish(reason: object, sequence: object, *, called: bool = False) -> ChoiceFinished:
+def parse_finish(reason: object, sequence: object, *, called: bool = False) -> ChoiceFinished:
     """``stop_reason`` and ``stop_sequence`` -> the end; one that is not said, or unknown, is a ``stop``.
 
     ``called``: there were tool calls, which is the reason where none is said.
@@ -142,7 +142,7 @@ def read_finish(reason: object, sequence: object, *, called: bool = False) -> Ch
     return ChoiceFinished(_REASONS.get(reason, "stop"), stop_sequence=stopped_at)
 
 
-def write_finish(finished: ChoiceFinished | None, *, called: bool) -> dict[str, Any]:
+def build_finish(finished: ChoiceFinished | None, *, called: bool) -> dict[str, Any]:
     """The end -> ``stop_reason`` and ``stop_sequence``.
 
     A client runs its tools only at ``tool_use``, and servers of the convention say ``stop`` there now and then.
@@ -158,7 +158,7 @@ def write_finish(finished: ChoiceFinished | None, *, called: bool) -> dict[str, 
 # Blocks, in.
 
 
-def read_tool(block: Json, index: int, message_id: str) -> ToolCallStart:
+def parse_tool(block: Json, index: int, message_id: str) -> ToolCallStart:
     """A ``tool_use`` block -> the call it begins. Raises ``ProviderBadResponse`` where it has no name."""
     name = block.get("name")
     if not isinstance(name, str) or not name:
@@ -168,7 +168,7 @@ def read_tool(block: Json, index: int, message_id: str) -> ToolCallStart:
     return ToolCallStart(index, said if isinstance(said, str) and said else made, name)
 
 
-def read_arguments(block: Json) -> str:
+def parse_arguments(block: Json) -> str:
     """The input of a ``tool_use`` block as JSON text, ``{}`` where it has none. Raises ``ProviderBadResponse``."""
     value = block.get("input")
     try:
@@ -183,7 +183,7 @@ def read_text(block: Json, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def read_words(block: Json) -> list[Event]:
+def parse_words(block: Json) -> list[Event]:
     """What a block of text, thought or sealed thought says by itself; nothing for a block of any other kind."""
     events: list[Event] = []
     match block.get("type"):
@@ -196,12 +196,12 @@ def read_words(block: Json) -> list[Event]:
     return events
 
 
-def read_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[Event]:
+def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[Event]:
     """A whole message -> what happens in it. Raises ``ProviderBadResponse`` for anything but a message.
 
     ``answer_id`` is what the ids of tool calls are made of where the provider has none.
     """
-    value = read_message(raw, secrets)
+    value = parse_message(raw, secrets)
     message_id = read_text(value, "id")
     events: list[Event] = [MessageStart(message_id, read_text(value, "model"))]
     calls = 0
@@ -209,33 +209,33 @@ def read_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[
         if not isinstance(block, dict):
             continue
         if block.get("type") == "tool_use":
-            events += [read_tool(block, calls, message_id or answer_id), ToolCallDelta(calls, read_arguments(block))]
+            events += [parse_tool(block, calls, message_id or answer_id), ToolCallDelta(calls, parse_arguments(block))]
             calls += 1
             continue
-        events += read_words(block)
+        events += parse_words(block)
         if block.get("type") == "thinking" and (signature := read_text(block, "signature")):
             events.append(ReasoningSignature(signature))
-    events.append(read_finish(value.get("stop_reason"), value.get("stop_sequence"), called=calls > 0))
+    events.append(parse_finish(value.get("stop_reason"), value.get("stop_sequence"), called=calls > 0))
     usage = value.get("usage")
-    used = _read_used(usage) if isinstance(usage, dict) else None
+    used = _parse_used(usage) if isinstance(usage, dict) else None
     return [*events, used, ENDED] if used is not None else [*events, ENDED]
 
 
-def read_passed_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
+def parse_passed_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
     """A whole message that goes to the caller as it lies -> its usage. Raises ``ProviderBadResponse`` where it is none."""
-    return read_message_usage(read_message(raw, secrets), call)
+    return parse_message_usage(parse_message(raw, secrets), call)
 
 
-def read_message_usage(value: Mapping[str, Any], call: InferenceRequest) -> Usage:
+def parse_message_usage(value: Mapping[str, Any], call: InferenceRequest) -> Usage:
     """What a parsed message says it used, else an estimate."""
-    usage = read_usage(value.get("usage"))
+    usage = parse_usage(value.get("usage"))
     if usage is not None:
         return usage
-    said = "".join(map(read_said, value["content"]))
+    said = "".join(map(parse_said, value["content"]))
     return Usage(estimate_prompt(call), estimate_text(said), source="estimate")
 
 
-def read_said(part: object) -> str:
+def parse_said(part: object) -> str:
     """What a block or a delta says, in whichever of their fields, for an estimate.
 
     A thought that was sealed is billed, too: of its seal in base64 half is taken for what was thought.
@@ -245,14 +245,14 @@ def read_said(part: object) -> str:
     sealed = read_text(part, "data")
     said = "".join(read_text(part, name) for name in ("text", "thinking", "partial_json")) + sealed[: len(sealed) // 2]
     try:
-        return said + (read_arguments(part) if part.get("input") else "")
+        return said + (parse_arguments(part) if part.get("input") else "")
     except ProviderBadResponse:
         return said
 
 
-def read_message(raw: bytes, secrets: Secrets) -> dict[str, Any]:
+def parse_message(raw: bytes, secrets: Secrets) -> dict[str, Any]:
     """A whole message, parsed; its content is a list. Raises ``ProviderBadResponse`` for anything else."""
-    value = read_answer_object(raw, secrets)
+    value = parse_answer_object(raw, secrets)
     if value.get("type") == "error":
         raise ProviderBadResponse("The provider reported an error: The provider gave no reason")
     if not isinstance(value.get("content"), list):
@@ -260,15 +260,15 @@ def read_message(raw: bytes, secrets: Secrets) -> dict[str, Any]:
     return value
 
 
-def read_count_answer(raw: bytes, secrets: Secrets = ()) -> int:
+def parse_count_answer(raw: bytes, secrets: Secrets = ()) -> int:
     """The answer to a count of tokens. Raises ``ProviderBadResponse`` where it is none."""
-    tokens = read_count(read_answer_object(raw, secrets).get("input_tokens"))
+    tokens = parse_count(parse_answer_object(raw, secrets).get("input_tokens"))
     if tokens is None:
         raise ProviderBadResponse("The provider's answer has no count of tokens")
     return tokens
 
 
-def write_count_answer(tokens: int) -> bytes:
+def build_count_answer(tokens: int) -> bytes:
     """A count of tokens as an answer."""
     return orjson.dumps({"input_tokens": tokens})
 
@@ -276,14 +276,14 @@ def write_count_answer(tokens: int) -> bytes:
 # A whole message, out.
 
 
-def write_id(said: str, message_id: str) -> str:
+def build_id(said: str, message_id: str) -> str:
     """The id of a message: the provider's where it is one of this dialect, else one made of ``message_id``."""
     if said.startswith(ID_BEGINS):
         return said
     return message_id if message_id.startswith(ID_BEGINS) else ID_BEGINS + message_id
 
 
-def write_message(message_id: str, model: str, usage: dict[str, Any]) -> dict[str, Any]:
+def build_message(message_id: str, model: str, usage: dict[str, Any]) -> dict[str, Any]:
     """A message that has no content yet and has not ended."""
     return {
         "id": message_id,
@@ -297,7 +297,7 @@ def write_message(message_id: str, model: str, usage: dict[str, Any]) -> dict[st
     }
 
 
-def write_answer(events: Iterable[Event], *, model: str, message_id: str) -> bytes:
+def build_answer(events: Iterable[Event], *, model: str, message_id: str) -> bytes:
     """What happened in an answer -> a whole message. Raises the fault of a ``StreamError``."""
     layout = ContentBlockBuilder(message_id)
     finished: ChoiceFinished | None = None
@@ -315,13 +315,13 @@ def write_answer(events: Iterable[Event], *, model: str, message_id: str) -> byt
                 raise event.fault
             case _:
                 layout.place(event)
-    usage = write_usage(used.usage) | write_written(used.usage) | write_reasoning(used)
-    message = write_message(write_id(said, message_id), model, usage)
-    message["content"] = [_write_block(block) for block in layout.blocks]
-    return orjson.dumps(message | write_finish(finished, called=layout.called))
+    usage = build_usage(used.usage) | build_written(used.usage) | build_reasoning(used)
+    message = build_message(build_id(said, message_id), model, usage)
+    message["content"] = [_build_block(block) for block in layout.blocks]
+    return orjson.dumps(message | build_finish(finished, called=layout.called))
 
 
-def _write_block(block: Block) -> dict[str, Any]:
+def _build_block(block: Block) -> dict[str, Any]:
     match block.kind:
         case "text":
             return block.start | {"text": "".join(delta["text"] for delta in block.deltas)}
@@ -329,11 +329,11 @@ def _write_block(block: Block) -> dict[str, Any]:
             said = {"thinking": "".join(delta.get("thinking", "") for delta in block.deltas)}
             return block.start | said | {"signature": block.deltas[-1].get("signature", "")}
         case "tool_use":
-            return block.start | {"input": _write_input("".join(block.arguments))}
+            return block.start | {"input": _build_input("".join(block.arguments))}
     return block.start
 
 
-def _write_input(arguments: str) -> dict[str, Any]:
+def _build_input(arguments: str) -> dict[str, Any]:
     """Arguments -> the object a client expects. Those a limit of tokens cut off are no JSON: they travel in a wrap.
 
     The wrap is the one of platform.claude.com/docs/en/agents-and-tools/tool-use/fine-grained-tool-streaming.

@@ -17,19 +17,19 @@ from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats import sse
 from gateway.formats.anthropic.content_blocks import Block, ContentBlockBuilder
 from gateway.formats.anthropic.response import (
-    read_arguments,
-    read_begun,
-    read_finish,
+    build_finish,
+    build_id,
+    build_message,
+    build_reasoning,
+    build_usage,
+    build_written,
+    parse_arguments,
+    parse_begun,
+    parse_finish,
+    parse_tool,
+    parse_used,
+    parse_words,
     read_text,
-    read_tool,
-    read_used,
-    read_words,
-    write_finish,
-    write_id,
-    write_message,
-    write_reasoning,
-    write_usage,
-    write_written,
 )
 from gateway.formats.chat import (
     ENDED,
@@ -45,7 +45,7 @@ from gateway.formats.chat import (
     ToolCallDelta,
     UsageReport,
 )
-from gateway.formats.openai.errors import Secrets, read_error_value, write_reported
+from gateway.formats.openai.errors import Secrets, build_reported, parse_error_value
 
 MAX_HELD = 16 * 1024 * 1024
 """Bytes, about, of a stream's tool calls that wait for each other, or for their own end."""
@@ -55,7 +55,7 @@ STOP_EVENT = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 _NAME = re.compile(rb"(?:^|[\r\n])event: ?([^\r\n]*)")
 
 
-def read_event(event: bytes, payload: bytes) -> tuple[str, object]:
+def parse_event(event: bytes, payload: bytes) -> tuple[str, object]:
     """One event and its data -> its type and its JSON, None where that is broken.
 
     The type is what the data says, else the event's name, else empty.
@@ -73,16 +73,16 @@ def read_event(event: bytes, payload: bytes) -> tuple[str, object]:
     return (names[-1].decode(errors="replace") if names else ""), value
 
 
-def read_failure(value: object, secrets: Secrets) -> ProviderBadResponse:
+def parse_failure(value: object, secrets: Secrets) -> ProviderBadResponse:
     """The data of an ``error`` event -> the fault it reports."""
-    error = read_error_value(value, secrets)
+    error = parse_error_value(value, secrets)
     reason = "The provider gave no reason" if error is None else error.message
-    return write_reported(reason)
+    return build_reported(reason)
 
 
 def is_end(rest: bytes) -> bool:
     """Whether what is left of a stream is its end mark, which then lacks its blank line."""
-    return read_event(rest, sse.read_data(rest) or b"")[0] == "message_stop"
+    return parse_event(rest, sse.parse_data(rest) or b"")[0] == "message_stop"
 
 
 @attrs.define
@@ -152,13 +152,13 @@ class MessagesStreamParser:
 
     def _read(self, event: bytes) -> list[Event]:
         event = event.removeprefix(sse.BOM)
-        payload = sse.read_data(event)
+        payload = sse.parse_data(event)
         if self._closed or not payload:
             self._splitter.noise += len(event)
             return []
-        kind, value = read_event(event, payload)
+        kind, value = parse_event(event, payload)
         if kind == "error":
-            return [self._fail(read_failure(value, self._secrets))]
+            return [self._fail(parse_failure(value, self._secrets))]
         if not isinstance(value, dict):
             return [self._fail(ProviderBadResponse("The provider sent an event that makes no sense", phase="stream"))]
         try:
@@ -192,7 +192,7 @@ class MessagesStreamParser:
         self._begun_usage = message.get("usage")
         said = read_text(message, "id")
         self._id = said or self._id
-        return [MessageStart(said, read_text(message, "model"), usage=read_begun(self._begun_usage))]
+        return [MessageStart(said, read_text(message, "model"), usage=parse_begun(self._begun_usage))]
 
     def _start(self, value: Json) -> list[Event]:
         block = value.get("content_block")
@@ -204,11 +204,11 @@ class MessagesStreamParser:
         if len(self._open) > MAX_OPEN:
             raise ProviderBadResponse("The provider's answer has too many content blocks open at once")
         if opened.kind != "tool_use":
-            return before + read_words(block)
+            return before + parse_words(block)
         opened.call = self._calls
-        opened.arguments = read_arguments(block)
+        opened.arguments = parse_arguments(block)
         self._calls += 1
-        return [*before, read_tool(block, opened.call, self._id)]
+        return [*before, parse_tool(block, opened.call, self._id)]
 
     def _change(self, value: Json) -> list[Event]:
         delta = value.get("delta")
@@ -242,12 +242,12 @@ class MessagesStreamParser:
         delta = value.get("delta")
         if isinstance(delta, dict) and delta.get("stop_reason") is not None and not self._finished:
             events += self._finish_with(delta.get("stop_reason"), delta.get("stop_sequence"))
-        used = read_used(self._begun_usage, value.get("usage"))
+        used = parse_used(self._begun_usage, value.get("usage"))
         return [*events, used] if used is not None else events
 
     def _finish_with(self, reason: object, sequence: object) -> list[Event]:
         self._finished = True
-        return [*self._say_open(), read_finish(reason, sequence, called=self._calls > 0)]
+        return [*self._say_open(), parse_finish(reason, sequence, called=self._calls > 0)]
 
     def _say_open(self) -> list[Event]:
         """The last words of blocks that were not stopped; they stay open, for a stream that is cut is not whole."""
@@ -272,7 +272,7 @@ def _index(value: Json) -> int:
     return index if type(index) is int else 0
 
 
-def write_event(kind: str, body: dict[str, Any]) -> bytes:
+def build_event(kind: str, body: dict[str, Any]) -> bytes:
     """One event. The client libraries go by its name, which is its type."""
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps({"type": kind, **body}))
 
@@ -317,7 +317,7 @@ class MessagesStreamSerializer:
                     written = self._finish(event)
             case _ if self._finished is None:
                 self._layout.place(event)
-                written = self._write_blocks()
+                written = self._build_blocks()
                 if self._layout.held > MAX_HELD:
                     raise ProviderBadResponse("The provider's answer has tool calls without an end", phase="stream")
         return written if self._begun or not written else self._begin() + written
@@ -327,43 +327,43 @@ class MessagesStreamSerializer:
             return b""
         self._begun = True
         usage = (event.usage if event is not None else None) or Usage()
-        name = write_id(event.id if event is not None else "", self._message_id)
-        message = write_message(name, self._model, write_usage(usage) | write_written(usage))
-        return write_event("message_start", {"message": message})
+        name = build_id(event.id if event is not None else "", self._message_id)
+        message = build_message(name, self._model, build_usage(usage) | build_written(usage))
+        return build_event("message_start", {"message": message})
 
-    def _write_blocks(self) -> bytes:
+    def _build_blocks(self) -> bytes:
         written = []
         blocks = self._layout.blocks
         while blocks:
-            written += self._write_block(blocks[0])
+            written += self._build_block(blocks[0])
             if not blocks[0].over:
                 break
-            written.append(write_event("content_block_stop", {"index": self._index}))
+            written.append(build_event("content_block_stop", {"index": self._index}))
             self._layout.drop()
             self._index += 1
         return b"".join(written)
 
-    def _write_block(self, block: Block) -> list[bytes]:
+    def _build_block(self, block: Block) -> list[bytes]:
         written = []
         if not block.shown:
             block.shown = True
-            written.append(write_event("content_block_start", {"index": self._index, "content_block": block.start}))
+            written.append(build_event("content_block_start", {"index": self._index, "content_block": block.start}))
         for delta in self._layout.take(block):
-            written.append(write_event("content_block_delta", {"index": self._index, "delta": delta}))  # noqa: PERF401
+            written.append(build_event("content_block_delta", {"index": self._index, "delta": delta}))  # noqa: PERF401
         return written
 
     def _finish(self, event: ChoiceFinished) -> bytes:
         self._finished = event
         self._layout.close()
-        return self._write_blocks()
+        return self._build_blocks()
 
     def _end(self) -> bytes:
         self._layout.close()
-        blocks = self._write_blocks()
-        delta = write_finish(self._finished, called=self._layout.called)
-        return blocks + write_event("message_delta", {"delta": delta, "usage": _write_totals(self._used)}) + STOP_EVENT
+        blocks = self._build_blocks()
+        delta = build_finish(self._finished, called=self._layout.called)
+        return blocks + build_event("message_delta", {"delta": delta, "usage": _build_totals(self._used)}) + STOP_EVENT
 
 
-def _write_totals(used: UsageReport | None) -> Mapping[str, Any]:
+def _build_totals(used: UsageReport | None) -> Mapping[str, Any]:
     """The totals. Where nobody counted only the completion is said, for the client keeps the rest of the beginning."""
-    return {"output_tokens": 0} if used is None else write_usage(used.usage) | write_reasoning(used)
+    return {"output_tokens": 0} if used is None else build_usage(used.usage) | build_reasoning(used)

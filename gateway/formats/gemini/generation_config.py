@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.errors import InvalidRequest
 from gateway.formats.chat import EFFORT_TOKENS, ChatRequest, Effort, ResponseFormat
-from gateway.formats.gemini.json_schema import write_schema
+from gateway.formats.gemini.json_schema import build_schema
 
 MAX_STOPS = 5
 Version = tuple[int, int]
@@ -29,7 +29,7 @@ _MIN_LITE, _MAX_FLASH = 512, 24_576
 _SEED_RANGE = 2**31
 
 
-def read_version(model: str) -> Version | None:
+def parse_version(model: str) -> Version | None:
     """The version in a Gemini model's name; None where it is another's, or has none in it."""
     name = model.removeprefix("models/")
     if _LATEST.fullmatch(name):
@@ -40,11 +40,11 @@ def read_version(model: str) -> Version | None:
 
 def wants_signatures(model: str) -> bool:
     """Whether ``model`` refuses a function call in its history that has no thought signature (Gemini 3 and later)."""
-    version = read_version(model)
+    version = parse_version(model)
     return version is not None and version >= _LEVELS
 
 
-def write_config(conversation: ChatRequest, model: str) -> dict[str, Any]:
+def build_config(conversation: ChatRequest, model: str) -> dict[str, Any]:
     """The ``generationConfig``, empty where nothing was asked. Raises ``InvalidRequest``."""
     if len(conversation.stop) > MAX_STOPS:
         raise InvalidRequest(f"Gemini takes at most {MAX_STOPS} stop sequences", param="stop")
@@ -59,8 +59,8 @@ def write_config(conversation: ChatRequest, model: str) -> dict[str, Any]:
         "seed": _fold_seed(conversation.seed),
         "presencePenalty": conversation.presence_penalty,
         "frequencyPenalty": conversation.frequency_penalty,
-        "thinkingConfig": write_thinking(conversation, model),
-        **_write_format(conversation.format),
+        "thinkingConfig": build_thinking(conversation, model),
+        **_build_format(conversation.format),
     }
     return {name: value for name, value in said.items() if value is not None}
 
@@ -70,23 +70,23 @@ def _fold_seed(seed: int | None) -> int | None:
     return seed if seed is None or -_SEED_RANGE <= seed < _SEED_RANGE else seed % _SEED_RANGE
 
 
-def _write_format(wanted: ResponseFormat | None) -> dict[str, Any]:
+def _build_format(wanted: ResponseFormat | None) -> dict[str, Any]:
     if wanted is None:
         return {}
     written: dict[str, Any] = {"responseMimeType": "application/json"}
     if wanted.schema is not None:
-        written["responseJsonSchema"] = write_schema(wanted.schema, param="response_format")
+        written["responseJsonSchema"] = build_schema(wanted.schema, param="response_format")
     return written
 
 
-def write_thinking(conversation: ChatRequest, model: str) -> dict[str, Any] | None:
+def build_thinking(conversation: ChatRequest, model: str) -> dict[str, Any] | None:
     """The ``thinkingConfig``; None where nothing was asked, or the model leaves no choice.
 
     Where thinking is forbidden and the model cannot do without (2.5 Pro, Gemini 3), it thinks as little as it can:
     callers forbid it by habit, and an answer serves them better than a refusal.
     """
     effort = _find_effort(conversation)
-    version = read_version(model)
+    version = parse_version(model)
     if effort is None or version is None or any(mark in model for mark in _NO_CHOICE):
         return None
     if version >= _LEVELS:

@@ -13,13 +13,13 @@ import orjson
 from gateway.domain.capability import Capability
 from gateway.domain.image import Image, ImageRequest, Images
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.usage import Usage, read_count
+from gateway.domain.usage import Usage, parse_count
 from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse
-from gateway.formats.aspect_ratios import DEFAULT_TIER, read_shape
-from gateway.formats.content_filter import find_block, write_block
+from gateway.formats.aspect_ratios import DEFAULT_TIER, parse_shape
+from gateway.formats.content_filter import build_block, find_block
 from gateway.formats.image_backend import ProviderCall
-from gateway.formats.image_data import FoundImage, estimate_usage, read_base64, read_media_type, write_told
-from gateway.formats.openai.errors import Secrets, mask, read_error_value
+from gateway.formats.image_data import FoundImage, build_told, estimate_usage, parse_base64, parse_media_type
+from gateway.formats.openai.errors import Secrets, mask, parse_error_value
 from gateway.formats.request_body import Inline
 
 Body = dict[str, Any]
@@ -58,7 +58,7 @@ class GeminiImageBackend:
         )
         config: Body = {"responseModalities": ["TEXT", "IMAGE"]}
         if self._picture.size is not None:
-            shape = read_shape(self._picture.size, self._capability.sizes)
+            shape = parse_shape(self._picture.size, self._capability.sizes)
             config["imageConfig"] = {"aspectRatio": shape.ratio}
             if shape.tier != DEFAULT_TIER:  # models of one tier refuse the field
                 config["imageConfig"]["imageSize"] = shape.tier
@@ -79,11 +79,11 @@ class GeminiImageBackend:
         found = tuple(_find_pictures(candidates))[-self._count :]
         if not found:
             raise _find_reason(candidates, secrets)
-        usage = _read_usage(value.get("usageMetadata"), len(found))
+        usage = _parse_usage(value.get("usageMetadata"), len(found))
         return Images(
             tuple(one.picture for one in found),
             usage or estimate_usage(self._call, len(found)),
-            write_told(found),
+            build_told(found),
         )
 
     def abandon(self) -> None:
@@ -111,7 +111,7 @@ def check_expressible(call: InferenceRequest, count: int) -> None:
 
 
 def _check_error(value: object, secrets: Secrets) -> None:
-    error = read_error_value(value, secrets)
+    error = parse_error_value(value, secrets)
     if error is None:
         return
     raise find_block(value, secrets) or ProviderBadResponse(f"The provider reported an error: {error.message}")
@@ -120,7 +120,7 @@ def _check_error(value: object, secrets: Secrets) -> None:
 def _check_prompt(feedback: object, secrets: Secrets) -> None:
     reason = _text(feedback.get("blockReason")) if isinstance(feedback, dict) else ""
     if reason not in _UNSAID:
-        raise write_block(reason, secrets)
+        raise build_block(reason, secrets)
 
 
 def _find_pictures(candidates: list[Body]) -> Iterator[FoundImage]:
@@ -129,9 +129,9 @@ def _find_pictures(candidates: list[Body]) -> Iterator[FoundImage]:
         blob = part.get("inlineData", part.get("inline_data"))
         if part.get("thought") is True or not isinstance(blob, dict):
             continue
-        media_type = read_media_type(blob.get("mimeType", blob.get("mime_type")))
+        media_type = parse_media_type(blob.get("mimeType", blob.get("mime_type")))
         if media_type is not None:
-            yield FoundImage(Image(data=read_base64(blob.get("data"))), media_type)
+            yield FoundImage(Image(data=parse_base64(blob.get("data"))), media_type)
 
 
 def _find_reason(candidates: list[Body], secrets: Secrets) -> ProviderBadResponse | ImageBlocked:
@@ -140,22 +140,22 @@ def _find_reason(candidates: list[Body], secrets: Secrets) -> ProviderBadRespons
     explained = next(filter(None, (_text(candidate.get("finishMessage")) for candidate in candidates)), "")
     blocked = next((reason for reason in reasons if reason in BLOCKED), None)
     if blocked is not None:
-        return write_block(f"{blocked}. {explained}", secrets)
+        return build_block(f"{blocked}. {explained}", secrets)
     said = "".join(_text(part.get("text")) for part in _list_parts(candidates) if part.get("thought") is not True)
     reason = next((reason for reason in reasons if reason not in _UNSAID), "")
     if reason:
-        return write_unpainted(f"The model made no picture: {show(f'{reason} {explained or said}', secrets)}")
-    return write_unpainted(write_words(said, secrets))
+        return build_unpainted(f"The model made no picture: {show(f'{reason} {explained or said}', secrets)}")
+    return build_unpainted(build_words(said, secrets))
 
 
-def write_words(said: str, secrets: Secrets) -> str:
+def build_words(said: str, secrets: Secrets) -> str:
     """A sentence on an answer without pictures, in which the model ``said`` something, or nothing."""
     if said.strip():
         return f"The model answered in words instead of with a picture: {show(said, secrets)}"
     return "The provider's answer has no pictures"
 
 
-def write_unpainted(message: str) -> ProviderBadResponse:
+def build_unpainted(message: str) -> ProviderBadResponse:
     """A fault of the model's, which says nothing against the channel."""
     fault = ProviderBadResponse(message)
     fault.blame = "nobody"
@@ -163,16 +163,16 @@ def write_unpainted(message: str) -> ProviderBadResponse:
     return fault
 
 
-def _read_usage(raw: object, images: int) -> Usage | None:
+def _parse_usage(raw: object, images: int) -> Usage | None:
     """The counts; None where they cannot be believed. A count of zero is left out of the JSON."""
     if not isinstance(raw, dict) or raw.get("promptTokenCount") is None or raw.get("candidatesTokenCount") is None:
         return None
     names = ("promptTokenCount", "toolUsePromptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
-    counts = [read_count(0 if raw.get(name) is None else raw[name]) for name in names]
+    counts = [parse_count(0 if raw.get(name) is None else raw[name]) for name in names]
     if None in counts:
         return None
     asked, found, answered, thought = (count or 0 for count in counts)
-    cached = read_count(raw.get("cachedContentTokenCount")) or 0
+    cached = parse_count(raw.get("cachedContentTokenCount")) or 0
     return Usage(asked + found, answered + thought, min(cached, asked + found), "upstream", images=images)
 
 

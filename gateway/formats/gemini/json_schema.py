@@ -22,7 +22,7 @@ _OLD_REF = "#/definitions/"
 _NEW_REF = "#/$defs/"
 
 
-def write_schema(schema: Mapping[str, Any], *, param: str) -> dict[str, Any]:
+def build_schema(schema: Mapping[str, Any], *, param: str) -> dict[str, Any]:
     """``schema`` with what Gemini reads, and nothing else; what it was made of is left alone.
 
     Raises ``InvalidRequest`` with ``param`` where it is nested too deeply.
@@ -39,33 +39,33 @@ def _write(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, Any]:
     if not depth:
         raise InvalidRequest(f"A JSON Schema is nested more than {MAX_DEPTH} deep", param=param)
     if isinstance(schema.get("$ref"), str):
-        return _write_ref(schema, param, depth)
+        return _build_ref(schema, param, depth)
     written: dict[str, Any] = {}
     for name, value in _respell(schema).items():
         if name in _PLAIN:
             written[name] = value
         elif name in _ONE:
-            written[name] = _write_any(value, param, depth)
+            written[name] = _build_any(value, param, depth)
         elif name in _MANY and isinstance(value, list):
-            written[name] = [_write_any(item, param, depth) for item in value]
+            written[name] = [_build_any(item, param, depth) for item in value]
         elif name in _NAMED and isinstance(value, dict):
-            written[name] = {key: _write_any(item, param, depth) for key, item in value.items()}
+            written[name] = {key: _build_any(item, param, depth) for key, item in value.items()}
     return written
 
 
-def _write_any(value: object, param: str, depth: int) -> Any:
+def _build_any(value: object, param: str, depth: int) -> Any:
     """A schema inside a schema; ``true`` and ``false`` are schemas too, and what is none is for Gemini to refuse."""
     return _write(value, param, depth - 1) if isinstance(value, dict) else value
 
 
-def _write_ref(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, Any]:
+def _build_ref(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, Any]:
     """A reference alone, with the definitions where it is the root; its description would need a schema around it."""
     target: str = schema["$ref"]
     if target.startswith(_OLD_REF):
         target = _NEW_REF + target.removeprefix(_OLD_REF)
     written: dict[str, Any] = {"$ref": target}
     if defs := _find_definitions(schema):
-        written["$defs"] = {key: _write_any(item, param, depth) for key, item in defs.items()}
+        written["$defs"] = {key: _build_any(item, param, depth) for key, item in defs.items()}
     description = schema.get("description")
     if isinstance(description, str) and not defs:
         return {"description": description, "anyOf": [written]}

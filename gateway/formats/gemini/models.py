@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderBadResponse
-from gateway.formats.openai.chat import read_answer_object
+from gateway.formats.openai.chat import parse_answer_object
 
 _METHODS = frozenset(
     {"generateContent", "streamGenerateContent", "embedContent", "batchEmbedContents", "predictLongRunning"},
@@ -17,15 +17,15 @@ _METHODS = frozenset(
 """What a model must know one of to be of use here; the others make pictures in another way, or talk over a socket."""
 
 
-def read_models(raw: bytes, *, owned_by: str, now_s: int) -> list[ModelInfo]:
+def parse_models(raw: bytes, *, owned_by: str, now_s: int) -> list[ModelInfo]:
     """The list -> what of it can be called; Gemini says neither when a model was made nor by whom.
 
     Raises ``ProviderBadResponse`` where the answer is no list: a failed listing must not look like an empty one.
     """
-    items = read_answer_object(raw).get("models")
+    items = parse_answer_object(raw).get("models")
     if not isinstance(items, list):
         raise ProviderBadResponse("The provider's model list has no 'models' array")
-    names = dict.fromkeys(_read_name(item) for item in items if isinstance(item, dict) and _is_callable(item))
+    names = dict.fromkeys(_parse_name(item) for item in items if isinstance(item, dict) and _is_callable(item))
     return [ModelInfo(name, now_s, owned_by) for name in names if name]
 
 
@@ -34,6 +34,6 @@ def _is_callable(item: dict[str, Any]) -> bool:
     return not isinstance(methods, list) or any(isinstance(method, str) and method in _METHODS for method in methods)
 
 
-def _read_name(item: dict[str, Any]) -> str:
+def _parse_name(item: dict[str, Any]) -> str:
     name = item.get("name")
     return name.removeprefix("models/") if isinstance(name, str) else ""

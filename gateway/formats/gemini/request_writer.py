@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
-from gateway.domain.usage import read_count
+from gateway.domain.usage import parse_count
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.chat import (
     GEMINI_MARK,
@@ -29,11 +29,11 @@ from gateway.formats.chat import (
     ToolCallPart,
     ToolResultPart,
 )
-from gateway.formats.gemini.generation_config import wants_signatures, write_config
-from gateway.formats.gemini.json_schema import write_schema
-from gateway.formats.openai.chat import read_answer_object
+from gateway.formats.gemini.generation_config import build_config, wants_signatures
+from gateway.formats.gemini.json_schema import build_schema
+from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.strict_json import read_json_object
+from gateway.formats.strict_json import parse_json_object
 
 NO_SIGNATURE = "skip_thought_signature_validator"
 """What Google's page on thought signatures gives for a call that Gemini did not make, or whose signature is lost."""
@@ -50,35 +50,35 @@ _IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/p
 Json = dict[str, Any]
 
 
-def write_body(conversation: ChatRequest, model: str) -> Json:
+def build_body(conversation: ChatRequest, model: str) -> Json:
     """The body of ``:generateContent`` and ``:streamGenerateContent``. Raises ``InvalidRequest``."""
-    body = _write_prompt(conversation, model)
-    if config := write_config(conversation, model):
+    body = _build_prompt(conversation, model)
+    if config := build_config(conversation, model):
         body["generationConfig"] = config
     return body
 
 
-def write_count_body(conversation: ChatRequest, model: str) -> Json:
+def build_count_body(conversation: ChatRequest, model: str) -> Json:
     """The body of ``:countTokens``. Raises ``InvalidRequest``.
 
     ``contents`` alone would leave out the instructions and the tools; the request in a request has them.
     """
     name = f"models/{model.removeprefix('models/')}"
-    return {"generateContentRequest": {"model": name, **_write_prompt(conversation, model)}}
+    return {"generateContentRequest": {"model": name, **_build_prompt(conversation, model)}}
 
 
-def read_count_answer(raw: bytes, secrets: Secrets = ()) -> int:
+def parse_count_answer(raw: bytes, secrets: Secrets = ()) -> int:
     """The answer of ``:countTokens`` -> tokens. Raises ``ProviderBadResponse``."""
-    tokens = read_count(read_answer_object(raw, secrets).get("totalTokens"))
+    tokens = parse_count(parse_answer_object(raw, secrets).get("totalTokens"))
     if tokens is None:
         raise ProviderBadResponse("The provider's answer has no token count")
     return tokens
 
 
-def _write_prompt(conversation: ChatRequest, model: str) -> Json:
+def _build_prompt(conversation: ChatRequest, model: str) -> Json:
     turns = _end_with_user(conversation.turns)
-    instructions = _write_instructions(turns)
-    contents = _write_contents(turns, model)
+    instructions = _build_instructions(turns)
+    contents = _build_contents(turns, model)
     if not contents and not instructions:
         raise InvalidRequest("There is nothing in the messages to send to Gemini", param="messages")
     body: Json = {"contents": contents}
@@ -87,8 +87,8 @@ def _write_prompt(conversation: ChatRequest, model: str) -> Json:
     elif instructions:
         body["systemInstruction"] = {"parts": instructions}
     if conversation.tools:
-        body["tools"] = [{"functionDeclarations": [_write_tool(tool) for tool in conversation.tools]}]
-    if choice := _write_choice(conversation):
+        body["tools"] = [{"functionDeclarations": [_build_tool(tool) for tool in conversation.tools]}]
+    if choice := _build_choice(conversation):
         body["toolConfig"] = {"functionCallingConfig": choice}
     return body
 
@@ -104,7 +104,7 @@ def _end_with_user(turns: Sequence[Message]) -> Sequence[Message]:
     return turns
 
 
-def _write_instructions(turns: Iterable[Message]) -> list[Json]:
+def _build_instructions(turns: Iterable[Message]) -> list[Json]:
     written = []
     for part in (part for turn in turns if turn.role == "system" for part in turn.parts):
         if not isinstance(part, TextPart):
@@ -114,7 +114,7 @@ def _write_instructions(turns: Iterable[Message]) -> list[Json]:
     return written
 
 
-def _write_contents(turns: Iterable[Message], model: str) -> list[Json]:
+def _build_contents(turns: Iterable[Message], model: str) -> list[Json]:
     """The turns but the system's, those of one side in a row as one, but for tools' answers: see ``_set_apart``."""
     signs = wants_signatures(model)
     names: dict[str, str] = {}
@@ -123,7 +123,7 @@ def _write_contents(turns: Iterable[Message], model: str) -> list[Json]:
         if turn.role == "system":
             continue
         role = "model" if turn.role == "assistant" else "user"
-        parts = _write_parts(turn.parts, names, modern=signs)
+        parts = _build_parts(turn.parts, names, modern=signs)
         if parts and contents and contents[-1]["role"] == role:
             contents[-1]["parts"] += parts
         elif parts:
@@ -152,7 +152,7 @@ def _sign_first_call(parts: list[Json]) -> None:
         call.setdefault("thoughtSignature", NO_SIGNATURE)
 
 
-def _write_parts(parts: Iterable[Part], names: dict[str, str], *, modern: bool) -> list[Json]:
+def _build_parts(parts: Iterable[Part], names: dict[str, str], *, modern: bool) -> list[Json]:
     """``names``: the tool of every call so far, by the call's id; those made here are added."""
     written: list[Json] = []
     thought: str | None = None  # the signature of the thought that led to the next call
@@ -161,15 +161,15 @@ def _write_parts(parts: Iterable[Part], names: dict[str, str], *, modern: bool) 
             case TextPart():
                 written += [{"text": part.text}] if part.text else []
             case MediaPart():
-                written.append(_write_blob(part))
+                written.append(_build_blob(part))
             case ReasoningPart():
                 thought = _find_signature(part) or thought
             case ToolCallPart():
                 names[part.id] = part.name
-                written.append(_write_call(part, part.signature or thought))
+                written.append(_build_call(part, part.signature or thought))
                 thought = None
             case ToolResultPart():
-                written += _write_result(part, names, modern=modern)
+                written += _build_result(part, names, modern=modern)
     return written
 
 
@@ -179,24 +179,24 @@ def _find_signature(thought: ReasoningPart) -> str | None:
     return signature.removeprefix(GEMINI_MARK) if signature.startswith(GEMINI_MARK) else None
 
 
-def _write_call(call: ToolCallPart, signature: str | None) -> Json:
-    part: Json = {"functionCall": {"id": call.id, "name": call.name, "args": _read_arguments(call)}}
+def _build_call(call: ToolCallPart, signature: str | None) -> Json:
+    part: Json = {"functionCall": {"id": call.id, "name": call.name, "args": _parse_arguments(call)}}
     if signature:
         part["thoughtSignature"] = signature
     return part
 
 
-def _read_arguments(call: ToolCallPart) -> Json:
+def _parse_arguments(call: ToolCallPart) -> Json:
     if not call.arguments.strip():
         return {}
     try:
-        return read_json_object(call.arguments.encode())
+        return parse_json_object(call.arguments.encode())
     except (InvalidRequest, UnicodeEncodeError):
         message = f"The arguments of the call {call.id!r} of {call.name!r} are not a JSON object"
         raise InvalidRequest(message, param="messages") from None
 
 
-def _write_result(result: ToolResultPart, names: Mapping[str, str], *, modern: bool) -> list[Json]:
+def _build_result(result: ToolResultPart, names: Mapping[str, str], *, modern: bool) -> list[Json]:
     """A tool's answer, and behind it what cannot be inside it. "output" and "error" are names the API knows."""
     name = names.get(result.id)
     if name is None:
@@ -205,7 +205,7 @@ def _write_result(result: ToolResultPart, names: Mapping[str, str], *, modern: b
     response: Json = {"id": result.id, "name": name, "response": {"error" if result.failed else "output": text}}
     inside: list[Json] = []
     behind: list[Json] = []
-    for blob in (_write_blob(part) for part in result.parts if isinstance(part, MediaPart)):
+    for blob in (_build_blob(part) for part in result.parts if isinstance(part, MediaPart)):
         fits = modern and blob.get("inlineData", {}).get("mimeType") in _IN_RESULTS
         (inside if fits else behind).append(blob)
     if inside:
@@ -213,7 +213,7 @@ def _write_result(result: ToolResultPart, names: Mapping[str, str], *, modern: b
     return [{"functionResponse": response}, *behind]
 
 
-def _write_blob(blob: MediaPart) -> Json:
+def _build_blob(blob: MediaPart) -> Json:
     if blob.data is not None:
         if not blob.media_type:
             raise InvalidRequest(f"Gemini must be told the media type of this {blob.kind}", param="messages")
@@ -235,18 +235,18 @@ def _split_url(url: str) -> tuple[str, str]:
     return parts.scheme, parts.path
 
 
-def _write_tool(tool: Tool) -> Json:
+def _build_tool(tool: Tool) -> Json:
     """A function's declaration; one without parameters is said without a schema, an empty object being refused."""
     written: Json = {"name": tool.name}
     if tool.description:
         written["description"] = tool.description
-    schema = write_schema(tool.schema, param="tools") if tool.schema else {}
+    schema = build_schema(tool.schema, param="tools") if tool.schema else {}
     if schema.keys() & {"properties", "$ref", "anyOf", "oneOf"} and schema.get("properties") != {}:
         written["parametersJsonSchema"] = schema
     return written
 
 
-def _write_choice(conversation: ChatRequest) -> Json | None:
+def _build_choice(conversation: ChatRequest) -> Json | None:
     choice = conversation.tool_choice
     if choice is None or (choice in {"auto", "none"} and not conversation.tools):
         return None

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 import orjson
 
-from gateway.domain.usage import Usage, read_count
+from gateway.domain.usage import Usage, parse_count
 from gateway.errors import ProviderBadResponse, ProviderError, ProviderRejected
 from gateway.formats import sse
 from gateway.formats.chat import (
@@ -34,7 +34,7 @@ from gateway.formats.chat import (
     UsageReport,
 )
 from gateway.formats.openai.chunk_reader import MAX_CALLS
-from gateway.formats.openai.errors import Secrets, mask, read_error_value, write_reported
+from gateway.formats.openai.errors import Secrets, build_reported, mask, parse_error_value
 from gateway.formats.openai.fields import MAX_CHOICES
 
 _FILTERED = frozenset(
@@ -108,7 +108,7 @@ class GenerateContentParser:
         if not self._begun:
             self._begun = True
             event = event.removeprefix(sse.BOM)
-        payload = sse.read_data(event)
+        payload = sse.parse_data(event)
         if payload:
             try:
                 value = orjson.loads(payload)
@@ -119,9 +119,9 @@ class GenerateContentParser:
             return
         self._splitter.noise += len(event)
         if payload is None:
-            yield from self._read_bare(event.strip(), last=last)
+            yield from self._parse_bare(event.strip(), last=last)
 
-    def _read_bare(self, text: bytes, *, last: bool) -> Iterator[Event]:
+    def _parse_bare(self, text: bytes, *, last: bool) -> Iterator[Event]:
         """What has no data: a comment, or an error as bare JSON. Anything else is nothing, as the standard has it."""
         if not text.startswith((b"{", b"[")):
             return
@@ -131,11 +131,11 @@ class GenerateContentParser:
             if last:
                 raise ProviderBadResponse(_CUT, phase="stream") from None
             return
-        if read_error_value(value) is not None:
+        if parse_error_value(value) is not None:
             yield from self._answer.read(value)
 
 
-def read_answer(raw: bytes, *, answer_id: str, model: str, secrets: Secrets = ()) -> list[Event]:
+def parse_answer(raw: bytes, *, answer_id: str, model: str, secrets: Secrets = ()) -> list[Event]:
     """A whole answer as events, up to ``StreamEnd``.
 
     Raises ``ProviderRejected`` where the prompt was blocked, ``ProviderBadResponse`` where it is no answer.
@@ -183,14 +183,14 @@ class _Answer:
 
     def read(self, value: object) -> Iterator[Event]:
         """What a chunk says; a whole answer is its only one."""
-        error = read_error_value(value, self._secrets)
+        error = parse_error_value(value, self._secrets)
         if error is not None:
-            raise write_reported(error.message, self._phase)
+            raise build_reported(error.message, self._phase)
         if not isinstance(value, dict):
             raise self._fault("The provider's answer is not a JSON object")
         self._check_prompt(value.get("promptFeedback"))
         metadata = value.get("usageMetadata")
-        used = _read_usage(metadata)
+        used = _parse_usage(metadata)
         if not self._begun:
             self._begun = True
             yield MessageStart(
@@ -199,7 +199,7 @@ class _Answer:
                 usage=used.usage if used else None,
             )
         for candidate in self._list(value.get("candidates")):
-            yield from self._read_candidate(self._object(candidate))
+            yield from self._parse_candidate(self._object(candidate))
         if used is not None and (_has_completion(metadata) or (self._silent and self._stopped)):
             yield used
 
@@ -240,14 +240,14 @@ class _Answer:
             code="content_policy_violation",
         )
 
-    def _read_candidate(self, raw: Mapping[str, Any]) -> Iterator[Event]:
+    def _parse_candidate(self, raw: Mapping[str, Any]) -> Iterator[Event]:
         index = raw.get("index") or 0
         if type(index) is not int or not 0 <= index < MAX_CHOICES:
             raise self._fault("The provider's answer has a candidate whose index makes no sense")
         candidate = self._candidates.setdefault(index, _Candidate())
         content = raw.get("content")
         for part in self._list(self._object(content).get("parts")) if content is not None else ():
-            for event in self._read_part(self._object(part), index, candidate):
+            for event in self._parse_part(self._object(part), index, candidate):
                 self._silent = False
                 yield event
         reason = raw.get("finishReason")
@@ -260,7 +260,7 @@ class _Answer:
             raise self._spoiled(f"The model spoiled its answer: {mask(f'{reason} {detail}', self._secrets)}")
         candidate.reason = reason
 
-    def _read_part(self, part: Mapping[str, Any], index: int, candidate: _Candidate) -> Iterator[Event]:
+    def _parse_part(self, part: Mapping[str, Any], index: int, candidate: _Candidate) -> Iterator[Event]:
         signature = _text(part.get("thoughtSignature"))
         text = _text(part.get("text"))
         if part.get("thought") is True and "functionCall" not in part:
@@ -271,7 +271,7 @@ class _Answer:
             return
         # Google signs what a thought led to; in the hub the thought itself is signed, while it is the last thing said.
         yield from _sign(signature, index, candidate)
-        spoken = [*self._read_call(part, index, candidate), *_read_picture(part, index)]
+        spoken = [*self._parse_call(part, index, candidate), *_parse_picture(part, index)]
         if text:
             spoken.append(TextDelta(text, index))
         if spoken:
@@ -279,7 +279,7 @@ class _Answer:
             candidate.said = True
         yield from spoken
 
-    def _read_call(self, part: Mapping[str, Any], index: int, candidate: _Candidate) -> Iterator[Event]:
+    def _parse_call(self, part: Mapping[str, Any], index: int, candidate: _Candidate) -> Iterator[Event]:
         raw = part.get("functionCall")
         if raw is None:
             return
@@ -293,9 +293,9 @@ class _Answer:
             raise self._fault("The provider's answer has too many tool calls")
         call_id = _text(call.get("id")) or f"call_{self._id}_{index}_{number}"
         yield ToolCallStart(number, call_id, name, index, _text(part.get("thoughtSignature")) or None)
-        yield ToolCallDelta(number, self._write_arguments(call.get("args")), index)
+        yield ToolCallDelta(number, self._build_arguments(call.get("args")), index)
 
-    def _write_arguments(self, args: object) -> str:
+    def _build_arguments(self, args: object) -> str:
         try:
             return orjson.dumps({} if args is None else self._object(args)).decode()
         except orjson.JSONEncodeError:
@@ -329,7 +329,7 @@ def _sign(signature: str, index: int, candidate: _Candidate) -> Iterator[Event]:
         yield ReasoningSignature(GEMINI_MARK + signature, index)
 
 
-def _read_picture(part: Mapping[str, Any], index: int) -> Iterator[Event]:
+def _parse_picture(part: Mapping[str, Any], index: int) -> Iterator[Event]:
     """A picture; sound and what else comes as data has no place in an answer of words."""
     blob = part.get("inlineData")
     if not isinstance(blob, dict):
@@ -343,16 +343,16 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _read_usage(raw: object) -> UsageReport | None:
+def _parse_usage(raw: object) -> UsageReport | None:
     """The totals so far; None where they cannot be believed. A count of zero is left out of the JSON."""
     if not isinstance(raw, dict) or raw.get("promptTokenCount") is None:
         return None
     names = ("promptTokenCount", "toolUsePromptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
-    counts = [read_count(0 if raw.get(name) is None else raw[name]) for name in names]
+    counts = [parse_count(0 if raw.get(name) is None else raw[name]) for name in names]
     if None in counts:
         return None
     asked, found, answered, thought = (count or 0 for count in counts)
-    cached = read_count(raw.get("cachedContentTokenCount")) or 0
+    cached = parse_count(raw.get("cachedContentTokenCount")) or 0
     prompt = asked + found
     usage = Usage(prompt, answered + thought, min(cached, prompt), "upstream", reasoning_tokens=thought)
     return UsageReport(usage, thought)

@@ -30,7 +30,7 @@ from gateway.errors import (
 )
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_data import is_web_url
-from gateway.formats.image_task import read_field
+from gateway.formats.image_task import parse_field
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Body, Inline
 from gateway.formats.video_backend import (
@@ -39,9 +39,9 @@ from gateway.formats.video_backend import (
     TaskStatus,
     Variant,
     VideoSpec,
-    read_object,
-    read_video_fault,
-    write_error,
+    build_error,
+    parse_object,
+    parse_video_fault,
 )
 
 SECONDS = (8, 4, 6)
@@ -83,26 +83,26 @@ class GeminiVideoBackend:
             raise InvalidRequest(f"'{stray}' is not taken: a picture to start from is 'input_reference'", param=stray)
         instance: Body = {"prompt": shot.prompt}
         if shot.reference is not None:
-            instance["image"] = _write_image(shot.reference)
+            instance["image"] = _build_image(shot.reference)
         said: Body = {"instances": [instance]}
-        parameters = _write_parameters(shot)
+        parameters = _build_parameters(shot)
         if parameters:
             said["parameters"] = parameters
         return ProviderCall(said, begins=True)
 
-    def read_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """An operation; it may have come to its end already."""
-        value = read_object(raw)
+        value = parse_object(raw)
         if "name" not in value:
             raise _find_error(value, raw, secrets)
         name = value["name"]
         if not isinstance(name, str) or not _NAME.match(name):
             raise ProviderBadResponse("The provider gave its task no usable id")
-        return attrs.evolve(_read_operation(value, secrets), id=name.replace("/", "~"))
+        return attrs.evolve(_parse_operation(value, secrets), id=name.replace("/", "~"))
 
-    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
+    def parse_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
         """Google's error object; a block is said in words alone."""
-        fault = read_video_fault(status, raw, secrets, rest_s=rest_s)
+        fault = parse_video_fault(status, raw, secrets, rest_s=rest_s)
         if type(fault) is ProviderRejected and _is_block(fault.message):
             return ContentBlocked(fault.message)
         return fault
@@ -112,12 +112,12 @@ class GeminiVideoBackend:
         name = "/".join(quote(part, safe="") for part in task.id.split("~"))
         return ProviderCall(method="GET", path=f"/{name}", passing=True)
 
-    def read_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """What has become of it."""
-        value = read_object(raw)
+        value = parse_object(raw)
         if "name" not in value and "done" not in value:
             raise ProviderBadResponse("The provider's answer says nothing of the task")
-        return _read_operation(value, secrets)
+        return _parse_operation(value, secrets)
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
         """At an address that wants the key."""
@@ -142,7 +142,7 @@ class GeminiVideoBackend:
         return None
 
 
-def _write_image(reference: Reference) -> Body:
+def _build_image(reference: Reference) -> Body:
     if reference.upload is not None:
         return {"bytesBase64Encoded": Inline(reference.upload), "mimeType": reference.upload.media_type}
     head, _, data = (reference.url or "").partition(";base64,")
@@ -152,9 +152,9 @@ def _write_image(reference: Reference) -> Body:
     return {"bytesBase64Encoded": data, "mimeType": "image/jpeg" if media_type == "image/jpg" else media_type}
 
 
-def _write_parameters(shot: VideoSpec) -> Body:
+def _build_parameters(shot: VideoSpec) -> Body:
     said: Body = {name: shot.extra[name] for name in _TEXTS if shot.extra.get(name) is not None}
-    said |= {name: read_field(shot.extra[name]) for name in _NUMBERS if shot.extra.get(name) is not None}
+    said |= {name: parse_field(shot.extra[name]) for name in _NUMBERS if shot.extra.get(name) is not None}
     tier = _SMALL
     if shot.size is not None:
         if shot.size not in SIZES:
@@ -170,12 +170,12 @@ def _write_parameters(shot: VideoSpec) -> Body:
     return said
 
 
-def _read_operation(value: Body, secrets: Secrets) -> TaskStatus:
+def _parse_operation(value: Body, secrets: Secrets) -> TaskStatus:
     if value.get("done") is not True:
         return TaskStatus("processing")
     error, response = value.get("error"), value.get("response")
     if isinstance(error, dict):
-        return _write_failure(error.get("message"), secrets, blocked=_is_block(error.get("message")))
+        return _build_failure(error.get("message"), secrets, blocked=_is_block(error.get("message")))
     if not isinstance(response, dict):
         raise ProviderBadResponse("The provider's task is done, and nothing is said of how")
     made: Any = response.get("generateVideoResponse")
@@ -186,11 +186,11 @@ def _read_operation(value: Body, secrets: Secrets) -> TaskStatus:
     reasons = made.get("raiMediaFilteredReasons")
     told = [text for text in reasons if isinstance(text, str)] if isinstance(reasons, list) else []
     count = made.get("raiMediaFilteredCount")
-    return _write_failure(" ".join(told), secrets, blocked=bool(told) or (type(count) is int and count > 0))
+    return _build_failure(" ".join(told), secrets, blocked=bool(told) or (type(count) is int and count > 0))
 
 
-def _write_failure(message: object, secrets: Secrets, *, blocked: bool) -> TaskStatus:
-    error = write_error("content_filter" if blocked else None, message, secrets)
+def _build_failure(message: object, secrets: Secrets, *, blocked: bool) -> TaskStatus:
+    error = build_error("content_filter" if blocked else None, message, secrets)
     return TaskStatus("failed", error=error)
 
 
@@ -210,5 +210,5 @@ def _find_error(value: Body, raw: bytes, secrets: Secrets) -> ProviderError:
     error = value.get("error")
     code = error.get("code") if isinstance(error, dict) else None
     if type(code) is int and code in _HTTP:
-        return GeminiVideoBackend().read_refused(code, raw, secrets)
+        return GeminiVideoBackend().parse_refused(code, raw, secrets)
     return ProviderBadResponse("The provider gave its task no usable id")

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 
 from gateway.errors import ProviderBadResponse
-from gateway.formats.openai.errors import Secrets, read_error_value, write_reported
+from gateway.formats.openai.errors import Secrets, build_reported, parse_error_value
 from gateway.formats.openai.stream_tail import DONE
 from gateway.formats.stream import PassthroughStream
 
@@ -48,7 +48,7 @@ class AudioEventsPassthrough(PassthroughStream):
         if payload.startswith(DONE):
             self.ended = True
             return event
-        value = _read_event(payload)
+        value = _parse_event(payload)
         self.fault = _find_fault(value, self._secrets)
         if self.fault is not None:
             return b""
@@ -64,7 +64,7 @@ class AudioEventsPassthrough(PassthroughStream):
         raise NotImplementedError
 
 
-def _read_event(payload: bytes) -> dict[str, Any]:
+def _parse_event(payload: bytes) -> dict[str, Any]:
     try:
         value = orjson.loads(payload)
     except orjson.JSONDecodeError:
@@ -74,7 +74,7 @@ def _read_event(payload: bytes) -> dict[str, Any]:
 
 def _find_fault(value: dict[str, Any], secrets: Secrets) -> ProviderBadResponse | None:
     """The error an event reports: in an ``error`` of its own, or as a whole where its type says so."""
-    error = read_error_value(value, secrets)
+    error = parse_error_value(value, secrets)
     if error is None and value.get("type") == "error":
-        error = read_error_value({"error": value}, secrets)
-    return write_reported(error.message) if error else None
+        error = parse_error_value({"error": value}, secrets)
+    return build_reported(error.message) if error else None

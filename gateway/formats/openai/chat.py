@@ -11,31 +11,31 @@ import orjson
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_sample, estimate_text
-from gateway.domain.usage import MAX_TOKENS, Usage, read_usage
+from gateway.domain.usage import MAX_TOKENS, Usage, parse_usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats import sse
 from gateway.formats.head_tail_buffer import HeadTailBuffer
-from gateway.formats.openai.errors import Secrets, read_error_value, write_reported
+from gateway.formats.openai.errors import Secrets, build_reported, parse_error_value
 from gateway.formats.openai.fields import (
     MAX_CHOICES,
     Body,
-    read_flag,
-    read_integer,
-    read_list,
-    read_model,
-    read_number,
-    read_object,
+    parse_flag,
+    parse_integer,
+    parse_list,
+    parse_model,
+    parse_number,
+    parse_object,
     read_text,
 )
-from gateway.formats.openai.prompt import read_prompt
+from gateway.formats.openai.prompt import parse_prompt
 from gateway.formats.openai.stream_tail import (
     DONE,
     NOTHING,
     find_last_usage,
     list_objects,
-    read_choice,
-    read_chunk,
-    read_tail,
+    parse_choice,
+    parse_chunk,
+    parse_tail,
 )
 from gateway.formats.openai.token_bounds import bound_output
 from gateway.formats.prompt_tokens import estimate_prompt
@@ -52,9 +52,9 @@ _BOUNDS = (
     ("frequency_penalty", -2.0, 2.0),
 )
 _NUMBERS: tuple[tuple[str, Callable[..., object], float, float], ...] = (
-    ("max_tokens", read_integer, 1, MAX_TOKENS),
-    ("max_completion_tokens", read_integer, 1, MAX_TOKENS),
-    *((name, read_number, low, high) for name, low, high in _BOUNDS),
+    ("max_tokens", parse_integer, 1, MAX_TOKENS),
+    ("max_completion_tokens", parse_integer, 1, MAX_TOKENS),
+    *((name, parse_number, low, high) for name, low, high in _BOUNDS),
 )
 """In the order in which they are refused: how each is read, and between what."""
 _CHUNK_BEGINS = (b"data: {", b"data:{")
@@ -73,22 +73,22 @@ _ERROR_KEY = re.compile(rb'"error"\s*:\s*(?!null\b|\s)')
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 
 
-def read_chat_call(body: Body) -> InferenceRequest:
+def parse_chat_call(body: Body) -> InferenceRequest:
     """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field.
 
     Checked is what the gateway relies on or what no provider accepts; every other field passes as it is.
     """
-    model = read_model(body)
-    prompt_chars, prompt_bound = read_prompt(body)
-    stream, wants_usage = read_stream(body)
+    model = parse_model(body)
+    prompt_chars, prompt_bound = parse_prompt(body)
+    stream, wants_usage = parse_stream(body)
     for name, read, low, high in _NUMBERS:
         if name in body:
             read(body, name, low, high)
     if "tools" in body:
-        read_list(body, "tools")
+        parse_list(body, "tools")
     if "user" in body:
         read_text(body, "user")
-    choices = read_integer(body, "n", 1, MAX_CHOICES) if "n" in body else None
+    choices = parse_integer(body, "n", 1, MAX_CHOICES) if "n" in body else None
     return InferenceRequest(  # in the order of its fields: named, they cost more than all of it
         "chat",
         model,
@@ -103,20 +103,20 @@ def read_chat_call(body: Body) -> InferenceRequest:
     )
 
 
-def read_stream(body: Body) -> tuple[bool, bool]:
+def parse_stream(body: Body) -> tuple[bool, bool]:
     """Whether the answer is to be streamed, and whether with the usage frame."""
-    stream = "stream" in body and read_flag(body, "stream")
-    options = read_object(body, "stream_options") if "stream_options" in body else None
+    stream = "stream" in body and parse_flag(body, "stream")
+    options = parse_object(body, "stream_options") if "stream_options" in body else None
     if options and not stream:
         raise InvalidRequest("'stream_options' is only allowed when 'stream' is true", param="stream_options")
-    return stream, read_flag(options, "include_usage", "stream_options.include_usage") if options else False
+    return stream, parse_flag(options, "include_usage", "stream_options.include_usage") if options else False
 
 
 def check_sampling(body: Body) -> None:
     """Refuse a temperature, a ``top_p`` or a penalty that no provider accepts."""
     for name, low, high in _BOUNDS:
         if name in body:
-            read_number(body, name, low, high)
+            parse_number(body, name, low, high)
 
 
 def find_sticky(body: Body) -> str | None:
@@ -130,10 +130,10 @@ def find_sticky(body: Body) -> str | None:
     return None
 
 
-def write_chat_body(call: InferenceRequest, model: str) -> Body:
+def build_chat_body(call: InferenceRequest, model: str) -> Body:
     """The body for the provider: the call's, under the provider's name of the model, asking for usage when streamed.
 
-    A fresh dict of the call's own values; ``read_completions_call`` makes calls for it too.
+    A fresh dict of the call's own values; ``parse_completions_call`` makes calls for it too.
     """
     body = call.body | {"model": model}
     if call.stream:
@@ -239,13 +239,13 @@ class ChatPassthrough(PassthroughStream):
         if self.ended:
             return b""
         rest = self._splitter.take()
-        marked = (sse.read_data(rest) or b"").startswith(DONE)
-        if marked or (not rest.strip() and read_tail(self._tap.tail).finished >= self._call.choices):
+        marked = (sse.parse_data(rest) or b"").startswith(DONE)
+        if marked or (not rest.strip() and parse_tail(self._tap.tail).finished >= self._call.choices):
             self.ended = True
             return DONE_EVENT
         raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
-    def read_usage(self) -> Usage:
+    def parse_usage(self) -> Usage:
         """The usage of what was streamed: the provider's word, else an estimate from a sample of the text."""
         tap = self._tap
         # Providers report usage near the end: an event that mentions it is parsed, not all of the tail.
@@ -254,9 +254,9 @@ class ChatPassthrough(PassthroughStream):
             return reported
         if not self.events:
             return Usage(source="estimate") if tap.size else Usage()
-        tail = read_tail(tap.tail)
+        tail = parse_tail(tap.tail)
         # The end alone is a poor sample where an event that never ended fills it: the beginning is one too.
-        head = read_tail(tap.head) if tail.sample_events < self.events and not tap.whole else NOTHING
+        head = parse_tail(tap.head) if tail.sample_events < self.events and not tap.whole else NOTHING
         sampled = tail.sample_events + head.sample_events
         completion = estimate_sample((tail.sample, head.sample), sampled, self.events)
         return Usage(estimate_prompt(self._call), completion, 0, "estimate")
@@ -268,44 +268,44 @@ def _find_error(event: bytes, payload: bytes, secrets: Secrets) -> ProviderBadRe
         value = orjson.loads(payload)
     except orjson.JSONDecodeError:
         value = None
-    error = read_error_value(value, secrets)
+    error = parse_error_value(value, secrets)
     if error is None and _ERROR_NAME.search(event):
-        error = read_error_value({"error": value or {"message": None}}, secrets)
-    return write_reported(error.message) if error else None
+        error = parse_error_value({"error": value or {"message": None}}, secrets)
+    return build_reported(error.message) if error else None
 
 
 def _is_usage_frame(payload: bytes) -> bool:
-    value = read_chunk(payload)
+    value = parse_chunk(payload)
     return value is not None and value.get("choices") == [] and isinstance(value.get("usage"), dict)
 
 
-def read_chat_answer(value: Mapping[str, Any], call: InferenceRequest) -> Usage:
-    """A whole (not streamed) answer, of ``read_answer_object`` -> its usage. Raises ``ProviderBadResponse``: no
+def parse_chat_answer(value: Mapping[str, Any], call: InferenceRequest) -> Usage:
+    """A whole (not streamed) answer, of ``parse_answer_object`` -> its usage. Raises ``ProviderBadResponse``: no
     completion.
 
     A legacy completion is one too. The bytes themselves go to the caller as they are.
     """
     if not isinstance(value.get("choices"), list):
         raise ProviderBadResponse("The provider's answer has no choices")
-    usage = read_usage(value.get("usage"), completes=True)
+    usage = parse_usage(value.get("usage"), completes=True)
     if usage is not None:
         return usage
-    said = "".join(read_choice(choice, "message") for choice in list_objects(value.get("choices")))
+    said = "".join(parse_choice(choice, "message") for choice in list_objects(value.get("choices")))
     return Usage(estimate_prompt(call), estimate_text(said), 0, "estimate")
 
 
-def read_answer_object(raw: bytes, secrets: Secrets = ()) -> dict[str, Any]:
+def parse_answer_object(raw: bytes, secrets: Secrets = ()) -> dict[str, Any]:
     """A provider's JSON answer with status 200. Raises ``ProviderBadResponse`` for anything but an object without
     error.
     """
-    value = read_any_object(raw)
-    error = read_error_value(value, secrets) if value.get("error") else None
+    value = parse_any_object(raw)
+    error = parse_error_value(value, secrets) if value.get("error") else None
     if error is not None:
         raise ProviderBadResponse(f"The provider reported an error: {error.message}")
     return value
 
 
-def read_any_object(raw: bytes) -> dict[str, Any]:
+def parse_any_object(raw: bytes) -> dict[str, Any]:
     """The same, with or without an error in it."""
     try:
         value = orjson.loads(raw)

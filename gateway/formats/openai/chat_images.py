@@ -16,15 +16,15 @@ import orjson
 from gateway.domain.capability import Capability
 from gateway.domain.image import MAX_PICTURES, Image, ImageRequest, Images
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.usage import read_usage
+from gateway.domain.usage import parse_usage
 from gateway.errors import ImageBlocked, ProviderBadResponse
-from gateway.formats.aspect_ratios import DEFAULT_TIER, read_shape
-from gateway.formats.content_filter import find_block, write_block
-from gateway.formats.gemini.images import BLOCKED, check_expressible, write_unpainted, write_words
+from gateway.formats.aspect_ratios import DEFAULT_TIER, parse_shape
+from gateway.formats.content_filter import build_block, find_block
+from gateway.formats.gemini.images import BLOCKED, build_unpainted, build_words, check_expressible
 from gateway.formats.image_backend import ProviderCall
-from gateway.formats.image_data import FoundImage, estimate_usage, is_web_url, read_base64, read_url, write_told
-from gateway.formats.openai.errors import Secrets, read_error_value
-from gateway.formats.request_body import write_data_url
+from gateway.formats.image_data import FoundImage, build_told, estimate_usage, is_web_url, parse_base64, parse_url
+from gateway.formats.openai.errors import Secrets, parse_error_value
+from gateway.formats.request_body import build_data_url
 
 Body = dict[str, Any]
 
@@ -55,11 +55,11 @@ class ChatImageBackend:
         self._count = count
         body: Body = {
             "model": self._model,
-            "messages": [{"role": "user", "content": self._write_content()}],
+            "messages": [{"role": "user", "content": self._build_content()}],
             "modalities": ["image", "text"],
         }
         if self._picture.size is not None:
-            shape = read_shape(self._picture.size, self._capability.sizes)
+            shape = parse_shape(self._picture.size, self._capability.sizes)
             body["image_config"] = {"aspect_ratio": shape.ratio}
             if shape.tier != DEFAULT_TIER:
                 body["image_config"]["image_size"] = shape.tier
@@ -68,11 +68,11 @@ class ChatImageBackend:
             body["user"] = user
         return ProviderCall(body)
 
-    def _write_content(self) -> str | list[Body]:
+    def _build_content(self) -> str | list[Body]:
         sources = [file for file in self._call.files if file.field == "image"]
         if not sources:
             return self._picture.prompt
-        pictures = ({"type": "image_url", "image_url": {"url": write_data_url(file)}} for file in sources)
+        pictures = ({"type": "image_url", "image_url": {"url": build_data_url(file)}} for file in sources)
         return [{"type": "text", "text": self._picture.prompt}, *pictures]
 
     def read(self, raw: bytes, secrets: Secrets) -> Images:
@@ -89,11 +89,11 @@ class ChatImageBackend:
         found = tuple(one for message in messages for one in _find_pictures(message))[-self._count :]
         if not found:
             raise _find_reason(choices, messages, secrets)
-        usage = read_usage(value.get("usage"), completes=True)
+        usage = parse_usage(value.get("usage"), completes=True)
         return Images(
             tuple(one.picture for one in found),
             attrs.evolve(usage, images=len(found)) if usage else estimate_usage(self._call, len(found)),
-            write_told(found),
+            build_told(found),
         )
 
     def abandon(self) -> None:
@@ -102,15 +102,15 @@ class ChatImageBackend:
 
 def _check_error(value: object, secrets: Secrets) -> None:
     """Raise the fault that an answer, or a choice of it, says it is."""
-    error = read_error_value(value, secrets)
+    error = parse_error_value(value, secrets)
     if error is None:
         return
-    if _read_error_type(value) in _BLOCKED_TYPES:
-        raise write_block(error.message, secrets)
+    if _parse_error_type(value) in _BLOCKED_TYPES:
+        raise build_block(error.message, secrets)
     raise find_block(value, secrets) or ProviderBadResponse(f"The provider reported an error: {error.message}")
 
 
-def _read_error_type(value: object) -> str:
+def _parse_error_type(value: object) -> str:
     """OpenRouter's own name of an error; none where it has none."""
     for name in ("error", "metadata"):
         value = value.get(name) if isinstance(value, dict) else None
@@ -119,25 +119,25 @@ def _read_error_type(value: object) -> str:
 
 def _find_pictures(message: Mapping[str, Any]) -> list[FoundImage]:
     """The pictures of a message, from where it has any: several places tell of the same ones."""
-    listed = [one for item in _list(message.get("images")) for one in _read_part(item)]
+    listed = [one for item in _list(message.get("images")) for one in _parse_part(item)]
     if listed:
         return listed
     content = message.get("content")
     if isinstance(content, str):
         return list(_find_in_text(content))
-    return [one for part in _list(content) for one in _read_content_part(part)]
+    return [one for part in _list(content) for one in _parse_content_part(part)]
 
 
-def _read_content_part(part: object) -> Iterator[FoundImage]:
+def _parse_content_part(part: object) -> Iterator[FoundImage]:
     if not isinstance(part, dict):
         return
     if _text(part.get("type")) in _PICTURE_PARTS:
-        yield from _read_part(part)
+        yield from _parse_part(part)
     elif isinstance(part.get("text"), str):
         yield from _find_in_text(part["text"])
 
 
-def _read_part(part: object) -> Iterator[FoundImage]:
+def _parse_part(part: object) -> Iterator[FoundImage]:
     """A picture as ``{"image_url": {"url"}}``, ``{"image_url": "…"}``, ``{"url"}``, ``{"b64_json"}`` or an address."""
     url: object = part
     if isinstance(part, dict):
@@ -145,9 +145,9 @@ def _read_part(part: object) -> Iterator[FoundImage]:
         if isinstance(url, dict):
             url = url.get("url")
         if url is None and part.get("b64_json") is not None:
-            yield FoundImage(Image(data=read_base64(part["b64_json"])))
+            yield FoundImage(Image(data=parse_base64(part["b64_json"])))
     if isinstance(url, str) and url:
-        yield read_url(url)
+        yield parse_url(url)
 
 
 def _find_in_text(text: str) -> Iterator[FoundImage]:
@@ -157,7 +157,7 @@ def _find_in_text(text: str) -> Iterator[FoundImage]:
         data, url = match.groups()
         if data is None and not (is_web_url(url) and _is_shown(text, match.start())):
             continue
-        shown = read_url(data or url)
+        shown = parse_url(data or url)
         yield attrs.evolve(shown, picture=attrs.evolve(shown.picture, quoted=True))
         found += 1
         if found == MAX_PICTURES:
@@ -176,12 +176,12 @@ def _find_reason(choices: list[Body], messages: list[Body], secrets: Secrets) ->
         _check_error(choice, secrets)
         reasons = {_text(choice.get("finish_reason")), _text(choice.get("native_finish_reason"))}
         if "content_filter" in reasons or reasons & BLOCKED:
-            return write_block(None, secrets)
+            return build_block(None, secrets)
     refusal = next(filter(None, (_text(message.get("refusal")) for message in messages)), "")
     if refusal:
-        return write_block(refusal, secrets)
+        return build_block(refusal, secrets)
     said = "".join(_text(message.get("content")) for message in messages)
-    return write_unpainted(write_words(said, secrets))
+    return build_unpainted(build_words(said, secrets))
 
 
 def _list(value: object) -> list[Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from gateway.domain.usage import read_count, read_usage
+from gateway.domain.usage import parse_count, parse_usage
 from gateway.errors import ProviderBadResponse
 from gateway.formats.chat import (
     ENDED,
@@ -31,7 +31,7 @@ from gateway.formats.chat import (
     UsageReport,
 )
 from gateway.formats.openai.content_parts import find_signature, split_data_url
-from gateway.formats.openai.errors import Secrets, read_error_value, write_reported
+from gateway.formats.openai.errors import Secrets, build_reported, parse_error_value
 from gateway.formats.openai.fields import MAX_CHOICES
 
 _REASONS: Mapping[str, Reason] = MappingProxyType(
@@ -147,16 +147,16 @@ class ChunkParser:
         if not isinstance(value, dict):
             yield fail("The provider sent a chunk that is no JSON object")
             return
-        error = read_error_value({"error": value} if named_error and "error" not in value else value, self._secrets)
+        error = parse_error_value({"error": value} if named_error and "error" not in value else value, self._secrets)
         if error is not None:
-            yield StreamError(write_reported(error.message))
+            yield StreamError(build_reported(error.message))
             return
         listed = value.get("choices")
         choices = [choice for choice in listed if isinstance(choice, dict)] if isinstance(listed, list) else []
         if not self.begun and (choices or value.get("id")):
             yield self._start(value)
         for choice in choices:
-            yield from self._read_choice(choice)
+            yield from self._parse_choice(choice)
         for usage in (value.get("usage"), *[choice.get("usage") for choice in choices]):
             if usage is not None:
                 yield from self._use(usage)
@@ -178,7 +178,7 @@ class ChunkParser:
         believable = type(created) is int and 0 < created < 2**53
         return MessageStart(name, model if isinstance(model, str) else "", created if believable else None)
 
-    def _read_choice(self, value: dict[str, Any]) -> Iterator[Event]:
+    def _parse_choice(self, value: dict[str, Any]) -> Iterator[Event]:
         at = value.get("index")
         index = at if type(at) is int and 0 <= at < MAX_CHOICES else 0
         choice = self._choices.get(index)
@@ -188,7 +188,7 @@ class ChunkParser:
             return
         delta = value.get("delta")
         if isinstance(delta, dict):
-            yield from self._read_delta(delta, index, choice)
+            yield from self._parse_delta(delta, index, choice)
         reason = value.get("finish_reason")
         if isinstance(reason, str) and reason:
             if reason in _BROKEN:
@@ -196,7 +196,7 @@ class ChunkParser:
             else:
                 yield self._finish(index, choice, _REASONS.get(reason, "stop"))
 
-    def _read_delta(self, delta: dict[str, Any], index: int, choice: _Choice) -> Iterator[Event]:
+    def _parse_delta(self, delta: dict[str, Any], index: int, choice: _Choice) -> Iterator[Event]:
         for name in _THOUGHTS:
             thought = delta.get(name)
             if isinstance(thought, str) and thought:
@@ -207,16 +207,16 @@ class ChunkParser:
             if content:
                 yield TextDelta(content, index)
         elif isinstance(content, list):
-            yield from _read_parts(content, index)
+            yield from _parse_parts(content, index)
         refusal = delta.get("refusal")
         if isinstance(refusal, str) and refusal:
             yield RefusalDelta(refusal, index)
         if delta.get("images"):
-            yield from _read_images(delta["images"], index)
+            yield from _parse_images(delta["images"], index)
         if delta.get("tool_calls"):
-            yield from _read_fragments(delta["tool_calls"], index, choice)
+            yield from _parse_fragments(delta["tool_calls"], index, choice)
         if delta.get("function_call"):
-            yield from _read_fragments([{"index": 0, "function": delta["function_call"]}], index, choice)
+            yield from _parse_fragments([{"index": 0, "function": delta["function_call"]}], index, choice)
 
     def _finish(self, index: int, choice: _Choice, reason: Reason) -> ChoiceFinished:
         choice.finished = self._late = True
@@ -226,11 +226,11 @@ class ChunkParser:
         return ChoiceFinished("tool_calls" if reason == "stop" and called else reason, index)
 
     def _use(self, value: object) -> Iterator[UsageReport]:
-        usage = read_usage(value, completes=True)
+        usage = parse_usage(value, completes=True)
         if usage is None:
             return
         details: Any = value.get("completion_tokens_details") if isinstance(value, dict) else None
-        reasoning = read_count(details.get("reasoning_tokens")) if isinstance(details, dict) else None
+        reasoning = parse_count(details.get("reasoning_tokens")) if isinstance(details, dict) else None
         used = UsageReport(usage, min(reasoning or 0, usage.completion_tokens))
         if used != self._used or self._late:
             self._used, self._late = used, False
@@ -246,7 +246,7 @@ def fail(message: str) -> StreamError:
     return StreamError(ProviderBadResponse(message, phase="stream"))
 
 
-def _read_parts(content: list[Any], index: int) -> Iterator[Event]:
+def _parse_parts(content: list[Any], index: int) -> Iterator[Event]:
     """Content in parts: text, and Mistral's ``{"type": "thinking", "thinking": [text parts]}``."""
     for part in content:
         if not isinstance(part, dict):
@@ -260,7 +260,7 @@ def _read_parts(content: list[Any], index: int) -> Iterator[Event]:
                 yield ReasoningDelta(thought, index)
 
 
-def _read_images(images: object, index: int) -> Iterator[ImageOutput]:
+def _parse_images(images: object, index: int) -> Iterator[ImageOutput]:
     """Pictures as data URLs. A picture at an address cannot be passed on: the hub has no place for one."""
     for image in images if isinstance(images, list) else ():
         address = image.get("image_url") if isinstance(image, dict) else None
@@ -270,7 +270,7 @@ def _read_images(images: object, index: int) -> Iterator[ImageOutput]:
             yield ImageOutput(found[0], found[1], index)
 
 
-def _read_fragments(fragments: object, index: int, choice: _Choice) -> Iterator[Event]:
+def _parse_fragments(fragments: object, index: int, choice: _Choice) -> Iterator[Event]:
     for fragment in fragments if isinstance(fragments, list) else ():
         function = fragment.get("function") if isinstance(fragment, dict) else None
         if not isinstance(function, dict):
@@ -281,7 +281,7 @@ def _read_fragments(fragments: object, index: int, choice: _Choice) -> Iterator[
         if len(choice.calls) > MAX_CALLS or call.early_chars > MAX_EARLY:
             yield fail("The provider's answer has too many tool calls, or one without a name")
             return
-        arguments = _read_arguments(function.get("arguments"))
+        arguments = _parse_arguments(function.get("arguments"))
         if not call.started:
             if not name:
                 call.keep(arguments)
@@ -293,7 +293,7 @@ def _read_fragments(fragments: object, index: int, choice: _Choice) -> Iterator[
             yield ToolCallDelta(call.index, arguments, index)
 
 
-def _read_arguments(value: object) -> str:
+def _parse_arguments(value: object) -> str:
     """Arguments as JSON text; some vendors send the object itself."""
     if isinstance(value, str):
         return value

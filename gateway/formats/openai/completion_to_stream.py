@@ -11,22 +11,22 @@ import orjson
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
-from gateway.formats.openai.chat import DONE_EVENT, read_answer_object, read_chat_answer
+from gateway.formats.openai.chat import DONE_EVENT, parse_answer_object, parse_chat_answer
 from gateway.formats.openai.errors import Secrets
 
 _CHUNK = "chat.completion.chunk"
 _OUTER = frozenset({"choices", "usage"})
 
 
-def write_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """A whole answer to a call for a stream -> its chunks and end mark, and what it used. Raises
     ``ProviderBadResponse``.
 
     Each choice is one chunk that says all of it and one with its finish reason; the usage frame follows if the caller
     asked for it.
     """
-    value = read_answer_object(raw, secrets)
-    used = read_chat_answer(value, call)
+    value = parse_answer_object(raw, secrets)
+    used = parse_chat_answer(value, call)
     head = {name: said for name, said in value.items() if name not in _OUTER}
     if call.operation == "chat":
         head["object"] = _CHUNK

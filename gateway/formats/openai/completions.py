@@ -11,32 +11,32 @@ from gateway.domain.usage import CHARS_PER_TOKEN, MAX_TOKENS
 from gateway.errors import InvalidRequest
 from gateway.formats.openai.chat import (
     ChatPassthrough,
+    build_chat_body,
     check_sampling,
     find_sticky,
-    read_stream,
-    write_chat_body,
+    parse_stream,
 )
-from gateway.formats.openai.fields import MAX_CHOICES, Body, kind_of, read_integer, read_model, read_text
+from gateway.formats.openai.fields import MAX_CHOICES, Body, kind_of, parse_integer, parse_model, read_text
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, bound_text
 
 CompletionsGate = ChatPassthrough
 """What of a stream may leave; see there."""
 
 
-def read_completions_call(body: Body) -> InferenceRequest:
+def parse_completions_call(body: Body) -> InferenceRequest:
     """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field.
 
     Checked is what the gateway relies on or what no provider accepts; every other field passes as it is. Every prompt
     gets ``n`` answers.
     """
-    model = read_model(body)
+    model = parse_model(body)
     prompts = _list_prompts(body.get("prompt"))
     chars = sum(_count_prompt(prompt, where) for prompt, where in prompts)
-    stream, wants_usage = read_stream(body)
+    stream, wants_usage = parse_stream(body)
     check_sampling(body)
     read_text(body, "user")
     suffix = read_text(body, "suffix") or ""
-    answers = read_integer(body, "n", 1, MAX_CHOICES) or 1
+    answers = parse_integer(body, "n", 1, MAX_CHOICES) or 1
     return InferenceRequest(
         operation="completions",
         model=model,
@@ -83,12 +83,12 @@ def _bound_output(body: Body, answers: int) -> int:
 
     A call that says no ``max_tokens`` gets 16 by the convention, and as much as fits from many servers.
     """
-    asked = read_integer(body, "max_tokens", 0, MAX_TOKENS)
-    tries = max(read_integer(body, "best_of", 0, MAX_CHOICES) or 0, answers)
+    asked = parse_integer(body, "max_tokens", 0, MAX_TOKENS)
+    tries = max(parse_integer(body, "best_of", 0, MAX_CHOICES) or 0, answers)
     longest = MAX_RESERVED_OUTPUT if asked is None else min(asked, MAX_RESERVED_OUTPUT)
     return -(-longest * tries // answers)
 
 
-def write_completions_body(call: InferenceRequest, model: str) -> Body:
+def build_completions_body(call: InferenceRequest, model: str) -> Body:
     """The body for the provider: the call's, under the provider's name of the model, asking for usage when streamed."""
-    return write_chat_body(call, model)
+    return build_chat_body(call, model)

@@ -62,7 +62,7 @@ def expect_list(value: object, where: str) -> list[Any]:
     return value
 
 
-def read_cache(values: Body, where: str) -> Json | None:
+def parse_cache(values: Body, where: str) -> Json | None:
     """The cache mark of a part, a tool or a tool's message."""
     cache = values.get("cache_control")
     return None if cache is None else expect_object(cache, f"{where}.cache_control")
@@ -85,42 +85,42 @@ def split_data_url(url: str) -> tuple[str, str] | None:
     return ("image/jpeg" if media_type == "image/jpg" else media_type), url[found.end() :]
 
 
-def read_parts(content: str | Iterable[Any], where: str, role: str) -> tuple[TextPart | MediaPart, ...]:
+def parse_parts(content: str | Iterable[Any], where: str, role: str) -> tuple[TextPart | MediaPart, ...]:
     """A message's content -> its parts, without empty text. Raises ``InvalidRequest`` naming the part's field."""
     if isinstance(content, str):
         return (TextPart(content),) if content else ()
     parts = [
-        _read_part(expect_object(part, f"{where}[{at}]"), f"{where}[{at}]", role) for at, part in enumerate(content)
+        _parse_part(expect_object(part, f"{where}[{at}]"), f"{where}[{at}]", role) for at, part in enumerate(content)
     ]
     return tuple([part for part in parts if not isinstance(part, TextPart) or part.text])
 
 
-def _read_part(part: Body, where: str, role: str) -> TextPart | MediaPart:
+def _parse_part(part: Body, where: str, role: str) -> TextPart | MediaPart:
     kind = part.get("type")
     allowed = _ALLOWED[role]
     if not isinstance(kind, str) or kind not in allowed:
         raise refuse(f"{where}.type", f"'{where}.type' must be one of {', '.join(sorted(allowed))}")
     if kind in {"text", "refusal"}:
-        return TextPart(expect_text(part.get(kind), f"{where}.{kind}"), read_cache(part, where))
+        return TextPart(expect_text(part.get(kind), f"{where}.{kind}"), parse_cache(part, where))
     if kind == "image_url":
-        return _read_picture(part, where)
-    return _read_audio(part, where) if kind == "input_audio" else _read_file(part, where)
+        return _parse_picture(part, where)
+    return _parse_audio(part, where) if kind == "input_audio" else _parse_file(part, where)
 
 
-def _read_picture(part: Body, where: str) -> MediaPart:
-    cache = read_cache(part, where)
+def _parse_picture(part: Body, where: str) -> MediaPart:
+    cache = parse_cache(part, where)
     picture = part.get("image_url")
     if isinstance(picture, str):  # not the convention's form, but what a good many write
-        return _read_address(picture, f"{where}.image_url", detail=None, cache=cache)
+        return _parse_address(picture, f"{where}.image_url", detail=None, cache=cache)
     picture = expect_object(picture, f"{where}.image_url")
     url = expect_text(picture.get("url"), f"{where}.image_url.url")
     detail = picture.get("detail")
     if detail is not None:
         detail = expect_text(detail, f"{where}.image_url.detail")
-    return _read_address(url, f"{where}.image_url.url", detail=detail, cache=cache)
+    return _parse_address(url, f"{where}.image_url.url", detail=detail, cache=cache)
 
 
-def _read_address(url: str, where: str, *, detail: str | None, cache: Json | None) -> MediaPart:
+def _parse_address(url: str, where: str, *, detail: str | None, cache: Json | None) -> MediaPart:
     if url[:8].lower().startswith(_WEB):
         return MediaPart("image", url=url, detail=detail, cache=cache)
     found = split_data_url(url)
@@ -129,16 +129,16 @@ def _read_address(url: str, where: str, *, detail: str | None, cache: Json | Non
     return MediaPart("image", found[0], found[1], detail=detail, cache=cache)
 
 
-def _read_audio(part: Body, where: str) -> MediaPart:
+def _parse_audio(part: Body, where: str) -> MediaPart:
     audio = expect_object(part.get("input_audio"), f"{where}.input_audio")
     data = expect_text(audio.get("data"), f"{where}.input_audio.data")
     form = expect_text(audio.get("format"), f"{where}.input_audio.format")
     if form not in AUDIO_TYPES:
         raise refuse(f"{where}.input_audio.format", f"'{where}.input_audio.format' must be wav or mp3")
-    return MediaPart("audio", AUDIO_TYPES[form], data, cache=read_cache(part, where))
+    return MediaPart("audio", AUDIO_TYPES[form], data, cache=parse_cache(part, where))
 
 
-def _read_file(part: Body, where: str) -> MediaPart:
+def _parse_file(part: Body, where: str) -> MediaPart:
     file = expect_object(part.get("file"), f"{where}.file")
     if file.get("file_id") is not None:
         raise refuse(
@@ -149,7 +149,7 @@ def _read_file(part: Body, where: str) -> MediaPart:
     name = file.get("filename")
     if name is not None:
         name = expect_text(name, f"{where}.file.filename")
-    cache = read_cache(part, where)
+    cache = parse_cache(part, where)
     if data[:8].lower().startswith(_WEB):
         return MediaPart("file", url=data, name=name, cache=cache)
     if not data.startswith("data:"):

@@ -13,11 +13,11 @@ from typing import Any
 import orjson
 
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.usage import CHARS_PER_TOKEN, Usage, read_usage
+from gateway.domain.usage import CHARS_PER_TOKEN, Usage, parse_usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats.openai.chat import read_answer_object
+from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.openai.fields import Body, kind_of, read_integer, read_model, read_text
+from gateway.formats.openai.fields import Body, kind_of, parse_integer, parse_model, read_text
 from gateway.formats.openai.token_bounds import bound_text
 from gateway.formats.prompt_tokens import estimate_prompt
 
@@ -25,11 +25,11 @@ MAX_DIMENSIONS = 65_536
 _FLOAT32 = 4
 
 
-def read_embeddings_call(body: Body) -> InferenceRequest:
+def parse_embeddings_call(body: Body) -> InferenceRequest:
     """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field."""
-    model = read_model(body)
+    model = parse_model(body)
     chars = _count_input(body.get("input"))
-    read_integer(body, "dimensions", 1, MAX_DIMENSIONS)
+    parse_integer(body, "dimensions", 1, MAX_DIMENSIONS)
     read_text(body, "user")
     encoding = read_text(body, "encoding_format")
     if encoding not in {None, "float", "base64"}:
@@ -81,21 +81,21 @@ def _bound_input(value: Any) -> int:
     )
 
 
-def write_embeddings_body(call: InferenceRequest, model: str) -> Body:
+def build_embeddings_body(call: InferenceRequest, model: str) -> Body:
     """The body for the provider, under the provider's name of the model."""
     return call.body | {"model": model}
 
 
-def read_embeddings_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def parse_embeddings_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """A provider's answer -> the bytes for the caller, in the encoding it asked for, and the usage.
 
     Bytes that need no conversion pass untouched. Raises ``ProviderBadResponse`` where it is no embedding answer.
     """
-    value = read_answer_object(raw, secrets)
+    value = parse_answer_object(raw, secrets)
     items = value.get("data")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise ProviderBadResponse("The provider's answer has no embeddings")
-    usage = read_usage(value.get("usage")) or Usage(estimate_prompt(call), 0, 0, "estimate")
+    usage = parse_usage(value.get("usage")) or Usage(estimate_prompt(call), 0, 0, "estimate")
     wanted = str if call.encoding == "base64" else list
     if all(isinstance(item.get("embedding"), wanted) for item in items):
         return raw, usage
@@ -106,11 +106,11 @@ def read_embeddings_answer(raw: bytes, call: InferenceRequest, secrets: Secrets 
 
 def _convert(vector: Any, encoding: str) -> Any:
     if encoding == "base64":
-        return vector if isinstance(vector, str) else write_base64(vector)
-    return vector if isinstance(vector, list) else _read_base64(vector)
+        return vector if isinstance(vector, str) else build_base64(vector)
+    return vector if isinstance(vector, list) else _parse_base64(vector)
 
 
-def write_base64(vector: object) -> str:
+def build_base64(vector: object) -> str:
     """Numbers as base64 of little-endian float32. Raises ``ProviderBadResponse`` where ``vector`` is no array of
     numbers.
     """
@@ -125,7 +125,7 @@ def write_base64(vector: object) -> str:
     return base64.b64encode(floats.tobytes()).decode()
 
 
-def _read_base64(text: object) -> list[float]:
+def _parse_base64(text: object) -> list[float]:
     try:
         raw = base64.b64decode(text, validate=True) if isinstance(text, str) else b"\0"
     except (binascii.Error, ValueError):

@@ -88,7 +88,7 @@ class ErrorBody:
     code: str | None = None
 
 
-def write_error(fault: GatewayError, request_id: str) -> bytes:
+def build_error(fault: GatewayError, request_id: str) -> bytes:
     """The error object as a JSON body."""
     return orjson.dumps(
         {
@@ -102,9 +102,9 @@ def write_error(fault: GatewayError, request_id: str) -> bytes:
     )
 
 
-def write_error_event(fault: GatewayError, request_id: str) -> bytes:
+def build_error_event(fault: GatewayError, request_id: str) -> bytes:
     """The error object as one event of a stream, the form the client libraries raise ``APIError`` from."""
-    return b"data: " + write_error(fault, request_id) + b"\n\n"
+    return b"data: " + build_error(fault, request_id) + b"\n\n"
 
 
 def mask(text: str, secrets: Secrets = ()) -> str:
@@ -121,16 +121,16 @@ def mask(text: str, secrets: Secrets = ()) -> str:
     return text if len(text) <= _MAX_MESSAGE else text[:_MAX_MESSAGE] + "…"
 
 
-def read_error(raw: bytes, secrets: Secrets = ()) -> ErrorBody | None:
+def parse_error(raw: bytes, secrets: Secrets = ()) -> ErrorBody | None:
     """A provider's error answer -> what it said, or None where it is not an error object at all."""
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return None
-    return read_error_value(value, secrets)
+    return parse_error_value(value, secrets)
 
 
-def read_error_value(value: object, secrets: Secrets = ()) -> ErrorBody | None:
+def parse_error_value(value: object, secrets: Secrets = ()) -> ErrorBody | None:
     """The same for parsed JSON. ``{"error": {...}}``, ``{"error": "text"}`` and ``[{"error": ...}]`` count."""
     if isinstance(value, list) and value:
         value = value[0]
@@ -155,19 +155,19 @@ def _word(value: object, secrets: Secrets) -> str | None:
     return mask(value, secrets)[:100] if isinstance(value, str) and value else None
 
 
-def read_fault(
+def parse_fault(
     status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None, path: str | None = None
 ) -> ProviderError:
     """A provider's answer outside 2xx -> the fault it is.
 
     The caller's own mistakes (4xx) go to the caller with the provider's words; the provider's trouble (5xx, a
     redirect) and ours with it (401, 402, 403, a used-up account) do not. Every one of ``secrets`` is masked.
-    ``rest_s`` is its ``Retry-After``; see ``read_retry_after``. ``path`` is what was asked for, behind the channel's
+    ``rest_s`` is its ``Retry-After``; see ``parse_retry_after``. ``path`` is what was asked for, behind the channel's
     base URL: a 404 that is no error object was not said of a model, but by a server that has nothing there.
     """
     if status == _BAD_REQUEST and _NO_KEY.search(raw):
         status = _UNAUTHORIZED
-    fault = _find_fault(status, read_error(raw, secrets) or ErrorBody(_find_reason(status, path)))
+    fault = _find_fault(status, parse_error(raw, secrets) or ErrorBody(_find_reason(status, path)))
     fault.rest_s = rest_s
     if isinstance(fault, ProviderRateLimited):
         fault.retry_after_s = min(max(math.ceil(rest_s or 1), 1), _MAX_RETRY_AFTER_S)
@@ -213,20 +213,20 @@ def _exceeds_context(status: int, error: ErrorBody) -> bool:
     return error.code in _CONTEXT_CODES or _CONTEXT.search(error.message[:_MOST_SEARCHED]) is not None
 
 
-def write_reported(message: str, phase: str = "stream") -> ProviderBadResponse:
+def build_reported(message: str, phase: str = "stream") -> ProviderBadResponse:
     """The fault of an answer that began as a good one and says itself that it failed."""
     fault = ProviderBadResponse(f"The provider reported an error: {message}", phase=phase)
     fault.declined = True
     return fault
 
 
-def _read_date(text: str) -> datetime:
+def _parse_date(text: str) -> datetime:
     """A date of RFC 9110, 5.6.7; the form without a zone is of UTC too."""
     date = parsedate_to_datetime(text)
     return date if date.tzinfo else date.replace(tzinfo=UTC)
 
 
-def read_retry_after(value: str | None, now_s: float) -> float | None:
+def parse_retry_after(value: str | None, now_s: float) -> float | None:
     """``Retry-After`` in seconds from ``now_s`` (Unix time): RFC 9110, 10.2.3, a number of seconds or a date.
 
     None where it is missing, negative, past or nonsense; at most a day.
@@ -235,7 +235,7 @@ def read_retry_after(value: str | None, now_s: float) -> float | None:
         return None
     text = value.strip()[:_LONGEST_DATE]
     try:
-        seconds = float(text) if _NUMBER.match(text) else _read_date(text).timestamp() - now_s
+        seconds = float(text) if _NUMBER.match(text) else _parse_date(text).timestamp() - now_s
     except (ValueError, TypeError, OverflowError):
         return None
     return min(seconds, _DAY_S) if seconds > 0 else None

@@ -20,7 +20,7 @@ GOVERNED = frozenset(
 last one counts: what was not looked at would be what is done."""
 
 
-def read_model(body: Body) -> str:
+def parse_model(body: Body) -> str:
     """The required ``model``: a string of 1 to 256 characters without control characters.
 
     Raises ``InvalidRequest`` for it, and for a field that is one of ``GOVERNED`` in another spelling.
@@ -46,7 +46,7 @@ def read_text(body: Body, name: str) -> str | None:
     return value
 
 
-def read_flag(body: Body, name: str, param: str | None = None) -> bool:
+def parse_flag(body: Body, name: str, param: str | None = None) -> bool:
     """An optional boolean, false where it is absent."""
     value = body.get(name)
     if value is None:
@@ -56,7 +56,7 @@ def read_flag(body: Body, name: str, param: str | None = None) -> bool:
     return value
 
 
-def read_integer(body: Body, name: str, low: int, high: int) -> int | None:
+def parse_integer(body: Body, name: str, low: int, high: int) -> int | None:
     """An optional integer from ``low`` to ``high``; booleans and floats are not integers."""
     value = body.get(name)
     if type(value) is int and low <= value <= high:
@@ -68,7 +68,7 @@ def read_integer(body: Body, name: str, low: int, high: int) -> int | None:
     raise InvalidRequest(f"'{name}' must be between {low} and {high}", param=name)
 
 
-def read_number(body: Body, name: str, low: float, high: float) -> float | None:
+def parse_number(body: Body, name: str, low: float, high: float) -> float | None:
     """An optional number from ``low`` to ``high``."""
     value = body.get(name)
     if (type(value) is float or type(value) is int) and low <= value <= high:
@@ -80,7 +80,7 @@ def read_number(body: Body, name: str, low: float, high: float) -> float | None:
     raise InvalidRequest(f"'{name}' must be between {low:g} and {high:g}", param=name)
 
 
-def read_list(body: Body, name: str) -> list[Any] | None:
+def parse_list(body: Body, name: str) -> list[Any] | None:
     """An optional array."""
     value = body.get(name)
     if value is not None and not isinstance(value, list):
@@ -88,7 +88,7 @@ def read_list(body: Body, name: str) -> list[Any] | None:
     return value
 
 
-def read_object(body: Body, name: str) -> Body | None:
+def parse_object(body: Body, name: str) -> Body | None:
     """An optional object."""
     value = body.get(name)
     if value is not None and not isinstance(value, dict):

@@ -8,7 +8,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.fields import Body
-from gateway.formats.openai.images import read_images_answer, write_edits_form, write_images_body
+from gateway.formats.openai.images import build_edits_form, build_images_body, parse_images_answer
 from gateway.formats.request_body import Form
 
 
@@ -36,9 +36,9 @@ class OpenAiImageBackend:
         """
         self._count = count
         if self._call.operation == "image_edits":
-            form = write_edits_form(self._call, self._model, shaped=self._shaped)
+            form = build_edits_form(self._call, self._model, shaped=self._shaped)
             return ProviderCall(Form(self._shape(form.fields), form.files))
-        return ProviderCall(self._shape(write_images_body(self._call, self._model, shaped=self._shaped)))
+        return ProviderCall(self._shape(build_images_body(self._call, self._model, shaped=self._shaped)))
 
     def _shape(self, body: Body) -> Body:
         """The body without what is for streams, in the form and number that are wanted of this provider."""
@@ -53,7 +53,7 @@ class OpenAiImageBackend:
 
     def read(self, raw: bytes, secrets: Secrets) -> Images:
         """The answer: no more pictures than were asked for."""
-        pictures = read_images_answer(raw, self._call, secrets)
+        pictures = parse_images_answer(raw, self._call, secrets)
         items = pictures.items[: self._count]
         return attrs.evolve(pictures, items=items, usage=attrs.evolve(pictures.usage, images=len(items)))
 

@@ -17,7 +17,7 @@ from gateway.domain.media import sniff_picture
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
 from gateway.formats.openai.chat import DONE_EVENT
-from gateway.formats.openai.images import is_size, read_details
+from gateway.formats.openai.images import is_size, parse_details
 
 _WORDS = {
     "background": frozenset({"transparent", "opaque"}),
@@ -29,13 +29,13 @@ _HEAD_CHARS = 64
 """Of base64: a picture's first 48 bytes, which say what it is."""
 
 
-def write_answer(pictures: Images, form: PictureForm, *, created_s: int) -> bytes:
+def build_answer(pictures: Images, form: PictureForm, *, created_s: int) -> bytes:
     """The answer; every picture has to be there in the ``form`` that is wanted, or an ``ProviderBadResponse`` is
     raised.
 
     ``created_s`` is Unix time. An estimate of what was used is not told.
     """
-    answer: dict[str, Any] = {"created": created_s, "data": [_write_picture(one, form) for one in pictures.items]}
+    answer: dict[str, Any] = {"created": created_s, "data": [_build_picture(one, form) for one in pictures.items]}
     answer |= {name: word for name, word in _list_told(pictures.told).items() if word is not None}
     usage = _find_usage(pictures)
     if usage is not None:
@@ -43,7 +43,7 @@ def write_answer(pictures: Images, form: PictureForm, *, created_s: int) -> byte
     return orjson.dumps(answer)
 
 
-def _write_picture(picture: Image, form: PictureForm) -> dict[str, str]:
+def _build_picture(picture: Image, form: PictureForm) -> dict[str, str]:
     value = picture.url if form == "url" else picture.data
     if value is None:
         raise ProviderBadResponse("The provider's picture is not in the form that was asked for")
@@ -67,10 +67,10 @@ def _find_usage(pictures: Images) -> dict[str, Any] | None:
     used = pictures.usage
     if used.source != "upstream":
         return None
-    return read_details(pictures.told.get("usage")) or _write_usage(used)
+    return parse_details(pictures.told.get("usage")) or _build_usage(used)
 
 
-def _write_usage(used: Usage) -> dict[str, Any]:
+def _build_usage(used: Usage) -> dict[str, Any]:
     """A usage whose parts nobody told: the whole prompt counts as text."""
     return {
         "input_tokens": used.prompt_tokens,
@@ -80,7 +80,7 @@ def _write_usage(used: Usage) -> dict[str, Any]:
     }
 
 
-def write_completed(pictures: Images, call: InferenceRequest, created_s: int) -> bytes:
+def build_completed(pictures: Images, call: InferenceRequest, created_s: int) -> bytes:
     """The stream that says what a whole answer does: a ``completed`` event for each picture, and the end mark.
 
     What was used is in the last event; the others say that they used nothing. Raises ``ProviderBadResponse`` where a
@@ -88,10 +88,10 @@ def write_completed(pictures: Images, call: InferenceRequest, created_s: int) ->
     """
     kind = "image_edit.completed" if call.operation == "image_edits" else "image_generation.completed"
     last = len(pictures.items) - 1
-    nothing = _write_usage(Usage())
+    nothing = _build_usage(Usage())
     written: list[bytes] = []
     for number, picture in enumerate(pictures.items):
-        data = _write_picture(picture, "b64_json")["b64_json"]
+        data = _build_picture(picture, "b64_json")["b64_json"]
         usage = _find_usage(pictures) if number == last else None
         event = {
             "type": kind,

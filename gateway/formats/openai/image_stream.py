@@ -14,16 +14,16 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats import sse
-from gateway.formats.content_filter import find_block, read_words
+from gateway.formats.content_filter import find_block, parse_words
 from gateway.formats.image_data import check_whole
 from gateway.formats.openai.chat import DONE_EVENT
-from gateway.formats.openai.errors import Secrets, write_reported
-from gateway.formats.openai.image_response import write_completed
+from gateway.formats.openai.errors import Secrets, build_reported
+from gateway.formats.openai.image_response import build_completed
 from gateway.formats.openai.images import (
     ESTIMATED_PICTURE_TOKENS,
     estimate_usage,
-    read_images_answer,
-    read_images_usage,
+    parse_images_answer,
+    parse_images_usage,
 )
 from gateway.formats.openai.stream_tail import DONE
 from gateway.formats.stream import PassthroughStream
@@ -76,9 +76,9 @@ class ImagesPassthrough(PassthroughStream):
             value = orjson.loads(payload)
         except orjson.JSONDecodeError:
             value = None
-        kind = _read_kind(event, value)
+        kind = _parse_kind(event, value)
         if kind == "error" or (isinstance(value, dict) and value.get("error")):
-            self.fault = _read_failure(value, self._secrets)
+            self.fault = _parse_failure(value, self._secrets)
             return b""
         if kind.endswith(_PARTIAL):
             return self._note_partial(event)
@@ -95,7 +95,7 @@ class ImagesPassthrough(PassthroughStream):
         self.events += 1
         self._completed += 1
         self._under_way = [max(seen - 1, 0) for seen in self._under_way]
-        used = read_images_usage(value.get("usage")) if isinstance(value, dict) else None
+        used = parse_images_usage(value.get("usage")) if isinstance(value, dict) else None
         if used is not None:
             self._usage = _add(self._usage or Usage(source="upstream"), used)
         return self._end(event) if self._completed >= self._call.choices else event
@@ -112,12 +112,12 @@ class ImagesPassthrough(PassthroughStream):
         if self.ended:
             return b""
         rest = self._splitter.take().strip()
-        if self.fault is None and self._completed and (not rest or (sse.read_data(rest) or b"").startswith(DONE)):
+        if self.fault is None and self._completed and (not rest or (sse.parse_data(rest) or b"").startswith(DONE)):
             return self._end(b"")
         self._failed = True
         raise self.fault or ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
-    def read_usage(self) -> Usage:
+    def parse_usage(self) -> Usage:
         """The provider's word, else an estimate.
 
         A picture that is done is charged for, however the stream ends, and one that failed is not. One whose caller
@@ -158,18 +158,18 @@ def _find_index(event: bytes) -> int:
     return int(found[1]) if found else _UNNUMBERED
 
 
-def _read_kind(event: bytes, value: object) -> str:
+def _parse_kind(event: bytes, value: object) -> str:
     """The same of an event that has been read: its data's word is what clients go by."""
     kind = value.get("type") if isinstance(value, dict) else None
     return kind if isinstance(kind, str) else _find_kind(event)
 
 
-def _read_failure(value: object, secrets: Secrets) -> ProviderError:
+def _parse_failure(value: object, secrets: Secrets) -> ProviderError:
     block = find_block(value, secrets)
     if block is not None:
         return block
-    words = read_words(value, secrets) or "The provider gave no reason"
-    return write_reported(words)
+    words = parse_words(value, secrets) or "The provider gave no reason"
+    return build_reported(words)
 
 
 def _add(one: Usage, other: Usage) -> Usage:
@@ -180,16 +180,16 @@ def _add(one: Usage, other: Usage) -> Usage:
     )
 
 
-def write_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """A whole answer to a call for a stream -> the stream that says the same, and what was used.
 
     No more pictures than were asked for. Raises ``ImageBlocked``, or ``ProviderBadResponse`` where one is none, or is
     there as an address only.
     """
-    pictures = read_images_answer(raw, call, secrets)
+    pictures = parse_images_answer(raw, call, secrets)
     items = pictures.items[: call.choices]
     for picture in items:
         if picture.data is not None:
             check_whole(picture.data)
     pictures = attrs.evolve(pictures, items=items, usage=attrs.evolve(pictures.usage, images=len(items)))
-    return write_completed(pictures, call, pictures.told.get("created", 0)), pictures.usage
+    return build_completed(pictures, call, pictures.told.get("created", 0)), pictures.usage

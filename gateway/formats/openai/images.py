@@ -12,18 +12,18 @@ from gateway.domain.image import AUTO, MAX_INPUT_PICTURES, MAX_PICTURES, Image, 
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.media import sniff_picture
 from gateway.domain.upload import Upload
-from gateway.domain.usage import Usage, read_count, read_usage
+from gateway.domain.usage import Usage, parse_count, parse_usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats.content_filter import find_block, read_words
-from gateway.formats.form import Kinds, ReceivedForm, check_files, read_fields, read_files
-from gateway.formats.openai.chat import read_any_object
+from gateway.formats.content_filter import find_block, parse_words
+from gateway.formats.form import Kinds, ReceivedForm, check_files, parse_fields, parse_files
+from gateway.formats.openai.chat import parse_any_object
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.fields import (
     Body,
-    read_flag,
-    read_integer,
-    read_model,
-    read_object,
+    parse_flag,
+    parse_integer,
+    parse_model,
+    parse_object,
     read_text,
 )
 from gateway.formats.openai.image_params import check_fields, check_size
@@ -77,24 +77,24 @@ _TOLD = {
 _LAST_SECOND = 2**40
 
 
-def read_images_call(body: Body) -> InferenceRequest:
+def parse_images_call(body: Body) -> InferenceRequest:
     """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field.
 
     Checked is what the gateway relies on or what no provider accepts; every other field passes as it is.
     """
-    read_object(body, "svg")
-    return _read_call("images", body)
+    parse_object(body, "svg")
+    return _parse_call("images", body)
 
 
-def read_edits_call(form: ReceivedForm) -> InferenceRequest:
+def parse_edits_call(form: ReceivedForm) -> InferenceRequest:
     """A form -> the checked call: one picture to sixteen, perhaps a mask or a markup, and fields as of a generation."""
     check_files(form, _FILES)
-    body = read_fields(form, _KINDS)
+    body = parse_fields(form, _KINDS)
     stray = next((name for name in _FILES if name in body), None)
     if stray is not None:
         raise InvalidRequest(f"'{stray}' must be a file", param=stray)
-    call = _read_call("image_edits", body)
-    images, masks, markups = (read_files(form, name, MAX_INPUT_PICTURES if name == "image" else 1) for name in _FILES)
+    call = _parse_call("image_edits", body)
+    images, masks, markups = (parse_files(form, name, MAX_INPUT_PICTURES if name == "image" else 1) for name in _FILES)
     if not images:
         raise InvalidRequest("Missing required file 'image'", param="image")
     files = (*images, *masks, *markups)
@@ -108,26 +108,26 @@ def read_edits_call(form: ReceivedForm) -> InferenceRequest:
     )
 
 
-def _read_call(operation: Operation, body: Body) -> InferenceRequest:
-    model = read_model(body)
-    prompt = _read_prompt(body)
+def _parse_call(operation: Operation, body: Body) -> InferenceRequest:
+    model = parse_model(body)
+    prompt = _parse_prompt(body)
     for name in _TEXTS:
         read_text(body, name)
     for name, low, high in _INTEGERS:
-        read_integer(body, name, low, high)
-    size = _read_size(body)
+        parse_integer(body, name, low, high)
+    size = _parse_size(body)
     check_fields(body, sized=size is not None)
     ask = ImageRequest(
         prompt,
-        count=read_integer(body, "n", 1, MAX_PICTURES) or 1,
+        count=parse_integer(body, "n", 1, MAX_PICTURES) or 1,
         size=size,
-        form=_read_form(body),
+        form=_parse_form(body),
     )
     return InferenceRequest(
         operation=operation,
         model=model,
         body=body,
-        stream=read_flag(body, "stream"),
+        stream=parse_flag(body, "stream"),
         choices=ask.count,
         prompt_chars=len(prompt),
         prompt_bound=bound_text(prompt),
@@ -136,7 +136,7 @@ def _read_call(operation: Operation, body: Body) -> InferenceRequest:
     )
 
 
-def _read_prompt(body: Body) -> str:
+def _parse_prompt(body: Body) -> str:
     prompt = read_text(body, "prompt")
     if prompt is None:
         raise InvalidRequest("Missing required field 'prompt'", param="prompt")
@@ -147,7 +147,7 @@ def _read_prompt(body: Body) -> str:
     return prompt
 
 
-def _read_size(body: Body) -> str | None:
+def _parse_size(body: Body) -> str | None:
     size = read_text(body, "size")
     if size is None or size == AUTO:
         return None
@@ -165,7 +165,7 @@ def _bound_picture(body: Body, size: str | None) -> int:
     return -(-rate * (more + pixels) // divisor) + PARTIAL_TOKENS * (body.get("partial_images") or 0)
 
 
-def _read_form(body: Body) -> PictureForm:
+def _parse_form(body: Body) -> PictureForm:
     form = read_text(body, "response_format")
     if form not in {None, "url", "b64_json"}:
         raise InvalidRequest("'response_format' must be 'url' or 'b64_json'", param="response_format")
@@ -181,7 +181,7 @@ def _get_ask(call: InferenceRequest) -> ImageRequest:
     return call.picture or ImageRequest("")
 
 
-def write_images_body(call: InferenceRequest, model: str, *, shaped: bool = False) -> Body:
+def build_images_body(call: InferenceRequest, model: str, *, shaped: bool = False) -> Body:
     """The body of a generation for the provider, under its own name of the model.
 
     The form that the caller wants is not in it: a stream has its pictures in it, and what a provider can be asked for
@@ -196,66 +196,66 @@ def write_images_body(call: InferenceRequest, model: str, *, shaped: bool = Fals
     return body
 
 
-def write_edits_form(call: InferenceRequest, model: str, *, shaped: bool = False) -> Form:
+def build_edits_form(call: InferenceRequest, model: str, *, shaped: bool = False) -> Form:
     """The form of an edit for the provider. Several pictures are ``image[]``, as the client libraries say it.
 
-    Raises ``InvalidRequest``; see ``write_images_body``.
+    Raises ``InvalidRequest``; see ``build_images_body``.
     """
     images = [file for file in call.files if file.field == "image"]
     named = [("image[]" if file.field == "image" and len(images) > 1 else file.field, file) for file in call.files]
-    return Form(write_images_body(call, model, shaped=shaped), tuple(named))
+    return Form(build_images_body(call, model, shaped=shaped), tuple(named))
 
 
-def read_images_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Images:
+def parse_images_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Images:
     """A provider's answer with status 200 -> its pictures.
 
     Raises ``ImageBlocked`` where a filter took them away, ``ProviderBadResponse`` where there are none for another
     reason. SiliconFlow calls the list ``images`` (docs.siliconflow.com, "Image Generation"); xAI's base64 may be a
     ``data:`` URL (docs.x.ai, "Image generations").
     """
-    value = read_any_object(raw)
+    value = parse_any_object(raw)
     items = value.get("data")
     if not isinstance(items, list) or not items:
         items = value.get("images")
-    found = [_read_picture(item) for item in items] if isinstance(items, list) else []
+    found = [_parse_picture(item) for item in items] if isinstance(items, list) else []
     pictures = tuple(picture for picture in found if picture is not None)
     if not pictures or value.get("error"):
-        raise find_block(value, secrets) or _write_failure(value, secrets)
-    return Images(pictures, _read_usage(value.get("usage"), call, len(pictures)), _read_told(value))
+        raise find_block(value, secrets) or _build_failure(value, secrets)
+    return Images(pictures, _parse_usage(value.get("usage"), call, len(pictures)), _parse_told(value))
 
 
-def _write_failure(value: Body, secrets: Secrets) -> ProviderBadResponse:
-    words = read_words(value, secrets)
+def _build_failure(value: Body, secrets: Secrets) -> ProviderBadResponse:
+    words = parse_words(value, secrets)
     return ProviderBadResponse(f"The provider reported an error: {words}" if words else "The provider made no picture")
 
 
-def _read_picture(item: object) -> Image | None:
+def _parse_picture(item: object) -> Image | None:
     if not isinstance(item, dict):
         return None
-    data, url = _read_string(item.get("b64_json")), _read_string(item.get("url"))
+    data, url = _parse_string(item.get("b64_json")), _parse_string(item.get("url"))
     if url is not None and url[:5].lower() == "data:":
         data, url = data or url, None
     if url is not None and not url.lower().startswith(("http://", "https://")):
         url = None
     if data is not None and data[:5].lower() == "data:":
-        data = _read_data_url(data)
+        data = _parse_data_url(data)
     if data is None and url is None:
         return None
-    return Image(data, url, _read_string(item.get("revised_prompt")))
+    return Image(data, url, _parse_string(item.get("revised_prompt")))
 
 
-def _read_data_url(text: str) -> str | None:
+def _parse_data_url(text: str) -> str | None:
     """The base64 of a ``data:`` URL (RFC 2397); None where it is in no base64."""
     head, comma, data = text.partition(",")
     return (data or None) if comma and head.lower().endswith(";base64") else None
 
 
-def _read_string(value: object) -> str | None:
+def _parse_string(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _read_usage(raw: object, call: InferenceRequest, images: int) -> Usage:
-    used = read_images_usage(raw)
+def _parse_usage(raw: object, call: InferenceRequest, images: int) -> Usage:
+    used = parse_images_usage(raw)
     if used is not None:
         return attrs.evolve(used, images=images)
     return estimate_usage(call, images)
@@ -266,24 +266,24 @@ def estimate_usage(call: InferenceRequest, images: int) -> Usage:
     return Usage(estimate_prompt(call), ESTIMATED_PICTURE_TOKENS * images, 0, "estimate", images)
 
 
-def read_images_usage(raw: object) -> Usage | None:
+def parse_images_usage(raw: object) -> Usage | None:
     """The convention's usage of pictures, or of a chat; None where it is missing or cannot be believed."""
     if not isinstance(raw, dict):
         return None
-    prompt, completion = read_count(raw.get("input_tokens")), read_count(raw.get("output_tokens"))
+    prompt, completion = parse_count(raw.get("input_tokens")), parse_count(raw.get("output_tokens"))
     if prompt is None or completion is None:
-        return read_usage(raw, completes=True)
+        return parse_usage(raw, completes=True)
     return Usage(prompt, completion, 0, "upstream")
 
 
-def _read_told(value: Body) -> Body:
+def _parse_told(value: Body) -> Body:
     """What an answer says of itself, as far as it is the convention's."""
     told: Body = {name: value[name] for name, words in _TOLD.items() if _is_word(value.get(name), words)}
     if is_size(value.get("size")):
         told["size"] = value["size"]
     if type(value.get("created")) is int and 0 <= value["created"] < _LAST_SECOND:
         told["created"] = value["created"]
-    details = read_details(value.get("usage"))
+    details = parse_details(value.get("usage"))
     if details is not None:
         told["usage"] = details
     return told
@@ -298,12 +298,12 @@ def _is_word(value: Any, words: frozenset[str]) -> bool:
     return isinstance(value, str) and value in words
 
 
-def read_details(raw: object) -> Body | None:
+def parse_details(raw: object) -> Body | None:
     """A usage of pictures as callers are told it, of counts that can be believed; None where one is missing."""
     used = raw if isinstance(raw, dict) else {}
     details = used.get("input_tokens_details")
-    counts = [read_count(used.get(name)) for name in ("input_tokens", "output_tokens")]
-    parts = [read_count(details.get(name)) if isinstance(details, dict) else None for name in _MODALITIES]
+    counts = [parse_count(used.get(name)) for name in ("input_tokens", "output_tokens")]
+    parts = [parse_count(details.get(name)) if isinstance(details, dict) else None for name in _MODALITIES]
     if None in counts or None in parts:
         return None
     prompt, completion = (count or 0 for count in counts)

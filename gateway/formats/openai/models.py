@@ -15,17 +15,17 @@ def _model(listed: ModelInfo) -> dict[str, Any]:
     return {"id": listed.id, "object": "model", "created": listed.created_s, "owned_by": listed.owned_by}
 
 
-def write_model(listed: ModelInfo) -> bytes:
+def build_model(listed: ModelInfo) -> bytes:
     """One model object."""
     return orjson.dumps(_model(listed))
 
 
-def write_models(models: Iterable[ModelInfo]) -> bytes:
+def build_models(models: Iterable[ModelInfo]) -> bytes:
     """The list object."""
     return orjson.dumps({"object": "list", "data": [_model(listed) for listed in models]})
 
 
-def read_models(raw: bytes, *, owned_by: str, now_s: int) -> list[ModelInfo]:
+def parse_models(raw: bytes, *, owned_by: str, now_s: int) -> list[ModelInfo]:
     """A provider's list -> what it offers, as ``owned_by``; ``created`` is filled where it says nothing.
 
     Its own word for the owner is left out: it may be the account that the gateway's key belongs to.
@@ -39,14 +39,14 @@ def read_models(raw: bytes, *, owned_by: str, now_s: int) -> list[ModelInfo]:
     items = value.get("data") if isinstance(value, dict) else value
     if not isinstance(items, list):
         raise ProviderBadResponse("The provider's model list has no 'data' array")
-    return [_read_model(item, owned_by, now_s) for item in items if _has_id(item)]
+    return [_parse_model(item, owned_by, now_s) for item in items if _has_id(item)]
 
 
 def _has_id(item: object) -> bool:
     return isinstance(item, dict) and isinstance(item.get("id"), str) and bool(item["id"])
 
 
-def _read_model(item: dict[str, Any], owned_by: str, now_s: int) -> ModelInfo:
+def _parse_model(item: dict[str, Any], owned_by: str, now_s: int) -> ModelInfo:
     created: Any = item.get("created")
     known = type(created) in {int, float} and 1 <= created <= _MAX_CREATED_S
     return ModelInfo(item["id"], int(created) if known else now_s, owned_by)

@@ -4,11 +4,11 @@ Shapes: the convention's OpenAPI document, ``CreateModerationRequest`` and ``Cre
 """
 
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.usage import Usage, read_usage
+from gateway.domain.usage import Usage, parse_usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats.openai.chat import read_answer_object
+from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.openai.fields import Body, kind_of, read_model
+from gateway.formats.openai.fields import Body, kind_of, parse_model
 from gateway.formats.openai.token_bounds import PART_TOKENS, bound_text
 from gateway.formats.prompt_tokens import estimate_prompt
 
@@ -16,9 +16,9 @@ DEFAULT_MODEL = "omni-moderation-latest"
 """What the convention takes where the caller names no model."""
 
 
-def read_moderations_call(body: Body) -> InferenceRequest:
+def parse_moderations_call(body: Body) -> InferenceRequest:
     """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field."""
-    model = DEFAULT_MODEL if body.get("model") is None else read_model(body)
+    model = DEFAULT_MODEL if body.get("model") is None else parse_model(body)
     counts = [_count_item(item, where) for item, where in _list_input(body.get("input"))]
     return InferenceRequest(
         operation="moderations",
@@ -54,17 +54,17 @@ def _count_item(item: object, where: str) -> tuple[int, int]:
     return len(text), 1 + bound_text(text)
 
 
-def write_moderations_body(call: InferenceRequest, model: str) -> Body:
+def build_moderations_body(call: InferenceRequest, model: str) -> Body:
     """The body for the provider, under the provider's name of the model."""
     return call.body | {"model": model}
 
 
-def read_moderations_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
+def parse_moderations_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
     """An answer -> its usage: an estimate of what was looked at, for the convention reports none.
 
     Raises ``ProviderBadResponse`` where it is no answer. The bytes go to the caller as they are.
     """
-    value = read_answer_object(raw, secrets)
+    value = parse_answer_object(raw, secrets)
     if not isinstance(value.get("results"), list):
         raise ProviderBadResponse("The provider's answer has no results")
-    return read_usage(value.get("usage")) or Usage(estimate_prompt(call), source="estimate")
+    return parse_usage(value.get("usage")) or Usage(estimate_prompt(call), source="estimate")

@@ -7,7 +7,7 @@ says why), which money is set aside for.
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.formats.openai.fields import Body, kind_of, read_list
+from gateway.formats.openai.fields import Body, kind_of, parse_list
 from gateway.formats.openai.token_bounds import MESSAGE_TOKENS, PART_TOKENS, bound_json, bound_text
 
 _ROLES = frozenset({"developer", "system", "user", "assistant", "tool", "function"})
@@ -30,9 +30,9 @@ Size = tuple[int, int]
 """Characters of text, and tokens they hardly exceed."""
 
 
-def read_prompt(body: Body) -> Size:
+def parse_prompt(body: Body) -> Size:
     """The size of the prompt, its messages checked. Raises ``InvalidRequest`` naming the message."""
-    messages = read_list(body, "messages")
+    messages = parse_list(body, "messages")
     if not messages:
         raise InvalidRequest("Missing required field 'messages': at least one message", param="messages")
     text = _join_texts(messages)

@@ -14,7 +14,7 @@ _MINUTES_PER_HOUR = 60
 _MAX_RESET_S = 99 * 3_600  # a debt of absurd size is told as this
 
 
-def write_limits(standing: RateLimitStatus) -> dict[str, str]:
+def build_limits(standing: RateLimitStatus) -> dict[str, str]:
     """``x-ratelimit-{limit,remaining,reset}-{requests,tokens}``, for the rates that are limited.
 
     The limit is a minute's, the remaining what would pass at this moment (at most the burst), the reset the time until
@@ -25,11 +25,11 @@ def write_limits(standing: RateLimitStatus) -> dict[str, str]:
         if allowance is not None:
             headers[f"x-ratelimit-limit-{unit}"] = str(allowance.limit)
             headers[f"x-ratelimit-remaining-{unit}"] = str(allowance.remaining)
-            headers[f"x-ratelimit-reset-{unit}"] = _write_duration(allowance.reset_s)
+            headers[f"x-ratelimit-reset-{unit}"] = _build_duration(allowance.reset_s)
     return headers
 
 
-def _write_duration(seconds: float) -> str:
+def _build_duration(seconds: float) -> str:
     """Seconds as Go prints a duration: the largest unit first, no unit left out after it, no trailing zeros."""
     # Rounded first, or 9 ms would be 10 for what a float makes of 0.009.
     ms = math.ceil(round(min(seconds, _MAX_RESET_S) * _MS_PER_S, 3))

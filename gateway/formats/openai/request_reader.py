@@ -38,11 +38,19 @@ from gateway.formats.openai.content_parts import (
     expect_object,
     expect_text,
     find_signature,
-    read_cache,
-    read_parts,
+    parse_cache,
+    parse_parts,
     refuse,
 )
-from gateway.formats.openai.fields import Body, read_flag, read_integer, read_list, read_number, read_object, read_text
+from gateway.formats.openai.fields import (
+    Body,
+    parse_flag,
+    parse_integer,
+    parse_list,
+    parse_number,
+    parse_object,
+    read_text,
+)
 
 _EFFORTS = get_args(Effort)
 _ONLY_AT_HOME = ("logprobs", "logit_bias", "moderation", "web_search_options", "functions", "function_call")
@@ -51,30 +59,30 @@ _ENABLED: Effort = "medium"
 """What ``enabled`` comes to where nothing says how hard to think (OpenRouter: reasoning tokens)."""
 
 
-def read_conversation(body: Body) -> ChatRequest:
-    """A checked body (see ``read_chat_call``) -> what it says. Raises ``InvalidRequest`` naming the field."""
+def parse_conversation(body: Body) -> ChatRequest:
+    """A checked body (see ``parse_chat_call``) -> what it says. Raises ``InvalidRequest`` naming the field."""
     _refuse_what_nobody_else_does(body)
-    turns = tuple(_read_turns(body["messages"]))
+    turns = tuple(_parse_turns(body["messages"]))
     if not turns:
         raise refuse("messages", "'messages' say nothing")
-    tools, choice = _read_tools(body)
-    effort, thinking = _read_thinking(body)
+    tools, choice = _parse_tools(body)
+    effort, thinking = _parse_thinking(body)
     return ChatRequest(
         turns=turns,
         max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
-        temperature=read_number(body, "temperature", 0, 2),
-        top_p=read_number(body, "top_p", 0, 1),
+        temperature=parse_number(body, "temperature", 0, 2),
+        top_p=parse_number(body, "top_p", 0, 1),
         # No limit is written as 0 or -1.
-        top_k=max(read_integer(body, "top_k", -1, MAX_TOKENS) or 0, 0) or None,
-        stop=_read_stop(body),
+        top_k=max(parse_integer(body, "top_k", -1, MAX_TOKENS) or 0, 0) or None,
+        stop=_parse_stop(body),
         choices=body.get("n") or 1,
-        seed=read_integer(body, "seed", -_MAX_SEED, _MAX_SEED - 1),
-        presence_penalty=read_number(body, "presence_penalty", -2, 2),
-        frequency_penalty=read_number(body, "frequency_penalty", -2, 2),
+        seed=parse_integer(body, "seed", -_MAX_SEED, _MAX_SEED - 1),
+        presence_penalty=parse_number(body, "presence_penalty", -2, 2),
+        frequency_penalty=parse_number(body, "frequency_penalty", -2, 2),
         tools=tools,
         tool_choice=choice,
-        parallel_tools=_read_parallel(body),
-        format=_read_format(body),
+        parallel_tools=_parse_parallel(body),
+        format=_parse_format(body),
         thinking_tokens=thinking,
         effort=effort,
         user=read_text(body, "safety_identifier") or read_text(body, "user") or None,
@@ -85,11 +93,11 @@ def _refuse_what_nobody_else_does(body: Body) -> None:
     for name in _ONLY_AT_HOME:
         if body.get(name):
             raise refuse(name, f"'{name}' only works with a channel that speaks the convention")
-    if "audio" in (read_list(body, "modalities") or ()):
+    if "audio" in (parse_list(body, "modalities") or ()):
         raise refuse("modalities", "Audio answers only work with a channel that speaks the convention")
 
 
-def _read_turns(messages: list[Body]) -> Iterator[Message]:
+def _parse_turns(messages: list[Body]) -> Iterator[Message]:
     """The messages as turns. What is empty says nothing, and some languages refuse it: it is left out."""
     results: list[Part] = []
     legacy: list[str] = []
@@ -97,13 +105,17 @@ def _read_turns(messages: list[Body]) -> Iterator[Message]:
         where = f"messages[{index}]"
         role = message["role"]
         if role in {"tool", "function"}:
-            results.append(_read_result(message, where, legacy))
+            results.append(_parse_result(message, where, legacy))
             continue
         if results:
             yield Message("user", tuple(results))
             results = []
         if role == "assistant":
-            parts = (*_read_thoughts(message, where), *_read_said(message, where), *_read_calls(message, where, legacy))
+            parts = (
+                *_parse_thoughts(message, where),
+                *_parse_said(message, where),
+                *_parse_calls(message, where, legacy),
+            )
             turn = Message("assistant", parts)
         elif role == "user":
             turn = Message("user", _read_content(message, where, "user"))
@@ -118,52 +130,52 @@ def _read_turns(messages: list[Body]) -> Iterator[Message]:
 def _read_content(message: Body, where: str, role: str) -> tuple[TextPart | Any, ...]:
     if message.get("content") is None:
         raise refuse(f"{where}.content", f"Missing required field '{where}.content'")
-    return read_parts(message["content"], f"{where}.content", role)
+    return parse_parts(message["content"], f"{where}.content", role)
 
 
-def _read_thoughts(message: Body, where: str) -> Iterator[Part]:
+def _parse_thoughts(message: Body, where: str) -> Iterator[Part]:
     for name in ("reasoning_content", "reasoning"):
         if message.get(name):
             yield ReasoningPart(expect_text(message[name], f"{where}.{name}"))
             return
 
 
-def _read_said(message: Body, where: str) -> Iterator[Part]:
+def _parse_said(message: Body, where: str) -> Iterator[Part]:
     if message.get("audio") is not None:
         raise refuse(f"{where}.audio", "An earlier audio answer only works with a channel that speaks the convention")
-    yield from read_parts(message.get("content") or (), f"{where}.content", "assistant")
+    yield from parse_parts(message.get("content") or (), f"{where}.content", "assistant")
     if message.get("refusal"):
         yield TextPart(expect_text(message["refusal"], f"{where}.refusal"))
     if message.get("images"):
-        yield from read_parts(expect_list(message["images"], f"{where}.images"), f"{where}.images", "pictures")
+        yield from parse_parts(expect_list(message["images"], f"{where}.images"), f"{where}.images", "pictures")
 
 
-def _read_calls(message: Body, where: str, legacy: list[str]) -> Iterator[ToolCallPart]:
+def _parse_calls(message: Body, where: str, legacy: list[str]) -> Iterator[ToolCallPart]:
     calls = message.get("tool_calls")
     for index, call in enumerate(expect_list(calls, f"{where}.tool_calls") if calls else ()):
-        yield _read_call(call, f"{where}.tool_calls[{index}]")
+        yield _parse_call(call, f"{where}.tool_calls[{index}]")
     called = message.get("function_call")
     if called is not None:
         # A call of the deprecated kind has no id: its place among them is one, and the result after it means the last.
         legacy.append(f"call_{len(legacy)}")
-        name, arguments = _read_function(called, f"{where}.function_call")
+        name, arguments = _parse_function(called, f"{where}.function_call")
         yield ToolCallPart(legacy[-1], name, arguments)
 
 
-def _read_call(call: object, where: str) -> ToolCallPart:
+def _parse_call(call: object, where: str) -> ToolCallPart:
     values = expect_object(call, where)
     name = expect_text(values.get("id"), f"{where}.id")
-    cache = read_cache(values, where)
+    cache = parse_cache(values, where)
     if values.get("type") == "custom":
         custom = expect_object(values.get("custom"), f"{where}.custom")
         spoken = expect_text(custom.get("input"), f"{where}.custom.input")
         tool = expect_text(custom.get("name"), f"{where}.custom.name")
         return ToolCallPart(name, tool, orjson.dumps({"input": spoken}).decode(), cache=cache)
-    tool, arguments = _read_function(values.get("function"), f"{where}.function")
+    tool, arguments = _parse_function(values.get("function"), f"{where}.function")
     return ToolCallPart(name, tool, arguments, find_signature(values), cache)
 
 
-def _read_function(value: object, where: str) -> tuple[str, str]:
+def _parse_function(value: object, where: str) -> tuple[str, str]:
     function = expect_object(value, where)
     arguments = function.get("arguments")
     return (
@@ -172,34 +184,34 @@ def _read_function(value: object, where: str) -> tuple[str, str]:
     )
 
 
-def _read_result(message: Body, where: str, legacy: list[str]) -> ToolResultPart:
-    parts = read_parts(message.get("content") or (), f"{where}.content", "tool")
+def _parse_result(message: Body, where: str, legacy: list[str]) -> ToolResultPart:
+    parts = parse_parts(message.get("content") or (), f"{where}.content", "tool")
     if message["role"] == "tool":
         name = expect_text(message.get("tool_call_id"), f"{where}.tool_call_id")
-        return ToolResultPart(name, parts, cache=read_cache(message, where))
+        return ToolResultPart(name, parts, cache=parse_cache(message, where))
     if not legacy:
         raise refuse(where, f"'{where}' answers a function call that no message before it makes")
     return ToolResultPart(legacy[-1], parts)
 
 
-def _read_tools(body: Body) -> tuple[tuple[Tool, ...], ToolChoice | None]:
-    listed = read_list(body, "tools") or ()
-    tools = tuple([_read_tool(tool, f"tools[{index}]") for index, tool in enumerate(listed)])
+def _parse_tools(body: Body) -> tuple[tuple[Tool, ...], ToolChoice | None]:
+    listed = parse_list(body, "tools") or ()
+    tools = tuple([_parse_tool(tool, f"tools[{index}]") for index, tool in enumerate(listed)])
     choice = body.get("tool_choice")
     if choice is None or (isinstance(choice, str) and choice in {"auto", "none", "required"}):
         return tools, cast("ToolChoice | None", choice)
     if not isinstance(choice, dict):
         raise refuse("tool_choice", "'tool_choice' must be auto, none, required or an object")
     if choice.get("type") == "function":
-        return tools, ForcedTool(_read_name(choice, "tool_choice"))
+        return tools, ForcedTool(_parse_name(choice, "tool_choice"))
     if choice.get("type") == "allowed_tools":
-        return _read_allowed(choice, tools)
+        return _parse_allowed(choice, tools)
     raise refuse(
         "tool_choice.type", "A 'tool_choice' of this type only works with a channel that speaks the convention"
     )
 
 
-def _read_allowed(choice: Body, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], ToolChoice]:
+def _parse_allowed(choice: Body, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], ToolChoice]:
     where = "tool_choice.allowed_tools"
     allowed = expect_object(choice.get("allowed_tools"), where)
     mode = allowed.get("mode")
@@ -207,24 +219,25 @@ def _read_allowed(choice: Body, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ..
         raise refuse(f"{where}.mode", f"'{where}.mode' must be auto or required")
     named = expect_list(allowed.get("tools"), f"{where}.tools")
     names = {
-        _read_name(expect_object(tool, f"{where}.tools[{at}]"), f"{where}.tools[{at}]") for at, tool in enumerate(named)
+        _parse_name(expect_object(tool, f"{where}.tools[{at}]"), f"{where}.tools[{at}]")
+        for at, tool in enumerate(named)
     }
     return tuple([tool for tool in tools if tool.name in names]), cast("ToolChoice", mode)
 
 
-def _read_name(tool: Body, where: str) -> str:
+def _parse_name(tool: Body, where: str) -> str:
     function = expect_object(tool.get("function"), f"{where}.function")
     return expect_text(function.get("name"), f"{where}.function.name")
 
 
-def _read_tool(value: object, where: str) -> Tool:
+def _parse_tool(value: object, where: str) -> Tool:
     tool = expect_object(value, where)
     if tool.get("type") != "function":
         raise refuse(
             f"{where}.type",
             f"'{where}' is no function: such a tool only works with a channel that speaks the convention",
         )
-    name = _read_name(tool, where)
+    name = _parse_name(tool, where)
     function = tool["function"]
     description, schema, strict = function.get("description"), function.get("parameters"), function.get("strict")
     if strict is not None and not isinstance(strict, bool):
@@ -234,15 +247,15 @@ def _read_tool(value: object, where: str) -> Tool:
         None if description is None else expect_text(description, f"{where}.function.description"),
         None if schema is None else expect_object(schema, f"{where}.function.parameters"),
         strict,
-        read_cache(tool, where) or read_cache(function, f"{where}.function"),
+        parse_cache(tool, where) or parse_cache(function, f"{where}.function"),
     )
 
 
-def _read_parallel(body: Body) -> bool | None:
-    return None if body.get("parallel_tool_calls") is None else read_flag(body, "parallel_tool_calls")
+def _parse_parallel(body: Body) -> bool | None:
+    return None if body.get("parallel_tool_calls") is None else parse_flag(body, "parallel_tool_calls")
 
 
-def _read_stop(body: Body) -> tuple[str, ...]:
+def _parse_stop(body: Body) -> tuple[str, ...]:
     stop = body.get("stop")
     if stop is None or isinstance(stop, str):
         return (stop,) if stop else ()
@@ -251,8 +264,8 @@ def _read_stop(body: Body) -> tuple[str, ...]:
     return tuple([expect_text(word, f"stop[{index}]") for index, word in enumerate(stop)])
 
 
-def _read_format(body: Body) -> ResponseFormat | None:
-    wanted = read_object(body, "response_format")
+def _parse_format(body: Body) -> ResponseFormat | None:
+    wanted = parse_object(body, "response_format")
     kind = wanted.get("type") if wanted else None
     if wanted is None or kind == "text":
         return None
@@ -274,28 +287,28 @@ def _read_format(body: Body) -> ResponseFormat | None:
     )
 
 
-def _read_thinking(body: Body) -> tuple[Effort | None, int | None]:
+def _parse_thinking(body: Body) -> tuple[Effort | None, int | None]:
     """How hard to think and with how many tokens, in whichever of the three forms it was said."""
-    effort = _read_effort(body.get("reasoning_effort"), "reasoning_effort")
+    effort = _parse_effort(body.get("reasoning_effort"), "reasoning_effort")
     tokens = None
-    reasoning = read_object(body, "reasoning") or {}
+    reasoning = parse_object(body, "reasoning") or {}
     if reasoning:
-        effort = effort or _read_effort(reasoning.get("effort"), "reasoning.effort")
-        tokens = _read_budget(reasoning, "reasoning", "max_tokens")
+        effort = effort or _parse_effort(reasoning.get("effort"), "reasoning.effort")
+        tokens = _parse_budget(reasoning, "reasoning", "max_tokens")
         enabled = reasoning.get("enabled")
         if effort is None and tokens is None and isinstance(enabled, bool):
             effort = _ENABLED if enabled else "none"
-    thinking = read_object(body, "thinking") or {}
+    thinking = parse_object(body, "thinking") or {}
     if thinking.get("type") == "disabled":
         return None, 0
     if thinking.get("type") == "enabled":
-        budget = _read_budget(thinking, "thinking", "budget_tokens")
+        budget = _parse_budget(thinking, "thinking", "budget_tokens")
         tokens = tokens if budget is None else budget
         effort = effort or (_ENABLED if tokens is None else None)
     return effort, tokens
 
 
-def _read_effort(value: object, where: str) -> Effort | None:
+def _parse_effort(value: object, where: str) -> Effort | None:
     if value is None:
         return None
     if not isinstance(value, str) or value not in _EFFORTS:
@@ -303,5 +316,5 @@ def _read_effort(value: object, where: str) -> Effort | None:
     return cast("Effort", value)
 
 
-def _read_budget(values: Body, where: str, name: str) -> int | None:
-    return read_integer({f"{where}.{name}": values.get(name)}, f"{where}.{name}", 0, MAX_TOKENS)
+def _parse_budget(values: Body, where: str, name: str) -> int | None:
+    return parse_integer({f"{where}.{name}": values.get(name)}, f"{where}.{name}", 0, MAX_TOKENS)

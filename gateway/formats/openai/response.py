@@ -23,23 +23,23 @@ from gateway.formats.chat import (
     ToolCallStart,
     UsageReport,
 )
-from gateway.formats.openai.chat import read_answer_object
+from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.chunk_reader import ChunkParser
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.openai.stream import write_call, write_picture, write_usage
+from gateway.formats.openai.stream import build_call, build_picture, build_usage
 
 
-def read_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[Event]:
+def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[Event]:
     """A provider's answer -> its events, ``MessageStart`` first and ``StreamEnd`` last. Raises ``ProviderBadResponse``.
 
     ``answer_id`` is what the ids of tool calls are made of where the provider has none.
     """
-    value = read_answer_object(raw, secrets)
+    value = parse_answer_object(raw, secrets)
     listed = value.get("choices")
     if not isinstance(listed, list) or not listed:
         raise ProviderBadResponse("The provider's answer has no choices")
     # A message is a delta that says everything at once.
-    choices = [_read_choice(choice, index) for index, choice in enumerate(listed)]
+    choices = [_parse_choice(choice, index) for index, choice in enumerate(listed)]
     reader = ChunkParser(secrets, answer_id)
     events = [*reader.read(value | {"choices": choices}), *reader.end()]
     for event in events:
@@ -48,7 +48,7 @@ def read_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[
     return events
 
 
-def _read_choice(choice: object, index: int) -> dict[str, Any]:
+def _parse_choice(choice: object, index: int) -> dict[str, Any]:
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise ProviderBadResponse("The provider's answer has a choice without a message")
@@ -100,19 +100,19 @@ class _Message:
         if self.thoughts:
             message["reasoning_content"] = "".join(self.thoughts)
         if self.calls:
-            message["tool_calls"] = [_write_call(*self.calls[at]) for at in sorted(self.calls)]
+            message["tool_calls"] = [_build_call(*self.calls[at]) for at in sorted(self.calls)]
         if self.pictures:
-            message["images"] = [write_picture(picture) for picture in self.pictures]
+            message["images"] = [build_picture(picture) for picture in self.pictures]
         return {"index": index, "message": message, "logprobs": None, "finish_reason": self.reason}
 
 
-def _write_call(started: ToolCallStart, arguments: list[str]) -> dict[str, Any]:
-    call = write_call(started)
+def _build_call(started: ToolCallStart, arguments: list[str]) -> dict[str, Any]:
+    call = build_call(started)
     call["function"]["arguments"] = "".join(arguments)
     return call
 
 
-def write_answer(events: Iterable[Event], *, answer_id: str, model: str, created_s: int) -> bytes:
+def build_answer(events: Iterable[Event], *, answer_id: str, model: str, created_s: int) -> bytes:
     """Events -> a ``chat.completion``; id, model and time are the provider's where it says them.
 
     Raises the fault of a ``StreamError``, and ``ProviderBadResponse`` where there is no answer among ``events``.
@@ -148,5 +148,5 @@ def write_answer(events: Iterable[Event], *, answer_id: str, model: str, created
         "choices": [messages[index].write(index) for index in sorted(messages)],
     }
     if used is not None:
-        answer["usage"] = write_usage(used)
+        answer["usage"] = build_usage(used)
     return orjson.dumps(answer)

@@ -13,24 +13,24 @@ import orjson
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.openai.responses import UNFINISHED, read_response, read_used
+from gateway.formats.openai.responses import UNFINISHED, parse_response, parse_used
 
 Item = dict[str, Any]
 Events = Iterator[tuple[str, Item]]
 _UNTOLD: Item = {"output": [], "usage": None, "incomplete_details": None, "completed_at": None}
 
 
-def write_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """A whole response to a call for a stream -> its events, and what it used. Raises the fault of one that failed.
 
     A response that goes on in the background is only begun.
     """
-    value = read_response(raw, secrets)
+    value = parse_response(raw, secrets)
     events = [
         b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps({"type": kind, "sequence_number": number} | said))
         for number, (kind, said) in enumerate(_list_events(value))
     ]
-    return b"".join(events), read_used(value, call)
+    return b"".join(events), parse_used(value, call)
 
 
 def _list_events(value: Item) -> Events:

@@ -14,24 +14,24 @@ import orjson
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_sample, estimate_text
-from gateway.domain.usage import MAX_TOKENS, Usage, estimate_tokens, read_count, share_prompt
+from gateway.domain.usage import MAX_TOKENS, Usage, estimate_tokens, parse_count, share_prompt
 from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats import sse
 from gateway.formats.head_tail_buffer import HeadTailBuffer
 from gateway.formats.openai.chat import (
     check_sampling,
     find_sticky,
-    read_answer_object,
-    read_any_object,
+    parse_answer_object,
+    parse_any_object,
 )
-from gateway.formats.openai.errors import ErrorBody, Secrets, mask, read_error_value, read_fault, write_reported
+from gateway.formats.openai.errors import ErrorBody, Secrets, build_reported, mask, parse_error_value, parse_fault
 from gateway.formats.openai.fields import (
     Body,
     kind_of,
-    read_flag,
-    read_integer,
-    read_list,
-    read_model,
+    parse_flag,
+    parse_integer,
+    parse_list,
+    parse_model,
     read_text,
 )
 from gateway.formats.openai.stream_tail import DONE, split_events
@@ -72,30 +72,30 @@ _TOGETHER = "responses"
 _STATUS: Mapping[str, int] = MappingProxyType(dict.fromkeys(_REFUSED, 400) | dict.fromkeys(_LIMITED, 429))
 
 
-def read_responses_call(body: Body) -> InferenceRequest:
+def parse_responses_call(body: Body) -> InferenceRequest:
     """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field.
 
     Checked is what the gateway relies on or what no provider accepts; every other field passes as it is. What an
     earlier response brings along is in no bound: only its provider knows it.
     """
-    model = read_model(body)
+    model = parse_model(body)
     _check_input(body.get("input"))
     read_text(body, "instructions")
-    read_list(body, "tools")
+    parse_list(body, "tools")
     read_text(body, "user")
-    read_flag(body, "background")
+    parse_flag(body, "background")
     check_sampling(body)
-    longest = read_integer(body, "max_output_tokens", 1, MAX_TOKENS)
+    longest = parse_integer(body, "max_output_tokens", 1, MAX_TOKENS)
     chars, tokens = _measure({name: body[name] for name in _PROMPT if body.get(name) is not None})
     return InferenceRequest(
         operation="responses",
         model=model,
         body=body,
-        stream=read_flag(body, "stream"),
+        stream=parse_flag(body, "stream"),
         prompt_chars=chars,
         prompt_bound=tokens,
         output_bound=min(longest or MAX_RESERVED_OUTPUT, MAX_RESERVED_OUTPUT),
-        sticky=_read_sticky(body),
+        sticky=_parse_sticky(body),
     )
 
 
@@ -111,7 +111,7 @@ def _check_input(value: object) -> None:
             raise InvalidRequest(f"'{where}' must be an object, not {kind_of(item)}", param=where)
 
 
-def _read_sticky(body: Body) -> str | None:
+def _parse_sticky(body: Body) -> str | None:
     """What is stored is known to its provider alone, and so is whatever goes on from it: such calls stay together."""
     read_text(body, "previous_response_id")
     conversation = body.get("conversation")
@@ -119,7 +119,7 @@ def _read_sticky(body: Body) -> str | None:
         found = kind_of(conversation)
         raise InvalidRequest(f"'conversation' must be a string or an object, not {found}", param="conversation")
     goes_on = conversation is not None or body.get("previous_response_id") is not None
-    stored = read_flag(body, "store") or body.get("store") is None
+    stored = parse_flag(body, "store") or body.get("store") is None
     return _TOGETHER if goes_on or stored else find_sticky(body)
 
 
@@ -158,37 +158,37 @@ def _list_texts(value: Any) -> list[str]:
     return texts
 
 
-def write_responses_body(call: InferenceRequest, model: str) -> Body:
+def build_responses_body(call: InferenceRequest, model: str) -> Body:
     """The body for the provider, under the provider's name of the model. A stream reports its usage unasked."""
     return call.body | {"model": model}
 
 
-def read_responses_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
+def parse_responses_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
     """A whole (not streamed) answer -> its usage. The bytes go to the caller as they are.
 
     Raises ``ProviderBadResponse`` where it is no response, and the fault it reports where it failed:
     ``ProviderRejected`` where that blames the caller's request.
     """
-    return read_used(read_response(raw, secrets), call)
+    return parse_used(parse_response(raw, secrets), call)
 
 
-def read_response(raw: bytes, secrets: Secrets = ()) -> dict[str, Any]:
-    """A whole response, parsed. Raises as ``read_responses_answer`` does."""
-    value = read_any_object(raw)
+def parse_response(raw: bytes, secrets: Secrets = ()) -> dict[str, Any]:
+    """A whole response, parsed. Raises as ``parse_responses_answer`` does."""
+    value = parse_any_object(raw)
     if value.get("object") != "response":
-        read_answer_object(raw, secrets)
+        parse_answer_object(raw, secrets)
         raise ProviderBadResponse("The provider's answer is no response")
     if value.get("status") == "failed":
-        raise _read_failure(value.get("error"), secrets, phase="answer")
+        raise _parse_failure(value.get("error"), secrets, phase="answer")
     return value
 
 
-def read_used(answer: Mapping[str, Any], call: InferenceRequest) -> Usage:
+def parse_used(answer: Mapping[str, Any], call: InferenceRequest) -> Usage:
     """The usage of a response as its provider reports it, else an estimate.
 
     One that goes on in the background is taken for as long as was set aside for: nobody will hear of its end.
     """
-    usage = read_response_usage(answer.get("usage"))
+    usage = parse_response_usage(answer.get("usage"))
     if usage is not None:
         return usage
     status = answer.get("status")
@@ -197,11 +197,11 @@ def read_used(answer: Mapping[str, Any], call: InferenceRequest) -> Usage:
     return Usage(estimate_prompt(call), completion, source="estimate")
 
 
-def read_response_usage(raw: object) -> Usage | None:
+def parse_response_usage(raw: object) -> Usage | None:
     """A ``ResponseUsage`` -> ``Usage``; None where it is missing or cannot be believed."""
     if not isinstance(raw, Mapping):
         return None
-    prompt, completion = read_count(raw.get("input_tokens")), read_count(raw.get("output_tokens"))
+    prompt, completion = parse_count(raw.get("input_tokens")), parse_count(raw.get("output_tokens"))
     if prompt is None or completion is None:
         return None
     said: Any = raw.get("input_tokens_details")
@@ -212,18 +212,18 @@ def read_response_usage(raw: object) -> Usage | None:
     return share_prompt(prompt, completion, cached=cached, written=written, thought=thought)
 
 
-def _read_failure(error: object, secrets: Secrets, *, phase: str = "stream") -> ProviderError:
+def _parse_failure(error: object, secrets: Secrets, *, phase: str = "stream") -> ProviderError:
     """The error of a response, or of an error event -> the fault it is."""
-    told = read_error_value({"error": error}, secrets) or _NO_REASON
+    told = parse_error_value({"error": error}, secrets) or _NO_REASON
     status = _STATUS.get(told.code or "") or _STATUS.get(told.type or "")
     if status is None:
-        return write_reported(told.message, phase)
-    return read_fault(status, orjson.dumps({"error": attrs.asdict(told)}), secrets)
+        return build_reported(told.message, phase)
+    return parse_fault(status, orjson.dumps({"error": attrs.asdict(told)}), secrets)
 
 
 def find_response_id(told: bytes) -> str:
     """The id of a whole response, or of the one that the first events of a stream are of; empty if there is none."""
-    for payload in (told, *(sse.read_data(event) or b"" for event in split_events(told))):
+    for payload in (told, *(sse.parse_data(event) or b"" for event in split_events(told))):
         try:
             value = orjson.loads(payload)
         except orjson.JSONDecodeError:
@@ -271,9 +271,9 @@ class ResponsesPassthrough(PassthroughStream):
         if payload.startswith(DONE):
             self.ended = True
             return event
-        kind, value = _read_event(event, payload)
+        kind, value = _parse_event(event, payload)
         if kind == "error" or (not kind.startswith("response.") and value.get("error")):
-            self.fault = _read_failure(value.get("error") or _without_type(value), self._secrets)
+            self.fault = _parse_failure(value.get("error") or _without_type(value), self._secrets)
             return b""
         if kind in _ENDS and value:
             return self._end(event, kind, value)
@@ -286,11 +286,11 @@ class ResponsesPassthrough(PassthroughStream):
         if not isinstance(answer, dict):
             answer = {}
         if kind == _FAILED and not self.events:
-            self.fault = _read_failure(answer.get("error"), self._secrets)
+            self.fault = _parse_failure(answer.get("error"), self._secrets)
             return b""
         self.ended = True
-        if answer.get("output") or read_response_usage(answer.get("usage")) is not None:
-            self._usage = read_used(answer, self._call)
+        if answer.get("output") or parse_response_usage(answer.get("usage")) is not None:
+            self._usage = parse_used(answer, self._call)
         return _mask_failure(event, value, self._secrets) if kind == _FAILED else event
 
     def finish(self) -> bytes:
@@ -307,7 +307,7 @@ class ResponsesPassthrough(PassthroughStream):
             raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
         return written
 
-    def read_usage(self) -> Usage:
+    def parse_usage(self) -> Usage:
         """The usage of what was streamed: the provider's word, else an estimate from the text or a sample of it."""
         if self._usage is not None:
             return self._usage
@@ -321,7 +321,7 @@ class ResponsesPassthrough(PassthroughStream):
         return Usage(estimate_prompt(self._call), completion, source="estimate")
 
 
-def _read_event(event: bytes, payload: bytes) -> tuple[str, dict[str, Any]]:
+def _parse_event(event: bytes, payload: bytes) -> tuple[str, dict[str, Any]]:
     """An event's type and its data as an object, empty where it is none. Data about a part is not looked into."""
     found = _NAME.search(event)
     name = found[1] if found else b""
@@ -364,7 +364,7 @@ def _sample(raw: bytes) -> tuple[int, str]:
     events, texts = 0, []
     for event in split_events(raw):
         try:
-            value = orjson.loads(sse.read_data(event) or b"")
+            value = orjson.loads(sse.parse_data(event) or b"")
         except orjson.JSONDecodeError:
             continue
         kind = value.get("type") if isinstance(value, dict) else None

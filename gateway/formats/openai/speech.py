@@ -16,11 +16,11 @@ from gateway.domain.audio import (
     find_speech_ms,
 )
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.usage import MAX_TOKENS, Usage, read_count
+from gateway.domain.usage import MAX_TOKENS, Usage, parse_count
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.audio_stream import AudioEventsPassthrough
-from gateway.formats.openai.errors import Secrets, read_error, write_reported
-from gateway.formats.openai.fields import Body, kind_of, read_model, read_number, read_text
+from gateway.formats.openai.errors import Secrets, build_reported, parse_error
+from gateway.formats.openai.fields import Body, kind_of, parse_model, parse_number, read_text
 from gateway.formats.openai.token_bounds import MESSAGE_TOKENS, bound_text
 from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.formats.stream import StreamState, StreamTransform
@@ -45,17 +45,17 @@ _HEAD_BYTES = 64
 _DELTA = b'"speech.audio.delta"'
 
 
-def read_speech_call(body: Body) -> InferenceRequest:
+def parse_speech_call(body: Body) -> InferenceRequest:
     """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field.
 
     Checked is what the gateway relies on or what no provider accepts; every other field passes as it is. It is a
     stream in either form: sound leaves as it comes.
     """
-    model = read_model(body)
-    text = _read_input(body)
+    model = parse_model(body)
+    text = _parse_input(body)
     instructions = read_text(body, "instructions") or ""
     _check_voice(body.get("voice"))
-    speed = read_number(body, "speed", 0.25, 4.0) or 1.0
+    speed = parse_number(body, "speed", 0.25, 4.0) or 1.0
     _check_word(body, "response_format", tuple(MEDIA_TYPES))
     _check_word(body, "stream_format", _STREAM_FORMATS)
     return InferenceRequest(
@@ -71,7 +71,7 @@ def read_speech_call(body: Body) -> InferenceRequest:
     )
 
 
-def _read_input(body: Body) -> str:
+def _parse_input(body: Body) -> str:
     text = read_text(body, "input")
     if not text:
         raise InvalidRequest("Missing required field 'input': the text to speak", param="input")
@@ -98,7 +98,7 @@ def _check_word(body: Body, name: str, allowed: tuple[str, ...]) -> None:
         raise InvalidRequest(f"'{name}' must be one of {', '.join(allowed)}", param=name)
 
 
-def write_speech_body(call: InferenceRequest, model: str) -> Body:
+def build_speech_body(call: InferenceRequest, model: str) -> Body:
     """The body for the provider, under the provider's name of the model."""
     return call.body | {"model": model}
 
@@ -164,9 +164,9 @@ class SpeechPassthrough(StreamState):
         if self.closed or not data:
             return b""
         if not self.events and data.startswith(b"{"):
-            error = read_error(data, self._secrets)
+            error = parse_error(data, self._secrets)
             if error is not None:
-                self.fault = write_reported(error.message)
+                self.fault = build_reported(error.message)
                 return b""
         if len(self._head) < _HEAD_BYTES:
             self._head += data[:_HEAD_BYTES]
@@ -183,7 +183,7 @@ class SpeechPassthrough(StreamState):
         self.ended = True
         return b""
 
-    def read_usage(self) -> Usage:
+    def parse_usage(self) -> Usage:
         """The characters, which are known, and of the sound that passed an estimate; the convention reports nothing."""
         if not self.events:
             return Usage()
@@ -209,19 +209,19 @@ class SpeechEventsPassthrough(AudioEventsPassthrough):
         return super()._judge(event, payload)
 
     def _note(self, value: dict[str, Any]) -> None:
-        self._usage = _read_told(value.get("usage"), self._call) or self._usage
+        self._usage = _parse_told(value.get("usage"), self._call) or self._usage
 
-    def read_usage(self) -> Usage:
+    def parse_usage(self) -> Usage:
         """The provider's word, else an estimate."""
         if self._usage is not None:
             return self._usage
         return _estimate(self._call, None) if self.events or self.ended else Usage()
 
 
-def _read_told(raw: object, call: InferenceRequest) -> Usage | None:
+def _parse_told(raw: object, call: InferenceRequest) -> Usage | None:
     if not isinstance(raw, Mapping):
         return None
-    prompt, completion = read_count(raw.get("input_tokens")), read_count(raw.get("output_tokens"))
+    prompt, completion = parse_count(raw.get("input_tokens")), parse_count(raw.get("output_tokens"))
     if prompt is None or completion is None:
         return None
     return Usage(prompt, completion, source="upstream", duration_ms=call.sound_ms, characters=call.characters)

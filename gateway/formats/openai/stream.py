@@ -85,7 +85,7 @@ class ChatStreamParser:
         if not self._begun:
             self._begun = True
             piece = piece.removeprefix(sse.BOM)
-        payload = sse.read_data(piece)
+        payload = sse.parse_data(piece)
         if not payload or payload.isspace():
             self._splitter.noise += len(piece)
             return
@@ -112,13 +112,13 @@ class ChatStreamParser:
             return []
         self._closed = True
         rest = self._splitter.take()
-        marked = (sse.read_data(rest) or b"").startswith(DONE)
+        marked = (sse.parse_data(rest) or b"").startswith(DONE)
         if self._chunks.begun and (marked or (not rest.strip() and self._chunks.finished >= self._choices)):
             return list(self._chunks.end())
         raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
 
-def write_usage(used: UsageReport) -> dict[str, Any]:
+def build_usage(used: UsageReport) -> dict[str, Any]:
     """The convention's usage object."""
     usage = used.usage
     prompt: dict[str, int] = {"cached_tokens": usage.cached_tokens}
@@ -133,7 +133,7 @@ def write_usage(used: UsageReport) -> dict[str, Any]:
     }
 
 
-def write_call(event: ToolCallStart) -> dict[str, Any]:
+def build_call(event: ToolCallStart) -> dict[str, Any]:
     """A tool call that has no arguments yet."""
     call: dict[str, Any] = {"id": event.id, "type": "function", "function": {"name": event.name, "arguments": ""}}
     if event.signature:
@@ -141,7 +141,7 @@ def write_call(event: ToolCallStart) -> dict[str, Any]:
     return call
 
 
-def write_picture(event: ImageOutput) -> dict[str, Any]:
+def build_picture(event: ImageOutput) -> dict[str, Any]:
     """A picture as OpenRouter lays one into the convention."""
     return {"type": "image_url", "image_url": {"url": f"data:{event.media_type};base64,{event.data}"}}
 
@@ -185,18 +185,18 @@ class ChatStreamSerializer:
             case ToolCallDelta():
                 delta["tool_calls"] = [{"index": event.index, "function": {"arguments": event.arguments}}]
             case ToolCallStart():
-                delta["tool_calls"] = [{"index": event.index} | write_call(event)]
+                delta["tool_calls"] = [{"index": event.index} | build_call(event)]
             case RefusalDelta():
                 delta["refusal"] = event.text
             case ImageOutput():
-                delta["images"] = [write_picture(event)]
+                delta["images"] = [build_picture(event)]
             case ChoiceFinished():
                 reason = event.reason
             case _:
-                return self._write_rest(event)
-        return self._write_delta(event.choice, delta, reason)
+                return self._build_rest(event)
+        return self._build_delta(event.choice, delta, reason)
 
-    def _write_rest(self, event: Event) -> bytes:
+    def _build_rest(self, event: Event) -> bytes:
         match event:
             case MessageStart():  # says nothing yet: until the first words another channel may do better
                 self._id = event.id or self._id
@@ -205,24 +205,24 @@ class ChatStreamSerializer:
             case UsageReport():
                 self._used = event
             case StreamEnd() if self._wants_usage and self._used is not None:
-                return self._write_chunk([], write_usage(self._used)) + DONE_EVENT
+                return self._build_chunk([], build_usage(self._used)) + DONE_EVENT
             case StreamEnd():
                 return DONE_EVENT
         return b""
 
-    def _write_delta(self, choice: int, delta: dict[str, Any], reason: Reason | None) -> bytes:
+    def _build_delta(self, choice: int, delta: dict[str, Any], reason: Reason | None) -> bytes:
         if choice not in self._heads:
             delta = {"role": "assistant", "content": None} | delta
             self._heads[choice] = self._make_head(choice)
-        return self._write_chunk([{"index": choice, "delta": delta, "logprobs": None, "finish_reason": reason}])
+        return self._build_chunk([{"index": choice, "delta": delta, "logprobs": None, "finish_reason": reason}])
 
     def _make_head(self, choice: int) -> bytes:
-        chunk = self._write_chunk(
+        chunk = self._build_chunk(
             [{"index": choice, "delta": {"content": ""}, "logprobs": None, "finish_reason": None}]
         )
         return chunk.removesuffix(b'""' + self._tail)
 
-    def _write_chunk(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
+    def _build_chunk(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
         chunk = {
             "id": self._id,
             "object": "chat.completion.chunk",

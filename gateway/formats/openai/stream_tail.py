@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import orjson
 
-from gateway.domain.usage import Usage, read_usage
+from gateway.domain.usage import Usage, parse_usage
 from gateway.formats import sse
 
 DONE = b"[DONE]"
@@ -41,8 +41,8 @@ def find_last_usage(raw: bytes) -> Usage | None:
     end = _find_end_mark(raw)
     while (at := raw.rfind(_USAGE_KEY, 0, end)) >= 0:
         start = max(raw.rfind(b"\n\n", 0, at), raw.rfind(b"\r\n\r\n", 0, at), 0)
-        for value in reversed(list(_read_chunks(raw[start : end + _LONGEST_EVENT_END]))):
-            usage = read_usage(value.get("usage"), completes=True)
+        for value in reversed(list(_parse_chunks(raw[start : end + _LONGEST_EVENT_END]))):
+            usage = parse_usage(value.get("usage"), completes=True)
             if usage is not None:
                 return usage
         end = start  # "usage": null, or an event that reports an error: the report is further back
@@ -60,29 +60,29 @@ def _find_end_mark(raw: bytes) -> int:
     return len(raw)
 
 
-def read_tail(raw: bytes) -> StreamTail:
+def parse_tail(raw: bytes) -> StreamTail:
     """Read whole events out of ``raw`` up to the end mark; a first or last event that was cut is skipped."""
     finished: set[int] = set()
     events, texts = 0, []
-    for value in _read_chunks(raw):
+    for value in _parse_chunks(raw):
         events += 1
         for choice in list_objects(value.get("choices")):
             if choice.get("finish_reason") is not None:
                 index = choice.get("index")
                 finished.add(index if isinstance(index, int) else 0)
-            texts.append(read_choice(choice, "delta"))
+            texts.append(parse_choice(choice, "delta"))
     return StreamTail(len(finished), events, "".join(texts))
 
 
-def _read_chunks(raw: bytes) -> Iterator[dict[str, Any]]:
+def _parse_chunks(raw: bytes) -> Iterator[dict[str, Any]]:
     """The completion chunks among the events of ``raw``, up to the end mark."""
     for event in split_events(raw):
-        payload = sse.read_data(event)
+        payload = sse.parse_data(event)
         if not payload:
             continue
         if payload.startswith(DONE):
             return
-        value = read_chunk(payload)
+        value = parse_chunk(payload)
         if value is not None and not value.get("error") and isinstance(value.get("choices"), list):
             yield value
 
@@ -95,7 +95,7 @@ def split_events(raw: bytes) -> list[bytes]:
         return []
 
 
-def read_chunk(payload: bytes) -> dict[str, Any] | None:
+def parse_chunk(payload: bytes) -> dict[str, Any] | None:
     """The object in an event's data; None if there is none."""
     try:
         value = orjson.loads(payload)
@@ -109,7 +109,7 @@ def list_objects(value: object) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def read_choice(choice: dict[str, Any], where: str) -> str:
+def parse_choice(choice: dict[str, Any], where: str) -> str:
     """What a choice says: in its delta or its message, or in the ``text`` that the legacy completions have.
 
     Thoughts count, and what tools are told. A server that says its thoughts under two names says them once.

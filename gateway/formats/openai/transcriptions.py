@@ -17,19 +17,19 @@ from gateway.domain.audio import (
     count_heard_tokens,
     floor_length_ms,
     limit_length_ms,
-    read_last_cue_ms,
-    read_length_ms,
+    parse_last_cue_ms,
+    parse_length_ms,
 )
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.upload import Upload
-from gateway.domain.usage import Usage, read_count
+from gateway.domain.usage import Usage, parse_count
 from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats.form import Kinds, ReceivedForm, check_files, read_fields, read_files
+from gateway.formats.form import Kinds, ReceivedForm, check_files, parse_fields, parse_files
 from gateway.formats.openai.audio_stream import AudioEventsPassthrough
-from gateway.formats.openai.chat import read_answer_object
+from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.openai.fields import Body, read_model, read_number, read_text
+from gateway.formats.openai.fields import Body, parse_model, parse_number, read_text
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, bound_text
 from gateway.formats.request_body import Form
 
@@ -64,14 +64,14 @@ _EXTENSIONS: Mapping[str, str] = MappingProxyType(
 """Of the kinds of files that it takes (developers.openai.com/api/docs/guides/speech-to-text)."""
 
 
-def read_transcription_call(form: ReceivedForm) -> InferenceRequest:
+def parse_transcription_call(form: ReceivedForm) -> InferenceRequest:
     """A form -> the checked call. Raises ``InvalidRequest`` naming the field.
 
     Checked is what the gateway relies on or what no provider accepts; every other field passes as it is, those of
     ``chunking_strategy`` under the names they came by.
     """
-    body = read_fields(form, _KINDS)
-    call = _read_call(form, body, "transcriptions", _FORMATS)
+    body = parse_fields(form, _KINDS)
+    call = _parse_call(form, body, "transcriptions", _FORMATS)
     unknown = next((one for one in body.get("timestamp_granularities", ()) if one not in _GRANULARITIES), None)
     if unknown is not None:
         raise InvalidRequest(
@@ -84,18 +84,18 @@ def read_transcription_call(form: ReceivedForm) -> InferenceRequest:
     return attrs.evolve(call, stream=stream)
 
 
-def read_translation_call(form: ReceivedForm) -> InferenceRequest:
+def parse_translation_call(form: ReceivedForm) -> InferenceRequest:
     """The same of a translation, which is never streamed."""
-    body = read_fields(form, _KINDS)
+    body = parse_fields(form, _KINDS)
     if body.pop("stream", False):
         raise InvalidRequest("'stream' is not supported for translations", param="stream")
-    return _read_call(form, body, "translations", _TRANSLATION_FORMATS)
+    return _parse_call(form, body, "translations", _TRANSLATION_FORMATS)
 
 
-def _read_call(form: ReceivedForm, body: Body, operation: Operation, formats: tuple[str, ...]) -> InferenceRequest:
-    model = read_model(body)
+def _parse_call(form: ReceivedForm, body: Body, operation: Operation, formats: tuple[str, ...]) -> InferenceRequest:
+    model = parse_model(body)
     check_files(form, ("file",))
-    files = read_files(form, "file", 1)
+    files = parse_files(form, "file", 1)
     if not files:
         message = "'file' must be a file, not text" if "file" in body else "Missing required file 'file'"
         raise InvalidRequest(message, param="file")
@@ -103,7 +103,7 @@ def _read_call(form: ReceivedForm, body: Body, operation: Operation, formats: tu
         raise InvalidRequest("'file' is there more than once", param="file")
     for name in _TEXTS:
         read_text(body, name)
-    read_number(body, "temperature", 0.0, 1.0)
+    parse_number(body, "temperature", 0.0, 1.0)
     if body.get("response_format", "json") not in formats:
         raise InvalidRequest(f"'response_format' must be one of {', '.join(formats)}", param="response_format")
     hints = _list_hints(body)
@@ -123,7 +123,7 @@ def _list_hints(body: Body) -> list[str]:
     return [body.get("prompt", ""), *body.get("keywords", ())]
 
 
-def write_transcription_form(call: InferenceRequest, model: str) -> Form:
+def build_transcription_form(call: InferenceRequest, model: str) -> Form:
     """The form for the provider, under the provider's name of the model; of a translation too.
 
     It is never asked for text alone, which says nothing of what it costs: the text is written from JSON.
@@ -151,25 +151,25 @@ def _find_format(call: InferenceRequest) -> str:
     return call.body.get("response_format") or "json"
 
 
-def read_transcription_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def parse_transcription_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """A whole answer -> the caller's bytes, and what it used. Raises ``ProviderBadResponse`` where it is none.
 
     Bytes pass as they are. Where text was asked for and JSON came, the text is written from that.
     """
     kind = _find_format(call)
     if kind not in _PLAIN:
-        value = _read_object(raw, secrets)
-        return raw, _read_usage(value, call, value["text"])
+        value = _parse_object(raw, secrets)
+        return raw, _parse_usage(value, call, value["text"])
     if _is_object(raw):
-        value = _read_object(raw, secrets)
-        return _write_text(value, kind).encode(), _read_usage(value, call, value["text"])
+        value = _parse_object(raw, secrets)
+        return _write_text(value, kind).encode(), _parse_usage(value, call, value["text"])
     if raw.lstrip()[:16].lower().startswith(_PAGE):
         raise ProviderBadResponse("The provider answered with a page")
     try:
         text = raw.decode()
     except UnicodeDecodeError:
         raise ProviderBadResponse("The provider's answer is not text") from None
-    return raw, _estimate(call, text, cue_ms=None if kind == "text" else read_last_cue_ms(text))
+    return raw, _estimate(call, text, cue_ms=None if kind == "text" else parse_last_cue_ms(text))
 
 
 def _is_object(raw: bytes) -> bool:
@@ -183,8 +183,8 @@ def _is_object(raw: bytes) -> bool:
     return True
 
 
-def _read_object(raw: bytes, secrets: Secrets) -> dict[str, Any]:
-    value = read_answer_object(raw, secrets)
+def _parse_object(raw: bytes, secrets: Secrets) -> dict[str, Any]:
+    value = parse_answer_object(raw, secrets)
     if not isinstance(value.get("text"), str):
         raise ProviderBadResponse("The provider's answer has no text")
     return value
@@ -203,7 +203,7 @@ def _write_text(value: Mapping[str, Any], kind: str) -> str:
     lines = [] if kind == "srt" else ["WEBVTT\n"]
     for number, (start_ms, end_ms, text) in enumerate(cues, 1):
         head = f"{number}\n" if kind == "srt" else ""
-        lines.append(f"{head}{_write_clock(start_ms, mark)} --> {_write_clock(end_ms, mark)}\n{text}\n")
+        lines.append(f"{head}{_build_clock(start_ms, mark)} --> {_build_clock(end_ms, mark)}\n{text}\n")
     return "\n".join(lines) + "\n"
 
 
@@ -211,38 +211,38 @@ def _list_cues(segments: object) -> Iterator[tuple[int, int, str]]:
     """Start and end (ms) and the text of each segment; one that has not all of them is left out."""
     for segment in segments if isinstance(segments, list) else ():
         if isinstance(segment, dict) and isinstance(segment.get("text"), str):
-            start_ms, end_ms = read_length_ms(segment.get("start")), read_length_ms(segment.get("end"))
+            start_ms, end_ms = parse_length_ms(segment.get("start")), parse_length_ms(segment.get("end"))
             if start_ms is not None and end_ms is not None:
                 # A blank line would end the cue, and an arrow begin one.
                 yield start_ms, end_ms, " ".join(segment["text"].split()).replace("-->", "->")
 
 
-def _write_clock(length_ms: int, mark: str) -> str:
+def _build_clock(length_ms: int, mark: str) -> str:
     seconds, millis = divmod(length_ms, 1_000)
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{mark}{millis:03}"
 
 
-def _read_usage(value: Mapping[str, Any], call: InferenceRequest, text: str) -> Usage:
+def _parse_usage(value: Mapping[str, Any], call: InferenceRequest, text: str) -> Usage:
     """What a provider says of tokens and of the sound's length, and an estimate of what it does not say.
 
     A price is for the one or the other: who bills by length says no tokens. ``text`` was written.
     """
     said: Any = value.get("usage")
     told = said if isinstance(said, Mapping) else {}
-    length_ms = _first(read_length_ms(told.get("seconds")), read_length_ms(told.get("prompt_audio_seconds")))
+    length_ms = _first(parse_length_ms(told.get("seconds")), parse_length_ms(told.get("prompt_audio_seconds")))
     by_length = told.get("type") == "duration" and length_ms is not None
     if length_ms is None:
-        length_ms = read_length_ms(value.get("duration"))
-    tokens = _read_tokens(told)
+        length_ms = parse_length_ms(value.get("duration"))
+    tokens = _parse_tokens(told)
     if tokens is None and not by_length:
         return _estimate(call, text, length_ms)
     prompt, completion = tokens or (0, 0)
     return Usage(prompt, completion, source="upstream", duration_ms=_find_length(call, length_ms))
 
 
-def _read_tokens(told: Mapping[str, Any]) -> tuple[int, int] | None:
+def _parse_tokens(told: Mapping[str, Any]) -> tuple[int, int] | None:
     for prompt_name, completion_name in (("input_tokens", "output_tokens"), ("prompt_tokens", "completion_tokens")):
-        prompt, completion = read_count(told.get(prompt_name)), read_count(told.get(completion_name))
+        prompt, completion = parse_count(told.get(prompt_name)), parse_count(told.get(completion_name))
         if prompt is not None and completion is not None:
             return prompt, completion
     return None
@@ -273,10 +273,10 @@ def _estimate(call: InferenceRequest, text: str, told_ms: int | None = None, cue
     return Usage(prompt, estimate_text(text), source="estimate", duration_ms=length_ms)
 
 
-def write_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """A whole answer in JSON -> the events that say the same, and what it used. Raises ``ProviderBadResponse``."""
-    value = _read_object(raw, secrets)
-    text, usage = value["text"], _read_usage(value, call, value["text"])
+    value = _parse_object(raw, secrets)
+    text, usage = value["text"], _parse_usage(value, call, value["text"])
     done: Body = {"type": "transcript.text.done", "text": text}
     said = value.get("usage")
     if isinstance(said, dict) and said.get("type") == "tokens":
@@ -308,6 +308,6 @@ class TranscriptPassthrough(AudioEventsPassthrough):
         if isinstance(delta, str):
             self._texts.append(delta)
 
-    def read_usage(self) -> Usage:
+    def parse_usage(self) -> Usage:
         """The provider's word, else an estimate from what passed."""
-        return _read_usage(self._last, self._call, "".join(self._texts)) if self.events or self.ended else Usage()
+        return _parse_usage(self._last, self._call, "".join(self._texts)) if self.events or self.ended else Usage()

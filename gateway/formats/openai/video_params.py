@@ -17,8 +17,8 @@ from gateway.domain.media import sniff_picture
 from gateway.domain.upload import Upload
 from gateway.domain.video import MAX_PROMPT_CHARS, MAX_SECONDS, Reference, VideoRequest
 from gateway.errors import InvalidRequest
-from gateway.formats.form import Kinds, ReceivedForm, check_files, read_fields, read_files
-from gateway.formats.openai.fields import Body, kind_of, read_model, read_text
+from gateway.formats.form import Kinds, ReceivedForm, check_files, parse_fields, parse_files
+from gateway.formats.openai.fields import Body, kind_of, parse_model, read_text
 from gateway.formats.openai.token_bounds import bound_text
 
 REFERENCE = "input_reference"
@@ -50,54 +50,54 @@ _FOLDED = {_fold(name): name for name in _OURS}
 _REFUSED = frozenset(map(_fold, _OTHER_WORDS))
 
 
-def read_videos_call(body: Body) -> InferenceRequest:
+def parse_videos_call(body: Body) -> InferenceRequest:
     """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field."""
-    return _read_call(body, _read_reference(body.get(REFERENCE), REFERENCE))
+    return _parse_call(body, _parse_reference(body.get(REFERENCE), REFERENCE))
 
 
-def read_videos_form(form: ReceivedForm) -> InferenceRequest:
+def parse_videos_form(form: ReceivedForm) -> InferenceRequest:
     """The same for a form, whose ``input_reference`` may be a file."""
     check_files(form, (REFERENCE,))
-    body = read_fields(form, _KINDS)
-    files = read_files(form, REFERENCE, 1)
+    body = parse_fields(form, _KINDS)
+    files = parse_files(form, REFERENCE, 1)
     told = {name: body.pop(name, None) for name in (REFERENCE, _REFERENCE_URL, _REFERENCE_FILE)}
     said = [name for name, value in told.items() if value not in _NOTHING]
     if len(said) + len(files) > 1:
         raise InvalidRequest(f"'{REFERENCE}' is there more than once", param=REFERENCE)
     if files:
-        return _read_call(body, _read_file(files[0]), files)
+        return _parse_call(body, _parse_file(files[0]), files)
     if told[_REFERENCE_FILE] not in _NOTHING:
         raise _refuse_file_id(_REFERENCE_FILE)
-    return _read_call(body, _read_reference(told[said[0]] if said else None, said[0] if said else REFERENCE))
+    return _parse_call(body, _parse_reference(told[said[0]] if said else None, said[0] if said else REFERENCE))
 
 
-def read_remix_call(body: Body) -> InferenceRequest:
+def parse_remix_call(body: Body) -> InferenceRequest:
     """A remix -> a call without its model and its original, which the path tells. Raises ``InvalidRequest``."""
     stray = next((name for name in body if name not in {"prompt", "webhook_url"} and body[name] not in _NOTHING), None)
     if stray is not None:
         shown = stray[:_SHOWN_CHARS]
         raise InvalidRequest(f"'{shown}' is not taken: a remix has a prompt alone", param=shown)
-    prompt = _read_prompt(body)
+    prompt = _parse_prompt(body)
     ask = VideoRequest(prompt, webhook_url=read_text(body, "webhook_url") or None)
     return InferenceRequest(
         "video_remixes", "", body, prompt_chars=len(prompt), prompt_bound=bound_text(prompt), video=ask
     )
 
 
-def read_remix_form(form: ReceivedForm) -> InferenceRequest:
+def parse_remix_form(form: ReceivedForm) -> InferenceRequest:
     """The same for a form."""
     check_files(form, ())
-    return read_remix_call(read_fields(form, _KINDS))
+    return parse_remix_call(parse_fields(form, _KINDS))
 
 
-def _read_call(body: Body, reference: Reference | None, files: tuple[Upload, ...] = ()) -> InferenceRequest:
+def _parse_call(body: Body, reference: Reference | None, files: tuple[Upload, ...] = ()) -> InferenceRequest:
     _check_names(body)
-    model = read_model(body)
-    prompt = _read_prompt(body)
+    model = parse_model(body)
+    prompt = _parse_prompt(body)
     ask = VideoRequest(
         prompt,
-        seconds=_read_seconds(body.get("seconds")),
-        size=_read_size(body),
+        seconds=_parse_seconds(body.get("seconds")),
+        size=_parse_size(body),
         reference=reference,
         webhook_url=read_text(body, "webhook_url") or None,
     )
@@ -122,7 +122,7 @@ def _check_names(body: Body) -> None:
             raise InvalidRequest(f"'{shown}' is not taken: say 'seconds' and 'size', of one video", param=shown)
 
 
-def _read_prompt(body: Body) -> str:
+def _parse_prompt(body: Body) -> str:
     prompt = read_text(body, "prompt")
     if prompt is None:
         raise InvalidRequest("Missing required field 'prompt'", param="prompt")
@@ -133,7 +133,7 @@ def _read_prompt(body: Body) -> str:
     return prompt
 
 
-def _read_seconds(value: Any) -> int | None:
+def _parse_seconds(value: Any) -> int | None:
     """The convention says a string, and many say a number."""
     if value in _NOTHING and not isinstance(value, bool):
         return None
@@ -143,7 +143,7 @@ def _read_seconds(value: Any) -> int | None:
     return int(text)
 
 
-def _read_size(body: Body) -> str | None:
+def _parse_size(body: Body) -> str | None:
     size = read_text(body, "size")
     if size in {None, "", "auto"}:
         return None
@@ -152,7 +152,7 @@ def _read_size(body: Body) -> str | None:
     return size
 
 
-def _read_reference(value: Any, param: str) -> Reference | None:
+def _parse_reference(value: Any, param: str) -> Reference | None:
     """An address, alone or as ``{"image_url": …}``."""
     if value in _NOTHING:
         return None
@@ -180,7 +180,7 @@ def _check_data_url(value: str, param: str) -> None:
         raise InvalidRequest(f"'{param}' must be a PNG, a JPEG or a WebP file as a base64 data: URL", param=param)
 
 
-def _read_file(file: Upload) -> Reference:
+def _parse_file(file: Upload) -> Reference:
     if sniff_picture(file.head) not in {"image/png", "image/jpeg", "image/webp"}:
         raise InvalidRequest(f"'{REFERENCE}' must be a picture: a PNG, a JPEG or a WebP file", param=REFERENCE)
     return Reference(upload=file)

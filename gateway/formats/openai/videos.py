@@ -20,11 +20,11 @@ from gateway.formats.video_backend import (
     TaskStatus,
     Variant,
     VideoSpec,
-    read_id,
-    read_object,
-    read_progress,
-    read_video_fault,
-    write_error,
+    build_error,
+    parse_id,
+    parse_object,
+    parse_progress,
+    parse_video_fault,
 )
 
 _SHOWN: dict[VideoState, str] = {
@@ -39,19 +39,19 @@ _SHOWN: dict[VideoState, str] = {
 _OPENAI = {"processing": "in_progress"}
 
 
-def write_status(state: VideoState, words: StatusWords) -> str:
+def build_status(state: VideoState, words: StatusWords) -> str:
     """A job's state in the public words."""
     shown = _SHOWN[state]
     return _OPENAI.get(shown, shown) if words == "openai" else shown
 
 
-def write_video(job: VideoJob, words: StatusWords) -> Body:
+def build_video(job: VideoJob, words: StatusWords) -> Body:
     """The task object. ``error`` is there only where the job has failed."""
     told = {
         "id": job.id,
         "object": "video",
         "model": job.model,
-        "status": write_status(job.state, words),
+        "status": build_status(job.state, words),
         "progress": job.progress,
         "created_at": job.created_ms // 1000,
         "completed_at": _seconds(job.completed_ms) if job.state == "completed" else None,
@@ -64,9 +64,9 @@ def write_video(job: VideoJob, words: StatusWords) -> Body:
     return told | {"error": {"code": job.error_code, "message": job.error_message}} if job.state == "failed" else told
 
 
-def write_videos(jobs: Sequence[VideoJob], find_words: Callable[[VideoJob], StatusWords], *, more: bool) -> Body:
+def build_videos(jobs: Sequence[VideoJob], find_words: Callable[[VideoJob], StatusWords], *, more: bool) -> Body:
     """A page of them, each in the words that ``find_words`` has for it."""
-    data = [write_video(job, find_words(job)) for job in jobs]
+    data = [build_video(job, find_words(job)) for job in jobs]
     return {
         "object": "list",
         "data": data,
@@ -76,7 +76,7 @@ def write_videos(jobs: Sequence[VideoJob], find_words: Callable[[VideoJob], Stat
     }
 
 
-def write_deleted(video_id: str) -> Body:
+def build_deleted(video_id: str) -> Body:
     """What is said of a job that is forgotten."""
     return {"id": video_id, "object": "video.deleted", "deleted": True}
 
@@ -119,7 +119,7 @@ class OpenAiVideoBackend:
         Of what else the caller said only ``SHADES`` pass: nobody knows what a server makes of the others, and by some
         of them (``quality``, ``metadata``, …) servers make longer and larger videos than are set aside for.
         """
-        body: dict[str, Any] = {**_read_shades(shot.extra), "model": shot.model, "prompt": shot.prompt}
+        body: dict[str, Any] = {**_parse_shades(shot.extra), "model": shot.model, "prompt": shot.prompt}
         if shot.seconds is not None:
             body["seconds"] = str(shot.seconds)
         if shot.size is not None:
@@ -132,24 +132,24 @@ class OpenAiVideoBackend:
             body["input_reference"] = {"image_url": shot.reference.url}
         return ProviderCall(body, begins=True, headers=headers)
 
-    def read_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """A task."""
-        said = read_object(raw)
-        task = read_id(said.get("id"))  # whatever else is said, it is there
-        take = self.read_polled(raw, secrets) if isinstance(said.get("status"), str) else TaskStatus()
+        said = parse_object(raw)
+        task = parse_id(said.get("id"))  # whatever else is said, it is there
+        take = self.parse_polled(raw, secrets) if isinstance(said.get("status"), str) else TaskStatus()
         return TaskStatus(take.state, task, take.progress, seconds=take.seconds, size=take.size)
 
-    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
+    def parse_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
         """The convention's error object."""
-        return read_video_fault(status, raw, secrets, rest_s=rest_s)
+        return parse_video_fault(status, raw, secrets, rest_s=rest_s)
 
     def poll(self, task: ProviderTask) -> ProviderCall:
         """Ask after it."""
         return ProviderCall(method="GET", path=_path(task), passing=True)
 
-    def read_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """What is said of it."""
-        said = read_object(raw)
+        said = parse_object(raw)
         status = said.get("status")
         if not isinstance(status, str):
             raise ProviderBadResponse("The provider's answer says nothing of the task")
@@ -158,8 +158,8 @@ class OpenAiVideoBackend:
         told = error if isinstance(error, dict) else {"message": error}
         return TaskStatus(
             state,
-            progress=read_progress(said.get("progress")),
-            error=write_error(told.get("code"), told.get("message"), secrets) if state == "failed" else None,
+            progress=parse_progress(said.get("progress")),
+            error=build_error(told.get("code"), told.get("message"), secrets) if state == "failed" else None,
             seconds=_read_text(said.get("seconds")),
             size=_read_text(said.get("size")),
         )
@@ -187,7 +187,7 @@ class OpenAiVideoBackend:
         return ProviderCall(method="DELETE", path=_path(task), passing=True)
 
 
-def _read_shades(extra: Body) -> Body:
+def _parse_shades(extra: Body) -> Body:
     """Raise ``InvalidRequest`` for whatever is none of ``SHADES``, or is no plain value."""
     said = {name: value for name, value in extra.items() if value is not None}
     for name, value in said.items():

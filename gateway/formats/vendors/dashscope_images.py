@@ -23,21 +23,21 @@ from gateway.domain.capability import Capability
 from gateway.domain.image import Image, ImageRequest, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import ProviderBadResponse, ProviderError, ProviderRateLimited, ProviderRejected
-from gateway.formats.content_filter import is_block, write_block
+from gateway.formats.content_filter import build_block, is_block
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_task import (
     ImageTask,
+    build_pictures,
     check_expressible,
     check_format,
-    read_field,
-    read_picture,
-    read_sides,
-    read_state,
-    write_pictures,
+    parse_field,
+    parse_picture,
+    parse_sides,
+    parse_state,
 )
 from gateway.formats.openai.errors import Secrets, mask
 from gateway.formats.openai.image_params import check_size
-from gateway.formats.request_body import Body, write_data_url
+from gateway.formats.request_body import Body, build_data_url
 
 TASKS = "/api/v1/tasks"
 _SERVICES = "/api/v1/services/aigc"
@@ -121,18 +121,18 @@ class DashScopeImageBackend:
         check_format(self._call.body.get("output_format"), _FORMATS)
         check_size(self._call.body)
         self._count = count
-        said: Body = {"model": self._model, "input": self._write_input(), "parameters": self._write_parameters()}
+        said: Body = {"model": self._model, "input": self._build_input(), "parameters": self._build_parameters()}
         for name in _PARAMETERS:
             if self._call.body.get(name) is not None:
                 value = self._call.body[name]
                 said[manner.negative if name == "negative_prompt" else "parameters"][name] = (
-                    value if name == "negative_prompt" else read_field(value)
+                    value if name == "negative_prompt" else parse_field(value)
                 )
         return ProviderCall(said, path=manner.path, begins=manner.task, headers=(_AS_TASK,) if manner.task else ())
 
-    def _write_input(self) -> Body:
+    def _build_input(self) -> Body:
         manner = self._manner
-        pictures = [write_data_url(file) for file in self._call.files if file.field == "image"]
+        pictures = [build_data_url(file) for file in self._call.files if file.field == "image"]
         prompt = self._ask.prompt
         if manner.talks:
             content = [*({"image": picture} for picture in pictures), {"text": prompt}]
@@ -141,17 +141,17 @@ class DashScopeImageBackend:
             return {"function": manner.function, "prompt": prompt, "base_image_url": pictures[0]}
         return {"prompt": prompt, "images": pictures} if pictures else {"prompt": prompt}
 
-    def _write_parameters(self) -> Body:
+    def _build_parameters(self) -> Body:
         parameters: Body = {}
         if self._ask.size is not None:
-            parameters["size"] = "{}*{}".format(*read_sides(self._ask.size))
+            parameters["size"] = "{}*{}".format(*parse_sides(self._ask.size))
         if self._manner.task or self._count > 1:  # a task makes four where it is not told; the others make one
             parameters["n"] = self._count
         return parameters
 
     def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderCall:
         """The pictures, or how to ask after the task."""
-        value = self._task.read_object(raw)
+        value = self._task.parse_object(raw)
         if value is None:
             return self._task.ask_after()
         found = value.get("output")
@@ -163,28 +163,28 @@ class DashScopeImageBackend:
         if state == "FAILED" or _has_code(value):
             raise _find_fault(output if state == "FAILED" else value, secrets)
         if state is not None and state != "SUCCEEDED":
-            raise ProviderBadResponse(f"The provider's task is {read_state(state, secrets)}")
-        return write_pictures(list(_read_pictures(output, secrets)), self._count)
+            raise ProviderBadResponse(f"The provider's task is {parse_state(state, secrets)}")
+        return build_pictures(list(_parse_pictures(output, secrets)), self._count)
 
     def abandon(self) -> ProviderCall | None:
         """How to cancel the task."""
         return self._task.abandon()
 
 
-def _read_pictures(output: dict[str, Any], secrets: Secrets) -> Iterator[Image]:
+def _parse_pictures(output: dict[str, Any], secrets: Secrets) -> Iterator[Image]:
     """Pictures of either shape. Raises a fault for one that failed: all of them were asked for."""
     for result in _list(output.get("results")):
         if isinstance(result, dict):
             if _has_code(result):
                 raise _find_fault(result, secrets)
             prompt = result.get("actual_prompt")
-            picture = read_picture(result.get("url"))
+            picture = parse_picture(result.get("url"))
             yield attrs.evolve(picture, revised_prompt=prompt) if isinstance(prompt, str) else picture
     for choice in _list(output.get("choices")):
         message = choice.get("message") if isinstance(choice, dict) else None
         for part in _list(message.get("content") if isinstance(message, dict) else None):
             if isinstance(part, dict) and "image" in part:
-                yield read_picture(part["image"])
+                yield parse_picture(part["image"])
 
 
 def _list(value: object) -> list[Any]:
@@ -202,7 +202,7 @@ def _find_fault(said: dict[str, Any], secrets: Secrets) -> ProviderError:
     told = said.get("message")
     message = mask(told, secrets) if isinstance(told, str) and told else _NO_REASON
     if is_block(code, message):
-        return write_block(message, secrets)
+        return build_block(message, secrets)
     if code.startswith("Throttling"):
         limited = ProviderRateLimited(message, status=_TOO_MANY, code=mask(code, secrets)[:100])
         limited.retry_after_s = 1

@@ -32,20 +32,20 @@ from gateway.errors import (
 )
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_data import is_web_url
-from gateway.formats.image_task import read_field
+from gateway.formats.image_task import parse_field
 from gateway.formats.openai.errors import Secrets, mask
-from gateway.formats.request_body import Body, Inline, write_data_url
+from gateway.formats.request_body import Body, Inline, build_data_url
 from gateway.formats.video_backend import (
     ContentLocation,
     ProviderTask,
     TaskStatus,
     Variant,
     VideoSpec,
+    build_error,
     find_refusal,
-    read_id,
-    read_object,
-    read_video_fault,
-    write_error,
+    parse_id,
+    parse_object,
+    parse_video_fault,
 )
 
 SYNTHESIS = "/api/v1/services/aigc/video-generation/video-synthesis"
@@ -162,9 +162,9 @@ class DashScopeVideoBackend:
         if shot.extra.get("negative_prompt") is not None:
             said["negative_prompt"] = shot.extra["negative_prompt"]
         if shot.reference is not None:
-            picture = _write_picture(shot.reference)
-            said |= {"img_url": picture} if model.picture == "img_url" else _write_media(picture)
-        parameters = _write_parameters(shot, model)
+            picture = _build_picture(shot.reference)
+            said |= {"img_url": picture} if model.picture == "img_url" else _build_media(picture)
+        parameters = _build_parameters(shot, model)
         return ProviderCall(
             {"model": shot.model, "input": said, "parameters": parameters},
             path=SYNTHESIS,
@@ -172,45 +172,45 @@ class DashScopeVideoBackend:
             headers=(_AS_TASK,),
         )
 
-    def read_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """The task's id, and whether it waits. Raises the fault that an error under 200 is."""
-        value = read_object(raw)
+        value = parse_object(raw)
         output = _find_output(value)
-        if "task_id" not in output and _read_code(value):
+        if "task_id" not in output and _parse_code(value):
             raise _find_fault(value, secrets)
-        return TaskStatus(_find_state(output.get("task_status")), id=read_id(output.get("task_id")))
+        return TaskStatus(_find_state(output.get("task_status")), id=parse_id(output.get("task_id")))
 
-    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
+    def parse_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
         """The fault. An account in arrears is told so under 400."""
         try:
             value = orjson.loads(raw)
         except orjson.JSONDecodeError:
             value = None
-        code = _read_code(value) if isinstance(value, dict) else ""
+        code = _parse_code(value) if isinstance(value, dict) else ""
         if code in {"Arrearage", _INFRINGES} and status not in _NEVER_BLOCKS:
             return _find_fault(value, secrets)
-        return read_video_fault(status, raw, secrets, rest_s=rest_s)
+        return parse_video_fault(status, raw, secrets, rest_s=rest_s)
 
     def poll(self, task: ProviderTask) -> ProviderCall:
         """How to ask after a task."""
         return ProviderCall(method="GET", path=_find_path(task), passing=True)
 
-    def read_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """What is said of it."""
-        value = read_object(raw)
+        value = parse_object(raw)
         output = _find_output(value)
         status = output.get("task_status")
         if not isinstance(status, str):
-            raise ProviderBadResponse(f"The provider said nothing of the task: {_read_message(value, secrets)}")
+            raise ProviderBadResponse(f"The provider said nothing of the task: {_parse_message(value, secrets)}")
         if status == "SUCCEEDED":
             usage = value.get("usage")
             told: Body = usage if isinstance(usage, dict) else {}
-            clue = _read_address(output.get("video_url"))
-            return TaskStatus("completed", clue=clue, seconds=_read_seconds(told), size=_read_size(told))
+            clue = _parse_address(output.get("video_url"))
+            return TaskStatus("completed", clue=clue, seconds=_parse_seconds(told), size=_parse_size(told))
         if status == "FAILED":
-            return TaskStatus("failed", error=_write_failure(output, secrets))
+            return TaskStatus("failed", error=_build_failure(output, secrets))
         if status == "CANCELED":
-            return TaskStatus("failed", error=write_error(None, "The task was cancelled at the provider", secrets))
+            return TaskStatus("failed", error=build_error(None, "The task was cancelled at the provider", secrets))
         return TaskStatus(_find_state(status))
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
@@ -221,7 +221,7 @@ class DashScopeVideoBackend:
 
     def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
         """The address in what is said of a task."""
-        return ContentLocation(url=_read_address(_find_output(read_object(raw)).get("video_url")))
+        return ContentLocation(url=_parse_address(_find_output(parse_object(raw)).get("video_url")))
 
     def remix(self, task: ProviderTask, shot: VideoSpec) -> ProviderCall | None:  # noqa: ARG002
         """None: there is no such thing."""
@@ -248,11 +248,11 @@ def _check(shot: VideoSpec, model: WanModel) -> None:
         allowed = ", ".join(map(str, sorted(model.seconds)))
         raise InvalidRequest(f"'seconds' must be one of {allowed}", param="seconds")
     for name, usual in _UNSAYABLE.items():
-        if read_field(shot.extra.get(name)) not in (None, "", usual):
+        if parse_field(shot.extra.get(name)) not in (None, "", usual):
             raise InvalidRequest(f"'{name}' is not taken", param=name)
 
 
-def _write_parameters(shot: VideoSpec, model: WanModel) -> Body:
+def _build_parameters(shot: VideoSpec, model: WanModel) -> Body:
     said: Body = {}
     if shot.size is not None:
         tier, ratio = model.sizes[shot.size]
@@ -266,14 +266,14 @@ def _write_parameters(shot: VideoSpec, model: WanModel) -> Body:
         said["duration"] = shot.seconds
     for name in _PARAMETERS:
         if shot.extra.get(name) is not None:
-            said[name] = read_field(shot.extra[name])
+            said[name] = parse_field(shot.extra[name])
     return said
 
 
-def _write_picture(reference: Reference) -> Inline | str:
+def _build_picture(reference: Reference) -> Inline | str:
     """A picture as it is sent. What is kept at the provider (``oss://``) is not its caller's to name."""
     if reference.upload is not None:
-        return write_data_url(reference.upload)
+        return build_data_url(reference.upload)
     url = reference.url or ""
     if not url.startswith("data:image/") and not is_web_url(url):
         message = "'input_reference' must be a picture: a file, an address or a data: URL"
@@ -281,7 +281,7 @@ def _write_picture(reference: Reference) -> Inline | str:
     return url
 
 
-def _write_media(picture: Inline | str) -> Body:
+def _build_media(picture: Inline | str) -> Body:
     return {"media": [{"type": "first_frame", "url": picture}]}
 
 
@@ -298,25 +298,25 @@ def _find_state(status: object) -> Literal["queued", "processing"] | None:
     return _UNDER_WAY.get(status) if isinstance(status, str) else None
 
 
-def _read_code(said: Body) -> str:
+def _parse_code(said: Body) -> str:
     code = said.get("code")
     return code if isinstance(code, str) else ""
 
 
-def _read_message(said: Body, secrets: Secrets) -> str:
+def _parse_message(said: Body, secrets: Secrets) -> str:
     message = said.get("message")
     return mask(message, secrets)[:_MOST_WORDS] if isinstance(message, str) and message else _NO_REASON
 
 
-def _write_failure(output: Body, secrets: Secrets) -> VideoError:
-    if _read_code(output).startswith(_INFRINGES):
-        return VideoError(BLOCKED_CODE, _read_message(output, secrets))
-    return write_error(output.get("code"), output.get("message"), secrets)
+def _build_failure(output: Body, secrets: Secrets) -> VideoError:
+    if _parse_code(output).startswith(_INFRINGES):
+        return VideoError(BLOCKED_CODE, _parse_message(output, secrets))
+    return build_error(output.get("code"), output.get("message"), secrets)
 
 
 def _find_fault(said: Body, secrets: Secrets) -> ProviderError:
     """The fault that ``{"code", "message"}`` is."""
-    code, message = _read_code(said), _read_message(said, secrets)
+    code, message = _parse_code(said), _parse_message(said, secrets)
     if code.startswith(_INFRINGES):
         return ContentBlocked(f"{_BLOCKED}: {message}")
     if code.startswith(_OUR_TROUBLE):
@@ -329,13 +329,13 @@ def _find_fault(said: Body, secrets: Secrets) -> ProviderError:
     return fault
 
 
-def _read_address(found: object) -> str:
+def _parse_address(found: object) -> str:
     if not isinstance(found, str) or len(found) > _LONGEST_URL or not is_web_url(found):
         raise ProviderBadResponse("The provider's task has no video with a usable address")
     return found
 
 
-def _read_seconds(usage: Body) -> str | None:
+def _parse_seconds(usage: Body) -> str | None:
     """How long the video is: what went in is in ``duration`` as well, and what is not said may be 0."""
     named: Iterable[Any] = map(usage.get, ("output_video_duration", "video_duration", "duration"))
     return next((str(int(value)) for value in named if _is_length(value)), None)
@@ -348,7 +348,7 @@ def _is_length(value: object) -> bool:
     return 0 < value <= MAX_SECONDS and value == int(value)
 
 
-def _read_size(usage: Body) -> str | None:
+def _parse_size(usage: Body) -> str | None:
     named = (usage.get(name) for name in ("size", "video_ratio"))
     found = (value.replace("*", "x") for value in named if isinstance(value, str))
     return next((size for size in found if size in _OLD_SIZES or size in _NEW_SIZES), None)

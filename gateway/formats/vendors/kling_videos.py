@@ -29,10 +29,10 @@ import orjson
 
 from gateway.domain.video import Reference
 from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError
-from gateway.formats.content_filter import read_words, write_block
+from gateway.formats.content_filter import build_block, parse_words
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_data import is_web_url
-from gateway.formats.image_task import read_field
+from gateway.formats.image_task import parse_field
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Body, Inline
 from gateway.formats.video_backend import (
@@ -42,10 +42,10 @@ from gateway.formats.video_backend import (
     TaskStatus,
     Variant,
     VideoSpec,
-    read_id,
-    read_object,
-    read_video_fault,
-    write_error,
+    build_error,
+    parse_id,
+    parse_object,
+    parse_video_fault,
 )
 
 _LONGER = (5, 3, 4, *range(6, 16))
@@ -151,22 +151,22 @@ class KlingVideoBackend:
         if model is None:
             raise InvalidRequest(f"The provider's models are {', '.join(MODELS)}", param="model")
         _check(shot, model)
-        return _write_older(shot, model) if model.older else _write(shot, model)
+        return _build_older(shot, model) if model.older else _write(shot, model)
 
-    def read_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """A task in either language. Raises what its code says where that is no success."""
-        value = read_object(raw)
-        code = _read_code(value)
+        value = parse_object(raw)
+        code = _parse_code(value)
         if code:
             raise _find_fault(_GOOD, raw, secrets)
         data = value.get("data")
         if not isinstance(data, dict):
             raise ProviderBadResponse("The provider's answer has no task")
         if "task_id" not in data:
-            return attrs.evolve(_read_task(data, secrets), id=read_id(data.get("id")))
-        return attrs.evolve(_read_task(data, secrets), id=f"{_read_kind(data)}:{read_id(data['task_id'])}")
+            return attrs.evolve(_parse_task(data, secrets), id=parse_id(data.get("id")))
+        return attrs.evolve(_parse_task(data, secrets), id=f"{_parse_kind(data)}:{parse_id(data['task_id'])}")
 
-    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
+    def parse_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
         """By its code, where there is one."""
         return _find_fault(status, raw, secrets, rest_s=rest_s)
 
@@ -177,16 +177,16 @@ class KlingVideoBackend:
             return ProviderCall(method="GET", path=f"{_PLACES[kind]}/{quote(older_id, safe='')}", passing=True)
         return ProviderCall(method="GET", path=f"/tasks?task_ids={quote(task.id, safe='')}", passing=True)
 
-    def read_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """What has become of it. An answer that is no success is no verdict."""
-        value = read_object(raw)
-        if _read_code(value):
-            raise ProviderBadResponse(_write_words(value, secrets))
+        value = parse_object(raw)
+        if _parse_code(value):
+            raise ProviderBadResponse(_build_words(value, secrets))
         data = value.get("data")
         task = data[0] if isinstance(data, list) and len(data) == 1 else data
         if not isinstance(task, dict) or not ("status" in task or "task_status" in task):
             raise ProviderBadResponse("The provider's answer says nothing of the task")
-        return _read_task(task, secrets)
+        return _parse_task(task, secrets)
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
         """At an address for everybody, which is good for thirty days."""
@@ -237,7 +237,7 @@ def _write(shot: VideoSpec, model: KlingModel) -> ProviderCall:
             settings["aspect_ratio"] = ratio
     if shot.seconds is not None:
         settings["duration"] = shot.seconds
-    several = read_field(shot.extra.get("multi_shot"))
+    several = parse_field(shot.extra.get("multi_shot"))
     if model.shots and isinstance(several, bool):
         settings["multi_shot"] = several
     said: Body = {"settings": settings} if settings else {}
@@ -245,16 +245,16 @@ def _write(shot: VideoSpec, model: KlingModel) -> ProviderCall:
         return ProviderCall({"prompt": shot.prompt, **said}, path=f"/text-to-video/{shot.model}", begins=True)
     contents: list[Body] = [{"type": "prompt", "text": shot.prompt}]
     if shot.reference is not None:
-        contents.append({"type": "first_frame", "url": _write_picture(shot.reference)})
+        contents.append({"type": "first_frame", "url": _build_picture(shot.reference)})
     path = "omni-video" if model.omni else "image-to-video"
     return ProviderCall({"contents": contents, **said}, path=f"/{path}/{shot.model}", begins=True)
 
 
-def _write_older(shot: VideoSpec, model: KlingModel) -> ProviderCall:
+def _build_older(shot: VideoSpec, model: KlingModel) -> ProviderCall:
     kind = "text2video" if shot.reference is None else "image2video"
     said: Body = {"model_name": shot.model, "prompt": shot.prompt, "external_task_id": f"{kind}-{shot.mark}"}
     said |= {name: shot.extra[name] for name in _OLDER_TEXTS if shot.extra.get(name) not in (None, "")}
-    freedom = read_field(shot.extra.get("cfg_scale"))
+    freedom = parse_field(shot.extra.get("cfg_scale"))
     if freedom is not None and not shot.model.startswith("kling-v2"):  # those do not know the field
         said["cfg_scale"] = freedom
     if shot.size is not None:
@@ -265,11 +265,11 @@ def _write_older(shot: VideoSpec, model: KlingModel) -> ProviderCall:
     if shot.seconds is not None:
         said["duration"] = str(shot.seconds)
     if shot.reference is not None:
-        said["image"] = _write_picture(shot.reference)
+        said["image"] = _build_picture(shot.reference)
     return ProviderCall(said, path=_PLACES[kind], begins=True)
 
 
-def _write_picture(reference: Reference) -> str | Inline:
+def _build_picture(reference: Reference) -> str | Inline:
     """An address, or base64 without anything before it."""
     if reference.upload is not None:
         return Inline(reference.upload)
@@ -282,13 +282,13 @@ def _write_picture(reference: Reference) -> str | Inline:
     return data
 
 
-def _read_code(value: object) -> int:
+def _parse_code(value: object) -> int:
     """The code of an answer; 0, success, also where there is none."""
     code: Any = value.get("code") if isinstance(value, dict) else None
     return code if type(code) is int else 0
 
 
-def _read_kind(data: Body) -> str:
+def _parse_kind(data: Body) -> str:
     """Which path a task is from, by the id that was given to it."""
     info = data.get("task_info")
     ours = info.get("external_task_id") if isinstance(info, dict) else None
@@ -296,13 +296,13 @@ def _read_kind(data: Body) -> str:
     return kind if kind in _PLACES else "text2video"
 
 
-def _read_task(task: Body, secrets: Secrets) -> TaskStatus:
+def _parse_task(task: Body, secrets: Secrets) -> TaskStatus:
     word = task.get("status", task.get("task_status"))
     state = _STATES.get(word) if isinstance(word, str) else None
     if state == "failed":
         message = task.get("message", task.get("task_status_msg"))
         risky = isinstance(message, str) and any(words in message.lower() for words in _RISK)
-        return TaskStatus(state, error=write_error("content_filter" if risky else None, message, secrets))
+        return TaskStatus(state, error=build_error("content_filter" if risky else None, message, secrets))
     if state != "completed":
         return TaskStatus(state)
     url = next(_list_urls(task), None)
@@ -325,8 +325,8 @@ def _objects(value: object) -> list[Body]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def _write_words(value: object, secrets: Secrets) -> str:
-    return f"The provider reported an error: {read_words(value, secrets) or 'it gave no reason'}"
+def _build_words(value: object, secrets: Secrets) -> str:
+    return f"The provider reported an error: {parse_words(value, secrets) or 'it gave no reason'}"
 
 
 def _find_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
@@ -334,11 +334,11 @@ def _find_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | No
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
         value = None
-    code = _read_code(value)
+    code = _parse_code(value)
     if code in _BLOCKS:
-        return ContentBlocked(write_block(read_words(value, secrets), secrets).message)
+        return ContentBlocked(build_block(parse_words(value, secrets), secrets).message)
     if status == _GOOD and code not in _STATUS:
-        fault = ProviderBadResponse(_write_words(value, secrets))
+        fault = ProviderBadResponse(_build_words(value, secrets))
         fault.declined = bool(code)
         return fault
-    return read_video_fault(_STATUS.get(code, status), raw, secrets, rest_s=rest_s)
+    return parse_video_fault(_STATUS.get(code, status), raw, secrets, rest_s=rest_s)

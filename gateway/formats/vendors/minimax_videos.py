@@ -26,12 +26,12 @@ import orjson
 
 from gateway.domain.video import Reference
 from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError
-from gateway.formats.content_filter import read_words, write_block
+from gateway.formats.content_filter import build_block, parse_words
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_data import is_web_url
-from gateway.formats.image_task import read_field
+from gateway.formats.image_task import parse_field
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.request_body import Body, Inline, write_data_url
+from gateway.formats.request_body import Body, Inline, build_data_url
 from gateway.formats.video_backend import (
     MAX_ID_CHARS,
     ContentLocation,
@@ -40,10 +40,10 @@ from gateway.formats.video_backend import (
     TaskStatus,
     Variant,
     VideoSpec,
-    read_id,
-    read_object,
-    read_video_fault,
-    write_error,
+    build_error,
+    parse_id,
+    parse_object,
+    parse_video_fault,
 )
 
 _H3 = "MiniMax-H3"
@@ -157,16 +157,16 @@ class MiniMaxVideoBackend:
         if model is None:
             raise InvalidRequest(f"The provider's models are {', '.join(MODELS)}", param="model")
         _check(shot, model)
-        return _write_2(shot, model) if _is_2(shot.model) else _write(shot, model)
+        return _build_2(shot, model) if _is_2(shot.model) else _write(shot, model)
 
-    def read_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """A task. Raises what its code says where that is no success."""
-        value = read_object(raw)
-        if _read_code(value) or "error" in value:
+        value = parse_object(raw)
+        if _parse_code(value) or "error" in value:
             raise _find_fault(_GOOD, raw, secrets)
-        return TaskStatus("queued", read_id(_read_text(value.get("task_id"))))
+        return TaskStatus("queued", parse_id(_read_text(value.get("task_id"))))
 
-    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
+    def parse_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
         """By its code, where there is one."""
         return _find_fault(status, raw, secrets, rest_s=rest_s)
 
@@ -175,11 +175,11 @@ class MiniMaxVideoBackend:
         path = _QUERY_2 if _is_2(task.model) else _QUERY
         return ProviderCall(method="GET", path=path + quote(task.id, safe=""), passing=True)
 
-    def read_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """What has become of it. An error is no verdict, except where it is the filter's."""
-        value = read_object(raw)
+        value = parse_object(raw)
         task = value.get("task")
-        return _read_task_2(task, secrets) if isinstance(task, dict) else _read_task(value, secrets)
+        return _parse_task_2(task, secrets) if isinstance(task, dict) else _parse_task(value, secrets)
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
         """Its address is asked for: it is good for some hours."""
@@ -191,9 +191,9 @@ class MiniMaxVideoBackend:
 
     def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:
         """An address for everybody."""
-        value = read_object(raw)
-        if _read_code(value):
-            raise ProviderBadResponse(_write_words(value, secrets))
+        value = parse_object(raw)
+        if _parse_code(value):
+            raise ProviderBadResponse(_build_words(value, secrets))
         task = value.get("task")
         holder = task.get("content") if isinstance(task, dict) else value.get("file")
         url = _find_url(holder.get("url") or holder.get("download_url")) if isinstance(holder, dict) else None
@@ -237,7 +237,7 @@ def _check(shot: VideoSpec, model: HailuoModel) -> None:
 
 
 def _write(shot: VideoSpec, model: HailuoModel) -> ProviderCall:
-    said: Body = {"model": shot.model, "prompt": shot.prompt, **_read_flags(shot.extra, _FLAGS)}
+    said: Body = {"model": shot.model, "prompt": shot.prompt, **_parse_flags(shot.extra, _FLAGS)}
     if shot.size is not None:
         said["resolution"] = model.sizes[shot.size][0]
     if shot.seconds is not None:
@@ -245,16 +245,16 @@ def _write(shot: VideoSpec, model: HailuoModel) -> ProviderCall:
             raise InvalidRequest(f"'seconds' must be {_FULL_SECONDS} for videos of that size", param="seconds")
         said["duration"] = shot.seconds
     if shot.reference is not None:
-        said["first_frame_image"] = _write_picture(shot.reference)
+        said["first_frame_image"] = _build_picture(shot.reference)
     return ProviderCall(said, path=TASKS, begins=True)
 
 
-def _write_2(shot: VideoSpec, model: HailuoModel) -> ProviderCall:
+def _build_2(shot: VideoSpec, model: HailuoModel) -> ProviderCall:
     """Length, resolution and, without a picture, a shape are to be said here."""
     resolution, ratio = model.sizes[shot.size or next(iter(model.sizes))]
     content: list[Body] = [{"type": "text", "text": shot.prompt}]
     if shot.reference is not None:
-        picture = {"type": "image_url", "image_url": {"url": _write_picture(shot.reference)}, "role": "first_frame"}
+        picture = {"type": "image_url", "image_url": {"url": _build_picture(shot.reference)}, "role": "first_frame"}
         content.append(picture)
     said: Body = {
         "model": shot.model,
@@ -262,28 +262,28 @@ def _write_2(shot: VideoSpec, model: HailuoModel) -> ProviderCall:
         "resolution": resolution,
         "ratio": ratio if shot.reference is None else "adaptive",
         "duration": shot.seconds or model.seconds[0],
-        **_read_flags(shot.extra, _FLAGS_2),
+        **_parse_flags(shot.extra, _FLAGS_2),
     }
     return ProviderCall(said, path=_TASKS_2, begins=True)
 
 
-def _read_flags(extra: Body, names: tuple[str, ...]) -> Body:
-    return {name: read_field(extra[name]) for name in names if extra.get(name) not in (None, "")}
+def _parse_flags(extra: Body, names: tuple[str, ...]) -> Body:
+    return {name: parse_field(extra[name]) for name in names if extra.get(name) not in (None, "")}
 
 
-def _write_picture(reference: Reference) -> str | Inline:
+def _build_picture(reference: Reference) -> str | Inline:
     """An address, which may be a ``data:`` URL."""
-    return write_data_url(reference.upload) if reference.upload is not None else reference.url or ""
+    return build_data_url(reference.upload) if reference.upload is not None else reference.url or ""
 
 
-def _read_task(value: Body, secrets: Secrets) -> TaskStatus:
-    code, word = _read_code(value), value.get("status")
+def _parse_task(value: Body, secrets: Secrets) -> TaskStatus:
+    code, word = _parse_code(value), value.get("status")
     if word == "Fail" or code in _BLOCKS:
         base = value.get("base_resp")
         message = base.get("status_msg") if code and isinstance(base, dict) else None
-        return TaskStatus("failed", error=write_error(code or None, message, secrets))
+        return TaskStatus("failed", error=build_error(code or None, message, secrets))
     if code or not isinstance(word, str):
-        raise ProviderBadResponse(_write_words(value, secrets))
+        raise ProviderBadResponse(_build_words(value, secrets))
     state = _STATES.get(word)
     if state != "completed":
         return TaskStatus(state)
@@ -293,7 +293,7 @@ def _read_task(value: Body, secrets: Secrets) -> TaskStatus:
     return TaskStatus(state, progress=100, clue=clue)
 
 
-def _read_task_2(task: Body, secrets: Secrets) -> TaskStatus:
+def _parse_task_2(task: Body, secrets: Secrets) -> TaskStatus:
     word = task.get("status")
     if not isinstance(word, str):
         raise ProviderBadResponse("The provider's answer says nothing of the task")
@@ -302,17 +302,17 @@ def _read_task_2(task: Body, secrets: Secrets) -> TaskStatus:
         error = task.get("error")
         told = error if isinstance(error, dict) else {}
         message = told.get("message") or _ENDINGS.get(word)
-        return TaskStatus(state, error=write_error(told.get("code"), message, secrets))
+        return TaskStatus(state, error=build_error(told.get("code"), message, secrets))
     if state != "completed":
         return TaskStatus(state)
     content = task.get("content")
     url = _find_url(content.get("url")) if isinstance(content, dict) else None
     if url is None:
         raise ProviderBadResponse("The provider's task is done, and has no video")
-    return TaskStatus(state, progress=100, clue=url, seconds=_read_seconds(task.get("duration")))
+    return TaskStatus(state, progress=100, clue=url, seconds=_parse_seconds(task.get("duration")))
 
 
-def _read_seconds(value: object) -> str | None:
+def _parse_seconds(value: object) -> str | None:
     return str(value) if type(value) is int and 0 < value <= _MOST_SECONDS else None
 
 
@@ -326,7 +326,7 @@ def _find_url(value: object) -> str | None:
     return value if isinstance(value, str) and len(value) <= _MAX_URL and is_web_url(value) else None
 
 
-def _read_code(value: object) -> int:
+def _parse_code(value: object) -> int:
     """The code of an answer; 0, success, also where there is none."""
     if not isinstance(value, dict):
         return 0
@@ -340,8 +340,8 @@ def _read_code(value: object) -> int:
     return int(found[1]) if found else 0
 
 
-def _write_words(value: object, secrets: Secrets) -> str:
-    return f"The provider reported an error: {read_words(value, secrets) or 'it gave no reason'}"
+def _build_words(value: object, secrets: Secrets) -> str:
+    return f"The provider reported an error: {parse_words(value, secrets) or 'it gave no reason'}"
 
 
 def _find_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
@@ -350,13 +350,13 @@ def _find_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | No
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
         value = None
-    code = _read_code(value)
+    code = _parse_code(value)
     kind = value.get("error") if isinstance(value, dict) else None
     sensitive = isinstance(kind, dict) and kind.get("type") == "unprocessable_entity_error"
     if code in _BLOCKS or sensitive:
-        return ContentBlocked(write_block(read_words(value, secrets), secrets).message)
+        return ContentBlocked(build_block(parse_words(value, secrets), secrets).message)
     if status == _GOOD and code not in _STATUS:
-        fault = ProviderBadResponse(_write_words(value, secrets))
+        fault = ProviderBadResponse(_build_words(value, secrets))
         fault.declined = bool(code)
         return fault
-    return read_video_fault(_STATUS.get(code, status), raw, secrets, rest_s=rest_s)
+    return parse_video_fault(_STATUS.get(code, status), raw, secrets, rest_s=rest_s)

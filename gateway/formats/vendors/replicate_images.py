@@ -22,22 +22,22 @@ from gateway.domain.capability import Capability
 from gateway.domain.image import ImageRequest, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError
-from gateway.formats.aspect_ratios import FIRST_SIZES, USUAL_SIZES, read_shape
-from gateway.formats.content_filter import is_block, write_block
+from gateway.formats.aspect_ratios import FIRST_SIZES, USUAL_SIZES, parse_shape
+from gateway.formats.content_filter import build_block, is_block
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_task import (
     ImageTask,
+    build_pictures,
     check_expressible,
     check_format,
-    read_field,
-    read_picture,
-    read_sides,
-    read_state,
-    write_pictures,
+    parse_field,
+    parse_picture,
+    parse_sides,
+    parse_state,
 )
 from gateway.formats.openai.errors import Secrets, mask
 from gateway.formats.openai.image_params import check_size, is_count
-from gateway.formats.request_body import Body, write_data_url
+from gateway.formats.request_body import Body, build_data_url
 
 PREDICTIONS = "/predictions"
 _FIRST_WAIT_S = 0.5
@@ -104,11 +104,11 @@ _RATIOS = {
 _SHAPES = _tell_ratios(_RATIOS)
 _IMAGEN_RATIOS = ("1:1", "9:16", "16:9", "3:4", "4:3")
 _IMAGEN_SHAPES = _tell_ratios({size: ratio for size, ratio in _RATIOS.items() if ratio in _IMAGEN_RATIOS})
-_BANANA_SIZES = _tell_ratios({size: read_shape(size, None).ratio for size in FIRST_SIZES})
+_BANANA_SIZES = _tell_ratios({size: parse_shape(size, None).ratio for size in FIRST_SIZES})
 _PRO_SIZES = MappingProxyType(
     {
         size: {"aspect_ratio": shape.ratio, "resolution": shape.tier}
-        for size, shape in ((size, read_shape(size, None)) for size in USUAL_SIZES)
+        for size, shape in ((size, parse_shape(size, None)) for size in USUAL_SIZES)
     },
 )
 _IDEOGRAM_SIZES = (  # noqa: SIM905 - as their page has them
@@ -180,34 +180,34 @@ class ReplicateImageBackend:
         if self._limited or self._ask.size is not None:
             check_size(self._call.body)
         self._count = count
-        said: Body = {"input": self._write_input()}
+        said: Body = {"input": self._build_input()}
         if named["version"] is None:
             return ProviderCall(said, path=f"/models/{named['owned']}{PREDICTIONS}", begins=True)
         return ProviderCall({"version": named["version"], **said}, path=PREDICTIONS, begins=True)
 
-    def _write_input(self) -> Body:
+    def _build_input(self) -> Body:
         takes, ask, body = self._takes, self._ask, self._call.body
         apart = _NOT_THE_MODELS | {takes.source_field}
         told: Body = {
-            name: read_field(value)
+            name: parse_field(value)
             for name, value in body.items()
             if name not in apart and not is_count(name) and value is not None
         }
         told["prompt"] = ask.prompt
         if ask.size is not None:
-            told |= _write_size(takes, ask.size)
+            told |= _build_size(takes, ask.size)
         if takes.many_field is not None:
             told[takes.many_field] = self._count
         elif self._count > 1:
             raise InvalidRequest("'n' must be 1", param="n")
-        pictures = [write_data_url(file) for file in self._call.files if file.field == "image"]
+        pictures = [build_data_url(file) for file in self._call.files if file.field == "image"]
         if takes.source_field is not None and pictures:
             told[takes.source_field] = pictures[0] if takes.most_sources == 1 else pictures
-        return told | _write_format(takes, body.get("output_format"))
+        return told | _build_format(takes, body.get("output_format"))
 
     def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderCall:
         """The pictures, or how to ask after the prediction."""
-        value = self._task.read_object(raw)
+        value = self._task.parse_object(raw)
         if value is None:
             return self._task.ask_after()
         state = value.get("status")
@@ -217,22 +217,22 @@ class ReplicateImageBackend:
         if state == "failed":
             raise _find_fault(value.get("error"), secrets)
         if state != "succeeded":
-            raise ProviderBadResponse(f"The provider's prediction is {read_state(state, secrets)}")
+            raise ProviderBadResponse(f"The provider's prediction is {parse_state(state, secrets)}")
         output = value.get("output")
         given = output if isinstance(output, list) else [output]
-        return write_pictures([read_picture(one) for one in given if one is not None], self._count)
+        return build_pictures([parse_picture(one) for one in given if one is not None], self._count)
 
     def abandon(self) -> ProviderCall | None:
         """How to cancel the prediction."""
         return self._task.abandon()
 
 
-def _write_size(takes: ReplicateModel, size: str) -> dict[str, Any]:
+def _build_size(takes: ReplicateModel, size: str) -> dict[str, Any]:
     if takes.sizes is not None and size in takes.sizes:
         return dict(takes.sizes[size])
     if takes.sides is not None:
         least, most = takes.sides
-        width, height = read_sides(size)
+        width, height = parse_sides(size)
         if all(least <= side <= most and side % STEP == 0 for side in (width, height)):
             return {"aspect_ratio": "custom", "width": width, "height": height}
         raise InvalidRequest(f"each side of 'size' must be {least} to {most}, in steps of {STEP}", param="size")
@@ -241,7 +241,7 @@ def _write_size(takes: ReplicateModel, size: str) -> dict[str, Any]:
     raise InvalidRequest(f"'size' must be one of {', '.join(takes.sizes) or 'auto'}", param="size")
 
 
-def _write_format(takes: ReplicateModel, wanted: object) -> dict[str, Any]:
+def _build_format(takes: ReplicateModel, wanted: object) -> dict[str, Any]:
     """The convention's ``output_format``."""
     check_format(wanted, takes.formats)
     if wanted is None:
@@ -253,5 +253,5 @@ def _find_fault(error: object, secrets: Secrets) -> ProviderError:
     """The fault of a prediction that failed, whose model has said why in its own words."""
     message = mask(error, secrets) if isinstance(error, str) and error else "The provider gave no reason"
     if is_block(None, message):
-        return write_block(message, secrets)
+        return build_block(message, secrets)
     return ProviderBadResponse(f"The provider failed: {message}")

@@ -24,20 +24,20 @@ from gateway.domain.video import Reference
 from gateway.errors import InvalidRequest, ProviderAuthError, ProviderBadResponse, ProviderError, ProviderRejected
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_data import is_web_url
-from gateway.formats.image_task import read_field
+from gateway.formats.image_task import parse_field
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.request_body import Body, Inline, write_data_url
+from gateway.formats.request_body import Body, Inline, build_data_url
 from gateway.formats.video_backend import (
     ContentLocation,
     ProviderTask,
     TaskStatus,
     Variant,
     VideoSpec,
-    read_id,
-    read_object,
-    read_sides,
-    read_video_fault,
-    write_error,
+    build_error,
+    parse_id,
+    parse_object,
+    parse_sides,
+    parse_video_fault,
 )
 
 BY_WORDS = "/text_to_video"
@@ -130,26 +130,26 @@ class RunwayVideoBackend:
             _check(shot, model)
         said: Body = {"model": shot.model, "promptText": shot.prompt}
         if shot.reference is not None:
-            said["promptImage"] = [{"uri": _write_picture(shot.reference), "position": "first"}]
+            said["promptImage"] = [{"uri": _build_picture(shot.reference), "position": "first"}]
         if shot.size is not None:
-            said["ratio"] = "{}:{}".format(*read_sides(shot.size))
+            said["ratio"] = "{}:{}".format(*parse_sides(shot.size))
         if shot.seconds is not None:
             said["duration"] = shot.seconds
         told = {**{name: shot.extra.get(alias) for alias, name in _ALIASES}, **shot.extra}
         for name in _SHADES if model is None else model.shades:
             if told.get(name) is not None:
-                said[name] = told[name] if name == "negativePrompt" else read_field(told[name])
+                said[name] = told[name] if name == "negativePrompt" else parse_field(told[name])
         return ProviderCall(
             said, path=BY_WORDS if shot.reference is None else BY_PICTURE, begins=True, headers=(_VERSION,)
         )
 
-    def read_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
+    def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
         """The task's id; nothing is said of its state yet."""
-        return TaskStatus("queued", id=read_id(read_object(raw).get("id")))
+        return TaskStatus("queued", id=parse_id(parse_object(raw).get("id")))
 
-    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
+    def parse_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
         """The fault, with the field at fault where one is told; want of credits is no fault of the caller's."""
-        fault = read_video_fault(status, _spell_out(raw), secrets, rest_s=rest_s)
+        fault = parse_video_fault(status, _spell_out(raw), secrets, rest_s=rest_s)
         if isinstance(fault, ProviderRejected) and _NO_CREDITS in fault.message:
             return ProviderAuthError("The provider's account has nothing left", should_retry=False)
         return fault
@@ -158,22 +158,22 @@ class RunwayVideoBackend:
         """How to ask after a task."""
         return ProviderCall(method="GET", path=_find_path(task), passing=True, headers=(_VERSION,))
 
-    def read_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """What is said of it. The code of a failure is dotted: its first word says whose."""
-        value = read_object(raw)
+        value = parse_object(raw)
         status = value.get("status")
         if not isinstance(status, str):
             raise ProviderBadResponse("The provider's answer says nothing of a task")
         if status in _WAITING:
             return TaskStatus("queued")
         if status == "RUNNING":
-            return TaskStatus("processing", progress=_read_share(value.get("progress")))
+            return TaskStatus("processing", progress=_parse_share(value.get("progress")))
         if status == "SUCCEEDED":
-            return TaskStatus("completed", clue=_read_address(value.get("output")))
+            return TaskStatus("completed", clue=_parse_address(value.get("output")))
         if status == "FAILED":
-            return TaskStatus("failed", error=write_error(value.get("failureCode"), value.get("failure"), secrets))
+            return TaskStatus("failed", error=build_error(value.get("failureCode"), value.get("failure"), secrets))
         if status == "CANCELLED":
-            return TaskStatus("failed", error=write_error(None, "The task was cancelled at the provider", secrets))
+            return TaskStatus("failed", error=build_error(None, "The task was cancelled at the provider", secrets))
         return TaskStatus()
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
@@ -184,7 +184,7 @@ class RunwayVideoBackend:
 
     def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
         """The address in what is said of a task."""
-        return ContentLocation(url=_read_address(read_object(raw).get("output")))
+        return ContentLocation(url=_parse_address(parse_object(raw).get("output")))
 
     def remix(self, task: ProviderTask, shot: VideoSpec) -> ProviderCall | None:  # noqa: ARG002
         """None: there is no such thing."""
@@ -202,7 +202,7 @@ class RunwayVideoBackend:
 def _check_fields(extra: Body) -> None:
     """Raise ``InvalidRequest`` for a wish that is not passed on: one that is dropped is missed."""
     for name, usual in _UNSAYABLE.items():
-        if read_field(extra.get(name)) not in (None, "", usual):
+        if parse_field(extra.get(name)) not in (None, "", usual):
             raise InvalidRequest(f"'{name}' is not taken", param=name)
 
 
@@ -218,10 +218,10 @@ def _check(shot: VideoSpec, model: RunwayModel) -> None:
         raise InvalidRequest(f"'seconds' must be one of {allowed}", param="seconds")
 
 
-def _write_picture(reference: Reference) -> Inline | str:
+def _build_picture(reference: Reference) -> Inline | str:
     """A picture as it is sent. What is kept at the provider (``runway://``) is not its caller's to name."""
     if reference.upload is not None:
-        return write_data_url(reference.upload)
+        return build_data_url(reference.upload)
     url = reference.url or ""
     if not url.startswith("data:image/") and not (url.startswith("https://") and is_web_url(url)):
         message = "'input_reference' must be a picture: a file, an https address or a data: URL"
@@ -233,7 +233,7 @@ def _find_path(task: ProviderTask) -> str:
     return f"{TASKS}/{quote(task.id, safe='')}"
 
 
-def _read_address(output: object) -> str:
+def _parse_address(output: object) -> str:
     """The first of several: a task makes one video."""
     url: Any = output[0] if isinstance(output, list) and output else None
     if not isinstance(url, str) or len(url) > _LONGEST_URL or not is_web_url(url):
@@ -241,7 +241,7 @@ def _read_address(output: object) -> str:
     return url
 
 
-def _read_share(value: object) -> int | None:
+def _parse_share(value: object) -> int | None:
     """Percent of a number from 0 to 1."""
     return int(value * 100) if isinstance(value, int | float) and type(value) is not bool and 0 <= value <= 1 else None
 

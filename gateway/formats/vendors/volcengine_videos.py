@@ -26,19 +26,19 @@ from gateway.domain.video import MAX_SECONDS, Reference
 from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_data import is_web_url
-from gateway.formats.image_task import read_field
+from gateway.formats.image_task import parse_field
 from gateway.formats.openai.errors import Secrets, mask
-from gateway.formats.request_body import Body, Inline, write_data_url
+from gateway.formats.request_body import Body, Inline, build_data_url
 from gateway.formats.video_backend import (
     ContentLocation,
     ProviderTask,
     TaskStatus,
     Variant,
     VideoSpec,
-    read_id,
-    read_object,
-    read_video_fault,
-    write_error,
+    build_error,
+    parse_id,
+    parse_object,
+    parse_video_fault,
 )
 
 TASKS = "/contents/generations/tasks"
@@ -159,45 +159,45 @@ class VolcengineVideoBackend:
             _check(shot, model)
         content: list[Body] = [{"type": "text", "text": shot.prompt}]
         if shot.reference is not None:
-            picture = {"url": _write_picture(shot.reference)}
+            picture = {"url": _build_picture(shot.reference)}
             content.append({"type": "image_url", "image_url": picture, "role": "first_frame"})
-        said: Body = {"model": shot.model, "content": content, **_write_size(shot, model)}
+        said: Body = {"model": shot.model, "content": content, **_build_size(shot, model)}
         if shot.seconds is not None:
             said["duration"] = shot.seconds
         for name in _SHADES:
             if shot.extra.get(name) is not None:
-                said[name] = read_field(shot.extra[name])
+                said[name] = parse_field(shot.extra[name])
         return ProviderCall(said, path=TASKS, begins=True)
 
-    def read_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
+    def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
         """The task's id, and no more is said."""
-        return TaskStatus("queued", id=read_id(read_object(raw).get("id")))
+        return TaskStatus("queued", id=parse_id(parse_object(raw).get("id")))
 
-    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
+    def parse_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
         """The fault; errors have the convention's shape."""
-        return read_video_fault(status, raw, secrets, rest_s=rest_s)
+        return parse_video_fault(status, raw, secrets, rest_s=rest_s)
 
     def poll(self, task: ProviderTask) -> ProviderCall:
         """How to ask after a task."""
         return ProviderCall(method="GET", path=_find_path(task), passing=True)
 
-    def read_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """What is said of it."""
-        value = read_object(raw)
+        value = parse_object(raw)
         status = value.get("status")
         error: Any = value.get("error")
         told: Body = error if isinstance(error, dict) else {}
         if not isinstance(status, str):
-            raise ProviderBadResponse(f"The provider said nothing of the task: {_read_message(told, secrets)}")
+            raise ProviderBadResponse(f"The provider said nothing of the task: {_parse_message(told, secrets)}")
         if status == "succeeded":
-            clue = _read_address(_find_content(value).get("video_url"))
+            clue = _parse_address(_find_content(value).get("video_url"))
             return TaskStatus(
-                "completed", clue=clue, seconds=_read_seconds(value.get("duration")), size=_read_size(value)
+                "completed", clue=clue, seconds=_parse_seconds(value.get("duration")), size=_parse_size(value)
             )
         if status == "failed":
-            return TaskStatus("failed", error=write_error(told.get("code"), told.get("message"), secrets))
+            return TaskStatus("failed", error=build_error(told.get("code"), told.get("message"), secrets))
         if status in _STOPPED:
-            return TaskStatus("failed", error=write_error(None, _STOPPED[status], secrets))
+            return TaskStatus("failed", error=build_error(None, _STOPPED[status], secrets))
         return TaskStatus(_UNDER_WAY.get(status))
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
@@ -208,7 +208,7 @@ class VolcengineVideoBackend:
 
     def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
         """The address in what is said of a task."""
-        return ContentLocation(url=_read_address(_find_content(read_object(raw)).get("video_url")))
+        return ContentLocation(url=_parse_address(_find_content(parse_object(raw)).get("video_url")))
 
     def remix(self, task: ProviderTask, shot: VideoSpec) -> ProviderCall | None:  # noqa: ARG002
         """None: there is no such thing."""
@@ -234,7 +234,7 @@ def _check_prompt(prompt: str) -> None:
 def _check_fields(extra: Body) -> None:
     """Raise ``InvalidRequest`` for a wish that is not passed on: one that is dropped is missed."""
     for name, usual in _UNSAYABLE.items():
-        if read_field(extra.get(name)) not in (None, "", usual):
+        if parse_field(extra.get(name)) not in (None, "", usual):
             raise InvalidRequest(f"'{name}' is not taken", param=name)
 
 
@@ -251,7 +251,7 @@ def _check(shot: VideoSpec, model: SeedanceModel) -> None:
         )
 
 
-def _write_size(shot: VideoSpec, model: SeedanceModel | None) -> Body:
+def _build_size(shot: VideoSpec, model: SeedanceModel | None) -> Body:
     if shot.size is None:
         return {}
     sizes = model.sizes if model is not None else {}
@@ -263,10 +263,10 @@ def _write_size(shot: VideoSpec, model: SeedanceModel | None) -> Body:
     return {"resolution": resolution, "ratio": "adaptive" if keeps else ratio}
 
 
-def _write_picture(reference: Reference) -> Inline | str:
+def _build_picture(reference: Reference) -> Inline | str:
     """A picture as it is sent. What is kept at the provider (``asset://``) is not its caller's to name."""
     if reference.upload is not None:
-        return write_data_url(reference.upload)
+        return build_data_url(reference.upload)
     url = reference.url or ""
     if not url.startswith("data:image/") and not is_web_url(url):
         message = "'input_reference' must be a picture: a file, an address or a data: URL"
@@ -283,22 +283,22 @@ def _find_content(value: Body) -> Body:
     return found if isinstance(found, dict) else {}
 
 
-def _read_message(said: Body, secrets: Secrets) -> str:
+def _parse_message(said: Body, secrets: Secrets) -> str:
     message = said.get("message")
     return mask(message, secrets)[:_MOST_WORDS] if isinstance(message, str) and message else _NO_REASON
 
 
-def _read_address(found: object) -> str:
+def _parse_address(found: object) -> str:
     if not isinstance(found, str) or len(found) > _LONGEST_URL or not is_web_url(found):
         raise ProviderBadResponse("The provider's task has no video with a usable address")
     return found
 
 
-def _read_seconds(value: object) -> str | None:
+def _parse_seconds(value: object) -> str | None:
     return str(value) if type(value) is int and 0 < value <= MAX_SECONDS else None
 
 
-def _read_size(value: Body) -> str | None:
+def _parse_size(value: Body) -> str | None:
     """The size that a resolution and a ratio are, of the model that is named with them."""
     model = _find_model(value.get("model"))
     told = (value.get("resolution"), value.get("ratio"))

@@ -6,13 +6,13 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from gateway.domain.account_spec import write_time
+from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import KINDS, AuditFilter, AuditRow
 from gateway.server.admin.io import LIMIT, read_limit, write_listing
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import OFFICE
 from gateway.server.openapi.schema import ANYTHING, COUNT, INTEGER, MOMENT, TEXT, listing, maybe, one_of, record, table
-from gateway.server.query import read_number
+from gateway.server.query import parse_number
 
 _ROW = record(
     sequence=INTEGER,
@@ -39,7 +39,7 @@ async def list_audit(request: web.Request) -> web.Response:
         account_id=None if account is None else (await office.administration.get_account_noun(account)).id,
         actor=query.get("actor"),
         action=query.get("action"),
-        before=read_number(query, "before"),
+        before=parse_number(query, "before"),
     )
     rows = await office.trail.list_audit(wanted, read_limit(request))
     names = await office.administration.name_accounts()
@@ -67,7 +67,7 @@ def _write_row(row: AuditRow, names: Mapping[int, str]) -> dict[str, Any]:
     account_id = row.account_id
     return {
         "sequence": row.sequence,
-        "at": write_time(row.at_ms // 1000),
+        "at": build_time(row.at_ms // 1000),
         "actor_kind": row.actor_kind,
         "actor": row.actor,
         "address": row.address,

@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from gateway.auth.accounts import read_spec
+from gateway.auth.accounts import parse_spec
 from gateway.domain.account_spec import CreditSpec
 from gateway.server.admin.accounts import STANDING
 from gateway.server.admin.io import LIMIT, read_change, read_id, read_limit, write_json, write_listing
@@ -53,7 +53,7 @@ async def credit_account(request: web.Request) -> web.Response:
     """Add to what an account may spend, or set what it has left."""
     office, fields = request.app[OFFICE], await read_change(request)
     account = await office.administration.get_account_noun(request.match_info["name"], request[ACTOR])
-    credited = await office.accounting.credit(account, read_spec(fields, CreditSpec), request[ACTOR])
+    credited = await office.accounting.credit(account, parse_spec(fields, CreditSpec), request[ACTOR])
     return write_json(credited, 201)
 
 
@@ -62,7 +62,7 @@ async def credit_key(request: web.Request) -> web.Response:
     office, fields = request.app[OFFICE], await read_change(request)
     key = await office.administration.get_key_noun(read_id(request), request[ACTOR])
     subject = f"{(await office.administration.name_accounts()).get(key.account_id, '')}/{key.name}"
-    spec = read_spec(fields, CreditSpec)
+    spec = parse_spec(fields, CreditSpec)
     return write_json(await office.accounting.credit(key, spec, request[ACTOR], subject=subject), 201)
 
 

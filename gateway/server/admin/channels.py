@@ -31,7 +31,7 @@ from gateway.server.openapi.schema import (
     record,
     table,
 )
-from gateway.server.query import read_number
+from gateway.server.query import parse_number
 
 _OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 
@@ -223,7 +223,7 @@ async def explain(request: web.Request) -> web.Response:
     operation = next((known for known in _OPERATIONS if known == query.get("operation", "chat")), None)
     if operation is None:
         raise InvalidRequest(f"'operation' must be one of {', '.join(_OPERATIONS)}", param="operation")
-    key_id = read_number(query, "key")
+    key_id = parse_number(query, "key")
     caller = None if key_id is None else request.app[ROOMS].directory.find_caller(key_id)
     if key_id is not None and caller is None:
         raise NotFound(f"No key has the id {key_id}", param="key")

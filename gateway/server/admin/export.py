@@ -39,35 +39,35 @@ class Format:
     write: Callable[[Sequence[Row]], bytes]
 
 
-def write_csv(rows: Sequence[Sequence[Any]]) -> bytes:
+def format_csv(rows: Sequence[Sequence[Any]]) -> bytes:
     """Lines of RFC 4180.
 
     A text that begins like a formula has an apostrophe before it: a spreadsheet would run what a caller has put into
     the name of a model (OWASP, "CSV Injection").
     """
     text = io.StringIO(newline="")
-    csv.writer(text).writerows([_write_cell(value) for value in row] for row in rows)
+    csv.writer(text).writerows([_format_cell(value) for value in row] for row in rows)
     return text.getvalue().encode()
 
 
-def _write_cell(value: Any) -> Any:
+def _format_cell(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
-def _write_csv_rows(rows: Sequence[Row]) -> bytes:
-    return write_csv([[row[name] for name in _COLUMNS] for row in rows])
+def _format_csv_rows(rows: Sequence[Row]) -> bytes:
+    return format_csv([[row[name] for name in _COLUMNS] for row in rows])
 
 
-def _write_lines(rows: Sequence[Row]) -> bytes:
+def _format_lines(rows: Sequence[Row]) -> bytes:
     return b"".join(orjson.dumps({name: row[name] for name in _COLUMNS}) + b"\n" for row in rows)
 
 
 FORMATS: Mapping[str, Format] = MappingProxyType(
     {
-        "csv": Format("text/csv", write_csv([_COLUMNS]), _write_csv_rows),
-        "jsonl": Format("application/jsonl", b"", _write_lines),
+        "csv": Format("text/csv", format_csv([_COLUMNS]), _format_csv_rows),
+        "jsonl": Format("application/jsonl", b"", _format_lines),
     },
 )
 
@@ -91,11 +91,11 @@ async def export_requests(request: web.Request) -> web.StreamResponse:
             first = await anext(pages)  # what is wrong with the store can still be told
             await response.prepare(request)
             try:
-                await _send(request, response, form.head + form.write(_write_rows(first, actor)))
+                await _send(request, response, form.head + form.write(_format_rows(first, actor)))
                 checked_at = asyncio.get_running_loop().time()
                 async for page in pages:
                     checked_at = await _check(request, checked_at)
-                    await _send(request, response, form.write(_write_rows(page, actor)))
+                    await _send(request, response, form.write(_format_rows(page, actor)))
                 await response.write_eof()
             except ConnectionError:
                 raise ClientDisconnected from None
@@ -114,7 +114,7 @@ EXPORT_DOORS: tuple[AdminOperation, ...] = (
 )
 
 
-def _write_rows(page: Sequence[StoredRequest], actor: Actor) -> list[Row]:
+def _format_rows(page: Sequence[StoredRequest], actor: Actor) -> list[Row]:
     return [write_row(stored, actor) for stored in page]
 
 

@@ -9,7 +9,7 @@ from gateway.errors import NotFound
 from gateway.server.admin.operation import Query
 from gateway.server.auth import check_still_signed
 from gateway.server.openapi.schema import COUNT
-from gateway.server.query import is_number, read_number
+from gateway.server.query import is_number, parse_number
 from gateway.server.request_body import read_json
 
 LISTED, MAX_LISTED = 50, 1000
@@ -30,7 +30,7 @@ def write_listing(items: list[Any]) -> web.Response:
 async def read_change(request: web.Request) -> dict[str, Any]:
     """The JSON object of a change. A body may take a minute: whose session ends meanwhile changes nothing any more.
 
-    Raises ``SignedOut``, and as ``read_json`` does.
+    Raises ``SignedOut``, and as ``parse_json`` does.
     """
     fields = await read_json(request)
     await check_still_signed(request)
@@ -44,7 +44,7 @@ async def read_fields(request: web.Request) -> dict[str, Any]:
 
 def read_limit(request: web.Request) -> int:
     """How many are to be listed: ``limit``, or 50. Raises ``InvalidRequest``."""
-    return min(read_number(request.query, "limit") or LISTED, MAX_LISTED)
+    return min(parse_number(request.query, "limit") or LISTED, MAX_LISTED)
 
 
 def read_id(request: web.Request) -> int:

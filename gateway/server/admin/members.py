@@ -4,7 +4,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.auth.accounts import read_spec
+from gateway.auth.accounts import parse_spec
 from gateway.domain.member import ROLES
 from gateway.domain.member_spec import InviteSpec, MemberSpec
 from gateway.errors import NotFound
@@ -40,7 +40,7 @@ async def list_members(request: web.Request) -> web.Response:
 
 async def edit_member(request: web.Request) -> web.Response:
     """Change fields of a member. Another role or status ends its sessions; ``second_factor: false`` takes that away."""
-    spec = read_spec(await read_change(request), MemberSpec)
+    spec = parse_spec(await read_change(request), MemberSpec)
     return write_json(await request.app[OFFICE].members.edit(_read_member_id(request), spec, request[ACTOR]))
 
 
@@ -57,7 +57,7 @@ async def reset_member(request: web.Request) -> web.Response:
 
 async def add_link(request: web.Request) -> web.Response:
     """A link for a new member of an account, good once; shown this once."""
-    spec = read_spec(await read_change(request), InviteSpec)
+    spec = parse_spec(await read_change(request), InviteSpec)
     return _answer_link(request, await request.app[OFFICE].members.invite(spec, request[ACTOR]))
 
 

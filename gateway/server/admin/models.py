@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from gateway.billing.price_spec import write_price
+from gateway.billing.price_spec import build_price
 from gateway.routing.model_offers import list_offers
 from gateway.server.admin.io import write_listing
 from gateway.server.admin.operation import AdminOperation
@@ -29,7 +29,7 @@ async def list_models(request: web.Request) -> web.Response:
                 "owned_by": offer.listed.owned_by,
                 "created": offer.listed.created_s,
                 "channels": [channel.name for channel in offer.channels] if inside else [],
-                "price": None if offer.price is None else write_price(offer.price, offer.multiplier_ppm),
+                "price": None if offer.price is None else build_price(offer.price, offer.multiplier_ppm),
             }
             for offer in list_offers(office.catalog, request.app[ROOMS].router.tariff, account)
         ],

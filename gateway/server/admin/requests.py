@@ -7,7 +7,7 @@ import attrs
 from aiohttp import web
 
 from gateway.billing.cost_breakdown import BillLine
-from gateway.domain.account_spec import write_time
+from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import Actor
 from gateway.domain.member import Forbidden
 from gateway.domain.price import NANOS_PER_USD
@@ -21,7 +21,7 @@ from gateway.domain.request_log import (
     RequestRecord,
     StoredRequest,
     Verdict,
-    read_tried,
+    parse_tried,
 )
 from gateway.domain.usage import UsageSource
 from gateway.errors import InvalidRequest
@@ -42,7 +42,7 @@ from gateway.server.openapi.schema import (
     one_of,
     record,
 )
-from gateway.server.query import is_number, read_moment, read_number
+from gateway.server.query import is_number, parse_moment, parse_number
 
 Fields = dict[str, Any]
 _ENDINGS: tuple[Ending, ...] = get_args(Ending)
@@ -120,7 +120,7 @@ async def list_requests(request: web.Request) -> web.Response:
     all. Channels, and what was tried over them, are shown to administrators only.
     """
     wanted, query = await read_filter(request), request.query
-    wanted = attrs.evolve(wanted, before=read_number(query, "before"), after=read_number(query, "after"))
+    wanted = attrs.evolve(wanted, before=parse_number(query, "before"), after=parse_number(query, "after"))
     if wanted.before is not None and wanted.after is not None:
         raise InvalidRequest("Either 'before' or 'after', not both", param="after")
     page = await request.app[OFFICE].history.log.list_requests(wanted, read_limit(request))
@@ -172,14 +172,14 @@ async def read_filter(request: web.Request) -> RequestFilter:
         raise InvalidRequest(f"'text' must have at most {MAX_ERROR} characters", param="text")
     return RequestFilter(
         account_id=await read_account(request),
-        key_id=read_number(query, "key"),
+        key_id=parse_number(query, "key"),
         model=query.get("model"),
         channel=read_channel(request),
         status=int(status) if status is not None and status not in _VERDICTS else None,
         verdict=status if status in _VERDICTS else None,
         ending=cast(Ending, query["ending"]) if "ending" in query else None,
-        since_ms=read_moment(query, "since"),
-        until_ms=read_moment(query, "until", ends=True),
+        since_ms=parse_moment(query, "since"),
+        until_ms=parse_moment(query, "until", ends=True),
         text=text,
     )
 
@@ -205,8 +205,8 @@ def write_row(stored: StoredRequest, actor: Actor) -> Fields:
     fields = {
         "sequence": stored.sequence,
         **attrs.asdict(row, recurse=False),
-        "started_at": write_time(row.started_ms // 1000),
-        "settled_at": write_time(row.settled_ms // 1000),
+        "started_at": build_time(row.started_ms // 1000),
+        "settled_at": build_time(row.settled_ms // 1000),
         "usage_implausible": row.usage_source == "bound",
         "cost_usd": row.cost_nanos / NANOS_PER_USD,
     }
@@ -220,7 +220,7 @@ def _write_page(page: RequestPage, rows: list[Fields]) -> Fields:
         "data": rows,
         "more": page.more,
         "next": page.next,
-        "searched_to": None if searched_ms is None else write_time(searched_ms // 1000),
+        "searched_to": None if searched_ms is None else build_time(searched_ms // 1000),
         "newest": page.newest,
     }
 
@@ -228,7 +228,7 @@ def _write_page(page: RequestPage, rows: list[Fields]) -> Fields:
 def _list_attempts(row: RequestRecord) -> tuple[FailedAttempt, ...]:
     """Every attempt; of a call that took one its row says how it ended."""
     if row.tried or row.channel is None or not row.attempts:
-        return read_tried(row.tried)
+        return parse_tried(row.tried)
     outcome = row.error_code or (ANSWERED if row.ending == "completed" else row.ending)
     return (FailedAttempt(row.channel, outcome, row.total_ms),)
 

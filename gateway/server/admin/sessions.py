@@ -4,9 +4,9 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from gateway.auth.accounts import read_spec
+from gateway.auth.accounts import parse_spec
 from gateway.auth.sessions import ClientInfo, CurrentUser, NewSession
-from gateway.domain.account_spec import write_time
+from gateway.domain.account_spec import build_time
 from gateway.domain.member import ROLES, Session
 from gateway.domain.member_spec import (
     CodeSpec,
@@ -17,7 +17,7 @@ from gateway.domain.member_spec import (
     SetupSpec,
     SignInSpec,
     TokenSpec,
-    write_member,
+    build_member,
 )
 from gateway.errors import RequestTooLarge
 from gateway.server.admin.io import write_json, write_listing
@@ -155,7 +155,7 @@ async def open_link(request: web.Request) -> web.Response:
             "account": opened.account.name,
             "role": link.role if member is None else member.role,
             "name": None if member is None else member.name,
-            "expires_at": write_time(link.expires_ms // 1000),
+            "expires_at": build_time(link.expires_ms // 1000),
         }
     )
 
@@ -218,7 +218,7 @@ async def _read(request: web.Request, kind: type[S]) -> S:
     except RequestTooLarge:
         raise RequestTooLarge(f"The request body is larger than {_MAX_BODY // 1024} KB") from None
     await check_still_signed(request)
-    return read_spec(fields, kind)
+    return parse_spec(fields, kind)
 
 
 def find_visitor(request: web.Request) -> ClientInfo:
@@ -229,7 +229,7 @@ def find_visitor(request: web.Request) -> ClientInfo:
 
 def _let_in(request: web.Request, entry: NewSession, status: int = 201) -> web.Response:
     response = write_json(
-        {**_write_who(entry.signed), "expires_at": write_time(entry.signed.expires_ms // 1000)}, status
+        {**_write_who(entry.signed), "expires_at": build_time(entry.signed.expires_ms // 1000)}, status
     )
     set_cookie(request, response, entry.reference)
     return response
@@ -237,14 +237,14 @@ def _let_in(request: web.Request, entry: NewSession, status: int = 201) -> web.R
 
 def _write_who(signed: CurrentUser) -> dict[str, Any]:
     account = signed.account
-    return {"member": write_member(signed.member), "account": {"id": account.id, "name": account.name}}
+    return {"member": build_member(signed.member), "account": {"id": account.id, "name": account.name}}
 
 
 def _write_session(session: Session) -> dict[str, Any]:
     return {
         "id": session.id,
-        "created_at": write_time(session.created_ms // 1000),
-        "seen_at": write_time(session.seen_ms // 1000),
+        "created_at": build_time(session.created_ms // 1000),
+        "seen_at": build_time(session.seen_ms // 1000),
         "address": session.address,
         "agent": session.agent,
     }

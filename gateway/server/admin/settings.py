@@ -8,8 +8,8 @@ from typing import Any, get_args
 import attrs
 from aiohttp import web
 
-from gateway.auth.accounts import read_spec
-from gateway.billing.price_spec import GroupSpec, PriceSpec, SettingSpec, write_price
+from gateway.auth.accounts import parse_spec
+from gateway.billing.price_spec import GroupSpec, PriceSpec, SettingSpec, build_price
 from gateway.domain.price import ONE_PPM
 from gateway.domain.setting import GroupView, PriceSource, PriceView, SettingView, Source
 from gateway.errors import InvalidRequest
@@ -81,7 +81,7 @@ async def list_settings(request: web.Request) -> web.Response:
 
 async def put_setting(request: web.Request) -> web.Response:
     """Set a setting, in force when this answers; 409 where the file or the environment says it, or a start reads it."""
-    spec, where = read_spec(await read_change(request), SettingSpec), request.match_info
+    spec, where = parse_spec(await read_change(request), SettingSpec), request.match_info
     told = await request.app[OFFICE].settings.put_setting(where["section"], where["key"], spec.value, request[ACTOR])
     return write_json(_write_setting(told))
 
@@ -197,7 +197,7 @@ async def _list_groups(request: web.Request, told: Iterable[GroupView]) -> list[
 
 
 def _write_listed_price(told: PriceView) -> dict[str, Any]:
-    return {**write_price(told.price), "source": told.source, "in_force": told.in_force}
+    return {**build_price(told.price), "source": told.source, "in_force": told.in_force}
 
 
 def _is_for(glob: str, model: str) -> bool:

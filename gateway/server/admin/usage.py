@@ -8,7 +8,7 @@ from typing import Any, get_args
 import attrs
 from aiohttp import web
 
-from gateway.domain.account_spec import write_time
+from gateway.domain.account_spec import build_time
 from gateway.domain.member import Forbidden
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import Verdict
@@ -32,7 +32,7 @@ from gateway.server.openapi.schema import (
     one_of,
     record,
 )
-from gateway.server.query import day_of_number, read_moment, read_number
+from gateway.server.query import day_of_number, parse_moment, parse_number
 
 Fields = dict[str, Any]
 Names = Mapping[str, str]
@@ -85,7 +85,7 @@ async def get_usage(request: web.Request) -> web.Response:
     """
     axis = _read_axis(request)
     wanted = await _read_filter(request, by_hour=axis == "hour")
-    wanted = attrs.evolve(wanted, status=read_number(request.query, "status"))
+    wanted = attrs.evolve(wanted, status=parse_number(request.query, "status"))
     lines = await request.app[OFFICE].history.traffic.list_traffic(axis, wanted)
     names = await _list_names(request, axis)
     since, until = _write_times(wanted, axis)
@@ -112,7 +112,7 @@ async def get_facets(request: web.Request) -> web.Response:
     wanted = attrs.evolve(
         wanted,
         verdict=verdict,
-        status=None if verdict else read_number(request.query, "status"),
+        status=None if verdict else parse_number(request.query, "status"),
     )
     facets = await request.app[OFFICE].history.traffic.list_facets(wanted)
     names = await _list_names(request, "key")
@@ -184,7 +184,7 @@ async def _read_filter(request: web.Request, *, by_hour: bool = False) -> Traffi
         since,
         until,
         account_id=await read_account(request),
-        key_id=read_number(request.query, "key"),
+        key_id=parse_number(request.query, "key"),
         model=request.query.get("model"),
         channel=read_channel(request),
     )
@@ -192,7 +192,7 @@ async def _read_filter(request: web.Request, *, by_hour: bool = False) -> Traffi
 
 def _read_hours(request: web.Request, *, by_hour: bool) -> tuple[int, int]:
     """From which hour until which, that one not included. Raises ``InvalidRequest``."""
-    since_ms, until_ms = read_moment(request.query, "since"), read_moment(request.query, "until", ends=True)
+    since_ms, until_ms = parse_moment(request.query, "since"), parse_moment(request.query, "until", ends=True)
     if until_ms is not None:
         until = -(-until_ms // HOUR_MS)
     else:
@@ -243,7 +243,7 @@ def _write_times(wanted: TrafficFilter, axis: TrafficAxis) -> tuple[str, str]:
 
 
 def _write_hour(hour: int) -> str:
-    return write_time(hour * HOUR_MS // 1000)
+    return build_time(hour * HOUR_MS // 1000)
 
 
 def _write_sums(line: TrafficLine) -> Fields:

@@ -4,11 +4,11 @@ from typing import Any, get_args
 
 from aiohttp import web
 
-from gateway.domain.account_spec import write_time
+from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import Actor
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.video import VideoFilter, VideoJob, VideoState, is_video_id
-from gateway.domain.webhook import DeliveryStatus, WebhookDelivery, write_secret
+from gateway.domain.webhook import DeliveryStatus, WebhookDelivery, build_secret
 from gateway.errors import InvalidRequest
 from gateway.server.admin.io import LIMIT, MAX_LISTED, OF_ACCOUNT, read_id, read_limit, write_json, write_listing
 from gateway.server.admin.operation import AdminOperation, Query
@@ -137,7 +137,7 @@ async def get_webhook_secret(request: web.Request) -> web.Response:
     """What signs the deliveries of a key's videos."""
     office = request.app[OFFICE]
     key = await office.administration.get_key_noun(read_id(request), request[ACTOR])
-    return write_json({"secret": write_secret(office.find_secret(key.id))})
+    return write_json({"secret": build_secret(office.find_secret(key.id))})
 
 
 _VIDEO_QUERY = (
@@ -266,4 +266,4 @@ def _write_delivery(delivery: WebhookDelivery) -> Fields:
 
 
 def _write_moment(at_ms: int | None) -> str | None:
-    return None if at_ms is None else write_time(at_ms // 1000)
+    return None if at_ms is None else build_time(at_ms // 1000)

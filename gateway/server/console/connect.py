@@ -8,7 +8,7 @@ import orjson
 from aiohttp import web
 
 from gateway.server.auth import is_secure
-from gateway.server.console.form_choices import find_choices, find_free_name, write_choices
+from gateway.server.console.form_choices import find_choices, find_free_name, format_choices
 from gateway.server.console.page import Data, Page
 from gateway.server.context import ROOMS
 from gateway.server.middlewares import find_origin
@@ -23,7 +23,7 @@ async def load_connect(request: web.Request) -> Data:
     choices = await find_choices(request)
     origin = find_address(request)
     return {
-        **write_choices(choices, "chat"),
+        **format_choices(choices, "chat"),
         "origin": origin,
         "here": urlsplit(origin).hostname in _THIS_MACHINE,
         "free_name": find_free_name(KEY_NAME, choices.taken),
@@ -38,17 +38,17 @@ def find_address(request: web.Request) -> str:
     return origin.replace("http://", "https://", 1) if not told and is_secure(request) else origin
 
 
-def write_json_text(text: str) -> str:
+def format_json_text(text: str) -> str:
     """What stands between the quotes of a string in JSON; Python, JavaScript and YAML read it alike."""
     return orjson.dumps(text).decode()[1:-1]
 
 
-def write_shell_json_text(text: str) -> str:
+def format_shell_json_text(text: str) -> str:
     """The same, in JSON that stands between single quotes of a shell."""
-    return write_json_text(text).replace("'", "'\\''")
+    return format_json_text(text).replace("'", "'\\''")
 
 
-def write_shell_text(text: str) -> str:
+def format_shell_text(text: str) -> str:
     """What stands between double quotes of a shell."""
     for sign in '\\"$`':
         text = text.replace(sign, "\\" + sign)
@@ -56,7 +56,7 @@ def write_shell_text(text: str) -> str:
 
 
 QUOTES: Mapping[str, Callable[[str], str]] = MappingProxyType(
-    {"json": write_json_text, "shell-json": write_shell_json_text, "shell": write_shell_text, "": str},
+    {"json": format_json_text, "shell-json": format_shell_json_text, "shell": format_shell_text, "": str},
 )
 """How a model's name is written where it stands; ``connect.js`` has the same, for another choice."""
 

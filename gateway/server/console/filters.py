@@ -17,7 +17,7 @@ _DIME, _MILL = 0.1, 0.0001
 _SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
 
 
-def write_usd(amount: float | None) -> str:
+def format_usd(amount: float | None) -> str:
     """Dollars, as exactly as the amount deserves: ``$12.40``, ``$0.50``, ``$0.0031``."""
     if amount is None:
         return _NONE
@@ -33,7 +33,7 @@ def write_usd(amount: float | None) -> str:
     return f"{sign}${whole}.{part:0<2}"
 
 
-def write_count(number: float | None) -> str:
+def format_count(number: float | None) -> str:
     """A number that is read at a glance: ``1,234``, ``12.4k``, ``3.1M``."""
     if number is None:
         return _NONE
@@ -46,7 +46,7 @@ def write_count(number: float | None) -> str:
     return f"{number / _KILO:,.1f}T"
 
 
-def write_exact(number: float | None) -> str:
+def format_exact(number: float | None) -> str:
     """Every digit: ``1,234,567``."""
     return _NONE if number is None else f"{number:,}"
 
@@ -62,7 +62,7 @@ def write_bytes(size: float | None) -> str:
     return f"{size:,.1f} TB"
 
 
-def write_duration(ms: float | None) -> str:
+def format_duration(ms: float | None) -> str:
     """``85 ms``, ``1.2 s``, ``3 min 5 s``, ``2 d 4 h``."""
     if ms is None:
         return _NONE
@@ -78,12 +78,12 @@ def write_duration(ms: float | None) -> str:
     return f"{whole} d" + (f" {rest // _HOUR} h" if rest // _HOUR else "")
 
 
-def write_percent(part: float | None) -> str:
+def format_percent(part: float | None) -> str:
     """``99.4 %``."""
     return _NONE if part is None else f"{100 * part:.1f}".removesuffix(".0") + " %"
 
 
-def write_moment(at: str | None) -> Markup:
+def format_moment(at: str | None) -> Markup:
     """A moment of the API (``2027-01-31T12:00:00Z``), which a script tells in the reader's zone."""
     if not at:
         return escape(_NONE)
@@ -91,20 +91,20 @@ def write_moment(at: str | None) -> Markup:
     return Markup('<time datetime="{}">{}</time>').format(at, plain)
 
 
-def write_place(name: object) -> str:
+def format_place(name: object) -> str:
     """A name as one piece of an address, in its path or its query: a slash of its own is no end of it."""
     return quote(str(name), safe="")
 
 
 FILTERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
     {
-        "usd": write_usd,
-        "count": write_count,
-        "exact": write_exact,
+        "usd": format_usd,
+        "count": format_count,
+        "exact": format_exact,
         "bytes": write_bytes,
-        "duration": write_duration,
-        "percent": write_percent,
-        "moment": write_moment,
-        "urlencode": write_place,
+        "duration": format_duration,
+        "percent": format_percent,
+        "moment": format_moment,
+        "urlencode": format_place,
     },
 )

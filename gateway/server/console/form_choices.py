@@ -8,7 +8,7 @@ from typing import Any, Literal
 import attrs
 from aiohttp import web
 
-from gateway.domain.account_spec import write_time
+from gateway.domain.account_spec import build_time
 from gateway.server.console.page import Data, ask
 from gateway.server.context import ROOMS, SIGNED
 
@@ -55,7 +55,7 @@ _TITLES: Mapping[Kind, str] = {"chat": "Chat models", "images": "Image models", 
 
 async def find_choices(request: web.Request) -> Choices:
     """What the account of whoever sees the page can choose from now."""
-    account, now = request[SIGNED].account.name, write_time(int(request.app[ROOMS].clock()))
+    account, now = request[SIGNED].account.name, build_time(int(request.app[ROOMS].clock()))
     keys = (await ask(request, "/keys", account=account))["data"]
     usable = [key for key in keys if _is_usable(key, account, now)]
     models = (await ask(request, "/models"))["data"]
@@ -107,12 +107,12 @@ def find_free_name(wanted: str, taken: Collection[str]) -> str:
     return name
 
 
-def write_key_choices(choices: Choices) -> list[tuple[str, str]]:
+def format_key_choices(choices: Choices) -> list[tuple[str, str]]:
     """Pairs of value and label of a select."""
     return [(str(key["id"]), f"{key['name']} ({key['key']})") for key in choices.keys]
 
 
-def write_choices(choices: Choices, kind: Kind) -> Data:
+def format_choices(choices: Choices, kind: Kind) -> Data:
     """What the templates of pages that make calls need."""
     groups = choices.list_groups(kind)
     names = [name for _, group in groups for name in group]
@@ -120,5 +120,5 @@ def write_choices(choices: Choices, kind: Kind) -> Data:
         "groups": groups,
         "all_models": names,
         "model": (groups[0][1] or [""])[0],
-        "key_choices": write_key_choices(choices),
+        "key_choices": format_key_choices(choices),
     }

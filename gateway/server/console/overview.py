@@ -10,7 +10,7 @@ import attrs
 from aiohttp import web
 
 from gateway.server.console.charts import Series, draw
-from gateway.server.console.filters import write_count, write_usd
+from gateway.server.console.filters import format_count, format_usd
 from gateway.server.console.page import Data, Page, ask
 from gateway.server.context import ACTOR, ROOMS
 
@@ -96,12 +96,12 @@ def draw_charts(span: Span, places: Sequence[datetime], lines: Sequence[Mapping[
     spent = [line.get("cost_usd", 0.0) for line in by_place]
     each = f"each {span.by} (UTC)"
     return {
-        "spend": draw(f"Spent {each}", named, [Series("spent", "series-1", spent)], write_usd),
+        "spend": draw(f"Spent {each}", named, [Series("spent", "series-1", spent)], format_usd),
         "calls": draw(
             f"Requests {each}",
             named,
             [Series("answered", "series-2", answered), Series("failed", "bad", failed)],
-            write_count,
+            format_count,
             whole=True,
         ),
     }

@@ -101,7 +101,7 @@ async def _show(page: Page, request: web.Request) -> web.StreamResponse:
             await _let_see(page.needs, request)
         found = await page.load(request)
     except GatewayError as fault:
-        return write_fault_page(request, fault)
+        return format_fault_page(request, fault)
     except web.HTTPRedirection as elsewhere:
         return web.Response(status=elsewhere.status, headers={**HEADERS, "Location": elsewhere.headers["Location"]})
     return render(request, page.template, {**found, "page": page})
@@ -155,7 +155,7 @@ def render(request: web.Request, template: str, found: Mapping[str, Any], status
     return response
 
 
-def write_fault_page(request: web.Request, fault: GatewayError) -> web.Response:
+def format_fault_page(request: web.Request, fault: GatewayError) -> web.Response:
     """A page that says what went wrong."""
     page = Page("", "fault.html", "Sorry", load_nothing, None)
     return render(request, "fault.html", {"page": page, "fault": fault}, fault.status)
@@ -166,4 +166,4 @@ async def shape_faults(request: web.Request, handler: Handler) -> web.StreamResp
     try:
         return await handler(request)
     except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:
-        return write_fault_page(request, read_http_fault(error, request))
+        return format_fault_page(request, read_http_fault(error, request))

@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from gateway.server.console.connect import find_address
-from gateway.server.console.form_choices import Kind, find_choices, find_free_name, find_kind, write_choices
+from gateway.server.console.form_choices import Kind, find_choices, find_free_name, find_kind, format_choices
 from gateway.server.console.page import Data, Page
 
 MODES: tuple[tuple[Kind, str], ...] = (("chat", "Chat"), ("images", "Images"), ("video", "Video"))
@@ -15,7 +15,7 @@ async def load_playground(request: web.Request) -> Data:
     wanted = request.query.get("model", "")[:256]
     mode = find_mode(request.query.get("mode", ""), wanted)
     choices = await find_choices(request)
-    told = write_choices(choices, mode)
+    told = format_choices(choices, mode)
     return {
         **told,
         "model": wanted or told["model"],

@@ -15,7 +15,7 @@ from gateway.domain.price import NANOS_PER_USD
 from gateway.errors import InvalidRequest
 from gateway.server.admin.io import write_json
 from gateway.server.context import CALLER, ROOMS
-from gateway.server.query import day_of_time, number_of_day, read_date
+from gateway.server.query import day_of_time, number_of_day, parse_date
 
 NO_LIMIT_USD = 100_000_000
 """What ``hard_limit_usd`` says where there is no cap; others of the convention's gateways say the same."""
@@ -49,7 +49,7 @@ async def get_usage(request: web.Request) -> web.Response:
     ``start_date`` and ``end_date`` (YYYY-MM-DD, UTC, the end exclusive as the convention has it) choose the days.
     """
     caller, rooms = request[CALLER], request.app[ROOMS]
-    end_date, start_date = read_date(request.query, "end_date"), read_date(request.query, "start_date")
+    end_date, start_date = parse_date(request.query, "end_date"), parse_date(request.query, "start_date")
     end = number_of_day(end_date or day_of_time(rooms.clock()) + timedelta(days=1))
     start = number_of_day(start_date) if start_date else max(end - _DAYS_SHOWN, 0)
     if not start < end <= start + _MOST_DAYS:

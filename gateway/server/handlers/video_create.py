@@ -14,8 +14,8 @@ from gateway.domain.request_log import Ending
 from gateway.domain.video import StatusWords, VideoJob, VideoRequest, find_poll_after_ms
 from gateway.domain.webhook import find_webhook_problem
 from gateway.errors import Conflict, GatewayError, InvalidRequest
-from gateway.formats.openai.video_params import read_remix_call, read_remix_form, read_videos_call, read_videos_form
-from gateway.formats.openai.videos import write_video
+from gateway.formats.openai.video_params import parse_remix_call, parse_remix_form, parse_videos_call, parse_videos_form
+from gateway.formats.openai.videos import build_video
 from gateway.request_context import Delivery
 from gateway.server.handlers.inference import Walk, open_form
 from gateway.server.idempotency import IdempotencyKey
@@ -33,16 +33,16 @@ async def post_videos(request: web.Request) -> web.StreamResponse:
     """``POST /v1/videos``, and ``POST /v1/video/generations``: JSON or a form."""
     walk = _VideoWalk(request, "videos")
     if not _is_form(request):
-        return await walk.go(walk.read_json(read_videos_call))
-    return await walk.go_with_form(lambda reader: walk.read_form(reader, read_videos_form))
+        return await walk.go(walk.read_json(parse_videos_call))
+    return await walk.go_with_form(lambda reader: walk.read_form(reader, parse_videos_form))
 
 
 async def post_remix(request: web.Request) -> web.StreamResponse:
     """``POST /v1/videos/{id}/remix``: JSON or a form."""
     walk = _VideoWalk(request, "video_remixes")
     if not _is_form(request):
-        return await walk.go(walk.read_remix(walk.read_json(read_remix_call)))
-    return await walk.go_with_form(lambda reader: walk.read_remix(walk.read_form(reader, read_remix_form)))
+        return await walk.go(walk.read_remix(walk.read_json(parse_remix_call)))
+    return await walk.go_with_form(lambda reader: walk.read_remix(walk.read_form(reader, parse_remix_form)))
 
 
 def _is_form(request: web.Request) -> bool:
@@ -127,7 +127,7 @@ class _VideoWalk(Walk):
         gate.inside += 1
         try:
             job = await self._rooms.submissions.submit(ticket)
-            body = orjson.dumps(write_video(job, find_status_words(self._request, job)))
+            body = orjson.dumps(build_video(job, find_status_words(self._request, job)))
             await named.keep(body)
         except GatewayError as fault:
             if not isinstance(fault, SubmitOutcomeUnknown):

@@ -11,7 +11,7 @@ from aiohttp_sse import EventSourceResponse
 
 from gateway.domain.video import StatusWords, VideoJob
 from gateway.errors import ClientDisconnected, GatewayError, RateLimited
-from gateway.formats.openai.videos import write_video
+from gateway.formats.openai.videos import build_video
 from gateway.server.auth import check_still_signed
 from gateway.server.context import CALLER, ROOMS
 from gateway.server.video_status import find_status_words
@@ -97,6 +97,6 @@ async def _follow(request: web.Request, response: EventSourceResponse, job: Vide
 
 def _write(job: VideoJob, words: StatusWords) -> tuple[str, str]:
     """The event and its data. A prompt may be long, and does not change."""
-    said = write_video(job, words)
+    said = build_video(job, words)
     del said["prompt"]
     return f"video.{said['status']}", orjson.dumps(said).decode()

@@ -12,7 +12,7 @@ from gateway.domain.byte_range import RangeNotSatisfiable
 from gateway.domain.video import VideoFilter, VideoJob, find_poll_after_ms, is_video_id
 from gateway.error_status import STATUS
 from gateway.errors import ClientDisconnected, InvalidRequest, NotFound, ProviderError
-from gateway.formats.openai.videos import write_deleted, write_video, write_videos
+from gateway.formats.openai.videos import build_deleted, build_video, build_videos
 from gateway.formats.video_backend import Variant
 from gateway.server.context import CALLER, ROOMS
 from gateway.server.handlers.media import FileResponse, check_dates, find_wanted
@@ -56,7 +56,7 @@ def add_video_routes(app: web.Application) -> None:
 async def get_video(request: web.Request) -> web.Response:
     """``GET /v1/videos/{id}``: how a job stands."""
     job = await _get_job(request)
-    return _answer(request, write_video(job, find_status_words(request, job)), _say_when(request, job))
+    return _answer(request, build_video(job, find_status_words(request, job)), _say_when(request, job))
 
 
 def _say_when(request: web.Request, job: VideoJob) -> dict[str, str]:
@@ -72,7 +72,7 @@ async def get_videos(request: web.Request) -> web.Response:
     wanted = VideoFilter(request[CALLER].account.id, after, newest_first=order == "desc")
     found = await request.app[ROOMS].videos.list_videos(wanted, limit + 1)
     page = _bound(found[:limit])
-    return _answer(request, write_videos(page, partial(find_status_words, request), more=len(found) > len(page)))
+    return _answer(request, build_videos(page, partial(find_status_words, request), more=len(found) > len(page)))
 
 
 def _bound(found: Sequence[VideoJob]) -> Sequence[VideoJob]:
@@ -106,7 +106,7 @@ async def delete_video(request: web.Request) -> web.Response:
     await rooms.videos.remove(job)
     if job.media_id is not None:
         await rooms.footage.remove(job.media_id)
-    return _answer(request, write_deleted(job.id))
+    return _answer(request, build_deleted(job.id))
 
 
 async def get_content(request: web.Request) -> web.StreamResponse:

@@ -13,8 +13,8 @@ import orjson
 
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.auth import SAFE
-from gateway.server.openapi.attrs_schema import Schema, write_noun
-from gateway.server.openapi.examples import write_sample
+from gateway.server.openapi.attrs_schema import Schema, build_noun
+from gateway.server.openapi.examples import build_sample
 from gateway.server.openapi.operation import BYTES, EVENTS, JSON, Operation, ResponseDoc, in_path, in_query, ref, stream
 from gateway.server.openapi.schema import INTEGER, TEXT, Shape
 
@@ -76,11 +76,11 @@ class Admin:
     schemas: Mapping[str, Schema]
 
 
-def write_admin(doors: Sequence[AdminOperation], taken: Iterable[str] = ()) -> Admin:
+def build_admin(doors: Sequence[AdminOperation], taken: Iterable[str] = ()) -> Admin:
     """Every door as an entry. ``taken`` are the names of schemas that there are already."""
-    schemas = _write_nouns(doors)
+    schemas = _build_nouns(doors)
     shared, named = _name_shapes(doors, {*taken, *schemas})
-    entries = sorted((_write_entry(door, shared) for door in doors), key=lambda entry: _rank(entry.tag))
+    entries = sorted((_build_entry(door, shared) for door in doors), key=lambda entry: _rank(entry.tag))
     return Admin(tuple(entries), schemas | {name: _share(one, shared, whole=False) for name, one in named.items()})
 
 
@@ -95,7 +95,7 @@ def list_tags(entries: Iterable[Operation]) -> list[Schema]:
     return [{"name": name, "description": _ABOUT.get(name.removeprefix(PREFIX), "")} for name in names]
 
 
-def _write_entry(door: AdminOperation, shared: Mapping[str, str]) -> Operation:
+def _build_entry(door: AdminOperation, shared: Mapping[str, str]) -> Operation:
     summary, _, about = cleandoc(door.handler.__doc__ or "").replace("``", "`").partition("\n")
     first = door.path.split("/")[1]
     path = _PART.sub(r"{\g<name>}", door.full_path)
@@ -110,14 +110,14 @@ def _write_entry(door: AdminOperation, shared: Mapping[str, str]) -> Operation:
         rights=door.access,
         parameters=(*_list_parts(door), *map(in_query, door.query), *_list_headers(door)),
         takes={} if noun is None else {JSON: noun},
-        example=None if door.takes is None else write_sample(door.takes, partly=door.partly),
-        optional=door.takes is not None and not door.partly and not write_noun(door.takes).get("required"),
-        answer=_write_answer(door, shared),
+        example=None if door.takes is None else build_sample(door.takes, partly=door.partly),
+        optional=door.takes is not None and not door.partly and not build_noun(door.takes).get("required"),
+        answer=_build_answer(door, shared),
         faults=_list_faults(door),
     )
 
 
-def _write_answer(door: AdminOperation, shared: Mapping[str, str]) -> ResponseDoc:
+def _build_answer(door: AdminOperation, shared: Mapping[str, str]) -> ResponseDoc:
     about = "What was asked for." if door.method in SAFE else "It is made." if door.status == _CREATED else "Done."
     shape: Schema = _share(_thaw(door.answer), shared)
     if door.media_type == EVENTS:
@@ -173,9 +173,9 @@ def _name_noun(kind: type, partly: bool) -> str:
     return f"{kind.__name__.removesuffix('Spec')}Change" if partly else kind.__name__
 
 
-def _write_nouns(doors: Iterable[AdminOperation]) -> dict[str, Schema]:
+def _build_nouns(doors: Iterable[AdminOperation]) -> dict[str, Schema]:
     return {
-        _name_noun(door.takes, door.partly): write_noun(door.takes, partly=door.partly)
+        _name_noun(door.takes, door.partly): build_noun(door.takes, partly=door.partly)
         for door in doors
         if door.takes is not None
     }

@@ -100,32 +100,32 @@ WORDS: Mapping[str, str] = MappingProxyType(
 """What a field means wherever it stands; a class can say otherwise under ``Attributes`` in its docstring."""
 
 
-def write_noun(kind: type, *, partly: bool = False) -> Schema:
+def build_noun(kind: type, *, partly: bool = False) -> Schema:
     """The table that ``kind`` is read from. ``partly``: a change of one, where null takes a setting back."""
     told = {name: WORDS.get(f"{kind.__name__}.{name}", about) for name, about in WORDS.items()}
-    told |= read_attributes(kind.__doc__ or "")
+    told |= parse_attributes(kind.__doc__ or "")
     fields = attrs.fields(kind)
     schema: Schema = {
         "type": "object",
         "description": " ".join(cleandoc(kind.__doc__ or "").partition("Attributes:")[0].split()).replace("``", "`"),
-        "properties": {field.name: _write_field(field, told, partly=partly) for field in fields},
+        "properties": {field.name: _build_field(field, told, partly=partly) for field in fields},
         "additionalProperties": False,
     }
     required = [field.name for field in fields if field.default is attrs.NOTHING and not partly]
     return schema | ({"required": required} if required else {})
 
 
-def _write_field(field: "attrs.Attribute[Any]", told: Mapping[str, str], *, partly: bool) -> Schema:
+def _build_field(field: "attrs.Attribute[Any]", told: Mapping[str, str], *, partly: bool) -> Schema:
     needed = field.default is attrs.NOTHING
     check = find_check(field)
-    schema = _bound(write_kind(field.type), check)
+    schema = _bound(build_kind(field.type), check)
     if partly and not needed:
         schema = allow_null(schema)
     about = _join(told.get(field.name), check)
     if about:
         schema = schema | {"description": about}
     if not needed and not partly:
-        schema = schema | {"default": _write_default(field.default)}
+        schema = schema | {"default": _build_default(field.default)}
     return schema if field.repr else schema | {"writeOnly": True}
 
 
@@ -135,31 +135,31 @@ def _join(about: str | None, check: Constraint | None) -> str:
     return " ".join(filter(None, (about, limits)))
 
 
-def write_kind(kind: Any) -> Schema:
+def build_kind(kind: Any) -> Schema:
     """What a type is in JSON, as ``parsing.py`` reads it. Raises ``TypeError`` for what it does not read."""
     if kind in _PLAIN:
         return dict(_PLAIN[kind])
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Literal:
-        return _write_choice(inner)
+        return _build_choice(inner)
     if origin in {Union, UnionType}:
-        return _write_union(inner)
+        return _build_union(inner)
     if origin in {tuple, list, Sequence}:
-        return {"type": "array", "items": write_kind(inner[0])}
+        return {"type": "array", "items": build_kind(inner[0])}
     if origin in {dict, Mapping}:
-        return {"type": "object", "additionalProperties": write_kind(inner[1])}
+        return {"type": "object", "additionalProperties": build_kind(inner[1])}
     if attrs.has(kind):
-        return write_noun(kind)
+        return build_noun(kind)
     raise TypeError(f"{kind!r} is nothing that a table is read into")
 
 
-def _write_choice(values: tuple[Any, ...]) -> Schema:
+def _build_choice(values: tuple[Any, ...]) -> Schema:
     kinds = {_KINDS[type(value)] for value in values}
     return ({"type": kinds.pop()} if len(kinds) == 1 else {}) | {"enum": list(values)}
 
 
-def _write_union(kinds: tuple[Any, ...]) -> Schema:
-    rest = [write_kind(kind) for kind in kinds if kind is not NoneType]
+def _build_union(kinds: tuple[Any, ...]) -> Schema:
+    rest = [build_kind(kind) for kind in kinds if kind is not NoneType]
     schema = rest[0] if len(rest) == 1 else {"anyOf": rest}
     return allow_null(schema) if NoneType in kinds else schema
 
@@ -190,7 +190,7 @@ def _bound(schema: Schema, check: Constraint | None) -> Schema:
     return schema | _list_bounds(check) if check is not None and numeric else schema
 
 
-def _write_default(default: Any) -> Any:
+def _build_default(default: Any) -> Any:
     if isinstance(default, attrs.Factory):  # type: ignore[arg-type]
         default = default.factory()
     if isinstance(default, Decimal):
@@ -198,11 +198,11 @@ def _write_default(default: Any) -> Any:
     if isinstance(default, datetime):
         return default.isoformat()
     if attrs.has(type(default)):
-        return {name: _write_default(value) for name, value in attrs.asdict(default, recurse=False).items()}
-    return [_write_default(value) for value in default] if isinstance(default, tuple | list) else default
+        return {name: _build_default(value) for name, value in attrs.asdict(default, recurse=False).items()}
+    return [_build_default(value) for value in default] if isinstance(default, tuple | list) else default
 
 
-def read_attributes(docstring: str) -> Mapping[str, str]:
+def parse_attributes(docstring: str) -> Mapping[str, str]:
     """What a class's docstring says of its attributes, in the document's words, by their names."""
     found = _ATTRIBUTES.search(cleandoc(docstring))
     told: dict[str, str] = {}

@@ -85,13 +85,13 @@ class Chapter:
     operations: tuple[DocsOperation, ...]
 
 
-def write_page(address: str) -> bytes:
+def build_page(address: str) -> bytes:
     """The page for a caller who knows the gateway by ``address``."""
-    return _write_page().replace(ADDRESS, str(escape(address))).encode()
+    return _build_page().replace(ADDRESS, str(escape(address))).encode()
 
 
 @cache
-def _write_page() -> str:
+def _build_page() -> str:
     document = get_document()
     env = Environment(
         loader=PackageLoader("gateway.server.console"),
@@ -100,7 +100,7 @@ def _write_page() -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    env.filters |= {"prose": write_prose, "line": write_line}
+    env.filters |= {"prose": build_prose, "line": build_line}
     chapters = list_chapters(document)
     return env.get_template("docs.html").render(
         root=ROOT,
@@ -120,7 +120,7 @@ def list_chapters(document: Mapping[str, Any]) -> list[Chapter]:
     operations: dict[str, list[DocsOperation]] = {tag["name"]: [] for tag in document["tags"]}
     for path, methods in document["paths"].items():
         for method, told in methods.items():
-            operations[told["tags"][0]].append(_read_operation(method.upper(), path, told, document))
+            operations[told["tags"][0]].append(_parse_operation(method.upper(), path, told, document))
     return [
         Chapter(_slug(tag["name"]), _title(tag["name"]), tag.get("description", ""), tuple(operations[tag["name"]]))
         for tag in document["tags"]
@@ -136,7 +136,7 @@ def _title(tag: str) -> str:
     return title[:1].upper() + title[1:]
 
 
-def _read_operation(method: str, path: str, told: Schema, document: Mapping[str, Any]) -> DocsOperation:
+def _parse_operation(method: str, path: str, told: Schema, document: Mapping[str, Any]) -> DocsOperation:
     answers = {status: answer for status, answer in told["responses"].items() if "$ref" not in answer}
     return DocsOperation(
         id=told["operationId"],
@@ -145,19 +145,19 @@ def _read_operation(method: str, path: str, told: Schema, document: Mapping[str,
         summary=told["summary"],
         about=told.get("description", ""),
         rights=_RIGHTS[told[RIGHTS]],
-        parameters=tuple(_read_parameter(each, document) for each in told.get("parameters", ())),
+        parameters=tuple(_parse_parameter(each, document) for each in told.get("parameters", ())),
         bodies=_list_bodies(
             told.get("requestBody", {}).get("content", {}),
             document,
             nulls=told[RIGHTS] != "key",  # to a provider null is as good as nothing
         ),
-        example=write_curl(method, path, told),
-        answers=tuple(_read_answer(status, answer, document) for status, answer in answers.items()),
+        example=build_curl(method, path, told),
+        answers=tuple(_parse_answer(status, answer, document) for status, answer in answers.items()),
         faults=tuple(status for status, answer in told["responses"].items() if "$ref" in answer),
     )
 
 
-def _read_parameter(told: Schema, document: Mapping[str, Any]) -> SchemaRow:
+def _parse_parameter(told: Schema, document: Mapping[str, Any]) -> SchemaRow:
     told = resolve(told, document)
     kind = name_kind(told["schema"], document)
     return SchemaRow(told["name"], f"{told['in']}: {kind}", bool(told.get("required")), told["description"], "")
@@ -169,21 +169,21 @@ def _list_bodies(
     *,
     nulls: bool = True,
 ) -> tuple[DocsBody, ...]:
-    return tuple(_read_body(kind, told["schema"], document, nulls=nulls) for kind, told in content.items())
+    return tuple(_parse_body(kind, told["schema"], document, nulls=nulls) for kind, told in content.items())
 
 
-def _read_body(media_type: str, schema: Schema, document: Mapping[str, Any], *, nulls: bool) -> DocsBody:
+def _parse_body(media_type: str, schema: Schema, document: Mapping[str, Any], *, nulls: bool) -> DocsBody:
     shown = find_event(schema) if media_type == EVENTS else schema
     kind = "events" if media_type == EVENTS else name_kind(shown, document)
     return DocsBody(media_type, list_rows(shown, document, nulls=nulls), kind, schema.get("description", ""))
 
 
-def _read_answer(status: str, told: Schema, document: Mapping[str, Any]) -> FieldDoc:
+def _parse_answer(status: str, told: Schema, document: Mapping[str, Any]) -> FieldDoc:
     headers = tuple(name for name in told.get("headers", ()) if name != "X-Request-Id")
     return FieldDoc(status, told["description"], _list_bodies(told.get("content", {}), document), headers)
 
 
-def write_curl(method: str, path: str, told: Schema) -> str:
+def build_curl(method: str, path: str, told: Schema) -> str:
     """How the operation is called from a shell."""
     token = _TOKENS.get(told[RIGHTS], "ADMIN_TOKEN")
     content: Mapping[str, Schema] = told.get("requestBody", {}).get("content", {})
@@ -207,12 +207,12 @@ def _quote(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def write_prose(text: str) -> Markup:
+def build_prose(text: str) -> Markup:
     """Words of the document, in which `code` and paragraphs are all the art."""
-    return Markup().join(Markup("<p>{}</p>").format(write_line(each)) for each in text.split("\n\n") if each.strip())
+    return Markup().join(Markup("<p>{}</p>").format(build_line(each)) for each in text.split("\n\n") if each.strip())
 
 
-def write_line(text: str) -> Markup:
+def build_line(text: str) -> Markup:
     """The same of a text that is one paragraph."""
     return Markup().join(_list_pieces(text))
 

@@ -14,9 +14,9 @@ import yaml
 from gateway import __version__
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.admin.routes import list_doors
-from gateway.server.openapi.admin import list_tags, write_admin
+from gateway.server.openapi.admin import build_admin, list_tags
 from gateway.server.openapi.attrs_schema import Schema
-from gateway.server.openapi.error_responses import name_fault, write_faults
+from gateway.server.openapi.error_responses import build_faults, name_fault
 from gateway.server.openapi.operation import Operation, ResponseDoc, ref
 
 RIGHTS = "x-rights"
@@ -27,20 +27,20 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 def build_document(doors: Sequence[AdminOperation]) -> dict[str, Any]:
     """The document. Raises ``ValueError`` if two operations of ``doors`` have one name or one place."""
-    document = read_public()
+    document = parse_public()
     components = document["components"]
-    admin = write_admin(doors, components["schemas"])
+    admin = build_admin(doors, components["schemas"])
     _check_names(admin.entries)
     document["info"]["version"] = __version__
     document["tags"] += list_tags(admin.entries)
     for entry in admin.entries:
-        document["paths"].setdefault(entry.path, {})[entry.method.lower()] = write_operation(entry)
+        document["paths"].setdefault(entry.path, {})[entry.method.lower()] = build_operation(entry)
     components["schemas"] |= admin.schemas
-    components["responses"] = write_faults(_list_faults(document["paths"].values()))
+    components["responses"] = build_faults(_list_faults(document["paths"].values()))
     return document
 
 
-def read_public() -> dict[str, Any]:
+def parse_public() -> dict[str, Any]:
     """``public.yaml`` without its ``x-shared``, and the responses of each operation in the order of their statuses."""
     text = (files("gateway.server.openapi") / "public.yaml").read_bytes()
     document: dict[str, Any] = yaml.load(text, Loader=_Loader)  # noqa: S506 - either loader is a safe one
@@ -68,7 +68,7 @@ def _check_names(entries: Iterable[Operation]) -> None:
             seen.add(what)
 
 
-def write_operation(entry: Operation) -> dict[str, Any]:
+def build_operation(entry: Operation) -> dict[str, Any]:
     """One operation of the admin API."""
     anyone = entry.rights == "anyone"
     written: dict[str, Any] = {
@@ -77,9 +77,9 @@ def write_operation(entry: Operation) -> dict[str, Any]:
         "summary": entry.summary,
         "description": entry.about,
         "parameters": list(entry.parameters),
-        "requestBody": _write_body(entry),
+        "requestBody": _build_body(entry),
         "responses": {
-            str(entry.answer.status): _write_answer(entry.answer),
+            str(entry.answer.status): _build_answer(entry.answer),
             **{str(status): ref(name_fault(status), "responses") for status in sorted(entry.faults)},
         },
         "security": [] if anyone else [{"adminToken": []}, {"session": []}],
@@ -88,7 +88,7 @@ def write_operation(entry: Operation) -> dict[str, Any]:
     return {name: value for name, value in written.items() if value or name == "security"}
 
 
-def _write_body(entry: Operation) -> Schema | None:
+def _build_body(entry: Operation) -> Schema | None:
     if not entry.takes:
         return None
     content: dict[str, Schema] = {media_type: {"schema": dict(shape)} for media_type, shape in entry.takes.items()}
@@ -97,7 +97,7 @@ def _write_body(entry: Operation) -> Schema | None:
     return {"required": not entry.optional, "content": content}
 
 
-def _write_answer(answer: ResponseDoc) -> Schema:
+def _build_answer(answer: ResponseDoc) -> Schema:
     return {
         "description": answer.about,
         "headers": {"X-Request-Id": ref("X-Request-Id", "headers")},

@@ -57,7 +57,7 @@ def list_codes() -> Mapping[int, Mapping[str, str]]:
     meanings: dict[str, str] = {}
     for kind in _walk(GatewayError):
         if "code" in vars(kind):
-            meanings.setdefault(kind.code, _PLAINER.get(kind.code) or _read_first(kind))
+            meanings.setdefault(kind.code, _PLAINER.get(kind.code) or _parse_first(kind))
     found: dict[int, dict[str, str]] = {}
     for code, status in STATUS.items():
         found.setdefault(status, {})[code] = " ".join(meanings.get(code, "").split())
@@ -66,7 +66,7 @@ def list_codes() -> Mapping[int, Mapping[str, str]]:
     return found
 
 
-def _read_first(kind: type[GatewayError]) -> str:
+def _parse_first(kind: type[GatewayError]) -> str:
     """The first paragraph of what a fault's class says of it."""
     return (getdoc(kind) or "").partition("\n\n")[0].replace("``", "`")
 
@@ -85,13 +85,13 @@ def name_fault(status: int) -> str:
 _STATUSES = {name_fault(status): status for status in _PHRASES}
 
 
-def write_faults(used: Iterable[str]) -> dict[str, Schema]:
+def build_faults(used: Iterable[str]) -> dict[str, Schema]:
     """The error responses of these names. A name that begins with ``Anthropic`` stands for Anthropic's error format."""
     codes = list_codes()
-    return {name: _write_fault(name, codes) for name in used}
+    return {name: _build_fault(name, codes) for name in used}
 
 
-def _write_fault(name: str, codes: Mapping[int, Mapping[str, str]]) -> Schema:
+def _build_fault(name: str, codes: Mapping[int, Mapping[str, str]]) -> Schema:
     plain = name.removeprefix("Anthropic")
     status = _STATUSES[plain]
     lines = [f"- `{code}`: {meaning}" for code, meaning in codes.get(status, {}).items()]

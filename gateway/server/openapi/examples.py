@@ -41,7 +41,7 @@ _BY_NAME: Mapping[str, Any] = MappingProxyType(
 """For fields of nouns that have no sample of their own."""
 
 
-def write_sample(kind: type, *, partly: bool = False) -> dict[str, Any]:
+def build_sample(kind: type, *, partly: bool = False) -> dict[str, Any]:
     """A body that ``kind`` is read from."""
     known = (_CHANGES if partly else _SAMPLES).get(kind.__name__)
     if known is not None:

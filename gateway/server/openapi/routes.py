@@ -34,7 +34,7 @@ def add_docs(app: web.Application) -> None:
 
 async def get_openapi(request: web.Request) -> web.StreamResponse:
     """The OpenAPI document."""
-    written = await asyncio.to_thread(_write_document)  # the first time it takes longer than others may wait
+    written = await asyncio.to_thread(_build_document)  # the first time it takes longer than others may wait
     headers = {"ETag": written.etag, "Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
     if written.etag in request.headers.get("If-None-Match", ""):
         return web.Response(status=304, headers=headers)
@@ -42,7 +42,7 @@ async def get_openapi(request: web.Request) -> web.StreamResponse:
 
 
 @cache
-def _write_document() -> BuiltDocument:
+def _build_document() -> BuiltDocument:
     from gateway.server.openapi.document import write_document
 
     body = write_document()
@@ -51,8 +51,8 @@ def _write_document() -> BuiltDocument:
 
 async def get_docs(request: web.Request) -> web.StreamResponse:
     """The page."""
-    from gateway.server.openapi.docs_page import write_page
+    from gateway.server.openapi.docs_page import build_page
 
     address = request.app[ROOMS].base_url or find_origin(request) or _NOWHERE
-    page = await asyncio.to_thread(write_page, address)
+    page = await asyncio.to_thread(build_page, address)
     return write_answer(request, page, {**HEADERS, "Content-Type": "text/html; charset=utf-8"})

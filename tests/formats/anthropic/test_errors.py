@@ -26,8 +26,8 @@ from gateway.errors import (
     RequestTooLarge,
     UnsupportedMediaType,
 )
-from gateway.formats.anthropic.errors import write_messages_error, write_messages_error_event
-from gateway.formats.sse import SseSplitter, read_data
+from gateway.formats.anthropic.errors import build_messages_error, build_messages_error_event
+from gateway.formats.sse import SseSplitter, parse_data
 
 THEIRS = {
     "invalid_request_error",
@@ -69,16 +69,16 @@ THEIRS = {
     ],
 )
 def test_the_type_follows_from_the_status(fault: GatewayError, kind: str) -> None:
-    assert orjson.loads(write_messages_error(fault, "req_1"))["error"]["type"] == kind
+    assert orjson.loads(build_messages_error(fault, "req_1"))["error"]["type"] == kind
 
 
 @given(st.sampled_from(sorted(STATUS.values())) | st.integers(400, 599))
 def test_every_status_has_a_type_that_they_know(status: int) -> None:
-    assert orjson.loads(write_messages_error(ProviderRejected("x", status=status), "r"))["error"]["type"] in THEIRS
+    assert orjson.loads(build_messages_error(ProviderRejected("x", status=status), "r"))["error"]["type"] in THEIRS
 
 
 def test_the_object_says_what_where_and_which_request() -> None:
-    assert orjson.loads(write_messages_error(InvalidRequest("No.", param="messages[0]"), "req_1")) == {
+    assert orjson.loads(build_messages_error(InvalidRequest("No.", param="messages[0]"), "req_1")) == {
         "type": "error",
         "error": {
             "type": "invalid_request_error",
@@ -93,6 +93,6 @@ def test_the_object_says_what_where_and_which_request() -> None:
 @given(st.text(st.characters(codec="utf-8")))
 def test_the_event_is_one_event_named_error_that_holds_the_object(message: str) -> None:
     fault = ProviderBadResponse(message)
-    (event,) = SseSplitter().split(write_messages_error_event(fault, "req_1"))
+    (event,) = SseSplitter().split(build_messages_error_event(fault, "req_1"))
     assert event.startswith(b"event: error\ndata: {")
-    assert read_data(event) == write_messages_error(fault, "req_1")
+    assert parse_data(event) == build_messages_error(fault, "req_1")

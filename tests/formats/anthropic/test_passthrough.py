@@ -97,7 +97,7 @@ def test_the_same_bytes_leave_at_any_cut(end: bytes, data: bytes, marks: list[in
     pieces, other = run(data, marks)
     assert pieces == whole
     assert state(gate) == state(other)
-    assert gate.read_usage() == other.read_usage()
+    assert gate.parse_usage() == other.parse_usage()
 
 
 @given(data=st.lists(LOOSE, max_size=6).map(b"".join), marks=CUTS)
@@ -259,25 +259,25 @@ def test_a_stream_without_a_reason_or_inside_a_block_was_cut(data: bytes) -> Non
 def test_the_providers_word_on_usage_wins(name: str) -> None:
     raw, events = tape.SAID[name]
     (used,) = [event.usage for event in events if hasattr(event, "reasoning_tokens")]
-    assert run(raw)[1].read_usage() == by_the_byte(raw)[1].read_usage() == used
+    assert run(raw)[1].parse_usage() == by_the_byte(raw)[1].parse_usage() == used
 
 
 def test_a_stream_that_was_cut_counts_the_prompt_from_the_beginning_and_its_text() -> None:
     raw = tape.begin("m", {"input_tokens": 7, "cache_read_input_tokens": 3, "output_tokens": 1})
     raw += tape.start(0, "thinking", thinking="") + tape.change(0, "thinking_delta", thinking="1234") + tape.stop(0)
     raw += tape.start(1, "tool_use", id="t", name="x", input={"a": 1}) + tape.arguments(1, "12345")
-    assert run(raw)[1].read_usage() == Usage(10, estimate_text('1234{"a":1}12345'), 3, "estimate")
-    assert by_the_byte(raw)[1].read_usage() == Usage(10, estimate_text('1234{"a":1}12345'), 3, "estimate")
+    assert run(raw)[1].parse_usage() == Usage(10, estimate_text('1234{"a":1}12345'), 3, "estimate")
+    assert by_the_byte(raw)[1].parse_usage() == Usage(10, estimate_text('1234{"a":1}12345'), 3, "estimate")
 
 
 def test_without_any_count_the_prompt_is_estimated_too() -> None:
     raw = tape.begin("m", {}) + tape.words("abcdefgh") + tape.finish("end_turn") + tape.STOP
-    assert run(raw)[1].read_usage() == Usage(PROMPT, estimate_text("abcdefgh"), 0, "estimate")
+    assert run(raw)[1].parse_usage() == Usage(PROMPT, estimate_text("abcdefgh"), 0, "estimate")
 
 
 def test_a_stream_of_nothing_costs_nothing() -> None:
-    assert run(b"")[1].read_usage() == Usage()
-    assert run(tape.begin("m") + tape.PING + tape.OVERLOADED)[1].read_usage() == Usage()
+    assert run(b"")[1].parse_usage() == Usage()
+    assert run(tape.begin("m") + tape.PING + tape.OVERLOADED)[1].parse_usage() == Usage()
 
 
 def test_a_long_stream_is_estimated_from_its_beginning_and_its_end() -> None:
@@ -285,7 +285,7 @@ def test_a_long_stream_is_estimated_from_its_beginning_and_its_end() -> None:
     gate.feed(tape.begin("m"))
     for _ in range(5000):
         gate.feed(tape.text(0, "abcd"))
-    usage = gate.read_usage()
+    usage = gate.parse_usage()
     assert (usage.prompt_tokens, usage.source) == (25, "estimate")
     assert usage.completion_tokens == pytest.approx(5000 * estimate_text("abcd" * 50) / 50, rel=0.1)
 
@@ -315,7 +315,7 @@ def test_any_stream_passes_and_costs_something_sensible(said: list[tuple[bytes, 
     )
     out, gate = run(data)
     assert data.startswith(out)
-    usage = gate.read_usage()
+    usage = gate.parse_usage()
     assert min(attrs.astuple(attrs.evolve(usage, source="none"), filter=lambda field, _: field.type is int)) >= 0
     assert usage.cached_tokens + usage.written_tokens <= usage.prompt_tokens
 
@@ -324,4 +324,4 @@ def test_arguments_nested_too_deep_pass_and_cost_nothing_more() -> None:
     raw = tape.start(0, "tool_use", input={}).replace(b"{}", b'{"a":' + b"[" * 500 + b"]" * 500 + b"}")
     out, gate = run(tape.begin("m") + raw)
     assert out.endswith(raw)
-    assert gate.read_usage() == Usage(25, 0, 0, "estimate")
+    assert gate.parse_usage() == Usage(25, 0, 0, "estimate")

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gateway.formats.anthropic.passthrough_body import write_passed_body
-from gateway.formats.anthropic.request import read_messages_call
+from gateway.formats.anthropic.passthrough_body import build_passed_body
+from gateway.formats.anthropic.request import parse_messages_call
 
 CLAUDE = "claude-sonnet-4-5"
 OWN = {"type": "thinking", "thinking": "well", "signature": "EqQBCgIYAhIM"}
@@ -34,7 +34,7 @@ def talk(*content: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
 def send(body: dict[str, Any], model: str = CLAUDE) -> dict[str, Any]:
     """The written body; the call's own is left as it was."""
     before = copy.deepcopy(body)
-    written = write_passed_body(read_messages_call(body), model)
+    written = build_passed_body(parse_messages_call(body), model)
     assert body == before
     assert written["model"] == model
     return written

@@ -15,10 +15,10 @@ from gateway.formats.anthropic.request import (
     PAGE_BYTES,
     PAGE_TOKENS,
     TOOLS_TOKENS,
-    read_count_call,
-    read_messages_call,
+    parse_count_call,
+    parse_messages_call,
 )
-from gateway.formats.anthropic.request_reader import read_conversation
+from gateway.formats.anthropic.request_reader import parse_conversation
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS
 
 HELLO: dict[str, Any] = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
@@ -51,7 +51,7 @@ def said(content: Any, role: Any = "user") -> dict[str, Any]:
 
 def bound(**more: Any) -> int:
     """What ``more`` adds to the bound of an empty message."""
-    return read_messages_call(HELLO | said("") | more).prompt_bound - EMPTY
+    return parse_messages_call(HELLO | said("") | more).prompt_bound - EMPTY
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def bound(**more: Any) -> int:
 )
 def test_a_good_call_is_read_and_keeps_its_whole_body(extra: dict[str, Any]) -> None:
     body = HELLO | extra
-    call = read_messages_call(body, "files-api-2025-04-14")
+    call = parse_messages_call(body, "files-api-2025-04-14")
     assert (call.operation, call.model, call.body) == ("messages", "m", body)
     assert call.stream == bool(body.get("stream"))
     assert (call.wants_usage, call.choices, call.features) == (True, 1, "files-api-2025-04-14")
@@ -125,30 +125,30 @@ def test_a_good_call_is_read_and_keeps_its_whole_body(extra: dict[str, Any]) -> 
 )
 def test_a_bad_field_is_named(extra: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        read_messages_call(HELLO | extra)
+        parse_messages_call(HELLO | extra)
     assert caught.value.param == param
 
 
 @given(st.dictionaries(FIELDS, JSON), st.lists(JSON, max_size=3))
 def test_garbage_is_refused_or_read_and_nothing_else(extra: dict[str, Any], content: list[Any]) -> None:
     for body in (HELLO | extra, HELLO | extra | said(content), HELLO | said(content, "assistant")):
-        for read in (read_messages_call, read_count_call):
+        for read in (parse_messages_call, parse_count_call):
             try:
-                read_conversation(read(body).body)
+                parse_conversation(read(body).body)
             except InvalidRequest as refused:
                 assert refused.param  # noqa: PT017 - either way is right
 
 
 def test_counting_needs_no_max_tokens_and_sets_nothing_aside() -> None:
     body = {name: value for name, value in HELLO.items() if name != "max_tokens"} | {"stream": True, **MARK}
-    call = read_count_call(body, "b")
+    call = parse_count_call(body, "b")
     assert (call.operation, call.stream, call.features) == ("count_tokens", False, "b")
     assert call.need == Usage()
 
 
 @pytest.mark.parametrize(("max_tokens", "reserved"), [(0, 0), (7, 7), (100_000, MAX_RESERVED_OUTPUT)])
 def test_the_answer_is_bounded_by_what_was_allowed_and_by_the_house(max_tokens: int, reserved: int) -> None:
-    assert read_messages_call(HELLO | {"max_tokens": max_tokens}).output_bound == reserved
+    assert parse_messages_call(HELLO | {"max_tokens": max_tokens}).output_bound == reserved
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_tools_and_schemas_and_the_system_count_and_settings_do_not() -> None:
 def test_the_characters_are_those_of_the_texts() -> None:
     result = {"type": "tool_result", "content": [{"type": "text", "text": "éé"}]}
     body = HELLO | {"system": "abc"} | said([{"type": "text", "text": "四"}, IMAGE, result])
-    assert read_messages_call(body).prompt_chars == 6
+    assert parse_messages_call(body).prompt_chars == 6
 
 
 @pytest.mark.parametrize(
@@ -211,13 +211,13 @@ def test_the_characters_are_those_of_the_texts() -> None:
     ],
 )
 def test_a_cache_mark_anywhere_means_that_the_whole_prompt_may_be_written(marked: dict[str, Any]) -> None:
-    call = read_messages_call(HELLO | marked)
+    call = parse_messages_call(HELLO | marked)
     assert call.written_bound == call.prompt_bound > 0
 
 
 @pytest.mark.parametrize("unmarked", [{}, {"cache_control": None}, said([{"type": "text", "text": "cache_control"}])])
 def test_without_a_mark_nothing_is_written(unmarked: dict[str, Any]) -> None:
-    assert read_messages_call(HELLO | unmarked).written_bound == 0
+    assert parse_messages_call(HELLO | unmarked).written_bound == 0
 
 
 @pytest.mark.parametrize(
@@ -233,5 +233,5 @@ def test_without_a_mark_nothing_is_written(unmarked: dict[str, Any]) -> None:
     ],
 )
 def test_the_users_name_holds_calls_together(metadata: Any, sticky: str | None) -> None:
-    assert read_messages_call(HELLO | {"metadata": metadata}).sticky == sticky
-    assert read_count_call(HELLO | {"metadata": metadata}).sticky == sticky
+    assert parse_messages_call(HELLO | {"metadata": metadata}).sticky == sticky
+    assert parse_count_call(HELLO | {"metadata": metadata}).sticky == sticky

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.formats.anthropic.request import read_messages_call
-from gateway.formats.anthropic.request_reader import read_conversation
+from gateway.formats.anthropic.request import parse_messages_call
+from gateway.formats.anthropic.request_reader import parse_conversation
 from gateway.formats.chat import (
     ChatRequest,
     ForcedTool,
@@ -28,7 +28,7 @@ OWN = "Anthropic's own language"
 
 
 def read(**more: Any) -> ChatRequest:
-    return read_conversation(read_messages_call(HELLO | more).body)
+    return parse_conversation(parse_messages_call(HELLO | more).body)
 
 
 def read_block(block: Any, role: str = "user") -> tuple[Part, ...]:

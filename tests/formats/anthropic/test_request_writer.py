@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
 from gateway.formats.anthropic.model_features import DEFAULT_MAX_TOKENS
-from gateway.formats.anthropic.request import read_messages_call
-from gateway.formats.anthropic.request_reader import read_conversation
-from gateway.formats.anthropic.request_writer import OPENING, write_body
+from gateway.formats.anthropic.request import parse_messages_call
+from gateway.formats.anthropic.request_reader import parse_conversation
+from gateway.formats.anthropic.request_writer import OPENING, build_body
 from gateway.formats.chat import (
     GEMINI_MARK,
     ChatRequest,
@@ -40,7 +40,7 @@ TOOL = Tool("f", "does f", SCHEMA)
 
 
 def write(*turns: Message, model: str = OLD, **said: Any) -> dict[str, Any]:
-    return write_body(ChatRequest(turns or (HI,), **said), model, stream=False)
+    return build_body(ChatRequest(turns or (HI,), **said), model, stream=False)
 
 
 def refuse(*turns: Message, model: str = OLD, **said: Any) -> str | None:
@@ -70,7 +70,7 @@ def test_the_least_there_is() -> None:
 
 
 def test_streaming_is_asked_for() -> None:
-    assert write_body(ChatRequest((HI,)), OLD, stream=True)["stream"] is True
+    assert build_body(ChatRequest((HI,)), OLD, stream=True)["stream"] is True
 
 
 def test_every_system_turn_is_hoisted_in_order() -> None:
@@ -376,8 +376,8 @@ SAID = st.builds(
 
 @given(SAID)
 def test_what_both_can_say_comes_back_as_it_was(conversation: ChatRequest) -> None:
-    body = write_body(conversation, OLD, stream=False)
-    assert read_conversation(read_messages_call(orjson.loads(orjson.dumps(body))).body) == conversation
+    body = build_body(conversation, OLD, stream=False)
+    assert parse_conversation(parse_messages_call(orjson.loads(orjson.dumps(body))).body) == conversation
 
 
 @given(
@@ -387,7 +387,7 @@ def test_what_both_can_say_comes_back_as_it_was(conversation: ChatRequest) -> No
 def test_so_does_a_choice_beside_tools(choice: Any, parallel: bool | None) -> None:
     said = ChatRequest((HI,), max_tokens=1, tools=(TOOL,), tool_choice=choice, parallel_tools=parallel)
     expected = attrs.evolve(said, parallel_tools=None) if choice == "none" else said
-    assert read_conversation(write_body(said, OLD, stream=False)) == expected
+    assert parse_conversation(build_body(said, OLD, stream=False)) == expected
 
 
 # And whatever the hub says, what is written keeps to the rules.
@@ -436,11 +436,11 @@ ANYTHING = st.builds(
 @given(ANYTHING, st.sampled_from(MODELS))
 def test_whatever_is_said_is_refused_by_name_or_written_by_the_rules(conversation: ChatRequest, model: str) -> None:
     try:
-        body = write_body(conversation, model, stream=False)
+        body = build_body(conversation, model, stream=False)
     except InvalidRequest as refused:
         assert refused.param in {"messages", "tool_choice"}  # noqa: PT017 - either way is right
         return
-    read_messages_call(orjson.loads(orjson.dumps(body)))
+    parse_messages_call(orjson.loads(orjson.dumps(body)))
     roles = [message["role"] for message in body["messages"]]
     assert roles == (["user", "assistant"] * len(roles))[: len(roles)]
     for message in body["messages"]:

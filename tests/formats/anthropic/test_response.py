@@ -15,12 +15,12 @@ from gateway.domain.token_estimate import estimate_text
 from gateway.domain.usage import MAX_TOKENS, Usage
 from gateway.errors import ProviderBadResponse
 from gateway.formats.anthropic.response import (
-    read_answer,
-    read_count_answer,
-    read_passed_answer,
-    read_usage,
-    write_answer,
-    write_count_answer,
+    build_answer,
+    build_count_answer,
+    parse_answer,
+    parse_count_answer,
+    parse_passed_answer,
+    parse_usage,
 )
 from gateway.formats.chat import (
     ENDED,
@@ -100,19 +100,19 @@ def judge(raw: bytes) -> anthropic.types.Message:
 
 
 def test_a_message_is_read_as_what_happened() -> None:
-    assert read_answer(dump()) == EVENTS
+    assert parse_answer(dump()) == EVENTS
 
 
 @pytest.mark.parametrize("raw", NO_MESSAGES)
 def test_what_is_no_message_is_a_fault(raw: bytes) -> None:
-    for read in (read_answer, lambda raw: read_passed_answer(raw, CALL)):
+    for read in (parse_answer, lambda raw: parse_passed_answer(raw, CALL)):
         with pytest.raises(ProviderBadResponse):
             read(raw)
 
 
 def test_a_fault_has_the_providers_words_and_no_secrets() -> None:
     raw = orjson.dumps({"type": "error", "error": {"message": "Overloaded at https://10.0.0.1/ for hunter-of-keys"}})
-    for read in (read_answer, lambda raw, secrets: read_passed_answer(raw, CALL, secrets), read_count_answer):
+    for read in (parse_answer, lambda raw, secrets: parse_passed_answer(raw, CALL, secrets), parse_count_answer):
         with pytest.raises(ProviderBadResponse) as caught:
             read(raw, ["hunter-of-keys"])
         assert "Overloaded" in caught.value.message
@@ -136,31 +136,31 @@ def test_a_fault_has_the_providers_words_and_no_secrets() -> None:
     ],
 )
 def test_a_reason_is_read(said: object, reason: str) -> None:
-    (finished,) = [event for event in read_answer(dump(stop_reason=said)) if isinstance(event, ChoiceFinished)]
+    (finished,) = [event for event in parse_answer(dump(stop_reason=said)) if isinstance(event, ChoiceFinished)]
     assert (finished.reason, finished.stop_sequence) == (reason, None)
 
 
 def test_an_answer_without_calls_and_without_a_reason_stopped() -> None:
-    assert read_answer(b'{"content":[]}') == [MessageStart("", ""), ChoiceFinished("stop"), ENDED]
+    assert parse_answer(b'{"content":[]}') == [MessageStart("", ""), ChoiceFinished("stop"), ENDED]
 
 
 def test_a_stop_sequence_is_read() -> None:
     raw = dump(content=[], stop_reason="stop_sequence", stop_sequence="END")
-    assert ChoiceFinished("stop", 0, "END") in read_answer(raw)
-    assert ChoiceFinished("stop") in read_answer(dump(stop_reason="stop_sequence", stop_sequence=5))
+    assert ChoiceFinished("stop", 0, "END") in parse_answer(raw)
+    assert ChoiceFinished("stop") in parse_answer(dump(stop_reason="stop_sequence", stop_sequence=5))
 
 
 @pytest.mark.parametrize("block", [None, 5, "x", [], {}, {"type": []}, {"type": "text"}, {"type": "text", "text": 5},
                                    {"type": "thinking", "thinking": None, "signature": 5},
                                    {"type": "redacted_thinking", "data": {}}])  # fmt: skip
 def test_a_block_that_says_nothing_is_left_out(block: object) -> None:
-    assert read_answer(dump(content=[block]))[1:-2] == [ChoiceFinished("tool_calls")]
+    assert parse_answer(dump(content=[block]))[1:-2] == [ChoiceFinished("tool_calls")]
 
 
 @pytest.mark.parametrize("said", [None, "x", [], 5])
 def test_a_call_without_arguments_has_an_empty_object(said: object) -> None:
     block = {"type": "tool_use", "name": "x", "input": said}
-    assert read_answer(dump(content=[block]))[1:3] == [
+    assert parse_answer(dump(content=[block]))[1:3] == [
         ToolCallStart(0, "toolu_013Zva2CMHLNnXjNJJKqJ2EF_0", "x"),
         ToolCallDelta(0, "{}"),
     ]
@@ -168,18 +168,18 @@ def test_a_call_without_arguments_has_an_empty_object(said: object) -> None:
 
 def test_what_a_client_could_not_run_is_a_fault() -> None:
     with pytest.raises(ProviderBadResponse):
-        read_answer(dump(content=[{"type": "tool_use", "id": "t", "input": {}}]))
+        parse_answer(dump(content=[{"type": "tool_use", "id": "t", "input": {}}]))
     deep = b'{"content":[{"type":"tool_use","id":"t","name":"x","input":{"a":' + b"[" * 500 + b"]" * 500 + b"}}]}"
     with pytest.raises(ProviderBadResponse):
-        read_answer(deep)
-    assert read_passed_answer(deep, CALL) == Usage(estimate_prompt(CALL), 0, 0, "estimate")
+        parse_answer(deep)
+    assert parse_passed_answer(deep, CALL) == Usage(estimate_prompt(CALL), 0, 0, "estimate")
 
 
 @given(JSON, JSON, JSON)
 def test_any_json_is_a_message_or_a_fault(value: Any, block: Any, usage: Any) -> None:
     for said in (value, {"content": [block, value], "usage": usage, "stop_reason": block}):
         raw = orjson.dumps(said)
-        for read in (read_answer, lambda raw: read_passed_answer(raw, CALL), read_count_answer):
+        for read in (parse_answer, lambda raw: parse_passed_answer(raw, CALL), parse_count_answer):
             with contextlib.suppress(ProviderBadResponse):
                 assert read(raw) is not None
 
@@ -187,7 +187,7 @@ def test_any_json_is_a_message_or_a_fault(value: Any, block: Any, usage: Any) ->
 @given(st.binary(max_size=100))
 def test_any_bytes_are_a_message_or_a_fault(raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse):
-        read_answer(raw)
+        parse_answer(raw)
 
 
 @pytest.mark.parametrize(
@@ -228,12 +228,12 @@ def test_any_bytes_are_a_message_or_a_fault(raw: bytes) -> None:
     ],
 )
 def test_usage_is_read_strictly(raw: object, usage: Usage | None) -> None:
-    assert read_usage(raw) == usage
+    assert parse_usage(raw) == usage
 
 
 def test_the_usage_of_a_passed_answer_is_the_providers_or_an_estimate_of_all_it_says() -> None:
-    assert read_passed_answer(dump(), CALL) == Usage(2150, 503, 5, "upstream", written_tokens=50)
-    estimated = read_passed_answer(dump(usage=None), CALL)
+    assert parse_passed_answer(dump(), CALL) == Usage(2150, 503, 5, "upstream", written_tokens=50)
+    estimated = parse_passed_answer(dump(usage=None), CALL)
     assert (estimated.prompt_tokens, estimated.source) == (estimate_prompt(CALL), "estimate")
     said = ["Let me see", "Hi! My name is Claude.", '{"query":"x"}', '{"city":"SF"}']
     assert estimate_text("".join(said)) <= estimated.completion_tokens <= 2 * sum(map(estimate_text, said))
@@ -243,17 +243,17 @@ def test_what_was_read_is_written_as_it_was_but_for_what_the_hub_has_not() -> No
     expected = MESSAGE | {"model": "ours"}
     expected["content"] = [{k: v for k, v in block.items() if k != "citations"} for block in MESSAGE["content"]
                            if block["type"] != "server_tool_use"]  # fmt: skip
-    assert orjson.loads(write_answer(EVENTS, model="ours", message_id="x")) == expected
+    assert orjson.loads(build_answer(EVENTS, model="ours", message_id="x")) == expected
 
 
 def test_what_was_written_is_read_again() -> None:
-    assert read_answer(write_answer(EVENTS, model=MODEL, message_id="x")) == EVENTS
+    assert parse_answer(build_answer(EVENTS, model=MODEL, message_id="x")) == EVENTS
 
 
 @pytest.mark.parametrize("name", SAID)
 def test_the_client_library_takes_what_is_written(name: str) -> None:
     events = SAID[name][1]
-    message = judge(write_answer(events, model="m", message_id="x"))
+    message = judge(build_answer(events, model="m", message_id="x"))
     assert "".join(block.text for block in message.content if block.type == "text") == "".join(
         event.text for event in events if isinstance(event, TextDelta)
     )
@@ -274,7 +274,7 @@ def test_the_client_library_takes_what_is_written(name: str) -> None:
 )
 def test_arguments_are_written_as_an_object(arguments: str, written: dict[str, Any]) -> None:
     events = [ToolCallStart(0, "", "f"), ToolCallDelta(0, arguments), ChoiceFinished("length")]
-    value = orjson.loads(write_answer(events, model="m", message_id="msg_9"))
+    value = orjson.loads(build_answer(events, model="m", message_id="msg_9"))
     assert value["content"] == [{"type": "tool_use", "id": "toolu_9_0", "name": "f", "input": written}]
     assert value["stop_reason"] == "max_tokens"
 
@@ -287,13 +287,13 @@ def test_nothing_is_added_to_arguments_that_were_whole_when_the_next_block_began
         ToolCallDelta(0, "}"),
         ChoiceFinished("stop"),
     ]
-    value = orjson.loads(write_answer(events, model="m", message_id="x"))
+    value = orjson.loads(build_answer(events, model="m", message_id="x"))
     assert value["content"][0]["input"] == {"a": 1}
 
 
 def test_only_the_first_answer_is_written() -> None:
     events = [TextDelta("b", 1), ChoiceFinished("length", 1), TextDelta("a"), ChoiceFinished("stop"), ENDED]
-    value = orjson.loads(write_answer(events, model="m", message_id="x"))
+    value = orjson.loads(build_answer(events, model="m", message_id="x"))
     assert (value["id"], value["content"], value["stop_reason"]) == (
         "msg_x",
         [{"type": "text", "text": "a"}],
@@ -304,13 +304,13 @@ def test_only_the_first_answer_is_written() -> None:
 def test_a_fault_is_raised() -> None:
     fault = ProviderBadResponse("no")
     with pytest.raises(ProviderBadResponse) as caught:
-        write_answer([TextDelta("a"), StreamError(fault)], model="m", message_id="x")
+        build_answer([TextDelta("a"), StreamError(fault)], model="m", message_id="x")
     assert caught.value is fault
 
 
 def test_a_count_is_read_and_written() -> None:
-    assert read_count_answer(write_count_answer(14)) == 14
-    assert read_count_answer(b'{"input_tokens":0,"context_management":null}') == 0
+    assert parse_count_answer(build_count_answer(14)) == 14
+    assert parse_count_answer(b'{"input_tokens":0,"context_management":null}') == 0
 
 
 @pytest.mark.parametrize(
@@ -318,4 +318,4 @@ def test_a_count_is_read_and_written() -> None:
 )
 def test_what_is_no_count_is_a_fault(raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse):
-        read_count_answer(raw)
+        parse_count_answer(raw)

@@ -615,7 +615,7 @@ def test_a_translation_from_and_to_this_dialect_is_whole() -> None:
     gate = TranslatingStream(MessagesStreamParser(), MessagesStreamSerializer("m", "x"), call_of(4))
     raw = gate.feed(tape.TOOL)
     assert gate.ended
-    assert gate.read_usage() == Usage(472, 89, 0, "upstream")
+    assert gate.parse_usage() == Usage(472, 89, 0, "upstream")
     assert judge(raw).stop_reason == "tool_use"
 
 
@@ -624,4 +624,4 @@ def test_a_translation_that_was_cut_counts_the_prompt_from_the_beginning() -> No
     gate.feed(tape.begin("m") + tape.start(0, "text", text="") + tape.text(0, "abcd" * 3))
     with pytest.raises(ProviderBadResponse):
         gate.finish()
-    assert gate.read_usage() == Usage(25, 3, 0, "estimate")
+    assert gate.parse_usage() == Usage(25, 3, 0, "estimate")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats.gemini.embeddings import read_embeddings_answer, write_embeddings_body
+from gateway.formats.gemini.embeddings import build_embeddings_body, parse_embeddings_answer
 
 MODEL = "gemini-embedding-001"
 FLOATS = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=8)
@@ -41,13 +41,13 @@ def answer(*vectors: object, **extra: Any) -> bytes:
 
 
 def test_every_text_is_a_request_of_its_own() -> None:
-    assert write_embeddings_body(call(["a", "b"], dimensions=768), MODEL) == {
+    assert build_embeddings_body(call(["a", "b"], dimensions=768), MODEL) == {
         "requests": [
             {"model": f"models/{MODEL}", "content": {"parts": [{"text": text}]}, "outputDimensionality": 768}
             for text in ("a", "b")
         ],
     }
-    assert write_embeddings_body(call("a"), f"models/{MODEL}") == {
+    assert build_embeddings_body(call("a"), f"models/{MODEL}") == {
         "requests": [{"model": f"models/{MODEL}", "content": {"parts": [{"text": "a"}]}}],
     }
 
@@ -55,12 +55,12 @@ def test_every_text_is_a_request_of_its_own() -> None:
 @pytest.mark.parametrize("value", [[1, 2], [[1], [2]], ["a", [1]], ["a", 1], None, {}])
 def test_token_ids_cannot_be_said(value: object) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        write_embeddings_body(call(value), MODEL)
+        build_embeddings_body(call(value), MODEL)
     assert caught.value.param == "input"
 
 
 def test_an_answer_takes_the_conventions_shape() -> None:
-    raw, usage = read_embeddings_answer(answer([0.5, 1], [2, 3.0]), call(["a", "b"]), MODEL)
+    raw, usage = parse_embeddings_answer(answer([0.5, 1], [2, 3.0]), call(["a", "b"]), MODEL)
     assert usage == Usage(2, source="estimate")
     assert orjson.loads(raw) == {
         "object": "list",
@@ -75,7 +75,7 @@ def test_an_answer_takes_the_conventions_shape() -> None:
 
 @given(st.lists(FLOATS, min_size=1, max_size=3))
 def test_base64_is_little_endian_float32(vectors: list[list[float]]) -> None:
-    raw, _ = read_embeddings_answer(answer(*vectors), call(["x"] * len(vectors), "base64"), MODEL)
+    raw, _ = parse_embeddings_answer(answer(*vectors), call(["x"] * len(vectors), "base64"), MODEL)
     found = [item["embedding"] for item in orjson.loads(raw)["data"]]
     assert found == [base64.b64encode(struct.pack(f"<{len(v)}f", *v)).decode() for v in vectors]
 
@@ -90,7 +90,7 @@ def test_base64_is_little_endian_float32(vectors: list[list[float]]) -> None:
     ],
 )
 def test_a_count_is_believed_where_it_is_one(metadata: object, expected: Usage) -> None:
-    raw, usage = read_embeddings_answer(answer([1.0], usageMetadata=metadata), call("a"), MODEL)
+    raw, usage = parse_embeddings_answer(answer([1.0], usageMetadata=metadata), call("a"), MODEL)
     assert usage == expected
     assert orjson.loads(raw)["usage"]["total_tokens"] == expected.prompt_tokens
 
@@ -106,13 +106,13 @@ def test_a_count_is_believed_where_it_is_one(metadata: object, expected: Usage) 
 def test_what_is_no_embedding_is_a_fault(raw: bytes) -> None:
     for encoding in ("float", "base64"):
         with pytest.raises(ProviderBadResponse):
-            read_embeddings_answer(raw, call("a", encoding), MODEL)  # type: ignore[arg-type]
+            parse_embeddings_answer(raw, call("a", encoding), MODEL)  # type: ignore[arg-type]
 
 
 @given(JSON | st.builds(lambda inner: {"embeddings": [{"values": inner}]}, JSON), st.sampled_from(["float", "base64"]))
 def test_any_json_is_embeddings_or_a_fault(value: Any, encoding: Any) -> None:
     try:
-        raw, _ = read_embeddings_answer(orjson.dumps(value), call("a", encoding), MODEL)
+        raw, _ = parse_embeddings_answer(orjson.dumps(value), call("a", encoding), MODEL)
     except ProviderBadResponse:
         return
     assert len(orjson.loads(raw)["data"]) == 1

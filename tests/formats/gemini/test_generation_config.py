@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
 from gateway.formats.chat import EFFORT_TOKENS, ChatRequest, ResponseFormat
-from gateway.formats.gemini.generation_config import read_version, wants_signatures, write_config
+from gateway.formats.gemini.generation_config import build_config, parse_version, wants_signatures
 
 FLASH = "gemini-2.5-flash"
 PRO_3, FLASH_3, FLASH_38 = "gemini-3.1-pro-preview", "gemini-3-flash-preview", "gemini-3.8-flash"
 
 
 def config(model: str = FLASH, **options: Any) -> dict[str, Any]:
-    return write_config(ChatRequest((), **options), model)
+    return build_config(ChatRequest((), **options), model)
 
 
 def think(model: str, **options: Any) -> Any:
@@ -42,7 +42,7 @@ def think(model: str, **options: Any) -> Any:
     ],
 )
 def test_a_version_is_read_from_the_name(model: str, version: tuple[int, int] | None) -> None:
-    assert read_version(model) == version
+    assert parse_version(model) == version
     assert wants_signatures(model) == (version is not None and version >= (3, 0))
 
 

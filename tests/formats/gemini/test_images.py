@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.image import Images
 from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse
-from gateway.formats.aspect_ratios import FIRST_SIZES, SMALL_SIZES, USUAL_SIZES, WIDE_SIZES, WIDEST_SIZES, read_shape
+from gateway.formats.aspect_ratios import FIRST_SIZES, SMALL_SIZES, USUAL_SIZES, WIDE_SIZES, WIDEST_SIZES, parse_shape
 from gateway.formats.gemini.images import GeminiImageBackend
 from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.providers.gemini import GEMINI
@@ -85,7 +85,7 @@ def test_every_size_has_the_shape_of_its_ratio() -> None:
     """None of the tables has a slip, and none has one that cannot be told."""
     for size in {*FIRST_SIZES, *SMALL_SIZES, *USUAL_SIZES, *WIDE_SIZES, *WIDEST_SIZES}:
         width, height = map(int, size.split("x"))
-        across, down = map(int, read_shape(size, None).ratio.split(":"))
+        across, down = map(int, parse_shape(size, None).ratio.split(":"))
         assert width / height == pytest.approx(across / down, rel=0.04), size
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats.gemini.json_schema import write_schema
+from gateway.formats.gemini.json_schema import build_schema
 from gateway.formats.strict_json import MAX_DEPTH
 
 READ = {
@@ -20,7 +20,7 @@ READ = {
 
 
 def write(schema: dict[str, Any]) -> dict[str, Any]:
-    return write_schema(schema, param="tools")
+    return build_schema(schema, param="tools")
 
 
 def test_what_several_schemas_require_is_named_once_in_order() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderBadResponse
-from gateway.formats.gemini.models import read_models
+from gateway.formats.gemini.models import parse_models
 
 NOW = 1_750_000_000
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -27,7 +27,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 
 def read(value: Any) -> list[ModelInfo]:
-    return read_models(orjson.dumps(value), owned_by="google", now_s=NOW)
+    return parse_models(orjson.dumps(value), owned_by="google", now_s=NOW)
 
 
 def model(name: object, *methods: object) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def test_a_list_of_nothing_is_a_list() -> None:
 )
 def test_an_answer_without_a_list_is_a_failed_listing_and_not_an_empty_one(raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse):
-        read_models(raw, owned_by="google", now_s=NOW)
+        parse_models(raw, owned_by="google", now_s=NOW)
 
 
 @given(JSON)

@@ -27,11 +27,11 @@ from gateway.formats.chat import (
 )
 from gateway.formats.gemini.request_writer import (
     NO_SIGNATURE,
-    read_count_answer,
-    write_body,
-    write_count_body,
+    build_body,
+    build_count_body,
+    parse_count_answer,
 )
-from gateway.formats.gemini.response import read_answer
+from gateway.formats.gemini.response import parse_answer
 from tests.support.gemini_cassettes import SIGNATURE, TOOLS
 
 OLD, NEW = "gemini-2.5-flash", "gemini-3.1-pro-preview"
@@ -41,7 +41,7 @@ Json = dict[str, Any]
 
 
 def write(*turns: Message, model: str = OLD, **options: Any) -> Json:
-    body = write_body(ChatRequest(turns, **options), model)
+    body = build_body(ChatRequest(turns, **options), model)
     orjson.dumps(body)  # what is no JSON cannot be sent
     return body
 
@@ -188,7 +188,7 @@ def test_every_step_has_a_signature_of_its_own() -> None:
 
 def test_calls_of_gemini_come_back_as_they_were_made() -> None:
     answer = {"candidates": [{"content": {"parts": TOOLS[1]["candidates"][0]["content"]["parts"]}}]}
-    events = read_answer(orjson.dumps(answer), answer_id="r", model=NEW)
+    events = parse_answer(orjson.dumps(answer), answer_id="r", model=NEW)
     arguments = {event.index: event.arguments for event in events if isinstance(event, ToolCallDelta)}
     calls = [
         ToolCallPart(event.id, event.name, arguments[event.index], event.signature)
@@ -203,7 +203,7 @@ def test_calls_of_gemini_come_back_as_they_were_made() -> None:
 
 def test_a_signature_that_left_as_a_thoughts_comes_back_as_the_calls() -> None:
     parts_ = [{"text": "hm", "thought": True}, *TOOLS[1]["candidates"][0]["content"]["parts"][:1]]
-    events = read_answer(orjson.dumps({"candidates": [{"content": {"parts": parts_}}]}), answer_id="r", model=NEW)
+    events = parse_answer(orjson.dumps({"candidates": [{"content": {"parts": parts_}}]}), answer_id="r", model=NEW)
     (signed,) = [event for event in events if isinstance(event, ReasoningSignature)]
     assert sign(ReasoningPart("hm", signed.signature), A, model=NEW) == [SIGNATURE]
 
@@ -328,13 +328,13 @@ def test_whom_a_call_is_for_stays_here() -> None:
 
 def test_what_is_counted_is_the_prompt_with_its_instructions_and_tools() -> None:
     conversation = ChatRequest((Message("system", (TextPart("s"),)), HELLO), max_tokens=5, tools=(WEATHER,))
-    body = write_body(conversation, OLD)
+    body = build_body(conversation, OLD)
     assert body.pop("generationConfig") == {"maxOutputTokens": 5}
-    assert write_count_body(conversation, OLD) == {"generateContentRequest": {"model": f"models/{OLD}", **body}}
+    assert build_count_body(conversation, OLD) == {"generateContentRequest": {"model": f"models/{OLD}", **body}}
 
 
 def test_a_count_is_read() -> None:
-    assert read_count_answer(b'{"totalTokens": 31, "promptTokensDetails": []}') == 31
+    assert parse_count_answer(b'{"totalTokens": 31, "promptTokensDetails": []}') == 31
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_a_count_is_read() -> None:
 )
 def test_what_is_no_count_is_a_fault(raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse):
-        read_count_answer(raw)
+        parse_count_answer(raw)
 
 
 TEXTS = st.text(max_size=8)
@@ -368,7 +368,7 @@ TURNS = st.builds(Message, st.sampled_from(["system", "user", "assistant"]), st.
 @given(st.lists(TURNS, max_size=5), st.sampled_from([OLD, NEW, "gemma-3-27b-it"]))
 def test_any_conversation_is_a_body_or_refused(turns: list[Message], model: str) -> None:
     try:
-        body = write_body(ChatRequest(tuple(turns)), model)
+        body = build_body(ChatRequest(tuple(turns)), model)
     except InvalidRequest:
         return
     contents = body["contents"]

@@ -27,9 +27,9 @@ from gateway.formats.chat import (
     ToolCallStart,
     UsageReport,
 )
-from gateway.formats.gemini.response import GenerateContentParser, read_answer
+from gateway.formats.gemini.response import GenerateContentParser, parse_answer
 from gateway.formats.openai.chunk_reader import MAX_CALLS
-from gateway.formats.stream import read_events_usage
+from gateway.formats.stream import parse_events_usage
 from tests.support.format_calls import call_of
 from tests.support.gemini_cassettes import (
     BARE_ERROR,
@@ -376,11 +376,11 @@ def test_a_count_is_believed_whole_or_not_at_all(metadata: Any, expected: UsageR
 
 def test_a_cut_stream_that_counted_only_its_prompt_is_estimated_for_the_rest() -> None:
     events, _ = play([stream(chunk({"text": "a" * 40}, used=usage(2304)))])
-    assert read_events_usage(events, call_of(0)) == Usage(2304, estimate_text("a" * 40), source="estimate")
+    assert parse_events_usage(events, call_of(0)) == Usage(2304, estimate_text("a" * 40), source="estimate")
 
 
 def whole(value: Any) -> list[Event]:
-    return read_answer(orjson.dumps(value), answer_id=ID, model=MODEL)
+    return parse_answer(orjson.dumps(value), answer_id=ID, model=MODEL)
 
 
 def test_a_whole_answer_is_a_stream_of_one_chunk() -> None:
@@ -410,7 +410,7 @@ def test_a_whole_answer_need_not_say_why_it_ended() -> None:
 )  # fmt: skip
 def test_what_is_no_answer_is_a_fault(raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse) as caught:
-        read_answer(raw, answer_id=ID, model=MODEL)
+        parse_answer(raw, answer_id=ID, model=MODEL)
     assert caught.value.phase == "answer"
 
 

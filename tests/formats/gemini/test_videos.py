@@ -69,7 +69,7 @@ def shoot(**fields: Any) -> Any:
 
 
 def polled(value: Any, secrets: tuple[str, ...] = ()) -> TaskStatus:
-    return VEO.read_polled(orjson.dumps(value), secrets)
+    return VEO.parse_polled(orjson.dumps(value), secrets)
 
 
 def test_a_video_is_asked_for_at_its_model() -> None:
@@ -142,7 +142,7 @@ def test_fields_of_the_vendors_own_go_along_and_no_others() -> None:
 
 
 def test_an_operation_is_begun_asked_after_and_done() -> None:
-    begun = VEO.read_submitted(orjson.dumps(BEGUN), ())
+    begun = VEO.parse_submitted(orjson.dumps(BEGUN), ())
     assert (begun.state, begun.id) == ("processing", ID)
     task = ProviderTask(ID, MODEL)
     ask = VEO.poll(task)
@@ -157,8 +157,8 @@ def test_an_operation_is_begun_asked_after_and_done() -> None:
 
 
 def test_an_operation_may_be_done_when_it_is_begun() -> None:
-    assert VEO.read_submitted(orjson.dumps(DONE), ()).state == "completed"
-    assert VEO.read_submitted(orjson.dumps(FAILED), ()).state == "failed"
+    assert VEO.parse_submitted(orjson.dumps(DONE), ()).state == "completed"
+    assert VEO.parse_submitted(orjson.dumps(FAILED), ()).state == "failed"
 
 
 @pytest.mark.parametrize(
@@ -166,11 +166,11 @@ def test_an_operation_may_be_done_when_it_is_begun() -> None:
 )
 def test_a_name_that_is_no_operations_is_no_id(name: Any) -> None:
     with pytest.raises(ProviderBadResponse):
-        VEO.read_submitted(orjson.dumps({"name": name}), ())
+        VEO.parse_submitted(orjson.dumps({"name": name}), ())
 
 
 def test_an_operation_without_a_model_is_asked_after_by_its_name() -> None:
-    begun = VEO.read_submitted(b'{"name": "operations/abc"}', ())
+    begun = VEO.parse_submitted(b'{"name": "operations/abc"}', ())
     assert VEO.poll(ProviderTask(begun.id or "", MODEL)).path == "/operations/abc"
 
 
@@ -209,9 +209,9 @@ def test_an_answer_that_says_nothing_of_the_operation_is_no_verdict(value: Any) 
 )
 def test_a_refusal_is_the_fault_it_says(status: int, error: Any, kind: type[Exception]) -> None:
     raw = orjson.dumps({"error": error})
-    assert type(VEO.read_refused(status, raw, (), rest_s=3.0)) is kind
+    assert type(VEO.parse_refused(status, raw, (), rest_s=3.0)) is kind
     with pytest.raises(kind):
-        VEO.read_submitted(raw, ())
+        VEO.parse_submitted(raw, ())
 
 
 def test_what_is_not_offered_is_not_asked() -> None:
@@ -245,7 +245,7 @@ def test_an_answer_of_any_depth_is_a_fault() -> None:
 
 def check_reading(raw: bytes) -> None:
     """Only faults of the provider's come out, and what is read can be used."""
-    for read in (VEO.read_submitted, VEO.read_polled, VEO.read_content):
+    for read in (VEO.parse_submitted, VEO.parse_polled, VEO.read_content):
         try:
             told = read(raw, ())
         except ProviderError:
@@ -253,9 +253,9 @@ def check_reading(raw: bytes) -> None:
         assert isinstance(told, TaskStatus)
         assert (told.state == "failed") == (told.error is not None)
         assert (told.state == "completed") == (told.clue is not None)
-        if read == VEO.read_submitted:
+        if read == VEO.parse_submitted:
             path = VEO.poll(ProviderTask(told.id or "", MODEL)).path
             assert path is not None
             assert ".." not in path
     for status in (400, 401, 404, 429, 500):
-        assert isinstance(VEO.read_refused(status, raw, ()), ProviderError)
+        assert isinstance(VEO.parse_refused(status, raw, ()), ProviderError)

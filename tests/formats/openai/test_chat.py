@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.token_estimate import estimate_text
-from gateway.domain.usage import MAX_TOKENS, Usage, read_usage
+from gateway.domain.usage import MAX_TOKENS, Usage, parse_usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats import sse
 from gateway.formats.openai.chat import (
     MAX_STICKY_CHARS,
     ChatPassthrough,
-    read_answer_object,
-    read_chat_answer,
-    read_chat_call,
-    write_chat_body,
+    build_chat_body,
+    parse_answer_object,
+    parse_chat_answer,
+    parse_chat_call,
 )
-from gateway.formats.openai.stream_tail import find_last_usage, read_tail
+from gateway.formats.openai.stream_tail import find_last_usage, parse_tail
 from tests.support.format_calls import call_of
 from tests.support.scripted_upstream import COMPLETION, chat_events, delta, event, usage_frame
 
@@ -63,7 +63,7 @@ def message(content: object, role: object = "user") -> dict[str, Any]:
 )
 def test_a_good_call_is_read_and_keeps_its_whole_body(extra: dict[str, Any]) -> None:
     body = HELLO | extra
-    call = read_chat_call(body)
+    call = parse_chat_call(body)
     assert (call.operation, call.model, call.body) == ("chat", "m", body)
     assert call.stream == bool(body.get("stream"))
     assert call.choices == (body.get("n") or 1)
@@ -119,7 +119,7 @@ def test_a_good_call_is_read_and_keeps_its_whole_body(extra: dict[str, Any]) -> 
 )
 def test_a_bad_field_is_refused_and_named(extra: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        read_chat_call(HELLO | extra)
+        parse_chat_call(HELLO | extra)
     assert caught.value.param == param
     assert caught.value.message
 
@@ -127,14 +127,14 @@ def test_a_bad_field_is_refused_and_named(extra: dict[str, Any], param: str) -> 
 @pytest.mark.parametrize("role", [[], {}, ["user"], 1, True])
 def test_a_role_of_any_other_kind_is_refused(role: object) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        read_chat_call(HELLO | message("x", role))
+        parse_chat_call(HELLO | message("x", role))
     assert caught.value.param == "messages[0].role"
 
 
 @given(st.dictionaries(st.sampled_from([*HELLO, "stream", "stream_options", "n", "tools", "temperature"]), JSON))
 def test_any_object_is_a_call_or_an_invalid_request(extra: dict[str, Any]) -> None:
     try:
-        call = read_chat_call(HELLO | extra)
+        call = parse_chat_call(HELLO | extra)
     except InvalidRequest:
         return
     assert call.prompt_chars >= 0
@@ -148,13 +148,13 @@ def test_only_text_counts_as_prompt() -> None:
             {"role": "user", "content": "四文字だ"},
         ]
     }
-    assert read_chat_call(body).prompt_chars == 3 + 4
+    assert parse_chat_call(body).prompt_chars == 3 + 4
 
 
 def test_the_body_for_the_provider_carries_its_own_name_of_the_model_and_every_field() -> None:
     body = HELLO | {"unknown": {"x": [1, None]}, "seed": 2**63}
-    call = read_chat_call(body)
-    written = write_chat_body(call, "theirs")
+    call = parse_chat_call(body)
+    written = build_chat_body(call, "theirs")
     assert written == body | {"model": "theirs"}
     written["seed"] = 1  # a quirk of the provider's
     assert (body["model"], body["seed"]) == ("m", 2**63)
@@ -162,14 +162,14 @@ def test_the_body_for_the_provider_carries_its_own_name_of_the_model_and_every_f
 
 @pytest.mark.parametrize("options", [None, {}, {"include_usage": False}, {"include_obfuscation": False}])
 def test_a_stream_always_asks_for_usage_and_keeps_the_other_options(options: dict[str, Any] | None) -> None:
-    call = read_chat_call(HELLO | {"stream": True, "stream_options": options})
-    written = write_chat_body(call, "m")
+    call = parse_chat_call(HELLO | {"stream": True, "stream_options": options})
+    written = build_chat_body(call, "m")
     assert written["stream_options"] == {**(options or {}), "include_usage": True}
     assert call.body["stream_options"] == options
 
 
 def test_a_call_without_a_stream_gets_no_stream_options() -> None:
-    assert "stream_options" not in write_chat_body(read_chat_call(HELLO), "m")
+    assert "stream_options" not in build_chat_body(parse_chat_call(HELLO), "m")
 
 
 @pytest.mark.parametrize(
@@ -190,18 +190,18 @@ def test_a_call_without_a_stream_gets_no_stream_options() -> None:
 def test_the_cache_key_is_what_calls_have_in_common_and_else_whom_they_are_for(
     extra: dict[str, Any], sticky: str | None
 ) -> None:
-    assert read_chat_call(HELLO | extra).sticky == sticky
+    assert parse_chat_call(HELLO | extra).sticky == sticky
 
 
 def used(*events: bytes, prompt_chars: int = 0) -> Usage:
     gate = ChatPassthrough(call_of(prompt_chars))
     for item in events:
         gate.feed(item)
-    return gate.read_usage()
+    return gate.parse_usage()
 
 
 def test_the_tail_says_what_finished() -> None:
-    tail = read_tail(b"".join(chat_events("a", "bc")))
+    tail = parse_tail(b"".join(chat_events("a", "bc")))
     assert (tail.finished, tail.sample, tail.sample_events) == (1, "abc", 4)
 
 
@@ -212,29 +212,29 @@ def test_a_first_event_that_was_cut_is_skipped() -> None:
 
 
 def test_an_end_or_a_beginning_that_is_one_endless_event_says_nothing() -> None:
-    assert read_tail(b"data: " + b"x" * (sse.MAX_EVENT_BYTES + 1)).sample_events == 0
+    assert parse_tail(b"data: " + b"x" * (sse.MAX_EVENT_BYTES + 1)).sample_events == 0
 
 
 def test_every_choice_finishes_once() -> None:
     chunks = [{"choices": [{"index": index, "delta": {}, "finish_reason": "stop"}]} for index in (0, 1, 1, 2)]
-    assert read_tail(b"".join(map(event, chunks))).finished == 3
+    assert parse_tail(b"".join(map(event, chunks))).finished == 3
 
 
 def test_text_of_every_kind_is_sampled() -> None:
     tools = {"tool_calls": [{"function": {"arguments": "1234"}}, {"function": None}, None, {}]}
     texts = {"content": "a", "reasoning_content": "bb", "reasoning": "ccc", "refusal": "dddd"}
-    assert read_tail(event({"choices": [{"delta": texts | tools}]})).sample == "abbcccdddd1234"
-    assert read_tail(event({"choices": [{"text": "abc"}, {"text": None}, {"text": ["a"]}]})).sample == "abc"
+    assert parse_tail(event({"choices": [{"delta": texts | tools}]})).sample == "abbcccdddd1234"
+    assert parse_tail(event({"choices": [{"text": "abc"}, {"text": None}, {"text": ["a"]}]})).sample == "abc"
 
 
 def test_a_thought_that_is_said_under_two_names_is_said_once() -> None:
     said = {"content": "", "reasoning_content": "I think", "reasoning": "I think"}
-    assert read_tail(event({"choices": [{"delta": said}]})).sample == "I think"
+    assert parse_tail(event({"choices": [{"delta": said}]})).sample == "I think"
 
 
 @given(st.lists(JSON, max_size=4))
 def test_a_tail_of_any_json_is_read(values: list[Any]) -> None:
-    tail = read_tail(b"".join(b"data: " + orjson.dumps(value) + b"\n\n" for value in values))
+    tail = parse_tail(b"".join(b"data: " + orjson.dumps(value) + b"\n\n" for value in values))
     assert isinstance(tail.sample, str)
     assert tail.finished >= 0
 
@@ -242,12 +242,12 @@ def test_a_tail_of_any_json_is_read(values: list[Any]) -> None:
 @pytest.mark.parametrize("index", [[], {}, [0], None, "0", 1.5])
 def test_a_choice_with_any_index_is_read(index: object) -> None:
     raw = event({"choices": [{"index": index, "delta": {"content": "x"}, "finish_reason": "stop"}]})
-    assert read_tail(raw).sample == "x"
+    assert parse_tail(raw).sample == "x"
 
 
 @given(st.binary(max_size=200))
 def test_a_tail_of_any_bytes_is_read(raw: bytes) -> None:
-    assert read_tail(raw).finished == 0
+    assert parse_tail(raw).finished == 0
     assert find_last_usage(raw) is None
 
 
@@ -273,7 +273,7 @@ def test_the_last_usage_is_what_reading_every_event_finds(events: list[bytes], l
     raw = b"".join(events).replace(b"\n", line_end)[cut:]
     expected = None
     for one in sse.SseSplitter().split(raw):
-        payload = sse.read_data(one) or b""
+        payload = sse.parse_data(one) or b""
         if payload.startswith(b"[DONE]"):
             break
         try:
@@ -281,7 +281,7 @@ def test_the_last_usage_is_what_reading_every_event_finds(events: list[bytes], l
         except orjson.JSONDecodeError:
             continue
         if isinstance(value, dict) and not value.get("error") and isinstance(value.get("choices"), list):
-            expected = read_usage(value.get("usage"), completes=True) or expected
+            expected = parse_usage(value.get("usage"), completes=True) or expected
     assert find_last_usage(raw) == expected
 
 
@@ -322,12 +322,12 @@ def test_usage_is_never_negative(values: list[Any], plain: int, chars: int) -> N
 
 
 def test_an_answers_usage_is_the_providers() -> None:
-    assert read_chat_answer(COMPLETION, call_of(100)) == Usage(5, 7, 0, "upstream")
+    assert parse_chat_answer(COMPLETION, call_of(100)) == Usage(5, 7, 0, "upstream")
 
 
 @pytest.mark.parametrize("usage", [None, {}, "x", {"prompt_tokens": -1, "completion_tokens": 1}])
 def test_an_answer_without_usage_is_estimated(usage: object) -> None:
-    used = read_chat_answer(COMPLETION | {"usage": usage}, call_of(9))
+    used = parse_chat_answer(COMPLETION | {"usage": usage}, call_of(9))
     assert used == Usage(estimate_text("a" * 9), estimate_text("hello"), 0, "estimate")
 
 
@@ -337,17 +337,17 @@ def test_an_answer_without_usage_is_estimated(usage: object) -> None:
 )
 def test_what_is_no_answer_is_the_providers_fault(raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse):
-        read_answer_object(raw)
+        parse_answer_object(raw)
 
 
 def test_an_error_that_is_null_is_no_error() -> None:
-    assert read_answer_object(b'{"error":null,"choices":[]}') == {"error": None, "choices": []}
+    assert parse_answer_object(b'{"error":null,"choices":[]}') == {"error": None, "choices": []}
 
 
 @given(JSON | st.dictionaries(NAMES, JSON))
 def test_any_json_answer_is_read_or_the_providers_fault(value: Any) -> None:
     try:
-        usage = read_chat_answer(read_answer_object(orjson.dumps(value)), call_of(3))
+        usage = parse_chat_answer(parse_answer_object(orjson.dumps(value)), call_of(3))
     except ProviderBadResponse:
         return
     assert usage.completion_tokens >= 0

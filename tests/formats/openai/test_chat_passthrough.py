@@ -93,7 +93,7 @@ def test_a_client_reads_the_same_data_at_any_cut(end: bytes, data: bytes, strip:
     pieces, _ = by_the_byte(data, strip=strip)
 
     def read(raw: bytes) -> list[bytes]:
-        return [found for item in sse.SseSplitter().split(raw) if (found := sse.read_data(item)) is not None]
+        return [found for item in sse.SseSplitter().split(raw) if (found := sse.parse_data(item)) is not None]
 
     assert read(pieces) == read(whole)
 
@@ -409,7 +409,7 @@ def test_what_says_nothing_is_no_event(piece: bytes) -> None:
     for _ in range(3):
         gate.feed(piece)
     assert gate.events == 0
-    assert gate.read_usage().prompt_tokens == 0
+    assert gate.parse_usage().prompt_tokens == 0
 
 
 def test_a_comment_in_one_piece_with_a_chunk_is_not_counted() -> None:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats.openai.chat import read_answer_object, read_chat_answer
+from gateway.formats.openai.chat import parse_answer_object, parse_chat_answer
 from gateway.formats.openai.completions import (
     CompletionsGate,
-    read_completions_call,
-    write_completions_body,
+    build_completions_body,
+    parse_completions_call,
 )
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT
 from tests.support.scripted_upstream import DONE, event
@@ -49,21 +49,21 @@ def chunk(text: str, reason: str | None = None, index: int = 0) -> bytes:
     ],
 )
 def test_a_good_prompt_is_counted(prompt: object, choices: int, chars: int, bound: int) -> None:
-    call = read_completions_call(HELLO | {"prompt": prompt})
+    call = parse_completions_call(HELLO | {"prompt": prompt})
     assert (call.operation, call.model) == ("completions", "m")
     assert (call.choices, call.prompt_chars, call.prompt_bound) == (choices, chars, bound)
 
 
 def test_a_call_may_come_without_a_prompt() -> None:
-    assert read_completions_call({"model": "m"}).choices == 1
+    assert parse_completions_call({"model": "m"}).choices == 1
 
 
 def test_every_prompt_gets_n_answers() -> None:
-    assert read_completions_call(HELLO | {"prompt": ["a", "b", "c"], "n": 4}).choices == 12
+    assert parse_completions_call(HELLO | {"prompt": ["a", "b", "c"], "n": 4}).choices == 12
 
 
 def test_the_text_behind_a_gap_is_prompt_too() -> None:
-    call = read_completions_call(HELLO | {"suffix": " ende"})
+    call = parse_completions_call(HELLO | {"suffix": " ende"})
     assert (call.prompt_chars, call.prompt_bound) == (9, 10)
 
 
@@ -82,7 +82,7 @@ def test_the_text_behind_a_gap_is_prompt_too() -> None:
     ],
 )
 def test_output_is_set_aside_for_every_try(extra: dict[str, Any], bound: int) -> None:
-    assert read_completions_call(HELLO | extra).output_bound == bound
+    assert parse_completions_call(HELLO | extra).output_bound == bound
 
 
 @pytest.mark.parametrize(
@@ -112,14 +112,14 @@ def test_output_is_set_aside_for_every_try(extra: dict[str, Any], bound: int) ->
 )
 def test_a_bad_field_is_refused_and_named(extra: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        read_completions_call(HELLO | extra)
+        parse_completions_call(HELLO | extra)
     assert caught.value.param == param
 
 
 @given(st.dictionaries(NAMES, JSON))
 def test_any_object_is_a_call_or_an_invalid_request(extra: dict[str, Any]) -> None:
     try:
-        call = read_completions_call(HELLO | extra)
+        call = parse_completions_call(HELLO | extra)
     except InvalidRequest:
         return
     assert call.choices >= 1
@@ -128,14 +128,14 @@ def test_any_object_is_a_call_or_an_invalid_request(extra: dict[str, Any]) -> No
 
 def test_the_body_for_the_provider_is_the_callers_under_another_name_of_the_model() -> None:
     body = HELLO | {"echo": True, "unknown": [1], "user": "me"}
-    call = read_completions_call(body)
-    assert write_completions_body(call, "theirs") == body | {"model": "theirs"}
+    call = parse_completions_call(body)
+    assert build_completions_body(call, "theirs") == body | {"model": "theirs"}
     assert (call.sticky, body["model"]) == ("me", "m")
 
 
 def test_a_stream_asks_for_usage() -> None:
-    call = read_completions_call(HELLO | {"stream": True})
-    assert write_completions_body(call, "m")["stream_options"] == {"include_usage": True}
+    call = parse_completions_call(HELLO | {"stream": True})
+    assert build_completions_body(call, "m")["stream_options"] == {"include_usage": True}
     assert (call.stream, call.wants_usage) == (True, False)
 
 
@@ -146,17 +146,17 @@ def test_a_stream_passes_with_the_usage_frame_only_where_it_was_asked_for(wants_
     gate = CompletionsGate(InferenceRequest("completions", "m", {}, wants_usage=wants_usage))
     assert b"".join(map(gate.feed, pieces)) == b"".join(pieces).replace(b"" if wants_usage else frame, b"")
     assert gate.ended
-    assert gate.read_usage() == Usage(5, 7, 0, "upstream")
+    assert gate.parse_usage() == Usage(5, 7, 0, "upstream")
 
 
 def test_a_stream_without_its_mark_is_whole_where_every_prompt_has_its_answers() -> None:
-    gate = CompletionsGate(read_completions_call(HELLO | {"prompt": ["a", "b"], "stream": True}))
+    gate = CompletionsGate(parse_completions_call(HELLO | {"prompt": ["a", "b"], "stream": True}))
     gate.feed(chunk("x", "stop") + chunk("y", "length", index=1))
     assert gate.finish() == DONE
 
 
 def test_a_stream_that_lacks_an_answer_was_cut() -> None:
-    gate = CompletionsGate(read_completions_call(HELLO | {"prompt": ["a", "b"], "stream": True}))
+    gate = CompletionsGate(parse_completions_call(HELLO | {"prompt": ["a", "b"], "stream": True}))
     gate.feed(chunk("x", "stop"))
     with pytest.raises(ProviderBadResponse):
         gate.finish()
@@ -165,20 +165,20 @@ def test_a_stream_that_lacks_an_answer_was_cut() -> None:
 def test_a_stream_without_usage_is_estimated_from_its_text() -> None:
     gate = CompletionsGate(InferenceRequest("completions", "m", {"prompt": "12345678"}, prompt_bound=9))
     gate.feed(chunk("12345678") * 3)
-    assert gate.read_usage() == Usage(4, 12, 0, "estimate")
+    assert gate.parse_usage() == Usage(4, 12, 0, "estimate")
 
 
 def test_an_answers_usage_is_the_providers_or_an_estimate_of_its_text() -> None:
     call = InferenceRequest("completions", "m", {"prompt": "12345678"}, prompt_bound=9)
     choices = [{"index": 0, "text": "12345", "finish_reason": "stop"}]
-    assert read_chat_answer({"choices": choices, "usage": USAGE}, call) == Usage(5, 7, 0, "upstream")
-    assert read_chat_answer({"choices": choices}, call) == Usage(4, 3, 0, "estimate")
+    assert parse_chat_answer({"choices": choices, "usage": USAGE}, call) == Usage(5, 7, 0, "upstream")
+    assert parse_chat_answer({"choices": choices}, call) == Usage(4, 3, 0, "estimate")
 
 
 @given(JSON | st.dictionaries(NAMES, JSON))
 def test_any_json_answer_is_read_or_the_providers_fault(value: Any) -> None:
     try:
-        usage = read_chat_answer(read_answer_object(orjson.dumps(value)), InferenceRequest("completions", "m", {}))
+        usage = parse_chat_answer(parse_answer_object(orjson.dumps(value)), InferenceRequest("completions", "m", {}))
     except ProviderBadResponse:
         return
     assert usage.completion_tokens >= 0

@@ -14,9 +14,9 @@ from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.embeddings import (
     MAX_DIMENSIONS,
-    read_embeddings_answer,
-    read_embeddings_call,
-    write_embeddings_body,
+    build_embeddings_body,
+    parse_embeddings_answer,
+    parse_embeddings_call,
 )
 
 FLOATS = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=20)
@@ -47,26 +47,26 @@ def vectors(raw: bytes) -> list[Any]:
 
 @given(st.lists(FLOATS, min_size=1, max_size=3))
 def test_numbers_become_little_endian_float32_and_come_back(floats: list[list[float]]) -> None:
-    there, _ = read_embeddings_answer(answer(*floats), call("base64"))
+    there, _ = parse_embeddings_answer(answer(*floats), call("base64"))
     assert vectors(there) == [encode(vector) for vector in floats]
-    back, _ = read_embeddings_answer(there, call("float"))
+    back, _ = parse_embeddings_answer(there, call("float"))
     assert vectors(back) == floats
 
 
 @given(st.lists(FLOATS, min_size=1, max_size=3))
 def test_base64_becomes_numbers(floats: list[list[float]]) -> None:
-    raw, _ = read_embeddings_answer(answer(*map(encode, floats)), call("float"))
+    raw, _ = parse_embeddings_answer(answer(*map(encode, floats)), call("float"))
     assert vectors(raw) == floats
 
 
 @pytest.mark.parametrize(("encoding", "vector"), [("float", [0.1, -2.0]), ("base64", encode([0.1, -2.0]))])
 def test_what_needs_no_conversion_passes_byte_for_byte(encoding: Encoding, vector: object) -> None:
     raw = answer(vector, odd=" spacing ").replace(b":", b" : ")
-    assert read_embeddings_answer(raw, call(encoding))[0] is raw
+    assert parse_embeddings_answer(raw, call(encoding))[0] is raw
 
 
 def test_everything_but_the_vectors_is_kept() -> None:
-    raw, _ = read_embeddings_answer(answer([1.0], [2.0], note={"x": [1]}), call("base64"))
+    raw, _ = parse_embeddings_answer(answer([1.0], [2.0], note={"x": [1]}), call("base64"))
     value = orjson.loads(raw)
     assert value["note"] == {"x": [1]}
     assert [item["index"] for item in value["data"]] == [0, 1]
@@ -74,8 +74,8 @@ def test_everything_but_the_vectors_is_kept() -> None:
 
 def test_an_answer_in_two_encodings_leaves_in_one() -> None:
     mixed = answer([1.0, 2.0], encode([3.0, 4.0]))
-    assert vectors(read_embeddings_answer(mixed, call("float"))[0]) == [[1.0, 2.0], [3.0, 4.0]]
-    assert vectors(read_embeddings_answer(mixed, call("base64"))[0]) == [encode([1.0, 2.0]), encode([3.0, 4.0])]
+    assert vectors(parse_embeddings_answer(mixed, call("float"))[0]) == [[1.0, 2.0], [3.0, 4.0]]
+    assert vectors(parse_embeddings_answer(mixed, call("base64"))[0]) == [encode([1.0, 2.0]), encode([3.0, 4.0])]
 
 
 @pytest.mark.parametrize(
@@ -99,13 +99,13 @@ def test_an_answer_in_two_encodings_leaves_in_one() -> None:
 )
 def test_a_vector_of_the_wrong_shape_is_the_providers_fault(encoding: Encoding, vector: object) -> None:
     with pytest.raises(ProviderBadResponse):
-        read_embeddings_answer(answer([1.0] if encoding == "float" else encode([1.0]), vector), call(encoding))
+        parse_embeddings_answer(answer([1.0] if encoding == "float" else encode([1.0]), vector), call(encoding))
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
 def test_a_number_that_json_cannot_say_is_the_providers_fault(number: float) -> None:
     with pytest.raises(ProviderBadResponse):
-        read_embeddings_answer(answer(encode([1.0, number])), call("float"))
+        parse_embeddings_answer(answer(encode([1.0, number])), call("float"))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_number_that_json_cannot_say_is_the_providers_fault(number: float) -> 
 )
 def test_what_is_no_embedding_answer_is_the_providers_fault(raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse):
-        read_embeddings_answer(raw, call("float"))
+        parse_embeddings_answer(raw, call("float"))
 
 
 @given(st.lists(JSON, max_size=3), st.sampled_from(["float", "base64"]))
@@ -124,7 +124,7 @@ def test_any_vectors_are_converted_or_the_providers_fault(values: list[Any], enc
     except (orjson.JSONEncodeError, RecursionError):
         return
     try:
-        out, _ = read_embeddings_answer(raw, call(encoding))
+        out, _ = parse_embeddings_answer(raw, call(encoding))
     except ProviderBadResponse:
         return
     assert all(isinstance(vector, str if encoding == "base64" else list) for vector in vectors(out))
@@ -132,10 +132,10 @@ def test_any_vectors_are_converted_or_the_providers_fault(values: list[Any], enc
 
 def test_usage_is_the_providers_or_an_estimate() -> None:
     raw = answer([1.0], usage={"prompt_tokens": 3, "total_tokens": 3})
-    assert read_embeddings_answer(raw, call("float"))[1] == Usage(3, 0, 0, "upstream")
-    assert read_embeddings_answer(answer([1.0]), call("float"))[1] == Usage(3, 0, 0, "estimate")
+    assert parse_embeddings_answer(raw, call("float"))[1] == Usage(3, 0, 0, "upstream")
+    assert parse_embeddings_answer(answer([1.0]), call("float"))[1] == Usage(3, 0, 0, "estimate")
     broken = answer([1.0], usage={"prompt_tokens": -3})
-    assert read_embeddings_answer(broken, call("float"))[1].source == "estimate"
+    assert parse_embeddings_answer(broken, call("float"))[1].source == "estimate"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_usage_is_the_providers_or_an_estimate() -> None:
     [("abc", 3), (["a", "bc"], 3), ([1, 2, 3], 12), ([[1, 2], [3]], 12), ([""], 0), (["a", [1]], 5)],
 )
 def test_a_good_input_is_counted(value: object, chars: int) -> None:
-    read = read_embeddings_call({"model": "m", "input": value, "dimensions": 256, "user": "me", "x": 1})
+    read = parse_embeddings_call({"model": "m", "input": value, "dimensions": 256, "user": "me", "x": 1})
     assert (read.prompt_chars, read.encoding, read.operation) == (chars, "float", "embeddings")
 
 
@@ -171,16 +171,16 @@ def test_a_good_input_is_counted(value: object, chars: int) -> None:
 )
 def test_a_bad_field_is_refused_and_named(extra: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        read_embeddings_call({"model": "m", "input": "x"} | extra)
+        parse_embeddings_call({"model": "m", "input": "x"} | extra)
     assert caught.value.param == param
 
 
 @pytest.mark.parametrize(("asked", "encoding"), [(None, "float"), ("float", "float"), ("base64", "base64")])
 def test_the_encoding_is_float_where_the_caller_says_nothing(asked: str | None, encoding: str) -> None:
-    assert read_embeddings_call({"model": "m", "input": "x", "encoding_format": asked}).encoding == encoding
+    assert parse_embeddings_call({"model": "m", "input": "x", "encoding_format": asked}).encoding == encoding
 
 
 def test_the_body_for_the_provider_is_the_callers_under_another_name_of_the_model() -> None:
     body = {"model": "m", "input": ["x"], "unknown": [1]}
-    assert write_embeddings_body(read_embeddings_call(body), "theirs") == body | {"model": "theirs"}
+    assert build_embeddings_body(parse_embeddings_call(body), "theirs") == body | {"model": "theirs"}
     assert body["model"] == "m"

@@ -22,7 +22,14 @@ from gateway.errors import (
     ProviderRejected,
 )
 from gateway.formats import sse
-from gateway.formats.openai.errors import mask, read_error, read_fault, read_retry_after, write_error, write_error_event
+from gateway.formats.openai.errors import (
+    build_error,
+    build_error_event,
+    mask,
+    parse_error,
+    parse_fault,
+    parse_retry_after,
+)
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -53,7 +60,7 @@ PLANTED = [
 
 @given(TEXT, st.none() | TEXT)
 def test_every_error_has_all_four_keys_and_ends_with_the_request_id(message: str, param: str | None) -> None:
-    written = orjson.loads(write_error(InvalidRequest(message, param=param), "req_1"))
+    written = orjson.loads(build_error(InvalidRequest(message, param=param), "req_1"))
     assert written == {
         "error": {
             "message": f"{message} (request id: req_1)",
@@ -67,13 +74,13 @@ def test_every_error_has_all_four_keys_and_ends_with_the_request_id(message: str
 @given(TEXT)
 def test_an_error_event_is_one_event_of_one_line_whatever_the_message_says(message: str) -> None:
     fault = GatewayError("data: [DONE]\n\ndata: x\r\n\r" + message)
-    raw = write_error_event(fault, "req_1")
+    raw = build_error_event(fault, "req_1")
     assert raw.startswith(b"data: {")
     assert raw.endswith(b"}\n\n")
     assert raw.count(b"\n") == 2
     assert b"\r" not in raw
     assert sse.SseSplitter().split(raw) == [raw]
-    assert sse.read_data(raw) == write_error(fault, "req_1")
+    assert sse.parse_data(raw) == build_error(fault, "req_1")
 
 
 @pytest.mark.parametrize("planted", PLANTED)
@@ -113,7 +120,7 @@ def test_an_ordinary_sentence_stays_as_it_is(text: str) -> None:
 
 def test_an_ordinary_error_code_stays_as_it_is() -> None:
     codes = ["model_not_found", "context_length_exceeded", "account_deactivated", "user_blocked", "key_expired"]
-    errors = [read_error(orjson.dumps({"error": {"message": "x", "code": code}})) for code in codes]
+    errors = [parse_error(orjson.dumps({"error": {"message": "x", "code": code}})) for code in codes]
     assert [error.code for error in errors if error] == codes
 
 
@@ -129,7 +136,7 @@ def test_an_ordinary_error_code_stays_as_it_is() -> None:
     ],
 )
 def test_a_providers_error_is_read_in_every_usual_shape(raw: bytes, message: str, code: str | None) -> None:
-    error = read_error(raw)
+    error = parse_error(raw)
     assert error is not None
     assert (error.message, error.code) == (message, code)
 
@@ -139,7 +146,7 @@ def test_a_providers_error_is_read_in_every_usual_shape(raw: bytes, message: str
     [b"", b"<html>", b"{}", b"[]", b"null", b'{"error":null}', b'{"error":{}}', b'{"error":""}', b'{"detail":"x"}'],
 )
 def test_what_is_no_error_object_is_none(raw: bytes) -> None:
-    assert read_error(raw) is None
+    assert parse_error(raw) is None
 
 
 CONVENTION = (
@@ -149,7 +156,7 @@ CONVENTION = (
 
 @pytest.mark.parametrize("status", [400, 404, 405, 409, 413, 415, 418, 422, 451])
 def test_the_callers_own_mistake_keeps_the_providers_words(status: int) -> None:
-    fault = read_fault(status, CONVENTION, [])
+    fault = parse_fault(status, CONVENTION, [])
     assert type(fault) is ProviderRejected
     shown = (fault.status, fault.message, fault.type, fault.param, fault.public_code)
     assert shown == (status, "too long", "invalid_request_error", "messages", "context_length")
@@ -157,7 +164,7 @@ def test_the_callers_own_mistake_keeps_the_providers_words(status: int) -> None:
 
 @pytest.mark.parametrize(("status", "retryable"), [(400, False), (404, True), (405, False), (413, False), (422, False)])
 def test_only_a_model_that_one_provider_does_not_know_may_be_another_ones(status: int, retryable: bool) -> None:
-    fault = read_fault(status, CONVENTION, [])
+    fault = parse_fault(status, CONVENTION, [])
     assert (fault.retryable, fault.blame, fault.answered) == (retryable, "nobody", True)
 
 
@@ -171,23 +178,23 @@ def test_a_refusal_without_a_code_has_that_of_its_status(status: int, code: str,
     """Also where the provider says ``null``, or its status once more."""
     error = {"message": "no", "type": "invalid_request_error", "code": status if said else None}
     raw = said if isinstance(said, bytes) else orjson.dumps({"error": error})
-    fault = read_fault(status, raw, [])
+    fault = parse_fault(status, raw, [])
     kind = "upstream_error" if isinstance(said, bytes) else "invalid_request_error"
     assert (fault.status, fault.type, fault.public_code, fault.param) == (status, kind, code, None)
 
 
 @pytest.mark.parametrize("raw", [b"", b"404 page not found", b"<html>", b'{"detail":"Not Found"}'])
 def test_a_404_that_is_no_error_object_says_that_there_is_nothing_at_the_path(raw: bytes) -> None:
-    fault = read_fault(404, raw, [], path="/chat/completions")
+    fault = parse_fault(404, raw, [], path="/chat/completions")
     assert fault.message == "The provider has nothing at the path /chat/completions (status 404)"
-    assert read_fault(400, raw, [], path="/chat/completions").message == "The provider gave no reason"
+    assert parse_fault(400, raw, [], path="/chat/completions").message == "The provider gave no reason"
     told = b'{"error":{"message":"no such model"}}'
-    assert read_fault(404, told, [], path="/chat/completions").message == "no such model"
+    assert parse_fault(404, told, [], path="/chat/completions").message == "no such model"
 
 
 @pytest.mark.parametrize("status", [401, 402, 403])
 def test_a_refusal_of_our_key_is_our_trouble_and_says_nothing(status: int) -> None:
-    fault = read_fault(status, CONVENTION, [])
+    fault = parse_fault(status, CONVENTION, [])
     assert type(fault) is ProviderAuthError
     assert (fault.status, fault.public_code, fault.retryable, fault.should_retry) == (
         502,
@@ -201,9 +208,9 @@ def test_a_refusal_of_our_key_is_our_trouble_and_says_nothing(status: int) -> No
 def test_a_key_that_google_does_not_know_is_ours_to_mend_whatever_its_status() -> None:
     details = [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}]
     error = {"code": 400, "message": "API key not valid.", "status": "INVALID_ARGUMENT", "details": details}
-    assert type(read_fault(400, orjson.dumps({"error": error}), ())) is ProviderAuthError
+    assert type(parse_fault(400, orjson.dumps({"error": error}), ())) is ProviderAuthError
     said = {"error": {"message": 'No such thing: {"reason": "API_KEY_INVALID"}'}}
-    assert type(read_fault(400, orjson.dumps(said), ())) is ProviderRejected
+    assert type(parse_fault(400, orjson.dumps(said), ())) is ProviderRejected
 
 
 @pytest.mark.parametrize("field", ["code", "type"])
@@ -214,7 +221,7 @@ def test_a_key_that_google_does_not_know_is_ours_to_mend_whatever_its_status() -
 def test_a_used_up_account_is_our_trouble_though_it_has_the_status_of_a_rate_limit(field: str, word: str) -> None:
     """OpenAI's "Error codes" guide: a 429 "You exceeded your current quota"; Moonshot calls it by another name."""
     raw = orjson.dumps({"error": {"message": "You exceeded your current quota", field: word}})
-    fault = read_fault(429, raw, [], rest_s=3.0)
+    fault = parse_fault(429, raw, [], rest_s=3.0)
     assert type(fault) is ProviderAuthError
     assert (fault.status, fault.public_code, fault.retry_after_s) == (502, "upstream_error", None)
     assert "quota" not in fault.message
@@ -223,17 +230,17 @@ def test_a_used_up_account_is_our_trouble_though_it_has_the_status_of_a_rate_lim
 @pytest.mark.parametrize("status", [400, 404, 500])
 def test_those_words_under_another_status_are_no_refusal_of_our_key(status: int) -> None:
     raw = orjson.dumps({"error": {"message": "no", "code": "insufficient_quota"}})
-    assert not isinstance(read_fault(status, raw, []), ProviderAuthError)
+    assert not isinstance(parse_fault(status, raw, []), ProviderAuthError)
 
 
 @pytest.mark.parametrize("word", ["rate_limit_exceeded", "insufficient_quotas", "INSUFFICIENT_QUOTA", None, 429, []])
 def test_any_other_429_is_a_rate_limit(word: object) -> None:
     raw = orjson.dumps({"error": {"message": "slow down", "code": word, "type": word}})
-    assert type(read_fault(429, raw, [])) is ProviderRateLimited
+    assert type(parse_fault(429, raw, [])) is ProviderRateLimited
 
 
 def test_a_providers_rate_limit_may_be_tried_elsewhere() -> None:
-    fault = read_fault(429, CONVENTION, [], rest_s=7.0)
+    fault = parse_fault(429, CONVENTION, [], rest_s=7.0)
     assert type(fault) is ProviderRateLimited
     assert (fault.status, fault.retry_after_s, fault.retryable) == (429, 7, True)
     shown = (fault.message, fault.type, fault.param, fault.public_code)
@@ -246,21 +253,21 @@ def test_a_providers_rate_limit_may_be_tried_elsewhere() -> None:
 def test_a_limited_caller_is_told_a_wait_of_whole_seconds_that_the_client_libraries_still_obey(
     rest_s: float | None, told: int
 ) -> None:
-    fault = read_fault(429, CONVENTION, [], rest_s=rest_s)
+    fault = parse_fault(429, CONVENTION, [], rest_s=rest_s)
     assert (fault.retry_after_s, fault.rest_s) == (told, rest_s)
 
 
 @pytest.mark.parametrize("status", [400, 401, 429, 500, 503, 529, 302])
 def test_how_long_a_provider_wants_to_be_left_alone_is_kept_whatever_it_said(status: int) -> None:
-    assert read_fault(status, CONVENTION, [], rest_s=2.5).rest_s == 2.5
-    assert read_fault(status, CONVENTION, []).rest_s is None
+    assert parse_fault(status, CONVENTION, [], rest_s=2.5).rest_s == 2.5
+    assert parse_fault(status, CONVENTION, []).rest_s is None
 
 
 @pytest.mark.parametrize(
     "status", [300, 301, 302, 307, 308, 399, 408, 425, 500, 502, 503, 504, 529, 599, 999, 100, 199]
 )
 def test_any_other_status_is_the_providers_trouble(status: int) -> None:
-    fault = read_fault(status, CONVENTION, [])
+    fault = parse_fault(status, CONVENTION, [])
     assert type(fault) is ProviderBadResponse
     assert (fault.status, fault.public_code, fault.retryable) == (502, "upstream_error", True)
 
@@ -269,22 +276,22 @@ def test_any_other_status_is_the_providers_trouble(status: int) -> None:
 @pytest.mark.parametrize("field", ["message", "type", "param", "code"])
 def test_the_channels_own_secrets_are_masked_in_every_field(status: int, field: str) -> None:
     raw = orjson.dumps({"error": {"message": "m", field: "the key hunter2-of-ours, or hunter2-of-ours"}})
-    fault = read_fault(status, raw, ["", "hunter2-of-ours"])
-    assert b"hunter2" not in write_error(fault, "req_1")
+    fault = parse_fault(status, raw, ["", "hunter2-of-ours"])
+    assert b"hunter2" not in build_error(fault, "req_1")
 
 
 def test_a_secret_at_the_cut_of_a_long_message_leaves_nothing_behind() -> None:
     secret = "hunter2-of-ours"
     for start in range(1_985, 2_001):
         raw = orjson.dumps({"error": {"message": "m" * (start - 1) + " " + secret}})
-        assert "hun" not in read_fault(400, raw, [secret]).message
+        assert "hun" not in parse_fault(400, raw, [secret]).message
 
 
 @given(st.integers(300, 599), st.none() | st.floats(0, 86_400), st.binary(max_size=60) | JSON.map(orjson.dumps))
 def test_any_answer_outside_2xx_is_a_fault_that_can_be_shown(status: int, rest_s: float | None, raw: bytes) -> None:
-    fault = read_fault(status, raw, ["secret"], rest_s=rest_s)
+    fault = parse_fault(status, raw, ["secret"], rest_s=rest_s)
     assert isinstance(fault, ProviderError)
-    assert orjson.loads(write_error(fault, "req_1"))["error"].keys() == {"message", "type", "param", "code"}
+    assert orjson.loads(build_error(fault, "req_1"))["error"].keys() == {"message", "type", "param", "code"}
     assert 400 <= fault.status <= 599
 
 
@@ -335,7 +342,7 @@ DAY_S = 86_400.0
     ids=lambda value: ascii(value)[:24],
 )
 def test_retry_after_in_seconds_is_believed_within_bounds(value: str | None, seconds: float | None) -> None:
-    assert read_retry_after(value, NOW_S) == seconds
+    assert parse_retry_after(value, NOW_S) == seconds
 
 
 @pytest.mark.parametrize(
@@ -358,7 +365,7 @@ def test_retry_after_in_seconds_is_believed_within_bounds(value: str | None, sec
     ],
 )
 def test_retry_after_may_be_a_date(value: str, seconds: float | None) -> None:
-    assert read_retry_after(value, NOW_S) == seconds
+    assert parse_retry_after(value, NOW_S) == seconds
 
 
 ZONELESS = """
@@ -382,11 +389,11 @@ WORDS = st.sampled_from(
 
 @given(st.text(max_size=80) | st.lists(WORDS, max_size=10).map(" ".join), st.floats(0, 4e9))
 def test_whatever_stands_in_retry_after_is_a_wait_of_up_to_a_day_or_nothing(value: str, now_s: float) -> None:
-    seconds = read_retry_after(value, now_s)
+    seconds = parse_retry_after(value, now_s)
     assert seconds is None or 0 < seconds <= DAY_S
 
 
 @given(st.integers(1, 10**6))
 def test_a_number_and_the_date_of_that_moment_say_the_same(seconds: int) -> None:
     date = format_datetime(datetime.fromtimestamp(NOW_S + seconds, UTC), usegmt=True)
-    assert read_retry_after(date, NOW_S) == read_retry_after(str(seconds), NOW_S) == min(seconds, DAY_S)
+    assert parse_retry_after(date, NOW_S) == parse_retry_after(str(seconds), NOW_S) == min(seconds, DAY_S)

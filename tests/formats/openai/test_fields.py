@@ -11,12 +11,12 @@ from gateway.errors import InvalidRequest
 from gateway.formats.openai.fields import (
     MAX_MODEL_LENGTH,
     kind_of,
-    read_flag,
-    read_integer,
-    read_list,
-    read_model,
-    read_number,
-    read_object,
+    parse_flag,
+    parse_integer,
+    parse_list,
+    parse_model,
+    parse_number,
+    parse_object,
     read_text,
 )
 
@@ -25,11 +25,11 @@ JSON: st.SearchStrategy[Any] = st.one_of(
 )
 READERS: dict[str, tuple[Callable[[dict[str, Any]], Any], tuple[type, ...]]] = {
     "text": (lambda body: read_text(body, "x"), (str,)),
-    "flag": (lambda body: read_flag(body, "x"), (bool,)),
-    "integer": (lambda body: read_integer(body, "x", -5, 5), (int,)),
-    "number": (lambda body: read_number(body, "x", -5, 5), (int, float)),
-    "list": (lambda body: read_list(body, "x"), (list,)),
-    "object": (lambda body: read_object(body, "x"), (dict,)),
+    "flag": (lambda body: parse_flag(body, "x"), (bool,)),
+    "integer": (lambda body: parse_integer(body, "x", -5, 5), (int,)),
+    "number": (lambda body: parse_number(body, "x", -5, 5), (int, float)),
+    "list": (lambda body: parse_list(body, "x"), (list,)),
+    "object": (lambda body: parse_object(body, "x"), (dict,)),
 }
 
 
@@ -53,7 +53,7 @@ def test_null_is_as_good_as_absent(name: str) -> None:
 
 @pytest.mark.parametrize("model", ["m", "org/name:tag", "x" * MAX_MODEL_LENGTH, "模型", "gpt 4"])
 def test_a_model_is_a_printable_string(model: str) -> None:
-    assert read_model({"model": model}) == model
+    assert parse_model({"model": model}) == model
 
 
 @pytest.mark.parametrize(
@@ -61,27 +61,27 @@ def test_a_model_is_a_printable_string(model: str) -> None:
 )
 def test_anything_else_is_no_model(model: object) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        read_model({"model": model})
+        parse_model({"model": model})
     assert caught.value.param == "model"
 
 
 def test_the_model_is_required() -> None:
     with pytest.raises(InvalidRequest, match="Missing"):
-        read_model({})
+        parse_model({})
 
 
 @pytest.mark.parametrize(("value", "good"), [(1, True), (128, True), (0, False), (129, False), (1.0, False)])
 def test_integers_keep_to_their_bounds(value: object, good: bool) -> None:
     if good:
-        assert read_integer({"n": value}, "n", 1, 128) == value
+        assert parse_integer({"n": value}, "n", 1, 128) == value
     else:
         with pytest.raises(InvalidRequest):
-            read_integer({"n": value}, "n", 1, 128)
+            parse_integer({"n": value}, "n", 1, 128)
 
 
 def test_a_flag_inside_another_field_is_named_by_its_path() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        read_flag({"include_usage": 1}, "include_usage", "stream_options.include_usage")
+        parse_flag({"include_usage": 1}, "include_usage", "stream_options.include_usage")
     assert caught.value.param == "stream_options.include_usage"
 
 
@@ -93,9 +93,9 @@ def test_kinds_are_told_in_the_words_of_json() -> None:
 @pytest.mark.parametrize("name", ["Model", "MAX_TOKENS", "N", "max_to\u212aens", "\u017ftream"])
 def test_a_field_that_counts_is_refused_in_another_spelling(name: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        read_model({"model": "m", "n": 1, name: 50})
+        parse_model({"model": "m", "n": 1, name: 50})
     assert refused.value.param == name
 
 
 def test_fields_that_nobody_looks_at_may_be_spelled_as_they_are() -> None:
-    assert read_model({"model": "m", "Temperature": 1, "x": 1, "TOP_K": 3}) == "m"
+    assert parse_model({"model": "m", "Temperature": 1, "x": 1, "TOP_K": 3}) == "m"

@@ -11,7 +11,7 @@ from gateway.domain.image import Images, PictureForm
 from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse
 from gateway.formats.image_backend import ImageBackend
 from gateway.formats.openai.image_backend import OpenAiImageBackend
-from gateway.formats.openai.images import read_edits_call, read_images_call
+from gateway.formats.openai.images import parse_edits_call, parse_images_call
 from gateway.formats.request_body import Form
 from tests.formats.openai.test_images import form, upload
 from tests.support.image_providers import draw
@@ -22,7 +22,7 @@ B64 = base64.b64encode(draw()).decode()
 
 def open_painter(body: dict[str, Any], capability: Capability = UNKNOWN) -> ImageBackend:
     """A painter for a generation."""
-    return OpenAiImageBackend(read_images_call(ASK | body), "gpt", "mark", capability)
+    return OpenAiImageBackend(parse_images_call(ASK | body), "gpt", "mark", capability)
 
 
 def ask(body: dict[str, Any], count: int = 1, capability: Capability = UNKNOWN) -> Any:
@@ -102,7 +102,7 @@ def test_a_size_is_said_in_no_other_words(body: dict[str, Any], capability: Capa
 
 def test_an_edit_is_a_form() -> None:
     image, mask = upload(), upload("mask")
-    call = read_edits_call(form(image, mask, n="2", stream="true", partial_images="1", size="64x64"))
+    call = parse_edits_call(form(image, mask, n="2", stream="true", partial_images="1", size="64x64"))
     painter: ImageBackend = OpenAiImageBackend(call, "gpt", "mark", Capability("*", response_formats=("b64_json",)))
     said = painter.begin(2).said
     assert isinstance(said, Form)
@@ -113,7 +113,7 @@ def test_an_edit_is_a_form() -> None:
 
 
 def test_a_painter_can_begin_for_another_attempt_with_the_same_call() -> None:
-    call = read_images_call(ASK | {"n": 2, "response_format": "url"})
+    call = parse_images_call(ASK | {"n": 2, "response_format": "url"})
     before = orjson.dumps(call.body)
     said = [OpenAiImageBackend(call, "gpt", "x", UNKNOWN).begin(2).said for _ in range(2)]
     assert said[0] == said[1]

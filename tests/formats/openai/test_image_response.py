@@ -18,8 +18,8 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
 from gateway.formats import sse
-from gateway.formats.openai.image_response import write_answer, write_completed
-from gateway.formats.openai.images import read_images_call
+from gateway.formats.openai.image_response import build_answer, build_completed
+from gateway.formats.openai.images import parse_images_call
 from tests.support.corrupt_json import spoilt
 from tests.support.image_providers import draw
 
@@ -42,7 +42,7 @@ TOLD = {
     "secret_field": "x",
 }
 BOTH = Image(B64, URL, "a small cat")
-CALL = read_images_call({"model": "m", "prompt": "a cat", "n": 2, "size": "64x32", "quality": "low"})
+CALL = parse_images_call({"model": "m", "prompt": "a cat", "n": 2, "size": "64x32", "quality": "low"})
 EDIT = InferenceRequest("image_edits", "m", {}, picture=CALL.picture)
 
 
@@ -53,13 +53,13 @@ def check(raw: bytes) -> ImagesResponse:
 
 @pytest.mark.parametrize(("form", "value"), [("url", URL), ("b64_json", B64)])
 def test_a_picture_is_there_in_the_form_that_was_wanted_and_in_no_other(form: PictureForm, value: str) -> None:
-    raw = write_answer(Images((BOTH, Image(B64, URL)), USED), form, created_s=7)
+    raw = build_answer(Images((BOTH, Image(B64, URL)), USED), form, created_s=7)
     assert orjson.loads(raw)["data"] == [{form: value, "revised_prompt": "a small cat"}, {form: value}]
     assert check(raw).created == 7
 
 
 def test_an_answer_says_what_its_provider_said_in_the_conventions_words_only() -> None:
-    answer = orjson.loads(write_answer(Images((BOTH,), USED, TOLD), "url", created_s=7))
+    answer = orjson.loads(build_answer(Images((BOTH,), USED, TOLD), "url", created_s=7))
     del answer["data"]
     assert answer == {
         "created": 7, "background": "opaque", "output_format": "png", "quality": "high", "size": "1024x1024",
@@ -68,24 +68,24 @@ def test_an_answer_says_what_its_provider_said_in_the_conventions_words_only() -
 
 
 def test_a_usage_without_parts_counts_as_text_and_an_estimate_is_not_told() -> None:
-    told = orjson.loads(write_answer(Images((BOTH,), USED), "url", created_s=7))["usage"]
+    told = orjson.loads(build_answer(Images((BOTH,), USED), "url", created_s=7))["usage"]
     assert told == DETAILS | {"input_tokens_details": {"image_tokens": 0, "text_tokens": 50}}
     assert "usage" not in orjson.loads(
-        write_answer(Images((BOTH,), Usage(1, 2, 0, "estimate"), TOLD), "url", created_s=7)
+        build_answer(Images((BOTH,), Usage(1, 2, 0, "estimate"), TOLD), "url", created_s=7)
     )
 
 
 @pytest.mark.parametrize(("picture", "form"), [(Image(B64), "url"), (Image(url=URL), "b64_json")])
 def test_a_picture_that_is_not_there_in_that_form_is_the_providers_fault(picture: Image, form: PictureForm) -> None:
     with pytest.raises(ProviderBadResponse):
-        write_answer(Images((picture,)), form, created_s=7)
+        build_answer(Images((picture,)), form, created_s=7)
 
 
 @given(spoilt(TOLD))
 def test_whatever_is_told_the_answer_is_one(told: Any) -> None:
     pictures = Images((BOTH,), USED, told if isinstance(told, dict) else {})
-    check(write_answer(pictures, "b64_json", created_s=7))
-    read_events(write_completed(pictures, CALL, 7), ImageGenCompletedEvent)
+    check(build_answer(pictures, "b64_json", created_s=7))
+    read_events(build_completed(pictures, CALL, 7), ImageGenCompletedEvent)
 
 
 def read_events(raw: bytes, kind: Any) -> list[Any]:
@@ -93,14 +93,14 @@ def read_events(raw: bytes, kind: Any) -> list[Any]:
     *events, done = sse.SseSplitter().split(raw)
     assert done == b"data: [DONE]\n\n"
     assert b"".join(events) + done == raw
-    read = [kind.model_validate(orjson.loads(sse.read_data(event) or b""), strict=True) for event in events]
+    read = [kind.model_validate(orjson.loads(sse.parse_data(event) or b""), strict=True) for event in events]
     names = [b"event: " + one.type.encode() + b"\n" for one in read]
     assert all(event.startswith(name) for event, name in zip(events, names, strict=True))
     return read
 
 
 def test_a_stream_has_an_event_a_picture_and_says_what_was_used_once() -> None:
-    first, last = read_events(write_completed(Images((BOTH, BOTH), USED, TOLD), CALL, 7), ImageGenCompletedEvent)
+    first, last = read_events(build_completed(Images((BOTH, BOTH), USED, TOLD), CALL, 7), ImageGenCompletedEvent)
     assert first.usage.total_tokens == first.usage.input_tokens_details.text_tokens == 0
     assert last.usage.model_dump() == DETAILS
     assert {first.b64_json, last.b64_json} == {B64}
@@ -109,7 +109,7 @@ def test_a_stream_has_an_event_a_picture_and_says_what_was_used_once() -> None:
 
 
 def test_what_nobody_told_is_as_it_was_asked_for() -> None:
-    (event,) = read_events(write_completed(Images((Image(B64),)), CALL, 7), ImageGenCompletedEvent)
+    (event,) = read_events(build_completed(Images((Image(B64),)), CALL, 7), ImageGenCompletedEvent)
     assert (event.background, event.quality, event.size, event.output_format) == ("auto", "low", "64x32", "png")
     assert event.usage.total_tokens == 0
 
@@ -125,21 +125,21 @@ def test_what_nobody_told_is_as_it_was_asked_for() -> None:
 )
 def test_a_pictures_own_bytes_say_what_it_is(head: bytes, told: str | None, name: str) -> None:
     pictures = Images((Image(base64.b64encode(head).decode()),), told={"output_format": told})
-    (event,) = read_events(write_completed(pictures, CALL, 7), ImageGenCompletedEvent)
+    (event,) = read_events(build_completed(pictures, CALL, 7), ImageGenCompletedEvent)
     assert event.output_format == name
 
 
 def test_an_edits_stream_is_one_of_edits() -> None:
-    (event,) = read_events(write_completed(Images((Image(B64),)), EDIT, 7), ImageEditCompletedEvent)
+    (event,) = read_events(build_completed(Images((Image(B64),)), EDIT, 7), ImageEditCompletedEvent)
     assert event.type == "image_edit.completed"
 
 
 @given(st.text(max_size=100))
 def test_what_is_no_base64_is_still_told(data: str) -> None:
-    (event,) = read_events(write_completed(Images((Image(data),)), CALL, 7), ImageGenCompletedEvent)
+    (event,) = read_events(build_completed(Images((Image(data),)), CALL, 7), ImageGenCompletedEvent)
     assert event.b64_json == data
 
 
 def test_a_stream_cannot_have_an_address() -> None:
     with pytest.raises(ProviderBadResponse):
-        write_completed(Images((Image(url=URL),)), CALL, 7)
+        build_completed(Images((Image(url=URL),)), CALL, 7)

@@ -16,14 +16,14 @@ from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import ImageBlocked, ProviderBadResponse, ProviderError
 from gateway.formats import sse
 from gateway.formats.json_or_stream import JsonOrStream
-from gateway.formats.openai.image_response import write_completed
-from gateway.formats.openai.image_stream import ImagesPassthrough, write_whole
-from gateway.formats.openai.images import ESTIMATED_PICTURE_TOKENS, read_images_call
+from gateway.formats.openai.image_response import build_completed
+from gateway.formats.openai.image_stream import ImagesPassthrough, build_whole
+from gateway.formats.openai.images import ESTIMATED_PICTURE_TOKENS, parse_images_call
 from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.formats.stream import StreamTransform
 from tests.support.image_providers import draw
 
-CALL = read_images_call({"model": "m", "prompt": "a cat!!!", "stream": True})
+CALL = parse_images_call({"model": "m", "prompt": "a cat!!!", "stream": True})
 TWO = attrs.evolve(CALL, choices=2)
 B64 = base64.b64encode(draw()).decode()
 DONE = b"data: [DONE]\n\n"
@@ -91,8 +91,8 @@ def run(gate: StreamTransform, *pieces: bytes) -> tuple[bytes, ProviderError | N
     try:
         out += gate.finish()
     except ProviderError as fault:
-        return out, fault, gate.read_usage()
-    return out, None, gate.read_usage()
+        return out, fault, gate.parse_usage()
+    return out, None, gate.parse_usage()
 
 
 @given(STREAMS, CUTS, st.sampled_from([CALL, TWO]))
@@ -123,7 +123,7 @@ def test_a_gate_is_closed_with_the_last_picture_and_nothing_leaves_any_more() ->
     assert gate.closed
     assert gate.ended
     assert (gate.events, gate.feed(COMPLETED), gate.finish()) == (2, b"", b"")
-    assert gate.read_usage() == Usage(100, 544, 0, "upstream", images=2)
+    assert gate.parse_usage() == Usage(100, 544, 0, "upstream", images=2)
 
 
 def test_fewer_pictures_than_asked_for_are_a_whole_stream() -> None:
@@ -164,9 +164,9 @@ def test_an_error_in_a_stream_is_the_providers_and_its_secrets_are_masked(said: 
 
 def test_a_caller_who_leaves_with_a_part_of_a_picture_pays_an_estimate_of_it() -> None:
     gate = ImagesPassthrough(CALL)
-    assert gate.read_usage() == NO_USAGE
+    assert gate.parse_usage() == NO_USAGE
     gate.feed(PARTIAL)
-    assert gate.read_usage() == Usage(estimate_prompt(CALL), ESTIMATED_PICTURE_TOKENS, 0, "estimate", images=1)
+    assert gate.parse_usage() == Usage(estimate_prompt(CALL), ESTIMATED_PICTURE_TOKENS, 0, "estimate", images=1)
 
 
 def partial(index: int | None) -> bytes:
@@ -194,7 +194,7 @@ def test_a_caller_who_leaves_pays_for_every_picture_that_was_begun(
 ) -> None:
     gate = ImagesPassthrough(attrs.evolve(CALL, choices=3))
     gate.feed(b"".join(COMPLETED if step == "done" else partial(step) for step in stream))
-    used = gate.read_usage()
+    used = gate.parse_usage()
     assert (used.images, used.source) == (completed + under_way, "estimate" if under_way else "upstream")
     assert used.completion_tokens == 272 * completed + ESTIMATED_PICTURE_TOKENS * under_way
 
@@ -203,7 +203,7 @@ def test_a_text_cannot_pretend_to_be_a_part() -> None:
     said = event("image_generation.partial_image", prompt='x", "partial_image_index": 0, "y":"', partial_image_index=1)
     gate = ImagesPassthrough(attrs.evolve(CALL, choices=3))
     gate.feed(partial(0) + said)
-    assert gate.read_usage().images == 1
+    assert gate.parse_usage().images == 1
 
 
 @pytest.mark.parametrize("end", [BLOCK, TROUBLE, b"data: {"])
@@ -221,7 +221,7 @@ def test_a_picture_under_way_when_its_provider_is_lost_costs_nothing(passed: byt
     gate = ImagesPassthrough(TWO)
     gate.feed(passed)
     gate.fault = ProviderBadResponse("The provider closed the connection", phase="stream")
-    assert gate.read_usage() == (Usage(50, 272, 0, "upstream", images=1) if images else NO_USAGE)
+    assert gate.parse_usage() == (Usage(50, 272, 0, "upstream", images=1) if images else NO_USAGE)
 
 
 def test_a_picture_without_a_usage_is_estimated() -> None:
@@ -267,27 +267,27 @@ WHOLE = {"created": 5, "data": [{"b64_json": B64}], "quality": "high", "usage": 
 
 
 def test_a_whole_answer_to_a_call_for_a_stream_is_told_as_one() -> None:
-    gate = JsonOrStream(lambda raw: write_whole(raw, CALL))
+    gate = JsonOrStream(lambda raw: build_whole(raw, CALL))
     raw = orjson.dumps(WHOLE)
     out, fault, usage = run(gate, raw[:9], raw[9:])
     told = {"created": 5, "quality": "high", "usage": USAGE}
-    assert out == write_completed(Images((Image(B64),), usage, told), CALL, 5)
+    assert out == build_completed(Images((Image(B64),), usage, told), CALL, 5)
     assert (fault, usage) == (None, Usage(50, 272, 0, "upstream", images=1))
 
 
 def test_no_more_of_a_whole_answer_is_told_than_was_asked_for() -> None:
-    out, usage = write_whole(orjson.dumps(WHOLE | {"data": [{"b64_json": B64}] * 5}), TWO)
+    out, usage = build_whole(orjson.dumps(WHOLE | {"data": [{"b64_json": B64}] * 5}), TWO)
     assert (out.count(b"event: image_generation.completed"), usage.images) == (2, 2)
 
 
 @pytest.mark.parametrize("created", [None, -1, True, 1.5, "5", 2**60])
 def test_a_time_that_makes_no_sense_is_not_told(created: object) -> None:
-    out, _ = write_whole(orjson.dumps(WHOLE | {"created": created}), CALL)
+    out, _ = build_whole(orjson.dumps(WHOLE | {"created": created}), CALL)
     assert b'"created_at":0,' in out
 
 
 def test_what_a_whole_answer_is_told_as_passes_a_gate() -> None:
-    out, usage = write_whole(orjson.dumps(WHOLE | {"created": "x"}), CALL)
+    out, usage = build_whole(orjson.dumps(WHOLE | {"created": "x"}), CALL)
     assert run(ImagesPassthrough(CALL), out) == (out, None, usage)
 
 
@@ -304,4 +304,4 @@ def test_what_a_whole_answer_is_told_as_passes_a_gate() -> None:
 )
 def test_an_answer_that_cannot_be_told_is_a_fault(value: object, kind: type[ProviderError]) -> None:
     with pytest.raises(kind):
-        write_whole(orjson.dumps(value), TWO)
+        build_whole(orjson.dumps(value), TWO)

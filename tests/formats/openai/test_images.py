@@ -20,11 +20,11 @@ from gateway.formats.openai.images import (
     PARTIAL_TOKENS,
     PICTURE_TOKENS,
     SOURCE_TOKENS,
-    read_edits_call,
-    read_images_answer,
-    read_images_call,
-    write_edits_form,
-    write_images_body,
+    build_edits_form,
+    build_images_body,
+    parse_edits_call,
+    parse_images_answer,
+    parse_images_call,
 )
 from tests.support.corrupt_json import spoilt
 from tests.support.image_providers import draw
@@ -85,7 +85,7 @@ def refuse(read: Any, asked: Any) -> InvalidRequest:
 
 
 def test_a_call_says_what_every_painter_must_know_and_keeps_the_rest() -> None:
-    call = read_images_call(dict(FULL))
+    call = parse_images_call(dict(FULL))
     assert (call.operation, call.model, call.stream, call.choices) == ("images", "m", True, 2)
     assert call.picture == ImageRequest("a cat", 2, "1536x1024", "b64_json")
     assert (call.prompt_chars, call.prompt_bound, call.sticky) == (5, 5, None)
@@ -103,13 +103,13 @@ def test_a_call_says_what_every_painter_must_know_and_keeps_the_rest() -> None:
     ],
 )  # fmt: skip
 def test_what_is_set_aside_for_a_picture_is_at_least_what_its_vendor_tells(asked: dict[str, Any], told: int) -> None:
-    bound = read_images_call(ASK | asked).output_bound
+    bound = parse_images_call(ASK | asked).output_bound
     assert told <= bound < 3 * told
 
 
 def test_what_is_set_aside_grows_with_pixels_frames_and_partial_pictures() -> None:
     def bound(**asked: Any) -> int:
-        return read_images_call(ASK | asked).output_bound
+        return parse_images_call(ASK | asked).output_bound
 
     assert bound() == bound(size="1024x1536") == bound(size="64x64") == PICTURE_TOKENS
     assert bound(size="1024x1536", partial_images=2) == PICTURE_TOKENS + 2 * PARTIAL_TOKENS
@@ -127,31 +127,31 @@ def test_what_is_set_aside_grows_with_pixels_frames_and_partial_pictures() -> No
     ],
 )  # fmt: skip
 def test_how_many_and_how_large_are_said_in_one_way(said: dict[str, Any], param: str) -> None:
-    assert refuse(read_images_call, ASK | said).param == param
+    assert refuse(parse_images_call, ASK | said).param == param
     if "extra_body" not in said:
         fields = {name: str(value) for name, value in said.items()}
-        assert refuse(read_edits_call, form(upload(), **fields)).param == param
-        assert refuse(read_edits_call, form(upload(), **{f"{param}[]": "4", "size": "64x64"})).param == param
+        assert refuse(parse_edits_call, form(upload(), **fields)).param == param
+        assert refuse(parse_edits_call, form(upload(), **{f"{param}[]": "4", "size": "64x64"})).param == param
 
 
 @pytest.mark.parametrize("field", ["image_size", "width", "aspect_ratio", "resolution", "megapixels"])
 def test_a_size_in_a_vendors_own_words_is_not_said_to_who_knows_the_conventions(field: str) -> None:
-    generation, edit = read_images_call(ASK | {field: "9"}), read_edits_call(form(upload(), **{field: "9"}))
-    assert refuse(lambda call: write_images_body(call, "m"), generation).param == field
-    assert refuse(lambda call: write_edits_form(call, "m"), edit).param == field
+    generation, edit = parse_images_call(ASK | {field: "9"}), parse_edits_call(form(upload(), **{field: "9"}))
+    assert refuse(lambda call: build_images_body(call, "m"), generation).param == field
+    assert refuse(lambda call: build_edits_form(call, "m"), edit).param == field
 
 
 @pytest.mark.parametrize(
     "more", [{}, {"n": None, "size": None, "response_format": None, "stream": None}, {"size": "auto"}]
 )
 def test_a_call_that_says_little_wants_one_picture_by_address(more: dict[str, Any]) -> None:
-    call = read_images_call(ASK | more)
+    call = parse_images_call(ASK | more)
     assert call.picture == ImageRequest("a cat")
     assert not call.stream
 
 
 def test_a_prompt_is_bounded_by_its_bytes() -> None:
-    call = read_images_call(ASK | {"prompt": "猫猫"})
+    call = parse_images_call(ASK | {"prompt": "猫猫"})
     assert (call.prompt_chars, call.prompt_bound) == (2, 6)
 
 
@@ -169,20 +169,20 @@ def test_a_prompt_is_bounded_by_its_bytes() -> None:
 )  # fmt: skip
 def test_a_wrong_field_is_named(name: str, value: object) -> None:
     body = {key: one for key, one in (ASK | {name: value}).items() if one is not None}
-    assert refuse(read_images_call, body).param == name
+    assert refuse(parse_images_call, body).param == name
 
 
 def test_a_wrong_size_says_what_is_expected() -> None:
-    assert "1024x1024" in refuse(read_images_call, ASK | {"size": "huge"}).message
+    assert "1024x1024" in refuse(parse_images_call, ASK | {"size": "huge"}).message
 
 
 def test_the_longest_prompt_is_taken() -> None:
-    assert read_images_call(ASK | {"prompt": "x" * MAX_PROMPT_CHARS}).prompt_chars == MAX_PROMPT_CHARS
+    assert parse_images_call(ASK | {"prompt": "x" * MAX_PROMPT_CHARS}).prompt_chars == MAX_PROMPT_CHARS
 
 
 def find_fault(body: dict[str, Any]) -> InvalidRequest | None:
     try:
-        read_images_call(body)
+        parse_images_call(body)
     except InvalidRequest as fault:
         return fault
     return None
@@ -197,7 +197,7 @@ def test_garbage_in_a_call_is_the_callers_mistake(body: Any) -> None:
 
 def test_an_edit_has_its_pictures_first_and_then_its_mask() -> None:
     mask, one, two = upload("mask"), upload(), upload(filename="hat.webp")
-    call = read_edits_call(form(mask, one, two, n="2", size="1024x1024", stream="true", partial_images="1", seed="7"))
+    call = parse_edits_call(form(mask, one, two, n="2", size="1024x1024", stream="true", partial_images="1", seed="7"))
     assert (call.operation, call.stream, call.choices) == ("image_edits", True, 2)
     assert call.files == (one, two, mask)
     assert call.picture == ImageRequest("a hat", 2, "1024x1024", sources=2, masked=True)
@@ -208,14 +208,14 @@ def test_an_edit_has_its_pictures_first_and_then_its_mask() -> None:
 
 
 def test_a_markup_is_no_mask() -> None:
-    call = read_edits_call(form(upload(), upload("markup")))
+    call = parse_edits_call(form(upload(), upload("markup")))
     assert [file.field for file in call.files] == ["image", "markup"]
     assert call.picture == ImageRequest("a hat", sources=1)
 
 
 def test_sixteen_pictures_are_taken_and_no_more() -> None:
-    assert len(read_edits_call(form(*[upload()] * 16)).files) == 16
-    assert refuse(read_edits_call, form(*[upload()] * 17)).param == "image"
+    assert len(parse_edits_call(form(*[upload()] * 16)).files) == 16
+    assert refuse(parse_edits_call, form(*[upload()] * 17)).param == "image"
 
 
 @pytest.mark.parametrize(
@@ -240,39 +240,39 @@ def test_sixteen_pictures_are_taken_and_no_more() -> None:
     ],
 )
 def test_a_wrong_form_names_the_field(asked: ReceivedForm, param: str) -> None:
-    assert refuse(read_edits_call, asked).param == param
+    assert refuse(parse_edits_call, asked).param == param
 
 
 @pytest.mark.parametrize("head", [b"\xff\xd8\xff\xe0", b"RIFF\0\0\0\0WEBP", b"GIF89a"])
 def test_what_a_file_is_told_to_be_does_not_matter(head: bytes) -> None:
-    assert read_edits_call(form(upload(data=head + b"rest"))).files
+    assert parse_edits_call(form(upload(data=head + b"rest"))).files
 
 
 def test_a_body_has_the_providers_model_and_no_form_of_answer() -> None:
-    call = read_images_call(dict(FULL))
-    body = write_images_body(call, "gpt")
+    call = parse_images_call(dict(FULL))
+    body = build_images_body(call, "gpt")
     assert body == {name: value for name, value in FULL.items() if name != "response_format"} | {"model": "gpt"}
     assert call.body == FULL
 
 
 @pytest.mark.parametrize("size", ["auto", None])
 def test_an_open_size_is_not_said(size: str | None) -> None:
-    assert write_images_body(read_images_call(ASK | {"size": size}), "m") == ASK
+    assert build_images_body(parse_images_call(ASK | {"size": size}), "m") == ASK
 
 
 def test_one_picture_is_image_and_several_are_image_with_brackets() -> None:
     one, two, mask = upload(), upload(), upload("mask")
-    said = write_edits_form(read_edits_call(form(one, mask, n="2", response_format="url")), "gpt")
+    said = build_edits_form(parse_edits_call(form(one, mask, n="2", response_format="url")), "gpt")
     assert (said.fields, said.files) == ({"model": "gpt", "prompt": "a hat", "n": 2}, (("image", one), ("mask", mask)))
-    said = write_edits_form(read_edits_call(form(one, two, mask)), "gpt")
+    said = build_edits_form(parse_edits_call(form(one, two, mask)), "gpt")
     assert said.files == (("image[]", one), ("image[]", two), ("mask", mask))
 
 
-CALL = read_images_call(ASK | {"n": 2})
+CALL = parse_images_call(ASK | {"n": 2})
 
 
 def read(value: Any) -> Any:
-    return read_images_answer(orjson.dumps(value), CALL, ["s3cret-key"])
+    return parse_images_answer(orjson.dumps(value), CALL, ["s3cret-key"])
 
 
 def test_an_answer_is_its_pictures_and_what_it_says_of_them() -> None:
@@ -367,4 +367,4 @@ def test_a_spoilt_answer_is_pictures_or_the_providers_fault(value: Any) -> None:
 @given(st.binary(max_size=40))
 def test_an_answer_that_is_no_json_is_the_providers_fault(raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse):
-        read_images_answer(raw, CALL)
+        parse_images_answer(raw, CALL)

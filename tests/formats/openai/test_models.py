@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderBadResponse
-from gateway.formats.openai.models import read_models, write_model, write_models
+from gateway.formats.openai.models import build_model, build_models, parse_models
 
 NOW = 1_750_000_000
 LISTED = st.builds(
@@ -30,19 +30,19 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 
 def read(raw: bytes) -> list[ModelInfo]:
-    return read_models(raw, owned_by="vendor", now_s=NOW)
+    return parse_models(raw, owned_by="vendor", now_s=NOW)
 
 
 @given(st.lists(LISTED, max_size=5))
 def test_what_we_write_a_gateway_in_front_of_us_reads_back(models: list[ModelInfo]) -> None:
-    assert read(write_models(models)) == [attrs.evolve(model, owned_by="vendor") for model in models]
+    assert read(build_models(models)) == [attrs.evolve(model, owned_by="vendor") for model in models]
 
 
 def test_a_model_is_written_in_the_shape_of_the_convention() -> None:
     model = ModelInfo("m", 5, "vendor", absences=1)
-    assert orjson.loads(write_model(model)) == {"id": "m", "object": "model", "created": 5, "owned_by": "vendor"}
-    assert orjson.loads(write_models([model])) == {"object": "list", "data": [orjson.loads(write_model(model))]}
-    assert orjson.loads(write_models([])) == {"object": "list", "data": []}
+    assert orjson.loads(build_model(model)) == {"id": "m", "object": "model", "created": 5, "owned_by": "vendor"}
+    assert orjson.loads(build_models([model])) == {"object": "list", "data": [orjson.loads(build_model(model))]}
+    assert orjson.loads(build_models([])) == {"object": "list", "data": []}
 
 
 @pytest.mark.parametrize("created", [None, 0, 0.5, -1, True, "1700000000", 1_700_000_000_000, 5e12, [], {}])

@@ -12,9 +12,9 @@ from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.moderations import (
     DEFAULT_MODEL,
-    read_moderations_answer,
-    read_moderations_call,
-    write_moderations_body,
+    build_moderations_body,
+    parse_moderations_answer,
+    parse_moderations_call,
 )
 from gateway.formats.openai.token_bounds import PART_TOKENS
 
@@ -40,16 +40,16 @@ JSON: st.SearchStrategy[Any] = st.recursive(
     ],
 )
 def test_a_good_input_is_counted(value: object, chars: int, bound: int) -> None:
-    call = read_moderations_call({"model": "m", "input": value, "unknown": 1})
+    call = parse_moderations_call({"model": "m", "input": value, "unknown": 1})
     assert (call.operation, call.model) == ("moderations", "m")
     assert (call.prompt_chars, call.prompt_bound, call.output_bound) == (chars, bound, 0)
 
 
 @pytest.mark.parametrize("body", [{"input": "x"}, {"input": "x", "model": None}])
 def test_a_call_that_names_no_model_means_the_conventions(body: dict[str, Any]) -> None:
-    call = read_moderations_call(body)
+    call = parse_moderations_call(body)
     assert call.model == DEFAULT_MODEL == "omni-moderation-latest"
-    assert write_moderations_body(call, "theirs") == {"input": "x", "model": "theirs"}
+    assert build_moderations_body(call, "theirs") == {"input": "x", "model": "theirs"}
     assert body.get("model") is None
 
 
@@ -71,14 +71,14 @@ def test_a_call_that_names_no_model_means_the_conventions(body: dict[str, Any]) 
 )
 def test_a_bad_field_is_refused_and_named(body: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        read_moderations_call(body)
+        parse_moderations_call(body)
     assert caught.value.param == param
 
 
 @given(st.dictionaries(NAMES, JSON))
 def test_any_object_is_a_call_or_an_invalid_request(body: dict[str, Any]) -> None:
     try:
-        call = read_moderations_call(body)
+        call = parse_moderations_call(body)
     except InvalidRequest:
         return
     assert call.prompt_bound >= call.prompt_chars >= 0
@@ -86,9 +86,9 @@ def test_any_object_is_a_call_or_an_invalid_request(body: dict[str, Any]) -> Non
 
 def test_usage_is_estimated_where_none_is_reported() -> None:
     answer = {"id": "modr-1", "model": "m", "results": [{"flagged": False}]}
-    assert read_moderations_answer(orjson.dumps(answer), CALL) == Usage(3, source="estimate")
+    assert parse_moderations_answer(orjson.dumps(answer), CALL) == Usage(3, source="estimate")
     reported = answer | {"usage": {"prompt_tokens": 7, "total_tokens": 7}}
-    assert read_moderations_answer(orjson.dumps(reported), CALL) == Usage(7, source="upstream")
+    assert parse_moderations_answer(orjson.dumps(reported), CALL) == Usage(7, source="upstream")
 
 
 @pytest.mark.parametrize(
@@ -96,19 +96,19 @@ def test_usage_is_estimated_where_none_is_reported() -> None:
 )
 def test_what_is_no_answer_is_the_providers_fault(raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse):
-        read_moderations_answer(raw, CALL)
+        parse_moderations_answer(raw, CALL)
 
 
 def test_a_fault_tells_no_secret() -> None:
     with pytest.raises(ProviderBadResponse) as caught:
-        read_moderations_answer(b'{"error":{"message":"bad key hunter22"}}', CALL, ("hunter22",))
+        parse_moderations_answer(b'{"error":{"message":"bad key hunter22"}}', CALL, ("hunter22",))
     assert "hunter22" not in caught.value.message
 
 
 @given(JSON | st.dictionaries(NAMES, JSON))
 def test_any_json_answer_is_read_or_the_providers_fault(value: Any) -> None:
     try:
-        usage = read_moderations_answer(orjson.dumps(value), CALL)
+        usage = parse_moderations_answer(orjson.dumps(value), CALL)
     except ProviderBadResponse:
         return
     assert usage.prompt_tokens >= 0

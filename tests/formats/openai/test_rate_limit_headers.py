@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.rate_limit import RateLimitStatus, RateLimitWindow
-from gateway.formats.openai.rate_limit_headers import write_limits
+from gateway.formats.openai.rate_limit_headers import build_limits
 
 GO_DURATION = re.compile(r"(?:(?:(\d+)h)?(\d{1,2})m)?(\d{1,2})(?:\.(\d{0,2}[1-9]))?s")
 
 
 def write_reset(seconds: float) -> str:
-    return write_limits(RateLimitStatus(RateLimitWindow(1, 0, seconds)))["x-ratelimit-reset-requests"]
+    return build_limits(RateLimitStatus(RateLimitWindow(1, 0, seconds)))["x-ratelimit-reset-requests"]
 
 
 def read_duration(text: str) -> float:
@@ -28,7 +28,7 @@ def read_duration(text: str) -> float:
 
 def test_both_rates_are_written_with_their_units() -> None:
     standing = RateLimitStatus(RateLimitWindow(60, 5, 1.0), RateLimitWindow(160_000, 15_976, 0.009))
-    assert write_limits(standing) == {
+    assert build_limits(standing) == {
         "x-ratelimit-limit-requests": "60",
         "x-ratelimit-remaining-requests": "5",
         "x-ratelimit-reset-requests": "1s",
@@ -39,11 +39,11 @@ def test_both_rates_are_written_with_their_units() -> None:
 
 
 def test_a_rate_without_a_limit_has_no_headers() -> None:
-    assert write_limits(RateLimitStatus()) == {}
-    assert {name.rpartition("-")[2] for name in write_limits(RateLimitStatus(requests=RateLimitWindow(1, 1, 0)))} == {
+    assert build_limits(RateLimitStatus()) == {}
+    assert {name.rpartition("-")[2] for name in build_limits(RateLimitStatus(requests=RateLimitWindow(1, 1, 0)))} == {
         "requests"
     }
-    assert {name.rpartition("-")[2] for name in write_limits(RateLimitStatus(tokens=RateLimitWindow(1, 1, 0)))} == {
+    assert {name.rpartition("-")[2] for name in build_limits(RateLimitStatus(tokens=RateLimitWindow(1, 1, 0)))} == {
         "tokens"
     }
 

@@ -19,8 +19,8 @@ from gateway.formats.chat import (
     ToolCallPart,
     ToolResultPart,
 )
-from gateway.formats.openai.chat import read_chat_call
-from gateway.formats.openai.request_reader import read_conversation
+from gateway.formats.openai.chat import parse_chat_call
+from gateway.formats.openai.request_reader import parse_conversation
 from tests.support.corrupt_json import spoilt
 
 PNG = "data:image/png;base64,AAAA"
@@ -36,7 +36,7 @@ HELLO = {"role": "user", "content": "hi"}
 
 def read(*messages: dict[str, Any], **fields: Any) -> ChatRequest:
     body = {"model": "m", "messages": list(messages) or [HELLO]} | fields
-    return read_conversation(read_chat_call(body).body)
+    return parse_conversation(parse_chat_call(body).body)
 
 
 def read_user(*parts: dict[str, Any]) -> tuple[Any, ...]:
@@ -417,14 +417,14 @@ RICH: dict[str, Any] = {
 
 
 def test_the_rich_body_is_in_order() -> None:
-    assert len(read_conversation(read_chat_call(RICH).body).turns) == 5
+    assert len(parse_conversation(parse_chat_call(RICH).body).turns) == 5
 
 
 @settings(max_examples=80)
 @given(body=spoilt(RICH).filter(lambda body: isinstance(body, dict)))
 def test_whatever_stands_anywhere_is_read_or_refused_by_name(body: dict[str, Any]) -> None:
     try:
-        conversation = read_conversation(read_chat_call(body).body)
+        conversation = parse_conversation(parse_chat_call(body).body)
     except InvalidRequest as fault:
         assert fault.param  # noqa: PT017 - it may as well be read
     else:

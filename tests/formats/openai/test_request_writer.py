@@ -22,9 +22,9 @@ from gateway.formats.chat import (
     ToolCallPart,
     ToolResultPart,
 )
-from gateway.formats.openai.chat import read_chat_call
-from gateway.formats.openai.request_reader import read_conversation
-from gateway.formats.openai.request_writer import write_body
+from gateway.formats.openai.chat import parse_chat_call
+from gateway.formats.openai.request_reader import parse_conversation
+from gateway.formats.openai.request_writer import build_body
 from tests.support.chat_sdk import NAMES, WORDS
 
 HELLO = Message("user", (TextPart("hi"),))
@@ -34,7 +34,7 @@ PARTLY = "(More of this result is in the user's next message.)"
 
 
 def messages(*turns: Message) -> list[dict[str, Any]]:
-    written: list[dict[str, Any]] = write_body(ChatRequest(turns), "m", stream=False)["messages"]
+    written: list[dict[str, Any]] = build_body(ChatRequest(turns), "m", stream=False)["messages"]
     return written
 
 
@@ -47,7 +47,7 @@ def said(*parts: Part) -> Any:
 
 def body(**fields: Any) -> dict[str, Any]:
     """What is written besides the model and the messages."""
-    written = write_body(ChatRequest((HELLO,), **fields), "m", stream=False)
+    written = build_body(ChatRequest((HELLO,), **fields), "m", stream=False)
     assert (written.pop("model"), written.pop("messages")) == ("m", [{"role": "user", "content": "hi"}])
     return written
 
@@ -58,7 +58,7 @@ def test_what_is_not_said_is_not_written() -> None:
 
 
 def test_a_stream_asks_for_its_usage() -> None:
-    written = write_body(ChatRequest((HELLO,)), "m", stream=True)
+    written = build_body(ChatRequest((HELLO,)), "m", stream=True)
     assert (written["stream"], written["stream_options"]) == (True, {"include_usage": True})
 
 
@@ -269,8 +269,8 @@ def conversations(draw: st.DrawFn) -> ChatRequest:
 
 @given(conversation=conversations())
 def test_what_is_written_is_read_again(conversation: ChatRequest) -> None:
-    written = orjson.loads(orjson.dumps(write_body(conversation, "m", stream=True)))
-    assert read_conversation(read_chat_call(written).body) == conversation
+    written = orjson.loads(orjson.dumps(build_body(conversation, "m", stream=True)))
+    assert parse_conversation(parse_chat_call(written).body) == conversation
 
 
 @given(parts=st.lists(PARTS, min_size=1, max_size=5))

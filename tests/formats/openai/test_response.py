@@ -23,7 +23,7 @@ from gateway.formats.chat import (
     ToolCallStart,
     UsageReport,
 )
-from gateway.formats.openai.response import read_answer, write_answer
+from gateway.formats.openai.response import build_answer, parse_answer
 from tests.support.chat_sdk import answering, answers
 
 STARTED = MessageStart("chatcmpl-1", "m", 1)
@@ -40,11 +40,11 @@ def answer(*messages: dict[str, Any], reason: Any = "stop", **extra: Any) -> dic
 
 
 def read(value: Any) -> list[Event]:
-    return read_answer(orjson.dumps(value), ["s3cret-key"])
+    return parse_answer(orjson.dumps(value), ["s3cret-key"])
 
 
 def write(events: list[Event]) -> dict[str, Any]:
-    written: dict[str, Any] = orjson.loads(write_answer(events, answer_id="ours", model="alias", created_s=99))
+    written: dict[str, Any] = orjson.loads(build_answer(events, answer_id="ours", model="alias", created_s=99))
     return written
 
 
@@ -140,7 +140,7 @@ def test_what_is_no_answer_is_the_providers_fault(value: Any) -> None:
 @given(data=st.binary(max_size=60))
 def test_garbage_is_the_providers_fault(data: bytes) -> None:
     with pytest.raises(ProviderBadResponse):
-        read_answer(data)
+        parse_answer(data)
 
 
 @given(events=answers())
@@ -207,7 +207,7 @@ def test_arguments_without_a_call_are_left_out() -> None:
 @given(events=answers(most_choices=2))
 def test_the_client_library_takes_the_answer(events: list[Event]) -> None:
     """In its strict mode it refuses what is not of the convention's types."""
-    with answering(write_answer(events, answer_id="ours", model="alias", created_s=99)) as client:
+    with answering(build_answer(events, answer_id="ours", model="alias", created_s=99)) as client:
         taken = client.chat.completions.create(model="m", messages=[])
     told = gist(events)
     for choice in taken.choices:

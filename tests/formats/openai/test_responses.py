@@ -17,10 +17,10 @@ from gateway.formats import sse
 from gateway.formats.head_tail_buffer import TAIL_BYTES
 from gateway.formats.openai.responses import (
     ResponsesPassthrough,
-    read_response_usage,
-    read_responses_answer,
-    read_responses_call,
-    write_responses_body,
+    build_responses_body,
+    parse_response_usage,
+    parse_responses_answer,
+    parse_responses_call,
 )
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS
 
@@ -128,22 +128,22 @@ def by_the_byte(data: bytes) -> tuple[bytes, ResponsesPassthrough]:
 )
 def test_a_good_call_is_read_and_keeps_its_whole_body(extra: dict[str, Any], chars: int) -> None:
     body = HELLO | extra
-    call = read_responses_call(body)
+    call = parse_responses_call(body)
     assert (call.operation, call.model, call.body, call.stream) == ("responses", "m", body, False)
     assert (call.prompt_chars, call.choices) == (chars, 1)
     assert call.prompt_bound >= estimate_tokens(chars)
 
 
 def test_a_prompt_is_bound_by_its_bytes_and_a_picture_by_one_of_its_size() -> None:
-    plain = read_responses_call(HELLO | {"input": [{"content": [{"text": "四文"}]}]}).prompt_bound
+    plain = parse_responses_call(HELLO | {"input": [{"content": [{"text": "四文"}]}]}).prompt_bound
     assert plain == 6 + 3 * MESSAGE_TOKENS
-    pictured = read_responses_call(HELLO | {"input": [{"content": [{"text": "四文", "image_url": PICTURE}]}]})
+    pictured = parse_responses_call(HELLO | {"input": [{"content": [{"text": "四文", "image_url": PICTURE}]}]})
     assert pictured.prompt_bound == plain + PART_TOKENS
 
 
 @pytest.mark.parametrize(("asked", "bound"), [(None, MAX_RESERVED_OUTPUT), (16, 16), (MAX_TOKENS, MAX_RESERVED_OUTPUT)])
 def test_output_is_set_aside_up_to_what_may_be_asked_for(asked: int | None, bound: int) -> None:
-    assert read_responses_call(HELLO | {"max_output_tokens": asked}).output_bound == bound
+    assert parse_responses_call(HELLO | {"max_output_tokens": asked}).output_bound == bound
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_output_is_set_aside_up_to_what_may_be_asked_for(asked: int | None, boun
     ],
 )
 def test_calls_whose_answers_are_stored_stay_together(extra: dict[str, Any], sticky: str | None) -> None:
-    assert read_responses_call(HELLO | extra).sticky == sticky
+    assert parse_responses_call(HELLO | extra).sticky == sticky
 
 
 @pytest.mark.parametrize(
@@ -187,14 +187,14 @@ def test_calls_whose_answers_are_stored_stay_together(extra: dict[str, Any], sti
 )
 def test_a_bad_field_is_refused_and_named(extra: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        read_responses_call(HELLO | extra)
+        parse_responses_call(HELLO | extra)
     assert caught.value.param == param
 
 
 @given(st.dictionaries(NAMES, JSON))
 def test_any_object_is_a_call_or_an_invalid_request(extra: dict[str, Any]) -> None:
     try:
-        call = read_responses_call(HELLO | extra)
+        call = parse_responses_call(HELLO | extra)
     except InvalidRequest:
         return
     assert min(call.prompt_chars, call.prompt_bound) >= 0
@@ -204,12 +204,12 @@ def test_an_input_nested_as_deep_as_json_may_be_is_read() -> None:
     deep: Any = "x"
     for _ in range(100_000):
         deep = [deep]
-    assert read_responses_call(HELLO | {"input": [{"content": deep}]}).prompt_chars == 1
+    assert parse_responses_call(HELLO | {"input": [{"content": deep}]}).prompt_chars == 1
 
 
 def test_the_body_for_the_provider_is_the_callers_under_another_name_of_the_model() -> None:
     body = HELLO | {"stream": True, "unknown": [1]}
-    assert write_responses_body(read_responses_call(body), "theirs") == body | {"model": "theirs"}
+    assert build_responses_body(parse_responses_call(body), "theirs") == body | {"model": "theirs"}
     assert body["model"] == "m"
 
 
@@ -260,14 +260,14 @@ def test_any_bytes_pass_or_are_held_or_are_a_fault(raw: bytes, marks: list[int])
         gate.finish()
     except ProviderError:
         assert not gate.ended
-    assert gate.read_usage().prompt_tokens >= 0
+    assert gate.parse_usage().prompt_tokens >= 0
 
 
 @given(kind=st.sampled_from(["response.completed", "response.failed", "error", "message", "x"]), value=JSON)
 def test_any_data_under_any_name_passes_or_is_a_fault(kind: str, value: Any) -> None:
     data = text("a") + b"event: " + kind.encode() + b"\ndata: " + orjson.dumps(value) + b"\n\n"
     _, gate = run(data)
-    usage = gate.read_usage()
+    usage = gate.parse_usage()
     assert 0 <= usage.cached_tokens <= usage.prompt_tokens <= MAX_TOKENS
     assert 0 <= usage.completion_tokens <= MAX_TOKENS
 
@@ -276,7 +276,7 @@ def test_a_stream_passes_whole_and_tells_its_usage() -> None:
     for out, gate in (run(b"".join(WHOLE)), by_the_byte(b"".join(WHOLE))):
         assert out == b"".join(WHOLE)
         assert (gate.ended, gate.events, gate.finish()) == (True, 3, b"")
-        assert gate.read_usage() == Usage(5, 7, 0, "upstream")
+        assert gate.parse_usage() == Usage(5, 7, 0, "upstream")
 
 
 @pytest.mark.parametrize("status", ["completed", "incomplete", "cancelled", "failed"])
@@ -363,14 +363,14 @@ def test_a_failure_is_blamed_on_whom_its_code_blames(error: Any, fault: type[Pro
     assert found is not None
     assert found.status == status
     with pytest.raises(fault):
-        read_responses_answer(orjson.dumps(ANSWER | {"status": "failed", "error": error}), CALL)
+        parse_responses_answer(orjson.dumps(ANSWER | {"status": "failed", "error": error}), CALL)
 
 
 def test_a_failure_after_some_answer_is_its_end_and_tells_no_secret() -> None:
     for out, gate in (run(text("a") + FAILED), by_the_byte(text("a") + FAILED)):
         assert out.startswith(text("a"))
         last = out.removeprefix(text("a"))
-        value = orjson.loads(sse.read_data(last) or b"")
+        value = orjson.loads(sse.parse_data(last) or b"")
         assert last.startswith(b"event: response.failed\ndata: ")
         assert value["response"]["error"] == BROKEN | {"message": "broke at [address] with [masked]"}
         assert (gate.ended, gate.fault) == (True, None)
@@ -398,7 +398,7 @@ def test_an_event_without_an_end_is_a_fault() -> None:
         assert gate.feed(piece) == b""
     assert gate.fault is not None
     assert gate.feed(END) == b""
-    assert gate.read_usage() == Usage(source="estimate")
+    assert gate.parse_usage() == Usage(source="estimate")
 
 
 def test_an_end_without_its_blank_line_is_completed() -> None:
@@ -407,7 +407,7 @@ def test_an_end_without_its_blank_line_is_completed() -> None:
         assert gate.feed(text("a") + END.removesuffix(lost)) == text("a")
         assert gate.finish() == END
         assert gate.ended
-        assert gate.read_usage() == Usage(5, 7, 0, "upstream")
+        assert gate.parse_usage() == Usage(5, 7, 0, "upstream")
 
 
 @pytest.mark.parametrize(
@@ -430,55 +430,55 @@ def test_an_error_without_its_blank_line_is_still_that_error() -> None:
 
 def test_usage_is_read_from_an_end_of_any_length() -> None:
     long = end(instructions="x" * (3 * TAIL_BYTES))
-    assert by_the_byte(text("a") + long)[1].read_usage() == Usage(5, 7, 0, "upstream")
+    assert by_the_byte(text("a") + long)[1].parse_usage() == Usage(5, 7, 0, "upstream")
 
 
 @pytest.mark.parametrize("used", [None, {}, "x", {"input_tokens": -1, "output_tokens": 5}])
 def test_an_end_that_tells_no_usage_is_estimated_from_the_answer_in_it(used: object) -> None:
-    assert run(text("a") + end(usage=used))[1].read_usage() == Usage(PROMPT, 4, 0, "estimate")
+    assert run(text("a") + end(usage=used))[1].parse_usage() == Usage(PROMPT, 4, 0, "estimate")
 
 
 @pytest.mark.parametrize("used", [None, {"input_tokens": -1}])
 def test_an_end_that_tells_nothing_is_estimated_from_the_deltas(used: object) -> None:
     data = CREATED + text("12345678") + event("response.refusal.delta", delta="1234") + end(usage=used, output=[])
-    assert run(data)[1].read_usage() == Usage(PROMPT, 6, 0, "estimate")
+    assert run(data)[1].parse_usage() == Usage(PROMPT, 6, 0, "estimate")
 
 
 def test_a_long_stream_without_an_end_is_estimated_from_a_sample() -> None:
     gate = ResponsesPassthrough(CALL)
     for _ in range(2000):
         gate.feed(text("abcd"))
-    usage = gate.read_usage()
+    usage = gate.parse_usage()
     assert (usage.prompt_tokens, usage.source) == (PROMPT, "estimate")
     assert usage.completion_tokens == pytest.approx(2000 * estimate_text("abcd" * 50) / 50, rel=0.1)
 
 
 def test_sound_is_not_counted_as_text() -> None:
-    assert run(event("response.audio.delta", delta="A" * 400))[1].read_usage() == Usage(PROMPT, 0, 0, "estimate")
+    assert run(event("response.audio.delta", delta="A" * 400))[1].parse_usage() == Usage(PROMPT, 0, 0, "estimate")
 
 
 def test_a_stream_of_nothing_costs_nothing() -> None:
-    assert ResponsesPassthrough(CALL).read_usage() == Usage()
-    assert run(CREATED)[1].read_usage() == Usage(source="estimate")
+    assert ResponsesPassthrough(CALL).parse_usage() == Usage()
+    assert run(CREATED)[1].parse_usage() == Usage(source="estimate")
 
 
 # The whole answer.
 
 
 def test_an_answers_usage_is_the_providers_or_an_estimate_of_its_text() -> None:
-    assert read_responses_answer(orjson.dumps(ANSWER | {"usage": USED}), CALL) == Usage(5, 7, 0, "upstream")
-    assert read_responses_answer(orjson.dumps(ANSWER), CALL) == Usage(PROMPT, 4, 0, "estimate")
+    assert parse_responses_answer(orjson.dumps(ANSWER | {"usage": USED}), CALL) == Usage(5, 7, 0, "upstream")
+    assert parse_responses_answer(orjson.dumps(ANSWER), CALL) == Usage(PROMPT, 4, 0, "estimate")
 
 
 @pytest.mark.parametrize("status", ["incomplete", "cancelled", "completed", None, 5, []])
 def test_an_answer_that_did_not_fail_is_one(status: object) -> None:
-    assert read_responses_answer(orjson.dumps(ANSWER | {"status": status}), CALL).completion_tokens == 4
+    assert parse_responses_answer(orjson.dumps(ANSWER | {"status": status}), CALL).completion_tokens == 4
 
 
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
 def test_an_answer_made_in_the_background_costs_what_was_set_aside(status: str) -> None:
     raw = orjson.dumps(ANSWER | {"status": status, "output": [], "usage": None})
-    assert read_responses_answer(raw, CALL) == Usage(PROMPT, CALL.output_bound, 0, "estimate")
+    assert parse_responses_answer(raw, CALL) == Usage(PROMPT, CALL.output_bound, 0, "estimate")
 
 
 @pytest.mark.parametrize(
@@ -487,13 +487,13 @@ def test_an_answer_made_in_the_background_costs_what_was_set_aside(status: str) 
 )
 def test_what_is_no_response_is_the_providers_fault(raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse):
-        read_responses_answer(raw, CALL)
+        parse_responses_answer(raw, CALL)
 
 
 def test_a_response_that_failed_is_a_fault_that_tells_no_secret() -> None:
     raw = orjson.dumps(ANSWER | {"status": "failed", "error": BROKEN, "output": []})
     with pytest.raises(ProviderBadResponse) as caught:
-        read_responses_answer(raw, CALL, (SECRET,))
+        parse_responses_answer(raw, CALL, (SECRET,))
     assert "broke at [address] with [masked]" in caught.value.message
     assert caught.value.phase == "answer"
 
@@ -501,7 +501,7 @@ def test_a_response_that_failed_is_a_fault_that_tells_no_secret() -> None:
 @given(JSON | st.dictionaries(NAMES, JSON))
 def test_any_json_answer_is_read_or_the_providers_fault(value: Any) -> None:
     try:
-        usage = read_responses_answer(orjson.dumps(value), CALL)
+        usage = parse_responses_answer(orjson.dumps(value), CALL)
     except ProviderError:
         return
     assert min(attrs.astuple(usage)[:3]) >= 0
@@ -512,7 +512,7 @@ def test_what_came_from_a_cache_and_what_went_into_one_are_parts_of_the_prompt(
     prompt: int, completion: int, cached: int, written: int
 ) -> None:
     details = {"cached_tokens": cached, "cache_write_tokens": written}
-    usage = read_response_usage({"input_tokens": prompt, "output_tokens": completion, "input_tokens_details": details})
+    usage = parse_response_usage({"input_tokens": prompt, "output_tokens": completion, "input_tokens_details": details})
     assert usage is not None
     assert (usage.prompt_tokens, usage.completion_tokens, usage.source) == (prompt, completion, "upstream")
     assert usage.cached_tokens == min(cached, prompt)
@@ -533,4 +533,4 @@ def test_what_came_from_a_cache_and_what_went_into_one_are_parts_of_the_prompt(
     ],
 )
 def test_usage_that_cannot_be_believed_is_none(raw: object) -> None:
-    assert read_response_usage(raw) is None
+    assert parse_response_usage(raw) is None

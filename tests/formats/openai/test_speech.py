@@ -19,12 +19,12 @@ from gateway.formats.openai.speech import (
     MEDIA_TYPES,
     SpeechEventsPassthrough,
     SpeechPassthrough,
+    build_speech_body,
     find_media_type,
     is_events,
     is_sound_type,
     open_speech_gate,
-    read_speech_call,
-    write_speech_body,
+    parse_speech_call,
 )
 from gateway.formats.openai.token_bounds import MESSAGE_TOKENS
 from gateway.formats.stream import StreamTransform
@@ -35,7 +35,7 @@ HELLO: dict[str, Any] = {"model": "m", "input": "Grüße aus Köln!", "voice": "
 FULL = HELLO | {"voice": {"id": "voice_1"}, "speed": 2, "response_format": "wav", "stream_format": "sse",
                 "instructions": "calm", "odd": [1]}  # fmt: skip
 SECRET = "hunter-22"
-MINUTE = read_speech_call(HELLO | {"input": "a" * 900})
+MINUTE = parse_speech_call(HELLO | {"input": "a" * 900})
 PROMPT = estimate_text("a" * 900)
 
 
@@ -49,7 +49,7 @@ ERROR = event({"error": {"message": f"broke at https://10.0.0.1/x with {SECRET}"
 
 
 def test_a_call_has_what_its_text_may_come_to() -> None:
-    call = read_speech_call(HELLO)
+    call = parse_speech_call(HELLO)
     assert (call.operation, call.model, call.stream, call.body) == ("speech", "m", True, HELLO)
     assert (call.characters, call.prompt_chars, call.prompt_bound) == (15, 15, MESSAGE_TOKENS + 18)
     assert (call.output_bound, call.sound_ms) == (36, 1_000)
@@ -57,13 +57,13 @@ def test_a_call_has_what_its_text_may_come_to() -> None:
 
 
 def test_instructions_are_a_part_of_the_prompt_and_speed_of_the_length() -> None:
-    call = read_speech_call(FULL)
+    call = parse_speech_call(FULL)
     assert (call.characters, call.prompt_chars, call.sound_ms, call.output_bound) == (15, 19, 500, 36)
-    assert read_speech_call(HELLO | {"speed": 0.25}).output_bound == 144
+    assert parse_speech_call(HELLO | {"speed": 0.25}).output_bound == 144
 
 
 def test_the_longest_text_is_no_more_than_a_usage_may_say() -> None:
-    call = read_speech_call(HELLO | {"input": "字" * MAX_INPUT_CHARS, "speed": 0.25})
+    call = parse_speech_call(HELLO | {"input": "字" * MAX_INPUT_CHARS, "speed": 0.25})
     assert call.characters == MAX_INPUT_CHARS <= MAX_CHARACTERS
 
 
@@ -92,7 +92,7 @@ def test_the_longest_text_is_no_more_than_a_usage_may_say() -> None:
 )
 def test_what_no_provider_takes_is_refused_by_name(change: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        read_speech_call(HELLO | change)
+        parse_speech_call(HELLO | change)
     assert caught.value.param == param
 
 
@@ -100,27 +100,27 @@ def test_what_no_provider_takes_is_refused_by_name(change: dict[str, Any], param
 def test_any_body_is_a_call_or_refused(body: Any) -> None:
     if isinstance(body, dict):
         try:
-            call = read_speech_call(body)
+            call = parse_speech_call(body)
         except InvalidRequest:
             return
         assert (call.body, 0 < call.characters <= MAX_INPUT_CHARS) == (body, True)
 
 
 def test_the_body_is_sent_whole_under_the_providers_name_of_the_model() -> None:
-    call = read_speech_call(FULL)
-    assert write_speech_body(call, "tts-1") == FULL | {"model": "tts-1"}
+    call = parse_speech_call(FULL)
+    assert build_speech_body(call, "tts-1") == FULL | {"model": "tts-1"}
     assert call.body["model"] == "m"
 
 
 @pytest.mark.parametrize(("kind", "media_type"), list(MEDIA_TYPES.items()))
 def test_every_format_has_its_type(kind: str, media_type: str) -> None:
-    assert find_media_type(read_speech_call(HELLO | {"response_format": kind})) == media_type
+    assert find_media_type(parse_speech_call(HELLO | {"response_format": kind})) == media_type
     assert is_sound_type(media_type)
 
 
 def test_without_a_format_it_is_mp3() -> None:
-    assert find_media_type(read_speech_call(HELLO)) == "audio/mpeg"
-    assert find_media_type(read_speech_call(HELLO | {"response_format": None})) == "audio/mpeg"
+    assert find_media_type(parse_speech_call(HELLO)) == "audio/mpeg"
+    assert find_media_type(parse_speech_call(HELLO | {"response_format": None})) == "audio/mpeg"
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_what_may_be_sound(told: str, sound: bool) -> None:
 
 
 def test_events_are_for_who_asks_for_them() -> None:
-    assert is_events(read_speech_call(FULL))
-    assert isinstance(open_speech_gate(read_speech_call(FULL), ()), SpeechEventsPassthrough)
+    assert is_events(parse_speech_call(FULL))
+    assert isinstance(open_speech_gate(parse_speech_call(FULL), ()), SpeechEventsPassthrough)
     assert isinstance(open_speech_gate(MINUTE, ()), SpeechPassthrough)
 
 
@@ -167,7 +167,7 @@ def test_sound_is_charged_by_its_characters_and_estimated_by_its_length(kind: st
     sound = speak(kind)
     drain(gate, [sound[:10], sound[10:]])
     tokens = -(-ms * 1_250 // 60_000)
-    assert gate.read_usage() == Usage(PROMPT, tokens, source="estimate", duration_ms=ms, characters=900)
+    assert gate.parse_usage() == Usage(PROMPT, tokens, source="estimate", duration_ms=ms, characters=900)
 
 
 @pytest.mark.parametrize(
@@ -176,13 +176,13 @@ def test_sound_is_charged_by_its_characters_and_estimated_by_its_length(kind: st
 def test_the_rate_in_a_header_is_believed_within_what_can_be(rate: int, ms: int) -> None:
     gate = SpeechPassthrough(MINUTE)
     drain(gate, [speak("wav")[:28] + rate.to_bytes(4, "little") + speak("wav")[32:][:48_012]])
-    assert gate.read_usage().duration_ms == ms
+    assert gate.parse_usage().duration_ms == ms
 
 
 def test_no_sound_is_longer_than_its_text_can_last() -> None:
-    gate = SpeechPassthrough(read_speech_call(HELLO))
+    gate = SpeechPassthrough(parse_speech_call(HELLO))
     drain(gate, [speak("wav")[:28] + (1_000).to_bytes(4, "little") + bytes(100_012)])
-    assert gate.read_usage() == Usage(
+    assert gate.parse_usage() == Usage(
         estimate_text(HELLO["input"]), 334, source="estimate", duration_ms=16_000, characters=15
     )
 
@@ -190,7 +190,7 @@ def test_no_sound_is_longer_than_its_text_can_last() -> None:
 def test_where_nothing_came_nothing_was_used() -> None:
     gate = SpeechPassthrough(MINUTE)
     assert gate.feed(b"") == b""
-    assert gate.read_usage() == Usage()
+    assert gate.parse_usage() == Usage()
     with pytest.raises(ProviderBadResponse, match="empty"):
         gate.finish()
 
@@ -201,7 +201,7 @@ def test_an_error_in_place_of_sound_is_told_without_what_it_must_not() -> None:
     assert gate.closed
     with pytest.raises(ProviderBadResponse, match=r"broke at \[address\] with \[masked\]"):
         gate.finish()
-    assert gate.read_usage() == Usage()
+    assert gate.parse_usage() == Usage()
 
 
 def test_sound_that_begins_like_json_is_sound() -> None:
@@ -218,14 +218,14 @@ def test_events_leave_as_they_lie_up_to_the_last_however_they_are_cut(places: li
     gate = SpeechEventsPassthrough(MINUTE)
     assert drain(gate, cut(DELTA + DELTA + END + rest, places)) == DELTA + DELTA + END
     assert (gate.events, gate.ended) == (2, True)
-    assert gate.read_usage() == Usage(6, 40, source="upstream", duration_ms=60_000, characters=900)
+    assert gate.parse_usage() == Usage(6, 40, source="upstream", duration_ms=60_000, characters=900)
 
 
 @pytest.mark.parametrize("usage", [None, {}, {"input_tokens": -1, "output_tokens": 4}, {"input_tokens": 5}, "much"])
 def test_a_usage_that_cannot_be_believed_is_estimated(usage: Any) -> None:
     gate = SpeechEventsPassthrough(MINUTE)
     drain(gate, [DELTA, event({"type": "speech.audio.done", "usage": usage})])
-    assert gate.read_usage() == Usage(PROMPT, 1_250, source="estimate", duration_ms=60_000, characters=900)
+    assert gate.parse_usage() == Usage(PROMPT, 1_250, source="estimate", duration_ms=60_000, characters=900)
 
 
 def test_the_other_end_mark_and_a_missing_blank_line_are_ends_too() -> None:
@@ -238,7 +238,7 @@ def test_a_stream_that_was_cut_is_a_fault(pieces: list[bytes]) -> None:
     gate = SpeechEventsPassthrough(MINUTE)
     with pytest.raises(ProviderBadResponse, match="before it was complete"):
         drain(gate, pieces)
-    assert gate.read_usage().characters == (900 if gate.events else 0)
+    assert gate.parse_usage().characters == (900 if gate.events else 0)
 
 
 @pytest.mark.parametrize("told", [ERROR, event({"type": "error", "message": f"with {SECRET}", "code": "x"})])
@@ -256,4 +256,4 @@ def test_no_bytes_are_more_than_a_fault(pieces: list[bytes], start: bytes) -> No
     for gate in (SpeechEventsPassthrough(MINUTE), SpeechPassthrough(MINUTE)):
         with contextlib.suppress(ProviderBadResponse):
             drain(gate, [start, *pieces])
-        gate.read_usage()
+        gate.parse_usage()

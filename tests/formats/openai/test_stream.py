@@ -101,7 +101,7 @@ def write(events: list[Event], *, wants_usage: bool = True) -> bytes:
 def chunks_of(raw: bytes) -> list[dict[str, Any]]:
     pieces = sse.SseSplitter().split(raw)
     assert b"".join(pieces) == raw
-    payloads = [payload for piece in pieces if (payload := sse.read_data(piece)) != b"[DONE]"]
+    payloads = [payload for piece in pieces if (payload := sse.parse_data(piece)) != b"[DONE]"]
     return [orjson.loads(payload or b"") for payload in payloads]
 
 
@@ -115,7 +115,7 @@ def test_reader_and_writer_are_what_a_translation_takes() -> None:
     gate = TranslatingStream(reader, writer, call_of(0))
     assert gate.feed(said(content="a") + STOP + USAGE + DONE).endswith(DONE)
     assert gate.ended
-    assert gate.read_usage() == USED.usage
+    assert gate.parse_usage() == USED.usage
 
 
 # Reading

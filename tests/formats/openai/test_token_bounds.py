@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.usage import MAX_TOKENS, Usage
-from gateway.formats.openai.chat import read_chat_call
-from gateway.formats.openai.embeddings import read_embeddings_call
-from gateway.formats.openai.prompt import read_prompt
+from gateway.formats.openai.chat import parse_chat_call
+from gateway.formats.openai.embeddings import parse_embeddings_call
+from gateway.formats.openai.prompt import parse_prompt
 from gateway.formats.openai.token_bounds import (
     MAX_RESERVED_OUTPUT,
     MESSAGE_TOKENS,
@@ -59,7 +59,7 @@ def body(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def bound_prompt(body: dict[str, Any]) -> int:
-    return read_prompt(body)[1]
+    return parse_prompt(body)[1]
 
 
 def said(content: Any, **more: Any) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def test_a_message_comes_to_its_texts_its_fields_and_a_lump_for_what_is_no_text(
     message: dict[str, Any], tokens: int
 ) -> None:
     assert bound_prompt(body(message)) == EMPTY + tokens
-    assert read_chat_call(body(message)).prompt_bound == EMPTY + tokens
+    assert parse_chat_call(body(message)).prompt_bound == EMPTY + tokens
 
 
 def test_a_text_beside_a_picture_does_not_take_the_picture_out_of_the_count() -> None:
@@ -176,7 +176,7 @@ def test_every_text_of_a_part_counts_and_a_lump_where_it_is_no_part_of_text() ->
 def test_tools_and_a_schema_are_part_of_the_prompt() -> None:
     tools = [{"type": "function", "function": {"name": "look_up", "description": "说明"}}]
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
-    bound = read_chat_call(body(said("hi"), tools=tools, response_format=schema, tool_choice="auto")).prompt_bound
+    bound = parse_chat_call(body(said("hi"), tools=tools, response_format=schema, tool_choice="auto")).prompt_bound
     assert bound == EMPTY + 2 + len(orjson.dumps(tools)) + len(orjson.dumps(schema))
 
 
@@ -201,7 +201,7 @@ def test_an_answer_is_set_aside_for_as_far_as_it_was_asked_for_and_times_n(
 ) -> None:
     assert MAX_RESERVED_OUTPUT == 4_096
     assert bound_output(body(said("hi"), **asked)) == tokens
-    call = read_chat_call(body(said("hi"), n=n, **asked))
+    call = parse_chat_call(body(said("hi"), n=n, **asked))
     assert call.output_bound == tokens
     assert call.need == Usage(EMPTY + 2, tokens * choices)
 
@@ -211,15 +211,15 @@ def test_an_answer_is_set_aside_for_as_far_as_it_was_asked_for_and_times_n(
     [("abc", 4), ("é", 3), (["a", "四"], 6), ([1, 2, 3], 3), ([[1, 2], [3]], 3), (["ab", [1, 2, 3]], 6)],
 )
 def test_an_input_to_embed_comes_to_its_bytes_or_its_ids_and_has_no_answer(value: Any, tokens: int) -> None:
-    call = read_embeddings_call({"model": "m", "input": value})
+    call = parse_embeddings_call({"model": "m", "input": value})
     assert (call.prompt_bound, call.output_bound, call.need) == (tokens, 0, Usage(tokens))
 
 
 @given(st.lists(TEXT, min_size=1, max_size=4), VOCABULARIES)
 def test_texts_to_embed_and_their_end_marks_never_exceed_their_bound(texts: list[str], vocabulary: list[bytes]) -> None:
     tokens = sum(len(tokenise(text, vocabulary)) + 1 for text in texts)
-    assert tokens <= read_embeddings_call({"model": "m", "input": texts}).prompt_bound
+    assert tokens <= parse_embeddings_call({"model": "m", "input": texts}).prompt_bound
 
 
 def test_texts_without_a_byte_are_not_for_free() -> None:
-    assert read_embeddings_call({"model": "m", "input": [""] * 100}).prompt_bound >= 100
+    assert parse_embeddings_call({"model": "m", "input": [""] * 100}).prompt_bound >= 100

@@ -20,12 +20,12 @@ from gateway.formats.json_or_stream import JsonOrStream
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS
 from gateway.formats.openai.transcriptions import (
     TranscriptPassthrough,
+    build_transcription_form,
+    build_whole,
     find_media_type,
-    read_transcription_answer,
-    read_transcription_call,
-    read_translation_call,
-    write_transcription_form,
-    write_whole,
+    parse_transcription_answer,
+    parse_transcription_call,
+    parse_translation_call,
 )
 from gateway.formats.stream import StreamTransform
 from tests.support.corrupt_json import spoilt
@@ -62,7 +62,7 @@ def form(*fields: tuple[str, str], files: tuple[Upload, ...] = (FILE,)) -> Recei
 def make_call(kind: str | None = None, *, stream: bool = False, length_ms: int | None = 5_000) -> InferenceRequest:
     """A call as it is after somebody has listened to its file."""
     fields = [("response_format", kind)] if kind else []
-    call = read_transcription_call(form(*fields, *([("stream", "true")] if stream else [])))
+    call = parse_transcription_call(form(*fields, *([("stream", "true")] if stream else [])))
     return attrs.evolve(call, files=(attrs.evolve(FILE, duration_ms=length_ms),), sound_ms=length_ms or 9_000)
 
 
@@ -109,14 +109,14 @@ BODY = {
 
 
 def test_a_form_becomes_a_call_with_every_field() -> None:
-    call = read_transcription_call(form(*FULL))
+    call = parse_transcription_call(form(*FULL))
     assert (call.operation, call.model, call.body, call.files) == ("transcriptions", "m", BODY, (FILE,))
     assert (call.stream, call.prompt_chars, call.prompt_bound) == (True, 9, MESSAGE_TOKENS + 12)
     assert (call.output_bound, call.sound_ms) == (MAX_RESERVED_OUTPUT, 0)
 
 
 def test_a_translation_is_the_same_but_never_streamed() -> None:
-    call = read_translation_call(form(("prompt", "hi"), ("stream", "false")))
+    call = parse_translation_call(form(("prompt", "hi"), ("stream", "false")))
     assert (call.operation, call.stream, call.body) == ("translations", False, {"model": "m", "prompt": "hi"})
 
 
@@ -144,7 +144,7 @@ def test_a_translation_is_the_same_but_never_streamed() -> None:
 )
 def test_what_no_provider_takes_is_refused_by_name(received: ReceivedForm, param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        read_transcription_call(received)
+        parse_transcription_call(received)
     assert caught.value.param == param
 
 
@@ -153,21 +153,21 @@ def test_what_no_provider_takes_is_refused_by_name(received: ReceivedForm, param
 )
 def test_a_translation_has_fewer_formats_and_no_stream(field: str, value: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        read_translation_call(form((field, value)))
+        parse_translation_call(form((field, value)))
     assert caught.value.param == field
 
 
 @given(st.lists(st.tuples(st.sampled_from([*BODY, "file", "languages[]", "", "[]"]), st.text(max_size=4)), max_size=6))
 def test_any_form_is_a_call_or_refused(fields: list[tuple[str, str]]) -> None:
-    for read in (read_transcription_call, read_translation_call):
+    for read in (parse_transcription_call, parse_translation_call):
         with contextlib.suppress(InvalidRequest):
             call = read(ReceivedForm(tuple(fields), (FILE,)))
             assert (call.model, call.files) == (call.body["model"], (FILE,))
 
 
 def test_the_form_for_the_provider_has_the_same_fields_and_the_file() -> None:
-    call = read_transcription_call(form(*FULL))
-    written = write_transcription_form(call, "whisper-1")
+    call = parse_transcription_call(form(*FULL))
+    written = build_transcription_form(call, "whisper-1")
     assert written.fields == BODY | {"model": "whisper-1"}
     assert written.files == (("file", FILE),)
     assert call.body["model"] == "m"
@@ -184,15 +184,15 @@ def test_the_form_for_the_provider_has_the_same_fields_and_the_file() -> None:
 )
 def test_a_file_without_an_extension_is_given_the_one_of_what_it_is(name: str, media_type: str, sent: str) -> None:
     file = attrs.evolve(FILE, filename=name, media_type=media_type)
-    ((field, written),) = write_transcription_form(attrs.evolve(CALL, files=(file,)), "m").files
+    ((field, written),) = build_transcription_form(attrs.evolve(CALL, files=(file,)), "m").files
     assert (field, written.filename, written.media_type, written.spooled) == ("file", sent, media_type, file.spooled)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_text_is_asked_for_as_json_which_says_what_it_costs(stream: bool) -> None:
-    assert write_transcription_form(make_call("text", stream=stream), "m").fields["response_format"] == "json"
-    assert write_transcription_form(make_call("srt"), "m").fields["response_format"] == "srt"
-    assert "response_format" not in write_transcription_form(make_call(), "m").fields
+    assert build_transcription_form(make_call("text", stream=stream), "m").fields["response_format"] == "json"
+    assert build_transcription_form(make_call("srt"), "m").fields["response_format"] == "srt"
+    assert "response_format" not in build_transcription_form(make_call(), "m").fields
 
 
 # The answer
@@ -206,14 +206,14 @@ def answer(**more: Any) -> bytes:
 def test_json_passes_as_it_is(kind: str | None) -> None:
     raw = answer(segments=SEGMENTS, usage=TOKENS)
     call = make_call(kind)
-    assert read_transcription_answer(raw, call) == (raw, Usage(55, 7, source="upstream", duration_ms=5_000))
+    assert parse_transcription_answer(raw, call) == (raw, Usage(55, 7, source="upstream", duration_ms=5_000))
     assert find_media_type(call) == "application/json"
 
 
 @pytest.mark.parametrize(("kind", "raw"), [("text", f"{TEXT}\n"), ("srt", SRT), ("vtt", VTT), ("text", "{laughs} Ha.")])
 def test_text_passes_as_it_is(kind: str, raw: str) -> None:
     call = make_call(kind)
-    written, usage = read_transcription_answer(raw.encode(), call)
+    written, usage = parse_transcription_answer(raw.encode(), call)
     assert written == raw.encode()
     assert usage == Usage(84, estimate_text(raw), source="estimate", duration_ms=5_000)
     assert find_media_type(call) == "text/plain; charset=utf-8"
@@ -222,18 +222,18 @@ def test_text_passes_as_it_is(kind: str, raw: str) -> None:
 @pytest.mark.parametrize(("kind", "written"), [("text", f"{TEXT}\n"), ("srt", SRT), ("vtt", VTT)])
 def test_text_is_written_from_json_where_that_came(kind: str, written: str) -> None:
     raw = answer(segments=SEGMENTS, usage=TOKENS)
-    assert read_transcription_answer(raw, make_call(kind))[0].decode() == written
+    assert parse_transcription_answer(raw, make_call(kind))[0].decode() == written
 
 
 @pytest.mark.parametrize(("kind", "written"), [("text", " \n"), ("srt", ""), ("vtt", "WEBVTT\n\n")])
 def test_silence_has_no_subtitles(kind: str, written: str) -> None:
-    assert read_transcription_answer(b'{"text":" "}', make_call(kind))[0].decode() == written
+    assert parse_transcription_answer(b'{"text":" "}', make_call(kind))[0].decode() == written
 
 
 def test_a_cue_keeps_to_its_lines() -> None:
     segment = {"start": 3_661.5, "end": "3662", "text": "a --> b\n\n2\nc"}
     raw = answer(segments=[segment, {"start": -1, "end": 2, "text": "x"}, {"text": "y"}, "z", None])
-    written = read_transcription_answer(raw, make_call("srt"))[0].decode()
+    written = parse_transcription_answer(raw, make_call("srt"))[0].decode()
     assert written == "1\n01:01:01,500 --> 01:01:02,000\na -> b 2 c\n\n"
 
 
@@ -259,7 +259,7 @@ def test_a_cue_keeps_to_its_lines() -> None:
 )
 def test_what_is_no_answer_is_a_fault_that_keeps_secrets(kind: str, raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse) as caught:
-        read_transcription_answer(raw, make_call(kind), (SECRET,))
+        parse_transcription_answer(raw, make_call(kind), (SECRET,))
     assert SECRET not in caught.value.message
     assert "10.0.0.1" not in caught.value.message
 
@@ -286,19 +286,19 @@ def test_what_is_no_answer_is_a_fault_that_keeps_secrets(kind: str, raw: bytes) 
     ],
 )
 def test_the_providers_word_comes_before_the_files_and_an_estimate_last(told: dict[str, Any], usage: Usage) -> None:
-    assert read_transcription_answer(answer(**told), CALL)[1] == usage
+    assert parse_transcription_answer(answer(**told), CALL)[1] == usage
 
 
 def test_of_a_file_that_does_not_say_subtitles_tell_the_length_and_else_its_size() -> None:
-    assert read_transcription_answer(SRT.encode(), make_call("srt", length_ms=None))[1].duration_ms == 3_250
-    assert read_transcription_answer(b"hi", make_call("text", length_ms=None))[1].duration_ms == 9_000
+    assert parse_transcription_answer(SRT.encode(), make_call("srt", length_ms=None))[1].duration_ms == 3_250
+    assert parse_transcription_answer(b"hi", make_call("text", length_ms=None))[1].duration_ms == 9_000
 
 
 def hear_size(size: int, raw: bytes, kind: str, length_ms: int | None) -> int:
     """The length that is charged for a file of so many bytes."""
     call = make_call(kind, length_ms=length_ms)
     file = attrs.evolve(call.files[0], spooled=Kept(bytes(size)))
-    return read_transcription_answer(raw, attrs.evolve(call, files=(file,)))[1].duration_ms
+    return parse_transcription_answer(raw, attrs.evolve(call, files=(file,)))[1].duration_ms
 
 
 def test_subtitles_are_not_of_sound_that_is_shorter_than_they() -> None:
@@ -318,8 +318,8 @@ def test_no_word_is_believed_of_more_than_bytes_can_hold() -> None:
        st.sampled_from(["json", "text", "srt", "vtt"]))  # fmt: skip
 def test_any_json_is_an_answer_within_bounds_or_a_fault(value: Any, kind: str) -> None:
     try:
-        _, usage = read_transcription_answer(orjson.dumps(value), make_call(kind))
-        write_whole(orjson.dumps(value), CALL)
+        _, usage = parse_transcription_answer(orjson.dumps(value), make_call(kind))
+        build_whole(orjson.dumps(value), CALL)
     except ProviderBadResponse:
         return
     assert 0 <= usage.duration_ms <= MAX_DURATION_MS
@@ -330,7 +330,7 @@ def test_any_json_is_an_answer_within_bounds_or_a_fault(value: Any, kind: str) -
 @given(st.binary(max_size=40), st.sampled_from(["json", "text", "srt", "vtt"]))
 def test_any_bytes_are_an_answer_or_a_fault(raw: bytes, kind: str) -> None:
     with contextlib.suppress(ProviderBadResponse):
-        assert read_transcription_answer(raw, make_call(kind))[0] == raw
+        assert parse_transcription_answer(raw, make_call(kind))[0] == raw
 
 
 # The stream
@@ -361,13 +361,13 @@ def test_events_leave_as_they_lie_up_to_the_last_however_they_are_cut(places: li
     gate = TranscriptPassthrough(STREAMED)
     assert drain(gate, cut(DELTA + SEGMENT + END + rest, places)) == DELTA + SEGMENT + END
     assert (gate.events, gate.ended) == (2, True)
-    assert gate.read_usage() == Usage(55, 7, source="upstream", duration_ms=5_000)
+    assert gate.parse_usage() == Usage(55, 7, source="upstream", duration_ms=5_000)
 
 
 def test_without_usage_the_text_that_passed_is_estimated() -> None:
     gate = TranscriptPassthrough(STREAMED)
     assert drain(gate, [DELTA, DELTA, DONE]) == DELTA + DELTA + DONE
-    assert gate.read_usage() == Usage(84, estimate_text("Grüße, Grüße, "), source="estimate", duration_ms=5_000)
+    assert gate.parse_usage() == Usage(84, estimate_text("Grüße, Grüße, "), source="estimate", duration_ms=5_000)
 
 
 @pytest.mark.parametrize("pieces", [[], [DELTA], [DELTA[:9]]])
@@ -375,7 +375,7 @@ def test_a_stream_that_was_cut_is_a_fault(pieces: list[bytes]) -> None:
     gate = TranscriptPassthrough(STREAMED)
     with pytest.raises(ProviderBadResponse, match="before it was complete"):
         drain(gate, pieces)
-    assert gate.read_usage().duration_ms == (5_000 if gate.events else 0)
+    assert gate.parse_usage().duration_ms == (5_000 if gate.events else 0)
 
 
 @pytest.mark.parametrize("told", [event(**BROKEN), event(type="error", message=f"with {SECRET}", code="x")])
@@ -388,16 +388,16 @@ def test_an_error_event_ends_it(told: bytes) -> None:
 
 @pytest.mark.parametrize("usage", [TOKENS, {"type": "duration", "seconds": 4}, None])
 def test_a_whole_answer_to_a_call_for_a_stream_is_told_in_two_events(usage: Any) -> None:
-    gate = JsonOrStream(lambda raw: write_whole(raw, STREAMED))
+    gate = JsonOrStream(lambda raw: build_whole(raw, STREAMED))
     raw = answer(usage=usage)
     done = {"type": "transcript.text.done", "text": TEXT} | ({"usage": TOKENS} if usage is TOKENS else {})
     assert drain(gate, [raw[:9], raw[9:]]) == event(type="transcript.text.delta", delta=TEXT) + event(**done)
     assert gate.ended
-    assert gate.read_usage() == read_transcription_answer(raw, STREAMED)[1]
+    assert gate.parse_usage() == parse_transcription_answer(raw, STREAMED)[1]
 
 
 def test_silence_is_told_in_one_event() -> None:
-    assert write_whole(b'{"text":""}', STREAMED)[0] == event(type="transcript.text.done", text="")
+    assert build_whole(b'{"text":""}', STREAMED)[0] == event(type="transcript.text.done", text="")
 
 
 DEEP = b'{"text":"x","usage":{"type":"tokens","x":' + b"[" * 300 + b"]" * 300 + b"}}"
@@ -406,7 +406,7 @@ DEEP = b'{"text":"x","usage":{"type":"tokens","x":' + b"[" * 300 + b"]" * 300 + 
 @pytest.mark.parametrize("raw", [b"{", b"{}", orjson.dumps(BROKEN), DEEP], ids=lambda raw: raw[:9])
 def test_a_whole_answer_that_is_none_is_a_fault(raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse):
-        write_whole(raw, STREAMED, (SECRET,))
+        build_whole(raw, STREAMED, (SECRET,))
 
 
 @given(st.lists(st.binary(max_size=30), max_size=6), st.sampled_from([b"", b"data: {", b'data: {"type":', b"{"]))
@@ -414,4 +414,4 @@ def test_no_bytes_are_more_than_a_fault(pieces: list[bytes], start: bytes) -> No
     gate = TranscriptPassthrough(STREAMED)
     with contextlib.suppress(ProviderBadResponse):
         drain(gate, [start, *pieces])
-    gate.read_usage()
+    gate.parse_usage()

@@ -14,7 +14,7 @@ from gateway.domain.usage import Usage
 from gateway.domain.video import MAX_PROMPT_CHARS, MAX_SECONDS, Reference, VideoRequest
 from gateway.errors import InvalidRequest
 from gateway.formats.form import ReceivedForm
-from gateway.formats.openai.video_params import read_remix_call, read_remix_form, read_videos_call, read_videos_form
+from gateway.formats.openai.video_params import parse_remix_call, parse_remix_form, parse_videos_call, parse_videos_form
 from tests.support.corrupt_json import spoilt
 from tests.support.image_calls import upload as put
 from tests.support.image_providers import draw
@@ -53,7 +53,7 @@ def refuse(read: Any, asked: Any) -> InvalidRequest:
 
 
 def test_a_call_says_what_every_provider_must_know_and_keeps_the_rest() -> None:
-    call = read_videos_call(dict(FULL))
+    call = parse_videos_call(dict(FULL))
     assert (call.operation, call.model, call.stream, call.files) == ("videos", "m", False, ())
     ask = see(call)
     assert (ask.prompt, ask.seconds, ask.size, ask.webhook_url) == ("a cat", 8, "1280x720", "https://hooks/1")
@@ -68,8 +68,8 @@ def test_a_form_says_the_same() -> None:
     fields = {
         "seconds": "8", "size": "1280x720", "webhook_url": "https://hooks/1", "seed": "7", "negative_prompt": "dogs",
     }  # fmt: skip
-    call = read_videos_form(form(**fields, **{"input_reference[image_url]": URL}))
-    other = read_videos_call(dict(FULL))
+    call = parse_videos_form(form(**fields, **{"input_reference[image_url]": URL}))
+    other = parse_videos_call(dict(FULL))
     assert attrs.evolve(see(call), reference=None) == attrs.evolve(see(other), reference=None)
     assert (see(call).reference or Reference()).url == URL
     assert call.body == {"seed": "7", "negative_prompt": "dogs"}
@@ -85,22 +85,22 @@ def test_a_form_says_the_same() -> None:
     ],
 )
 def test_a_call_that_says_little_leaves_it_open(more: dict[str, Any]) -> None:
-    assert see(read_videos_call(ASK | more)) == VideoRequest("a cat")
-    assert see(read_videos_form(form(**{name: "" if value is None else value for name, value in more.items()}))) == (
+    assert see(parse_videos_call(ASK | more)) == VideoRequest("a cat")
+    assert see(parse_videos_form(form(**{name: "" if value is None else value for name, value in more.items()}))) == (
         VideoRequest("a cat")
     )
 
 
 @pytest.mark.parametrize(("said", "meant"), [("4", 4), (4, 4), ("12", 12), (MAX_SECONDS, MAX_SECONDS), ("1", 1)])
 def test_seconds_are_a_text_or_a_number(said: object, meant: int) -> None:
-    assert see(read_videos_call(ASK | {"seconds": said})).seconds == meant
-    assert see(read_videos_form(form(seconds=str(said)))).seconds == meant
+    assert see(parse_videos_call(ASK | {"seconds": said})).seconds == meant
+    assert see(parse_videos_form(form(seconds=str(said)))).seconds == meant
 
 
 def test_a_prompt_is_bounded_by_its_bytes() -> None:
-    call = read_videos_call(ASK | {"prompt": "猫猫"})
+    call = parse_videos_call(ASK | {"prompt": "猫猫"})
     assert (call.prompt_chars, call.prompt_bound) == (2, 6)
-    assert read_videos_call(ASK | {"prompt": "x" * MAX_PROMPT_CHARS}).prompt_chars == MAX_PROMPT_CHARS
+    assert parse_videos_call(ASK | {"prompt": "x" * MAX_PROMPT_CHARS}).prompt_chars == MAX_PROMPT_CHARS
 
 
 # ---- a picture to start from
@@ -112,7 +112,7 @@ def test_a_prompt_is_bounded_by_its_bytes() -> None:
      {"image_url": DATA}],
 )  # fmt: skip
 def test_a_picture_is_an_address_or_a_data_url_alone_or_in_an_object(told: Any) -> None:
-    reference = see(read_videos_call(ASK | {"input_reference": told})).reference
+    reference = see(parse_videos_call(ASK | {"input_reference": told})).reference
     assert reference is not None
     assert reference.url in {URL, DATA}
     assert reference.is_remote is (reference.url == URL)
@@ -121,7 +121,7 @@ def test_a_picture_is_an_address_or_a_data_url_alone_or_in_an_object(told: Any) 
 @pytest.mark.parametrize("field", ["input_reference", "input_reference[image_url]"])
 @pytest.mark.parametrize("told", [URL, DATA])
 def test_a_form_has_it_as_the_client_libraries_write_it(field: str, told: str) -> None:
-    call = read_videos_form(form(**{field: told, "input_reference[file_id]": ""}))
+    call = parse_videos_form(form(**{field: told, "input_reference[file_id]": ""}))
     assert (see(call).reference or Reference()).url == told
     assert call.body == {}
 
@@ -129,7 +129,7 @@ def test_a_form_has_it_as_the_client_libraries_write_it(field: str, told: str) -
 @pytest.mark.parametrize("data", [PNG, b"\xff\xd8\xff\xe0 jpeg", b"RIFF\0\0\0\0WEBP"])
 def test_a_form_has_it_as_a_file(data: bytes) -> None:
     file = upload(data)
-    call = read_videos_form(form(file))
+    call = parse_videos_form(form(file))
     assert call.files == (file,)
     assert (see(call).reference or Reference()).upload is file
 
@@ -143,7 +143,7 @@ def test_a_form_has_it_as_a_file(data: bytes) -> None:
     ],
 )  # fmt: skip
 def test_an_object_without_a_picture_says_where_it_should_be(told: Any, place: str) -> None:
-    assert refuse(read_videos_call, ASK | {"input_reference": told}).param == f"input_reference{place}"
+    assert refuse(parse_videos_call, ASK | {"input_reference": told}).param == f"input_reference{place}"
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_an_object_without_a_picture_says_where_it_should_be(told: Any, place: s
     ],
 )  # fmt: skip
 def test_an_address_that_is_none_is_named(told: str) -> None:
-    assert refuse(read_videos_call, ASK | {"input_reference": told}).param == "input_reference"
+    assert refuse(parse_videos_call, ASK | {"input_reference": told}).param == "input_reference"
     for field in ("input_reference", "input_reference[image_url]"):
-        assert refuse(read_videos_form, form(**{field: told})).param == field
+        assert refuse(parse_videos_form, form(**{field: told})).param == field
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_an_address_that_is_none_is_named(told: str) -> None:
     ],
 )
 def test_a_file_that_is_not_taken_is_named(asked: ReceivedForm, param: str) -> None:
-    assert refuse(read_videos_form, asked).param == param
+    assert refuse(parse_videos_form, asked).param == param
 
 
 # ---- what is wrong
@@ -201,10 +201,10 @@ def test_a_file_that_is_not_taken_is_named(asked: ReceivedForm, param: str) -> N
 )  # fmt: skip
 def test_a_wrong_field_is_named(name: str, value: object) -> None:
     body = {key: one for key, one in (ASK | {name: value}).items() if one is not None}
-    assert refuse(read_videos_call, body).param == name
+    assert refuse(parse_videos_call, body).param == name
     if value is None or isinstance(value, str):
         fields = tuple((key, str(one)) for key, one in body.items())
-        assert refuse(read_videos_form, ReceivedForm(fields)).param == name
+        assert refuse(parse_videos_form, ReceivedForm(fields)).param == name
 
 
 @pytest.mark.parametrize(
@@ -217,11 +217,11 @@ def test_a_wrong_field_is_named(name: str, value: object) -> None:
     ],
 )  # fmt: skip
 def test_what_vendors_call_the_same_is_refused_by_name(name: str, value: object) -> None:
-    assert refuse(read_videos_call, ASK | {name: value}).param == name
-    fault = refuse(read_videos_form, form(**{name: str(value)}))
+    assert refuse(parse_videos_call, ASK | {name: value}).param == name
+    fault = refuse(parse_videos_form, form(**{name: str(value)}))
     assert fault.param == name
     assert "'seconds' and 'size'" in fault.message
-    assert refuse(read_videos_form, form(**{f"{name}[]": str(value)})).param == name
+    assert refuse(parse_videos_form, form(**{f"{name}[]": str(value)})).param == name
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_what_vendors_call_the_same_is_refused_by_name(name: str, value: object)
     ],
 )  # fmt: skip
 def test_the_conventions_own_fields_are_spelled_as_it_spells_them(name: str, spelled: str) -> None:
-    for read, asked in ((read_videos_call, ASK | {name: "8"}), (read_videos_form, form(**{name: "8"}))):
+    for read, asked in ((parse_videos_call, ASK | {name: "8"}), (parse_videos_form, form(**{name: "8"}))):
         fault = refuse(read, asked)
         assert fault.param == name
         assert f"'{spelled}'" in fault.message
@@ -240,11 +240,11 @@ def test_the_conventions_own_fields_are_spelled_as_it_spells_them(name: str, spe
 
 def test_a_field_twice_in_a_form_is_said_to_be() -> None:
     twice = ReceivedForm((*form(seconds="4").fields, ("seconds[]", "12")))
-    assert refuse(read_videos_form, twice).param == "seconds"
+    assert refuse(parse_videos_form, twice).param == "seconds"
 
 
 def test_a_name_as_long_as_a_letter_is_not_repeated_whole() -> None:
-    fault = refuse(read_videos_call, ASK | {"Prompt" + "_" * 10_000: "x"})
+    fault = refuse(parse_videos_call, ASK | {"Prompt" + "_" * 10_000: "x"})
     assert len(fault.param or "") == 64
     assert len(fault.message) < 200
 
@@ -254,8 +254,8 @@ def test_a_name_as_long_as_a_letter_is_not_repeated_whole() -> None:
 
 def test_a_remix_is_a_prompt_alone() -> None:
     for call in (
-        read_remix_call({"prompt": "at night", "webhook_url": "https://hooks/1", "model": None}),
-        read_remix_form(ReceivedForm((("prompt", "at night"), ("webhook_url", "https://hooks/1"), ("model", "")))),
+        parse_remix_call({"prompt": "at night", "webhook_url": "https://hooks/1", "model": None}),
+        parse_remix_form(ReceivedForm((("prompt", "at night"), ("webhook_url", "https://hooks/1"), ("model", "")))),
     ):
         assert (call.operation, call.model) == ("video_remixes", "")
         assert see(call) == VideoRequest("at night", webhook_url="https://hooks/1")
@@ -274,13 +274,13 @@ def test_a_remix_is_a_prompt_alone() -> None:
     ],
 )  # fmt: skip
 def test_a_wrong_remix_names_the_field(body: dict[str, Any], param: str) -> None:
-    assert refuse(read_remix_call, body).param == param
+    assert refuse(parse_remix_call, body).param == param
     if all(isinstance(value, str) for value in body.values()):
-        assert refuse(read_remix_form, ReceivedForm(tuple(body.items()))).param == param
+        assert refuse(parse_remix_form, ReceivedForm(tuple(body.items()))).param == param
 
 
 def test_a_remix_takes_no_file() -> None:
-    assert refuse(read_remix_form, ReceivedForm((("prompt", "x"),), (upload(),))).param == "input_reference"
+    assert refuse(parse_remix_form, ReceivedForm((("prompt", "x"),), (upload(),))).param == "input_reference"
 
 
 # ---- garbage
@@ -305,8 +305,8 @@ def check_fault(read: Any, asked: Any) -> None:
 @settings(max_examples=40)
 def test_garbage_in_a_call_is_the_callers_mistake(body: Any) -> None:
     if isinstance(body, dict):
-        check_fault(read_videos_call, body)
-        check_fault(read_remix_call, {"prompt": body.get("prompt")} | body)
+        check_fault(parse_videos_call, body)
+        check_fault(parse_remix_call, {"prompt": body.get("prompt")} | body)
 
 
 _NAMES = st.sampled_from([*FULL, "input_reference[image_url]", "input_reference[file_id]", "seconds[]", "SIZE", ""])
@@ -315,6 +315,6 @@ _NAMES = st.sampled_from([*FULL, "input_reference[image_url]", "input_reference[
 @given(st.lists(st.tuples(_NAMES | st.text(max_size=4), st.text(max_size=6)), max_size=5))
 @settings(max_examples=40)
 def test_garbage_in_a_form_is_the_callers_mistake(fields: list[tuple[str, str]]) -> None:
-    for read in (read_videos_form, read_remix_form):
+    for read in (parse_videos_form, parse_remix_form):
         check_fault(read, ReceivedForm((*ASK.items(), *fields)))
         check_fault(read, ReceivedForm(tuple(fields), (upload(),)))

@@ -27,10 +27,10 @@ from gateway.formats.image_backend import ProviderCall
 from gateway.formats.openai.videos import (
     SHADES,
     OpenAiVideoBackend,
-    write_deleted,
-    write_status,
-    write_video,
-    write_videos,
+    build_deleted,
+    build_status,
+    build_video,
+    build_videos,
 )
 from gateway.formats.request_body import Form
 from gateway.formats.video_backend import ContentLocation, ProviderTask, TaskState, VideoBackend, VideoSpec
@@ -85,16 +85,16 @@ def shot(**fields: Any) -> VideoSpec:
     ],
 )  # fmt: skip
 def test_a_state_is_called_as_its_caller_knows_it(state: VideoState, spec: str, openai: str) -> None:
-    assert (write_status(state, "spec"), write_status(state, "openai")) == (spec, openai)
+    assert (build_status(state, "spec"), build_status(state, "openai")) == (spec, openai)
 
 
 def test_every_state_has_a_word_that_the_client_libraries_know() -> None:
-    words = {write_status(state, "openai") for state in TRANSITIONS}
+    words = {build_status(state, "openai") for state in TRANSITIONS}
     assert words == set(get_args(Video.model_fields["status"].annotation))
 
 
 def test_a_job_under_way_has_every_key_and_no_error() -> None:
-    assert write_video(job("processing"), "spec") == {
+    assert build_video(job("processing"), "spec") == {
         "id": "video_1",
         "object": "video",
         "model": "m",
@@ -111,42 +111,42 @@ def test_a_job_under_way_has_every_key_and_no_error() -> None:
 
 
 def test_a_completed_job_says_when_it_was_and_how_long_it_is_there() -> None:
-    told = write_video(done(), "openai")
+    told = build_video(done(), "openai")
     assert (told["status"], told["progress"]) == ("completed", 100)
     assert (told["completed_at"], told["expires_at"]) == (NOW // 1000, NOW // 1000 + 60)
     assert "error" not in told
 
 
 def test_a_failed_job_says_why_and_was_not_completed() -> None:
-    told = write_video(job("processing").fail(VideoError("timeout", "Too late"), NOW), "spec")
+    told = build_video(job("processing").fail(VideoError("timeout", "Too late"), NOW), "spec")
     assert (told["status"], told["error"]) == ("failed", {"code": "timeout", "message": "Too late"})
     assert (told["completed_at"], told["expires_at"]) == (None, None)
 
 
 @pytest.mark.parametrize("state", TRANSITIONS)
 def test_the_client_library_reads_what_it_is_told(state: VideoState) -> None:
-    told = orjson.dumps(write_video(job(state), "openai"))
+    told = orjson.dumps(build_video(job(state), "openai"))
     if state != "failed":
-        assert Video.model_validate_json(told, strict=True).status == write_status(state, "openai")
+        assert Video.model_validate_json(told, strict=True).status == build_status(state, "openai")
 
 
 def test_nothing_of_ours_is_told() -> None:
     inside = {"channel": "hush", "provider": "hush", "upstream_id": "hush", "clue": "hush", "key_print": "hush"}
-    told = write_video(job("processing", **inside, webhook_url="hush", upstream_model="hush", owner="hush"), "spec")
+    told = build_video(job("processing", **inside, webhook_url="hush", upstream_model="hush", owner="hush"), "spec")
     assert "hush" not in str(told)
 
 
 def test_a_page_names_its_ends() -> None:
     other = attrs.evolve(JOB, id="video_2")
-    page = write_videos([JOB, other], lambda one: "openai" if one is other else "spec", more=True)
+    page = build_videos([JOB, other], lambda one: "openai" if one is other else "spec", more=True)
     assert (page["object"], page["first_id"], page["last_id"], page["has_more"]) == ("list", "video_1", "video_2", True)
-    assert page["data"] == [write_video(JOB, "spec"), write_video(other, "openai")]
+    assert page["data"] == [build_video(JOB, "spec"), build_video(other, "openai")]
     empty = {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
-    assert write_videos([], lambda _: "spec", more=False) == empty
+    assert build_videos([], lambda _: "spec", more=False) == empty
 
 
 def test_what_is_deleted_says_so() -> None:
-    assert write_deleted("video_1") == {"id": "video_1", "object": "video.deleted", "deleted": True}
+    assert build_deleted("video_1") == {"id": "video_1", "object": "video.deleted", "deleted": True}
 
 
 # ---- what is asked
@@ -220,7 +220,7 @@ def test_the_file_is_beside_its_task_and_asked_for_with_the_key() -> None:
 
 
 def test_the_task_that_was_begun_is_read() -> None:
-    take = MAKER.read_submitted(orjson.dumps(SAID | {"status": "queued", "progress": 0}), ())
+    take = MAKER.parse_submitted(orjson.dumps(SAID | {"status": "queued", "progress": 0}), ())
     assert (take.id, take.state, take.progress, take.seconds, take.size) == (TASK.id, "queued", 0, "8", "1280x720")
 
 
@@ -231,7 +231,7 @@ def test_the_task_that_was_begun_is_read() -> None:
 )  # fmt: skip
 def test_a_task_without_a_usable_id_is_a_failure(answer: Any) -> None:
     with pytest.raises(ProviderBadResponse):
-        MAKER.read_submitted(orjson.dumps(answer), ())
+        MAKER.parse_submitted(orjson.dumps(answer), ())
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_a_task_without_a_usable_id_is_a_failure(answer: Any) -> None:
     ],
 )  # fmt: skip
 def test_a_state_is_read_in_every_servers_words(status: str, state: TaskState | None) -> None:
-    take = MAKER.read_polled(orjson.dumps(SAID | {"status": status}), ())
+    take = MAKER.parse_polled(orjson.dumps(SAID | {"status": status}), ())
     assert (take.state, take.progress) == (state, 33)
     assert (take.error is None) is (state != "failed")
 
@@ -251,7 +251,7 @@ def test_a_state_is_read_in_every_servers_words(status: str, state: TaskState | 
 @pytest.mark.parametrize("answer", [{}, {"error": "not now"}, {"status": None}, {"status": ["failed"]}, [], None, 1])
 def test_an_answer_that_says_nothing_of_a_task_is_no_verdict(answer: Any) -> None:
     with pytest.raises(ProviderBadResponse):
-        MAKER.read_polled(orjson.dumps(answer), ())
+        MAKER.parse_polled(orjson.dumps(answer), ())
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_an_answer_that_says_nothing_of_a_task_is_no_verdict(answer: Any) -> Non
     ],
 )
 def test_a_failed_task_says_why(error: Any, code: str, words: str) -> None:
-    take = MAKER.read_polled(orjson.dumps(FAILED | {"error": error}), ("hush-hush-hush",))
+    take = MAKER.parse_polled(orjson.dumps(FAILED | {"error": error}), ("hush-hush-hush",))
     assert take.error is not None
     assert take.error.code == code
     assert words in take.error.message
@@ -280,14 +280,14 @@ def test_a_failed_task_says_why(error: Any, code: str, words: str) -> None:
 
 @pytest.mark.parametrize("progress", [-1, 101, "50", 50.5, None, True, [], {}])
 def test_a_progress_that_is_none_is_not_believed(progress: Any) -> None:
-    assert MAKER.read_polled(orjson.dumps(SAID | {"progress": progress}), ()).progress is None
+    assert MAKER.parse_polled(orjson.dumps(SAID | {"progress": progress}), ()).progress is None
 
 
 @pytest.mark.parametrize(
     ("told", "read"), [(8, "8"), ("8", "8"), ("", None), ("x" * 33, None), (8.5, None), (None, None), (True, None)]
 )
 def test_how_long_it_is_may_be_a_number(told: Any, read: str | None) -> None:
-    assert MAKER.read_submitted(orjson.dumps(SAID | {"seconds": told}), ()).seconds == read
+    assert MAKER.parse_submitted(orjson.dumps(SAID | {"seconds": told}), ()).seconds == read
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def test_how_long_it_is_may_be_a_number(told: Any, read: str | None) -> None:
     ],
 )
 def test_a_refusal_is_the_fault_it_says(status: int, error: Any, kind: type[ProviderError]) -> None:
-    fault = MAKER.read_refused(status, orjson.dumps({"error": error}), (), rest_s=9.0)
+    fault = MAKER.parse_refused(status, orjson.dumps({"error": error}), (), rest_s=9.0)
     assert type(fault) is kind
     assert kind is not ProviderRateLimited or fault.rest_s == 9.0
 
@@ -320,7 +320,7 @@ def test_nobody_has_to_be_asked_where_a_file_is() -> None:
 @pytest.mark.parametrize("state", TRANSITIONS)
 def test_what_a_gateway_tells_another_gateway_understands(state: VideoState, words: Any) -> None:
     told = job(state, progress=40) if state != "failed" else job("processing").fail(VideoError("timeout", "Late"), NOW)
-    take = MAKER.read_polled(orjson.dumps(write_video(told, words)), ())
+    take = MAKER.parse_polled(orjson.dumps(build_video(told, words)), ())
     expected = {"created": "queued", "submitting": "queued", "fetching": "processing"}.get(state, state)
     assert take.state == expected
     assert (take.seconds, take.size) == ("8", "1280x720")
@@ -331,14 +331,14 @@ def test_what_a_gateway_tells_another_gateway_understands(state: VideoState, wor
 
 
 def check_reading(raw: bytes) -> None:
-    assert isinstance(MAKER.read_refused(400, raw, ()), ProviderError)
-    for read in (MAKER.read_submitted, MAKER.read_polled):
+    assert isinstance(MAKER.parse_refused(400, raw, ()), ProviderError)
+    for read in (MAKER.parse_submitted, MAKER.parse_polled):
         try:
             take = read(raw, ())
         except ProviderError:
             continue
         assert take.progress is None or 0 <= take.progress <= 100
-        assert take.state != "failed" or read == MAKER.read_submitted or take.error is not None
+        assert take.state != "failed" or read == MAKER.parse_submitted or take.error is not None
 
 
 @given(st.sampled_from([SAID, FAILED]).flatmap(spoilt))

@@ -160,7 +160,7 @@ def test_what_cannot_be_said_is_refused_by_name(asked: VideoSpec, param: str) ->
 
 
 def test_the_id_of_a_task_is_read() -> None:
-    take = MAKER.read_submitted(orjson.dumps(CREATED), ())
+    take = MAKER.parse_submitted(orjson.dumps(CREATED), ())
     assert (take.id, take.state) == (ID, "queued")
 
 
@@ -169,7 +169,7 @@ def test_the_id_of_a_task_is_read() -> None:
 )
 def test_an_answer_without_a_usable_id_is_a_failure(answer: Any) -> None:
     with pytest.raises(ProviderBadResponse):
-        MAKER.read_submitted(orjson.dumps(answer), ())
+        MAKER.parse_submitted(orjson.dumps(answer), ())
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_an_answer_without_a_usable_id_is_a_failure(answer: Any) -> None:
 )
 def test_an_error_with_a_good_status_is_the_fault_it_says(code: str, kind: type[ProviderError]) -> None:
     with pytest.raises(kind) as fault:
-        MAKER.read_submitted(orjson.dumps({"code": code, "message": "no", "request_id": "r"}), ())
+        MAKER.parse_submitted(orjson.dumps({"code": code, "message": "no", "request_id": "r"}), ())
     assert type(fault.value) is kind
     assert not isinstance(fault.value, ProviderRejected) or fault.value.status in {400, 429}
 
@@ -209,7 +209,7 @@ def test_an_error_with_a_good_status_is_the_fault_it_says(code: str, kind: type[
     ],
 )
 def test_a_refusal_is_the_fault_it_says(status: int, body: Any, kind: type[ProviderError]) -> None:
-    assert type(MAKER.read_refused(status, orjson.dumps(body), ())) is kind
+    assert type(MAKER.parse_refused(status, orjson.dumps(body), ())) is kind
 
 
 @pytest.mark.parametrize(
@@ -217,12 +217,12 @@ def test_a_refusal_is_the_fault_it_says(status: int, body: Any, kind: type[Provi
     [("PENDING", "queued"), ("RUNNING", "processing"), ("UNKNOWN", None), ("PONDERING", None)],
 )
 def test_a_state_is_read_and_a_task_that_is_not_found_is_no_verdict(status: str, state: str | None) -> None:
-    take = MAKER.read_polled(orjson.dumps({"output": {"task_id": ID, "task_status": status}}), ())
+    take = MAKER.parse_polled(orjson.dumps({"output": {"task_id": ID, "task_status": status}}), ())
     assert (take.state, take.error) == (state, None)
 
 
 def test_a_completed_task_says_where_its_video_is_and_what_it_is() -> None:
-    take = MAKER.read_polled(orjson.dumps(DONE), ())
+    take = MAKER.parse_polled(orjson.dumps(DONE), ())
     assert (take.state, take.clue, take.seconds, take.size) == ("completed", URL, "10", "1280x720")
     assert MAKER.find_content(ProviderTask(ID, "m", take.clue), "video") == ContentLocation(url=URL)
     assert same(MAKER.find_content(TASK, "video"), MAKER.poll(TASK))
@@ -243,14 +243,14 @@ def test_a_completed_task_says_where_its_video_is_and_what_it_is() -> None:
     ],
 )
 def test_what_the_video_is_stands_elsewhere_for_older_models(usage: Any, seconds: Any, size: Any) -> None:
-    take = MAKER.read_polled(orjson.dumps(DONE | {"usage": usage}), ())
+    take = MAKER.parse_polled(orjson.dumps(DONE | {"usage": usage}), ())
     assert (take.seconds, take.size) == (seconds, size)
 
 
 @pytest.mark.parametrize("url", [None, "", 7, "xxx.mp4", "ftp://host/x", "https://host/" + "x" * 5000])
 def test_a_video_without_a_usable_address_is_no_verdict(url: Any) -> None:
     answer = {"output": DONE["output"] | {"video_url": url}}
-    for read in (MAKER.read_polled, MAKER.read_content):
+    for read in (MAKER.parse_polled, MAKER.read_content):
         with pytest.raises(ProviderBadResponse):
             read(orjson.dumps(answer), ())
 
@@ -267,7 +267,7 @@ def test_a_video_without_a_usable_address_is_no_verdict(url: Any) -> None:
     ],
 )
 def test_a_failure_says_whose_it_is(told: Any, code: str) -> None:
-    take = MAKER.read_polled(orjson.dumps({"output": FAILED["output"] | told}), ())
+    take = MAKER.parse_polled(orjson.dumps({"output": FAILED["output"] | told}), ())
     assert take.state == "failed"
     assert take.error is not None
     assert (take.error.code, bool(take.error.message)) == (code, True)
@@ -278,16 +278,16 @@ def test_a_failure_says_whose_it_is(told: Any, code: str) -> None:
 )
 def test_an_answer_that_says_nothing_of_a_task_is_no_verdict(answer: Any) -> None:
     with pytest.raises(ProviderBadResponse) as fault:
-        MAKER.read_polled(orjson.dumps(answer), ())
+        MAKER.parse_polled(orjson.dumps(answer), ())
     assert type(fault.value) is ProviderBadResponse
 
 
 def test_what_a_failure_says_is_masked() -> None:
     words = {"message": "see https://internal.example/x, key hush-hush-hush"}
-    take = MAKER.read_polled(orjson.dumps({"output": FAILED["output"] | words}), ("hush-hush-hush",))
+    take = MAKER.parse_polled(orjson.dumps({"output": FAILED["output"] | words}), ("hush-hush-hush",))
     assert take.error is not None
     with pytest.raises(ProviderBadResponse) as fault:
-        MAKER.read_polled(orjson.dumps({"code": "x", **words}), ("hush-hush-hush",))
+        MAKER.parse_polled(orjson.dumps({"code": "x", **words}), ("hush-hush-hush",))
     for message in (take.error.message, fault.value.message):
         assert "hush" not in message
         assert "internal" not in message
@@ -337,8 +337,8 @@ def same(one: Any, other: Any) -> bool:
 
 
 def check_reading(raw: bytes) -> None:
-    assert isinstance(MAKER.read_refused(400, raw, ()), ProviderError)
-    for read in (MAKER.read_submitted, MAKER.read_polled, MAKER.read_content):
+    assert isinstance(MAKER.parse_refused(400, raw, ()), ProviderError)
+    for read in (MAKER.parse_submitted, MAKER.parse_polled, MAKER.read_content):
         try:
             told = read(raw, ())
         except ProviderError:

@@ -80,7 +80,7 @@ def shoot(model: str = NEW, **fields: Any) -> tuple[str | None, Any]:
 
 
 def polled(data: Any, secrets: tuple[str, ...] = ()) -> TaskStatus:
-    return KLING_FILMS.read_polled(answer(data), secrets)
+    return KLING_FILMS.parse_polled(answer(data), secrets)
 
 
 def test_a_video_of_a_new_model_is_asked_for_at_its_path() -> None:
@@ -176,7 +176,7 @@ def test_what_asks_for_nothing_is_no_matter() -> None:
 
 
 def test_a_new_task_is_begun_asked_after_and_done() -> None:
-    begun = KLING_FILMS.read_submitted(answer(BEGUN), ())
+    begun = KLING_FILMS.parse_submitted(answer(BEGUN), ())
     assert (begun.state, begun.id) == ("queued", ID)
     ask = KLING_FILMS.poll(ProviderTask(ID, NEW))
     assert (ask.method, ask.path, ask.passing) == ("GET", f"/tasks?task_ids={ID}", True)
@@ -189,7 +189,7 @@ def test_a_new_task_is_begun_asked_after_and_done() -> None:
 
 @pytest.mark.parametrize("kind", ["text2video", "image2video"])
 def test_an_older_task_is_asked_after_where_it_was_begun(kind: str) -> None:
-    begun = KLING_FILMS.read_submitted(answer(older(kind)), ())
+    begun = KLING_FILMS.parse_submitted(answer(older(kind)), ())
     assert (begun.state, begun.id) == ("queued", f"{kind}:{ID}")
     assert KLING_FILMS.poll(ProviderTask(begun.id or "", OLD)).path == f"/v1/videos/{kind}/{ID}"
     done = polled(OLDER_DONE)
@@ -197,7 +197,7 @@ def test_an_older_task_is_asked_after_where_it_was_begun(kind: str) -> None:
 
 
 def test_an_older_answer_that_does_not_repeat_our_id_is_taken_for_one_without_a_picture() -> None:
-    begun = KLING_FILMS.read_submitted(answer({"task_id": ID, "task_status": "submitted"}), ())
+    begun = KLING_FILMS.parse_submitted(answer({"task_id": ID, "task_status": "submitted"}), ())
     assert begun.id == f"text2video:{ID}"
 
 
@@ -233,7 +233,7 @@ def test_a_state_that_nobody_knows_goes_on() -> None:
 )  # fmt: skip
 def test_an_answer_that_says_nothing_of_the_task_is_no_verdict(raw: bytes) -> None:
     with pytest.raises(ProviderBadResponse):
-        KLING_FILMS.read_polled(raw, ())
+        KLING_FILMS.parse_polled(raw, ())
 
 
 @pytest.mark.parametrize(
@@ -259,20 +259,20 @@ def test_a_refusal_is_the_fault_its_code_says_whatever_its_status(
     status: int, code: int, kind: type[Exception]
 ) -> None:
     raw = answer(None, code, "what is wrong")
-    fault = KLING_FILMS.read_refused(status, raw, (), rest_s=7.0)
+    fault = KLING_FILMS.parse_refused(status, raw, (), rest_s=7.0)
     assert type(fault) is kind
     if kind is ProviderRateLimited:
         assert fault.rest_s == 7.0
     with pytest.raises(kind) as raised:
-        KLING_FILMS.read_submitted(raw, ())
+        KLING_FILMS.parse_submitted(raw, ())
     assert type(raised.value) is kind
 
 
 def test_a_refusal_tells_what_the_provider_said() -> None:
-    fault = KLING_FILMS.read_refused(400, answer(None, 1201, "duration is invalid"), ())
+    fault = KLING_FILMS.parse_refused(400, answer(None, 1201, "duration is invalid"), ())
     assert (fault.message, fault.status) == ("duration is invalid", 400)
     with pytest.raises(ProviderBadResponse, match="reported an error: out of order"):
-        KLING_FILMS.read_submitted(answer(None, 4711, "out of order"), ())
+        KLING_FILMS.parse_submitted(answer(None, 4711, "out of order"), ())
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -338,7 +338,7 @@ def test_an_answer_of_any_depth_is_a_fault() -> None:
 
 def check_reading(raw: bytes) -> None:
     """Only faults of the provider's come out, and what is read can be used."""
-    for read in (KLING_FILMS.read_submitted, KLING_FILMS.read_polled, KLING_FILMS.read_content):
+    for read in (KLING_FILMS.parse_submitted, KLING_FILMS.parse_polled, KLING_FILMS.read_content):
         try:
             told = read(raw, ())
         except ProviderError:
@@ -346,9 +346,9 @@ def check_reading(raw: bytes) -> None:
         assert isinstance(told, TaskStatus)
         assert (told.state == "failed") == (told.error is not None)
         assert (told.state == "completed") == (told.clue is not None)
-        if read == KLING_FILMS.read_submitted:
+        if read == KLING_FILMS.parse_submitted:
             path = KLING_FILMS.poll(ProviderTask(told.id or "", NEW)).path
             assert path is not None
             assert path.startswith(("/tasks?task_ids=", "/v1/videos/"))
     for status in (200, 400, 401, 404, 429, 500):
-        assert isinstance(KLING_FILMS.read_refused(status, raw, ()), ProviderError)
+        assert isinstance(KLING_FILMS.parse_refused(status, raw, ()), ProviderError)

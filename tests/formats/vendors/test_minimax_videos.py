@@ -81,7 +81,7 @@ def shoot(model: str = OLD, **fields: Any) -> tuple[str | None, Any]:
 
 
 def polled(value: Any, secrets: tuple[str, ...] = ()) -> TaskStatus:
-    return HAILUO.read_polled(orjson.dumps(value), secrets)
+    return HAILUO.parse_polled(orjson.dumps(value), secrets)
 
 
 def base(code: int, message: str, **fields: Any) -> Any:
@@ -156,7 +156,7 @@ def test_what_cannot_be_said_is_refused_by_name(model: str, fields: Any, param: 
 
 
 def test_a_task_of_hailuo_is_begun_asked_after_and_its_file_asked_for() -> None:
-    begun = HAILUO.read_submitted(orjson.dumps(BEGUN), ())
+    begun = HAILUO.parse_submitted(orjson.dumps(BEGUN), ())
     assert (begun.state, begun.id) == ("queued", ID)
     ask = HAILUO.poll(ProviderTask(ID, OLD))
     assert (ask.method, ask.path, ask.passing) == ("GET", f"/v1/query/video_generation?task_id={ID}", True)
@@ -173,7 +173,7 @@ def test_a_task_of_hailuo_is_begun_asked_after_and_its_file_asked_for() -> None:
 
 
 def test_a_task_of_h3_is_begun_asked_after_and_asked_again_where_its_video_is() -> None:
-    begun = HAILUO.read_submitted(orjson.dumps({"task_id": NEW_ID}), ())
+    begun = HAILUO.parse_submitted(orjson.dumps({"task_id": NEW_ID}), ())
     assert (begun.state, begun.id) == ("queued", NEW_ID)
     assert HAILUO.poll(ProviderTask(NEW_ID, NEW)).path == f"/v2/query/video_generation/{NEW_ID}"
     assert polled({"task": {"status": "queued"}}) == TaskStatus("queued")
@@ -187,7 +187,7 @@ def test_a_task_of_h3_is_begun_asked_after_and_asked_again_where_its_video_is() 
 
 
 def test_an_id_may_be_a_number() -> None:
-    assert HAILUO.read_submitted(orjson.dumps(BEGUN | {"task_id": int(ID)}), ()).id == ID
+    assert HAILUO.parse_submitted(orjson.dumps(BEGUN | {"task_id": int(ID)}), ()).id == ID
     assert polled(DONE | {"file_id": int(FILE)}).clue == FILE
 
 
@@ -281,7 +281,7 @@ def test_an_answer_without_an_address_tells_no_place(value: Any) -> None:
 )
 def test_a_code_under_a_good_status_is_the_fault_it_says(code: int, kind: type[Exception]) -> None:
     with pytest.raises(kind) as fault:
-        HAILUO.read_submitted(orjson.dumps(base(code, "what is wrong", task_id="")), ())
+        HAILUO.parse_submitted(orjson.dumps(base(code, "what is wrong", task_id="")), ())
     assert type(fault.value) is kind
 
 
@@ -305,12 +305,12 @@ def test_a_code_under_a_good_status_is_the_fault_it_says(code: int, kind: type[E
 )
 def test_a_refusal_is_the_fault_it_says(kind: str, status: int, message: str, fault: type[Exception]) -> None:
     raw = new_error(kind, status, message)
-    found = HAILUO.read_refused(status, raw, (), rest_s=9.0)
+    found = HAILUO.parse_refused(status, raw, (), rest_s=9.0)
     assert type(found) is fault
     if fault is ProviderRateLimited:
         assert found.rest_s == 9.0
     with pytest.raises(ProviderError):
-        HAILUO.read_submitted(raw, ())
+        HAILUO.parse_submitted(raw, ())
 
 
 def test_a_task_of_h3_can_be_stopped_and_forgotten_and_no_other_can() -> None:
@@ -363,7 +363,7 @@ def test_an_answer_of_any_depth_is_a_fault() -> None:
 
 def check_reading(raw: bytes) -> None:
     """Only faults of the provider's come out, and what is read can be used."""
-    for read in (HAILUO.read_submitted, HAILUO.read_polled):
+    for read in (HAILUO.parse_submitted, HAILUO.parse_polled):
         try:
             told = read(raw, ())
         except ProviderError:
@@ -375,4 +375,4 @@ def check_reading(raw: bytes) -> None:
     with suppress(ProviderBadResponse):
         assert HAILUO.read_content(raw, ()).url
     for status in (200, 400, 401, 404, 429, 500):
-        assert isinstance(HAILUO.read_refused(status, raw, ()), ProviderError)
+        assert isinstance(HAILUO.parse_refused(status, raw, ()), ProviderError)

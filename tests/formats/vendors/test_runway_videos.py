@@ -145,14 +145,14 @@ def test_a_model_that_nobody_knows_is_told_whatever_its_caller_says() -> None:
 
 
 def test_the_id_of_a_task_is_read() -> None:
-    take = MAKER.read_submitted(orjson.dumps(CREATED), ())
+    take = MAKER.parse_submitted(orjson.dumps(CREATED), ())
     assert (take.id, take.state) == (ID, "queued")
 
 
 @pytest.mark.parametrize("answer", [{}, {"id": None}, {"id": "../organization"}, {"id": 7}, [CREATED], "x"])
 def test_an_answer_without_a_usable_id_is_a_failure(answer: Any) -> None:
     with pytest.raises(ProviderBadResponse):
-        MAKER.read_submitted(orjson.dumps(answer), ())
+        MAKER.parse_submitted(orjson.dumps(answer), ())
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_an_answer_without_a_usable_id_is_a_failure(answer: Any) -> None:
     ],
 )
 def test_a_state_is_read(answer: Any, state: str | None, progress: int | None) -> None:
-    take = MAKER.read_polled(orjson.dumps(answer), ())
+    take = MAKER.parse_polled(orjson.dumps(answer), ())
     assert (take.state, take.progress, take.error) == (state, progress, None)
 
 
@@ -186,7 +186,7 @@ def test_a_state_is_read(answer: Any, state: str | None, progress: int | None) -
     ],
 )
 def test_a_failure_says_whose_it_is(told: Any, code: str) -> None:
-    take = MAKER.read_polled(orjson.dumps(FAILED | told), ())
+    take = MAKER.parse_polled(orjson.dumps(FAILED | told), ())
     assert take.state == "failed"
     assert take.error is not None
     assert (take.error.code, bool(take.error.message)) == (code, True)
@@ -195,19 +195,19 @@ def test_a_failure_says_whose_it_is(told: Any, code: str) -> None:
 @pytest.mark.parametrize("answer", [{}, {"error": "not now"}, {"status": None}, {"status": ["FAILED"]}, [], None])
 def test_an_answer_that_says_nothing_of_a_task_is_no_verdict(answer: Any) -> None:
     with pytest.raises(ProviderBadResponse):
-        MAKER.read_polled(orjson.dumps(answer), ())
+        MAKER.parse_polled(orjson.dumps(answer), ())
 
 
 def test_what_a_failure_says_is_masked() -> None:
     told = FAILED | {"failure": "see https://internal.example/x, key hush-hush-hush"}
-    error = MAKER.read_polled(orjson.dumps(told), ("hush-hush-hush",)).error
+    error = MAKER.parse_polled(orjson.dumps(told), ("hush-hush-hush",)).error
     assert error is not None
     assert "hush" not in error.message
     assert "internal" not in error.message
 
 
 def test_a_completed_task_says_where_its_video_is() -> None:
-    take = MAKER.read_polled(orjson.dumps(DONE), ())
+    take = MAKER.parse_polled(orjson.dumps(DONE), ())
     assert (take.state, take.clue) == ("completed", URL)
     assert MAKER.find_content(ProviderTask(ID, "m", take.clue), "video") == ContentLocation(url=URL)
     assert same(MAKER.find_content(TASK, "video"), MAKER.poll(TASK))
@@ -217,7 +217,7 @@ def test_a_completed_task_says_where_its_video_is() -> None:
 
 @pytest.mark.parametrize("output", [None, [], {}, [None], ["out.mp4"], [["x"]], ["data:video/mp4;base64,AA"], "x"])
 def test_a_video_without_a_usable_address_is_no_verdict(output: Any) -> None:
-    for read in (MAKER.read_polled, MAKER.read_content):
+    for read in (MAKER.parse_polled, MAKER.read_content):
         with pytest.raises(ProviderBadResponse):
             read(orjson.dumps(DONE | {"output": output}), ())
 
@@ -245,13 +245,13 @@ def test_a_task_is_asked_after_and_stopped_and_forgotten_by_its_id_alone() -> No
     ],
 )
 def test_a_refusal_is_the_fault_it_says(status: int, body: Any, kind: type[ProviderError], words: str) -> None:
-    fault = MAKER.read_refused(status, orjson.dumps(body), ())
+    fault = MAKER.parse_refused(status, orjson.dumps(body), ())
     assert type(fault) is kind
     assert words in fault.message
 
 
 def test_a_filters_refusal_is_a_block() -> None:
-    fault = MAKER.read_refused(400, b'{"error": {"code": "SAFETY.INPUT.TEXT", "message": "no"}}', ())
+    fault = MAKER.parse_refused(400, b'{"error": {"code": "SAFETY.INPUT.TEXT", "message": "no"}}', ())
     assert isinstance(fault, ContentBlocked)
 
 
@@ -280,8 +280,8 @@ def same(one: Any, other: Any) -> bool:
 
 
 def check_reading(raw: bytes) -> None:
-    assert isinstance(MAKER.read_refused(400, raw, ()), ProviderError)
-    for read in (MAKER.read_submitted, MAKER.read_polled, MAKER.read_content):
+    assert isinstance(MAKER.parse_refused(400, raw, ()), ProviderError)
+    for read in (MAKER.parse_submitted, MAKER.parse_polled, MAKER.read_content):
         try:
             told = read(raw, ())
         except ProviderError:

@@ -180,14 +180,14 @@ def test_what_cannot_be_said_is_refused_by_name(asked: VideoSpec, param: str) ->
 
 
 def test_the_id_of_a_task_is_read() -> None:
-    take = MAKER.read_submitted(orjson.dumps(CREATED), ())
+    take = MAKER.parse_submitted(orjson.dumps(CREATED), ())
     assert (take.id, take.state) == (ID, "queued")
 
 
 @pytest.mark.parametrize("answer", [{}, {"id": None}, {"id": "../files"}, {"id": 7}, REFUSED, [CREATED]])
 def test_an_answer_without_a_usable_id_is_a_failure(answer: Any) -> None:
     with pytest.raises(ProviderBadResponse):
-        MAKER.read_submitted(orjson.dumps(answer), ())
+        MAKER.parse_submitted(orjson.dumps(answer), ())
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_an_answer_without_a_usable_id_is_a_failure(answer: Any) -> None:
     ],
 )
 def test_a_refusal_is_the_fault_it_says(status: int, body: bytes, kind: type[ProviderError]) -> None:
-    assert type(MAKER.read_refused(status, body, ())) is kind
+    assert type(MAKER.parse_refused(status, body, ())) is kind
 
 
 @pytest.mark.parametrize(
@@ -216,12 +216,12 @@ def test_a_refusal_is_the_fault_it_says(status: int, body: bytes, kind: type[Pro
     [("queued", "queued"), ("running", "processing"), ("pondering", None)],
 )
 def test_a_state_is_read(status: str, state: str | None) -> None:
-    take = MAKER.read_polled(orjson.dumps({"id": ID, "status": status, "error": None}), ())
+    take = MAKER.parse_polled(orjson.dumps({"id": ID, "status": status, "error": None}), ())
     assert (take.state, take.error) == (state, None)
 
 
 def test_a_completed_task_says_where_its_video_is_and_what_it_is() -> None:
-    take = MAKER.read_polled(orjson.dumps(DONE), ())
+    take = MAKER.parse_polled(orjson.dumps(DONE), ())
     assert (take.state, take.clue, take.seconds, take.size) == ("completed", URL, "5", "1248x704")
     assert MAKER.find_content(ProviderTask(ID, MODEL, take.clue), "video") == ContentLocation(url=URL)
     assert same(MAKER.find_content(TASK, "video"), MAKER.poll(TASK))
@@ -234,13 +234,13 @@ def test_a_completed_task_says_where_its_video_is_and_what_it_is() -> None:
     [{"duration": -1, "ratio": "keep"}, {"duration": True, "model": None}, {"duration": "5", "model": "x"}],
 )
 def test_what_nobody_can_tell_of_a_video_is_left_out(told: Any) -> None:
-    take = MAKER.read_polled(orjson.dumps(DONE | told), ())
+    take = MAKER.parse_polled(orjson.dumps(DONE | told), ())
     assert (take.state, take.seconds, take.size) == ("completed", None, None)
 
 
 @pytest.mark.parametrize("content", [None, {}, [], {"video_url": None}, {"video_url": "x.mp4"}, {"video_url": 7}])
 def test_a_video_without_a_usable_address_is_no_verdict(content: Any) -> None:
-    for read in (MAKER.read_polled, MAKER.read_content):
+    for read in (MAKER.parse_polled, MAKER.read_content):
         with pytest.raises(ProviderBadResponse):
             read(orjson.dumps(DONE | {"content": content}), ())
 
@@ -258,7 +258,7 @@ def test_a_video_without_a_usable_address_is_no_verdict(content: Any) -> None:
     ],
 )
 def test_a_failure_says_whose_it_is(told: Any, code: str) -> None:
-    take = MAKER.read_polled(orjson.dumps(FAILED | told), ())
+    take = MAKER.parse_polled(orjson.dumps(FAILED | told), ())
     assert take.state == "failed"
     assert take.error is not None
     assert (take.error.code, bool(take.error.message)) == (code, True)
@@ -267,16 +267,16 @@ def test_a_failure_says_whose_it_is(told: Any, code: str) -> None:
 @pytest.mark.parametrize("answer", [{}, REFUSED, {"status": None}, {"status": 7}, [], None])
 def test_an_answer_that_says_nothing_of_a_task_is_no_verdict(answer: Any) -> None:
     with pytest.raises(ProviderBadResponse) as fault:
-        MAKER.read_polled(orjson.dumps(answer), ())
+        MAKER.parse_polled(orjson.dumps(answer), ())
     assert type(fault.value) is ProviderBadResponse
 
 
 def test_what_a_failure_says_is_masked() -> None:
     error = {"code": "x", "message": "see https://internal.example/x, key hush-hush-hush"}
-    take = MAKER.read_polled(orjson.dumps(FAILED | {"error": error}), ("hush-hush-hush",))
+    take = MAKER.parse_polled(orjson.dumps(FAILED | {"error": error}), ("hush-hush-hush",))
     assert take.error is not None
     with pytest.raises(ProviderBadResponse) as fault:
-        MAKER.read_polled(orjson.dumps({"error": error}), ("hush-hush-hush",))
+        MAKER.parse_polled(orjson.dumps({"error": error}), ("hush-hush-hush",))
     for message in (take.error.message, fault.value.message):
         assert "hush" not in message
         assert "internal" not in message
@@ -317,8 +317,8 @@ def same(one: Any, other: Any) -> bool:
 
 
 def check_reading(raw: bytes) -> None:
-    assert isinstance(MAKER.read_refused(400, raw, ()), ProviderError)
-    for read in (MAKER.read_submitted, MAKER.read_polled, MAKER.read_content):
+    assert isinstance(MAKER.parse_refused(400, raw, ()), ProviderError)
+    for read in (MAKER.parse_submitted, MAKER.parse_polled, MAKER.read_content):
         try:
             told = read(raw, ())
         except ProviderError:

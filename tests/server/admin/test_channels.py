@@ -13,7 +13,7 @@ import pytest
 from gateway.app import build
 from gateway.config.schema import Config
 from gateway.options import AppOptions
-from gateway.parsing import read_table
+from gateway.parsing import parse_table
 from gateway.server.context import OFFICE
 from gateway.server.protocol import GatewayRunner
 from gateway.storage.data_folder import SECRETS, DataFolder, DataFolderDamaged
@@ -319,7 +319,7 @@ async def test_a_gateway_with_another_master_key_does_not_start_and_says_why(
 async def start_and_fail(home: Path, config: dict[str, Any]) -> str:
     """Why a gateway over the data folder does not start."""
     folder = DataFolder(home)
-    site = AppOptions(read_table(config, Config), folder, {}, discover=False)
+    site = AppOptions(parse_table(config, Config), folder, {}, discover=False)
     runner = GatewayRunner(build(site), access_log=None)
     try:
         with pytest.raises(DataFolderDamaged) as caught:

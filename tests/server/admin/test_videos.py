@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.webhook import sign, write_secret
+from gateway.domain.webhook import build_secret, sign
 from gateway.server.context import OFFICE
 from tests.conftest import StartGateway
 from tests.server.admin.test_operations import Ask, ask_office
@@ -270,7 +270,7 @@ async def test_a_key_is_told_of_its_videos_signed_with_its_own_secret(
         received = hook.received[0]
         _, told = await ask("GET", f"{key}/webhook-secret")
         office = gateway.app[OFFICE]
-        assert told == {"secret": write_secret(office.find_secret(made["id"]))}
+        assert told == {"secret": build_secret(office.find_secret(made["id"]))}
         assert told != (await ask("GET", "/keys/1/webhook-secret"))[1]
         delivery_id, sent_s = received.headers["webhook-id"], int(received.headers["webhook-timestamp"])
         signature = sign(office.find_secret(made["id"]), delivery_id, sent_s, received.body)

@@ -9,7 +9,7 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.server.console.connect import write_json_text, write_shell_json_text, write_shell_text
+from gateway.server.console.connect import format_json_text, format_shell_json_text, format_shell_text
 from gateway.server.context import OFFICE
 from tests.conftest import StartGateway
 from tests.support.console_people import invite, make_administrator
@@ -22,13 +22,13 @@ _NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=40)
 @settings(max_examples=40)
 @given(_NAMES)
 def test_a_model_stands_between_quotes_as_what_it_is(name: str) -> None:
-    assert orjson.loads(f'"{write_json_text(name)}"') == name
-    (body,) = shlex.split(f'\'{{"model": "{write_shell_json_text(name)}"}}\'')
+    assert orjson.loads(f'"{format_json_text(name)}"') == name
+    (body,) = shlex.split(f'\'{{"model": "{format_shell_json_text(name)}"}}\'')
     assert orjson.loads(body) == {"model": name}
 
 
 def test_a_shell_reads_a_model_between_double_quotes_as_what_it_is() -> None:
-    said = subprocess.run(["sh", "-c", f'printf %s "{write_shell_text(MODEL)}"'], capture_output=True, check=True)
+    said = subprocess.run(["sh", "-c", f'printf %s "{format_shell_text(MODEL)}"'], capture_output=True, check=True)
     assert said.stdout.decode() == MODEL
 
 

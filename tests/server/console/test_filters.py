@@ -12,7 +12,7 @@ from gateway.server.console import filters as wording
      (0.00001, "<$0.0001"), (-3.0, "-$3.00"), (-0.00001, "-<$0.0001"), (None, "\N{EN DASH}")],
 )  # fmt: skip
 def test_dollars_are_as_exact_as_they_deserve(amount: float | None, said: str) -> None:
-    assert wording.write_usd(amount) == said
+    assert wording.format_usd(amount) == said
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_dollars_are_as_exact_as_they_deserve(amount: float | None, said: str) -
      (3_100_000, "3.1M"), (2_000_000, "2M"), (5e9, "5G"), (7e12, "7.0T"), (2.5, "2.50"), (None, "\N{EN DASH}")],
 )  # fmt: skip
 def test_counts_are_read_at_a_glance(number: float | None, said: str) -> None:
-    assert wording.write_count(number) == said
+    assert wording.format_count(number) == said
 
 
 @pytest.mark.parametrize(
@@ -37,18 +37,18 @@ def test_bytes_go_in_steps_of_1024(size: int, said: str) -> None:
      (9_000_000, "2 h 30 min"), (187_200_000, "2 d 4 h"), (None, "\N{EN DASH}")],
 )  # fmt: skip
 def test_durations_have_two_units_at_most(ms: float | None, said: str) -> None:
-    assert wording.write_duration(ms) == said
+    assert wording.format_duration(ms) == said
 
 
 def test_a_part_is_a_percentage() -> None:
-    assert [wording.write_percent(part) for part in (0.994, 1, None)] == ["99.4 %", "100 %", "\N{EN DASH}"]
+    assert [wording.format_percent(part) for part in (0.994, 1, None)] == ["99.4 %", "100 %", "\N{EN DASH}"]
 
 
 def test_a_moment_is_for_machines_too_and_carries_nothing_else() -> None:
-    told = wording.write_moment("2027-01-31T12:00:00Z")
+    told = wording.format_moment("2027-01-31T12:00:00Z")
     assert told == '<time datetime="2027-01-31T12:00:00Z">2027-01-31 12:00:00 UTC</time>'
-    assert "<script>" not in wording.write_moment('"><script>')
+    assert "<script>" not in wording.format_moment('"><script>')
 
 
 def test_a_name_is_one_piece_of_an_address() -> None:
-    assert wording.write_place("org/model a?b=c") == "org%2Fmodel%20a%3Fb%3Dc"
+    assert wording.format_place("org/model a?b=c") == "org%2Fmodel%20a%3Fb%3Dc"

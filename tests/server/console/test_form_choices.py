@@ -12,8 +12,8 @@ from gateway.server.console.form_choices import (
     find_first,
     find_free_name,
     find_kind,
+    format_choices,
     sort,
-    write_choices,
 )
 
 KINDS: dict[Kind, tuple[str, ...]] = {
@@ -58,7 +58,7 @@ def test_where_a_name_says_nothing_its_price_may() -> None:
 def test_every_model_is_offered_once_whatever_its_name(names: list[str]) -> None:
     choices = Choices([], frozenset(), sort({"id": name} for name in names))
     for kind in ("chat", "images", "video"):
-        told = write_choices(choices, kind)
+        told = format_choices(choices, kind)
         assert sorted(told["all_models"]) == sorted(names)
         assert told["model"] in {*names, ""}
     assert {find_kind(name, {}) for name in names} <= set(get_args(Kind))

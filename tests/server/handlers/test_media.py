@@ -17,7 +17,7 @@ from aiohttp import web
 from aiohttp.web_response import StreamResponse
 from structlog.testing import capture_logs
 
-from gateway.domain.media import write_link
+from gateway.domain.media import build_link
 from gateway.media.signed_links import SignedLinks
 from gateway.server.handlers import media as door
 from gateway.server.handlers.media import KEEPER, add_media_routes, get_media
@@ -413,9 +413,9 @@ async def test_every_bad_link_is_answered_alike(shop: Shop) -> None:
         f"/media/..%2F..%2Fetc%2Fpasswd?{query}",
         f"/media/%00?{query}",
         f"/media/%FF%C3?{query}",
-        write_link(b"x" * 32, path.removeprefix("/media/"), int(NOW) + 60),
-        write_link(KEY, path.removeprefix("/media/"), int(NOW)),
-        write_link(KEY, f"{'0' * 32}.png", int(NOW) + 60),
+        build_link(b"x" * 32, path.removeprefix("/media/"), int(NOW) + 60),
+        build_link(KEY, path.removeprefix("/media/"), int(NOW)),
+        build_link(KEY, f"{'0' * 32}.png", int(NOW) + 60),
     ]
     answers = [await check_not_found(shop, link) for link in bad]
     assert answers == [answers[0]] * len(bad)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from gateway.domain.account_spec import AccountSpec, CreditSpec, KeySpec
-from gateway.parsing import NOT_NEGATIVE, POSITIVE, ValidationErrors, between, must, read_table
+from gateway.parsing import NOT_NEGATIVE, POSITIVE, ValidationErrors, between, must, parse_table
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.server.admin.routes import list_doors
-from gateway.server.openapi.attrs_schema import WORDS, allow_null, read_attributes, write_kind, write_noun
+from gateway.server.openapi.attrs_schema import WORDS, allow_null, build_kind, build_noun, parse_attributes
 
 SPECS = (AccountSpec, KeySpec, CreditSpec, ChannelSpec)
 NULL = {"type": "null"}
@@ -63,7 +63,7 @@ INNER = {
 
 
 def test_every_type_default_limit_and_word_of_a_class_is_in_its_schema() -> None:
-    schema = write_noun(Noun)
+    schema = build_noun(Noun)
     about = "What it is called, in `two` lines."
     assert schema == {
         "type": "object",
@@ -94,7 +94,7 @@ def test_every_type_default_limit_and_word_of_a_class_is_in_its_schema() -> None
 
 
 def test_in_a_change_nothing_is_required_and_null_takes_back_what_has_a_default() -> None:
-    schema = write_noun(Noun, partly=True)
+    schema = build_noun(Noun, partly=True)
     properties = schema["properties"]
     assert "required" not in schema
     assert properties["title"]["type"] == "string"
@@ -106,7 +106,7 @@ def test_in_a_change_nothing_is_required_and_null_takes_back_what_has_a_default(
 @pytest.mark.parametrize("kind", [bytes, set[str], object, type(None)])
 def test_what_no_table_is_read_into_is_refused(kind: Any) -> None:
     with pytest.raises(TypeError, match="nothing that a table is read into"):
-        write_kind(kind)
+        build_kind(kind)
 
 
 @pytest.mark.parametrize(
@@ -130,16 +130,16 @@ def test_null_is_let_in_beside_what_was(schema: dict[str, Any], wider: dict[str,
 
 @pytest.mark.parametrize("text", ["", "One line.", "Attributes:", "Attributes:\n", "A.\n\n    Attributes:\n    none\n"])
 def test_a_docstring_without_attributes_tells_nothing(text: str) -> None:
-    assert read_attributes(text) == {}
+    assert parse_attributes(text) == {}
 
 
 def list_nouns() -> Iterator[tuple[str, Any]]:
     """Every schema of a noun that a door takes, or that is in one, and the class's name."""
     for kind in {door.takes for door in list_doors() if door.takes is not None}:
-        yield kind.__name__, write_noun(kind)
+        yield kind.__name__, build_noun(kind)
         for field in attrs.fields(kind):
             for inner in filter(attrs.has, get_args(field.type)):
-                yield inner.__name__, write_noun(inner)
+                yield inner.__name__, build_noun(inner)
 
 
 def test_every_field_that_people_write_has_words() -> None:
@@ -174,7 +174,7 @@ VALUES = st.one_of(
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_what_is_read_is_valid_and_what_is_not_valid_is_not_read(spec: type) -> None:
-    validator = Draft202012Validator(write_noun(spec))
+    validator = Draft202012Validator(build_noun(spec))
     base: dict[str, Any] = {
         "name": "n",
         "account": "a",
@@ -184,7 +184,7 @@ def test_what_is_read_is_valid_and_what_is_not_valid_is_not_read(spec: type) -> 
     }
     names = [field.name for field in attrs.fields(spec)]
     start = {name: value for name, value in base.items() if name in names}
-    read_table(start, spec)
+    parse_table(start, spec)
     validator.validate(start)
 
     @settings(max_examples=40)
@@ -192,7 +192,7 @@ def test_what_is_read_is_valid_and_what_is_not_valid_is_not_read(spec: type) -> 
     def agree(more: dict[str, Any]) -> None:
         table = start | more
         try:
-            read_table(table, spec)
+            parse_table(table, spec)
         except ValidationErrors:
             return
         validator.validate(table)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.server.console.page import HEADERS
-from gateway.server.openapi.docs_page import write_curl, write_page, write_prose
+from gateway.server.openapi.docs_page import build_curl, build_page, build_prose
 from gateway.server.openapi.document import get_document
 from gateway.server.openapi.schema_table import SchemaRow, list_rows, name_kind
 from tests.conftest import StartGateway
@@ -53,7 +53,7 @@ class Seen(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page() -> Seen:
-    return Seen(write_page("https://gateway.example").decode())
+    return Seen(build_page("https://gateway.example").decode())
 
 
 def test_every_operation_of_the_document_is_on_the_page(page: Seen) -> None:
@@ -110,15 +110,15 @@ async def test_the_address_is_the_operators_where_there_is_one(gateway_with: Sta
 
 
 def test_words_are_escaped_and_code_is_marked() -> None:
-    assert write_prose("a `<b>` & c\n\nmore") == "<p>a <code>&lt;b&gt;</code> &amp; c</p><p>more</p>"
-    assert write_prose("") == ""
-    assert write_prose("an odd ` mark") == "<p>an odd ` mark</p>"
+    assert build_prose("a `<b>` & c\n\nmore") == "<p>a <code>&lt;b&gt;</code> &amp; c</p><p>more</p>"
+    assert build_prose("") == ""
+    assert build_prose("an odd ` mark") == "<p>an odd ` mark</p>"
 
 
 def test_an_example_can_be_pasted_into_a_shell() -> None:
     content = {"application/json": {"example": {"name": "it's"}}}
     told = {"x-rights": "administrator", "requestBody": {"content": content}}
-    assert write_curl("POST", "/things/{name}", told) == (
+    assert build_curl("POST", "/things/{name}", told) == (
         "curl -X POST https://gateway.invalid/things/NAME \\\n"
         '  -H "Authorization: Bearer $ADMIN_TOKEN" \\\n'
         "  -H 'Content-Type: application/json' \\\n"
@@ -126,8 +126,8 @@ def test_an_example_can_be_pasted_into_a_shell() -> None:
     )
     form = {"multipart/form-data": {"example": {"image": "@a.png"}}}
     told = {"x-rights": "key", "requestBody": {"content": form}}
-    assert write_curl("POST", "/x", told).endswith("-H \"Authorization: Bearer $GATEWAY_KEY\" \\\n  -F 'image=@a.png'")
-    assert write_curl("GET", "/x", {"x-rights": "anyone"}) == "curl https://gateway.invalid/x"
+    assert build_curl("POST", "/x", told).endswith("-H \"Authorization: Bearer $GATEWAY_KEY\" \\\n  -F 'image=@a.png'")
+    assert build_curl("GET", "/x", {"x-rights": "anyone"}) == "curl https://gateway.invalid/x"
 
 
 DOCUMENT: dict[str, Any] = {

@@ -14,7 +14,7 @@ from gateway.domain.account_spec import CreditSpec
 from gateway.error_status import STATUS
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.admin.routes import list_doors
-from gateway.server.openapi.admin import write_admin
+from gateway.server.openapi.admin import build_admin
 from gateway.server.openapi.document import build_document, get_document
 from gateway.server.openapi.error_responses import list_codes
 from gateway.server.openapi.schema import COUNT, FLAG, TEXT, array, listing, record
@@ -271,7 +271,7 @@ DOORS = (
 
 
 def test_a_door_is_told_as_it_is() -> None:
-    admin = write_admin(DOORS, {"Thing"})
+    admin = build_admin(DOORS, {"Thing"})
     listed, changed = admin.entries
     assert (listed.name, listed.summary, listed.about) == ("admin_get_thing", "One `thing`", "More of it.")
     assert listed.rights == "viewer"
@@ -290,12 +290,12 @@ async def get_silent(_request: web.Request) -> web.Response:
 
 def test_a_door_that_says_nothing_is_told_all_the_same() -> None:
     """Under ``python -OO`` they all do."""
-    (entry,) = write_admin((AdminOperation("GET", "/silent", get_silent),)).entries
+    (entry,) = build_admin((AdminOperation("GET", "/silent", get_silent),)).entries
     assert (entry.summary, entry.about) == ("GET /admin/v1/silent", "")
 
 
 def test_what_is_answered_twice_has_a_name_and_is_told_once() -> None:
-    admin = write_admin(DOORS, {"Thing"})
+    admin = build_admin(DOORS, {"Thing"})
     assert {*admin.schemas} == {"CreditChange", "ThingRecord"}
     assert list(admin.schemas["ThingRecord"]["properties"]) == ["id", "name", "on", "words"]
     for entry in admin.entries:
