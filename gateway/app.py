@@ -46,7 +46,7 @@ from gateway.server.admin.request_history import RequestHistory
 from gateway.server.admin.route_explain import RouteExplainer
 from gateway.server.admin.routes import list_doors
 from gateway.server.console.routes import add_console
-from gateway.server.context import INVITATIONS, OFFICE, PROBE, RECEPTION, ROOMS, DrainState, Office, Rooms
+from gateway.server.context import INVITATIONS, OFFICE, PROBE, ROOMS, SESSIONS, DrainState, Office, Rooms
 from gateway.server.handlers.health import add_probes
 from gateway.server.handlers.media import KEEPER, add_media_routes
 from gateway.server.middlewares import sign_response
@@ -121,7 +121,7 @@ async def _live(app: web.Application, *, site: AppOptions) -> AsyncIterator[None
         app[KEEPER], app[PROBE] = studio.keeper, books.check_writable
         lobby = open_lobby(books.database, ways.seal, site.clock)
         stack.callback(lobby.close)
-        app[RECEPTION], app[INVITATIONS] = lobby.reception, lobby.invitations
+        app[SESSIONS], app[INVITATIONS] = lobby.sessions, lobby.invitations
         stored = SettingRepository(books.database)
         ruled = _list_ruled(administration, ways, studio, cinema)
         trail = AuditLogRepository(books.database)
@@ -235,7 +235,7 @@ def _build_rooms(
         ),
         videos=cinema.videos,
         submissions=cinema.submissions,
-        footage=cinema.footage,
+        video_content=cinema.video_content,
         replays=cinema.replays,
         response_owners=cinema.response_owners,
         status_words=in_force.find_status_words,

@@ -78,7 +78,7 @@ class Cinema:
 
     videos: Videos
     submissions: VideoSubmitter
-    footage: VideoContent
+    video_content: VideoContent
     replays: IdempotencyService
     response_owners: ResponseOwners
     deliveries: WebhookDeliveryRepository
@@ -107,7 +107,7 @@ async def open_cinema(materials: Materials, stack: AsyncExitStack) -> Cinema:
         pace=materials.pace,
     )
     store = MediaFiles(materials.folder)
-    footage = VideoContent(store, filming)
+    video_content = VideoContent(store, filming)
     deliveries, members = WebhookDeliveryRepository(materials.database), MemberRepository(materials.database)
     replays = IdempotencyService(
         IdempotencyRepository(materials.database), videos.owner, clock, expiry=materials.expiry
@@ -118,20 +118,20 @@ async def open_cinema(materials: Materials, stack: AsyncExitStack) -> Cinema:
     runner = JobRunner()
     stack.push_async_callback(runner.stop)  # before ``videos.close``: what is stopped claims nothing again
     find_secret = partial(derive_secret, materials.webhook_key)
-    poll = VideoPoller(videos, VideoTracker(videos, footage, materials.expiry), polls=in_force.find_polls)
-    teller = WebhookSender(materials.fetcher, find_secret, clock, materials.clock)
-    deliver = WebhookWorker(deliveries, teller, videos.owner, clock)
+    poll = VideoPoller(videos, VideoTracker(videos, video_content, materials.expiry), polls=in_force.find_polls)
+    webhook_sender = WebhookSender(materials.fetcher, find_secret, clock, materials.clock)
+    deliver = WebhookWorker(deliveries, webhook_sender, videos.owner, clock)
     poll.idle, deliver.idle = not left.videos, not left.deliveries
     videos.begun, videos.ended, videos.cancelled = poll.wake, deliver.wake, poll.drop
     sweep = RecordCleanup(replays, deliveries, videos.store, members, materials.expiry, owners=owners)
     jobs = (
         ("poll_videos", poll.run),
         ("deliver_webhooks", deliver.run),
-        ("sweep_videos", MediaCleanup(store, in_force.find_footage_rules, materials.expiry).run),
+        ("sweep_videos", MediaCleanup(store, in_force.find_video_content_rules, materials.expiry).run),
         ("sweep_records", sweep.run),
     )
-    submissions = _build_submissions(materials, videos, footage)
-    return Cinema(videos, submissions, footage, replays, owners, deliveries, find_secret, runner, jobs)
+    submissions = _build_submissions(materials, videos, video_content)
+    return Cinema(videos, submissions, video_content, replays, owners, deliveries, find_secret, runner, jobs)
 
 
 def _open_response_owners(materials: Materials, stack: AsyncExitStack) -> ResponseOwners:
@@ -151,13 +151,13 @@ async def _take_over(
         await deliveries.free_deliveries(videos.owner)
 
 
-def _build_submissions(materials: Materials, videos: Videos, footage: VideoContent) -> VideoSubmitter:
+def _build_submissions(materials: Materials, videos: Videos, video_content: VideoContent) -> VideoSubmitter:
     return VideoSubmitter(
         videos,
         materials.admission,
         materials.settlement,
         relay=materials.relay,
-        footage=footage,
+        video_content=video_content,
         references=References(materials.fetcher, materials.spool),
     )
 

@@ -73,11 +73,11 @@ class Timeout:
     Raises ``TimeoutError`` at its end where it ran out.
     """
 
-    __slots__ = ("_cancelling", "_out", "_patience_s", "_sweep", "_task", "due_at")
+    __slots__ = ("_cancelling", "_out", "_sweep", "_task", "_timeout_s", "due_at")
 
-    def __init__(self, sweep: DeadlineTimer, patience_s: float) -> None:
+    def __init__(self, sweep: DeadlineTimer, timeout_s: float) -> None:
         self._sweep = sweep
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._task: asyncio.Task[object] | None = None
         self._out = False
         self.due_at = math.inf
@@ -102,7 +102,7 @@ class Timeout:
         self._task = task = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("only a task can be patient")
-        self.due_at = loop.time() + self._patience_s
+        self.due_at = loop.time() + self._timeout_s
         self._cancelling = task.cancelling()
         self._sweep.enter(self)
 

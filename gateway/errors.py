@@ -241,8 +241,8 @@ class ProviderError(GatewayError):
 
     code = "upstream_error"
     retryable: bool = True
-    blame: Blame = "channel"
-    rest_s: float | None = None
+    failure_scope: Blame = "channel"
+    provider_retry_after_s: float | None = None
     answered: bool = False
     declined: bool = False
     passing: bool = False
@@ -268,14 +268,14 @@ class EgressRefused(ProviderBadResponse):
 class ProviderContentGone(ProviderError):
     """The provider says that a file is not there, or no more."""
 
-    blame: Blame = "nobody"
+    failure_scope: Blame = "nobody"
     answered = True
 
 
 class ProviderAuthError(ProviderError):
     """The provider does not accept the gateway's key, or that key's account has nothing left."""
 
-    blame: Blame = "key"
+    failure_scope: Blame = "key"
     answered = True
     declined = True
 
@@ -293,7 +293,7 @@ class ProviderRejected(ProviderError):
     """
 
     retryable = False
-    blame: Blame = "nobody"
+    failure_scope: Blame = "nobody"
     answered = True
     declined = True
 
@@ -335,7 +335,7 @@ class ProviderRateLimited(ProviderRejected):
     """The provider's own rate limit (429): another channel may have room."""
 
     retryable = True
-    blame: Blame = "model"
+    failure_scope: Blame = "model"
 
 
 class ContextExceeded(ProviderRejected):
@@ -360,7 +360,7 @@ class ShuttingDown(ProviderError):
 
     code = "overloaded"
     retryable = False
-    blame: Blame = "nobody"
+    failure_scope: Blame = "nobody"
 
 
 class RequestCancelled(ProviderError):
@@ -368,7 +368,7 @@ class RequestCancelled(ProviderError):
 
     code = "request_cancelled"
     retryable = False
-    blame: Blame = "nobody"
+    failure_scope: Blame = "nobody"
 
 
 class ClientDisconnected(Exception):  # noqa: N818 - a condition, as the faults are

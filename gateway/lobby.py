@@ -21,21 +21,21 @@ from gateway.storage.members import MemberRepository
 class Lobby:
     """What others need of it."""
 
-    reception: SessionService
+    sessions: SessionService
     invitations: Invitations
     members: Members
 
     def close(self) -> None:
         """End the threads that passphrases are hashed in, where there are any."""
-        self.reception.passphrases.close()
+        self.sessions.passphrases.close()
 
 
 def open_lobby(database: Database, seal: SecretBox, clock: Callable[[], float]) -> Lobby:
     """Build it. Nothing is asked of the store before somebody comes."""
     members, accounts = MemberRepository(database), AccountRepository(database)
-    reception = SessionService(members, PasswordService(), Totp(seal), LoginThrottle(time.monotonic), clock=clock)
+    sessions = SessionService(members, PasswordService(), Totp(seal), LoginThrottle(time.monotonic), clock=clock)
     return Lobby(
-        reception,
-        Invitations(members, accounts, reception, clock=clock),
+        sessions,
+        Invitations(members, accounts, sessions, clock=clock),
         Members(members, accounts, clock=clock),
     )

@@ -90,7 +90,7 @@ class MonitoredParts:
     journal: Journal
     journal_path: Path
     media: FolderUsage
-    footage: FolderUsage
+    video_content: FolderUsage
     videos: Videos
 
 
@@ -130,7 +130,7 @@ class ProcessMonitor:
             },
             "journal_bytes": find_size(organs.journal_path),
             "media": await organs.media.measure(now),
-            "videos": {"open": organs.videos.all_open, "kept": await organs.footage.measure(now)},
+            "videos": {"open": organs.videos.all_open, "kept": await organs.video_content.measure(now)},
             "channels": self._count_channels(),
         }
 

@@ -76,7 +76,7 @@ class Delivery:
         self.attempts += 1
         self.began_at = now
 
-    def note_failed(self, attempt: Attempt, fault: GatewayError, now: float) -> None:
+    def record_failure(self, attempt: Attempt, fault: GatewayError, now: float) -> None:
         """It has failed, and nothing of it was sent."""
         if attempt.pending and may_have_done(fault, now - self.began_at):
             self.bought = attempt

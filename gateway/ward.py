@@ -27,7 +27,7 @@ def open_ward(app: web.Application, books: Books, folder: Path, jobs: JobRunner)
         journal=books.journal,
         journal_path=folder / "requests.journal",
         media=FolderUsage(folder / "media"),
-        footage=FolderUsage(folder / "videos"),
+        video_content=FolderUsage(folder / "videos"),
         videos=rooms.videos,
     )
     app[VITALS] = ProcessMonitor(organs, rooms.clock)

@@ -58,8 +58,8 @@ async def look(scene: Scene, relay: Relay, part: str, seconds: float) -> tuple[P
     """Samples of one kind of load: raw, and as a picture."""
     folder = ROOT / "build" / "profile"
     folder.mkdir(parents=True, exist_ok=True)
-    raw, picture = folder / f"{part}.txt", folder / f"{part}.svg"
-    for kind, path in (("raw", raw), ("flamegraph", picture)):
+    raw, image = folder / f"{part}.txt", folder / f"{part}.svg"
+    for kind, path in (("raw", raw), ("flamegraph", image)):
         driving = asyncio.create_task(DRIVES[part](scene, relay, seconds + WARM_S))
         await asyncio.sleep(WARM_S / 2)
         words = ["record", "-p", str(relay.pid), "-r", str(RATE), "-d", str(int(seconds)), "-f", kind, "-o", str(path)]
@@ -68,7 +68,7 @@ async def look(scene: Scene, relay: Relay, part: str, seconds: float) -> tuple[P
         await driving
         if spying.returncode:
             sys.exit(f"py-spy: {said.decode(errors='replace').strip()}")
-    return raw, picture
+    return raw, image
 
 
 def find_spy() -> str:
@@ -106,9 +106,9 @@ async def run(given: argparse.Namespace) -> None:
     order = Order(Plan(), names=("gateway",), parts=PARTS)
     with set_scene(order) as scene, scene.running(order.names) as (relay,):
         for part in given.only.split(","):
-            raw, picture = await look(scene, relay, part, given.seconds)
+            raw, image = await look(scene, relay, part, given.seconds)
             print("\n".join(write_table(part, raw.read_text())))
-            print(f"flame graph: {picture}\n")
+            print(f"flame graph: {image}\n")
 
 
 def main() -> None:

@@ -88,13 +88,13 @@ class World:
     """Makes rows, the same ones each time."""
 
     def __init__(self, seed: int = 1) -> None:
-        self._dice = dice = random.Random(seed)
+        self._dice = rng = random.Random(seed)
         self._key_ends, model_ends = weigh(KEYS), weigh(len(MODELS))
-        self._channels = [[dice.randrange(CHANNELS) for _ in range(dice.choice((1, 1, 2)))] for _ in MODELS]
+        self._channels = [[rng.randrange(CHANNELS) for _ in range(rng.choice((1, 1, 2)))] for _ in MODELS]
         self._keys = []
         for number in range(1, KEYS + 1):
-            models = {bisect(model_ends, dice.random()) for _ in range(dice.choice((1, 2, 3, 4)))}
-            self._keys.append(Key(number, int(ACCOUNTS * dice.random() ** 2) + 1, tuple(models)))
+            models = {bisect(model_ends, rng.random()) for _ in range(rng.choice((1, 2, 3, 4)))}
+            self._keys.append(Key(number, int(ACCOUNTS * rng.random() ** 2) + 1, tuple(models)))
 
     def make(self, count: int) -> Iterator[RequestRecord]:
         """So many rows in the order in which they were settled."""

@@ -46,25 +46,25 @@ _EMPTY = RequestRecord(
 
 def make_week(until_ms: int) -> Iterator[RequestRecord]:
     """Requests of a week, more of them by day than by night and on workdays."""
-    dice, number = random.Random(7), 0
+    rng, number = random.Random(7), 0
     for hour in range(HOURS):
         at_ms = until_ms - (HOURS - hour) * HOUR_MS
         swing = 1 + math.sin((at_ms // HOUR_MS % 24 - 9) / 24 * 2 * math.pi)
         weekend = 0.4 if (at_ms // (24 * HOUR_MS) + 3) % 7 > 4 else 1.0
-        for _ in range(round(dice.uniform(8, 16) * (0.3 + swing) * weekend)):
+        for _ in range(round(rng.uniform(8, 16) * (0.3 + swing) * weekend)):
             number += 1
-            yield make_one(dice, number, at_ms + dice.randrange(HOUR_MS))
+            yield make_one(rng, number, at_ms + rng.randrange(HOUR_MS))
 
 
-def make_one(dice: random.Random, number: int, at_ms: int) -> RequestRecord:
+def make_one(rng: random.Random, number: int, at_ms: int) -> RequestRecord:
     """One request; a few fail."""
-    (model, nanos), (key_id, key_name) = dice.choices(MODELS, (8, 7, 4, 5, 1, 3))[0], dice.choices(KEYS, (2, 3, 4))[0]
-    tokens = round(dice.lognormvariate(6, 0.8))
+    (model, nanos), (key_id, key_name) = rng.choices(MODELS, (8, 7, 4, 5, 1, 3))[0], rng.choices(KEYS, (2, 3, 4))[0]
+    tokens = round(rng.lognormvariate(6, 0.8))
     row = attrs.evolve(
         _EMPTY, id=f"req_{number:024x}", started_ms=at_ms, settled_ms=at_ms + 2_000, key_id=key_id, key_name=key_name,
-        model=model, total_ms=round(dice.lognormvariate(7.6, 0.5)),
+        model=model, total_ms=round(rng.lognormvariate(7.6, 0.5)),
     )  # fmt: skip
-    if dice.random() < 0.03:
+    if rng.random() < 0.03:
         return attrs.evolve(row, status=503, ending="upstream_failed", error_code="overloaded", first_byte_ms=None)
     return attrs.evolve(row, prompt_tokens=2 * tokens, completion_tokens=tokens, cost_nanos=tokens * nanos)
 

@@ -61,7 +61,7 @@ MAX_GROWTH_MB = 6.0
 SELDOM = 0.02
 PLANNED = ("json", "stream", "left half-way", "generations", "edits", "transcriptions")
 SOUND = make_wav(2.0, 48_000)
-PICTURE = draw(512, 512)
+IMAGE = draw(512, 512)
 EVERY_CALL = frozenset({"request_settled", "request_served"})
 WORDS = [f" word{index}" for index in range(40)]
 PACE_S = 0.002
@@ -211,7 +211,7 @@ class Soak:
             body: dict[str, Any] = {"json": {"model": "painter", "prompt": "hi", "response_format": "url"}}
         else:
             form = aiohttp.FormData({"model": "painter" if "edits" in kind else "listener", "prompt": "hi"})
-            name, file = ("image", PICTURE) if "edits" in kind else ("file", SOUND)
+            name, file = ("image", IMAGE) if "edits" in kind else ("file", SOUND)
             form.add_field(name, file, filename="file.wav" if name == "file" else "file.png")
             body = {"data": form}
         async with session.post(f"{self.url}/v1/{kind}", **body) as response:
@@ -251,10 +251,10 @@ async def soak(seconds: float, callers: int) -> bool:
         for name, (slug, provider) in providers.items():
             up = await stack.enter_async_context(provider)
             config += CHANNEL.format(name=name, provider=slug, base_url=up.base_url)
-        painter, listener = CustomPictures(), OpenAiAudio()
-        await stack.enter_async_context(painter)
+        image_backend, listener = CustomPictures(), OpenAiAudio()
+        await stack.enter_async_context(image_backend)
         await stack.enter_async_context(listener)
-        for made, model in ((painter, "painter"), (listener, "listener")):
+        for made, model in ((image_backend, "painter"), (listener, "listener")):
             config += PLAIN_CHANNEL.format(model=model, provider=made.slug, base_url=made.base_url, theirs=made.model)
         (path / "gateway.toml").write_text(config)
         log = stack.enter_context((path / "log").open("wb"))

@@ -129,14 +129,14 @@ VERDICTS = {
 def test_every_fault_of_a_provider_says_what_it_is_held_against(kind: type[ProviderError]) -> None:
     fault = make(kind)
     assert isinstance(fault, ProviderError)
-    assert (fault.blame, fault.answered, fault.retryable) == VERDICTS[kind.__name__]
-    assert fault.rest_s is None
+    assert (fault.failure_scope, fault.answered, fault.retryable) == VERDICTS[kind.__name__]
+    assert fault.provider_retry_after_s is None
 
 
 def test_how_long_one_provider_asks_to_be_left_alone_is_its_own_matter() -> None:
     one, other = make(ProviderError), make(ProviderError)
-    one.rest_s = 5.0  # type: ignore[attr-defined]
-    assert other.rest_s is None  # type: ignore[attr-defined]
+    one.provider_retry_after_s = 5.0  # type: ignore[attr-defined]
+    assert other.provider_retry_after_s is None  # type: ignore[attr-defined]
 
 
 def test_what_a_channel_has_no_words_for_is_the_callers_invalid_request_in_the_gateways_words() -> None:

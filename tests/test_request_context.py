@@ -45,7 +45,7 @@ def fail_all(*faults: GatewayError) -> Delivery:
     delivery = Delivery()
     for number, (attempt, fault) in enumerate(zip(map(attempt_over, ("one", "two", "three")), faults, strict=False)):
         delivery.begin(attempt, 10.0 + number)
-        delivery.note_failed(attempt, fault, 10.25 + number)
+        delivery.record_failure(attempt, fault, 10.25 + number)
     return delivery
 
 
@@ -90,7 +90,7 @@ def test_the_trail_has_what_failed_and_then_what_answered() -> None:
     one, two = attempt_over("one"), attempt_over("two")
     delivery = Delivery()
     delivery.begin(one, 10.0)
-    delivery.note_failed(one, ProviderTimeout("slow"), 12.0004)
+    delivery.record_failure(one, ProviderTimeout("slow"), 12.0004)
     delivery.begin(two, 12.5)
     row = row_of(delivery, "completed")
     assert (row.channel, row.attempts) == ("two", 2)

@@ -39,13 +39,13 @@ class Invitations:
         self,
         members: MemberStore,
         accounts: AccountStore,
-        reception: SessionService,
+        sessions: SessionService,
         *,
         clock: Callable[[], float],
     ) -> None:
         self._members = members
         self._accounts = accounts
-        self._reception = reception
+        self._sessions = sessions
         self._clock = clock
         self._setup_token = make_reference()
         self._setting_up = asyncio.Lock()
@@ -61,7 +61,7 @@ class Invitations:
             expected = await self.find_setup_token()
             if expected is None or not hmac.compare_digest(token.encode("utf-8", "replace"), expected.encode()):
                 raise NotFound(LINK_GONE, param="token", should_retry=False)
-            kept = await self._reception.hash_passphrase(passphrase, name)
+            kept = await self._sessions.hash_passphrase(passphrase, name)
             account = await self._choose_account()
             made = await self._add(Member(0, account.id, name, "administrator", passphrase=kept), visitor, None)
             self._setup_token = make_reference()
@@ -92,7 +92,7 @@ class Invitations:
         if opened.member is not None:
             return await self._reset(opened.link, opened.member, passphrase, code, visitor)
         chosen = parse_member_name(name or "")
-        kept = await self._reception.hash_passphrase(passphrase, chosen)
+        kept = await self._sessions.hash_passphrase(passphrase, chosen)
         link = opened.link
         made = await self._add(Member(0, link.account_id, chosen, link.role, passphrase=kept), visitor, link.digest)
         return await self._let_in(made, visitor)
@@ -100,12 +100,12 @@ class Invitations:
     async def _reset(
         self, link: InviteLink, member: Member, passphrase: str, code: str | None, visitor: ClientInfo
     ) -> NewSession:
-        proof = self._reception.prove(member, code, visitor)
-        kept = await self._reception.hash_passphrase(passphrase, member.name)
+        proof = self._sessions.prove(member, code, visitor)
+        kept = await self._sessions.hash_passphrase(passphrase, member.name)
         after = attrs.evolve(member, passphrase=kept)
         audit = build_audit(_act(member, visitor), "member.passphrase_changed", member, self._now_ms())
         await self._members.put_member(member, after, audit, link=link.digest, end_sessions=True)
-        return await self._reception.open(after, attrs.evolve(proof, passphrase=kept), visitor)
+        return await self._sessions.open(after, attrs.evolve(proof, passphrase=kept), visitor)
 
     async def _add(self, member: Member, visitor: ClientInfo, link: bytes | None) -> Member:
         now_ms = self._now_ms()
@@ -113,7 +113,7 @@ class Invitations:
         return await self._members.add_member(attrs.evolve(member, created_ms=now_ms), audit, link=link)
 
     async def _let_in(self, member: Member, visitor: ClientInfo) -> NewSession:
-        return await self._reception.open(member, Credential(member.passphrase, is_known=True), visitor)
+        return await self._sessions.open(member, Credential(member.passphrase, is_known=True), visitor)
 
     async def _choose_account(self) -> Account:
         """``local``, or else the first that is active; one is made where there is none."""

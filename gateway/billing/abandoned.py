@@ -42,10 +42,10 @@ def may_have_done(fault: GatewayError | None, after_s: float = 0.0) -> bool:
 def find_least(usage: Usage, attempt: Attempt, call: InferenceRequest) -> Usage:
     """``usage`` of a call whose ``attempt`` was broken off, with what it used at the least."""
     option = attempt.option
-    if call.picture is not None and attempt.images:  # 0: they are made in one call, whose events pass
-        count = min(attempt.images, call.picture.count)
-        call = attrs.evolve(call, choices=count, picture=attrs.evolve(call.picture, count=count))
-    if call.picture is not None or call.operation == "speech":
+    if call.image is not None and attempt.images:  # 0: they are made in one call, whose events pass
+        count = min(attempt.images, call.image.count)
+        call = attrs.evolve(call, choices=count, image=attrs.evolve(call.image, count=count))
+    if call.image is not None or call.operation == "speech":
         bound = attrs.evolve(option.bound(call), source="estimate")
         return usage if option.cost(usage) > option.cost(bound) else bound
     if usage.prompt_tokens or not (tokens := estimate_prompt(call)):

@@ -90,7 +90,7 @@ class AccountingService:
                 here, there = found.get(place, _NO_SUMS), expected.get(place, _NO_SUMS)
                 difference = [known - counted for known, counted in zip(there, here, strict=True)][2:]
                 if any(difference):
-                    self._bank.find_purse(*place).correct(difference, day)
+                    self._bank.find_balance(*place).correct(difference, day)
             self._bank.confirm(day)
         except StoreUnavailable as fault:
             log.warning("day_not_loaded", error=fault.message)
@@ -99,13 +99,13 @@ class AccountingService:
 
     def describe(self, owner: Account | ApiKey) -> Fields:
         """What is spent, held and left of an account or a key, in dollars; what is left is None without a cap."""
-        purse, day = self._open(owner)
-        tally = purse.tally(day)
-        room, reset = purse.find_room(day), purse.find_reset(day)
+        balance, day = self._open(owner)
+        tally = balance.tally(day)
+        room, reset = balance.find_room(day), balance.find_reset(day)
         return {
             "spent_usd": tally.spent_nanos / NANOS_PER_USD,
             "credit_usd": tally.credit_nanos / NANOS_PER_USD,
-            "held_usd": purse.held_nanos / NANOS_PER_USD,
+            "held_usd": balance.held_nanos / NANOS_PER_USD,
             "left_usd": None if room is None else room / NANOS_PER_USD,
             "overrun_usd": tally.overrun_nanos / NANOS_PER_USD,
             "resets_at": None if reset is None else build_time(reset),
@@ -126,22 +126,22 @@ class AccountingService:
         Raises ``InvalidRequest`` where there is no cap to add to, ``Conflict`` on its reference, ``StoreUnavailable``.
         """
         async with self._crediting:
-            purse, day = self._open(owner)
-            balance = purse.find_balance(day)
-            if balance is None:
+            balance, day = self._open(owner)
+            available_nanos = balance.find_balance(day)
+            if available_nanos is None:
                 raise InvalidRequest("There is no quota to add to; set one first", param="quota_usd")
-            amount = nanos(spec.amount_usd) - (balance if spec.kind == "set" else 0)
-            if abs(balance + amount) > MAX_BALANCE_NANOS:
+            amount = nanos(spec.amount_usd) - (available_nanos if spec.kind == "set" else 0)
+            if abs(available_nanos + amount) > MAX_BALANCE_NANOS:
                 raise InvalidRequest("The balance would be more than this gateway can count", param="amount_usd")
             now_ms = int(self._clock() * 1000)
             account_id, key_id = _identify(owner)
             entry = LedgerEntry(0, now_ms, spec.kind, account_id, key_id, amount, None, spec.reference, spec.note)
             action = "account.credited" if key_id is None else "key.credited"
-            detail = _build_credit(entry, balance)
+            detail = _build_credit(entry, available_nanos)
             audit = by.did(action, subject or owner.name, now_ms, account_id=account_id, detail=detail)
             entry, added = await self._ledger.add_credit(entry, audit)
             if added:
-                purse.add_credit(amount, self._bank.day_at(now_ms / 1000))
+                balance.add_credit(amount, self._bank.day_at(now_ms / 1000))
         return {**_build_entry(entry), "added": added, **self.describe(owner)}
 
     async def list_credits(self, owner: Account | ApiKey, limit: int) -> list[Fields]:
@@ -161,9 +161,9 @@ class AccountingService:
             # One moment: nothing is on its way to the store, and nothing below waits before the copies are made.
             day = self._bank.today
             found = _copy(self._bank, day)
-            problems = _find_bad_purses(self._bank, day)
+            problems = _find_bad_balances(self._bank, day)
             open_holds, pending = len(self._bank.holds), self._outbox.look()
-            held = sum(purse.held_nanos for _, purse in self._bank.list_purses("account"))
+            held = sum(balance.held_nanos for _, balance in self._bank.list_balances("account"))
             for_jobs = {} if self.jobs is None else dict(self.jobs.list_held())
             if self.jobs is not None:
                 problems += await _find_bad_jobs(self.jobs, self._bank)
@@ -193,9 +193,9 @@ class AccountingService:
 
     def _open(self, owner: Account | ApiKey) -> tuple[Balance, UtcDay]:
         day = self._bank.today
-        purse = self._bank.find_purse("account" if isinstance(owner, Account) else "key", owner.id)
-        purse.use(owner.quota, day)
-        return purse, day
+        balance = self._bank.find_balance("account" if isinstance(owner, Account) else "key", owner.id)
+        balance.use(owner.quota, day)
+        return balance, day
 
 
 def _parse_spending(row: RequestRecord, day: UtcDay) -> Spending:
@@ -227,11 +227,11 @@ def _copy(bank: Balances, day: UtcDay) -> dict[tuple[Owner, int], Sums]:
     """The sums of every purse that has any, as of ``day``."""
     copies: dict[tuple[Owner, int], Sums] = {}
     for owner in _OWNERS:
-        for owner_id, purse in bank.list_purses(owner):
-            today, month = purse.turn_to(day)  # what a new day leaves above the cap goes on record
+        for owner_id, balance in bank.list_balances(owner):
+            today, month = balance.turn_to(day)  # what a new day leaves above the cap goes on record
             sums = (
-                purse.lifetime.spent_nanos,
-                purse.lifetime.credit_nanos,
+                balance.lifetime.spent_nanos,
+                balance.lifetime.credit_nanos,
                 month.spent_nanos,
                 month.credit_nanos,
                 today.spent_nanos,
@@ -256,19 +256,19 @@ def _compare(found: dict[tuple[Owner, int], Sums], expected: dict[tuple[Owner, i
     return problems
 
 
-def _find_bad_purses(bank: Balances, day: UtcDay) -> list[str]:
+def _find_bad_balances(bank: Balances, day: UtcDay) -> list[str]:
     """The rules of ``domain/balance.py``, looked at for every purse."""
     held: dict[int, int] = {}
     for hold in bank.holds:
-        for purse in hold.purses:
-            held[id(purse)] = held.get(id(purse), 0) + hold.nanos
+        for balance in hold.balances:
+            held[id(balance)] = held.get(id(balance), 0) + hold.nanos
     problems = []
     for owner in _OWNERS:
-        for owner_id, purse in bank.list_purses(owner):
-            tally, expected = purse.tally(day), held.get(id(purse), 0)
-            if purse.held_nanos != expected:
-                problems.append(f"{owner} {owner_id}: {purse.held_nanos} held, its holds say {expected} (nano-USD)")
-            room = purse.find_room(day)
+        for owner_id, balance in bank.list_balances(owner):
+            tally, expected = balance.tally(day), held.get(id(balance), 0)
+            if balance.held_nanos != expected:
+                problems.append(f"{owner} {owner_id}: {balance.held_nanos} held, its holds say {expected} (nano-USD)")
+            room = balance.find_room(day)
             if tally.spent_nanos < 0 or (room is not None and room + tally.overrun_nanos < 0):
                 problems.append(f"{owner} {owner_id}: more is spent and held than its cap and its overrun allow")
     return problems
@@ -276,12 +276,12 @@ def _find_bad_purses(bank: Balances, day: UtcDay) -> list[str]:
 
 async def _find_bad_jobs(jobs: Jobs, bank: Balances) -> list[str]:
     """Jobs whose money is not held as they are on record, or that ended otherwise than their requests say."""
-    purses: dict[tuple[Owner, int], int] = {
-        (owner, owner_id): purse.held_nanos for owner in _OWNERS for owner_id, purse in bank.list_purses(owner)
+    balances: dict[tuple[Owner, int], int] = {
+        (owner, owner_id): balance.held_nanos for owner in _OWNERS for owner_id, balance in bank.list_balances(owner)
     }
     held = jobs.list_held()
     live = await jobs.store.list_open()
-    problems = _find_short_purses(purses, [(job, held[job.id]) for job in live if job.id in held])
+    problems = _find_short_balances(balances, [(job, held[job.id]) for job in live if job.id in held])
     problems += await _insist(jobs, _compare_jobs(held, live))
     for video_id in await jobs.store.list_contradictions():
         problems.append(f"{video_id}: it has ended, and its request is not stored, or not with its cost")
@@ -318,7 +318,7 @@ def _compare_jobs(held: Mapping[str, int], live: Iterable[VideoJob]) -> dict[str
     return problems
 
 
-def _find_short_purses(purses: Mapping[tuple[Owner, int], int], live: Iterable[tuple[VideoJob, int]]) -> list[str]:
+def _find_short_balances(balances: Mapping[tuple[Owner, int], int], live: Iterable[tuple[VideoJob, int]]) -> list[str]:
     """Purses of which less is held than their jobs take alone: somebody else has let go of a job's hold."""
     taken: dict[tuple[Owner, int], int] = {}
     for job, amount in live:
@@ -328,5 +328,5 @@ def _find_short_purses(purses: Mapping[tuple[Owner, int], int], live: Iterable[t
     return [
         f"{owner} {owner_id}: {held} held, its jobs alone say {needed} (nano-USD)"
         for (owner, owner_id), needed in sorted(taken.items())
-        if (held := purses.get((owner, owner_id), 0)) < needed
+        if (held := balances.get((owner, owner_id), 0)) < needed
     ]

@@ -104,17 +104,17 @@ class Balances:
 
     def load(self, spending: Iterable[Spending], day: UtcDay) -> None:
         """Take in what the store knows, as of ``day``. A key's charges are its account's, too."""
-        for purse, line in self._split(spending):
-            today, month = purse.turn_to(day)
-            purse.lifetime.add(line.lifetime_nanos, line.lifetime_credit_nanos)
+        for balance, line in self._split(spending):
+            today, month = balance.turn_to(day)
+            balance.lifetime.add(line.lifetime_nanos, line.lifetime_credit_nanos)
             month.add(line.month_nanos, line.month_credit_nanos)
             today.add(line.day_nanos, line.day_credit_nanos)
 
     def load_before(self, spending: Iterable[Spending], day: UtcDay) -> None:
         """Take in what was spent on ``day``, the one before that which ``load`` is of: clocks are set back, too."""
         next_day = parse_day(day.end_s)
-        for purse, line in self._split(spending):
-            today, month = purse.turn_to(day)
+        for balance, line in self._split(spending):
+            today, month = balance.turn_to(day)
             today.add(line.day_nanos, line.day_credit_nanos)
             if next_day.month_start_s != day.month_start_s:
                 month.add(line.month_nanos, line.month_credit_nanos)
@@ -122,22 +122,22 @@ class Balances:
     def _split(self, spending: Iterable[Spending]) -> Iterator[tuple[Balance, Spending]]:
         """Every purse that a line is of, with what of the line is the purse's."""
         for line in spending:
-            account = self.find_purse("account", line.account_id)
+            account = self.find_balance("account", line.account_id)
             if line.key_id is None:
                 yield account, line
                 continue
-            yield self.find_purse("key", line.key_id), line
+            yield self.find_balance("key", line.key_id), line
             yield account, attrs.evolve(line, lifetime_credit_nanos=0, month_credit_nanos=0, day_credit_nanos=0)
 
-    def find_purse(self, owner: Owner, owner_id: int) -> Balance:
+    def find_balance(self, owner: Owner, owner_id: int) -> Balance:
         """The purse of a key or an account."""
-        purses = self._keys if owner == "key" else self._accounts
-        purse = purses.get(owner_id)
-        if purse is None:
-            purse = purses[owner_id] = Balance(owner)
-        return purse
+        balances = self._keys if owner == "key" else self._accounts
+        balance = balances.get(owner_id)
+        if balance is None:
+            balance = balances[owner_id] = Balance(owner)
+        return balance
 
-    def list_purses(self, owner: Owner) -> list[tuple[int, Balance]]:
+    def list_balances(self, owner: Owner) -> list[tuple[int, Balance]]:
         """Every purse that was ever used, with its owner's id."""
         return list((self._keys if owner == "key" else self._accounts).items())
 
@@ -155,8 +155,10 @@ class Balances:
         """Raise ``QuotaExceeded`` if a purse has nothing left at all, be it held or not; ``StoreUnavailable``."""
         now_s = self._clock()
         day = self._find_day(now_s)
-        balances = [(purse, purse.find_balance(day)) for purse in self._open(caller, day)]
-        empty = [purse for purse, balance in balances if balance is not None and balance <= 0]
+        balances = [(balance, balance.find_balance(day)) for balance in self._open(caller, day)]
+        empty = [
+            balance for balance, available_nanos in balances if available_nanos is not None and available_nanos <= 0
+        ]
         hold(empty, 1, day, now_s)  # in any of these there is no room for it
 
     def settle(self, made: Reservation, cost_nanos: int, now_s: float) -> Charge:
@@ -166,9 +168,9 @@ class Balances:
 
     def restore(self, account_id: int, key_id: int, nanos: int) -> Reservation:
         """What an earlier process has held for a job that goes on: it is held, whatever the caps are by now."""
-        made = Reservation((self.find_purse("key", key_id), self.find_purse("account", account_id)), nanos)
-        for purse in made.purses:
-            purse.restore(nanos, self.today)
+        made = Reservation((self.find_balance("key", key_id), self.find_balance("account", account_id)), nanos)
+        for balance in made.balances:
+            balance.restore(nanos, self.today)
         self.holds.add(made)
         return made
 
@@ -182,7 +184,7 @@ class Balances:
         key, account = caller.key, caller.account
         pair = self._pairs.get((key.id, account.id))
         if pair is None:
-            pair = self.find_purse("key", key.id), self.find_purse("account", account.id)
+            pair = self.find_balance("key", key.id), self.find_balance("account", account.id)
             self._pairs[key.id, account.id] = pair
         mine, shared = pair
         if mine.quota is not key.quota:
@@ -276,7 +278,7 @@ class QuotaService:
             bound = option.bound(call)
             reserve = max(reserve, option.find_most(bound) if option.named else option.cost(bound))
         held = self._bank.hold(arrival.caller, reserve)
-        if held.left_nanos and call.output_bound:
+        if held.left_nanos and call.max_output_tokens:
             _extend(held, call, options)
         subjects = arrival.caller.subjects
         if not subjects:
@@ -284,7 +286,7 @@ class QuotaService:
         turn: RateLimitPermit | None = None
         try:
             tokens = estimate_tokens(call.prompt_chars)
-            turn = self._counters.take_at_once(subjects, tokens) or await self._counters.take(subjects, tokens)
+            turn = self._counters.take_now(subjects, tokens) or await self._counters.take(subjects, tokens)
         finally:
             if turn is None:
                 self._bank.release(held)
@@ -320,6 +322,6 @@ class QuotaService:
 def _extend(held: Reservation, call: InferenceRequest, options: Sequence[Target]) -> None:
     """Hold what ``call`` may cost if its answers are as long as it allows, as far as that is left."""
     allowed = call.allowed_output
-    if allowed > call.output_bound:
-        longest = attrs.evolve(call, output_bound=allowed)
+    if allowed > call.max_output_tokens:
+        longest = attrs.evolve(call, max_output_tokens=allowed)
         held.extend(max((option.find_most(option.bound(longest)) for option in options), default=0))

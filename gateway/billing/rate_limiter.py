@@ -79,9 +79,9 @@ class InMemoryRateLimiter:
 
     async def take(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
         """One request, ``tokens`` tokens and one place of every subject, or ``RateLimited`` and nothing."""
-        return self.take_at_once(subjects, tokens)
+        return self.take_now(subjects, tokens)
 
-    def take_at_once(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
+    def take_now(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
         """The same, which never waits."""
         now = self._clock()
         seat = self._seats.get(id(subjects)) or self._find_seat(subjects, now)

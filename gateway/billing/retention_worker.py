@@ -41,13 +41,13 @@ class RetentionWorker:
         keep_days: Callable[[], int],
         clock: Callable[[], float],
         *,
-        rest_s: float = REST_S,
+        provider_retry_after_s: float = REST_S,
     ) -> None:
         self._retirement = retirement
         self._outbox = outbox
         self._keep_days = keep_days
         self._clock = clock
-        self._rest_s = rest_s
+        self._rest_s = provider_retry_after_s
 
     async def run(self) -> None:
         """Retire soon after the start, and then regularly, for ever."""

@@ -50,7 +50,7 @@ class Settlement:
             if outcome.ending != "completed" and self.find_abandoned() != "free":
                 option = self._note_bought(grant, outcome)
             usage, cost, call = delivery.usage, 0, grant.call
-            if usage.prompt_tokens > call.prompt_bound or usage.completion_tokens > call.output_bound:
+            if usage.prompt_tokens > call.max_prompt_tokens or usage.completion_tokens > call.max_output_tokens:
                 usage = self._limit(arrival, grant)
             if option is not None:
                 cost = option.cost(usage) if option.find_price is None else option.cost_of(delivery.answered, usage)

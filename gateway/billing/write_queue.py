@@ -32,7 +32,7 @@ class WriteQueue:
         return len(self._rows)
 
     @property
-    def stopped_up(self) -> bool:
+    def full(self) -> bool:
         """Whether there is no room for new work."""
         return self.failing or len(self._rows) >= self._most
 
@@ -43,7 +43,7 @@ class WriteQueue:
 
     def check_room(self) -> None:
         """Raise ``StoreUnavailable`` where there is no room for new work."""
-        if self.stopped_up:
+        if self.full:
             raise StoreUnavailable(
                 "The gateway cannot record requests at the moment, and makes none that it cannot record",
                 retry_after_s=_RETRY_AFTER_S,

@@ -80,7 +80,7 @@ class LiveConfig:
         """What becomes of jobs."""
         return self.config.videos.rules()
 
-    def find_footage_rules(self) -> MediaRules:
+    def find_video_content_rules(self) -> MediaRules:
         """How long videos are kept, and how many."""
         return self.config.videos.media_rules()
 

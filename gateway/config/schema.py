@@ -16,7 +16,7 @@ from gateway.config.server_schema import ServerSection, StoreSection
 from gateway.domain.account_spec import NETWORKS, AccountSpec, KeySpec
 from gateway.domain.capability import Capability
 from gateway.domain.circuit_breaker import DEFAULT_RULES, BreakerSettings
-from gateway.domain.image import MAX_PICTURES, PictureForm
+from gateway.domain.image import MAX_IMAGES, PictureForm
 from gateway.domain.ledger import OnCrash
 from gateway.domain.media import MediaRules
 from gateway.domain.video import MAX_SECONDS, VideoRules
@@ -260,7 +260,7 @@ class ModelSection:
 
     name: str = attrs.field(metadata=MODEL)
     sizes: tuple[str, ...] | None = attrs.field(default=None, metadata=_SIZES)
-    max_n: int | None = attrs.field(default=None, metadata=between(1, MAX_PICTURES))
+    max_n: int | None = attrs.field(default=None, metadata=between(1, MAX_IMAGES))
     response_formats: tuple[str, ...] | None = attrs.field(default=None, metadata=_FORMS)
     edits: bool | None = None
     masks: bool | None = None

@@ -23,7 +23,7 @@ _FILLER = frozenset(("a", "an", "by", "do", "for", "from", "get", "in", "is", "o
 _QUOTE_LENGTH = 600
 _FRAGMENT_LENGTH = 6
 _MESSAGE_TOKENS = 3
-_PICTURE_TOKENS = 85
+_IMAGE_TOKENS = 85
 _INSTRUCTING = frozenset({"developer", "system"})
 _WORD = re.compile(r"[^\W_]+")
 
@@ -56,7 +56,7 @@ def text_of(message: Json) -> str:
     return content if isinstance(content, str) else "\n".join(p["text"] for p in content if p["type"] == "text")
 
 
-def pictures_in(message: Json) -> int:
+def images_in(message: Json) -> int:
     """Count the pictures among a message's content parts."""
     content = message.get("content")
     return sum(part["type"] == "image_url" for part in content) if isinstance(content, list) else 0
@@ -64,7 +64,7 @@ def pictures_in(message: Json) -> int:
 
 def prompt_tokens(ask: DemoChatRequest) -> int:
     """Count what was sent: words, pictures, and the tools on offer."""
-    said = sum(len(pieces(text_of(m))) + _PICTURE_TOKENS * pictures_in(m) + _MESSAGE_TOKENS for m in ask.messages)
+    said = sum(len(pieces(text_of(m))) + _IMAGE_TOKENS * images_in(m) + _MESSAGE_TOKENS for m in ask.messages)
     offered = sum(len(fragments(tool.name)) + len(fragments(_dumps(tool.parameters))) for tool in ask.tools)
     return said + offered
 
@@ -143,11 +143,11 @@ def _fill_object(schema: Json, prompt: str) -> Json:
 
 
 def _echo(question: Json) -> str:
-    text, pictures = text_of(question).strip(), pictures_in(question)
+    text, images = text_of(question).strip(), images_in(question)
     asked = f'You asked: "{_clipped(text)}".' if text else "You have not asked anything in words yet."
-    if not pictures:
+    if not images:
         return asked
-    return f"{asked} You also sent {pictures} {'picture' if pictures == 1 else 'pictures'}, which I can only count."
+    return f"{asked} You also sent {images} {'image' if images == 1 else 'images'}, which I can only count."
 
 
 def _clipped(text: str) -> str:

@@ -67,13 +67,13 @@ def _build_whole(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]], *, echo
 
 
 def _build_chunks(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]], *, echo: bool) -> Iterator[bytes]:
-    head, wants_usage = _write_head(), answers[0][0].include_usage
-    usage = {"usage": None} if wants_usage else {}
+    head, include_usage = _write_head(), answers[0][0].include_usage
+    usage = {"usage": None} if include_usage else {}
     for index, (ask, answer) in enumerate(answers):
         for piece in (*filter(None, [_echoed(ask, echo=echo)]), *answer.pieces):
             yield build_event({**head, "choices": [_build_choice(index, piece, None)], **usage})
         yield build_event({**head, "choices": [_build_choice(index, "", answer.finish_reason)], **usage})
-    if wants_usage:
+    if include_usage:
         yield build_event({**head, "choices": [], "usage": _build_usage(answers)})
     yield b"data: [DONE]\n\n"
 

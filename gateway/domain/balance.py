@@ -250,7 +250,7 @@ class Reservation:
         extra_nanos: what of ``nanos`` was set aside because it was there, and is more than the call had to have.
     """
 
-    purses: Sequence[Balance]
+    balances: Sequence[Balance]
     nanos: int
     charge: Charge | None = None
     left_nanos: int | None = None
@@ -265,8 +265,8 @@ class Reservation:
         """Set aside up to ``nanos`` in all, as far as every purse has it. Only right after the hold is made."""
         more = min(nanos - self.nanos, self.left_nanos or 0)
         if more > 0:
-            for purse in self.purses:
-                purse.held_nanos += more
+            for balance in self.balances:
+                balance.held_nanos += more
             self.nanos += more
             self.extra_nanos = more
 
@@ -274,54 +274,56 @@ class Reservation:
         """Resolve it; a second attempt changes nothing and returns the first result."""
         if self.charge is None:
             overrun = 0
-            for purse in self.purses:
-                overrun = max(overrun, purse.settle(self.nanos, cost_nanos, day))
+            for balance in self.balances:
+                overrun = max(overrun, balance.settle(self.nanos, cost_nanos, day))
             self.charge = Charge(cost_nanos, overrun)
         return self.charge
 
 
-def hold(purses: Sequence[Balance], nanos: int, day: UtcDay, now_s: float) -> Reservation:
+def hold(balances: Sequence[Balance], nanos: int, day: UtcDay, now_s: float) -> Reservation:
     """Set ``nanos`` aside in every purse, or in none. A call that costs nothing always passes.
 
     Raises ``QuotaExceeded`` for the purse whose end is the more final: a lifetime before a month before a day.
     """
     left: int | None = None
     if nanos:
-        for purse in purses:
-            room = purse.find_room(day)
+        for balance in balances:
+            room = balance.find_room(day)
             if room is not None:
                 if room < nanos:
-                    raise _exhausted(_find_most_final(purses, nanos, day), nanos, day, now_s)
+                    raise _exhausted(_find_most_final(balances, nanos, day), nanos, day, now_s)
                 left = room - nanos if left is None else min(left, room - nanos)
-        for purse in purses:
-            purse.held_nanos += nanos
-    return Reservation(purses, nanos, None, left)
+        for balance in balances:
+            balance.held_nanos += nanos
+    return Reservation(balances, nanos, None, left)
 
 
-def _find_most_final(purses: Sequence[Balance], nanos: int, day: UtcDay) -> Balance:
+def _find_most_final(balances: Sequence[Balance], nanos: int, day: UtcDay) -> Balance:
     """Of those that are short of ``nanos``, of which there are, the first with the latest end."""
-    rooms = [(purse, purse.find_room(day)) for purse in purses]
-    return max((purse for purse, room in rooms if room is not None and room < nanos), key=lambda it: _reset(it, day))
+    rooms = [(balance, balance.find_room(day)) for balance in balances]
+    return max(
+        (balance for balance, room in rooms if room is not None and room < nanos), key=lambda it: _reset(it, day)
+    )
 
 
-def _reset(purse: Balance, day: UtcDay) -> float:
-    reset = purse.find_reset(day)
+def _reset(balance: Balance, day: UtcDay) -> float:
+    reset = balance.find_reset(day)
     return float("inf") if reset is None else reset
 
 
-def _exhausted(purse: Balance, nanos: int, day: UtcDay, now_s: float) -> QuotaExceeded:
-    quota = purse.quota
-    whose = "this API key" if purse.owner == "key" else "the account"
-    balance = purse.find_balance(day) or 0
+def _exhausted(balance: Balance, nanos: int, day: UtcDay, now_s: float) -> QuotaExceeded:
+    quota = balance.quota
+    whose = "this API key" if balance.owner == "key" else "the account"
+    available_nanos = balance.find_balance(day) or 0
     message = f"The {quota.period} quota of {whose} is used up"
-    if balance > 0:
-        in_use = min(purse.held_nanos, balance)
+    if available_nanos > 0:
+        in_use = min(balance.held_nanos, available_nanos)
         held = f", ${usd(in_use)} of it held for running requests" if in_use else ""
         message = (
             f"The {quota.period} quota of {whose} does not cover this request: it may cost up to ${usd(nanos)}, "
-            f"and ${usd(balance)} is left{held}"
+            f"and ${usd(available_nanos)} is left{held}"
         )
-    reset = purse.find_reset(day)
+    reset = balance.find_reset(day)
     status = quota.status or (_FORBIDDEN if reset is None else _TOO_MANY_REQUESTS)
     return QuotaExceeded(
         message,

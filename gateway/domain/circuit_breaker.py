@@ -135,7 +135,7 @@ class CircuitBreaker:
     state: State = "up"
     until: float = 0.0
     trips: int = 0
-    epoch: int = 0
+    generation: int = 0
     failures: int = 0
     reason: str | None = None
     up_since: float = _FOREVER_AGO
@@ -166,11 +166,11 @@ class CircuitBreaker:
         if self.state == "trial":
             self.tries += 1
             self.next_try_at = now + TRIAL_S
-        return self.epoch
+        return self.generation
 
-    def note_answered(self, epoch: int, now: float, rules: BreakerSettings) -> None:
-        """A call of ``epoch`` was answered well."""
-        if epoch != self.epoch:
+    def record_success(self, generation: int, now: float, rules: BreakerSettings) -> None:
+        """A call of ``generation`` was answered well."""
+        if generation != self.generation:
             return
         self.failures = 0
         if self.state == "trial":
@@ -185,22 +185,22 @@ class CircuitBreaker:
             self.trips = 0
             self.reason = None
 
-    def note_failed(
+    def record_failure(
         self,
-        epoch: int,
+        generation: int,
         now: float,
         rules: BreakerSettings,
         *,
         reason: str,
-        dice: float,
+        rng: float,
         streak: int | None = None,
     ) -> bool:
-        """A call of ``epoch`` failed. True where that trips it.
+        """A call of ``generation`` failed. True where that trips it.
 
         ``streak``: the failures there were in a row when the same call was noted as answered, if it was: a channel
         that begins every stream and finishes none is not well between them.
         """
-        if epoch != self.epoch or self.state == "down":
+        if generation != self.generation or self.state == "down":
             return False
         if streak is not None:
             self.failures = max(self.failures, streak)
@@ -213,26 +213,30 @@ class CircuitBreaker:
         if self.state == "up" and self.failures < enough and not self._counts.is_bad(rules):
             self._move("failed")
             return False
-        self.trip(now, rules, reason=reason, dice=dice)
+        self.trip(now, rules, reason=reason, rng=rng)
         return True
 
-    def trip(self, now: float, rules: BreakerSettings, *, reason: str, dice: float, rest_s: float = 0.0) -> None:
-        """Take it down for its cooldown, or for ``rest_s`` where a provider asks for longer; never above the cap."""
+    def trip(
+        self, now: float, rules: BreakerSettings, *, reason: str, rng: float, provider_retry_after_s: float = 0.0
+    ) -> None:
+        """Take it down for its cooldown, or for ``provider_retry_after_s`` where a provider asks for longer; never
+        above the cap.
+        """
         self._move("tripped")
-        self.epoch += 1
+        self.generation += 1
         self.trips += 1
         self.failures = 0
         self.reason = reason
         self._counts = _Counts()
         own = min(rules.cooldown_s * 2 ** min(self.trips - 1, 30), rules.longest_own_s, rules.max_cooldown_s)
-        own *= 1 + JITTER * (2 * dice - 1)
-        self.until = now + min(max(own, rest_s), rules.max_cooldown_s)
+        own *= 1 + JITTER * (2 * rng - 1)
+        self.until = now + min(max(own, provider_retry_after_s), rules.max_cooldown_s)
         self.tripped_at = now
-        self.rest_until = now + min(rest_s, rules.max_cooldown_s)
+        self.rest_until = now + min(provider_retry_after_s, rules.max_cooldown_s)
 
-    def abandon(self, epoch: int) -> None:
-        """A call of ``epoch`` ended without a verdict: its caller left. A trial is open to the next call again."""
-        if epoch != self.epoch or self.state != "trial":
+    def abandon(self, generation: int) -> None:
+        """A call of ``generation`` ended without a verdict: its caller left. A trial is open to the next call again."""
+        if generation != self.generation or self.state != "trial":
             return
         self.tries -= 1
         if not self.tries:

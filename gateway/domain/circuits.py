@@ -90,11 +90,11 @@ class Circuit:
 class StartedAttempt:
     """The breakers that a call was begun under, each with its epoch of that moment."""
 
-    epochs: list[tuple[CircuitBreaker, int]] = attrs.field(factory=list)
+    generations: list[tuple[CircuitBreaker, int]] = attrs.field(factory=list)
 
-    def find_epoch(self, breaker: CircuitBreaker) -> int:
+    def find_generation(self, breaker: CircuitBreaker) -> int:
         """The epoch to report with; a breaker that was not there yet was in its first."""
-        return next((epoch for known, epoch in self.epochs if known is breaker), 0)
+        return next((generation for known, generation in self.generations if known is breaker), 0)
 
 
 @attrs.frozen
@@ -114,31 +114,33 @@ class Failure:
     at: float
     rules: BreakerSettings
     reason: str
-    dice: float
-    rest_s: float = 0.0
+    rng: float
+    provider_retry_after_s: float = 0.0
     streak: tuple[int, int] | None = None
     prompt: int | None = None
 
     def trip(self, breaker: CircuitBreaker) -> None:
         """Take ``breaker`` down."""
-        breaker.trip(self.at, self.rules, reason=self.reason, dice=self.dice, rest_s=self.rest_s)
+        breaker.trip(
+            self.at, self.rules, reason=self.reason, rng=self.rng, provider_retry_after_s=self.provider_retry_after_s
+        )
 
     def count_own(self, breaker: CircuitBreaker) -> bool:
         """Count it for the account whose call it was. True if that trips it."""
-        if self.rest_s:
+        if self.provider_retry_after_s:
             self.trip(breaker)
             return True
         streak = self.streak[1] if self.streak else None
-        rules, reason, dice = self.rules, self.reason, self.dice
-        return breaker.note_failed(breaker.epoch, self.at, rules, reason=reason, dice=dice, streak=streak)
+        rules, reason, rng = self.rules, self.reason, self.rng
+        return breaker.record_failure(breaker.generation, self.at, rules, reason=reason, rng=rng, streak=streak)
 
     def count_shared(self, breaker: CircuitBreaker) -> bool:
         """Count it for everybody, as the first in a row of one account. True if that trips it."""
         rules = attrs.evolve(self.rules, failures=max(ENOUGH_ACCOUNTS, self.rules.failures), ratio=math.inf)
         streak = self.streak[0] if self.streak else None
         trips, breaker.trips = breaker.trips, 0  # also shortly after a cooldown one account is not enough
-        reason, dice = self.reason, self.dice
-        tripped = breaker.note_failed(breaker.epoch, self.at, rules, reason=reason, dice=dice, streak=streak)
+        reason, rng = self.reason, self.rng
+        tripped = breaker.record_failure(breaker.generation, self.at, rules, reason=reason, rng=rng, streak=streak)
         breaker.trips += trips
         return tripped
 
@@ -196,7 +198,9 @@ class Circuits(dict[Place, Circuit]):
     def begin(self, place: Place, account: int, now: float, *, tries: bool) -> StartedAttempt:
         """A call is made; ``tries`` False: in spite of what is in its way, as no trial."""
         breakers = self.list_breakers(place, account)
-        return StartedAttempt([(one, one.begin(now) if tries and one.state != "up" else one.epoch) for one in breakers])
+        return StartedAttempt(
+            [(one, one.begin(now) if tries and one.state != "up" else one.generation) for one in breakers]
+        )
 
     def find_streak(self, place: Place, account: int) -> tuple[int, int]:
         """Failures in a row: for everybody, and of ``account``."""
@@ -206,28 +210,30 @@ class Circuits(dict[Place, Circuit]):
         own = circuit.accounts.get(account)
         return circuit.shared.failures, own.failures if own else 0
 
-    def note_answered(
+    def record_success(
         self, place: Place, account: int, begun: StartedAttempt, now: float, rules: BreakerSettings
     ) -> bool:
         """A call was answered well. True if that ends a cooldown."""
         self.answered_at = now
         ended = False
         for breaker in self.list_breakers(place, account):
-            epoch = begun.find_epoch(breaker)
-            if epoch != breaker.epoch:
+            generation = begun.find_generation(breaker)
+            if generation != breaker.generation:
                 continue
             ended |= breaker.state != "up"
             breaker.recover(now)  # a call that was made in spite of a cooldown
-            breaker.note_answered(epoch, now, rules)
+            breaker.record_success(generation, now, rules)
         if (circuit := self.get(place)) is not None:
             circuit.prompts.pop(account, None)
         return ended
 
-    def note_failed(self, place: Place, account: int, begun: StartedAttempt, failure: Failure) -> CircuitBreaker | None:
+    def record_failure(
+        self, place: Place, account: int, begun: StartedAttempt, failure: Failure
+    ) -> CircuitBreaker | None:
         """A call failed. Returns the breaker that this trips, that of the most callers; None if it trips none."""
         circuit = self._get_circuit(place)
         own = circuit.get_own(account)
-        if begun.find_epoch(own) != own.epoch or own.state == "down":
+        if begun.find_generation(own) != own.generation or own.state == "down":
             return None
         circuit.failed_at = failure.at
         if circuit.is_repeated(account, failure.prompt) and own.state == "up":
@@ -245,7 +251,7 @@ class Circuits(dict[Place, Circuit]):
     ) -> bool:
         """Whether the failure of one account trips the circuit for everybody."""
         shared = circuit.shared
-        if begun.find_epoch(shared) != shared.epoch or shared.state == "down":
+        if begun.find_generation(shared) != shared.generation or shared.state == "down":
             return False
         if shared.state == "trial":
             if circuit.tried_by == account:  # one account's failing trials do not make everybody wait for longer
@@ -280,8 +286,8 @@ class Circuits(dict[Place, Circuit]):
 
     def abandon(self, begun: StartedAttempt) -> None:
         """A call ended without a verdict."""
-        for breaker, epoch in begun.epochs:
-            breaker.abandon(epoch)
+        for breaker, generation in begun.generations:
+            breaker.abandon(generation)
 
     def let_try(self, now: float) -> None:
         """There is news of the provider: whatever cools down may be tried now."""

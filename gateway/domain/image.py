@@ -10,10 +10,10 @@ from gateway.domain.usage import NO_USAGE, Usage
 PictureForm = Literal["url", "b64_json"]
 """How a caller wants its pictures: as addresses, or as base64 in the answer."""
 
-MAX_PICTURES = 10
+MAX_IMAGES = 10
 """In one request, the convention's own limit."""
-MAX_INPUT_PICTURES = 16
-MAX_PICTURE_BYTES = 32 * 1024 * 1024
+MAX_INPUT_IMAGES = 16
+MAX_IMAGE_BYTES = 32 * 1024 * 1024
 """Of one picture, as the bytes that it is."""
 AUTO = "auto"
 """The size of whoever leaves it to the model."""

@@ -75,8 +75,8 @@ class InferenceRequest:
         output_bound: tokens of one answer that are set aside for it; 0 where an answer has none.
         sticky: what the caller's calls with the same prompt have in common; None where it did not say.
         encoding: the embedding encoding the caller asked for, float where it said nothing.
-        written_bound: tokens of ``prompt_bound`` that may be written into a provider's cache, at a price of their own.
-        features: Anthropic's ``anthropic-beta`` header, which goes with a body in that language.
+        written_bound: tokens of ``max_prompt_tokens`` that may be written into a provider's cache, at a price of their
+        own. features: Anthropic's ``anthropic-beta`` header, which goes with a body in that language.
         version: Anthropic's ``anthropic-version`` header, which says what a body in that language means.
         files: those of a form; its other fields are the ``body``.
         picture: what pictures are asked for; None where none are.
@@ -93,17 +93,17 @@ class InferenceRequest:
     body: dict[str, Any] = attrs.field(repr=False)
     stream: bool = False
     choices: int = 1
-    wants_usage: bool = False
+    include_usage: bool = False
     prompt_chars: int = 0
-    prompt_bound: int = 0
-    output_bound: int = 0
-    sticky: str | None = None
+    max_prompt_tokens: int = 0
+    max_output_tokens: int = 0
+    affinity_key: str | None = None
     encoding: Literal["float", "base64"] = "float"
-    written_bound: int = 0
+    max_cache_write_tokens: int = 0
     features: str | None = None
     version: str | None = None
     files: tuple[Upload, ...] = ()
-    picture: ImageRequest | None = None
+    image: ImageRequest | None = None
     video: VideoRequest | None = None
     sound_ms: int = 0
     characters: int = 0
@@ -114,9 +114,9 @@ class InferenceRequest:
     @property
     def digest(self) -> int:
         """What is asked, as a number; of a very long prompt its length alone, and of files how long they are."""
-        said = orjson.dumps(self.body) if self.prompt_bound < MAX_DIGEST_TOKENS else b""
+        said = orjson.dumps(self.body) if self.max_prompt_tokens < MAX_DIGEST_TOKENS else b""
         files = tuple(file.spooled.size for file in self.files)
-        return hash((self.operation, self.prompt_chars, self.prompt_bound, self.sound_ms, files, said))
+        return hash((self.operation, self.prompt_chars, self.max_prompt_tokens, self.sound_ms, files, said))
 
     @property
     def makes_media(self) -> bool:
@@ -135,7 +135,7 @@ class InferenceRequest:
     def allowed_output(self) -> int:
         """Tokens of one answer that the caller allows in so many words; 0 if it names no number.
 
-        ``output_bound`` is less: few answers are as long as they may be.
+        ``max_output_tokens`` is less: few answers are as long as they may be.
         """
         named = [self.body.get(name) for name in _OUTPUT_LIMITS]
         most = max((limit for limit in named if type(limit) is int), default=0)
@@ -145,13 +145,13 @@ class InferenceRequest:
     @property
     def need(self) -> Usage:
         """The usage to set money aside for."""
-        written = self.written_bound
+        written = self.max_cache_write_tokens
         return Usage(  # in the order of its fields: named, they cost more than all of it
-            self.prompt_bound,
-            self.output_bound * self.choices,
+            self.max_prompt_tokens,
+            self.max_output_tokens * self.choices,
             0,
             "none",
-            self.picture.count if self.picture else 0,
+            self.image.count if self.image else 0,
             self.sound_ms,
             written,
             written,

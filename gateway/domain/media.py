@@ -98,7 +98,7 @@ def sniff_media(head: bytes) -> str | None:
     return "image/svg+xml" if _SVG.match(head, 0, SNIFF_BYTES) else None
 
 
-def sniff_picture(head: bytes) -> str | None:
+def sniff_image(head: bytes) -> str | None:
     """The media type of a picture by its first bytes; None where they are those of none."""
     media_type = sniff_media(head)
     return media_type if media_type is not None and media_type.startswith("image/") else None

@@ -241,7 +241,7 @@ class RateLimiter(Protocol):
         """
         ...
 
-    def take_at_once(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit | None:
+    def take_now(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit | None:
         """``take`` where it need not wait; None, and nothing is taken, where it has to be awaited."""
         ...
 

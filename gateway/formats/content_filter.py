@@ -104,8 +104,8 @@ def build_verdict(ours: str, message: str | None, secrets: Secrets = ()) -> str:
     return f"{ours}: {words}" if words else ours
 
 
-def parse_picture_fault(
-    status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None, path: str | None = None
+def parse_image_fault(
+    status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None, path: str | None = None
 ) -> ProviderError:
     """A provider's answer outside 2xx to a request for pictures -> the fault it is.
 
@@ -115,14 +115,16 @@ def parse_picture_fault(
     """
     value = _parse_json(raw)
     block = None if status in NEVER_BLOCKS else find_block(value, secrets)
-    return block or parse_worded_fault(status, raw, secrets, rest_s=rest_s, path=path)
+    return block or parse_worded_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s, path=path)
 
 
 def parse_worded_fault(
-    status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None, path: str | None = None
+    status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None, path: str | None = None
 ) -> ProviderError:
     """As ``openai_error.parse_fault``, in the provider's words also where they do not stand in an ``error``."""
-    return parse_fault(status, _wrap(_parse_json(raw)) or raw, secrets, rest_s=rest_s, path=path)
+    return parse_fault(
+        status, _wrap(_parse_json(raw)) or raw, secrets, provider_retry_after_s=provider_retry_after_s, path=path
+    )
 
 
 def _parse_json(raw: bytes) -> Any:

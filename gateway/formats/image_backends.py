@@ -15,7 +15,7 @@ from gateway.formats.vendors.replicate_images import ReplicateImageBackend
 
 Factory = Callable[[InferenceRequest, str, str, Capability], ImageBackend]
 
-_PAINTERS: Mapping[Wire, Factory] = MappingProxyType(
+_IMAGE_BACKENDS: Mapping[Wire, Factory] = MappingProxyType(
     {
         "openai_images": OpenAiImageBackend,
         "openai_edits": OpenAiImageBackend,
@@ -27,9 +27,11 @@ _PAINTERS: Mapping[Wire, Factory] = MappingProxyType(
 )
 
 
-def make_painter(wire: Wire, call: InferenceRequest, model: str, mark: str, capability: Capability) -> ImageBackend:
+def make_image_backend(
+    wire: Wire, call: InferenceRequest, model: str, mark: str, capability: Capability
+) -> ImageBackend:
     """A painter for ``call`` in the language ``wire``, towards a provider that calls its model ``model``.
 
     ``mark`` is a word that nobody could have put into the call; see ``formats/request_body.py``.
     """
-    return _PAINTERS[wire](call, model, mark, capability)
+    return _IMAGE_BACKENDS[wire](call, model, mark, capability)

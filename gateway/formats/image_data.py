@@ -7,7 +7,7 @@ import attrs
 
 from gateway.domain.image import Image
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.media import SNIFF_BYTES, sniff_picture
+from gateway.domain.media import SNIFF_BYTES, sniff_image
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
 from gateway.formats.prompt_tokens import estimate_prompt
@@ -15,7 +15,7 @@ from gateway.formats.prompt_tokens import estimate_prompt
 _BASE64 = re.compile(r"[A-Za-z0-9+/]++={0,2}\Z")
 _LONGEST_HEAD = 128
 _LONGEST_URL = 4_096
-_TOKENS_A_PICTURE = 1_290
+_TOKENS_A_IMAGE = 1_290
 """What Gemini counts for one of 1024x1024 (ai.google.dev/gemini-api/docs/image-generation): for an estimate."""
 
 
@@ -23,7 +23,7 @@ _TOKENS_A_PICTURE = 1_290
 class FoundImage:
     """A picture and its media type, where one was said."""
 
-    picture: Image
+    image: Image
     media_type: str | None = None
 
 
@@ -34,9 +34,9 @@ def parse_base64(data: object) -> str:
     return data
 
 
-def check_picture(head: bytes) -> None:
+def check_image(head: bytes) -> None:
     """Raise ``ProviderBadResponse`` where a file that begins with ``head`` is no picture."""
-    if sniff_picture(head[:SNIFF_BYTES]) is None:
+    if sniff_image(head[:SNIFF_BYTES]) is None:
         raise ProviderBadResponse("The provider's picture is of no kind that is known")
 
 
@@ -44,7 +44,7 @@ def check_whole(data: str) -> None:
     """Raise ``ProviderBadResponse`` where ``data`` is not the base64 of a picture. It takes a while where that is
     large.
     """
-    check_picture(base64.b64decode(parse_base64(data)[: 2 * SNIFF_BYTES]))
+    check_image(base64.b64decode(parse_base64(data)[: 2 * SNIFF_BYTES]))
 
 
 def parse_media_type(value: object) -> str | None:
@@ -85,4 +85,4 @@ def build_told(found: tuple[FoundImage, ...]) -> dict[str, str]:
 
 def estimate_usage(call: InferenceRequest, images: int) -> Usage:
     """The usage of a model that talks, whose provider said nothing that can be believed."""
-    return Usage(estimate_prompt(call), _TOKENS_A_PICTURE * images, source="estimate", images=images)
+    return Usage(estimate_prompt(call), _TOKENS_A_IMAGE * images, source="estimate", images=images)

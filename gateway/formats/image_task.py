@@ -90,14 +90,14 @@ def parse_state(state: object, secrets: Secrets) -> str:
     return mask(state, secrets)[:_SHOWN_CHARS] if isinstance(state, str) and state else "in no state that is known"
 
 
-def parse_picture(url: object) -> Image:
+def parse_image(url: object) -> Image:
     """A picture by its address, or ``data:`` URL. Raises ``ProviderBadResponse`` where it is none."""
     if not isinstance(url, str):
         raise ProviderBadResponse("The provider's answer has a picture without an address")
-    return parse_url(url).picture
+    return parse_url(url).image
 
 
-def build_pictures(items: Sequence[Image], wanted: int) -> Images:
+def build_images(items: Sequence[Image], wanted: int) -> Images:
     """The pictures of a task that succeeded. What was made is charged, also where it is more than was wanted.
 
     Raises ``ProviderBadResponse`` where it is fewer.
@@ -133,7 +133,7 @@ def check_expressible(call: InferenceRequest, *, takes: bool, needs: bool) -> No
     And for what none of these models has words for: masks, transparency, more than one frame. Shades of how are left
     to the model.
     """
-    sources = call.picture.sources if call.picture else 0
+    sources = call.image.sources if call.image else 0
     if sources and not takes:
         raise InvalidRequest("The model does not edit images", param="model")
     if needs and not sources:

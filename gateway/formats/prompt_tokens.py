@@ -43,7 +43,7 @@ def estimate_prompt(call: InferenceRequest) -> int:
     if call.operation == "rerank":  # the query is read again with every document
         again = max(len(call.body.get("documents") or ()) - 1, 0)
         prompt += estimate_text(str(call.body.get("query"))) * again
-    return min(prompt, call.prompt_bound) + (count_heard_tokens(call.sound_ms) if call.files else 0)
+    return min(prompt, call.max_prompt_tokens) + (count_heard_tokens(call.sound_ms) if call.files else 0)
 
 
 def _find_texts(name: str, value: Any, texts: list[str]) -> Iterator[int]:

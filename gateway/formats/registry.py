@@ -354,7 +354,7 @@ _ASKED: Mapping[str, _ClientFormat] = MappingProxyType(
                 answer_id=f"chatcmpl-{naming.id}",
                 model=naming.model,
                 created_s=naming.now_s,
-                wants_usage=call.wants_usage,
+                include_usage=call.include_usage,
             ),
             lambda events, naming: openai_answer.build_answer(
                 events,

@@ -48,7 +48,7 @@ def parse_rerank_call(body: Body) -> InferenceRequest:
         model=model,
         body=body,
         prompt_chars=sum(asked + chars for chars, _ in counts),
-        prompt_bound=sum(MESSAGE_TOKENS + asked_bound + bound for _, bound in counts),
+        max_prompt_tokens=sum(MESSAGE_TOKENS + asked_bound + bound for _, bound in counts),
     )
 
 

@@ -47,9 +47,9 @@ def limit_usage(usage: Usage, call: InferenceRequest, model: str) -> Usage:
     ``model``: the provider's own name of it.
     """
     prompt, completion = usage.prompt_tokens, usage.completion_tokens
-    if prompt > call.prompt_bound * call.choices:
+    if prompt > call.max_prompt_tokens * call.choices:
         prompt = _limit_prompt(prompt, call, model)
-    if completion > call.output_bound * call.choices:
+    if completion > call.max_output_tokens * call.choices:
         completion = _limit_completion(usage, call)
     if (prompt, completion) == (usage.prompt_tokens, usage.completion_tokens):
         return usage
@@ -72,7 +72,7 @@ def _limit_prompt(said: int, call: InferenceRequest, model: str) -> int:
     media = _measure_media(call.body)
     if media is None:
         return min(said, MAX_CONTEXT_TOKENS)
-    told = call.prompt_bound * call.choices
+    told = call.max_prompt_tokens * call.choices
     media += MEDIA_TOKENS * len(call.files) * call.choices
     return said if said <= 2 * told + media + ADDED_TOKENS else told
 
@@ -80,7 +80,7 @@ def _limit_prompt(said: int, call: InferenceRequest, model: str) -> int:
 def _limit_completion(usage: Usage, call: InferenceRequest) -> int:
     said = usage.completion_tokens
     if call.operation not in {"chat", "messages", "responses", "completions"}:
-        told = call.output_bound * call.choices
+        told = call.max_output_tokens * call.choices
         return said if said <= 4 * told + _OVERSHOOT * call.choices else told
     asked = [value for name in _LONGEST if type(value := call.body.get(name)) is int]
     tries = max(call.choices, call.choices * (call.body.get("best_of") or 1))

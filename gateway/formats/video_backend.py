@@ -113,7 +113,9 @@ class VideoBackend(Protocol):
         """
         ...
 
-    def parse_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
+    def parse_refused(
+        self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
+    ) -> ProviderError:
         """Any other answer, to whatever was asked: the fault it is."""
         ...
 
@@ -188,7 +190,9 @@ def build_error(code: object, message: object, secrets: Secrets) -> VideoError:
     return VideoError(FAILED_CODE, words or _NO_REASON)
 
 
-def parse_video_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
+def parse_video_fault(
+    status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
+) -> ProviderError:
     """A provider's answer outside 2xx -> the fault it is, in whichever of the usual shapes.
 
     A block is a ``ContentBlocked``: pictures have another code for it.
@@ -200,7 +204,7 @@ def parse_video_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: floa
             blocked, message = False, None
         if blocked:
             return ContentBlocked(build_verdict(_BLOCKED, message, secrets))
-    return parse_worded_fault(status, raw, secrets, rest_s=rest_s)
+    return parse_worded_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
 
 
 def find_refusal(code: str, message: str, secrets: Secrets, status: int) -> ProviderError:

@@ -12,7 +12,7 @@ from gateway.formats.vendors.runway_videos import RunwayVideoBackend
 from gateway.formats.vendors.volcengine_videos import VolcengineVideoBackend
 from gateway.formats.video_backend import VideoBackend
 
-FILMMAKERS: Mapping[str, VideoBackend] = MappingProxyType(
+VIDEO_BACKENDS: Mapping[str, VideoBackend] = MappingProxyType(
     {
         "openai_videos": OpenAiVideoBackend(),
         "gemini_videos": GeminiVideoBackend(),

@@ -104,36 +104,36 @@ T = TypeVar("T")
 Dice = Callable[[], float]
 
 
-async def listen(call: InferenceRequest, dice: Dice = random.random) -> InferenceRequest:
+async def listen(call: InferenceRequest, rng: Dice = random.random) -> InferenceRequest:
     """``call`` with the length of the sound in its files, and the tokens a model makes of it.
 
     Where a file does not say, its upload has no length. The call's is what it hardly exceeds, in whole seconds, as
-    providers count. ``dice``: 0 to 1.
+    providers count. ``rng``: 0 to 1.
     """
     if not call.files:
         return call
-    lengths = [await _listen_to(upload.spooled, dice) for upload in call.files]
+    lengths = [await _listen_to(upload.spooled, rng) for upload in call.files]
     heard = zip(call.files, lengths, strict=True)
     files = tuple(attrs.evolve(upload, duration_ms=length.believed_ms) for upload, length in heard)
     sound_ms = min(sum(-(-length.bound_ms // _SECOND_MS) * _SECOND_MS for length in lengths), MAX_DURATION_MS)
-    prompt_bound = call.prompt_bound + count_heard_tokens(sound_ms)
-    return attrs.evolve(call, files=files, sound_ms=sound_ms, prompt_bound=prompt_bound)
+    max_prompt_tokens = call.max_prompt_tokens + count_heard_tokens(sound_ms)
+    return attrs.evolve(call, files=files, sound_ms=sound_ms, max_prompt_tokens=max_prompt_tokens)
 
 
-async def _listen_to(spooled: Spooled, dice: Dice) -> Length:
+async def _listen_to(spooled: Spooled, rng: Dice) -> Length:
     head = await spooled.read(0, BLOCK_BYTES)
     if is_wav(head):
         return weigh_length(find_wav_seconds(head, spooled.size), None, spooled.size, PLAIN)
     if head.startswith(OGG_MARK):
-        return await _listen_to_ogg(spooled, head, dice)
+        return await _listen_to_ogg(spooled, head, rng)
     if head.startswith(WEBM_HEAD):
-        return await _listen_to_webm(spooled, head, dice)
+        return await _listen_to_webm(spooled, head, rng)
     told = await _measure(spooled, glimpse := _Glimpse(spooled.size, head))
     if head.startswith(FLAC_MARK):
-        seen = None if told is None else await _sample(spooled, 0, make_flac_finder(head), dice)
+        seen = None if told is None else await _sample(spooled, 0, make_flac_finder(head), rng)
         return weigh_length(told, seen, spooled.size, PLAIN)
     if head.startswith(_TAG_MARK) or is_mpeg(head):
-        return await _listen_to_mp3(spooled, told, dice)
+        return await _listen_to_mp3(spooled, told, rng)
     seen = count_mp4_seconds(glimpse.join()) if head[4:8] == _MP4_MARK else 0.0
     return _weigh_container(told, seen, spooled.size)
 
@@ -143,24 +143,24 @@ def _weigh_container(told: float | None, seen: float, size: int) -> Length:
     return weigh_length(told, seen, size, SEEN) if seen else weigh_length(told, None, size, UNSEEN)
 
 
-async def _listen_to_ogg(spooled: Spooled, head: bytes, dice: Dice) -> Length:
+async def _listen_to_ogg(spooled: Spooled, head: bytes, rng: Dice) -> Length:
     told = await _measure_ogg(spooled, head)
-    seen = None if told is None else await _sample(spooled, 0, make_ogg_finder(head), dice)
+    seen = None if told is None else await _sample(spooled, 0, make_ogg_finder(head), rng)
     return weigh_length(told, seen, spooled.size, LOSSY)
 
 
-async def _listen_to_webm(spooled: Spooled, head: bytes, dice: Dice) -> Length:
+async def _listen_to_webm(spooled: Spooled, head: bytes, rng: Dice) -> Length:
     told = await _measure_webm(spooled, head)
-    seen = await _sample(spooled, 0, find_webm_packets, dice) if is_opus_only(head) else 0.0
+    seen = await _sample(spooled, 0, find_webm_packets, rng) if is_opus_only(head) else 0.0
     return _weigh_container(told, seen, spooled.size)
 
 
-async def _listen_to_mp3(spooled: Spooled, told: float | None, dice: Dice) -> Length:
+async def _listen_to_mp3(spooled: Spooled, told: float | None, rng: Dice) -> Length:
     """Without its tags, which may have pictures; what is no MP3 behind them may be anything."""
     start = await _skip_tags(spooled)
     if not is_mpeg((await spooled.read(start, BLOCK_BYTES)).lstrip(b"\0")):
         return weigh_length(None, None, spooled.size, MP3)
-    seen = None if told is None else await _sample(spooled, start, find_mpeg_frames, dice)
+    seen = None if told is None else await _sample(spooled, start, find_mpeg_frames, rng)
     return weigh_length(told, seen, spooled.size - start, MP3)
 
 
@@ -176,7 +176,7 @@ async def _skip_tags(spooled: Spooled) -> int:
     return start
 
 
-async def _sample(spooled: Spooled, start: int, find: FindFrames, dice: Dice) -> float:
+async def _sample(spooled: Spooled, start: int, find: FindFrames, rng: Dice) -> float:
     """Seconds that a file sounds from ``start`` on, by the frames that begin in a few stretches of it.
 
     Each is somewhere in its own share of the file; a file that is short is looked at whole.
@@ -185,7 +185,7 @@ async def _sample(spooled: Spooled, start: int, find: FindFrames, dice: Dice) ->
     share = max(size / STRETCHES, BLOCK_BYTES)
     seconds = looked = 0.0
     for number in range(STRETCHES):
-        at = int(number * share + dice() * (share - BLOCK_BYTES))
+        at = int(number * share + rng() * (share - BLOCK_BYTES))
         stretch = min(BLOCK_BYTES, size - at)
         if stretch <= 0:
             break

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from gateway.domain.image import MAX_PICTURE_BYTES, Image, PictureForm
+from gateway.domain.image import MAX_IMAGE_BYTES, Image, PictureForm
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import ProviderBadResponse, ProviderError
-from gateway.formats.image_data import check_picture
+from gateway.formats.image_data import check_image
 from gateway.media.signed_links import SignedLinks
 from gateway.providers.base import parse_origin
 from gateway.routing.target import Attempt
@@ -37,49 +37,49 @@ class ImageDelivery:
         """Raise ``StoreUnavailable`` where the disk has no room for another picture."""
         self._keeper.check_room()
 
-    async def give(self, attempt: Attempt, call: InferenceRequest, picture: Image, form: PictureForm) -> Image:
-        """``picture`` in ``form``. Raises an ``ProviderError``, ``StoreUnavailable``."""
+    async def give(self, attempt: Attempt, call: InferenceRequest, image: Image, form: PictureForm) -> Image:
+        """``image`` in ``form``. Raises an ``ProviderError``, ``StoreUnavailable``."""
         try:
             if form == "url":
-                return await self._give_url(attempt, call, picture)
-            return await self._give_data(attempt, picture)
+                return await self._give_url(attempt, call, image)
+            return await self._give_data(attempt, image)
         except ProviderError as fault:
-            if picture.quoted:
-                fault.blame, fault.answered = "nobody", True
+            if image.quoted:
+                fault.failure_scope, fault.answered = "nobody", True
             raise
 
-    async def _give_url(self, attempt: Attempt, call: InferenceRequest, picture: Image) -> Image:
+    async def _give_url(self, attempt: Attempt, call: InferenceRequest, image: Image) -> Image:
         """The picture at an address of ours; or of the provider's, where the channel says that this may be seen."""
-        if picture.url is not None and attempt.channel.pass_urls:
-            return attrs.evolve(picture, data=None)
-        raw = await self._fetch(attempt, picture) if picture.data is None else await _read(picture.data)
+        if image.url is not None and attempt.channel.pass_urls:
+            return attrs.evolve(image, data=None)
+        raw = await self._fetch(attempt, image) if image.data is None else await _read(image.data)
         link = await self._keeper.keep(raw)
-        return attrs.evolve(picture, data=None, url=f"{call.origin}{link}")
+        return attrs.evolve(image, data=None, url=f"{call.origin}{link}")
 
-    async def _give_data(self, attempt: Attempt, picture: Image) -> Image:
+    async def _give_data(self, attempt: Attempt, image: Image) -> Image:
         """The picture in base64, which is that of a picture."""
-        if picture.data is not None:
-            check_picture((await _decode(picture.data, keep=1))[0])
-            return attrs.evolve(picture, url=None)
-        raw = await self._fetch(attempt, picture)
-        return attrs.evolve(picture, data=b"".join(await _in_turns(base64.b64encode, raw)).decode(), url=None)
+        if image.data is not None:
+            check_image((await _decode(image.data, keep=1))[0])
+            return attrs.evolve(image, url=None)
+        raw = await self._fetch(attempt, image)
+        return attrs.evolve(image, data=b"".join(await _in_turns(base64.b64encode, raw)).decode(), url=None)
 
-    async def _fetch(self, attempt: Attempt, picture: Image) -> bytes:
+    async def _fetch(self, attempt: Attempt, image: Image) -> bytes:
         channel = attempt.channel
         raw = await self._fetcher.fetch(
-            picture.url or "",
-            trusted_origin=None if picture.quoted else parse_origin(channel.base_url),
+            image.url or "",
+            trusted_origin=None if image.quoted else parse_origin(channel.base_url),
             proxy=channel.proxy,
-            limit_bytes=MAX_PICTURE_BYTES,
+            limit_bytes=MAX_IMAGE_BYTES,
             timeout_s=FETCH_TIMEOUT_S,
         )
-        check_picture(raw)
+        check_image(raw)
         return raw
 
 
 async def _read(data: str) -> bytes:
     raw = b"".join(await _decode(data))
-    check_picture(raw)
+    check_image(raw)
     return raw
 
 

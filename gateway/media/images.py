@@ -24,9 +24,9 @@ from gateway.errors import (
     ProviderTimeout,
     UnsupportedByProvider,
 )
-from gateway.formats.content_filter import parse_picture_fault
+from gateway.formats.content_filter import parse_image_fault
 from gateway.formats.image_backend import ImageBackend, ProviderCall
-from gateway.formats.image_backends import make_painter
+from gateway.formats.image_backends import make_image_backend
 from gateway.formats.openai.errors import parse_retry_after
 from gateway.formats.openai.image_response import build_answer, build_completed
 from gateway.media.buffered_stream import BufferedStream
@@ -60,9 +60,9 @@ def can_pass(attempt: Attempt, call: InferenceRequest) -> bool:
     return attempt.option.endpoint.wire in _STREAMED and bool(able.streams) and len(_split(call, able.max_n)) == 1
 
 
-def find_patience(timeouts: Timeouts, call: InferenceRequest) -> Timeouts:
+def find_timeouts(timeouts: Timeouts, call: InferenceRequest) -> Timeouts:
     """The timers of a stream: a picture's first byte is there when it is done, an upload's when it has arrived."""
-    return attrs.evolve(timeouts, first_byte_s=timeouts.total_s) if call.picture or call.files else timeouts
+    return attrs.evolve(timeouts, first_byte_s=timeouts.total_s) if call.image or call.files else timeouts
 
 
 class ImageService:
@@ -96,7 +96,7 @@ class ImageService:
     def check(self, call: InferenceRequest) -> None:
         """Before anything is held. Raises ``SensitiveWords``; ``StoreUnavailable`` where no picture could be kept."""
         check_body(self.words, call.body)
-        if call.picture is not None and call.picture.form == "url" and not call.stream:
+        if call.image is not None and call.image.form == "url" and not call.stream:
             self.check_room()
 
     def check_room(self) -> None:
@@ -105,16 +105,16 @@ class ImageService:
 
     async def answer(self, attempt: Attempt, call: InferenceRequest) -> tuple[bytes, Usage]:
         """The whole answer. Raises an ``ProviderError``, ``StoreUnavailable``."""
-        form = call.picture.form if call.picture else "url"
-        pictures = await self._paint_as(attempt, call, form)
-        return build_answer(pictures, form, created_s=int(self._clock())), pictures.usage
+        form = call.image.form if call.image else "url"
+        images = await self._paint_as(attempt, call, form)
+        return build_answer(images, form, created_s=int(self._clock())), images.usage
 
     def stream(self, attempt: Attempt, call: InferenceRequest) -> BufferedStream:
         """The same as events; a stream has its pictures in it."""
 
         async def paint() -> tuple[bytes, Usage]:
-            pictures = await self._paint_as(attempt, call, "b64_json")
-            return build_completed(pictures, call, int(self._clock())), pictures.usage
+            images = await self._paint_as(attempt, call, "b64_json")
+            return build_completed(images, call, int(self._clock())), images.usage
 
         reply = BufferedStream(paint())
         self._remember(reply.task)
@@ -132,13 +132,13 @@ class ImageService:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _paint_as(self, attempt: Attempt, call: InferenceRequest, form: PictureForm) -> Images:
-        pictures = await self._paint(attempt, call)
+        images = await self._paint(attempt, call)
         try:
-            items = await _gather([self._gallery.give(attempt, call, picture, form) for picture in pictures.items])
+            items = await _gather([self._gallery.give(attempt, call, image, form) for image in images.items])
         except ProviderError:
             attempt.pending = False  # the caller gets nothing of what was made, and has no part in that
             raise
-        return attrs.evolve(pictures, items=tuple(items))
+        return attrs.evolve(images, items=tuple(items))
 
     async def _paint(self, attempt: Attempt, call: InferenceRequest) -> Images:
         """Everything that is asked for: in several calls at once, where the model makes fewer at a time.
@@ -159,35 +159,37 @@ class ImageService:
     async def _paint_part(self, attempt: Attempt, call: InferenceRequest, count: int, number: int) -> Images:
         option = attempt.option
         mark = f"{attempt.naming.id}{number}"
-        painter = make_painter(option.endpoint.wire, call, option.model, mark, option.capability)
-        told: Images | ProviderCall = _begin(painter, count)
+        image_backend = make_image_backend(option.endpoint.wire, call, option.model, mark, option.capability)
+        told: Images | ProviderCall = _begin(image_backend, count)
         done = False
         try:
             while isinstance(told, ProviderCall):
                 step = self._step if not told.begins else self._step_for_sure
-                told = await step(attempt, painter, told)
+                told = await step(attempt, image_backend, told)
             done = True
         finally:
             if not done:
-                self._abandon(attempt, painter)
+                self._abandon(attempt, image_backend)
         if not told.items:
             fault = ProviderBadResponse("The provider answered without a picture")
             fault.may_be_prompt = True
             raise fault
         return told
 
-    async def _step(self, attempt: Attempt, painter: ImageBackend, ask: ProviderCall) -> Images | ProviderCall:
-        return painter.read(await self._ask(attempt, ask), attempt.channel.secrets)
+    async def _step(self, attempt: Attempt, image_backend: ImageBackend, ask: ProviderCall) -> Images | ProviderCall:
+        return image_backend.read(await self._ask(attempt, ask), attempt.channel.secrets)
 
-    async def _step_for_sure(self, attempt: Attempt, painter: ImageBackend, ask: ProviderCall) -> Images | ProviderCall:
+    async def _step_for_sure(
+        self, attempt: Attempt, image_backend: ImageBackend, ask: ProviderCall
+    ) -> Images | ProviderCall:
         """The same, to its end whoever waits for it; what it began for nobody is stopped."""
-        step = asyncio.get_running_loop().create_task(self._step(attempt, painter, ask))
+        step = asyncio.get_running_loop().create_task(self._step(attempt, image_backend, ask))
         self._remember(step)
         try:
             return await asyncio.shield(step)
         except asyncio.CancelledError:
             if not step.done():  # else the painter knows by now what there is to stop
-                step.add_done_callback(lambda _: self._abandon(attempt, painter))
+                step.add_done_callback(lambda _: self._abandon(attempt, image_backend))
                 asyncio.get_running_loop().call_later(ABANDON_TIMEOUT_S, step.cancel)
             raise
 
@@ -204,12 +206,12 @@ class ImageService:
                     raise
                 if failures > MOST_FAILURES:
                     raise _blame_provider(fault) from fault
-                wait_s = min(max(2.0**failures / 4, fault.rest_s or 0.0), LONGEST_WAIT_S)
+                wait_s = min(max(2.0**failures / 4, fault.provider_retry_after_s or 0.0), LONGEST_WAIT_S)
 
-    async def _send(self, attempt: Attempt, ask: ProviderCall, patience_s: float | None) -> bytes:
-        """A good answer's body. Raises an ``ProviderError``; ``patience_s`` None: the call's own time bounds it."""
+    async def _send(self, attempt: Attempt, ask: ProviderCall, timeout_s: float | None) -> bytes:
+        """A good answer's body. Raises an ``ProviderError``; ``timeout_s`` None: the call's own time bounds it."""
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(timeout_s):
                 return await self._send_once(attempt, ask)
         except TimeoutError:
             raise ProviderTimeout("The provider took too long to answer", phase="headers") from None
@@ -222,15 +224,17 @@ class ImageService:
                 return await reply.read(MAX_ANSWER_BYTES)
             attempt.pending &= ask.passing
             raw = await reply.read(MAX_ERROR_BYTES)
-            rest_s = parse_retry_after(reply.headers.get("Retry-After"), self._clock())
+            provider_retry_after_s = parse_retry_after(reply.headers.get("Retry-After"), self._clock())
             path = ask.path or attempt.option.endpoint.path
-            raise parse_picture_fault(reply.status, raw, secrets, rest_s=rest_s, path=path)
+            raise parse_image_fault(
+                reply.status, raw, secrets, provider_retry_after_s=provider_retry_after_s, path=path
+            )
         finally:
             reply.close()
 
-    def _abandon(self, attempt: Attempt, painter: ImageBackend) -> None:
+    def _abandon(self, attempt: Attempt, image_backend: ImageBackend) -> None:
         """Stop what a provider is still working on for a caller who left; nobody waits for it."""
-        ask = painter.abandon()
+        ask = image_backend.abandon()
         if ask is not None:
             self._remember(asyncio.get_running_loop().create_task(self._give_up(attempt, ask)))
 
@@ -260,16 +264,16 @@ def _blame_provider(fault: ProviderError) -> ProviderError:
     return ProviderBadResponse(f"The provider does not say what became of its task: {fault.message}")
 
 
-def _begin(painter: ImageBackend, count: int) -> ProviderCall:
+def _begin(image_backend: ImageBackend, count: int) -> ProviderCall:
     try:
-        return painter.begin(count)
+        return image_backend.begin(count)
     except InvalidRequest as refused:
         raise UnsupportedByProvider(refused.message, param=refused.param) from None
 
 
 def _split(call: InferenceRequest, most: int | None) -> list[int]:
     """How many pictures each call asks for."""
-    count = call.picture.count if call.picture else 1
+    count = call.image.count if call.image else 1
     if most is None or count <= most:
         return [count]
     return [min(most, count - done) for done in range(0, count, most)]

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from unicodedata import category, normalize
 
-from gateway.domain.media import sniff_picture
+from gateway.domain.media import sniff_image
 from gateway.errors import InvalidRequest, SensitiveWords
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ _ASCII_WORDS = re.compile("([0-9a-z]+)")
 _WORDS = re.compile("(?:[LM].|N[dl])+")  # letters, marks and digits, in categories of two letters each
 _EDGE = "\0"  # of a word; no folded text has one
 _HALVES = "\n"  # between the two readings of a prompt; no folded text has one either
-_PICTURE_HEAD = 128  # characters of a picture in base64; fewer are no picture
+_IMAGE_HEAD = 128  # characters of a picture in base64; fewer are no picture
 
 
 class WordList:
@@ -193,20 +193,20 @@ def _find_texts(value: object) -> Iterator[str]:
         if one is waiting:
             waiting.pop()
         elif isinstance(one, str):
-            yield "" if _is_picture(one) else one
+            yield "" if _is_image(one) else one
         else:
             yield ""
             if isinstance(one, dict | list):
                 waiting.append(iter(one.values() if isinstance(one, dict) else one))
 
 
-def _is_picture(text: str) -> bool:
+def _is_image(text: str) -> bool:
     """Whether a text is a picture in base64, bare or as a data URL: its letters are no words, and may be many."""
-    data = text[text.find(",", 0, 2 * _PICTURE_HEAD) + 1 :] if text.startswith("data:") else text
-    if len(data) < _PICTURE_HEAD or not data.isascii() or len(data.split(None, 1)) != 1:
+    data = text[text.find(",", 0, 2 * _IMAGE_HEAD) + 1 :] if text.startswith("data:") else text
+    if len(data) < _IMAGE_HEAD or not data.isascii() or len(data.split(None, 1)) != 1:
         return False
     try:
-        return sniff_picture(b64decode(data[:_PICTURE_HEAD], validate=True)) is not None
+        return sniff_image(b64decode(data[:_IMAGE_HEAD], validate=True)) is not None
     except Undecodable:
         return False
 

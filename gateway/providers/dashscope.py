@@ -52,12 +52,12 @@ def _describe_videos() -> Iterator[Capability]:
             glob,
             seconds=model.seconds,
             sizes=tuple(model.sizes),
-            references=model.picture is not None,
+            references=model.image is not None,
             remixes=False,
         )
 
 
-PICTURES = Endpoint(
+IMAGES = Endpoint(
     "dashscope_pictures",
     "/api/v1/services/aigc/text2image/image-synthesis",
     rooted=True,
@@ -71,7 +71,7 @@ DASHSCOPE = Provider(
     title="Alibaba Cloud Model Studio",
     base_url="https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
     env_key="DASHSCOPE_API_KEY",
-    endpoints=(CHAT, EMBEDDINGS, RESPONSES, PICTURES, VIDEOS),
+    endpoints=(CHAT, EMBEDDINGS, RESPONSES, IMAGES, VIDEOS),
     capabilities=(
         _describe("wan*-t2i*", 4),
         _describe("wan2.5-i2i*", 4, max_sources=3),

@@ -17,7 +17,7 @@ from gateway.formats.gemini.videos import SECONDS, SIZES
 from gateway.providers.base import Endpoint, Provider
 
 _MOST_SOURCES = 14
-PICTURE_MODELS = ("gemini-*-image*", "gemini-nano-banana-*")
+IMAGE_MODELS = ("gemini-*-image*", "gemini-nano-banana-*")
 """Globs of the models that paint."""
 
 
@@ -34,7 +34,7 @@ def _describe(name: str, sizes: tuple[str, ...] | None, max_sources: int | None 
     )
 
 
-PICTURES = (
+IMAGES = (
     _describe("gemini-*-image*", None, None),
     _describe("gemini-2.5-flash-image*", FIRST_SIZES, 3),
     _describe("gemini-3-pro-image*", USUAL_SIZES),
@@ -82,12 +82,12 @@ GEMINI = Provider(
         ),
         Endpoint("gemini_embeddings", "/models/{model}:batchEmbedContents"),
         Endpoint("gemini_count_tokens", "/models/{model}:countTokens"),
-        Endpoint("gemini_pictures", "/models/{model}:generateContent", models=PICTURE_MODELS),
+        Endpoint("gemini_pictures", "/models/{model}:generateContent", models=IMAGE_MODELS),
         Endpoint("gemini_videos", "/models/{model}:predictLongRunning", models=VIDEO_MODELS),
     ),
     sign=_sign,
     models_path="/models?pageSize=1000",
     list_dialect="gemini",
     parse_model_id=_parse_model_id,
-    capabilities=(*PICTURES, *VIDEOS),
+    capabilities=(*IMAGES, *VIDEOS),
 )

@@ -17,7 +17,7 @@ import re
 import attrs
 
 from gateway.domain.capability import Capability
-from gateway.domain.image import MAX_INPUT_PICTURES, MAX_PICTURES
+from gateway.domain.image import MAX_IMAGES, MAX_INPUT_IMAGES
 from gateway.providers.base import (
     CHAT,
     COMPLETIONS,
@@ -62,11 +62,11 @@ takes over (openai/openai-python issues: ``string_above_max_length``)."""
 _PAINTS = ("gpt-image-*", "chatgpt-image-*")
 _ABLE = Capability(
     _PAINTS[0],
-    max_n=MAX_PICTURES,
+    max_n=MAX_IMAGES,
     response_formats=(),
     edits=True,
     masks=True,
-    max_sources=MAX_INPUT_PICTURES,
+    max_sources=MAX_INPUT_IMAGES,
     streams=True,
 )
 GPT_IMAGES = (

@@ -21,7 +21,7 @@ import re
 import attrs
 
 from gateway.domain.capability import Capability
-from gateway.domain.image import MAX_PICTURES
+from gateway.domain.image import MAX_IMAGES
 from gateway.formats.aspect_ratios import WIDE_SIZES, WIDEST_SIZES
 from gateway.providers.anthropic import hash_metadata_user
 from gateway.providers.base import (
@@ -35,7 +35,7 @@ from gateway.providers.base import (
     Endpoint,
     Provider,
 )
-from gateway.providers.gemini import PICTURE_MODELS, PICTURES
+from gateway.providers.gemini import IMAGE_MODELS, IMAGES
 from gateway.providers.priced_fields import EVERYWHERE, ROUTING
 from gateway.providers.quirks import hash_user
 
@@ -83,14 +83,14 @@ OPENROUTER = Provider(
             "chat_pictures",
             "/chat/completions",
             quirks=(_HASH_USER,),
-            models=(*(f"google/{glob}" for glob in PICTURE_MODELS), *_TALKING),
+            models=(*(f"google/{glob}" for glob in IMAGE_MODELS), *_TALKING),
         ),
         SPEECH,
     ),
     capabilities=(
-        *map(_serve, PICTURES),
+        *map(_serve, IMAGES),
         *(_describe(glob, edits=True) for glob in _TALKING),
-        *(_describe(glob, edits=False, max_n=MAX_PICTURES) for glob in _SEVERAL),
+        *(_describe(glob, edits=False, max_n=MAX_IMAGES) for glob in _SEVERAL),
         *(_describe(glob, edits=False) for glob in _PAINTING),
     ),
     priced_fields=EVERYWHERE | ROUTING | {"speed"},

@@ -13,7 +13,7 @@ from gateway.providers.base import Endpoint, Provider
 
 def _describe() -> Iterator[Capability]:
     for name, model in MODELS.items():
-        sizes = (*model.sizes, *model.picture_sizes)
+        sizes = (*model.sizes, *model.image_sizes)
         yield Capability(name, seconds=model.seconds, sizes=sizes, references=True, remixes=False)
     yield Capability("*", remixes=False)
 

@@ -25,7 +25,7 @@ from gateway.providers.base import (
 from gateway.providers.quirks import drop, limit_as_max_tokens, replace
 
 
-def _shape_pictures(body: Body, model: str) -> None:
+def _shape_images(body: Body, model: str) -> None:
     replace("size", "image_size")(body, model)
     replace("n", "batch_size")(body, model)
     drop("response_format")(body, model)
@@ -45,7 +45,7 @@ SILICONFLOW = Provider(
         MESSAGES,
         EMBEDDINGS,
         RERANK,
-        Endpoint("openai_images", IMAGES.path, quirks=(_shape_pictures,)),
+        Endpoint("openai_images", IMAGES.path, quirks=(_shape_images,)),
         Endpoint("openai_transcriptions", TRANSCRIPTIONS.path, quirks=(drop("stream"),)),
         SPEECH,
     ),

@@ -23,7 +23,7 @@ from gateway.providers.base import (
 from gateway.providers.quirks import ask_for_times, drop
 
 
-def _shape_pictures(body: Body, _model: str) -> None:
+def _shape_images(body: Body, _model: str) -> None:
     width, _, height = str(body.pop("size", "")).partition("x")
     if width.isdecimal() and height.isdecimal():
         body |= {"width": int(width), "height": int(height)}
@@ -41,7 +41,7 @@ TOGETHER = Provider(
         EMBEDDINGS,
         COMPLETIONS,
         RERANK,
-        Endpoint("openai_images", IMAGES.path, quirks=(_shape_pictures,)),
+        Endpoint("openai_images", IMAGES.path, quirks=(_shape_images,)),
         Endpoint("openai_transcriptions", TRANSCRIPTIONS.path, quirks=(drop("stream"), ask_for_times)),
         Endpoint("openai_translations", TRANSLATIONS.path, quirks=(ask_for_times,)),
         SPEECH,

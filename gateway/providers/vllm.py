@@ -6,7 +6,7 @@ whole.
 """
 
 from gateway.domain.capability import Capability
-from gateway.domain.image import MAX_PICTURES
+from gateway.domain.image import MAX_IMAGES
 from gateway.providers.base import (
     CHAT,
     COMPLETIONS,
@@ -42,6 +42,6 @@ VLLM = Provider(
         Endpoint("openai_transcriptions", TRANSCRIPTIONS.path, quirks=(drop("stream"), ask_for_times)),
         Endpoint("openai_translations", TRANSLATIONS.path, quirks=(ask_for_times,)),
     ),
-    capabilities=(Capability("*", max_n=MAX_PICTURES, response_formats=("b64_json",)),),
+    capabilities=(Capability("*", max_n=MAX_IMAGES, response_formats=("b64_json",)),),
     priced_fields=frozenset(),
 )

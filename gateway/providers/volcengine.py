@@ -23,7 +23,7 @@ def _describe() -> Iterator[Capability]:
             glob,
             seconds=model.seconds,
             sizes=tuple(model.sizes),
-            references=model.pictures,
+            references=model.images,
             remixes=False,
         )
 

@@ -14,7 +14,7 @@ import re
 import attrs
 
 from gateway.domain.capability import Capability
-from gateway.domain.image import MAX_PICTURES
+from gateway.domain.image import MAX_IMAGES
 from gateway.providers.base import CHAT, COMPLETIONS, IMAGES, RESPONSES, Body, Endpoint, Provider
 from gateway.providers.priced_fields import EVERYWHERE
 from gateway.providers.quirks import drop, drop_idle
@@ -48,7 +48,7 @@ XAI = Provider(
         attrs.evolve(IMAGES, models=_PAINTS),
     ),
     capabilities=tuple(
-        Capability(name, sizes=(), max_n=MAX_PICTURES, response_formats=("url", "b64_json"), streams=False)
+        Capability(name, sizes=(), max_n=MAX_IMAGES, response_formats=("url", "b64_json"), streams=False)
         for name in _PAINTS
     ),
     priced_fields=EVERYWHERE | {"search_parameters"},

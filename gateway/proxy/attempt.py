@@ -6,7 +6,7 @@ from typing import TypeVar
 from gateway.deadlines import DeadlineTimer, Timeout
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import ProviderBadResponse, ProviderError, ProviderTimeout, RequestCancelled
-from gateway.formats.content_filter import parse_picture_fault
+from gateway.formats.content_filter import parse_image_fault
 from gateway.formats.openai.errors import parse_error, parse_fault, parse_retry_after
 from gateway.formats.openai.speech import is_sound_type
 from gateway.proxy.client_stream import ClientStream
@@ -30,38 +30,38 @@ class Visit:
         cancelled: it was broken off for good: whatever else became of it, this is why it ended.
     """
 
-    __slots__ = ("_broken", "_clock", "_outlet", "_patience", "_reply", "_sweep", "cancelled")
+    __slots__ = ("_broken", "_client_stream", "_clock", "_reply", "_sweep", "_timeout", "cancelled")
 
     def __init__(self, clock: Callable[[], float], sweep: DeadlineTimer) -> None:
         self._clock = clock
         self._sweep = sweep
         self._reply: HttpResponse | None = None
-        self._patience: Timeout | None = None
+        self._timeout: Timeout | None = None
         self._broken: ProviderError | None = None
-        self._outlet: ClientStream | None = None
+        self._client_stream: ClientStream | None = None
         self.cancelled: RequestCancelled | None = None
 
     async def open(self, upstream: HttpClient, attempt: Attempt, call: InferenceRequest) -> HttpResponse:
         """Send, and pass the headers. Raises an ``ProviderError`` for anything but a good answer of the right type."""
         timeouts = attempt.timeouts
         # What a provider is sent may take longer than what it says first.
-        waits = call.stream and not call.files and call.picture is None
-        patience_s = min(timeouts.first_byte_s, timeouts.total_s) if waits else timeouts.total_s
-        reply = await self.run(self._open(upstream, attempt, call), patience_s)
+        waits = call.stream and not call.files and call.image is None
+        timeout_s = min(timeouts.first_byte_s, timeouts.total_s) if waits else timeouts.total_s
+        reply = await self.run(self._open(upstream, attempt, call), timeout_s)
         self.check()
         return reply
 
-    async def run(self, work: Awaitable[T], patience_s: float) -> T:
+    async def run(self, work: Awaitable[T], timeout_s: float) -> T:
         """``work``, which is bounded, and broken off with the visit. Raises ``ProviderTimeout`` besides its own."""
         try:
-            self._patience = Timeout(self._sweep, patience_s)
-            with self._patience:
+            self._timeout = Timeout(self._sweep, timeout_s)
+            with self._timeout:
                 return await work
         except TimeoutError:
             timeout = ProviderTimeout("The provider took too long to answer", phase="headers")
             raise self.cancelled or self._broken or timeout from None
         finally:
-            self._patience = None
+            self._timeout = None
 
     def check(self) -> None:
         """Raise what broke it off: a ``run`` that ended at that very moment has not noticed."""
@@ -72,9 +72,9 @@ class Visit:
         """From here on the visit is that reply."""
         self._reply = reply
 
-    def lead_to(self, outlet: ClientStream) -> None:
+    def attach_client(self, client_stream: ClientStream) -> None:
         """What comes goes there; where the caller is waited for, that has an end when the visit has."""
-        self._outlet = outlet
+        self._client_stream = client_stream
 
     async def _open(self, upstream: HttpClient, attempt: Attempt, call: InferenceRequest) -> HttpResponse:
         plan = attempt.plan(call, await attempt.pack_aside()) if call.large else attempt.plan(call)
@@ -89,30 +89,32 @@ class Visit:
     async def _parse_fault(self, reply: HttpResponse, attempt: Attempt, call: InferenceRequest) -> ProviderError:
         """What the provider said instead of an answer."""
         raw = await reply.read(MAX_ERROR_BYTES)
-        rest_s = parse_retry_after(reply.headers.get("Retry-After"), self._clock())
-        read = parse_fault if call.picture is None else parse_picture_fault
+        provider_retry_after_s = parse_retry_after(reply.headers.get("Retry-After"), self._clock())
+        read = parse_fault if call.image is None else parse_image_fault
         path = attempt.option.endpoint.path.replace("{model}", attempt.option.model)
-        return read(reply.status, raw, attempt.channel.secrets, rest_s=rest_s, path=path)
+        return read(
+            reply.status, raw, attempt.channel.secrets, provider_retry_after_s=provider_retry_after_s, path=path
+        )
 
     def cancel(self, fault: RequestCancelled) -> None:
         """Break it off, and let nothing come after it."""
         self.cancelled = fault
-        self.break_off(fault)
+        self.abort(fault)
 
-    def break_off(self, fault: ProviderError) -> None:
+    def abort(self, fault: ProviderError) -> None:
         """End the visit with ``fault``, wherever it stands."""
         self._broken = fault
-        if self._patience is not None:
-            self._patience.end()
+        if self._timeout is not None:
+            self._timeout.end()
         elif self._reply is not None:
             self._reply.abort(fault)
-        if self._outlet is not None:
-            self._outlet.wake()
+        if self._client_stream is not None:
+            self._client_stream.wake()
 
     def drain(self, most_bytes: int, give_up: Callable[[], None]) -> None:
         """The client has left, and the visit goes on; ``give_up`` is called if a stream has ``most_bytes`` more."""
-        if self._outlet is not None:
-            self._outlet.leave(most_bytes, give_up)
+        if self._client_stream is not None:
+            self._client_stream.leave(most_bytes, give_up)
 
     def close(self) -> None:
         """Done, one way or another: what was not read to its end is broken."""

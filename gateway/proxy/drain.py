@@ -59,8 +59,8 @@ class DrainedStream:
     def _give_up(self) -> None:
         """A bound is reached. The provider is not blamed: it would have had more time with a client."""
         fault = ProviderTimeout("The client left, and the provider's answer took too long", phase="drain")
-        fault.blame = "nobody"
-        self._visit.break_off(fault)
+        fault.failure_scope = "nobody"
+        self._visit.abort(fault)
 
     def end(self) -> None:
         """The call is settled."""

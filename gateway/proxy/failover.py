@@ -36,7 +36,7 @@ from gateway.formats.sse import KEEPALIVE
 from gateway.formats.stream import StreamTransform
 from gateway.large_work import work_aside
 from gateway.media.buffered_stream import BufferedPassthrough
-from gateway.media.images import ImageService, can_pass, find_patience
+from gateway.media.images import ImageService, can_pass, find_timeouts
 from gateway.proxy.attempt import Visit
 from gateway.proxy.client_stream import ClientStream
 from gateway.proxy.drain import DrainedStream, DrainService
@@ -113,11 +113,11 @@ class Proxy:
         """Visits under way, and those that wait for their turn."""
         return len(self._visits) + self._waiting
 
-    def break_off(self) -> None:
+    def abort(self) -> None:
         """End every visit: the gateway shuts down."""
         self.broken_off = True
         for visit in list(self._visits.values()):
-            visit.break_off(_make_stop())
+            visit.abort(_make_stop())
 
     def cancel(self, request_id: str) -> bool:
         """End a request's visit for good, its provider left at once; False where it has none at this moment."""
@@ -132,10 +132,10 @@ class Proxy:
 
         Images of which some have not been asked for yet are not: nobody wants those.
         """
-        visit, attempt, picture = self._visits.get(request_id), grant.delivery.attempt, grant.call.picture
+        visit, attempt, image = self._visits.get(request_id), grant.delivery.attempt, grant.call.image
         if visit is None or attempt is None or not attempt.pending or self.broken_off:
             return None
-        if picture is not None and 0 < attempt.images < picture.count:
+        if image is not None and 0 < attempt.images < image.count:
             return None
         return self.drains.begin(visit, attempt.timeouts.total_s, grant.delivery.first_byte_at)
 
@@ -143,11 +143,11 @@ class Proxy:
         """A whole answer. Raises the last attempt's ``ProviderError``, or ``NoHealthyChannel``."""
         if not route.options:  # counting tokens, and nobody who serves the model counts
             return _estimate(grant.call)
-        return self.try_each(grant.delivery, route, request_id, partial(self._read, grant))
+        return self.with_failover(grant.delivery, route, request_id, partial(self._read, grant))
 
     async def _read(self, grant: Grant, visit: Visit, attempt: Attempt) -> ProviderAnswer:
         call, exchange = grant.call, attempt.exchange
-        if call.picture is None:
+        if call.image is None:
             reply = await visit.open(self._upstream, attempt, call)
             raw = await reply.read(MAX_ANSWER_BYTES)
             if len(raw) > LARGE_ANSWER_BYTES:
@@ -163,19 +163,19 @@ class Proxy:
             painting = self._images.answer(attempt, call)
             body, grant.delivery.usage = await visit.run(painting, attempt.channel.timeouts.total_s)
             visit.check()
-        self._switchboard.note_answered(attempt.lease)
+        self._switchboard.record_success(attempt.lease)
         return ProviderAnswer(body, exchange.manner.media_type)
 
     async def stream(
         self,
         grant: Grant,
         route: Route,
-        outlet: ClientStream,
+        client_stream: ClientStream,
         request_id: str,
         *,
         settle: Callable[[ProviderError | None], None],
     ) -> ProviderError | None:
-        """A streamed answer into ``outlet``; ``settle`` is called before its end mark is written.
+        """A streamed answer into ``client_stream``; ``settle`` is called before its end mark is written.
 
         Returns the fault that ended it after the first byte, if one did. Raises the last attempt's ``ProviderError``
         where nothing was sent, ``NoHealthyChannel``, and ``ClientDisconnected`` where the caller left.
@@ -183,17 +183,17 @@ class Proxy:
 
         async def push(visit: Visit, attempt: Attempt) -> ProviderError | None:
             call, manner = grant.call, attempt.exchange.manner
-            visit.lead_to(outlet)
-            patience = find_patience(attempt.timeouts, call)
-            keep_alive = partial(outlet.write, b"" if manner.binary else KEEPALIVE)
-            pulse = StreamTimeouts(patience, self.sweep, give_up=visit.break_off, keep_alive=keep_alive)
+            visit.attach_client(client_stream)
+            timeout = find_timeouts(attempt.timeouts, call)
+            keep_alive = partial(client_stream.write, b"" if manner.binary else KEEPALIVE)
+            pulse = StreamTimeouts(timeout, self.sweep, give_up=visit.abort, keep_alive=keep_alive)
             try:
                 reply, gate, open_whole = await self._open(visit, attempt, call)
                 stream = StreamRelay(
                     reply,
                     gate,
                     grant,
-                    outlet,
+                    client_stream,
                     pulse=pulse,
                     sound_type=_find_type(reply, manner) if manner.binary else None,
                     answered=partial(self._note_first, grant, attempt),
@@ -203,7 +203,7 @@ class Proxy:
             finally:
                 pulse.stop()
 
-        return await self.try_each(grant.delivery, route, request_id, push)
+        return await self.with_failover(grant.delivery, route, request_id, push)
 
     async def _open(
         self, visit: Visit, attempt: Attempt, call: InferenceRequest
@@ -212,7 +212,7 @@ class Proxy:
 
         Or a painting's, where pictures are not streamed.
         """
-        if call.picture is None or can_pass(attempt, call):
+        if call.image is None or can_pass(attempt, call):
             reply = await visit.open(self._upstream, attempt, call)
             exchange, secrets = attempt.exchange, attempt.channel.secrets
             gate = exchange.open_gate(secrets)
@@ -225,15 +225,15 @@ class Proxy:
 
     def _note_first(self, grant: Grant, attempt: Attempt, told: Iterable[bytes]) -> None:
         """The first event of a stream is there; ``told``: what has come up to its end."""
-        self._switchboard.note_answered(attempt.lease)
+        self._switchboard.record_success(attempt.lease)
         if attempt.option.find_price is not None:
             grant.delivery.answered = find_answered(b"".join(told))
         if grant.call.operation == "responses":
             grant.delivery.response_id = find_response_id(b"".join(told))
 
-    def note_answered(self, attempt: Attempt) -> None:
+    def record_success(self, attempt: Attempt) -> None:
         """An attempt was answered: its channel is well."""
-        self._switchboard.note_answered(attempt.lease)
+        self._switchboard.record_success(attempt.lease)
 
     def _end_stream(
         self,
@@ -248,7 +248,7 @@ class Proxy:
             self._note_failed(attempt, fault)
         settle(fault)
 
-    async def try_each(
+    async def with_failover(
         self,
         delivery: Delivery,
         route: Route,
@@ -272,7 +272,7 @@ class Proxy:
                 made = await make(visit, attempt)
             except ProviderError as fault:
                 met = visit.cancelled or fault
-                delivery.note_failed(attempt, met, loop.time())
+                delivery.record_failure(attempt, met, loop.time())
                 self._note_failed(attempt, met, route.digest if met.may_be_prompt else None)
             else:
                 attempt.pending = False
@@ -308,7 +308,7 @@ class Proxy:
 
     def _note_failed(self, attempt: Attempt, fault: ProviderError, prompt: int | None = None) -> None:
         """Hold it against whoever it is held against, and say in the log what the caller is not told."""
-        self._switchboard.note_failed(attempt.lease, fault, prompt)
+        self._switchboard.record_failure(attempt.lease, fault, prompt)
         _log_failure(attempt, fault)
 
 
@@ -354,7 +354,7 @@ def _find_type(reply: HttpResponse, manner: ResponseMode) -> str:
 
 def _log_failure(attempt: Attempt, fault: ProviderError) -> None:
     """What the caller is not told: which channel failed, and how. A refusal is the caller's matter, a stop ours."""
-    if fault.blame == "nobody" and not isinstance(fault, ProviderBadResponse | ResourcesExhausted):
+    if fault.failure_scope == "nobody" and not isinstance(fault, ProviderBadResponse | ResourcesExhausted):
         return
     log.warning(
         "attempt_failed",

@@ -42,8 +42,23 @@ class StreamRelay:
 
     # ``_last``: the end mark, and what came in one piece with it, waits for the settlement.
     __slots__ = (
-        "_answered", "_binary", "_events_before_noise", "_gate", "_grant", "_held", "_held_bytes", "_last",
-        "_media_type", "_noise_before", "_noted", "_open_whole", "_outlet", "_pulse", "_reply", "_time", "opened",
+        "_answered",
+        "_binary",
+        "_client_stream",
+        "_events_before_noise",
+        "_gate",
+        "_grant",
+        "_held",
+        "_held_bytes",
+        "_last",
+        "_media_type",
+        "_noise_before",
+        "_noted",
+        "_open_whole",
+        "_pulse",
+        "_reply",
+        "_time",
+        "opened",
     )  # fmt: skip
 
     def __init__(
@@ -51,7 +66,7 @@ class StreamRelay:
         reply: HttpResponse,
         gate: StreamTransform,
         grant: Grant,
-        outlet: ClientStream,
+        client_stream: ClientStream,
         *,
         pulse: StreamTimeouts,
         answered: Callable[[Iterable[bytes]], None],
@@ -61,7 +76,7 @@ class StreamRelay:
         self._reply = reply
         self._gate = gate
         self._grant = grant
-        self._outlet = outlet
+        self._client_stream = client_stream
         self._pulse = pulse
         self._answered = answered
         self._media_type = sound_type or EVENTS
@@ -103,9 +118,9 @@ class StreamRelay:
         self._pulse.stop()  # the provider has no part in what is left
         settle(fault)
         if fault is not None and self._binary:
-            self._outlet.cut()
+            self._client_stream.cut()
             return fault
-        await self._outlet.finish(self._last)
+        await self._client_stream.finish(self._last)
         return fault
 
     async def _await_first_event(self) -> PumpResult:
@@ -144,7 +159,7 @@ class StreamRelay:
         self._held.clear()
         if self._gate.closed:
             self._last, held = self._last + held, b""
-        self._outlet.open(self._media_type, held)
+        self._client_stream.open(self._media_type, held)
         self.opened = True
         now = self._time()
         self._grant.delivery.first_byte_at = now
@@ -161,7 +176,7 @@ class StreamRelay:
                 await self._reply.pump(self._pass if self._open_whole is None else self._pass_first) is PumpResult.ENDED
             ):
                 return PumpResult.ENDED
-            if self._outlet.full:
+            if self._client_stream.full:
                 await self._wait_for_reader()
         if self._gate.fault is not None:
             raise self._gate.fault
@@ -199,12 +214,12 @@ class StreamRelay:
         if self._gate.closed:
             self._last += out
         else:
-            self._outlet.write(out, None)
+            self._client_stream.write(out, None)
 
     async def _wait_for_reader(self) -> None:
         # The provider is not read meanwhile, so its silence is ours: the clocks start again afterwards.
         self._pulse.stop()
-        await self._outlet.drain()
+        await self._client_stream.drain()
         self._pulse.event_at = self._pulse.written_at = self._time()
         self._pulse.wind()
 
@@ -270,7 +285,7 @@ class StreamRelay:
         if gate.closed:
             self._last += out
             return True
-        return self._outlet.write(out, self._reply.framed if out is data else None)
+        return self._client_stream.write(out, self._reply.framed if out is data else None)
 
     def _write_usage(self, fault: ProviderError | None) -> None:
         """What the gate says; of a stream that broke it knows from nobody else."""
@@ -284,5 +299,5 @@ class StreamRelay:
 def _build_ours(met: GatewayError) -> ProviderError:
     """A fault of ours in the middle of a stream: it ends like any other, and is held against nobody."""
     fault = ProviderBadResponse(met.message, phase="gateway")
-    fault.blame = "nobody"
+    fault.failure_scope = "nobody"
     return fault

@@ -252,7 +252,7 @@ class ChannelState:
         own_s = wait_s(self._insisting_of.get(account, 0.0), INSISTING_RPM, 1, now)
         return max(own_s, wait_s(self._insisting, ALL_INSISTING_RPM, 1, now))
 
-    def insist(self, account: int, now: float) -> None:
+    def retry_until_stored(self, account: int, now: float) -> None:
         """Such a call is made."""
         self._insisting = take(self._insisting, ALL_INSISTING_RPM, 1, now)
         self._insisting_of[account] = take(self._insisting_of.pop(account, 0.0), INSISTING_RPM, 1, now)
@@ -341,8 +341,8 @@ class Lease:
     place: Place
     account: int
     retry: bool
-    epoch: int
-    key_epoch: int
+    generation: int
+    key_generation: int
     began: float = 0.0
     insisting: bool = False
     begun: StartedAttempt | None = None

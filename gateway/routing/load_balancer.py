@@ -67,9 +67,9 @@ class LoadBalancer:
         retrying: those of them that are not their request's first, and not answered yet.
     """
 
-    def __init__(self, clock: Callable[[], float], dice: Callable[[], float] = random.random) -> None:
+    def __init__(self, clock: Callable[[], float], rng: Callable[[], float] = random.random) -> None:
         self._clock = clock
-        self._dice = dice
+        self._dice = rng
         self.lines: Mapping[str, ChannelState] = {}
         self.settings = DEFAULT_SETTINGS
         self.running = 0
@@ -122,18 +122,18 @@ class LoadBalancer:
         if retry:
             self.retrying += 1
         elif insisting:
-            line.insist(account, now)
+            line.retry_until_stored(account, now)
         breaker, keys, tries = line.breaker, key.breaker, not insisting
-        epoch = breaker.begin(now) if tries and breaker.state != "up" else breaker.epoch
-        key_epoch = keys.begin(now) if tries and keys.state != "up" else keys.epoch
-        lease = Lease(line, key, place, account, retry, epoch, key_epoch, now, insisting)
+        generation = breaker.begin(now) if tries and breaker.state != "up" else breaker.generation
+        key_generation = keys.begin(now) if tries and keys.state != "up" else keys.generation
+        lease = Lease(line, key, place, account, retry, generation, key_generation, now, insisting)
         if line.circuits:
             lease.begun = line.circuits.begin(place, account, now, tries=tries)
         if key.circuits:
             lease.key_begun = key.circuits.begin(place, account, now, tries=tries)
         return lease
 
-    def note_answered(self, lease: Lease) -> None:
+    def record_success(self, lease: Lease) -> None:
         """The call was answered; to be said once, at its first event or with the whole of it.
 
         From there a retry is a call like any other, however long its stream goes on.
@@ -147,13 +147,13 @@ class LoadBalancer:
         self._note_well(lease, now)
         self._note_key_well(lease, now)
 
-    def note_failed(self, lease: Lease, fault: ProviderError, prompt: int | None = None) -> None:
+    def record_failure(self, lease: Lease, fault: ProviderError, prompt: int | None = None) -> None:
         """The call failed, before its first byte or after it. ``prompt``: a digest of what was asked."""
-        if fault.blame != "nobody":
+        if fault.failure_scope != "nobody":
             lease.first_byte_ms = FAILED
         if fault.answered:
             self._note_well(lease, self._clock())
-        match fault.blame:
+        match fault.failure_scope:
             case "model":
                 self._limit_key(lease, fault)
             case "key":
@@ -166,22 +166,32 @@ class LoadBalancer:
                 if fault.answered:
                     self._note_key_well(lease, self._clock())
 
-    def note_probe_answered(self, line: ChannelState, epoch: int) -> None:
-        """A probe, begun in ``epoch`` of the channel's breaker, found the channel well."""
+    def note_probe_answered(self, line: ChannelState, generation: int) -> None:
+        """A probe, begun in ``generation`` of the channel's breaker, found the channel well."""
         now = line.probed_at = self._clock()
-        if line.breaker.state == "down" and line.breaker.epoch == epoch:
+        if line.breaker.state == "down" and line.breaker.generation == generation:
             line.breaker.recover(now)
             log.info("channel_recovered", channel=line.channel.name, reason="probe")
         if line.probe_failed:  # else it was well all the time, and what failed fails still
             line.probe_failed = False
             line.circuits.let_try(now)
 
-    def note_probe_failed(self, line: ChannelState, epoch: int, fault: ProviderError) -> None:
-        """A probe, begun in ``epoch``, found it as it was: once its cooldown is over, it rests on, for longer."""
+    def note_probe_failed(self, line: ChannelState, generation: int, fault: ProviderError) -> None:
+        """A probe, begun in ``generation``, found it as it was: once its cooldown is over, it rests on, for longer."""
         breaker, now = line.breaker, self._clock()
         line.probed_at, line.probe_failed = now, True
-        if breaker.state == "down" and breaker.epoch == epoch and (now >= breaker.until or fault.rest_s):
-            breaker.trip(now, self.settings.rules, reason=fault.message, dice=self._dice(), rest_s=fault.rest_s or 0.0)
+        if (
+            breaker.state == "down"
+            and breaker.generation == generation
+            and (now >= breaker.until or fault.provider_retry_after_s)
+        ):
+            breaker.trip(
+                now,
+                self.settings.rules,
+                reason=fault.message,
+                rng=self._dice(),
+                provider_retry_after_s=fault.provider_retry_after_s or 0.0,
+            )
 
     def tidy(self) -> None:
         """Forget failures that say nothing any more."""
@@ -192,28 +202,28 @@ class LoadBalancer:
         line, rules = lease.line, self.settings.rules
         breaker = line.breaker
         was = breaker.state
-        if was == "down" and breaker.epoch == lease.epoch:  # a call that was made in spite of the cooldown
+        if was == "down" and breaker.generation == lease.generation:  # a call that was made in spite of the cooldown
             breaker.recover(now)
-        breaker.note_answered(lease.epoch, now, rules)
+        breaker.record_success(lease.generation, now, rules)
         if was != breaker.state:
             log.info("channel_recovered", channel=line.channel.name)
         if line.circuits:
             begun = lease.begun or _NOTHING_BEGUN
-            if line.circuits.note_answered(lease.place, lease.account, begun, now, rules):
+            if line.circuits.record_success(lease.place, lease.account, begun, now, rules):
                 log.info("circuit_recovered", channel=line.channel.name, model=lease.place[1])
 
     def _note_key_well(self, lease: Lease, now: float) -> None:
         key, rules = lease.key, self.settings.rules
         if key.breaker.trips:  # else there is nothing to note: see KeyLine
-            if key.breaker.epoch == lease.key_epoch:
+            if key.breaker.generation == lease.key_generation:
                 key.breaker.recover(now)
-            key.breaker.note_answered(lease.key_epoch, now, rules)
+            key.breaker.record_success(lease.key_generation, now, rules)
         if key.circuits:
-            key.circuits.note_answered(lease.place, lease.account, lease.key_begun or _NOTHING_BEGUN, now, rules)
+            key.circuits.record_success(lease.place, lease.account, lease.key_begun or _NOTHING_BEGUN, now, rules)
 
     def _note_out_of_reach(self, lease: Lease, fault: ProviderError) -> None:
         now, breaker = self._clock(), lease.line.breaker
-        if breaker.note_failed(lease.epoch, now, self.settings.rules, reason=fault.message, dice=self._dice()):
+        if breaker.record_failure(lease.generation, now, self.settings.rules, reason=fault.message, rng=self._dice()):
             self._tell_tripped(lease, breaker, now)
 
     def _note_ill(self, lease: Lease, fault: ProviderError, prompt: int | None) -> None:
@@ -223,12 +233,12 @@ class LoadBalancer:
             attrs.evolve(rules, longest_own_s=max(rules.cooldown_s, PROBE_EVERY_S)),
             fault.message,
             self._dice(),
-            rest_s=fault.rest_s or 0.0,
+            provider_retry_after_s=fault.provider_retry_after_s or 0.0,
             streak=lease.streak,
             prompt=prompt if fault.may_be_prompt else None,
         )
         circuits = lease.line.circuits
-        tripped = circuits.note_failed(lease.place, lease.account, lease.begun or _NOTHING_BEGUN, failure)
+        tripped = circuits.record_failure(lease.place, lease.account, lease.begun or _NOTHING_BEGUN, failure)
         if tripped is not None:
             self._tell_tripped(lease, tripped, failure.at)
 
@@ -249,7 +259,7 @@ class LoadBalancer:
 
     def _limit_key(self, lease: Lease, fault: ProviderError) -> None:
         now, rules, model = self._clock(), self.settings.rules, lease.place[1]
-        wait = min(fault.rest_s or rules.cooldown_s, rules.max_cooldown_s)
+        wait = min(fault.provider_retry_after_s or rules.cooldown_s, rules.max_cooldown_s)
         lease.key.limit(model, lease.account, now + wait, now)
         log.warning("key_limited", channel=lease.line.channel.name, model=model, cooldown_s=round(wait, 1))
 
@@ -262,10 +272,10 @@ class LoadBalancer:
             max_cooldown_s=min(rules.max_cooldown_s, rules.cooldown_s * KEY_PATIENCE),
         )
         now = self._clock()
-        if key.breaker.state == "trial" and key.breaker.epoch == lease.key_epoch:
-            key.breaker.trip(now, rules, reason=fault.message, dice=self._dice())
+        if key.breaker.state == "trial" and key.breaker.generation == lease.key_generation:
+            key.breaker.trip(now, rules, reason=fault.message, rng=self._dice())
         failure = Failure(now, rules, fault.message, self._dice())
-        tripped = key.circuits.note_failed(lease.place, lease.account, lease.key_begun or _NOTHING_BEGUN, failure)
+        tripped = key.circuits.record_failure(lease.place, lease.account, lease.key_begun or _NOTHING_BEGUN, failure)
         if tripped is None:
             return
         number = next((number for number, known in enumerate(lease.line.keys, 1) if known is key), 0)
@@ -292,9 +302,9 @@ class LoadBalancer:
         if lease.insisting:
             return
         if line.breaker.state == "trial":
-            line.breaker.abandon(lease.epoch)
+            line.breaker.abandon(lease.generation)
         if lease.key.breaker.state == "trial":
-            lease.key.breaker.abandon(lease.key_epoch)
+            lease.key.breaker.abandon(lease.key_generation)
         _abandon(line.circuits, lease.begun)
         _abandon(lease.key.circuits, lease.key_begun)
 

@@ -51,11 +51,11 @@ class ChannelProber:
         await asyncio.gather(*(self._probe_channel(channel, line) for channel, line in due))
 
     async def _probe_channel(self, channel: Channel, line: ChannelState) -> None:
-        epoch = line.breaker.epoch
+        generation = line.breaker.generation
         try:
             await self._fetch(channel)
         except ProviderError as fault:
             if not fault.answered:
-                self._switchboard.note_probe_failed(line, epoch, fault)
+                self._switchboard.note_probe_failed(line, generation, fault)
                 return
-        self._switchboard.note_probe_answered(line, epoch)
+        self._switchboard.note_probe_answered(line, generation)

@@ -43,13 +43,13 @@ class Route:
         switchboard: LoadBalancer,
         *,
         account: int = 0,
-        sticky: str | None = None,
+        affinity_key: str | None = None,
     ) -> None:
         self.options = options
         self._call = call
         self._switchboard = switchboard
         self._account = account
-        self._sticky = sticky
+        self._sticky = affinity_key
         self._first: Target | None = None
         self._tried: tuple[str, ...] = ()
         self._attempts = 0
@@ -103,20 +103,20 @@ class Route:
                 return False
             self._exceeded = True
         # Trouble with one key is not the channel's: its next key is another try.
-        if fault.blame not in {"key", "model"} or len(failed.lease.line.keys) == 1:
+        if fault.failure_scope not in {"key", "model"} or len(failed.lease.line.keys) == 1:
             self._tried += (failed.channel.name,)
         if self.is_open:
             return True
         if self._may_repeat(failed, fault):
-            self._again, self._repeated, self.pause_s = failed.option, True, fault.rest_s or 0.0
+            self._again, self._repeated, self.pause_s = failed.option, True, fault.provider_retry_after_s or 0.0
         return self._again is not None
 
     def _may_repeat(self, failed: Attempt, fault: ProviderError) -> bool:
         """Whether the same channel is tried once more, no other serving: never for what may have been done."""
-        if self._repeated or not failed.option.line.offered or (fault.rest_s or 0.0) > LONGEST_PAUSE_S:
+        if self._repeated or not failed.option.line.offered or (fault.provider_retry_after_s or 0.0) > LONGEST_PAUSE_S:
             return False
         if isinstance(fault, ProviderRateLimited):
-            return fault.rest_s is not None
+            return fault.provider_retry_after_s is not None
         return fault.passing and not self._call.makes_media
 
     @property

@@ -72,14 +72,14 @@ class Router:
             options = _keep_original(options, call.video.remix_of)
         if call.channel:
             options = _keep_channel(options, call.channel)
-        if call.picture is not None or call.video is not None:
+        if call.image is not None or call.video is not None:
             options = _keep_able(options, call)
         if call.operation == "count_tokens":  # what nobody can count now is estimated
             now = self._switchboard.now
             account = caller.account.id
             options = [option for option in options if option.line.find_obstacle(option.place, account, now) is None]
-        sticky = None if call.sticky is None else f"{caller.account.id}:{call.sticky}"
-        return Route(options, call, self._switchboard, account=caller.account.id, sticky=sticky)
+        affinity_key = None if call.affinity_key is None else f"{caller.account.id}:{call.affinity_key}"
+        return Route(options, call, self._switchboard, account=caller.account.id, affinity_key=affinity_key)
 
     def _find_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
         """``list_options`` for a caller who may have them; not to be changed.
@@ -194,8 +194,8 @@ def _keep_able(options: list[Target], call: InferenceRequest) -> list[Target]:
 def _find_problem(call: InferenceRequest, capability: Capability, *, fan_out: bool = False) -> Problem | None:
     if call.video is not None:
         return capability.find_video_problem(call.video)
-    if call.picture is not None:
-        return capability.find_problem(call.picture, edit=call.operation == "image_edits", fan_out=fan_out)
+    if call.image is not None:
+        return capability.find_problem(call.image, edit=call.operation == "image_edits", fan_out=fan_out)
     return None
 
 

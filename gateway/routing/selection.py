@@ -40,7 +40,7 @@ class Candidate(Generic[T]):
     running: int = 0
 
 
-def choose(candidates: Sequence[Candidate[T]], sticky: str | None, dice: tuple[float, float]) -> T | None:
+def choose(candidates: Sequence[Candidate[T]], affinity_key: str | None, rng: tuple[float, float]) -> T | None:
     """The candidate to take; None where there is none.
 
     Args:
@@ -52,15 +52,15 @@ def choose(candidates: Sequence[Candidate[T]], sticky: str | None, dice: tuple[f
     lower = _list_lower(candidates, equals)
     if lower and (warm := max(candidate.share for candidate in equals)) < 1:
         # What has just come up again is not well enough for all there is: the rest goes on to the next priority.
-        if dice[1] >= warm:
-            return choose(lower, sticky, (dice[0], (dice[1] - warm) / (1 - warm)))
-        dice = dice[0], dice[1] / warm
+        if rng[1] >= warm:
+            return choose(lower, affinity_key, (rng[0], (rng[1] - warm) / (1 - warm)))
+        rng = rng[0], rng[1] / warm
     if len(equals) <= 1:
         return equals[0].what if equals else None
-    if sticky is not None:
-        return max(equals, key=lambda candidate: _score(candidate, sticky)).what
-    first = _draw(equals, dice[0])
-    second = _draw([candidate for candidate in equals if candidate is not first], dice[1])
+    if affinity_key is not None:
+        return max(equals, key=lambda candidate: _score(candidate, affinity_key)).what
+    first = _draw(equals, rng[0])
+    second = _draw([candidate for candidate in equals if candidate is not first], rng[1])
     # Only where that evens things out: the second would be no fuller with this call than the first is without it. The
     # fuller of the two by any other measure would leave a light channel idle, or flood it, while there are few calls.
     moves = (second.running + 1) * first.weight <= first.running * second.weight
@@ -88,9 +88,9 @@ def _list_lower(candidates: Sequence[Candidate[T]], best: Sequence[Candidate[T]]
     return [candidate for candidate in candidates if candidate.sure == sure and candidate.priority != priority]
 
 
-def _draw(candidates: Sequence[Candidate[T]], dice: float) -> Candidate[T]:
+def _draw(candidates: Sequence[Candidate[T]], rng: float) -> Candidate[T]:
     """One by weight."""
-    point = dice * sum(candidate.weight for candidate in candidates)
+    point = rng * sum(candidate.weight for candidate in candidates)
     for candidate in candidates:
         point -= candidate.weight
         if point < 0:
@@ -98,8 +98,10 @@ def _draw(candidates: Sequence[Candidate[T]], dice: float) -> Candidate[T]:
     return candidates[-1]
 
 
-def _score(candidate: Candidate[T], sticky: str) -> float:
+def _score(candidate: Candidate[T], affinity_key: str) -> float:
     """Weighted rendezvous hashing: where one channel goes, only its own callers move."""
-    digest = hashlib.blake2b(f"{candidate.name}\0{sticky}".encode("utf-8", "surrogatepass"), digest_size=6).digest()
+    digest = hashlib.blake2b(
+        f"{candidate.name}\0{affinity_key}".encode("utf-8", "surrogatepass"), digest_size=6
+    ).digest()
     point = (int.from_bytes(digest) + 1) / (2**48 + 1)
     return candidate.weight / -math.log(point)

@@ -80,9 +80,9 @@ class Target:
             video = self.capability.fill(call.video)
             seconds = video.seconds or UNKNOWN_SECONDS
             return attrs.evolve(need, duration_ms=seconds * 1_000, size=video.size or "")
-        if call.picture is None or most is None or call.picture.count <= most:
+        if call.image is None or most is None or call.image.count <= most:
             return need
-        calls = -(-call.picture.count // most)
+        calls = -(-call.image.count // most)
         return attrs.evolve(need, prompt_tokens=need.prompt_tokens * calls)
 
     def cost(self, usage: Usage) -> int:

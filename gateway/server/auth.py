@@ -18,7 +18,7 @@ from gateway.domain.ip_address import is_inside
 from gateway.domain.member import Forbidden, SignedOut, may
 from gateway.errors import GatewayError, InvalidApiKey, InvalidRequest, NotFound, Overloaded
 from gateway.server.admin.operation import DOORS, AdminOperation
-from gateway.server.context import ACTOR, CALLER, OFFICE, RECEPTION, ROOMS, SIGNED
+from gateway.server.context import ACTOR, CALLER, OFFICE, ROOMS, SESSIONS, SIGNED
 from gateway.server.middlewares import ANTHROPIC_PATHS, VERSION_HEADER, check_address, find_caller_address, find_peer
 from gateway.server.query import is_number
 
@@ -176,7 +176,7 @@ async def find_signed(request: web.Request) -> CurrentUser | None:
     if reference is None:
         return None
     check_own_page(request)
-    return await request.app[RECEPTION].find(reference)
+    return await request.app[SESSIONS].find(reference)
 
 
 async def check_still_signed(request: web.Request) -> None:
@@ -184,7 +184,7 @@ async def check_still_signed(request: web.Request) -> None:
 
     That a page still listens does not keep its session from running out.
     """
-    if SIGNED in request and await request.app[RECEPTION].find(find_reference(request) or "", used=False) is None:
+    if SIGNED in request and await request.app[SESSIONS].find(find_reference(request) or "", used=False) is None:
         raise SignedOut("The console's session is over: sign in again", should_retry=False)
 
 

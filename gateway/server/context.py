@@ -104,7 +104,7 @@ class Rooms:
     form_limits: FormLimits
     videos: Videos
     submissions: VideoSubmitter
-    footage: VideoContent
+    video_content: VideoContent
     replays: IdempotencyService
     response_owners: ResponseOwners
     status_words: Callable[[], Literal["auto", "spec", "openai"]]
@@ -145,7 +145,7 @@ class Office:
 
 
 ROOMS = web.AppKey("rooms", Rooms)
-RECEPTION = web.AppKey("reception", SessionService)
+SESSIONS = web.AppKey("reception", SessionService)
 INVITATIONS = web.AppKey("invitations", Invitations)
 OFFICE = web.AppKey("office", Office)
 PROBE: web.AppKey[Callable[[], Awaitable[None]]] = web.AppKey("probe")

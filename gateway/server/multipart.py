@@ -21,7 +21,7 @@ from multipart import (  # type: ignore[import-untyped]
     StrictParserError,
 )
 
-from gateway.domain.media import sniff_picture
+from gateway.domain.media import sniff_image
 from gateway.domain.upload import HEAD_BYTES, Upload
 from gateway.errors import ClientDisconnected, InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedMediaType
 from gateway.formats.form import ReceivedForm
@@ -351,7 +351,7 @@ def _clean_filename(name: str) -> str:
 
 
 def _find_media_type(head: bytes, declared: str | None) -> str:
-    sniffed = sniff_picture(head) or next((kind for sound, kind in _SOUNDS if sound.match(head)), None)
+    sniffed = sniff_image(head) or next((kind for sound, kind in _SOUNDS if sound.match(head)), None)
     if sniffed is not None:
         return sniffed
     if _WEBM.match(head):

@@ -28,7 +28,7 @@ async def drain(app: web.Application, *, timeout_s: float) -> None:
     log.info("drain_started", running=gate.inside)
     if not await _await_none(lambda: 0 if gate.hurried else gate.inside, timeout_s) or gate.inside:
         log.warning("drain_timed_out", running=gate.inside)
-        relay.break_off()
+        relay.abort()
         await _await_none(lambda: relay.running, GRACE_S)
     log.info("drain_finished", running=gate.inside)
 

@@ -51,7 +51,7 @@ class DiscardingTransport(asyncio.Transport):
 
 
 class EventStreamResponse:
-    """``flow.outlet.Outlet`` over one aiohttp request."""
+    """``flow.client_stream.Outlet`` over one aiohttp request."""
 
     __slots__ = ("_chunked", "_protocol", "_reading", "_request", "_transport", "_woken", "response")
 
@@ -132,7 +132,7 @@ class EventStreamResponse:
             self._woken.set_result(None)
 
     def leave(self, most_bytes: int, give_up: Callable[[], None]) -> None:
-        """The client has left, and the answer is read to its end; see ``flow.outlet.Outlet``."""
+        """The client has left, and the answer is read to its end; see ``flow.client_stream.Outlet``."""
         self._protocol = self._transport = DiscardingTransport(most_bytes, give_up)
         self.wake()
 

@@ -15,7 +15,7 @@ class ResourcesExhausted(ProviderError):
     """The gateway has no descriptor, buffer or port left for a connection to a provider; the provider has no part."""
 
     code = "overloaded"
-    blame: Blame = "nobody"
+    failure_scope: Blame = "nobody"
 
     def __init__(self) -> None:
         super().__init__("The gateway has no room for another connection to a provider", phase="connect")

@@ -31,7 +31,7 @@ class StaleConnection(ProviderBadResponse):
     The request may be sent again over a fresh connection, as an attempt of its own.
     """
 
-    blame: Blame = "nobody"
+    failure_scope: Blame = "nobody"
 
 
 class PumpResult(enum.Enum):

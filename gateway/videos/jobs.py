@@ -262,7 +262,7 @@ class Videos:
     # --- work that outlives whoever waits for it
 
     @contextmanager
-    def take_in_hand(self, video_id: str) -> Iterator[None]:
+    def claim(self, video_id: str) -> Iterator[None]:
         """Somebody but the poller works on a job, until the end of the block."""
         self._in_hand[video_id] += 1
         try:
@@ -283,13 +283,13 @@ class Videos:
         task.add_done_callback(self._let_go)
         return task
 
-    async def insist(self, video_id: str, work: Callable[[], Awaitable[T]]) -> T | None:
+    async def retry_until_stored(self, video_id: str, work: Callable[[], Awaitable[T]]) -> T | None:
         """``work`` on a job, again and again while the store fails; None where it takes longer than ``INSIST_S``."""
         done, _ = await asyncio.wait({task := self.run(self._repeat(video_id, work))}, timeout=INSIST_S)
         return task.result() if done else None
 
     async def _repeat(self, video_id: str, work: Callable[[], Awaitable[T]]) -> T:
-        with self.take_in_hand(video_id):
+        with self.claim(video_id):
             while True:
                 try:
                     return await work()

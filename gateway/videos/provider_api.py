@@ -25,7 +25,7 @@ from gateway.errors import (
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.openai.errors import parse_retry_after
 from gateway.formats.video_backend import ContentLocation, ProviderTask, TaskStatus, Variant, VideoBackend, VideoSpec
-from gateway.formats.video_backends import FILMMAKERS
+from gateway.formats.video_backends import VIDEO_BACKENDS
 from gateway.providers.registry import PROVIDERS
 from gateway.proxy.attempt import MAX_ERROR_BYTES, OK
 from gateway.routing.model_catalog import ModelCatalog
@@ -48,7 +48,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 def must_fetch(wire: str) -> bool:
     """Whether addresses of pictures have to be fetched for whoever speaks a language."""
-    return not FILMMAKERS[wire].takes_urls
+    return not VIDEO_BACKENDS[wire].takes_urls
 
 
 class SubmitOutcomeUnknown(ProviderError):
@@ -62,7 +62,7 @@ class SubmitOutcomeUnknown(ProviderError):
         )
         if fault.status in _OF_NOBODY:  # whoever hears it in turn must not take it for a refusal, as a 503 is
             self.status, self.public_code = fault.status, fault.public_code
-        self.blame = fault.blame
+        self.failure_scope = fault.failure_scope
 
 
 def _is_refusal(status: int) -> bool:
@@ -75,7 +75,7 @@ class PollResult:
     """What an answer said of a task, and how long the provider wants to be left alone; None where it does not say."""
 
     take: TaskStatus
-    hint_s: float | None = None
+    poll_after_s: float | None = None
 
 
 def build_print(key: str) -> str:
@@ -111,7 +111,7 @@ class VideoProviderApi:
 
         Raises an ``ProviderError`` where the provider said no, or was never reached; ``SubmitOutcomeUnknown``.
         """
-        maker = FILMMAKERS[attempt.option.endpoint.wire]
+        maker = VIDEO_BACKENDS[attempt.option.endpoint.wire]
         way = attrs.evolve(attempt.way, mark=job.id)
         if original is not None:  # a task is known to the key that began it
             way = attrs.evolve(way, key=find_key(attempt.channel, original.key_print, way.key))
@@ -168,24 +168,24 @@ class VideoProviderApi:
 
     async def poll(self, way: Way, job: VideoJob) -> PollResult:
         """Ask after a task. Raises an ``ProviderError``: then nothing is known of it."""
-        maker = FILMMAKERS[job.wire]
-        raw, hint_s = await self._ask(way, maker, maker.poll(_name_task(job)))
-        return PollResult(maker.parse_polled(raw, way.channel.secrets), hint_s)
+        maker = VIDEO_BACKENDS[job.wire]
+        raw, poll_after_s = await self._ask(way, maker, maker.poll(_name_task(job)))
+        return PollResult(maker.parse_polled(raw, way.channel.secrets), poll_after_s)
 
     async def cancel(self, way: Way, job: VideoJob) -> bool:
         """Have a task stopped, if the provider offers that; whether it was. Never raises for what it says."""
-        return await self._say(way, job, FILMMAKERS[job.wire].cancel(_name_task(job)))
+        return await self._say(way, job, VIDEO_BACKENDS[job.wire].cancel(_name_task(job)))
 
     async def delete(self, way: Way, job: VideoJob) -> bool:
         """Have a task forgotten, if the provider offers that; whether it was. Never raises for what it says."""
-        return await self._say(way, job, FILMMAKERS[job.wire].delete(_name_task(job)))
+        return await self._say(way, job, VIDEO_BACKENDS[job.wire].delete(_name_task(job)))
 
     async def open(self, way: Way, job: VideoJob, variant: Variant, wanted: str | None = None) -> FetchedFile | None:
         """The file of a completed task, at its headers; None where the provider has no such variant.
 
         Raises ``ProviderContentGone``, or another ``ProviderError``.
         """
-        maker = FILMMAKERS[job.wire]
+        maker = VIDEO_BACKENDS[job.wire]
         found = maker.find_content(_name_task(job), variant)
         if isinstance(found, ProviderCall):
             found = maker.read_content(await self._ask_place(way, maker, found), way.channel.secrets)
@@ -234,7 +234,7 @@ class VideoProviderApi:
         if ask is None:
             return False
         try:
-            await self._ask(way, FILMMAKERS[job.wire], ask)
+            await self._ask(way, VIDEO_BACKENDS[job.wire], ask)
         except GatewayError as fault:
             log.warning("task_not_dropped", video_id=job.id, channel=job.channel, error=fault.message)
             return False
@@ -256,20 +256,20 @@ class VideoProviderApi:
 
     async def _parse_refusal(self, reply: HttpResponse, maker: VideoBackend, channel: Channel) -> ProviderError:
         """The fault of an answer outside 2xx, whether or not the whole of it can be read."""
-        rest_s = parse_retry_after(reply.headers.get("Retry-After"), self._clock())
+        provider_retry_after_s = parse_retry_after(reply.headers.get("Retry-After"), self._clock())
         try:
             raw = await reply.read(MAX_ERROR_BYTES)
         except ProviderError:
             raw = b""
-        return maker.parse_refused(reply.status, raw, channel.secrets, rest_s=rest_s)
+        return maker.parse_refused(reply.status, raw, channel.secrets, provider_retry_after_s=provider_retry_after_s)
 
     def _parse_hint(self, reply: HttpResponse) -> float | None:
         later = reply.headers.get(_LATER, "")
         if later.isascii() and later.isdigit() and len(later) < _PRINT_CHARS:
-            hint_s: float | None = int(later) / 1000
+            poll_after_s: float | None = int(later) / 1000
         else:
-            hint_s = parse_retry_after(reply.headers.get("Retry-After"), self._clock())
-        return None if hint_s is None else min(max(hint_s, SHORTEST_HINT_S), LONGEST_HINT_S)
+            poll_after_s = parse_retry_after(reply.headers.get("Retry-After"), self._clock())
+        return None if poll_after_s is None else min(max(poll_after_s, SHORTEST_HINT_S), LONGEST_HINT_S)
 
     @property
     def _now_s(self) -> int:

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
-from gateway.domain.image import MAX_PICTURE_BYTES
+from gateway.domain.image import MAX_IMAGE_BYTES
 from gateway.domain.ip_address import is_public
-from gateway.domain.media import sniff_picture
+from gateway.domain.media import sniff_image
 from gateway.domain.upload import HEAD_BYTES, Upload
 from gateway.domain.video import Reference
 from gateway.errors import InvalidRequest, ProviderError
@@ -57,7 +57,7 @@ class References:
         file = share.open()
         try:
             head = await (self._fetch(reference, share, file) if reference.is_remote else _decode(reference, file))
-            media_type = sniff_picture(head)
+            media_type = sniff_image(head)
             if media_type not in _KINDS:
                 raise _refuse("it is no PNG, JPEG or WebP file")
             yield Reference(Upload(_FIELD, f"reference.{_KINDS[media_type]}", media_type, head, file))
@@ -72,8 +72,8 @@ class References:
                 try:
                     head = b""
                     while piece := await found.read():
-                        if file.size + len(piece) > MAX_PICTURE_BYTES:
-                            raise _refuse(f"it is larger than {MAX_PICTURE_BYTES // 2**20} MB")
+                        if file.size + len(piece) > MAX_IMAGE_BYTES:
+                            raise _refuse(f"it is larger than {MAX_IMAGE_BYTES // 2**20} MB")
                         head += piece[: HEAD_BYTES - len(head)]
                         await file.write(piece)
                     return head
@@ -86,8 +86,8 @@ class References:
 async def _decode(reference: Reference, file: SpooledFile) -> bytes:
     """The picture of a ``data:`` URL. A step at a time: others have their turn in between."""
     data = (reference.url or "").partition(",")[2]
-    if len(data) // 4 * 3 > MAX_PICTURE_BYTES:
-        raise _refuse(f"it is larger than {MAX_PICTURE_BYTES // 2**20} MB")
+    if len(data) // 4 * 3 > MAX_IMAGE_BYTES:
+        raise _refuse(f"it is larger than {MAX_IMAGE_BYTES // 2**20} MB")
     if len(data) % 4 or data.find("=", 0, -2) >= 0:
         raise _refuse("it is not valid base64")
     head = b""

@@ -91,14 +91,14 @@ class VideoSubmitter:
         settlement: Settlement,
         *,
         relay: Proxy,
-        footage: VideoContent,
+        video_content: VideoContent,
         references: References,
     ) -> None:
         self._videos = videos
         self._admission = admission
         self._settlement = settlement
         self._relay = relay
-        self._footage = footage
+        self._video_content = video_content
         self._references = references
         self.words: WordList | None = None
 
@@ -109,7 +109,7 @@ class VideoSubmitter:
         except SensitiveWords as forbidden:
             raise ContentForbidden(forbidden.message, param=forbidden.param) from None
         if self._videos.rules.keep:
-            self._footage.check_room()
+            self._video_content.check_room()
 
     async def submit(self, ticket: Submission) -> VideoJob:
         """The job of a call, on record and begun. To be run to its end, whoever waits for it.
@@ -124,7 +124,7 @@ class VideoSubmitter:
                 outcome = Outcome("refused", self._loop_s, self._videos.now_ms, fault)
                 ticket.row = self._settlement.refuse(ticket.arrival, ticket.call, outcome)
                 raise
-            with self._videos.take_in_hand(job.id):
+            with self._videos.claim(job.id):
                 return await self._have_begun(ticket, job)
 
     async def _bring_in(self, ticket: Submission, stack: AsyncExitStack) -> None:
@@ -145,11 +145,11 @@ class VideoSubmitter:
         except SubmitOutcomeUnknown as fault:
             judged = True
             log.warning("submit_unknown", video_id=job.id, channel=_get(ticket.job).channel, error=fault.message)
-            await self._videos.insist(job.id, partial(self._finish_unknown, ticket, fault))
+            await self._videos.retry_until_stored(job.id, partial(self._finish_unknown, ticket, fault))
             raise
         except GatewayError as fault:
             judged = True
-            await self._videos.insist(job.id, partial(self._drop, ticket, fault))
+            await self._videos.retry_until_stored(job.id, partial(self._drop, ticket, fault))
             raise
         finally:
             self._admission.leave(_get(ticket.grant))
@@ -207,7 +207,9 @@ class VideoSubmitter:
 
     async def _begin(self, ticket: Submission) -> TaskStatus:
         grant = _get(ticket.grant)
-        return await self._relay.try_each(grant.delivery, ticket.route, ticket.arrival.id, partial(self._send, ticket))
+        return await self._relay.with_failover(
+            grant.delivery, ticket.route, ticket.arrival.id, partial(self._send, ticket)
+        )
 
     async def _send(self, ticket: Submission, visit: Visit, attempt: Attempt) -> TaskStatus:
         """One attempt to have it begun."""
@@ -243,7 +245,7 @@ class VideoSubmitter:
             )
         except (ProviderTimeout, ShuttingDown) as fault:
             raise fault if fault.phase == "connect" else SubmitOutcomeUnknown(fault) from fault
-        self._relay.note_answered(attempt)
+        self._relay.record_success(attempt)
         ticket.job = self._price(asked, attempt, take)
         return take
 
@@ -267,7 +269,7 @@ class VideoSubmitter:
         ).let_go(self._videos.now_ms + round(find_wait_s(0) * 1000 * self._videos.pace))
         ticket.row = begun.receipt
         ticket.job = begun
-        recorded = await self._videos.insist(begun.id, partial(self._advance_one, asked, begun))
+        recorded = await self._videos.retry_until_stored(begun.id, partial(self._advance_one, asked, begun))
         if recorded is False:
             return await self._give_up(begun)
         self._videos.signals.ring(begun.id)

@@ -49,11 +49,11 @@ class VideoTracker:
         expiry: Unix seconds, by which the deadlines of jobs pass that an earlier process has created.
     """
 
-    def __init__(self, videos: Videos, footage: VideoContent, expiry: Callable[[], float]) -> None:
+    def __init__(self, videos: Videos, video_content: VideoContent, expiry: Callable[[], float]) -> None:
         self._expiry = expiry
         self._opened_ms = videos.now_ms
         self._videos = videos
-        self._footage = footage
+        self._video_content = video_content
 
     async def look(self, job: VideoJob) -> VideoJob | None:
         """A job that was claimed -> as it is to be on record, let go of; None where it has ended, and is.
@@ -95,7 +95,7 @@ class VideoTracker:
 
     def _go_on(self, job: VideoJob, polled: PollResult) -> VideoJob:
         now_ms, take = self._videos.now_ms, polled.take
-        wait_s = polled.hint_s if polled.hint_s is not None else find_wait_s(job.polls + 1)
+        wait_s = polled.poll_after_s if polled.poll_after_s is not None else find_wait_s(job.polls + 1)
         after = job.go_on(take.progress, now_ms, polls=job.polls + 1, failures=0)
         if take.state == "processing" and job.state == "queued":
             after = after.move("processing", now_ms)
@@ -114,7 +114,7 @@ class VideoTracker:
     async def _fetch(self, way: Way, job: VideoJob) -> VideoJob | None:
         videos = self._videos
         try:
-            media = await self._footage.fetch(way, job)
+            media = await self._video_content.fetch(way, job)
         except ProviderContentGone as fault:
             if job.polls + 1 >= MOST_GONE:
                 await videos.fail(job, CONTENT_LOST)
@@ -130,10 +130,10 @@ class VideoTracker:
         try:
             finished = await self._videos.complete(done)
         except StoreUnavailable:
-            await self._footage.remove(media.id)
+            await self._video_content.remove(media.id)
             raise
         if not finished:  # it was cancelled under our hands
-            await self._footage.remove(media.id)
+            await self._video_content.remove(media.id)
 
     async def _put_off(self, job: VideoJob, fault: GatewayError, late: VideoError) -> VideoJob | None:
         """Nothing is known now. After the deadline that is for good."""
@@ -150,9 +150,13 @@ class VideoTracker:
         if self._is_late(job):
             await videos.fail(job, late)
             return None
-        rest_s = fault.rest_s if isinstance(fault, ProviderError) else None
+        provider_retry_after_s = fault.provider_retry_after_s if isinstance(fault, ProviderError) else None
         failures = job.failures + 1
-        wait_s = find_failing_wait_s(failures) if rest_s is None else min(max(rest_s, SHORTEST_HINT_S), LONGEST_HINT_S)
+        wait_s = (
+            find_failing_wait_s(failures)
+            if provider_retry_after_s is None
+            else min(max(provider_retry_after_s, SHORTEST_HINT_S), LONGEST_HINT_S)
+        )
         after = attrs.evolve(job, failures=failures, updated_ms=now_ms)
         return after.let_go(now_ms + self._scale(wait_s))
 

@@ -53,10 +53,15 @@ class WebhookWorker:
     """
 
     def __init__(
-        self, store: DeliveryStore, teller: WebhookSender, owner: str, clock: Callable[[], float], pace: float = 1.0
+        self,
+        store: DeliveryStore,
+        webhook_sender: WebhookSender,
+        owner: str,
+        clock: Callable[[], float],
+        pace: float = 1.0,
     ) -> None:
         self._store = store
-        self._teller = teller
+        self._webhook_sender = webhook_sender
         self._owner = owner
         self._clock = clock
         self._pace = pace
@@ -78,13 +83,13 @@ class WebhookWorker:
             while True:
                 self._woken.clear()
                 self._forget_hosts()
-                rest_s = await self._look(group)
-                await self._rest(rest_s)
+                provider_retry_after_s = await self._look(group)
+                await self._rest(provider_retry_after_s)
                 await asyncio.sleep(PAUSE_S * self._pace)
 
-    async def _rest(self, rest_s: float) -> None:
+    async def _rest(self, provider_retry_after_s: float) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(rest_s * self._pace):
+            async with asyncio.timeout(provider_retry_after_s * self._pace):
                 await self._woken.wait()
 
     async def _look(self, group: asyncio.TaskGroup) -> float:
@@ -133,7 +138,7 @@ class WebhookWorker:
     async def _tell(self, delivery: WebhookDelivery, host: "_Host") -> WebhookDelivery:
         try:
             began_ms = self._now_ms()
-            told = await self._teller.tell(delivery)
+            told = await self._webhook_sender.tell(delivery)
             host.took_ms = self._now_ms() - began_ms
             return told
         finally:
@@ -185,12 +190,12 @@ class _Host:
         self._places = asyncio.Semaphore(AT_ONE_HOST)
         self._stuck = False
 
-    async def enter(self, patience_s: float) -> bool:
+    async def enter(self, timeout_s: float) -> bool:
         """Take a place; False where none is free in time, or somebody has waited for one in vain just before."""
         if self._stuck:
             return False
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(timeout_s):
                 await self._places.acquire()
         except TimeoutError:
             self._stuck = True

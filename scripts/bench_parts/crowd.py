@@ -64,7 +64,7 @@ class Crowd:
         with open_loads(ports, StreamLine) as loads:
             await loads[name].open_streams(WARM_STREAMS, 20)
             await loads[name].settle()
-        await asyncio.sleep(self._bench.plan.rest_s)
+        await asyncio.sleep(self._bench.plan.provider_retry_after_s)
 
     async def _carry(self, load: Load, rate: float) -> bool:
         """Whether the relay delivers what is due at ``rate`` events a second and stream."""

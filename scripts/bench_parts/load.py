@@ -268,11 +268,11 @@ class Load:
             await asyncio.sleep(TICK_S)
         self.check()
 
-    async def settle(self, patience_s: float = PATIENCE_S) -> None:
+    async def settle(self, timeout_s: float = PATIENCE_S) -> None:
         """Until no call is under way. Raises ``BrokenAnswer`` where one never ends."""
-        until = time.monotonic() + patience_s
+        until = time.monotonic() + timeout_s
         while self.running:
             if time.monotonic() > until:
-                raise BrokenAnswer(f"{self.running} calls did not end within {patience_s:g} s")
+                raise BrokenAnswer(f"{self.running} calls did not end within {timeout_s:g} s")
             await asyncio.sleep(TICK_S)
         self.check()

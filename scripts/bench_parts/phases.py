@@ -50,7 +50,7 @@ class Plan:
     steady_s: float = 1.0
     steady_events: int = 4
     steady_pace_s: float = 0.004
-    rest_s: float = 0.15
+    provider_retry_after_s: float = 0.15
 
 
 class Bench:
@@ -104,11 +104,11 @@ class Bench:
                 load = loads[relay.name]
                 load.tally.firsts_ns.clear()
                 answered = load.tally.answered
-                await asyncio.sleep(plan.rest_s)
+                await asyncio.sleep(plan.provider_retry_after_s)
                 before = self.read(relay)
                 took_s = await load.call_again(plan.callers, plan.slice_s)
                 at_end = self.read(relay).since(before)
-                await asyncio.sleep(plan.rest_s)
+                await asyncio.sleep(plan.provider_retry_after_s)
                 used = at_end | {"relay_cpu_ns": self.read(relay).since(before)["relay_cpu_ns"]}
                 self.note("json", relay.name, number, requests=load.tally.answered - answered, took_s=took_s, **used)
 
@@ -124,7 +124,7 @@ class Bench:
             for number, name in self._turns(list(loads)):
                 load = loads[name]
                 forget(load)
-                await asyncio.sleep(plan.rest_s)
+                await asyncio.sleep(plan.provider_retry_after_s)
                 await load.open_streams(plan.streams, ENDLESS)
                 await asyncio.sleep(FLOW_S)
                 seen, pieces, before = load.tally.events, load.tally.pieces, self.read(by_name.get(name))
@@ -148,11 +148,11 @@ class Bench:
                 for number, name in self._turns(list(loads)):
                     load, relay = loads[name], by_name.get(name)
                     forget(load)
-                    await asyncio.sleep(plan.rest_s)
+                    await asyncio.sleep(plan.provider_retry_after_s)
                     before = self.read(relay)
                     request = write_call(f"127.0.0.1:{load.port}", events=events)
                     await load.call_steadily(plan.steady_rate, plan.steady_s, request)
-                    await asyncio.sleep(plan.rest_s)
+                    await asyncio.sleep(plan.provider_retry_after_s)
                     used = self.read(relay).since(before)
                     firsts = write_percentiles("first", load.tally.firsts_ns)
                     calls = len(load.tally.firsts_ns)

@@ -41,7 +41,7 @@ async def test_the_first_start_makes_an_administrator(desk: Desk, accounts: list
     token = await desk.invitations.find_setup_token()
     assert token is not None
     entry = await desk.invitations.set_up(token, " Chief ", FROGS, HOME)
-    signed = await desk.reception.find(entry.reference)
+    signed = await desk.sessions.find(entry.reference)
     assert signed is not None
     assert (signed.member.name, signed.member.role, signed.account.name) == ("chief", "administrator", home)
     assert await desk.list_actions() == ["member.created", "member.signed_in"]
@@ -108,7 +108,7 @@ async def test_a_link_says_what_it_is_for_and_lets_one_in(desk: Desk) -> None:
     await desk.invitations.open_link(token)  # a look uses nothing up
     entry = await desk.invitations.use_link(token, "Ann@Example.org", FROGS, None, HOME)
     assert (entry.signed.member.name, entry.signed.member.role) == ("ann@example.org", "viewer")
-    assert await desk.reception.find(entry.reference) == entry.signed
+    assert await desk.sessions.find(entry.reference) == entry.signed
     for again in (desk.invitations.open_link(token), desk.invitations.use_link(token, "bob", FROGS, None, HOME)):
         with pytest.raises(NotFound, match=LINK_GONE):
             await again
@@ -166,7 +166,7 @@ async def test_a_link_resets_a_passphrase_and_whoever_was_in_is_out(desk: Desk) 
     await desk.sign_in()  # until it is used all is as it was
     entry = await desk.invitations.use_link(one, "ignored", TOADS, None, HOME)
     assert entry.signed.member.id == ann.id
-    assert await desk.reception.find(before.reference) is None
+    assert await desk.sessions.find(before.reference) is None
     with pytest.raises(WrongPassphrase):
         await desk.sign_in(passphrase=FROGS)
     await desk.sign_in(passphrase=TOADS)

@@ -45,14 +45,14 @@ async def test_another_role_or_status_ends_its_sessions(desk: Desk, change: dict
     changed = await desk.members.edit(ann.id, MemberSpec(**change), CHIEF)
     assert changed.items() >= change.items()
     assert await desk.store.list_sessions(ann.id) == []
-    assert await desk.reception.find(entry.reference) is None
+    assert await desk.sessions.find(entry.reference) is None
 
 
 async def test_another_name_does_not(desk: Desk) -> None:
     ann = await desk.add("ann")
     entry = await desk.sign_in("ann")
     await desk.members.edit(ann.id, MemberSpec(name="Anna"), CHIEF)
-    signed = await desk.reception.find(entry.reference)
+    signed = await desk.sessions.find(entry.reference)
     assert signed is not None
     assert signed.member.name == "anna"
     for name, kind in (("chief", Conflict), ("<b>", InvalidRequest)):

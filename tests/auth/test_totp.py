@@ -102,7 +102,7 @@ def test_another_master_key_leaves_the_recovery_codes(factors: Totp) -> None:
     assert other.prove(both, codes[0], NOW_S).recovery == both.recovery[0]
 
 
-def test_an_authenticator_is_set_up_by_hand_by_link_or_by_picture(factors: Totp) -> None:
+def test_an_authenticator_is_set_up_by_hand_by_link_or_by_image(factors: Totp) -> None:
     made = factors.enrol("ann@example.org")
     assert made.secret != factors.enrol("ann@example.org").secret
     assert made.secret not in repr(made)

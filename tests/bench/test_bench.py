@@ -20,7 +20,9 @@ from scripts.bench_parts.phases import DIRECT, Plan
 from scripts.bench_parts.summary import METRICS, read_figures
 from scripts.bench_parts.table import write_comparison, write_number, write_run
 
-TINY = Plan(rounds=1, turns=1, slice_s=0.05, callers=4, streams=4, steady_s=0.05, steady_events=2, rest_s=0.01)
+TINY = Plan(
+    rounds=1, turns=1, slice_s=0.05, callers=4, streams=4, steady_s=0.05, steady_events=2, provider_retry_after_s=0.01
+)
 FINITE = st.floats(0.001, 1e9)
 
 

@@ -101,11 +101,11 @@ def price() -> None:
 
 def pay() -> Callable[[], Any]:
     """Out of two purses that have been used today, as they mostly are."""
-    purses = tuple(Balance(owner) for owner in OWNERS)
-    for purse in purses:
-        purse.use(Quota(10**15, "monthly"), DAY)
-    hold(purses, 1_000, DAY, NOW_S).settle(100, DAY)
-    return lambda: hold(purses, 1_000, DAY, NOW_S).settle(100, DAY)
+    balances = tuple(Balance(owner) for owner in OWNERS)
+    for balance in balances:
+        balance.use(Quota(10**15, "monthly"), DAY)
+    hold(balances, 1_000, DAY, NOW_S).settle(100, DAY)
+    return lambda: hold(balances, 1_000, DAY, NOW_S).settle(100, DAY)
 
 
 def take_turn() -> Callable[[], Any]:
@@ -113,7 +113,7 @@ def take_turn() -> Callable[[], Any]:
     counters = InMemoryRateLimiter(lambda: NOW_S)
 
     def take() -> None:
-        counters.give_back(counters.take_at_once(SUBJECTS, 100), 29)
+        counters.give_back(counters.take_now(SUBJECTS, 100), 29)
 
     take()
     return take
@@ -125,7 +125,7 @@ def lean_on() -> Callable[[], Any]:
 
     def lean() -> None:
         breaker.wait_s(NOW_S)
-        breaker.note_answered(breaker.begin(NOW_S), NOW_S, DEFAULT_RULES)
+        breaker.record_success(breaker.begin(NOW_S), NOW_S, DEFAULT_RULES)
         breaker.abandon(0)
 
     lean()

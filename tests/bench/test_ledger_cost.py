@@ -41,7 +41,7 @@ PER_COMMIT = int(1_000 * REST_S)
 PRICE = Price("m", input_nanos_per_million=10**9, output_nanos_per_million=4 * 10**9)
 LINE = ChannelState(Channel("up", "custom", "http://127.0.0.1/v1"), (KeyState(""),))
 OPTIONS = [Target(LINE, CHAT, "m", PRICE)]
-CALL = InferenceRequest("chat", "m", {}, stream=True, prompt_chars=400, prompt_bound=500, output_bound=4_096)
+CALL = InferenceRequest("chat", "m", {}, stream=True, prompt_chars=400, max_prompt_tokens=500, max_output_tokens=4_096)
 CAPPED = Quota(10**15, "monthly")
 
 
@@ -102,7 +102,7 @@ async def test_admission_and_settlement(tmp_path: Path) -> None:
         cost_us = await measure(desk.call)
         print(f"\nadmission + settlement, {name}: {cost_us:.1f} us a request")
         assert len(desk.outbox) == CALLS * ROUNDS
-        assert desk.bank.find_purse("key", 1).lifetime.spent_nanos == CALLS * ROUNDS * 900_000
+        assert desk.bank.find_balance("key", 1).lifetime.spent_nanos == CALLS * ROUNDS * 900_000
         assert not desk.bank.holds
     journal.close()
 

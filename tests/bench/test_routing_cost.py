@@ -50,7 +50,7 @@ class House:
         route.rank()
         attempt = route.begin(NAMING_ID, 1_750_000_000)
         attempt.plan(CALL)
-        self.switchboard.note_answered(attempt.lease)
+        self.switchboard.record_success(attempt.lease)
         self.switchboard.end(attempt.lease)
         return attempt
 

@@ -35,7 +35,7 @@ async def problems(books: Books) -> list[str]:
 # what is shown
 
 
-async def test_a_purse_is_shown_in_dollars(books: Books) -> None:
+async def test_a_balance_is_shown_in_dollars(books: Books) -> None:
     quota = capped(10 * DOLLAR, "daily")
     caller = caller_of(quota)
     await books.spend(caller, 9 * DOLLAR)
@@ -89,9 +89,9 @@ async def test_a_cap_that_was_just_set_is_the_one_that_is_shown(
         (capped(0, "monthly"), NO_QUOTA, "key"),
     ],
 )
-def test_the_stricter_purse_is_the_one_with_less_left(books: Books, ours: Quota, shared: Quota, owner: str) -> None:
-    purse, day = books.accounting.find_stricter(key(ours), account(shared))
-    assert (purse.owner, day) == (owner, books.bank.today)
+def test_the_stricter_balance_is_the_one_with_less_left(books: Books, ours: Quota, shared: Quota, owner: str) -> None:
+    balance, day = books.accounting.find_stricter(key(ours), account(shared))
+    assert (balance.owner, day) == (owner, books.bank.today)
 
 
 # credits
@@ -129,7 +129,7 @@ async def test_a_credit_is_an_entry_with_what_was_said_of_it(books: Books) -> No
     assert [entry["key_id"] for entry in await books.accounting.list_credits(account(), 10)] == [None]
 
 
-async def test_a_reference_credits_its_purse_once(books: Books) -> None:
+async def test_a_reference_credits_its_balance_once(books: Books) -> None:
     quota = capped(0)
     answers = [await books.accounting.credit(account(quota), top_up("5", "invoice 1")) for _ in range(3)]
     assert [answer["added"] for answer in answers] == [True, False, False]

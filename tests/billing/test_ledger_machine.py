@@ -225,7 +225,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert key.status == "disabled"
             return
         places: tuple[Place, Place] = ("key", key_id), ("account", caller.account.id)
-        if self.books.outbox.stopped_up:
+        if self.books.outbox.full:
             with pytest.raises(StoreUnavailable):
                 self.do(self.books.admit(caller, call_for(nanos)))
             return
@@ -266,10 +266,10 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.running)
     @rule(index=ANY, ending=ENDINGS, written=st.booleans())
-    def break_off(self, index: int, ending: Ending, written: bool) -> None:
+    def abort(self, index: int, ending: Ending, written: bool) -> None:
         """Whoever leaves pays for the prompt, and never more than was held, if a provider has been sent it."""
         call = self.running.pop(index % len(self.running))
-        row = self.books.break_off((call.arrival, call.grant), ending, written=written)
+        row = self.books.abort((call.arrival, call.grant), ending, written=written)
         expected = estimate_prompt(call.grant.call) if written else 0
         assert (row.ending, row.cost_nanos, row.reserved_nanos) == (ending, expected, call.nanos)
         assert 0 <= row.cost_nanos <= row.reserved_nanos
@@ -414,15 +414,15 @@ class LedgerMachine(RuleBasedStateMachine):
         rows = [*self.do(self.books.disk.rows()), *self.books.outbox.look()]
         assert len({row.id for row in rows}) == len(rows)
         for place in self.quotas:
-            purse = self.books.bank.find_purse(*place)
-            tally = purse.tally(self.books.bank.today)
+            balance = self.books.bank.find_balance(*place)
+            tally = balance.tally(self.books.bank.today)
             spent = sum(row.cost_nanos for row in rows if place in {("key", row.key_id), ("account", row.account_id)})
-            assert purse.lifetime.spent_nanos == spent == self.sum_up(place, "spent", "lifetime")
-            assert purse.held_nanos == self.find_held(place)
+            assert balance.lifetime.spent_nanos == spent == self.sum_up(place, "spent", "lifetime")
+            assert balance.held_nanos == self.find_held(place)
             assert tally.spent_nanos >= 0
-            limit = purse.quota.limit_nanos
-            if purse.quota.capped and limit is not None:
-                assert tally.spent_nanos + purse.held_nanos <= limit + tally.credit_nanos + tally.overrun_nanos
+            limit = balance.quota.limit_nanos
+            if balance.quota.capped and limit is not None:
+                assert tally.spent_nanos + balance.held_nanos <= limit + tally.credit_nanos + tally.overrun_nanos
 
     def teardown(self) -> None:
         try:

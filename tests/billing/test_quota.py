@@ -28,12 +28,12 @@ class FullJournal(RequestJournal):
         raise StoreUnavailable(f"no space left on device for {call.id}")
 
 
-def purses(books: Books, caller: Caller) -> tuple[Balance, Balance]:
-    return books.bank.find_purse("key", caller.key.id), books.bank.find_purse("account", caller.account.id)
+def balances(books: Books, caller: Caller) -> tuple[Balance, Balance]:
+    return books.bank.find_balance("key", caller.key.id), books.bank.find_balance("account", caller.account.id)
 
 
 def held(books: Books, caller: Caller) -> tuple[int, ...]:
-    return tuple(purse.held_nanos for purse in purses(books, caller))
+    return tuple(balance.held_nanos for balance in balances(books, caller))
 
 
 async def refuse(books: Books, caller: Caller, nanos: int) -> GatewayError:
@@ -48,13 +48,13 @@ async def refuse(books: Books, caller: Caller, nanos: int) -> GatewayError:
 # money
 
 
-async def test_a_grant_holds_what_the_call_may_cost_in_both_purses(books: Books) -> None:
+async def test_a_grant_holds_what_the_call_may_cost_in_both_balances(books: Books) -> None:
     caller = caller_of(capped(100), capped(50, "daily"))
     running = await books.admit(caller, call_for(20, output=10))
     assert (held(books, caller), books.admission.open_holds) == ((30, 30), 1)
     books.settle(running, 12)
     assert (held(books, caller), books.admission.open_holds) == ((0, 0), 0)
-    assert [purse.lifetime.spent_nanos for purse in purses(books, caller)] == [12, 12]
+    assert [balance.lifetime.spent_nanos for balance in balances(books, caller)] == [12, 12]
 
 
 @pytest.mark.parametrize(("account", "key", "told"), [(49, 50, "the account"), (50, 49, "this API key")])
@@ -123,9 +123,9 @@ async def test_a_call_over_midnight_is_charged_on_the_day_it_ends(books: Books) 
     books.now = unix("2027-05-16T00:00:00")
     assert (await refuse(books, caller, 30)).retry_after_s == 86_400
     books.settle(running, 60)
-    purse = books.bank.find_purse("account", 1)
-    assert purse.find_room(books.bank.today) == 40
-    assert purse.find_room(parse_day(unix("2027-05-15T12:00"))) == 100
+    balance = books.bank.find_balance("account", 1)
+    assert balance.find_room(books.bank.today) == 40
+    assert balance.find_room(parse_day(unix("2027-05-15T12:00"))) == 100
 
 
 # turns
@@ -192,7 +192,7 @@ async def peek(books: Books, caller: Caller, *, free: bool = False) -> GatewayEr
 
 
 @pytest.mark.parametrize(("account", "key", "told"), [(100, 0, "this API key"), (0, 100, "the account")])
-async def test_an_empty_purse_is_seen_before_a_call_that_may_cost_something(
+async def test_an_empty_balance_is_seen_before_a_call_that_may_cost_something(
     books: Books, account: int, key: int, told: str
 ) -> None:
     caller = caller_of(capped(account), capped(key))
@@ -342,9 +342,9 @@ def test_a_keys_charges_are_its_accounts_and_its_credits_are_not() -> None:
     )
     sums = {}
     for owner in ("account", "key"):
-        for owner_id, purse in bank.list_purses(owner):  # type: ignore[arg-type]
-            month, day = purse.monthly.at(bank.today.month_start_s), purse.daily.at(bank.today.start_s)
-            tallies = (purse.lifetime, month, day)
+        for owner_id, balance in bank.list_balances(owner):  # type: ignore[arg-type]
+            month, day = balance.monthly.at(bank.today.month_start_s), balance.daily.at(bank.today.start_s)
+            tallies = (balance.lifetime, month, day)
             sums[owner, owner_id] = [(tally.spent_nanos, tally.credit_nanos) for tally in tallies]
     assert sums == {
         ("account", 1): [(300, 3_000), (120, 700), (15, 60)],
@@ -362,7 +362,7 @@ async def test_a_clock_that_is_set_back_over_midnight_after_a_restart_finds_yest
     yesterday = books.now
     books.now = books.bank.today.end_s
     await books.crash("release")
-    assert books.bank.find_purse("key", 7).lifetime.spent_nanos == 70
+    assert books.bank.find_balance("key", 7).lifetime.spent_nanos == 70
     await books.admit(caller, call_for(100))
     books.now = yesterday
     with pytest.raises(QuotaExceeded):
@@ -374,7 +374,7 @@ def test_what_was_above_a_cap_before_a_restart_is_on_record_again_at_the_first_l
     bank.load([Spending(1, 7, 130)], bank.today)
     with pytest.raises(QuotaExceeded):
         bank.hold(caller_of(key=capped(100)), 1)
-    assert bank.find_purse("key", 7).tally(bank.today).overrun_nanos == 30
+    assert bank.find_balance("key", 7).tally(bank.today).overrun_nanos == 30
     assert not bank.holds
 
 

@@ -74,7 +74,7 @@ async def test_the_audit_of_a_busy_gateway_finds_nothing(books: Books) -> None:
     }
 
 
-async def test_a_gateway_that_starts_again_has_the_same_purses(books: Books) -> None:
+async def test_a_gateway_that_starts_again_has_the_same_balances(books: Books) -> None:
     await busy(books)
     before = books.accounting.describe(caller_of(capped(1_000, "monthly")).account)
     await books.crash("release")
@@ -116,23 +116,23 @@ async def test_rows_that_have_waited_for_days_are_added_to_what_is_stored(books:
 
 TAMPERINGS: dict[str, tuple[Callable[[Books], object], str]] = {
     "a charge in memory": (
-        lambda books: setattr(books.bank.find_purse("key", 7).lifetime, "spent_nanos", 39),
+        lambda books: setattr(books.bank.find_balance("key", 7).lifetime, "spent_nanos", 39),
         "key 7: spent is 39, its entries say 40",
     ),
     "a charge of this month": (
-        lambda books: setattr(books.bank.find_purse("key", 8).monthly.current, "spent_nanos", 24),
+        lambda books: setattr(books.bank.find_balance("key", 8).monthly.current, "spent_nanos", 24),
         "key 8: spent this month is 24, its entries say 23",
     ),
     "a charge of today": (
-        lambda books: setattr(books.bank.find_purse("account", 1).daily.current, "spent_nanos", 0),
+        lambda books: setattr(books.bank.find_balance("account", 1).daily.current, "spent_nanos", 0),
         "account 1: spent today is 0, its entries say 31",
     ),
     "a credit in memory": (
-        lambda books: setattr(books.bank.find_purse("account", 1).lifetime, "credit_nanos", 151),
+        lambda books: setattr(books.bank.find_balance("account", 1).lifetime, "credit_nanos", 151),
         "account 1: credited is 151, its entries say 150",
     ),
     "a credit of today": (
-        lambda books: setattr(books.bank.find_purse("account", 1).daily.current, "credit_nanos", 0),
+        lambda books: setattr(books.bank.find_balance("account", 1).daily.current, "credit_nanos", 0),
         "account 1: credited today is 0, its entries say 50",
     ),
     "a whole purse": (
@@ -140,11 +140,11 @@ TAMPERINGS: dict[str, tuple[Callable[[Books], object], str]] = {
         "key 7: spent is 0, its entries say 40",
     ),
     "a purse of nobody": (
-        lambda books: books.bank.find_purse("key", 99).add_credit(5, books.bank.today),
+        lambda books: books.bank.find_balance("key", 99).add_credit(5, books.bank.today),
         "key 99: credited is 5, its entries say 0",
     ),
     "money that is held for nobody": (
-        lambda books: books.bank.find_purse("key", 7).hold(3),
+        lambda books: books.bank.find_balance("key", 7).hold(3),
         "key 7: 3 held, its holds say 0",
     ),
     "a hold that was lost": (
@@ -152,11 +152,11 @@ TAMPERINGS: dict[str, tuple[Callable[[Books], object], str]] = {
         "account 1: 20 held, its holds say 0",
     ),
     "more than a cap": (
-        lambda books: setattr(books.bank.find_purse("account", 1), "held_nanos", 2_000),
+        lambda books: setattr(books.bank.find_balance("account", 1), "held_nanos", 2_000),
         "account 1: more is spent and held than its cap and its overrun allow",
     ),
     "a refund nobody gave": (
-        lambda books: setattr(books.bank.find_purse("key", 7).lifetime, "spent_nanos", -1),
+        lambda books: setattr(books.bank.find_balance("key", 7).lifetime, "spent_nanos", -1),
         "key 7: more is spent and held than its cap and its overrun allow",
     ),
     "an entry that was deleted": (

@@ -139,8 +139,8 @@ async def test_who_settles_again_is_given_the_first_row_and_nothing_is_charged_t
     grant.delivery.usage = Usage(90)
     assert books.settlement.settle(arrival, grant, ended("failed", fault=ProviderBadResponse("x"))) is first
     assert len(books.outbox) == 1
-    purse = books.bank.find_purse("account", 1)
-    assert (purse.held_nanos, purse.lifetime.spent_nanos) == (0, 15)
+    balance = books.bank.find_balance("account", 1)
+    assert (balance.held_nanos, balance.lifetime.spent_nanos) == (0, 15)
 
 
 async def test_what_was_spent_beyond_a_cap_stands_in_the_row(books: Books) -> None:
@@ -155,7 +155,7 @@ async def test_the_day_that_is_charged_is_that_of_the_row(books: Books) -> None:
     books.now = books.bank.today.end_s
     row = books.settle(running, 50)
     assert row.settled_ms == books.now * 1000
-    assert books.bank.find_purse("account", 1).daily.current.start_s * 1000 == row.settled_ms
+    assert books.bank.find_balance("account", 1).daily.current.start_s * 1000 == row.settled_ms
 
 
 async def test_an_ended_call_is_noted_with_its_charge_until_it_is_stored(books: Books) -> None:

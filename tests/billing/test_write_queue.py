@@ -69,9 +69,9 @@ async def test_when_as_many_rows_wait_as_may_there_is_no_room_for_new_work() -> 
     for row in make_rows(1, 2):
         outbox.put(row)
     outbox.check_room()
-    assert not outbox.stopped_up
+    assert not outbox.full
     outbox.put(*make_rows(3))
-    assert outbox.stopped_up
+    assert outbox.full
     with pytest.raises(StoreUnavailable) as caught:
         outbox.check_room()
     assert caught.value.status == 503

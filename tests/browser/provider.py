@@ -31,7 +31,7 @@ class Provider:
     says: tuple[str, ...] = ("The ", "sea ", "is ", "calm.")
     fault: str = "The machine is on fire"
     usage: tuple[int, int] = (1200, 480)
-    pictures: tuple[Json, ...] = ()
+    images: tuple[Json, ...] = ()
     left: int = 0
     _runner: Any = None
 
@@ -61,7 +61,7 @@ class Provider:
         return web.json_response({"object": "list", "data": [{"id": name, "object": "model"} for name in self.models]})
 
     async def _paint(self, _request: web.Request) -> web.Response:
-        return web.json_response({"created": 1, "data": list(self.pictures)}) if self.pictures else self._fail()
+        return web.json_response({"created": 1, "data": list(self.images)}) if self.images else self._fail()
 
     def _fail(self) -> web.Response:
         return web.json_response({"error": {"message": self.fault, "type": "server_error", "code": None}}, status=500)

@@ -16,7 +16,7 @@ from playwright.async_api import expect
 
 from gateway.auth.sessions import ClientInfo as AtTheDoor
 from gateway.domain.member import Credential
-from gateway.server.context import RECEPTION
+from gateway.server.context import SESSIONS
 from tests.browser.chromium import BROWSER
 from tests.browser.conftest import Enter
 from tests.browser.gateways import Guests, House, open_house
@@ -84,7 +84,7 @@ async def furnish(house: House, provider: Provider) -> None:
     ada = await house.know("ada", "administrator", "acme")
     for agent in ANY:
         at = AtTheDoor("203.0.113.9", agent)
-        await house.gateway.app[RECEPTION].open(ada, Credential(ada.passphrase, is_known=True), at)
+        await house.gateway.app[SESSIONS].open(ada, Credential(ada.passphrase, is_known=True), at)
 
 
 async def use(house: House) -> None:
@@ -167,8 +167,8 @@ async def test_what_a_model_says_is_text_as_it_streams(house: House, enter: Ente
     await expect(page.get_by_role("alert")).to_contain_text(TAGS[1])
     assert [*await ben.find_slips(), await page.evaluate(_FOREIGN)] == [0]
 
-    picture = {"b64_json": write_png(), "revised_prompt": ALL_AT_ONCE}
-    provider.pictures = (picture, {"b64_json": base64.b64encode(TAGS[0].encode() * 9).decode()})
+    image = {"b64_json": write_png(), "revised_prompt": ALL_AT_ONCE}
+    provider.images = (image, {"b64_json": base64.b64encode(TAGS[0].encode() * 9).decode()})
     await ben.go("/playground?mode=images&model=m")
     await ben.write("Prompt", "a sea")
     await ben.press("Make the picture")

@@ -226,17 +226,17 @@ async def read_option(visitor: Visitor, key: str) -> str:
     return await option.inner_text()
 
 
-async def test_a_picture_is_made_painted_over_and_changed(house: House, enter: Enter) -> None:
+async def test_a_image_is_made_painted_over_and_changed(house: House, enter: Enter) -> None:
     ben = await enter("ben")
     page = ben.page
-    pictures = page.locator("#pictures img")
+    images = page.locator("#pictures img")
     await ben.go("/playground?mode=images")
     await ben.choose("Paid by the key", await read_option(ben, "test"))
     await ben.write("Prompt", "a lighthouse at night")
     await ben.write("Size optional", "256x256")
     await ben.press("Make the picture")
-    await expect(pictures).to_have_count(1)
-    assert await pictures.first.evaluate("(one) => one.decode().then(() => one.naturalWidth)") == 256
+    await expect(images).to_have_count(1)
+    assert await images.first.evaluate("(one) => one.decode().then(() => one.naturalWidth)") == 256
     await expect(page.locator("#receipt")).to_contain_text("1 picture")
 
     await ben.press("Change it")
@@ -255,14 +255,14 @@ async def test_a_picture_is_made_painted_over_and_changed(house: House, enter: E
     await ben.shoot("playground-mask")
     await ben.press("Undo")
     await ben.write("Prompt", "with a red roof")
-    async with CustomPictures() as painter:
-        await house.operate("POST", "/channels", painter.channel("painter", priority=90, **AS_DEMO))
+    async with CustomPictures() as image_backend:
+        await house.operate("POST", "/channels", image_backend.channel("painter", priority=90, **AS_DEMO))
         await ben.press("Change the picture")
-        await expect(pictures).to_have_count(2)
+        await expect(images).to_have_count(2)
         await house.operate("DELETE", "/channels/painter")
     painted, rest = await page.evaluate(COMPARE)
     assert painted + rest > 50_000, "the second picture is the painter's"
-    (heard,) = painter.heard
+    (heard,) = image_backend.heard
     assert (heard.prompt, len(heard.sources)) == ("with a red roof", 1)
     assert heard.mask is not None
     clear, black = await page.evaluate(COUNT, base64.b64encode(heard.mask).decode())

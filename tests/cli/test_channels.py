@@ -409,9 +409,7 @@ def test_only_the_last_word_of_several_attempts_is_marked(attempts: int, cell: s
         ({"prompt_tokens": 0, "completion_tokens": 0}, "0/0"),
     ],
 )
-def test_pictures_seconds_and_characters_stand_beside_tokens_where_there_are_any(
-    used: dict[str, Any], cell: str
-) -> None:
+def test_images_seconds_and_characters_stand_beside_tokens_where_there_are_any(used: dict[str, Any], cell: str) -> None:
     assert format_request(make_row(**used), datetime.now(UTC))[">IN/OUT"] == cell
 
 

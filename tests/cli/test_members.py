@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from gateway.cli.main import main
 from gateway.cli.output import greet
 from gateway.options import StartupInfo
-from gateway.server.context import INVITATIONS, RECEPTION
+from gateway.server.context import INVITATIONS, SESSIONS
 from tests.cli.test_channels import log, sit_down
 from tests.conftest import StartGateway
 from tests.support.console import add_member, open_session, spare_work
@@ -35,7 +35,7 @@ async def test_a_member_is_invited_listed_changed_and_deleted(gateway_with: Star
     assert table.splitlines()[0].split() == ["ID", "NAME", "ACCOUNT", "ROLE", "STATUS", "2ND", "FACTOR", "SIGNED", "IN"]
     assert table.splitlines()[1].split()[:6] == ["1", "ann@example.org", "acme", "member", "active", "no"]
     assert await operator.see("members", "disable", "Ann@example.org") == "The member Ann@example.org is disabled.\n"
-    assert await gateway.app[RECEPTION].find(reference) is None
+    assert await gateway.app[SESSIONS].find(reference) is None
     await operator.see("members", "enable", "ann@example.org")
     assert "administrator" in await operator.see("members", "edit", "ann@example.org", "--role", "administrator")
     for words in (("disable",), ("delete", "--yes"), ("edit", "--role", "viewer")):

@@ -158,7 +158,7 @@ def test_a_section_is_told_by_its_keys_and_not_by_their_values() -> None:
          ["server.max_upload_mb", "server.max_file_mb"]),
     ],
 )  # fmt: skip
-def test_what_is_said_of_pictures_and_uploads_is_told_by_its_keys(
+def test_what_is_said_of_images_and_uploads_is_told_by_its_keys(
     name: str, before: object, after: object, told: list[str]
 ) -> None:
     assert describe_section(name, before, after) == told

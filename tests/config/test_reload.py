@@ -795,9 +795,7 @@ async def test_what_models_can_do_follows_the_file(filed: Start) -> None:
         await site.gateway.rows(5)
 
 
-async def test_words_that_nobody_may_ask_a_picture_of_follow_the_file_and_the_list(
-    filed: Start, tmp_path: Path
-) -> None:
+async def test_words_that_nobody_may_ask_a_image_of_follow_the_file_and_the_list(filed: Start, tmp_path: Path) -> None:
     words = tmp_path / "words.txt"
     words.write_text("kraken\n")
     async with CustomPictures() as up:
@@ -858,7 +856,7 @@ async def test_a_broken_list_of_words_leaves_the_one_before_in_force_and_says_so
     assert (images.words.find("a kraken"), images.words.find("a gorgon")) == (None, "gorgon")
 
 
-async def test_networks_that_pictures_may_be_fetched_from_follow_the_file(filed: Start) -> None:
+async def test_networks_that_images_may_be_fetched_from_follow_the_file(filed: Start) -> None:
     """The pictures lie at another server than the channel's own, of which it is a private address."""
     async with ScriptedUpstream([answer(draw(), content_type="image/png")]) as files:
         named = answer({"created": 1, "data": [{"url": f"{files.base_url}/1.png"}]})
@@ -923,7 +921,7 @@ BAD_TABLES: dict[str, Tables] = {
 }
 
 
-async def test_a_bad_word_about_pictures_changes_nothing_and_is_named(filed: Start) -> None:
+async def test_a_bad_word_about_images_changes_nothing_and_is_named(filed: Start) -> None:
     async with CustomPictures() as up:
         tables: Tables = {"channel": [up.channel()], "model": [{"name": "m", "max_n": 1}]}
         site = await filed(tables)

@@ -409,7 +409,7 @@ def test_the_same_name_under_two_accounts_is_no_problem() -> None:
 # pictures and sound
 
 
-def test_nothing_said_of_pictures_is_a_day_for_links_two_for_files_and_nothing_private() -> None:
+def test_nothing_said_of_images_is_a_day_for_links_two_for_files_and_nothing_private() -> None:
     config = parse_table({}, Config)
     assert (config.media, config.safety, config.egress) == (MediaSection(), SafetySection(), EgressSection())
     assert config.media == MediaSection(link_hours=24.0, keep_hours=48.0, max_gb=10.0)
@@ -493,7 +493,7 @@ def test_an_item_that_is_no_text_is_refused_under_its_place() -> None:
     assert set(problems(egress={"allow": ["10.0.0.0/8", 5]})) == {"egress.allow[1]"}
 
 
-def test_a_link_that_would_outlive_its_picture_says_so() -> None:
+def test_a_link_that_would_outlive_its_image_says_so() -> None:
     assert "a link must not outlive its picture" in problems(media={"link_hours": 49})["media.keep_hours"]
 
 

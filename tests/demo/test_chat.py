@@ -142,10 +142,10 @@ def test_the_last_user_message_is_the_one_answered() -> None:
 
 
 @pytest.mark.parametrize(("count", "phrase"), [(1, "1 picture,"), (2, "2 pictures,")])
-def test_pictures_are_counted_and_cost_tokens(count: int, phrase: str) -> None:
-    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+def test_images_are_counted_and_cost_tokens(count: int, phrase: str) -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     text = [{"type": "text", "text": "What is this?"}]
-    seen = asks.parse_chat(body(text + [picture] * count))
+    seen = asks.parse_chat(body(text + [image] * count))
     assert phrase in "".join(talk.answer(seen, 0).pieces)
     assert talk.prompt_tokens(seen) == talk.prompt_tokens(asks.parse_chat(body(text))) + 85 * count
 

@@ -18,7 +18,7 @@ from tests.support import pixels
 
 ASK: Any = {"model": "demo-image", "prompt": "a lake at dawn", "size": "256x256"}
 GREEN, SEE_THROUGH = b"\x10\xf0\x20", b"\0\0\0\0"
-PICTURE = pixels.plain(256, 256, GREEN)
+IMAGE = pixels.plain(256, 256, GREEN)
 HALF_OPEN = pixels.write(256, 256, (b"\0" + SEE_THROUGH * 128 + b"\0\0\0\xff" * 128) * 256, colour=6)
 
 
@@ -53,9 +53,9 @@ async def test_a_prompt_is_drawn_at_an_address_that_needs_no_key(sdk: openai.Asy
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/files/[0-9a-f]{32}\.png", item.url)
     async with aiohttp.ClientSession() as nobody, nobody.get(item.url) as response:
         assert (response.status, response.content_type) == (200, "image/png")
-        picture = pixels.read(await response.read())
-    assert (picture.width, picture.height) == (256, 256)
-    assert picture.texts[b"Description"] == b"a lake at dawn"
+        image = pixels.read(await response.read())
+    assert (image.width, image.height) == (256, 256)
+    assert image.texts[b"Description"] == b"a lake at dawn"
     assert "a lake at dawn" in (item.revised_prompt or "")
 
 
@@ -63,16 +63,16 @@ async def test_a_prompt_is_drawn_at_an_address_that_needs_no_key(sdk: openai.Asy
 async def test_every_size_is_drawn_as_asked(sdk: openai.AsyncOpenAI, size: str | None) -> None:
     asked = {**ASK, "size": size or openai.omit, "response_format": "b64_json"}
     reply = await sdk.images.generate(**asked)
-    (picture,) = unpacked(reply)
+    (image,) = unpacked(reply)
     told = "1024x1024" if size in {"auto", None} else size
-    assert f"{picture.width}x{picture.height}" == reply.size == told
+    assert f"{image.width}x{image.height}" == reply.size == told
     assert (reply.output_format, reply.background, reply.quality) == ("png", "opaque", "high")
 
 
-async def test_as_many_different_pictures_as_asked_and_the_same_again(sdk: openai.AsyncOpenAI) -> None:
+async def test_as_many_different_images_as_asked_and_the_same_again(sdk: openai.AsyncOpenAI) -> None:
     first = unpacked(await sdk.images.generate(**ASK, n=3, response_format="b64_json"))
     again = unpacked(await sdk.images.generate(**ASK, n=3, response_format="b64_json"))
-    assert len({picture.rows for picture in first}) == 3
+    assert len({image.rows for image in first}) == 3
     assert first == again
 
 
@@ -84,7 +84,7 @@ async def test_usage_adds_up(sdk: openai.AsyncOpenAI) -> None:
 
 
 @pytest.mark.parametrize("partials", [0, 1, 2, 3])
-async def test_a_streamed_picture_gets_clearer_until_it_is_the_same(sdk: openai.AsyncOpenAI, partials: int) -> None:
+async def test_a_streamed_image_gets_clearer_until_it_is_the_same(sdk: openai.AsyncOpenAI, partials: int) -> None:
     (whole,) = unpacked(await sdk.images.generate(**ASK, response_format="b64_json"))
     stream = await sdk.images.generate(**ASK, stream=True, partial_images=partials)
     *early, last = [event async for event in stream]
@@ -93,12 +93,12 @@ async def test_a_streamed_picture_gets_clearer_until_it_is_the_same(sdk: openai.
     assert [getattr(event, "partial_image_index", None) for event in early] == list(range(partials))
     seen = [pixels.read(b64decode(event.b64_json)) for event in (*early, last)]
     assert seen[-1].rows == whole.rows
-    assert {(picture.width, picture.height) for picture in seen} == {(256, 256)}
-    colours = [len({row[at : at + 3] for row in picture.rows for at in range(0, 768, 3)}) for picture in seen]
+    assert {(image.width, image.height) for image in seen} == {(256, 256)}
+    colours = [len({row[at : at + 3] for row in image.rows for at in range(0, 768, 3)}) for image in seen]
     assert colours == sorted(set(colours))
 
 
-async def test_several_streamed_pictures_come_one_after_the_other(sdk: openai.AsyncOpenAI) -> None:
+async def test_several_streamed_images_come_one_after_the_other(sdk: openai.AsyncOpenAI) -> None:
     reply = await sdk.images.generate(**ASK, n=2)
     stream = await sdk.images.generate(**ASK, n=2, stream=True, partial_images=1)
     events: list[Any] = [event async for event in stream]
@@ -163,11 +163,11 @@ async def test_a_block_can_be_tried_out(sdk: openai.AsyncOpenAI, stream: bool) -
     assert (await sdk.images.generate(**{**ASK, "prompt": "an unblocked road"})).data
 
 
-async def test_another_models_pictures_are_not_drawn(sdk: openai.AsyncOpenAI) -> None:
+async def test_another_models_images_are_not_drawn(sdk: openai.AsyncOpenAI) -> None:
     with pytest.raises(openai.NotFoundError):
         await sdk.images.generate(**{**ASK, "model": "demo-chat"})
     with pytest.raises(openai.NotFoundError):
-        await sdk.images.edit(model="demo-speech", prompt="x", image=PICTURE)
+        await sdk.images.edit(model="demo-speech", prompt="x", image=IMAGE)
 
 
 async def test_an_address_that_was_not_given_out_leads_nowhere(demo: DemoUpstream) -> None:
@@ -191,7 +191,7 @@ async def test_an_edit_is_the_image_of_its_prompt_in_a_frame(
     sdk: openai.AsyncOpenAI, give: Callable[[bytes], Any]
 ) -> None:
     drawn = await sdk.images.generate(**ASK, response_format="b64_json")
-    edited = await sdk.images.edit(**{**ASK, "size": openai.omit}, image=give(PICTURE), response_format="b64_json")
+    edited = await sdk.images.edit(**{**ASK, "size": openai.omit}, image=give(IMAGE), response_format="b64_json")
     (one,), (other,) = unpacked(drawn), unpacked(edited)
     assert [row[48:-48] for row in one.rows[16:-16]] == [row[48:-48] for row in other.rows[16:-16]]
     frame = bytes(255 - value for value in one.rows[0][:3])
@@ -200,18 +200,18 @@ async def test_an_edit_is_the_image_of_its_prompt_in_a_frame(
 
 
 async def test_a_mask_with_transparency_is_taken(sdk: openai.AsyncOpenAI) -> None:
-    reply = await sdk.images.edit(**ASK, image=PICTURE, mask=HALF_OPEN, response_format="b64_json", n=2)
+    reply = await sdk.images.edit(**ASK, image=IMAGE, mask=HALF_OPEN, response_format="b64_json", n=2)
     first, second = unpacked(reply)
     assert first.rows != second.rows
 
 
-async def test_an_edit_has_the_size_asked_or_the_pictures_own_shape(sdk: openai.AsyncOpenAI) -> None:
+async def test_an_edit_has_the_size_asked_or_the_images_own_shape(sdk: openai.AsyncOpenAI) -> None:
     wide = pixels.plain(300, 200, GREEN)
     found = []
     for size in ("512x512", "auto", openai.omit):
         reply = await sdk.images.edit(**{**ASK, "size": size}, image=wide, response_format="b64_json")
-        (picture,) = unpacked(reply)
-        found.append((picture.width, picture.height))
+        (image,) = unpacked(reply)
+        found.append((image.width, image.height))
     assert found == [(512, 512), (1536, 1024), (1536, 1024)]
 
 
@@ -223,15 +223,15 @@ async def test_of_an_image_of_another_kind_the_size_is_not_known(sdk: openai.Asy
 
 
 async def test_an_edit_can_be_streamed(sdk: openai.AsyncOpenAI) -> None:
-    (whole,) = unpacked(await sdk.images.edit(**ASK, image=PICTURE, response_format="b64_json"))
-    events = [event async for event in await sdk.images.edit(**ASK, image=PICTURE, stream=True, partial_images=2)]
+    (whole,) = unpacked(await sdk.images.edit(**ASK, image=IMAGE, response_format="b64_json"))
+    events = [event async for event in await sdk.images.edit(**ASK, image=IMAGE, stream=True, partial_images=2)]
     assert [event.type for event in events] == ["image_edit.partial_image"] * 2 + ["image_edit.completed"]
     assert ImageEditCompletedEvent.model_validate(events[-1].model_dump()) == events[-1]
     assert pixels.read(b64decode(events[-1].b64_json)).rows == whole.rows
 
 
-async def test_pictures_that_were_sent_are_counted(sdk: openai.AsyncOpenAI) -> None:
-    usage = (await sdk.images.edit(**ASK, image=[PICTURE] * 3)).usage
+async def test_images_that_were_sent_are_counted(sdk: openai.AsyncOpenAI) -> None:
+    usage = (await sdk.images.edit(**ASK, image=[IMAGE] * 3)).usage
     assert usage is not None
     assert usage.input_tokens_details.image_tokens == 768
     assert usage.total_tokens == usage.input_tokens + usage.output_tokens == 768 + 4 + 64
@@ -244,22 +244,22 @@ async def test_pictures_that_were_sent_are_counted(sdk: openai.AsyncOpenAI) -> N
         (form(("image", "text")), "image"),
         (form(("image", b"GIF89a")), "image"),
         (form(("image", b"")), "image"),
-        (form(("image", PICTURE[:30] + b"x" + PICTURE[31:])), "image"),
-        (form(("image", PICTURE[:32])), "image"),
-        (form(("image", PICTURE), ("mask", pixels.write(2048, 2049, b"", colour=6))), "mask"),
-        (form(*[("image[]", PICTURE)] * 17), "image"),
-        (form(("image", PICTURE), ("image", b"nothing")), "image"),
-        (form(("image", PICTURE), ("mask", b"nothing")), "mask"),
-        (form(("image", PICTURE), ("mask", PICTURE)), "mask"),
-        (form(("image", PICTURE), ("mask", HALF_OPEN), ("mask", HALF_OPEN)), "mask"),
-        (form(("image", PICTURE), ("mask", pixels.plain(255, 256, SEE_THROUGH, colour=6))), "mask"),
-        (form(("image", PICTURE), n="two"), "n"),
-        (form(("image", PICTURE), n="9" * 5_000), "n"),
-        (form(("image", PICTURE), stream="maybe"), "stream"),
-        (form(("image", PICTURE), prompt=" "), "prompt"),
-        (form(("image", PICTURE), model=""), "model"),
-        (form(("image", PICTURE), size="7x7"), "size"),
-        (form(("image", PICTURE), user="x" * 300_000), "user"),
+        (form(("image", IMAGE[:30] + b"x" + IMAGE[31:])), "image"),
+        (form(("image", IMAGE[:32])), "image"),
+        (form(("image", IMAGE), ("mask", pixels.write(2048, 2049, b"", colour=6))), "mask"),
+        (form(*[("image[]", IMAGE)] * 17), "image"),
+        (form(("image", IMAGE), ("image", b"nothing")), "image"),
+        (form(("image", IMAGE), ("mask", b"nothing")), "mask"),
+        (form(("image", IMAGE), ("mask", IMAGE)), "mask"),
+        (form(("image", IMAGE), ("mask", HALF_OPEN), ("mask", HALF_OPEN)), "mask"),
+        (form(("image", IMAGE), ("mask", pixels.plain(255, 256, SEE_THROUGH, colour=6))), "mask"),
+        (form(("image", IMAGE), n="two"), "n"),
+        (form(("image", IMAGE), n="9" * 5_000), "n"),
+        (form(("image", IMAGE), stream="maybe"), "stream"),
+        (form(("image", IMAGE), prompt=" "), "prompt"),
+        (form(("image", IMAGE), model=""), "model"),
+        (form(("image", IMAGE), size="7x7"), "size"),
+        (form(("image", IMAGE), user="x" * 300_000), "user"),
         (form(*[("tag", "x")] * 65), None),
     ],
 )  # fmt: skip
@@ -297,7 +297,7 @@ async def test_a_body_that_is_no_form_is_refused(
 
 async def test_fields_may_come_behind_the_files(plain: aiohttp.ClientSession, demo: DemoUpstream) -> None:
     data = aiohttp.FormData()
-    data.add_field("image[]", PICTURE, filename="a.png")
+    data.add_field("image[]", IMAGE, filename="a.png")
     for name, value in (("n", "2"), ("prompt", "a hill"), ("model", "demo-image"), ("size", "256x256"), ("user", "")):
         data.add_field(name, value)
     async with plain.post(f"{demo.base_url}/images/edits", data=data) as response:
@@ -306,14 +306,14 @@ async def test_fields_may_come_behind_the_files(plain: aiohttp.ClientSession, de
 
 
 async def test_a_file_that_is_too_large_is_refused(plain: aiohttp.ClientSession, demo: DemoUpstream) -> None:
-    with io.BytesIO(PICTURE + bytes(64 * 1024 * 1024)) as large:
+    with io.BytesIO(IMAGE + bytes(64 * 1024 * 1024)) as large:
         data = aiohttp.FormData({"model": "demo-image", "prompt": "x"})
         data.add_field("image", large, filename="a.png")
         async with plain.post(f"{demo.base_url}/images/edits", data=data) as response:
             assert (response.status, (await response.json())["error"]["param"]) == (413, "image")
 
 
-async def test_words_still_stream_while_pictures_are_drawn(sdk: openai.AsyncOpenAI) -> None:
+async def test_words_still_stream_while_images_are_drawn(sdk: openai.AsyncOpenAI) -> None:
     """A word that had to wait for all ten images would come last."""
     asked = {**ASK, "size": "1024x1024", "n": 10}
     drawing = asyncio.create_task(sdk.images.generate(**asked))
@@ -323,7 +323,7 @@ async def test_words_still_stream_while_pictures_are_drawn(sdk: openai.AsyncOpen
     assert len((await drawing).data or []) == 10
 
 
-async def test_pictures_are_kept_for_a_while() -> None:
+async def test_images_are_kept_for_a_while() -> None:
     files = Files(keep_s=0.02)
     name = files.keep(b"picture")
     assert files.find(name) == b"picture"
@@ -331,7 +331,7 @@ async def test_pictures_are_kept_for_a_while() -> None:
     assert files.find(name) is None
 
 
-async def test_the_oldest_pictures_go_when_there_are_too_many() -> None:
+async def test_the_oldest_images_go_when_there_are_too_many() -> None:
     files = Files(most=3, most_bytes=10)
     few = [files.keep(b"x") for _ in range(4)]
     assert [files.find(name) for name in few] == [None, b"x", b"x", b"x"]
@@ -343,7 +343,7 @@ async def test_the_oldest_pictures_go_when_there_are_too_many() -> None:
     assert files.find(larger) is None
 
 
-async def test_a_stopped_demo_forgets_its_pictures() -> None:
+async def test_a_stopped_demo_forgets_its_images() -> None:
     upstream = DemoUpstream(pace_s=0)
     await upstream.start()
     async with openai.AsyncOpenAI(base_url=upstream.base_url, api_key=upstream.api_key) as client:

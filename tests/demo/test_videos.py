@@ -58,8 +58,8 @@ async def test_a_video_is_made_polled_and_downloaded(sdk: openai.AsyncOpenAI) ->
     assert await sdk.videos.retrieve(video.id) == video
     clip = (await sdk.videos.download_content(video.id)).content
     assert find_boxes(clip) == [b"ftyp", b"moov", b"mdat"]
-    picture = pixels.read((await sdk.videos.download_content(video.id, variant="thumbnail")).content)
-    assert (picture.width, picture.height) == (320, 180)
+    image = pixels.read((await sdk.videos.download_content(video.id, variant="thumbnail")).content)
+    assert (image.width, image.height) == (320, 180)
 
 
 async def test_a_remix_is_a_task_of_its_own(sdk: openai.AsyncOpenAI) -> None:
@@ -156,7 +156,7 @@ async def test_what_is_wrong_is_named(
     assert (status, body["error"]["code"]) == refusal
 
 
-async def test_a_file_that_is_no_picture_is_refused(sdk: openai.AsyncOpenAI) -> None:
+async def test_a_file_that_is_no_image_is_refused(sdk: openai.AsyncOpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="not a PNG, JPEG or WebP"):
         await sdk.videos.create(**ASK, input_reference=("a.txt", b"hello there, it is me"))
 

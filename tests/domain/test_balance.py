@@ -32,26 +32,28 @@ PERIODS: tuple[QuotaPeriod, ...] = ("lifetime", "daily", "monthly")
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 
 
-def purse_of(limit: int | None = None, period: QuotaPeriod = "lifetime", owner: Owner = "key", **more: Any) -> Balance:
-    purse = Balance(owner)
-    purse.use(Quota(limit, period if limit is not None else "none", **more), TODAY)
-    return purse
+def balance_of(
+    limit: int | None = None, period: QuotaPeriod = "lifetime", owner: Owner = "key", **more: Any
+) -> Balance:
+    balance = Balance(owner)
+    balance.use(Quota(limit, period if limit is not None else "none", **more), TODAY)
+    return balance
 
 
-def hold(purses: list[Balance], nanos: int, day: UtcDay = TODAY, now_s: float | None = None) -> Reservation:
-    return hold_in(purses, nanos, day, day.start_s + 43_200 if now_s is None else now_s)
+def hold(balances: list[Balance], nanos: int, day: UtcDay = TODAY, now_s: float | None = None) -> Reservation:
+    return hold_in(balances, nanos, day, day.start_s + 43_200 if now_s is None else now_s)
 
 
-def spend(purse: Balance, nanos: int, day: UtcDay = TODAY) -> int:
+def spend(balance: Balance, nanos: int, day: UtcDay = TODAY) -> int:
     """Spend without having held; returns the overrun."""
-    return purse.settle(0, nanos, day)
+    return balance.settle(0, nanos, day)
 
 
-def refuse(purses: list[Balance], nanos: int, day: UtcDay = TODAY, now_s: float | None = None) -> QuotaExceeded:
-    held = [purse.held_nanos for purse in purses]
+def refuse(balances: list[Balance], nanos: int, day: UtcDay = TODAY, now_s: float | None = None) -> QuotaExceeded:
+    held = [balance.held_nanos for balance in balances]
     with pytest.raises(QuotaExceeded) as caught:
-        hold(purses, nanos, day, now_s)
-    assert [purse.held_nanos for purse in purses] == held
+        hold(balances, nanos, day, now_s)
+    assert [balance.held_nanos for balance in balances] == held
     return caught.value
 
 
@@ -66,11 +68,11 @@ def test_a_day_and_its_month_are_the_calendars(moment: datetime) -> None:
     following = (first + timedelta(days=32)).replace(day=1)
     assert (day.start_s, day.end_s) == (start.timestamp(), (start + timedelta(days=1)).timestamp())
     assert (day.month_start_s, day.month_end_s) == (first.timestamp(), following.timestamp())
-    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    generation = datetime(1970, 1, 1, tzinfo=UTC)
     assert (day.number, day.month_number, day.next_month_number) == (
-        (start - epoch).days,
-        (first - epoch).days,
-        (following - epoch).days,
+        (start - generation).days,
+        (first - generation).days,
+        (following - generation).days,
     )
 
 
@@ -113,201 +115,201 @@ def test_a_window_keeps_the_period_it_runs_in_and_the_one_before() -> None:
 
 @pytest.mark.parametrize("period", PERIODS)
 def test_the_last_nano_fits_and_one_more_does_not(period: QuotaPeriod) -> None:
-    purse = purse_of(100, period)
-    spend(purse, 40)
-    hold([purse], 30)
-    assert purse.find_room(TODAY) == 30
-    refuse([purse], 31)
-    made = hold([purse], 30)
-    assert purse.find_room(TODAY) == 0
-    refuse([purse], 1)
+    balance = balance_of(100, period)
+    spend(balance, 40)
+    hold([balance], 30)
+    assert balance.find_room(TODAY) == 30
+    refuse([balance], 31)
+    made = hold([balance], 30)
+    assert balance.find_room(TODAY) == 0
+    refuse([balance], 1)
     made.settle(29, TODAY)
-    assert purse.find_room(TODAY) == 1
-    hold([purse], 1)
+    assert balance.find_room(TODAY) == 1
+    hold([balance], 1)
 
 
 @pytest.mark.parametrize("quota", [NO_QUOTA, Quota(5, "none"), Quota(None, "daily"), Quota(None, "lifetime")])
 def test_without_a_cap_anything_fits_and_there_is_no_room_to_speak_of(quota: Quota) -> None:
-    purse = Balance("key")
-    purse.use(quota, TODAY)
+    balance = Balance("key")
+    balance.use(quota, TODAY)
     assert not quota.capped
-    assert hold([purse], 10**18).settle(10**18, TODAY) == Charge(10**18, 0)
-    assert (purse.find_room(TODAY), purse.find_balance(TODAY)) == (None, None)
+    assert hold([balance], 10**18).settle(10**18, TODAY) == Charge(10**18, 0)
+    assert (balance.find_room(TODAY), balance.find_balance(TODAY)) == (None, None)
 
 
 @pytest.mark.parametrize("period", PERIODS)
 def test_a_cap_of_nothing_lets_only_what_is_free_pass(period: QuotaPeriod) -> None:
-    purse = purse_of(0, period)
-    refuse([purse], 1)
-    assert hold([purse], 0).nanos == 0
-    spend(purse, 50)
-    assert hold([purse], 0).settle(0, TODAY) == Charge(0, 0)
+    balance = balance_of(0, period)
+    refuse([balance], 1)
+    assert hold([balance], 0).nanos == 0
+    spend(balance, 50)
+    assert hold([balance], 0).settle(0, TODAY) == Charge(0, 0)
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 60))
-def test_both_purses_have_room_or_nothing_is_held(one: int, other: int, nanos: int) -> None:
-    purses = [purse_of(one, "daily"), purse_of(other, "lifetime", "account")]
+def test_both_balances_have_room_or_nothing_is_held(one: int, other: int, nanos: int) -> None:
+    balances = [balance_of(one, "daily"), balance_of(other, "lifetime", "account")]
     if nanos <= min(one, other):
-        hold(purses, nanos)
-        assert [purse.held_nanos for purse in purses] == [nanos, nanos]
+        hold(balances, nanos)
+        assert [balance.held_nanos for balance in balances] == [nanos, nanos]
     else:
-        refuse(purses, nanos)
+        refuse(balances, nanos)
 
 
 @pytest.mark.parametrize("period", PERIODS)
 def test_a_period_counts_its_own_spending_alone(period: QuotaPeriod) -> None:
-    purse = purse_of(100, period)
-    spend(purse, 60)
-    rooms = [purse.find_room(day) for day in (TODAY, TOMORROW, NEXT_MONTH)]
+    balance = balance_of(100, period)
+    spend(balance, 60)
+    rooms = [balance.find_room(day) for day in (TODAY, TOMORROW, NEXT_MONTH)]
     assert rooms == {"lifetime": [40, 40, 40], "daily": [40, 100, 100], "monthly": [40, 40, 100]}[period]
 
 
 @given(st.sampled_from(PERIODS), st.sampled_from(PERIODS))
 def test_days_and_months_are_counted_whatever_the_cap_was(before: QuotaPeriod, after: QuotaPeriod) -> None:
-    purse = purse_of(1_000, before)
-    spend(purse, 1, parse_day(TODAY.month_start_s - 1))
-    spend(purse, 20, parse_day(TODAY.start_s - 1))
-    spend(purse, 300, TODAY)
-    purse.use(Quota(1_000, after), TODAY)
-    assert purse.tally(TODAY).spent_nanos == {"lifetime": 321, "monthly": 320, "daily": 300}[after]
+    balance = balance_of(1_000, before)
+    spend(balance, 1, parse_day(TODAY.month_start_s - 1))
+    spend(balance, 20, parse_day(TODAY.start_s - 1))
+    spend(balance, 300, TODAY)
+    balance.use(Quota(1_000, after), TODAY)
+    assert balance.tally(TODAY).spent_nanos == {"lifetime": 321, "monthly": 320, "daily": 300}[after]
 
 
 def test_a_clock_that_is_set_back_over_midnight_finds_the_day_as_it_was() -> None:
-    purse = purse_of(100, "daily")
-    spend(purse, 70, TODAY)
-    spend(purse, 20, TOMORROW)
-    assert [purse.find_room(day) for day in (TODAY, TOMORROW, TODAY)] == [30, 80, 30]
+    balance = balance_of(100, "daily")
+    spend(balance, 70, TODAY)
+    spend(balance, 20, TOMORROW)
+    assert [balance.find_room(day) for day in (TODAY, TOMORROW, TODAY)] == [30, 80, 30]
 
 
 # settling
 
 
 def test_a_hold_resolves_once_and_the_second_answer_is_the_first() -> None:
-    purses = [purse_of(100), purse_of(100, "daily", "account")]
-    made = hold(purses, 50)
+    balances = [balance_of(100), balance_of(100, "daily", "account")]
+    made = hold(balances, 50)
     first = made.settle(30, TODAY)
     assert made.settle(45, TOMORROW) is first
     assert first == Charge(30, 0)
-    assert [(purse.held_nanos, purse.lifetime.spent_nanos) for purse in purses] == [(0, 30), (0, 30)]
+    assert [(balance.held_nanos, balance.lifetime.spent_nanos) for balance in balances] == [(0, 30), (0, 30)]
 
 
 @pytest.mark.parametrize(("cost", "overrun"), [(49, 0), (50, 0), (51, 1), (90, 40)])
 def test_what_is_spent_beyond_the_cap_is_on_record(cost: int, overrun: int) -> None:
-    purse = purse_of(100)
-    spend(purse, 50)
-    assert hold([purse], 50).settle(cost, TODAY) == Charge(cost, overrun)
-    assert purse.tally(TODAY).overrun_nanos == overrun
-    assert purse.find_room(TODAY) == 50 - cost
+    balance = balance_of(100)
+    spend(balance, 50)
+    assert hold([balance], 50).settle(cost, TODAY) == Charge(cost, overrun)
+    assert balance.tally(TODAY).overrun_nanos == overrun
+    assert balance.find_room(TODAY) == 50 - cost
 
 
 def test_an_overrun_is_recorded_once_and_only_its_increase_is_the_next_ones() -> None:
-    purse = purse_of(100)
-    assert [spend(purse, 130), spend(purse, 5), spend(purse, 0)] == [30, 5, 0]
-    purse.add_credit(40, TODAY)
-    assert (purse.tally(TODAY).overrun_nanos, purse.find_room(TODAY)) == (0, 5), "it is covered now"
-    assert spend(purse, 35) == 30, "nor does what was covered hide the next one"
+    balance = balance_of(100)
+    assert [spend(balance, 130), spend(balance, 5), spend(balance, 0)] == [30, 5, 0]
+    balance.add_credit(40, TODAY)
+    assert (balance.tally(TODAY).overrun_nanos, balance.find_room(TODAY)) == (0, 5), "it is covered now"
+    assert spend(balance, 35) == 30, "nor does what was covered hide the next one"
 
 
-def test_of_two_purses_the_larger_overrun_is_the_charges() -> None:
-    purses = [purse_of(10), purse_of(4, "daily", "account"), purse_of()]
-    assert hold(purses, 0).settle(12, TODAY) == Charge(12, 8)
-    assert [purse.tally(TODAY).overrun_nanos for purse in purses] == [2, 8, 0]
+def test_of_two_balances_the_larger_overrun_is_the_charges() -> None:
+    balances = [balance_of(10), balance_of(4, "daily", "account"), balance_of()]
+    assert hold(balances, 0).settle(12, TODAY) == Charge(12, 8)
+    assert [balance.tally(TODAY).overrun_nanos for balance in balances] == [2, 8, 0]
 
 
 def test_one_call_may_take_what_others_hold_and_that_is_an_overrun() -> None:
-    purse = purse_of(100)
-    other = hold([purse], 60)
-    assert hold([purse], 40).settle(50, TODAY) == Charge(50, 10)
+    balance = balance_of(100)
+    other = hold([balance], 60)
+    assert hold([balance], 40).settle(50, TODAY) == Charge(50, 10)
     assert other.settle(60, TODAY) == Charge(60, 0)
-    assert purse.tally(TODAY).overrun_nanos == 10
+    assert balance.tally(TODAY).overrun_nanos == 10
 
 
 @pytest.mark.parametrize(("wanted", "held"), [(5, 10), (10, 10), (30, 30), (200, 70)])
-def test_a_hold_is_extended_as_far_as_the_smaller_purse_has_it(wanted: int, held: int) -> None:
-    roomy, tight, open_ = purse_of(100), purse_of(70), purse_of(owner="account")
+def test_a_hold_is_extended_as_far_as_the_smaller_balance_has_it(wanted: int, held: int) -> None:
+    roomy, tight, open_ = balance_of(100), balance_of(70), balance_of(owner="account")
     made = hold([roomy, tight, open_], 10)
     assert made.left_nanos == 60
     made.extend(wanted)
     assert (made.nanos, made.needed_nanos) == (held, 10)
-    assert [purse.held_nanos for purse in (roomy, tight, open_)] == [held] * 3
+    assert [balance.held_nanos for balance in (roomy, tight, open_)] == [held] * 3
     assert made.settle(3, TODAY).overrun_nanos == 0
-    assert [purse.held_nanos for purse in (roomy, tight, open_)] == [0] * 3
+    assert [balance.held_nanos for balance in (roomy, tight, open_)] == [0] * 3
 
 
 def test_without_a_cap_nothing_more_is_held() -> None:
-    made = hold([purse_of(), purse_of(owner="account")], 10)
+    made = hold([balance_of(), balance_of(owner="account")], 10)
     assert made.left_nanos is None
     made.extend(100)
     assert made.nanos == 10
 
 
 def test_a_hold_over_midnight_is_spent_on_the_day_it_ends() -> None:
-    purse = purse_of(100, "daily")
-    made = hold([purse], 80)
-    assert (purse.find_room(TOMORROW), purse.find_room(TODAY)) == (20, 20)
+    balance = balance_of(100, "daily")
+    made = hold([balance], 80)
+    assert (balance.find_room(TOMORROW), balance.find_room(TODAY)) == (20, 20)
     made.settle(70, TOMORROW)
-    assert (purse.find_room(TOMORROW), purse.find_room(TODAY)) == (30, 100)
+    assert (balance.find_room(TOMORROW), balance.find_room(TODAY)) == (30, 100)
 
 
 def test_a_hold_over_the_end_of_the_month_is_spent_in_the_month_it_ends() -> None:
-    purse = purse_of(100, "monthly")
-    made = hold([purse], 80)
+    balance = balance_of(100, "monthly")
+    made = hold([balance], 80)
     made.settle(70, NEXT_MONTH)
-    assert (purse.find_room(NEXT_MONTH), purse.tally(NEXT_MONTH).spent_nanos) == (30, 70)
-    assert purse.lifetime.spent_nanos == 70
+    assert (balance.find_room(NEXT_MONTH), balance.tally(NEXT_MONTH).spent_nanos) == (30, 70)
+    assert balance.lifetime.spent_nanos == 70
 
 
 def test_what_yesterdays_credit_let_through_is_above_todays_cap_and_on_record() -> None:
-    purse = purse_of(100, "daily")
-    purse.add_credit(50, TODAY)
-    hold([purse], 150)
-    assert purse.find_room(TOMORROW) == -50
-    assert purse.tally(TOMORROW).overrun_nanos == 50
+    balance = balance_of(100, "daily")
+    balance.add_credit(50, TODAY)
+    hold([balance], 150)
+    assert balance.find_room(TOMORROW) == -50
+    assert balance.tally(TOMORROW).overrun_nanos == 50
 
 
 # changing a cap, and credits
 
 
 def test_a_lowered_cap_leaves_an_overrun_on_record_and_no_room() -> None:
-    purse = purse_of(100)
-    spend(purse, 50)
-    made = hold([purse], 40)
-    purse.use(Quota(30, "lifetime"), TODAY)
-    assert (purse.find_room(TODAY), purse.tally(TODAY).overrun_nanos) == (-60, 60)
-    refuse([purse], 1)
+    balance = balance_of(100)
+    spend(balance, 50)
+    made = hold([balance], 40)
+    balance.use(Quota(30, "lifetime"), TODAY)
+    assert (balance.find_room(TODAY), balance.tally(TODAY).overrun_nanos) == (-60, 60)
+    refuse([balance], 1)
     assert made.settle(40, TODAY) == Charge(40, 0)
-    purse.use(Quota(91, "lifetime"), TODAY)
-    hold([purse], 1)
+    balance.use(Quota(91, "lifetime"), TODAY)
+    hold([balance], 1)
 
 
 def test_the_same_cap_again_changes_nothing() -> None:
-    purse = purse_of(100)
-    spend(purse, 130)
-    before = attrs.evolve(purse.tally(TODAY))
-    purse.use(Quota(100, "lifetime"), TODAY)
-    assert purse.tally(TODAY) == before
+    balance = balance_of(100)
+    spend(balance, 130)
+    before = attrs.evolve(balance.tally(TODAY))
+    balance.use(Quota(100, "lifetime"), TODAY)
+    assert balance.tally(TODAY) == before
 
 
 @pytest.mark.parametrize("period", PERIODS)
 def test_a_credit_is_for_its_period(period: QuotaPeriod) -> None:
-    purse = purse_of(100, period)
-    purse.add_credit(11, TODAY)
-    rooms = [purse.find_room(day) for day in (TODAY, TOMORROW, NEXT_MONTH)]
+    balance = balance_of(100, period)
+    balance.add_credit(11, TODAY)
+    rooms = [balance.find_room(day) for day in (TODAY, TOMORROW, NEXT_MONTH)]
     assert rooms == {"lifetime": [111, 111, 111], "daily": [111, 100, 100], "monthly": [111, 111, 100]}[period]
 
 
 def test_money_that_is_taken_away_leaves_what_is_held_above_the_cap() -> None:
-    purse = purse_of(100)
-    hold([purse], 80)
-    purse.add_credit(-30, TODAY)
-    assert (purse.find_room(TODAY), purse.find_balance(TODAY), purse.tally(TODAY).overrun_nanos) == (-10, 70, 10)
+    balance = balance_of(100)
+    hold([balance], 80)
+    balance.add_credit(-30, TODAY)
+    assert (balance.find_room(TODAY), balance.find_balance(TODAY), balance.tally(TODAY).overrun_nanos) == (-10, 70, 10)
 
 
 def test_a_balance_is_what_is_left_held_or_not() -> None:
-    purse = purse_of(100)
-    spend(purse, 25)
-    hold([purse], 70)
-    assert (purse.find_balance(TODAY), purse.find_room(TODAY)) == (75, 5)
+    balance = balance_of(100)
+    spend(balance, 25)
+    hold([balance], 70)
+    assert (balance.find_balance(TODAY), balance.find_room(TODAY)) == (75, 5)
 
 
 STEPS = st.lists(
@@ -320,23 +322,23 @@ STEPS = st.lists(
 def test_at_every_moment_what_is_spent_and_held_is_covered(
     period: QuotaPeriod, limit: int, steps: list[tuple[str, int]]
 ) -> None:
-    purse, day, held = purse_of(limit, period), TODAY, list[Reservation]()
+    balance, day, held = balance_of(limit, period), TODAY, list[Reservation]()
     for step, amount in steps:
-        if step == "hold" and amount >= 0 and amount <= (purse.find_room(day) or 0):
-            held.append(hold([purse], amount, day))
+        if step == "hold" and amount >= 0 and amount <= (balance.find_room(day) or 0):
+            held.append(hold([balance], amount, day))
         elif step == "settle" and held and amount >= 0:
             held.pop().settle(amount, day)
         elif step == "credit":
-            purse.add_credit(amount, day)
+            balance.add_credit(amount, day)
         elif step == "limit":
             limit = max(0, amount)
-            purse.use(Quota(limit, period), day)
+            balance.use(Quota(limit, period), day)
         elif step == "roll":
             day = parse_day(day.end_s)
-        tally = purse.tally(day)
+        tally = balance.tally(day)
         assert tally.spent_nanos >= 0
-        assert purse.held_nanos == sum(made.nanos for made in held)
-        assert tally.spent_nanos + purse.held_nanos <= limit + tally.credit_nanos + tally.overrun_nanos
+        assert balance.held_nanos == sum(made.nanos for made in held)
+        assert tally.spent_nanos + balance.held_nanos <= limit + tally.credit_nanos + tally.overrun_nanos
 
 
 @given(
@@ -353,37 +355,37 @@ def test_at_every_moment_what_is_spent_and_held_is_covered(
 def test_whatever_the_order_of_days_and_quotas_its_sums_are_those_of_its_calls(
     steps: list[tuple[str, int, UtcDay, QuotaPeriod]],
 ) -> None:
-    purse, quota, held = purse_of(50, "daily"), Quota(50, "daily"), list[Reservation]()
+    balance, quota, held = balance_of(50, "daily"), Quota(50, "daily"), list[Reservation]()
     sums = {(start, what): 0 for start in (0, TODAY.start_s, TOMORROW.start_s) for what in ("spent", "credit")}
     for step, amount, moment, period in steps:
         day = attrs.evolve(moment)  # as good as the one before, and another object
-        if step == "hold" and 0 <= amount <= (purse.find_room(day) or 0):
-            held.append(hold([purse], amount, day))
+        if step == "hold" and 0 <= amount <= (balance.find_room(day) or 0):
+            held.append(hold([balance], amount, day))
         elif step == "settle" and held and amount >= 0:
-            tally, made = purse.tally(day), held.pop()
+            tally, made = balance.tally(day), held.pop()
             covered = (quota.limit_nanos or 0) + tally.credit_nanos + tally.overrun_nanos
-            above = max(0, tally.spent_nanos + amount + purse.held_nanos - made.nanos - covered)
+            above = max(0, tally.spent_nanos + amount + balance.held_nanos - made.nanos - covered)
             assert made.settle(amount, day) == Charge(amount, above)
             sums[0, "spent"] += amount
             sums[day.start_s, "spent"] += amount
         elif step == "credit":
-            purse.add_credit(amount, day)
+            balance.add_credit(amount, day)
             sums[0, "credit"] += amount
             sums[day.start_s, "credit"] += amount
         elif step == "quota":
             quota = Quota(max(0, amount), period)
-            purse.use(quota, day)
+            balance.use(quota, day)
         start = day.start_s if quota.period == "daily" else 0  # both days are of one month
         left = (quota.limit_nanos or 0) + sums[start, "credit"] - sums[start, "spent"]
-        assert (purse.find_balance(day), purse.held_nanos) == (left, sum(made.nanos for made in held))
-        assert (purse.find_room(day) or 0) + purse.tally(day).overrun_nanos >= 0
+        assert (balance.find_balance(day), balance.held_nanos) == (left, sum(made.nanos for made in held))
+        assert (balance.find_room(day) or 0) + balance.tally(day).overrun_nanos >= 0
 
 
 # who is told, and what
 
 
 def test_the_more_final_end_is_told_a_lifetime_before_a_month_before_a_day() -> None:
-    day, month, life = purse_of(0, "daily"), purse_of(0, "monthly", "account"), purse_of(0, "lifetime", "account")
+    day, month, life = balance_of(0, "daily"), balance_of(0, "monthly", "account"), balance_of(0, "lifetime", "account")
     assert "monthly quota of the account" in refuse([day, month], 1).message
     assert "monthly quota of the account" in refuse([month, day], 1).message
     assert "lifetime quota of the account" in refuse([day, life], 1).message
@@ -391,19 +393,20 @@ def test_the_more_final_end_is_told_a_lifetime_before_a_month_before_a_day() -> 
 
 
 def test_of_two_that_end_together_the_key_is_told() -> None:
-    message = refuse([purse_of(0, "daily"), purse_of(0, "daily", "account")], 1).message
+    message = refuse([balance_of(0, "daily"), balance_of(0, "daily", "account")], 1).message
     assert message == "The daily quota of this API key is used up"
 
 
-def test_a_purse_with_room_is_not_told_however_final_it_is() -> None:
+def test_a_balance_with_room_is_not_told_however_final_it_is() -> None:
     assert (
-        "daily quota of this API key" in refuse([purse_of(0, "daily"), purse_of(5, "lifetime", "account")], 5).message
+        "daily quota of this API key"
+        in refuse([balance_of(0, "daily"), balance_of(5, "lifetime", "account")], 5).message
     )
 
 
 def test_on_the_last_day_of_a_month_both_end_together_and_the_key_is_told() -> None:
     last = parse_day(TODAY.month_end_s - 1)
-    fault = refuse([purse_of(0, "daily"), purse_of(0, "monthly", "account")], 1, last, last.end_s - 10)
+    fault = refuse([balance_of(0, "daily"), balance_of(0, "monthly", "account")], 1, last, last.end_s - 10)
     assert ("this API key" in fault.message, fault.retry_after_s) == (True, 10)
 
 
@@ -417,7 +420,7 @@ def test_on_the_last_day_of_a_month_both_end_together_and_the_key_is_told() -> N
 def test_a_lifetime_is_forbidden_a_period_too_many_and_the_status_may_be_set(
     period: QuotaPeriod, status: Any, expected: int
 ) -> None:
-    fault = refuse([purse_of(0, period, status=status)], 1)
+    fault = refuse([balance_of(0, period, status=status)], 1)
     assert (fault.status, fault.public_code, fault.should_retry) == (expected, "insufficient_quota", False)
     assert (fault.retry_after_s is None) == (period == "lifetime")
 
@@ -443,24 +446,24 @@ def test_a_lifetime_is_forbidden_a_period_too_many_and_the_status_may_be_set(
 def test_the_wait_that_is_told_is_to_the_second_of_the_reset(period: QuotaPeriod, now: str, seconds: int) -> None:
     now_s = datetime.fromisoformat(f"{now}Z").timestamp()
     day = parse_day(now_s)
-    purse = purse_of(0, period)
-    fault = refuse([purse], 1, day, now_s)
+    balance = balance_of(0, period)
+    fault = refuse([balance], 1, day, now_s)
     assert fault.retry_after_s == seconds
-    reset = purse.find_reset(day)
+    reset = balance.find_reset(day)
     assert reset is not None
     assert seconds - 1 < reset - now_s <= seconds
 
 
 def test_what_is_used_up_is_told_so_and_what_does_not_suffice_how_much_there_is() -> None:
-    purse = purse_of(5_000_000)
-    assert refuse([purse], 7_500_000).message == (
+    balance = balance_of(5_000_000)
+    assert refuse([balance], 7_500_000).message == (
         "The lifetime quota of this API key does not cover this request: it may cost up to $0.0075, and $0.005 is left"
     )
-    hold([purse], 4_000_000)
-    assert refuse([purse], 7_500_000).message.endswith(
+    hold([balance], 4_000_000)
+    assert refuse([balance], 7_500_000).message.endswith(
         "it may cost up to $0.0075, and $0.005 is left, $0.004 of it held for running requests"
     )
-    hold([purse], 1_000_000)
-    assert refuse([purse], 1).message.endswith("$0.005 is left, $0.005 of it held for running requests")
-    spend(purse, 5_000_000)
-    assert refuse([purse], 1).message == "The lifetime quota of this API key is used up"
+    hold([balance], 1_000_000)
+    assert refuse([balance], 1).message.endswith("$0.005 is left, $0.005 of it held for running requests")
+    spend(balance, 5_000_000)
+    assert refuse([balance], 1).message == "The lifetime quota of this API key is used up"

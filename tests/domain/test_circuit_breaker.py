@@ -29,7 +29,7 @@ def well() -> CircuitBreaker:
 
 def tripped(rules: BreakerSettings = STEADY, now: float = NOW, **more: Any) -> CircuitBreaker:
     breaker = CircuitBreaker()
-    breaker.trip(now, rules, reason="broke", dice=EVEN, **more)
+    breaker.trip(now, rules, reason="broke", rng=EVEN, **more)
     return breaker
 
 
@@ -40,9 +40,9 @@ def on_trial() -> tuple[CircuitBreaker, int]:
 
 
 def fail(
-    breaker: CircuitBreaker, epoch: int, now: float = NOW, rules: BreakerSettings = STEADY, dice: float = EVEN
+    breaker: CircuitBreaker, generation: int, now: float = NOW, rules: BreakerSettings = STEADY, rng: float = EVEN
 ) -> bool:
-    return breaker.note_failed(epoch, now, rules, reason="broke", dice=dice)
+    return breaker.record_failure(generation, now, rules, reason="broke", rng=rng)
 
 
 def look(breaker: CircuitBreaker) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def test_every_state_can_be_reached_and_left() -> None:
 
 def test_up_answered_up() -> None:
     breaker = well()
-    breaker.note_answered(breaker.begin(NOW), NOW, STEADY)
+    breaker.record_success(breaker.begin(NOW), NOW, STEADY)
     assert (breaker.state, breaker.wait_s(NOW)) == ("up", 0.0)
 
 
@@ -90,7 +90,7 @@ def test_up_failed_up() -> None:
 def test_up_tripped_down_at_one_failure_too_many() -> None:
     breaker = well()
     assert [fail(breaker, breaker.begin(NOW)) for _ in range(3)] == [False, False, True]
-    assert (breaker.state, breaker.trips, breaker.epoch, breaker.wait_s(NOW)) == ("down", 1, 1, 8.0)
+    assert (breaker.state, breaker.trips, breaker.generation, breaker.wait_s(NOW)) == ("down", 1, 1, 8.0)
 
 
 def test_a_call_answered_well_in_between_begins_the_count_anew() -> None:
@@ -98,13 +98,13 @@ def test_a_call_answered_well_in_between_begins_the_count_anew() -> None:
     for _ in range(5):
         fail(breaker, 0)
         fail(breaker, 0)
-        breaker.note_answered(0, NOW, STEADY)
+        breaker.record_success(0, NOW, STEADY)
     assert (breaker.state, breaker.failures) == ("up", 0)
 
 
 def test_down_tripped_down_for_longer() -> None:
     breaker = tripped()
-    breaker.trip(NOW + 2, STEADY, reason="still ill", dice=EVEN)
+    breaker.trip(NOW + 2, STEADY, reason="still ill", rng=EVEN)
     assert (breaker.state, breaker.wait_s(NOW + 2), breaker.reason) == ("down", 16.0, "still ill")
 
 
@@ -127,44 +127,44 @@ def test_down_recovered_up_carefully() -> None:
 
 
 def test_trial_answered_up() -> None:
-    breaker, epoch = on_trial()
-    breaker.note_answered(epoch, NOW + 9, STEADY)
+    breaker, generation = on_trial()
+    breaker.record_success(generation, NOW + 9, STEADY)
     assert (breaker.state, breaker.up_since, breaker.trips) == ("up", NOW + 9, 1)
 
 
 def test_trial_tripped_down_by_one_failure() -> None:
-    breaker, epoch = on_trial()
-    assert fail(breaker, epoch, NOW + 9)
+    breaker, generation = on_trial()
+    assert fail(breaker, generation, NOW + 9)
     assert (breaker.state, breaker.trips, breaker.wait_s(NOW + 9)) == ("down", 2, 16.0)
 
 
 def test_trial_abandoned_down_and_open_to_the_next() -> None:
-    breaker, epoch = on_trial()
-    breaker.abandon(epoch)
+    breaker, generation = on_trial()
+    breaker.abandon(generation)
     assert (breaker.state, breaker.wait_s(NOW + 9)) == ("down", 0.0)
-    assert breaker.begin(NOW) == epoch
+    assert breaker.begin(NOW) == generation
     assert breaker.state == "trial"
 
 
 def test_a_trial_that_takes_long_lets_another_try_beside_it() -> None:
-    breaker, epoch = on_trial()
+    breaker, generation = on_trial()
     assert breaker.wait_s(NOW + TRIAL_S - 0.1) is None
     assert breaker.wait_s(NOW + TRIAL_S) == 0.0
-    assert breaker.begin(NOW + TRIAL_S) == epoch
+    assert breaker.begin(NOW + TRIAL_S) == generation
     assert breaker.wait_s(NOW + TRIAL_S) is None
-    breaker.note_answered(epoch, NOW + TRIAL_S + 1, STEADY)
+    breaker.record_success(generation, NOW + TRIAL_S + 1, STEADY)
     assert (breaker.state, breaker.wait_s(NOW + TRIAL_S + 1)) == ("up", 0.0)
 
 
 def test_of_two_trials_the_last_that_is_left_opens_it_to_the_next() -> None:
-    breaker, epoch = on_trial()
+    breaker, generation = on_trial()
     breaker.begin(NOW + TRIAL_S)
-    breaker.abandon(epoch)
+    breaker.abandon(generation)
     assert breaker.state == "trial"
-    breaker.abandon(epoch)
+    breaker.abandon(generation)
     assert (breaker.state, breaker.wait_s(NOW + TRIAL_S)) == ("down", 0.0)
     breaker.begin(NOW + TRIAL_S)
-    breaker.abandon(epoch)
+    breaker.abandon(generation)
     assert breaker.state == "down"
 
 
@@ -190,20 +190,20 @@ def test_a_call_that_is_left_while_all_is_well_says_nothing() -> None:
 def test_the_cooldown_doubles_up_to_the_cap() -> None:
     breaker, waits = well(), []
     for _ in range(70):
-        breaker.trip(NOW, STEADY, reason="broke", dice=EVEN)
+        breaker.trip(NOW, STEADY, reason="broke", rng=EVEN)
         waits.append(breaker.wait_s(NOW))
     assert waits == [8, 16, 32, 64, *[100] * 66]
 
 
 @given(
     trips=st.integers(1, 2_000),
-    dice=st.floats(0, 1, exclude_max=True),
+    rng=st.floats(0, 1, exclude_max=True),
     cooldown=st.floats(0.01, 1e4),
     cap=st.floats(0.01, 1e4),
 )
-def test_jitter_stays_within_its_bounds_and_the_cap(trips: int, dice: float, cooldown: float, cap: float) -> None:
+def test_jitter_stays_within_its_bounds_and_the_cap(trips: int, rng: float, cooldown: float, cap: float) -> None:
     rules, breaker = attrs.evolve(STEADY, cooldown_s=cooldown, max_cooldown_s=cap), CircuitBreaker(trips=trips - 1)
-    breaker.trip(0.0, rules, reason="broke", dice=dice)
+    breaker.trip(0.0, rules, reason="broke", rng=rng)
     plain = min(math.ldexp(cooldown, min(trips - 1, 40)), cap)
     wait = breaker.until
     assert plain * (1 - JITTER) * 0.999 <= wait <= min(plain * (1 + JITTER) * 1.001, cap)
@@ -211,16 +211,16 @@ def test_jitter_stays_within_its_bounds_and_the_cap(trips: int, dice: float, coo
 
 def test_the_dice_decide_how_long() -> None:
     waits = []
-    for dice in (0.0, 0.25, 0.5, 0.75):
+    for rng in (0.0, 0.25, 0.5, 0.75):
         breaker = well()
-        breaker.trip(0.0, STEADY, reason="broke", dice=dice)
+        breaker.trip(0.0, STEADY, reason="broke", rng=rng)
         waits.append(breaker.until)
     assert waits == pytest.approx([6.4, 7.2, 8.0, 8.8])
 
 
 @pytest.mark.parametrize(("asked", "waits"), [(0.0, 8.0), (3.0, 8.0), (50.0, 50.0), (86_400.0, 100.0), (1e300, 100.0)])
 def test_a_provider_that_asks_for_longer_is_obeyed_up_to_the_cap(asked: float, waits: float) -> None:
-    assert tripped(rest_s=asked).wait_s(NOW) == waits
+    assert tripped(provider_retry_after_s=asked).wait_s(NOW) == waits
 
 
 # The ratio
@@ -232,7 +232,7 @@ def test_the_ratio_trips_from_the_least_number_of_calls_on(failed: list[bool]) -
     for number, bad in enumerate(failed, 1):
         failures += bad
         if not bad:
-            breaker.note_answered(0, NOW, ONLY_RATIO)
+            breaker.record_success(0, NOW, ONLY_RATIO)
         elif fail(breaker, 0, rules=ONLY_RATIO):
             assert number >= ONLY_RATIO.least_calls
             assert failures >= ONLY_RATIO.ratio * number
@@ -251,7 +251,7 @@ def test_the_ratio_looks_back_half_a_window_to_a_whole_one(calls: list[tuple[flo
     for gap, bad in calls:
         now += gap
         seen.append((now, bad))
-        trips = fail(breaker, 0, now, rules) if bad else breaker.note_answered(0, now, rules)
+        trips = fail(breaker, 0, now, rules) if bad else breaker.record_success(0, now, rules)
         if not bad:
             continue
         verdicts = set()
@@ -270,8 +270,8 @@ def test_what_happened_before_a_trip_is_not_held_against_it_afterwards() -> None
     for _ in range(20):
         fail(breaker, 0, rules=ONLY_RATIO)
     assert (breaker.state, breaker.trips) == ("down", 1)
-    breaker.note_answered(breaker.begin(NOW), NOW + 9, ONLY_RATIO)
-    breaker.note_answered(1, NOW + 9 + ONLY_RATIO.ramp_s, ONLY_RATIO)
+    breaker.record_success(breaker.begin(NOW), NOW + 9, ONLY_RATIO)
+    breaker.record_success(1, NOW + 9 + ONLY_RATIO.ramp_s, ONLY_RATIO)
     assert breaker.trips == 0
     assert not fail(breaker, 1, NOW + 20, ONLY_RATIO)
 
@@ -297,40 +297,40 @@ def test_a_share_never_shrinks_while_it_is_up(ages: list[float], ramp: float) ->
 
 
 def test_a_success_after_the_ramp_forgets_the_trips_and_one_before_it_does_not() -> None:
-    breaker, epoch = on_trial()
-    breaker.note_answered(epoch, NOW + 9, STEADY)
-    breaker.note_answered(epoch, NOW + 18.9, STEADY)
+    breaker, generation = on_trial()
+    breaker.record_success(generation, NOW + 9, STEADY)
+    breaker.record_success(generation, NOW + 18.9, STEADY)
     assert (breaker.trips, breaker.reason) == (1, "broke")
-    breaker.note_answered(epoch, NOW + 19, STEADY)
+    breaker.record_success(generation, NOW + 19, STEADY)
     assert (breaker.trips, breaker.reason) == (0, None)
-    assert [fail(breaker, epoch, NOW + 20) for _ in range(3)] == [False, False, True]
+    assert [fail(breaker, generation, NOW + 20) for _ in range(3)] == [False, False, True]
     assert breaker.wait_s(NOW + 20) == 8.0  # the first cooldown again
 
 
 # What is late
 
 
-def test_a_call_of_an_earlier_epoch_says_nothing() -> None:
+def test_a_call_of_an_earlier_generation_says_nothing() -> None:
     breaker = well()
     late = breaker.begin(NOW)
-    breaker.trip(NOW, STEADY, reason="broke", dice=EVEN)
+    breaker.trip(NOW, STEADY, reason="broke", rng=EVEN)
     for state in ("down", "trial", "up"):
         assert breaker.state == state
         before = look(breaker)
-        breaker.note_answered(late, NOW + 9, STEADY)
+        breaker.record_success(late, NOW + 9, STEADY)
         assert not fail(breaker, late, NOW + 9)
         breaker.abandon(late)
         assert look(breaker) == before
         if state == "down":
-            epoch = breaker.begin(NOW)
+            generation = breaker.begin(NOW)
         else:
-            breaker.note_answered(epoch, NOW + 9, STEADY)
+            breaker.record_success(generation, NOW + 9, STEADY)
 
 
 def test_failures_of_calls_that_were_under_way_together_trip_it_once() -> None:
     breaker = well()
-    epochs = [breaker.begin(NOW) for _ in range(10)]
-    assert [fail(breaker, epoch) for epoch in epochs].count(True) == 1
+    generations = [breaker.begin(NOW) for _ in range(10)]
+    assert [fail(breaker, generation) for generation in generations].count(True) == 1
     assert (breaker.trips, breaker.wait_s(NOW)) == (1, 8.0)
 
 
@@ -342,10 +342,10 @@ class Clinic(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.now, self.dice = NOW, random.Random(5)  # noqa: S311 - jitter, not secrets
+        self.now, self.rng = NOW, random.Random(5)  # noqa: S311 - jitter, not secrets
         self.breaker = CircuitBreaker()
         self.calls: list[tuple[int, bool]] = []  # epoch, whether it was to find out how a breaker is
-        self.epochs = itertools.count(1)
+        self.generations = itertools.count(1)
         self.tried_at = NOW  # the last call
 
     @initialize(
@@ -363,12 +363,12 @@ class Clinic(RuleBasedStateMachine):
     def trials(self) -> list[tuple[int, bool]]:
         """Calls under way whose end decides whether it is well again."""
         breaker = self.breaker
-        return [call for call in self.calls if call[1] and call[0] == breaker.epoch and breaker.state != "up"]
+        return [call for call in self.calls if call[1] and call[0] == breaker.generation and breaker.state != "up"]
 
     def check_trip(self, trips: int, asked: float = 0.0) -> None:
         """It has tripped just now."""
         breaker, rules = self.breaker, self.rules
-        assert (breaker.state, breaker.trips, breaker.epoch) == ("down", trips + 1, next(self.epochs))
+        assert (breaker.state, breaker.trips, breaker.generation) == ("down", trips + 1, next(self.generations))
         plain = min(rules.cooldown_s * 2**trips, rules.max_cooldown_s)
         wait = breaker.wait_s(self.now) or 0.0
         assert min(max(plain * (1 - JITTER), asked), rules.max_cooldown_s) <= wait + 1e-6
@@ -393,7 +393,7 @@ class Clinic(RuleBasedStateMachine):
     def answer(self, data: st.DataObject) -> None:
         call = data.draw(st.sampled_from(self.calls))
         before, due = look(self.breaker), self.now - self.breaker.up_since >= self.rules.ramp_s
-        self.breaker.note_answered(call[0], self.now, self.rules)
+        self.breaker.record_success(call[0], self.now, self.rules)
         if call[0] != before["epoch"]:
             assert look(self.breaker) == before
             return
@@ -406,7 +406,7 @@ class Clinic(RuleBasedStateMachine):
     def fail(self, data: st.DataObject) -> None:
         call = data.draw(st.sampled_from(self.calls))
         before = look(self.breaker)
-        did = self.breaker.note_failed(call[0], self.now, self.rules, reason="broke", dice=self.dice.random())
+        did = self.breaker.record_failure(call[0], self.now, self.rules, reason="broke", rng=self.rng.random())
         if call[0] != before["epoch"]:
             assert not did
             assert look(self.breaker) == before
@@ -435,7 +435,7 @@ class Clinic(RuleBasedStateMachine):
     def ask_for_rest(self, asked: float) -> None:
         """A call of this epoch met a provider that wants to be left alone."""
         trips = self.breaker.trips
-        self.breaker.trip(self.now, self.rules, reason="busy", dice=self.dice.random(), rest_s=asked)
+        self.breaker.trip(self.now, self.rules, reason="busy", rng=self.rng.random(), provider_retry_after_s=asked)
         self.check_trip(trips, asked)
 
     @precondition(lambda self: self.breaker.state == "down")
@@ -446,7 +446,7 @@ class Clinic(RuleBasedStateMachine):
             self.breaker.recover(self.now)
             assert (self.breaker.state, self.breaker.trips) == ("up", trips)
         else:
-            self.breaker.trip(self.now, self.rules, reason="ill", dice=self.dice.random())
+            self.breaker.trip(self.now, self.rules, reason="ill", rng=self.rng.random())
             self.check_trip(trips)
 
     @invariant()

@@ -42,11 +42,13 @@ class Scene:
         place: Place = M,
         account: int = A,
         *,
-        rest_s: float = 0.0,
+        provider_retry_after_s: float = 0.0,
         prompt: int | None = None,
     ) -> CircuitBreaker | None:
-        failure = Failure(self.now, RULES, "it broke", 0.5, rest_s=rest_s, prompt=prompt)
-        return self.circuits.note_failed(place, account, begun, failure)
+        failure = Failure(
+            self.now, RULES, "it broke", 0.5, provider_retry_after_s=provider_retry_after_s, prompt=prompt
+        )
+        return self.circuits.record_failure(place, account, begun, failure)
 
     def fail(self, times: int = 1, place: Place = M, account: int = A, **more: int) -> None:
         """Calls one after the other, each of which fails."""
@@ -55,7 +57,7 @@ class Scene:
 
     def answer(self, place: Place = M, account: int = A, begun: StartedAttempt | None = None) -> None:
         begun = begun or self.begin(place, account)
-        self.circuits.note_answered(place, account, begun, self.now, RULES)
+        self.circuits.record_success(place, account, begun, self.now, RULES)
 
     def wait_s(self, place: Place = M, account: int = A) -> float | None:
         return self.circuits.wait_s(place, account, self.now)
@@ -115,8 +117,8 @@ def test_one_account_that_alternates_good_and_bad_calls_shuts_nobody_else_out() 
         if scene.wait_s() == 0.0:
             (scene.answer if number % 3 == 0 else scene.fail)()
         scene.now += 0.05
-    assert scene.circuits[M].accounts[A].epoch > 0, "it trips for that account"
-    assert scene.circuits[M].shared.epoch == 0
+    assert scene.circuits[M].accounts[A].generation > 0, "it trips for that account"
+    assert scene.circuits[M].shared.generation == 0
 
 
 def test_an_account_that_takes_every_trial_does_not_make_the_others_wait_for_longer() -> None:
@@ -135,7 +137,7 @@ def test_an_account_that_takes_every_trial_does_not_make_the_others_wait_for_lon
 
 def test_a_provider_that_asks_for_rest_has_it_from_that_account_at_the_first_word() -> None:
     scene = Scene()
-    scene.hear(scene.begin(), rest_s=42.0)
+    scene.hear(scene.begin(), provider_retry_after_s=42.0)
     assert (scene.wait_s(), scene.open_to()) == (42.0, [B, C])
 
 

@@ -7,7 +7,7 @@ from gateway.domain.image import Image, ImageRequest, Images
 from gateway.domain.usage import NO_USAGE
 
 
-def test_a_prompt_alone_asks_for_one_picture_at_an_address_in_any_size() -> None:
+def test_a_prompt_alone_asks_for_one_image_at_an_address_in_any_size() -> None:
     ask = ImageRequest("a cat")
     assert (ask.count, ask.size, ask.form, ask.sources, ask.masked) == (1, None, "url", 0, False)
 
@@ -22,11 +22,11 @@ def test_a_prompt_alone_asks_for_one_picture_at_an_address_in_any_size() -> None
         Images((Image(data="hunter2"),)),
     ],
 )
-def test_neither_a_prompt_nor_a_picture_is_shown(noun: object) -> None:
+def test_neither_a_prompt_nor_a_image_is_shown(noun: object) -> None:
     assert "hunter2" not in repr(noun)
 
 
-def test_pictures_of_whom_nothing_is_told_used_nothing_and_say_nothing() -> None:
+def test_images_of_whom_nothing_is_told_used_nothing_and_say_nothing() -> None:
     first, second = Images(()), Images(())
     assert (first.usage, first.told) == (NO_USAGE, {})
     assert first.told is not second.told

@@ -13,8 +13,8 @@ from gateway.domain.media import (
     check_link,
     find_media_type,
     sign_link,
+    sniff_image,
     sniff_media,
-    sniff_picture,
 )
 
 KEY = b"k" * 32
@@ -90,13 +90,13 @@ NOT_KEPT = [
 def test_a_file_is_what_its_first_bytes_say(head: bytes, media_type: str) -> None:
     for rest in (b"", b"\0" * 10_000, b"<svg>" * 1_000):
         assert sniff_media(head + rest) == media_type
-    assert sniff_picture(head) == (media_type if media_type.startswith("image/") else None)
+    assert sniff_image(head) == (media_type if media_type.startswith("image/") else None)
 
 
 @pytest.mark.parametrize("head", NOT_KEPT, ids=lambda value: repr(value)[:40])
 def test_what_is_of_no_kind_that_is_kept_is_nothing(head: bytes) -> None:
     assert sniff_media(head) is None
-    assert sniff_picture(head) is None
+    assert sniff_image(head) is None
 
 
 def test_every_kind_that_is_kept_is_known_by_its_first_bytes() -> None:
@@ -106,7 +106,7 @@ def test_every_kind_that_is_kept_is_known_by_its_first_bytes() -> None:
 @given(st.binary(max_size=40) | st.builds(lambda head, rest: head[0] + rest, st.sampled_from(HEADS), st.binary()))
 def test_any_bytes_are_of_a_kept_kind_or_of_none(head: bytes) -> None:
     assert sniff_media(head) in {None, *EXTENSIONS}
-    assert sniff_picture(head) in {None, sniff_media(head)}
+    assert sniff_image(head) in {None, sniff_media(head)}
 
 
 BEFORE_SVG = st.one_of(
@@ -126,16 +126,16 @@ BEFORE_SVG = st.one_of(
 @given(st.sampled_from([b"", b"\xef\xbb\xbf"]), st.lists(BEFORE_SVG, max_size=6), st.sampled_from([b" ", b">", b"/"]))
 def test_an_svg_is_known_behind_all_that_may_stand_before_it(bom: bytes, before: list[bytes], after: bytes) -> None:
     prologue = bom + b"".join(before)
-    assert sniff_picture(prologue + b"<svg" + after) == "image/svg+xml"
-    assert sniff_picture(prologue + b"<svgx" + after) is None
-    assert sniff_picture(prologue + b"<html" + after + b"<svg>") is None
-    assert sniff_picture(prologue + b"x<svg" + after) is None
+    assert sniff_image(prologue + b"<svg" + after) == "image/svg+xml"
+    assert sniff_image(prologue + b"<svgx" + after) is None
+    assert sniff_image(prologue + b"<html" + after + b"<svg>") is None
+    assert sniff_image(prologue + b"x<svg" + after) is None
 
 
 def test_an_svg_is_not_looked_for_for_ever() -> None:
     tag = b"<svg>"
-    assert sniff_picture(b" " * (SNIFF_BYTES - len(tag)) + tag) == "image/svg+xml"
-    assert sniff_picture(b" " * SNIFF_BYTES + tag) is None
+    assert sniff_image(b" " * (SNIFF_BYTES - len(tag)) + tag) == "image/svg+xml"
+    assert sniff_image(b" " * SNIFF_BYTES + tag) is None
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_tiers_count_in_whichever_order_they_are_told() -> None:
     assert [tier.above_tokens for tier in TIERED.tiers] == [1_000_000, 200_000]
 
 
-def test_pictures_and_seconds_are_paid_beside_tokens() -> None:
+def test_images_and_seconds_are_paid_beside_tokens() -> None:
     price = Price("m", input_nanos_per_million=1_000_000, image_nanos=40_000_000, second_nanos=100_000_000)
     assert cost_nanos(price, Usage(images=3)) == 120_000_000
     assert cost_nanos(price, Usage(duration_ms=8_000)) == 800_000_000

@@ -50,7 +50,7 @@ def test_missing_usage_is_none(raw: object) -> None:
     assert parse_usage(raw) is None
 
 
-def test_pictures_and_seconds_stand_behind_what_was_there_before() -> None:
+def test_images_and_seconds_stand_behind_what_was_there_before() -> None:
     assert attrs.astuple(Usage(1, 2, 3, "upstream", 4, 5)) == (1, 2, 3, "upstream", 4, 5, 0, 0, 0, "", 0)
     assert (Usage(1, 2).images, Usage(1, 2).duration_ms) == (0, 0)
 

@@ -172,7 +172,7 @@ def test_what_a_caller_says_and_where_its_files_are_is_not_shown() -> None:
     ],
     ids=["address", "data", "file"],
 )
-def test_a_picture_is_remote_where_it_has_to_be_fetched(reference: Reference, remote: bool) -> None:
+def test_a_image_is_remote_where_it_has_to_be_fetched(reference: Reference, remote: bool) -> None:
     assert reference.is_remote is remote
 
 

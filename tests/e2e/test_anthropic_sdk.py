@@ -215,7 +215,7 @@ async def test_thoughts_come_signed_and_go_back_to_who_signed_them(
             assert up.heard[1].thoughts == ("I should look",)
 
 
-async def test_pictures_and_documents_arrive_whole(
+async def test_images_and_documents_arrive_whole(
     dialect: Dialect,
     standing_with: StartGateway,
     claude: MakeClaude,
@@ -231,8 +231,8 @@ async def test_pictures_and_documents_arrive_whole(
         gateway = await standing_with({"channel": [up.channel()]})
         message = await ask(claude(gateway), streamed=False, messages=[{"role": "user", "content": content}])
         assert message.content[0].text == "A cat."
-        picture, far, file, *rest = up.heard[0].pictures
-        assert (picture, far.url) == (Picture("image/png", PNG), "https://example.com/cat.jpg")
+        image, far, file, *rest = up.heard[0].images
+        assert (image, far.url) == (Picture("image/png", PNG), "https://example.com/cat.jpg")
         assert file == Picture("application/pdf", PDF)
         words = [*up.heard[0].said, *((item.data or b"").decode() for item in rest)]
         assert any("Once upon a time" in said for said in words)

@@ -71,7 +71,7 @@ def text(words: str, **more: Any) -> dict[str, Any]:
     return {"type": "text", "text": words, **more}
 
 
-PICTURE = {
+IMAGE = {
     "type": "image",
     "source": {"type": "base64", "media_type": "image/png", "data": base64.b64encode(PNG).decode()},
 }
@@ -102,7 +102,7 @@ BODY: dict[str, Any] = {
         {
             "role": "user",
             "content": [
-                result("toolu_01A", [text("1 picture"), PICTURE]),
+                result("toolu_01A", [text("1 picture"), IMAGE]),
                 result("toolu_01B", "Exit code 2\nmake: *** No rule to make target 'test'", is_error=True),
                 text("<reminder>The list is empty.</reminder>"),
             ],
@@ -158,7 +158,7 @@ async def test_the_conversation_arrives_and_goes_on(
         assert heard.results[0][1].startswith("1 picture")
         assert "No rule to make target" in heard.results[1][1]
         assert heard.results[2][1] == "Kept."
-        assert heard.pictures == (Picture("image/png", PNG),)
+        assert heard.images == (Picture("image/png", PNG),)
         assert "assistant: I'll look at the page first." in heard.said
         told = "\n".join(heard.said)
         for words in ("<reminder>Be careful.</reminder>", "Why does the page look odd?", "The list is empty."):

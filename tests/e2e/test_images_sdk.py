@@ -55,7 +55,7 @@ async def ask(client: AsyncOpenAI, place: Place, **more: Any) -> Any:
 
 
 @ALL
-async def test_without_a_word_pictures_come_as_addresses_that_anybody_can_open(place: Place, sdk: MakeClient) -> None:
+async def test_without_a_word_images_come_as_addresses_that_anybody_can_open(place: Place, sdk: MakeClient) -> None:
     answer = await ask(sdk(place.gateway), place)
     assert answer.created > 1_700_000_000
     (item,) = answer.data
@@ -74,14 +74,14 @@ async def test_base64_comes_where_it_is_asked_for(place: Place, sdk: MakeClient)
 
 
 @ALL
-async def test_a_picture_has_the_size_that_was_asked_for(place: Place, sdk: MakeClient) -> None:
+async def test_a_image_has_the_size_that_was_asked_for(place: Place, sdk: MakeClient) -> None:
     answer = await ask(sdk(place.gateway), place, size=place.kind.size)
-    picture = await download(place.gateway, answer.data[0].url)
-    assert measure(picture) == read_size(place.kind.size)
+    image = await download(place.gateway, answer.data[0].url)
+    assert measure(image) == read_size(place.kind.size)
 
 
 @ALL
-async def test_several_pictures_come_in_one_answer_for_one_charge(place: Place, sdk: MakeClient) -> None:
+async def test_several_images_come_in_one_answer_for_one_charge(place: Place, sdk: MakeClient) -> None:
     answer = await ask(sdk(place.gateway), place, n=3)
     assert len(answer.data) == 3
     assert len({item.url for item in answer.data}) == 3
@@ -90,7 +90,7 @@ async def test_several_pictures_come_in_one_answer_for_one_charge(place: Place, 
 
 
 @ALL
-async def test_a_stream_ends_with_the_picture(place: Place, sdk: MakeClient) -> None:
+async def test_a_stream_ends_with_the_image(place: Place, sdk: MakeClient) -> None:
     events = [event async for event in await ask(sdk(place.gateway), place, stream=True)]
     assert events[-1].type == "image_generation.completed"
     assert measure(base64.b64decode(events[-1].b64_json, validate=True))
@@ -101,7 +101,7 @@ async def test_a_stream_ends_with_the_picture(place: Place, sdk: MakeClient) -> 
 
 
 @ALL
-async def test_partial_pictures_come_where_the_channel_has_them(place: Place, sdk: MakeClient) -> None:
+async def test_partial_images_come_where_the_channel_has_them(place: Place, sdk: MakeClient) -> None:
     events = [event async for event in await ask(sdk(place.gateway), place, stream=True, partial_images=2)]
     partial = [event for event in events if event.type == "image_generation.partial_image"]
     assert len(partial) == (2 if place.kind.name in {"demo", "openai"} else 0)
@@ -110,7 +110,7 @@ async def test_partial_pictures_come_where_the_channel_has_them(place: Place, sd
 
 
 @EDITING
-async def test_one_picture_is_edited(place: Place, sdk: MakeClient) -> None:
+async def test_one_image_is_edited(place: Place, sdk: MakeClient) -> None:
     answer = await sdk(place.gateway).images.edit(
         model=place.model, prompt="make it red", image=draw(64, 64), response_format="url"
     )
@@ -125,7 +125,7 @@ async def test_one_picture_is_edited(place: Place, sdk: MakeClient) -> None:
 
 
 @EDITING
-async def test_pictures_come_as_bytes_as_a_path_or_as_a_tuple(place: Place, sdk: MakeClient, tmp_path: Path) -> None:
+async def test_images_come_as_bytes_as_a_path_or_as_a_tuple(place: Place, sdk: MakeClient, tmp_path: Path) -> None:
     path = tmp_path / "source.png"
     path.write_bytes(draw(64, 64, 3))
     given: list[Any] = [draw(64, 64, 1), path, ("named.png", draw(64, 64, 2), "image/png"), path.open("rb")]
@@ -139,7 +139,7 @@ async def test_pictures_come_as_bytes_as_a_path_or_as_a_tuple(place: Place, sdk:
 
 
 @EDITING
-async def test_a_list_of_pictures_is_edited(place: Place, sdk: MakeClient) -> None:
+async def test_a_list_of_images_is_edited(place: Place, sdk: MakeClient) -> None:
     count = min(2, place.kind.sources)
     sources = [draw(64, 64, shade) for shade in range(count)]
     answer = await sdk(place.gateway).images.edit(
@@ -151,7 +151,7 @@ async def test_a_list_of_pictures_is_edited(place: Place, sdk: MakeClient) -> No
 
 
 @MASKING
-async def test_a_mask_goes_with_the_picture(place: Place, sdk: MakeClient) -> None:
+async def test_a_mask_goes_with_the_image(place: Place, sdk: MakeClient) -> None:
     answer = await sdk(place.gateway).images.edit(
         model=place.model, prompt="there", image=draw(64, 64), mask=draw_mask(64, 64)
     )
@@ -178,7 +178,7 @@ async def test_an_edit_is_streamed(place: Place, sdk: MakeClient) -> None:
 
 
 @FAKES
-async def test_a_blocked_picture_is_told_as_such_and_costs_nothing(
+async def test_a_blocked_image_is_told_as_such_and_costs_nothing(
     kind: Kind, standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     price = {"price": [{"model": "*", "usd_per_image": 1.0}]}
@@ -203,7 +203,7 @@ async def test_a_blocked_stream_is_told_as_such(kind: Kind, standing_with: Start
 
 
 @FAKES
-async def test_a_picture_that_fails_costs_nothing(kind: Kind, standing_with: StartGateway, sdk: MakeClient) -> None:
+async def test_a_image_that_fails_costs_nothing(kind: Kind, standing_with: StartGateway, sdk: MakeClient) -> None:
     price = {"price": [{"model": "*", "usd_per_image": 1.0}]}
     async with open_kind(kind, standing_with, "fail", **price) as place:
         with pytest.raises(InternalServerError) as failed:
@@ -262,7 +262,7 @@ async def test_a_size_the_model_has_not_is_refused_and_those_it_has_are_listed(p
     assert place.provider is None or place.provider.requests == []
 
 
-async def test_the_key_s_cap_is_held_for_all_the_pictures_that_are_asked_for(
+async def test_the_key_s_cap_is_held_for_all_the_images_that_are_asked_for(
     gateway_with: StartGateway, sdk: MakeClient
 ) -> None:
     config = {
@@ -283,7 +283,7 @@ async def test_the_key_s_cap_is_held_for_all_the_pictures_that_are_asked_for(
     assert sum(row.cost_nanos for row in rows) == 800_000_000
 
 
-async def test_the_key_s_rate_limits_are_for_pictures_too(gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_the_key_s_rate_limits_are_for_images_too(gateway_with: StartGateway, sdk: MakeClient) -> None:
     limited = {"name": "test", "account": "acme", "secret": KEY, "rpm": 1}
     gateway = await gateway_with({"account": [{"name": "acme"}], "key": [limited]})
     client = sdk(gateway)

@@ -197,7 +197,7 @@ async def test_parallel_calls_may_be_answered_in_any_order(
         assert up.heard[1].said[-1] == "user: Hurry!"
 
 
-async def test_pictures_and_files_arrive_whole(dialect: Dialect, standing_with: StartGateway, sdk: MakeClient) -> None:
+async def test_images_and_files_arrive_whole(dialect: Dialect, standing_with: StartGateway, sdk: MakeClient) -> None:
     content: Any = [
         {"type": "text", "text": "What is on these?"},
         {"type": "image_url", "image_url": {"url": as_data(PNG, "image/png"), "detail": "low"}},
@@ -209,8 +209,8 @@ async def test_pictures_and_files_arrive_whole(dialect: Dialect, standing_with: 
         messages: Any = [{"role": "user", "content": content}]
         answer = await sdk(gateway).chat.completions.create(model="m", messages=messages)
         assert answer.choices[0].message.content == "A cat."
-        picture, far, file = up.heard[0].pictures
-        assert (picture, far.url) == (Picture("image/png", PNG), "https://example.com/cat.jpg")
+        image, far, file = up.heard[0].images
+        assert (image, far.url) == (Picture("image/png", PNG), "https://example.com/cat.jpg")
         assert file == Picture("application/pdf", PDF)
         assert up.heard[0].said == ("user: What is on these?",)
 

@@ -22,7 +22,7 @@ from tests.support.gateway import KEY, RunningGateway, channel
 from tests.support.openai_videos import OpenAiVideos, Play, write_clip
 from tests.support.providers import Json
 from tests.support.video_vendors import (
-    PICTURE,
+    IMAGE,
     DashScopeVideos,
     FileHost,
     GeminiVideos,
@@ -50,7 +50,7 @@ PRICE = {
     ],
 }
 EGRESS = {"allow": ["127.0.0.1"]}
-DATA = f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}"
+DATA = f"data:image/png;base64,{base64.b64encode(IMAGE).decode()}"
 ELSEWHERE = "https://pictures.example/1.png"
 WRONG = "hush-wrong-access:hush-wrong-secret-0123456789abcdef"
 FAR_KEY = "provider-key"
@@ -73,7 +73,7 @@ class Kind:
     """One language of one vendor.
 
     Attributes:
-        model: by words; ``picture_model`` by a picture.
+        model: by words; ``image_model`` by a picture.
         usual: what is made where nobody says how large or long; ``other``: something else.
         passes: a picture's address is passed on; else the gateway fetches it.
         blocks: it says at once that its filter objects; else only of a task.
@@ -83,7 +83,7 @@ class Kind:
 
     vendor: type[VideoVendor]
     model: str
-    picture_model: str
+    image_model: str
     usual: Film
     other: Film
     passes: bool = True
@@ -260,7 +260,7 @@ class Set:
 def list_channels(kind: Kind, vendor: VideoVendor) -> Iterable[Json]:
     """The right one, and before it one with a wrong key."""
     either, denied = (f"{word}-{kind.name}" for word in ("either", "denied"))
-    right = {"models": sorted({kind.model, kind.picture_model, either}), "model_map": {either: kind.model}}
+    right = {"models": sorted({kind.model, kind.image_model, either}), "model_map": {either: kind.model}}
     wrong = {"models": [either, denied], "model_map": {either: kind.model, denied: kind.model}}
     both = {"provider": vendor.slug, "total_timeout_s": 20}
     yield channel(vendor.base_url, kind.name, api_key=vendor.key, **both, **right)
@@ -333,7 +333,7 @@ async def watch(stage: Set, kind: Kind, prompt: str, film: Film, **more: Any) ->
     for move in moves:
         assert (move["size"], move["seconds"], move["model"]) == (film.size, str(film.seconds), kind.model)
     task = stage.find(kind, prompt)
-    assert (task.size, task.seconds, task.model, task.picture) == (film.size, film.seconds, kind.model, None)
+    assert (task.size, task.seconds, task.model, task.image) == (film.size, film.seconds, kind.model, None)
     return moves[-1]
 
 
@@ -362,39 +362,39 @@ async def forget(stage: Set, ids: list[str]) -> None:
     stage.check_refusals()
 
 
-async def test_every_vendor_starts_from_a_picture_in_every_form(gateway_with: StartGateway) -> None:
+async def test_every_vendor_starts_from_a_image_in_every_form(gateway_with: StartGateway) -> None:
     """As a file, as a data: URL, and by its address, which is fetched for a vendor that would not."""
 
     async def make(stage: Set, kind: Kind) -> None:
         address = ELSEWHERE if kind.passes else f"{stage.files.origin}/pictures/1.png"
-        form = aiohttp.FormData({"model": kind.picture_model, "prompt": "a file", "seconds": str(kind.usual.seconds)})
-        form.add_field("input_reference", PICTURE, filename="first.png", content_type="image/png")
+        form = aiohttp.FormData({"model": kind.image_model, "prompt": "a file", "seconds": str(kind.usual.seconds)})
+        form.add_field("input_reference", IMAGE, filename="first.png", content_type="image/png")
         answers = await asyncio.gather(
             stage.ask(VIDEOS, form),
-            stage.ask(VIDEOS, {"model": kind.picture_model, "prompt": "data", "input_reference": DATA}),
+            stage.ask(VIDEOS, {"model": kind.image_model, "prompt": "data", "input_reference": DATA}),
             stage.ask(
                 VIDEOS,
-                {"model": kind.picture_model, "prompt": "an address", "input_reference": {"image_url": address}},
+                {"model": kind.image_model, "prompt": "an address", "input_reference": {"image_url": address}},
             ),
         )
         assert [heard.status for heard in answers] == [200, 200, 200], answers
         ends = await asyncio.gather(*(stage.follow(heard.body["id"]) for heard in answers))
         assert [moves[-1]["status"] for moves in ends] == ["completed"] * 3
-        pictures = [stage.find(kind, prompt).picture for prompt in ("a file", "data", "an address")]
-        assert pictures == [PICTURE, PICTURE, ELSEWHERE if kind.passes else PICTURE]
-        assert {stage.find(kind, prompt).model for prompt in ("a file", "data")} == {kind.picture_model}
+        images = [stage.find(kind, prompt).image for prompt in ("a file", "data", "an address")]
+        assert images == [IMAGE, IMAGE, ELSEWHERE if kind.passes else IMAGE]
+        assert {stage.find(kind, prompt).model for prompt in ("a file", "data")} == {kind.image_model}
         assert (await stage.download(ends[0][-1]["id"]))[1] == write_film("a file")
 
     async with open_set(gateway_with) as stage:
         await for_each(stage, make)
-        await check_pictures_refused(stage)
+        await check_images_refused(stage)
         stage.check_refusals()
         stage.check_files()
         rows = await stage.gateway.rows(3 * len(KINDS) + 6)
         assert sum(row.cost_nanos for row in rows) == 3 * CENT * sum(kind.usual.cents for kind in KINDS)
 
 
-async def check_pictures_refused(stage: Set) -> None:
+async def check_images_refused(stage: Set) -> None:
     """By the field at fault, and without a vendor being asked."""
     before = [len(vendor.asked) for vendor in stage.vendors.values()]
     plain = {"input_reference": stage.files.origin + "/pictures/1.png"}

@@ -110,7 +110,7 @@ async def test_the_client_that_waits_has_it_made_too(gateway_with: StartGateway,
     assert "mdat" in list_boxes(path.read_bytes())
 
 
-async def test_a_video_starts_from_a_picture_in_every_form(
+async def test_a_video_starts_from_a_image_in_every_form(
     gateway_with: StartGateway, sdk: MakeClient, tmp_path: Path
 ) -> None:
     gateway = await gateway_with(PASSING)

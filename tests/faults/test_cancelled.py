@@ -297,6 +297,6 @@ async def test_a_call_for_a_video_is_cancelled_while_it_is_a_call_and_no_longer(
         (under_way,) = gateway.app[ROOMS].running.list_calls(None, asyncio.get_running_loop().time())
         assert (under_way["operation"], under_way["phase"], under_way["attempts"]) == ("videos", "waiting", 1)
         assert under_way["address"] is None, "whoever asked has left, and it goes on"
-        gateway.app[ROOMS].relay.break_off()
+        gateway.app[ROOMS].relay.abort()
         await film_set.await_job(gateway, "slow")
         await until(lambda: not running(gateway))

@@ -79,9 +79,9 @@ def bank_of(gateway: RunningGateway) -> Balances:
     return gateway.app[ROOMS].admission._bank  # type: ignore[no-any-return]
 
 
-def purse_of(gateway: RunningGateway, owner: Owner) -> Balance:
+def balance_of(gateway: RunningGateway, owner: Owner) -> Balance:
     kind, number = owner
-    return bank_of(gateway).find_purse(kind, number)  # type: ignore[arg-type]
+    return bank_of(gateway).find_balance(kind, number)  # type: ignore[arg-type]
 
 
 @attrs.define
@@ -126,12 +126,12 @@ async def watch(gateway: RunningGateway, owner: Owner, bound: int) -> AsyncItera
 
     The one item of the list is the highest sum that was seen.
     """
-    purse = purse_of(gateway, owner)
+    balance = balance_of(gateway, owner)
     seen = [0]
 
     async def look() -> None:
         while True:
-            seen[0] = max(seen[0], purse.lifetime.spent_nanos + purse.held_nanos)
+            seen[0] = max(seen[0], balance.lifetime.spent_nanos + balance.held_nanos)
             await asyncio.sleep(0)
 
     task = asyncio.create_task(look())
@@ -146,12 +146,12 @@ async def watch(gateway: RunningGateway, owner: Owner, bound: int) -> AsyncItera
 def check_sums(gateway: RunningGateway, rows: Sequence[RequestRecord]) -> int:
     """Every purse has spent what the rows of its owner say, to the nano, and holds nothing. Returns the sum."""
     total = sum(row.cost_nanos for row in rows)
-    assert purse_of(gateway, ACCOUNT).lifetime.spent_nanos == total
+    assert balance_of(gateway, ACCOUNT).lifetime.spent_nanos == total
     for number in range(1, len(KEYS) + 1):
-        mine = purse_of(gateway, ("key", number))
+        mine = balance_of(gateway, ("key", number))
         assert mine.lifetime.spent_nanos == sum(row.cost_nanos for row in rows if row.key_id == number)
         assert mine.held_nanos == 0
-    assert purse_of(gateway, ACCOUNT).held_nanos == 0
+    assert balance_of(gateway, ACCOUNT).held_nanos == 0
     return total
 
 
@@ -231,7 +231,7 @@ async def test_a_call_alone_may_still_allow_more_than_is_left(gateway_with: Star
             async with gateway.post(HELLO | {"max_tokens": LONG}, headers=headers) as response:
                 assert response.status == 200
         assert [row.cost_nanos for row in await gateway.rows(3)] == [COST] * 3
-        assert purse_of(gateway, KEY_1).held_nanos == 0
+        assert balance_of(gateway, KEY_1).held_nanos == 0
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ async def test_what_leavers_had_held_is_there_for_the_next(gateway_with: StartGa
         async with crowd(gateway, 2 * ADMITTED) as callers, watch(gateway, ACCOUNT, CAP):
             leavers, stayers = callers[:ADMITTED], callers[ADMITTED:]
             await asyncio.gather(*(caller.call(patience=patience) for caller in leavers))
-            await until_all(lambda: purse_of(gateway, ACCOUNT).held_nanos == 0)
+            await until_all(lambda: balance_of(gateway, ACCOUNT).held_nanos == 0)
             calls = asyncio.gather(*(caller.call() for caller in stayers))
             await until_all(lambda: all(caller.heard for caller in stayers))
             go.set()
@@ -348,7 +348,7 @@ async def test_what_a_provider_charges_above_the_reserve_is_on_record_to_the_nan
         gateway = await gateway_with(
             site(channel(up.base_url, **PATIENT), account=[{"name": "acme", **cap}], key=keys())
         )
-        purse = purse_of(gateway, ACCOUNT)
+        balance = balance_of(gateway, ACCOUNT)
         async with crowd(gateway) as callers:
             calls = asyncio.gather(*(caller.call() for caller in callers))
             await until_all(lambda: all(caller.heard for caller in callers))
@@ -357,7 +357,7 @@ async def test_what_a_provider_charges_above_the_reserve_is_on_record_to_the_nan
         rows = await gateway.rows(CALLERS)
         spent = check_sums(gateway, rows)
         assert spent == ADMITTED * (5 * 1_000 + 8_192 * 2_000)
-        assert sum(row.overrun_nanos for row in rows) == purse.lifetime.overrun_nanos == spent - CAP
+        assert sum(row.overrun_nanos for row in rows) == balance.lifetime.overrun_nanos == spent - CAP
         async with gateway.post(headers={"Authorization": f"Bearer {KEYS[0]}"}) as response:
             assert response.status == 403
             assert "is used up" in (await response.json())["error"]["message"]
@@ -376,7 +376,7 @@ async def test_no_usage_that_a_provider_can_report_lowers_what_is_spent(gateway_
         for _ in UNBELIEVABLE:
             async with gateway.post(headers={"Authorization": f"Bearer {KEYS[0]}"}) as response:
                 assert response.headers["x-gateway-cost-usd"] == "0.000007"
-            spent.append(purse_of(gateway, KEY_1).lifetime.spent_nanos)
+            spent.append(balance_of(gateway, KEY_1).lifetime.spent_nanos)
         assert [after - before for before, after in pairwise(spent)] == [7_000] * len(UNBELIEVABLE)
         assert check_sums(gateway, await gateway.rows(len(UNBELIEVABLE))) == spent[-1]
 

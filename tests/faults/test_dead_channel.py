@@ -35,13 +35,13 @@ NAMES = ("one", "two", "three")
 
 @attrs.frozen
 class Result:
-    """How one call went. ``epochs``: how often each channel had tripped when it was made."""
+    """How one call went. ``generations``: how often each channel had tripped when it was made."""
 
     status: int
     attempts: int
     code: str | None
     ms: float
-    epochs: tuple[int, ...]
+    generations: tuple[int, ...]
 
 
 class Traffic:
@@ -75,7 +75,7 @@ class Traffic:
 
     async def _call(self, *, stream: bool) -> None:
         began = asyncio.get_running_loop().time()
-        epochs = tuple(own_of(line).epoch for line in lines_of(self._gateway).values())
+        generations = tuple(own_of(line).generation for line in lines_of(self._gateway).values())
         async with self._client.post(self._gateway.url + CHAT, json={**HELLO, "stream": stream}) as response:
             body = await response.read()
         code = None
@@ -83,11 +83,11 @@ class Traffic:
             code = body.rpartition(b'"code":"')[2].partition(b'"')[0].decode()
         ms = (asyncio.get_running_loop().time() - began) * 1000
         attempts = int(response.headers.get("x-gateway-attempts", "0"))
-        self.results.append(Result(response.status, attempts, code, ms, epochs))
+        self.results.append(Result(response.status, attempts, code, ms, generations))
 
     def after_trip(self, *channels: int) -> list[Result]:
         """Of calls that were made when each of these had tripped."""
-        return [result for result in self.results if all(result.epochs[index] for index in channels)]
+        return [result for result in self.results if all(result.generations[index] for index in channels)]
 
 
 def lines_of(gateway: RunningGateway) -> dict[str, ChannelState]:
@@ -105,7 +105,7 @@ def count_trials(line: ChannelState, began: float) -> int:
 
     ``began``: a moment of the loop before it tripped first.
     """
-    trips = own_of(line).epoch
+    trips = own_of(line).generation
     rested_s = sum(min(QUICK["cooldown_s"] * 2**trip, QUICK["max_cooldown_s"]) for trip in range(trips - 1))
     assert asyncio.get_running_loop().time() - began >= (1 - JITTER) * rested_s
     return trips  # each trial but the last has come to a trip: the first trip came of none
@@ -221,7 +221,7 @@ async def test_where_all_are_dead_callers_hear_so_and_no_retry_storm_begins(
     async with three(death) as ups, traffic_to(gateway_with, equals(ups)) as (gateway, traffic):
         began = asyncio.get_running_loop().time()
         lines = lines_of(gateway).values()
-        await traffic.pace(200, until=lambda: all(own_of(line).epoch for line in lines))
+        await traffic.pace(200, until=lambda: all(own_of(line).generation for line in lines))
         await traffic.pace(150)
         await traffic.finish()
         check_no_storm(traffic, ups, notes, f"dead ({request.node.callspec.id})")
@@ -306,7 +306,7 @@ async def test_a_channel_that_flaps_is_left_alone_for_longer_each_time(
 
     def flapping(seen: Seen) -> Reaction:
         if own_of(line).state != "down":  # else it was on its way
-            came.setdefault(own_of(line).epoch, []).append(seen.at)
+            came.setdefault(own_of(line).generation, []).append(seen.at)
         # An answer, and no reset: on a connection that was used before, that would be tried once more unseen.
         return well(seen) if seen.number >= 3 and (seen.number - 3) % 2 == 0 else failing(500)(seen)
 
@@ -319,7 +319,7 @@ async def test_a_channel_that_flaps_is_left_alone_for_longer_each_time(
             await traffic.finish()
         assert {result.status for result in traffic.results} == {200}
         # Of each time it was down: from the last call that came before, to its trial. A slow machine makes that longer.
-        rests = [came[epoch + 1][0] - came[epoch][-1] for epoch in range(max(came))]
+        rests = [came[generation + 1][0] - came[generation][-1] for generation in range(max(came))]
         notes.add_figure(f"a flapping channel was left alone for {', '.join(f'{rest:.2f}' for rest in rests)} s")
         assert len(rests) >= 4
         # A cooldown is up to a fifth shorter than its mean.

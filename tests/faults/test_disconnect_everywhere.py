@@ -111,7 +111,7 @@ class Charged:
 
 async def read_charged(gateway: RunningGateway) -> Charged:
     bank, ledger = gateway.app[ROOMS].admission._bank, gateway.app[OFFICE].accounting
-    spent = [bank.find_purse(owner, 1).lifetime.spent_nanos for owner in ("key", "account")]
+    spent = [bank.find_balance(owner, 1).lifetime.spent_nanos for owner in ("key", "account")]
     lines = await ledger.list_usage("key", UsageFilter(since=0, until=2**31))
     used = [(line.requests, line.prompt_tokens, line.completion_tokens, line.cost_nanos) for line in lines]
     assert len(used) <= 1

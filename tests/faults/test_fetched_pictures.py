@@ -9,14 +9,14 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.domain.image import MAX_PICTURE_BYTES
+from gateway.domain.image import MAX_IMAGE_BYTES
 from gateway.upstream.safe_fetch import MAX_REDIRECTS
 from tests.conftest import StartGateway
 from tests.support.fault_scene import Heard, check_charged_once, check_error, until
 from tests.support.gateway import RunningGateway, channel
 from tests.support.image_providers import draw, measure
 from tests.support.image_scene import (
-    A_PICTURE,
+    A_IMAGE,
     DATA,
     DATA_URL,
     PAINTED,
@@ -24,7 +24,7 @@ from tests.support.image_scene import (
     ask,
     audit,
     audit_books,
-    check_pictures,
+    check_images,
     check_row,
     healthy,
     hear,
@@ -80,7 +80,7 @@ MOVED: dict[str, Sequence[Script]] = {
     "nowhere": [[answer(b"", 302)]],
 }
 LARGE: dict[str, Sequence[Script]] = {
-    "as it says": [[b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (MAX_PICTURE_BYTES + 1), STALL]],
+    "as it says": [[b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (MAX_IMAGE_BYTES + 1), STALL]],
     "without saying so": [[CHUNKED, Flood(chunk(b"\x89PNG\r\n\x1a\n" + b"x" * MB), 33), STALL]],
     "without an end": [[CHUNKED, Flood(chunk(b"\x89PNG\r\n\x1a\n" + b"x" * MB), 1_000)]],
 }
@@ -109,7 +109,7 @@ def check_silent(heard: Heard, name: str = "") -> None:
 
 
 @pytest.mark.parametrize("files", [MOVED, LARGE, BROKEN], ids=["moved", "too large", "broken"])
-async def test_a_picture_that_cannot_be_had_is_the_next_channel_s_to_paint(
+async def test_a_image_that_cannot_be_had_is_the_next_channel_s_to_paint(
     standing_with: StartGateway, files: dict[str, Sequence[Script]]
 ) -> None:
     """One is charged. The log says what went wrong, and not how the address was signed."""
@@ -118,20 +118,20 @@ async def test_a_picture_that_cannot_be_had_is_the_next_channel_s_to_paint(
         with capture_logs() as lines:
             for name in files:
                 heard = await ask(gateway)
-                check_pictures(orjson.loads(heard.body)["data"], 1)
+                check_images(orjson.loads(heard.body)["data"], 1)
                 assert heard.headers["x-gateway-tried"].startswith("upstream_error;"), name
         rows = await gateway.rows(len(files))
         for row in rows:
             check_row(row, ending="completed", channel="healthy", attempts=2, images=1)
         await audit_books(gateway, up)
-        check_charged_once(gateway, len(files) * A_PICTURE)
+        check_charged_once(gateway, len(files) * A_IMAGE)
         assert len([line for line in lines if line["event"] == "attempt_failed"]) == len(files)
         assert "deadbeef" not in str(lines)
         assert up.flooded < 80 * MB
 
 
 @pytest.mark.parametrize("files", [MOVED, BROKEN], ids=["moved", "broken"])
-async def test_whoever_cannot_have_a_picture_is_told_so_and_pays_nothing(
+async def test_whoever_cannot_have_a_image_is_told_so_and_pays_nothing(
     standing_with: StartGateway, files: dict[str, Sequence[Script]]
 ) -> None:
     async with NamingUpstream(*files.values()) as up:
@@ -226,12 +226,12 @@ async def test_the_channel_s_own_server_may_be_anywhere(standing_with: StartGate
 async def test_a_network_that_is_allowed_is_fetched_from(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([PNG]) as files, ScriptedUpstream([named(find_file(files))]) as up:
         gateway = await standing_with(site(channel(up.base_url), egress={"allow": ["127.0.0.0/8"]}))
-        check_pictures(orjson.loads((await ask(gateway)).body)["data"], 1)
+        check_images(orjson.loads((await ask(gateway)).body)["data"], 1)
         await audit(gateway, files, ending="completed", images=1)
         assert len(files.received) == 1
 
 
-async def test_an_address_that_passes_is_passed_as_it_is_but_not_to_those_who_want_the_picture(
+async def test_an_address_that_passes_is_passed_as_it_is_but_not_to_those_who_want_the_image(
     standing_with: StartGateway,
 ) -> None:
     url = f"{METADATA}?a=%2F&b=ü"
@@ -244,7 +244,7 @@ async def test_an_address_that_passes_is_passed_as_it_is_but_not_to_those_who_wa
         check_silent(refused)
         check_error(await ask(gateway, stream=True), "upstream_error")
         rows = await gateway.rows(3)
-        assert [row.cost_nanos for row in rows] == [A_PICTURE, 0, 0]
+        assert [row.cost_nanos for row in rows] == [A_IMAGE, 0, 0]
         for row in rows:
             check_row(row, attempts=1)
         await audit_books(gateway)
@@ -254,7 +254,7 @@ async def test_an_address_that_passes_is_passed_as_it_is_but_not_to_those_who_wa
 
 
 @pytest.mark.parametrize("item", [{"url": DATA_URL}, {"b64_json": DATA_URL}], ids=["as an address", "as base64"])
-async def test_a_data_url_is_a_picture(standing_with: StartGateway, item: dict[str, str]) -> None:
+async def test_a_data_url_is_a_image(standing_with: StartGateway, item: dict[str, str]) -> None:
     async with ScriptedUpstream([answer({"data": [item]})]) as up:
         gateway = await standing_with(site(channel(up.base_url)))
         (told,) = orjson.loads((await ask(gateway)).body)["data"]
@@ -280,7 +280,7 @@ WORTHLESS: dict[str, dict[str, Any]] = {
 }
 
 
-async def test_what_is_no_picture_is_the_next_channel_s_to_paint(standing_with: StartGateway) -> None:
+async def test_what_is_no_image_is_the_next_channel_s_to_paint(standing_with: StartGateway) -> None:
     scripts = [[answer({"data": [item]})] for item in WORTHLESS.values()]
     async with ScriptedUpstream(*scripts) as up, ScriptedUpstream([PAINTED]) as good:
         gateway = await standing_with(site(channel(up.base_url, "worthless"), healthy(good)))
@@ -293,11 +293,11 @@ async def test_what_is_no_picture_is_the_next_channel_s_to_paint(standing_with: 
         for row in await gateway.rows(len(WORTHLESS)):
             check_row(row, ending="completed", channel="healthy", attempts=2, images=1)
         await audit_books(gateway)
-        check_charged_once(gateway, len(WORTHLESS) * A_PICTURE)
+        check_charged_once(gateway, len(WORTHLESS) * A_IMAGE)
 
 
 @pytest.mark.parametrize("fetched", [False, True], ids=["in the answer", "fetched"])
-async def test_a_picture_that_can_hold_a_script_is_saved_and_never_run(
+async def test_a_image_that_can_hold_a_script_is_saved_and_never_run(
     standing_with: StartGateway, *, fetched: bool
 ) -> None:
     told = answer({"data": [{"b64_json": base64.b64encode(SCRIPTED).decode()}]})

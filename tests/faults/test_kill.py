@@ -61,15 +61,15 @@ class Memory:
     last: int = 0
 
 
-def open_up(memory: Memory, dice: random.Random, *, stream: bool) -> ScriptedUpstream:
+def open_up(memory: Memory, rng: random.Random, *, stream: bool) -> ScriptedUpstream:
     """A provider that takes its time, and tells ``memory`` what reached it."""
 
     async def note(received: Received) -> None:
         memory.reached[received.json["user"]] += 1
-        await asyncio.sleep(dice.uniform(0, 0.03))
+        await asyncio.sleep(rng.uniform(0, 0.03))
 
     async def pause(_received: Received) -> None:
-        await asyncio.sleep(dice.uniform(0, 0.03))
+        await asyncio.sleep(rng.uniform(0, 0.03))
 
     if not stream:
         return ScriptedUpstream([note, answer(COMPLETION)])
@@ -97,19 +97,19 @@ def site(up: ScriptedUpstream, streaming: ScriptedUpstream, on_crash: str) -> di
     }
 
 
-async def keep_calling(url: str, secret: str, name: str, memory: Memory, dice: random.Random) -> None:
+async def keep_calling(url: str, secret: str, name: str, memory: Memory, rng: random.Random) -> None:
     """Call after call, every other one a stream and some of them left half-way, until the gateway is gone."""
     async with open_caller(secret) as caller:
         for number in range(10_000):
             mark = f"{name}-{number}"
-            stream = dice.random() < 0.5
+            stream = rng.random() < 0.5
             body = {**HELLO, "model": "s" if stream else "m", "stream": stream, "user": mark, "max_tokens": 10}
             try:
                 async with ask_chat(caller, url, body, mark) as response:
                     if response.status != 200:
                         memory.refused.add(mark)
                         await asyncio.sleep(0.02)
-                    elif dice.random() < 0.9:
+                    elif rng.random() < 0.9:
                         await hear(response, mark, memory, stream=stream)
             except aiohttp.ClientError:
                 return
@@ -126,7 +126,7 @@ async def hear(response: aiohttp.ClientResponse, mark: str, memory: Memory, *, s
         memory.whole[mark] = stream
 
 
-async def live_and_die(gateway: GatewayProcess, memory: Memory, dice: random.Random, number: int) -> bool:
+async def live_and_die(gateway: GatewayProcess, memory: Memory, rng: random.Random, number: int) -> bool:
     """A round: caps filled up, a crowd let in, and the gateway killed under it.
 
     Leaves it dead. Whether the one after it was killed as well, at its start, where it recovers.
@@ -134,17 +134,17 @@ async def live_and_die(gateway: GatewayProcess, memory: Memory, dice: random.Ran
     for path, usd in REFILL.items():
         await gateway.ask(path, {"kind": "set", "amount_usd": usd})
     crowd = [
-        asyncio.create_task(keep_calling(gateway.url, secret, f"r{number}.{index}.{place}", memory, dice))
+        asyncio.create_task(keep_calling(gateway.url, secret, f"r{number}.{index}.{place}", memory, rng))
         for place, secret in enumerate(KEYS)
         for index in range(CALLERS // len(KEYS))
     ]
-    await asyncio.sleep(dice.uniform(*LOAD_S))
+    await asyncio.sleep(rng.uniform(*LOAD_S))
     await gateway.kill()
     await asyncio.gather(*crowd)
-    again = dice.random() < 0.25
+    again = rng.random() < 0.25
     if again:
         gateway.launch()
-        await asyncio.sleep(dice.uniform(*START_S))
+        await asyncio.sleep(rng.uniform(*START_S))
         await gateway.kill()
     return again
 
@@ -179,18 +179,18 @@ async def check_caps(gateway: GatewayProcess, memory: Memory) -> None:
     """Spent is what the rows cost; and no more than the cap, but for what the rows say is above it."""
     for account in (await gateway.ask("accounts"))["data"]:
         mine = [row for row in memory.rows.values() if row.account == account["name"]]
-        check_purse(account, mine)
+        check_balance(account, mine)
     for key in (await gateway.ask("keys"))["data"]:
-        check_purse(key, [row for row in memory.rows.values() if row.key_id == key["id"]])
+        check_balance(key, [row for row in memory.rows.values() if row.key_id == key["id"]])
 
 
-def check_purse(purse: dict[str, Any], rows: list[RequestRecord]) -> None:
-    spent, credit = nanos(purse["spent_usd"]), nanos(purse["credit_usd"])
-    assert spent == sum(row.cost_nanos for row in rows), purse
-    assert nanos(purse["held_usd"]) == 0
-    if purse["quota_usd"] is not None:
-        assert spent <= credit + sum(row.overrun_nanos for row in rows), purse
-        assert nanos(purse["left_usd"]) == credit - spent
+def check_balance(balance: dict[str, Any], rows: list[RequestRecord]) -> None:
+    spent, credit = nanos(balance["spent_usd"]), nanos(balance["credit_usd"])
+    assert spent == sum(row.cost_nanos for row in rows), balance
+    assert nanos(balance["held_usd"]) == 0
+    if balance["quota_usd"] is not None:
+        assert spent <= credit + sum(row.overrun_nanos for row in rows), balance
+        assert nanos(balance["left_usd"]) == credit - spent
 
 
 def nanos(usd: float) -> int:
@@ -219,16 +219,16 @@ async def test_kills_under_load_leave_books_that_agree(
     on_crash: OnCrash,
 ) -> None:
     """Fifteen with each policy; every call that reached a provider has one row, and what was answered is paid."""
-    seed, dice = roll()
+    seed, rng = roll()
     memory = Memory()
     with telling(seed):
         async with (
-            open_up(memory, dice, stream=False) as up,
-            open_up(memory, dice, stream=True) as streaming,
+            open_up(memory, rng, stream=False) as up,
+            open_up(memory, rng, stream=True) as streaming,
             GatewayProcess(tmp_path / "data", site(up, streaming, on_crash)) as gateway,
         ):
             for number in range(KILLS):
-                twice = await live_and_die(gateway, memory, dice, number)
+                twice = await live_and_die(gateway, memory, rng, number)
                 await gateway.start()
                 rows = await check_round(gateway, memory, on_crash)
                 logged = {line["request_id"] for line in gateway.read_log("request_interrupted")}

@@ -20,7 +20,7 @@ from tests.support.fault_scene import until
 from tests.support.gateway import KEY, channel
 from tests.support.gateway_process import GatewayProcess, eventually, open_caller
 from tests.support.image_providers import draw
-from tests.support.image_scene import A_PICTURE, EDITS, IMAGES, PAINTED, PRICE
+from tests.support.image_scene import A_IMAGE, EDITS, IMAGES, PAINTED, PRICE
 from tests.support.replicate_images import ReplicatePictures
 from tests.support.scripted_upstream import Received, ScriptedUpstream
 from tests.support.uploads import (
@@ -45,7 +45,7 @@ PARTS = 3
 KILLS = 2
 CALLERS = 12
 LOAD_S = (0.15, 0.35)
-PICTURE = draw()
+IMAGE = draw()
 
 
 def site(*ups: dict[str, Any]) -> dict[str, Any]:
@@ -137,7 +137,7 @@ async def test_whatever_painting_is_killed_has_its_row_and_leaves_no_hold(tmp_pa
         rows = await read_by_mark(gateway)
         assert rows.keys() == RUNNING.keys()
         for mark, row in rows.items():
-            reserved = RUNNING[mark] * A_PICTURE
+            reserved = RUNNING[mark] * A_IMAGE
             assert (row.ending, row.status, row.attempts, row.reserved_nanos) == ("interrupted", 500, 1, reserved)
             assert (row.cost_nanos, row.images, row.usage_source) == (0, 0, "none")
         logged = {line["request_id"] for line in gateway.read_log("request_interrupted")}
@@ -145,7 +145,7 @@ async def test_whatever_painting_is_killed_has_its_row_and_leaves_no_hold(tmp_pa
         await check_rest(gateway, 0)
         assert (await edit(gateway.url, 1, data)).status == 200
         await eventually(lambda: is_stored(gateway, len(RUNNING) + 1), 5)
-        await check_rest(gateway, A_PICTURE)
+        await check_rest(gateway, A_IMAGE)
         await gateway.kill()
         check_offline(gateway)
 
@@ -167,27 +167,27 @@ class Memory:
     whole: dict[str, Any] = attrs.Factory(dict)
 
 
-def open_up(memory: Memory, dice: random.Random) -> ScriptedUpstream:
+def open_up(memory: Memory, rng: random.Random) -> ScriptedUpstream:
     """A provider that takes its time, and tells ``memory`` what reached it."""
 
     async def note(received: Received) -> None:
         found = re.search(rb"<(call[0-9.]+)>", received.body)
         assert found is not None
         memory.reached[found[1].decode()] += 1
-        await asyncio.sleep(dice.uniform(0, 0.05))
+        await asyncio.sleep(rng.uniform(0, 0.05))
 
     return ScriptedUpstream([note, PAINTED])
 
 
-async def keep_painting(url: str, name: str, memory: Memory, dice: random.Random) -> None:
+async def keep_painting(url: str, name: str, memory: Memory, rng: random.Random) -> None:
     """Call after call, in every form, until the gateway is gone."""
     async with open_caller() as caller:
         for number in range(1000):
             mark = f"{name}.{number}"
-            if dice.random() < 0.5:
-                got = await repaint(caller, url, mark, BLOCK[: dice.randrange(MB // 2)])
+            if rng.random() < 0.5:
+                got = await repaint(caller, url, mark, BLOCK[: rng.randrange(MB // 2)])
             else:
-                form, model = dice.choice(["url", "b64_json"]), dice.choice(["m", "parts"])
+                form, model = rng.choice(["url", "b64_json"]), rng.choice(["m", "parts"])
                 got = await paint(caller, url, mark, response_format=form, model=model, n=PARTS if model != "m" else 1)
             if got is None:
                 return
@@ -197,7 +197,7 @@ async def keep_painting(url: str, name: str, memory: Memory, dice: random.Random
 async def check_link(caller: aiohttp.ClientSession, url: str, told: str) -> None:
     """What was given as an address is there, wherever the gateway listens by now."""
     async with caller.get(f"{url}/media/{told.partition('/media/')[2]}") as response:
-        assert (response.status, await response.read()) == (200, PICTURE)
+        assert (response.status, await response.read()) == (200, IMAGE)
 
 
 async def check_round(gateway: GatewayProcess, memory: Memory) -> Counter[str]:
@@ -207,7 +207,7 @@ async def check_round(gateway: GatewayProcess, memory: Memory) -> Counter[str]:
     assert memory.reached.keys() <= rows.keys()
     for row in rows.values():
         assert row.ending in {"completed", "interrupted"}, row
-        assert row.cost_nanos == (row.images * A_PICTURE if row.ending == "completed" else 0), row
+        assert row.cost_nanos == (row.images * A_IMAGE if row.ending == "completed" else 0), row
     async with open_caller() as caller:
         for mark, items in memory.whole.items():
             assert rows[mark].ending == "completed"
@@ -216,16 +216,16 @@ async def check_round(gateway: GatewayProcess, memory: Memory) -> Counter[str]:
                     await check_link(caller, gateway.url, item["url"])
     await check_rest(gateway, sum(row.cost_nanos for row in rows.values()))
     for path in (gateway.data / "media").glob("??/*"):
-        assert path.read_bytes() == PICTURE
+        assert path.read_bytes() == IMAGE
     return Counter(row.ending for row in rows.values())
 
 
-async def test_kills_under_painting_leave_books_that_agree_and_pictures_that_are_there(tmp_path: Path) -> None:
-    seed, dice = roll()
+async def test_kills_under_painting_leave_books_that_agree_and_images_that_are_there(tmp_path: Path) -> None:
+    seed, rng = roll()
     memory = Memory()
     with telling(seed):
         async with (
-            open_up(memory, dice) as up,
+            open_up(memory, rng) as up,
             GatewayProcess(
                 tmp_path / "data", site(channel(up.base_url, models=["m", "parts"], fan_out=True))
             ) as gateway,
@@ -233,8 +233,8 @@ async def test_kills_under_painting_leave_books_that_agree_and_pictures_that_are
             ended = Counter[str]()
             for number in range(KILLS):
                 names = (f"call{number}.{index}" for index in range(CALLERS))
-                crowd = [asyncio.create_task(keep_painting(gateway.url, name, memory, dice)) for name in names]
-                await asyncio.sleep(dice.uniform(*LOAD_S))
+                crowd = [asyncio.create_task(keep_painting(gateway.url, name, memory, rng)) for name in names]
+                await asyncio.sleep(rng.uniform(*LOAD_S))
                 await gateway.kill()
                 await asyncio.gather(*crowd)
                 await gateway.start()

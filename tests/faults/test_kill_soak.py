@@ -109,12 +109,12 @@ def build_site(
     }
 
 
-def open_image_provider(known: Known, dice: random.Random) -> ScriptedUpstream:
+def open_image_provider(known: Known, rng: random.Random) -> ScriptedUpstream:
     """A provider of images that tells ``known`` what reached it."""
 
     async def note(received: Received) -> None:
         known.reached[received.json["user"]] += 1
-        await asyncio.sleep(dice.uniform(0, 0.05))
+        await asyncio.sleep(rng.uniform(0, 0.05))
 
     return ScriptedUpstream([note, studio.PAINTED])
 
@@ -166,13 +166,13 @@ async def administer(client: aiohttp.ClientSession, url: str, known: Known, mark
     known.credits.add(mark)
 
 
-async def load_and_kill(gateway: GatewayProcess, known: Known, dice: random.Random, number: int) -> None:
+async def load_and_kill(gateway: GatewayProcess, known: Known, rng: random.Random, number: int) -> None:
     """One kill: clients of every kind, then ``kill -9``. Some starts after it are killed as well."""
     for path, usd in REFILL.items():
         await gateway.ask(path, {"kind": "set", "amount_usd": usd})
     async with open_caller(SECRET) as client, open_caller(gateway.token) as admin:
         crowd = [
-            asyncio.create_task(keep_calling(gateway.url, secret, f"{number}.{index}.{place}", known, dice))
+            asyncio.create_task(keep_calling(gateway.url, secret, f"{number}.{index}.{place}", known, rng))
             for place, secret in enumerate(KEYS)
             for index in range(CHAT_CLIENTS)
         ]
@@ -182,12 +182,12 @@ async def load_and_kill(gateway: GatewayProcess, known: Known, dice: random.Rand
             "admin": lambda mark: administer(admin, gateway.url, known, mark),
         }
         crowd += [asyncio.create_task(until_gone(step, f"{number}.{name}")) for name, step in steps.items()]
-        await asyncio.sleep(dice.uniform(*LOAD_S))
+        await asyncio.sleep(rng.uniform(*LOAD_S))
         await gateway.kill()
         await asyncio.gather(*crowd)
-    while dice.random() < KILLED_AT_START:
+    while rng.random() < KILLED_AT_START:
         gateway.launch()
-        await asyncio.sleep(dice.uniform(*START_S))
+        await asyncio.sleep(rng.uniform(*START_S))
         await gateway.kill()
 
 
@@ -199,7 +199,7 @@ async def check_restart(gateway: GatewayProcess, known: Known, videos: OpenAiVid
     for mark, stream in known.whole.items():
         check_paid(known.rows[mark], STREAM_COST if stream else ANSWER_COST)
     for mark in known.images:
-        check_paid(known.rows[mark], studio.A_PICTURE)
+        check_paid(known.rows[mark], studio.A_IMAGE)
     known.whole.clear()
     known.images.clear()
     assert not any(known.rows[mark].cost_nanos for mark in known.refused & known.rows.keys())
@@ -290,18 +290,18 @@ async def have_ended(client: aiohttp.ClientSession, url: str, known: Known) -> b
 
 
 async def test_a_thousand_kills_under_mixed_load_lose_nothing(tmp_path: Path) -> None:
-    seed, dice = roll()
+    seed, rng = roll()
     known = Known()
     with telling(seed):
         async with (
-            open_up(known, dice, stream=False) as chat,
-            open_up(known, dice, stream=True) as streams,
-            open_image_provider(known, dice) as images,
+            open_up(known, rng, stream=False) as chat,
+            open_up(known, rng, stream=True) as streams,
+            open_image_provider(known, rng) as images,
             OpenAiVideos(Play(hint_ms=100, size=2_000)) as videos,
             GatewayProcess(tmp_path / "data", build_site(chat, streams, images, videos)) as gateway,
         ):
             for number in range(KILLS):
-                await load_and_kill(gateway, known, dice, number)
+                await load_and_kill(gateway, known, rng, number)
                 await gateway.start()
                 await check_restart(gateway, known, videos)
                 if number % 50 == 49:

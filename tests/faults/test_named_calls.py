@@ -27,10 +27,10 @@ from tests.support.scripted_upstream import COMPLETION, STALL, Received, Script,
 from tests.support.video_scene import VIDEOS, audit, await_ends, await_job, find_jobs, site, submit, without
 
 OTHER = "sk-test-key-of-somebody-else"
-PICTURE = {"model": "m", "prompt": PROMPT, "response_format": "b64_json"}
+IMAGE = {"model": "m", "prompt": PROMPT, "response_format": "b64_json"}
 CALLS: dict[str, tuple[str, dict[str, Any], bytes]] = {
     "chat": (CHAT, HELLO, answer(COMPLETION)),
-    "picture": (IMAGES, PICTURE, PAINTED),
+    "picture": (IMAGES, IMAGE, PAINTED),
 }
 """Where, what is asked, and the provider's answer."""
 EACH = pytest.mark.parametrize("call", CALLS)
@@ -119,10 +119,10 @@ async def post(gateway: RunningGateway, key: str, body: Mapping[str, Any], path:
         return await hear(response)
 
 
-async def post_form(gateway: RunningGateway, key: str, body: Mapping[str, Any], picture: bytes = b"") -> Heard:
+async def post_form(gateway: RunningGateway, key: str, body: Mapping[str, Any], image: bytes = b"") -> Heard:
     form = aiohttp.FormData(body)
-    if picture:
-        form.add_field("input_reference", io.BytesIO(picture), filename="picture.png", content_type="image/png")
+    if image:
+        form.add_field("input_reference", io.BytesIO(image), filename="picture.png", content_type="image/png")
     else:
         form.add_field("empty", "", content_type="text/plain")
     headers = {"Idempotency-Key": key}

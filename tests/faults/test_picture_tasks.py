@@ -12,13 +12,13 @@ from tests.support.dashscope_images import DashScopePictures
 from tests.support.fault_scene import check_error, until
 from tests.support.image_providers import PictureProvider
 from tests.support.image_scene import (
-    A_PICTURE,
+    A_IMAGE,
     DATA_URL,
     PAINTED,
     ask,
     audit,
     await_given_up,
-    check_pictures,
+    check_images,
     check_row,
     healthy,
     leave,
@@ -69,7 +69,7 @@ async def test_a_caller_who_leaves_takes_the_task_along(
         await until(lambda: count_polls(provider))
         await leave(calling)
         await until(lambda: provider.cancelled)
-        await audit(gateway, ending="client_closed", status=499, attempts=1, images=1, cost_nanos=A_PICTURE)
+        await audit(gateway, ending="client_closed", status=499, attempts=1, images=1, cost_nanos=A_IMAGE)
         assert (len(provider.cancelled), count_begun(provider)) == (1, 1)
 
 
@@ -83,7 +83,7 @@ async def test_a_task_that_can_no_longer_be_cancelled_is_a_line_in_the_log(stand
             await leave(calling)
             await until(lambda: any(line["event"] == "task_not_cancelled" for line in lines))
         assert provider.cancelled == []
-        await audit(gateway, ending="client_closed", cost_nanos=A_PICTURE)
+        await audit(gateway, ending="client_closed", cost_nanos=A_IMAGE)
 
 
 @WAYS
@@ -100,14 +100,14 @@ async def test_a_task_that_is_only_being_begun_is_cancelled_as_soon_as_its_id_is
         calling = asyncio.create_task(ask(gateway, stream=stream))
         await until(lambda: up.received)
         await leave(calling)
-        await audit(gateway, ending="client_closed", status=499, attempts=1, cost_nanos=A_PICTURE)
+        await audit(gateway, ending="client_closed", status=499, attempts=1, cost_nanos=A_IMAGE)
         assert len(up.received) == 1
         go_on.set()
         await until(lambda: CANCEL in list_asked(up))
         assert list_asked(up)[1:] == [CANCEL]
 
 
-async def test_a_caller_who_leaves_while_the_picture_is_fetched_has_nothing_cancelled(
+async def test_a_caller_who_leaves_while_the_image_is_fetched_has_nothing_cancelled(
     standing_with: StartGateway,
 ) -> None:
     """The task has ended: there is nothing to be cancelled, and the picture is there and paid for."""
@@ -120,7 +120,7 @@ async def test_a_caller_who_leaves_while_the_picture_is_fetched_has_nothing_canc
             await until(lambda: up.received)
             await leave(calling)
             await asyncio.wait_for(up.hung_up.wait(), 15)
-            await audit(gateway, up, ending="client_closed", cost_nanos=A_PICTURE, images=1)
+            await audit(gateway, up, ending="client_closed", cost_nanos=A_IMAGE, images=1)
             assert CANCEL not in list_asked(tasks)
 
 
@@ -192,7 +192,7 @@ async def test_a_task_goes_on_whatever_is_said_of_it_in_passing(standing_with: S
         gateway = await standing_with(site(task_channel(up)))
         heard = await ask(gateway)
         assert heard.status == 200, heard
-        check_pictures(orjson.loads(heard.body)["data"], 1)
+        check_images(orjson.loads(heard.body)["data"], 1)
         await audit(gateway, ending="completed", channel="tasks", attempts=1, images=1)
         assert CANCEL not in list_asked(up)
         assert list_asked(up)[0][0] == "POST"
@@ -204,7 +204,7 @@ async def test_a_task_goes_on_whatever_is_said_of_it_in_passing(standing_with: S
 async def test_every_vendor_s_task_goes_on(standing_with: StartGateway, vendor: Vendor, stumble: str) -> None:
     async with vendor(stumble=stumble) as provider:
         gateway = await standing_with(site(provider.channel()))
-        check_pictures(orjson.loads((await ask(gateway)).body)["data"], 1)
+        check_images(orjson.loads((await ask(gateway)).body)["data"], 1)
         await audit(gateway, ending="completed", images=1)
         assert (provider.cancelled, count_begun(provider)) == ([], 1)
 
@@ -285,10 +285,10 @@ async def test_a_part_that_fails_takes_the_others_along_and_the_next_channel_pai
         channels = (provider.channel(fan_out=True), good.channel("healthy", priority=-1))
         gateway = await standing_with(site(*channels, model=ONE_AT_A_TIME))
         heard = await ask(gateway, n=4)
-        check_pictures(orjson.loads(heard.body)["data"], 4)
+        check_images(orjson.loads(heard.body)["data"], 4)
         await until(lambda: len(provider.cancelled) == 3)
         row = await audit(gateway, ending="completed", channel="healthy", attempts=2, images=4)
-        assert (row.reserved_nanos, row.cost_nanos) == (4 * A_PICTURE, 4 * A_PICTURE)
+        assert (row.reserved_nanos, row.cost_nanos) == (4 * A_IMAGE, 4 * A_IMAGE)
         assert [heard.count for heard in good.heard] == [4]
         assert count_begun(provider) == 4
 
@@ -310,7 +310,7 @@ async def test_a_caller_who_leaves_four_parts_cancels_four_tasks(standing_with: 
         await leave(calling)
         await until(lambda: len(provider.cancelled) == 4)
         assert len(set(provider.cancelled)) == 4
-        await audit(gateway, ending="client_closed", cost_nanos=4 * A_PICTURE, images=4)
+        await audit(gateway, ending="client_closed", cost_nanos=4 * A_IMAGE, images=4)
 
 
 async def test_parts_that_wait_for_their_turn_are_never_begun(standing_with: StartGateway) -> None:
@@ -322,7 +322,7 @@ async def test_parts_that_wait_for_their_turn_are_never_begun(standing_with: Sta
         assert count_begun(provider) == 2
         await leave(calling)
         await until(lambda: len(provider.cancelled) == 2)
-        await audit(gateway, ending="client_closed", cost_nanos=2 * A_PICTURE)
+        await audit(gateway, ending="client_closed", cost_nanos=2 * A_IMAGE)
         assert count_begun(provider) == 2
 
 

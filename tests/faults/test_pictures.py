@@ -25,14 +25,14 @@ from tests.support.gateway import RunningGateway, channel
 from tests.support.gemini_images import GeminiPictures
 from tests.support.image_providers import PictureProvider
 from tests.support.image_scene import (
-    A_PICTURE,
+    A_IMAGE,
     DATA,
     DATA_URL,
     PAINTED,
     ask,
     audit,
     audit_books,
-    check_pictures,
+    check_images,
     check_row,
     healthy,
     site,
@@ -150,7 +150,7 @@ async def start_chain(
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("name", ["empty", "broken", "words", "deep"])
-async def test_what_is_no_picture_is_somebody_else_s_to_paint(
+async def test_what_is_no_image_is_somebody_else_s_to_paint(
     standing_with: StartGateway, name: str, *, stream: bool
 ) -> None:
     """Whichever kind of provider said it: each is asked once, and the one picture is charged once."""
@@ -203,7 +203,7 @@ async def test_a_block_is_final_and_nobody_s_fault(standing_with: StartGateway, 
             code = None if row.images else "sensitive_words_detected"
             check_row(row, ending="refused" if code else "completed", error_code=code, attempts=1, channel="up")
         await audit_books(gateway)
-        check_charged_once(gateway, A_PICTURE)
+        check_charged_once(gateway, A_IMAGE)
 
 
 async def test_a_part_that_is_blocked_ends_the_others_and_nobody_else_is_asked(standing_with: StartGateway) -> None:
@@ -237,7 +237,7 @@ async def test_a_limit_of_every_kind_of_provider_is_another_channel_s_chance(sta
     async with AsyncExitStack() as stack:
         gateway, ups = await start_chain(stack, standing_with, [[limited(kind)] for kind in KINDS])
         heard = await ask(gateway, n=1)
-        check_pictures(orjson.loads(heard.body)["data"], 1)
+        check_images(orjson.loads(heard.body)["data"], 1)
         assert [len(up.received) for up in ups] == [1] * len(KINDS)
         await audit(gateway, ending="completed", channel="healthy", attempts=len(KINDS) + 1, images=1)
 
@@ -259,10 +259,10 @@ async def test_a_part_that_meets_a_limit_has_the_next_channel_paint_all(standing
         channels = (channel(up.base_url, fan_out=True), good.channel("healthy", priority=-1, fan_out=True))
         gateway = await standing_with(site(*channels, model=[{"name": "m", "max_n": 1}]))
         heard = await ask(gateway, n=3)
-        check_pictures(orjson.loads(heard.body)["data"], 3)
+        check_images(orjson.loads(heard.body)["data"], 3)
         await until(up.hung_up.is_set)
         row = await audit(gateway, ending="completed", channel="healthy", attempts=2, images=3)
-        assert row.reserved_nanos == 3 * A_PICTURE
+        assert row.reserved_nanos == 3 * A_IMAGE
         assert [one.count for one in good.heard] == [1, 1, 1]
 
 
@@ -274,12 +274,12 @@ async def test_an_answer_without_an_end_is_not_read_to_it(standing_with: StartGa
     flood = Flood(chunk(b'{"data":[{"b64_json":"' + b"A" * 4 * MB), 1_000)
     async with ScriptedUpstream([head, flood]) as up, ScriptedUpstream([PAINTED]) as good:
         gateway = await standing_with(site(channel(up.base_url, total_timeout_s=60), healthy(good)))
-        check_pictures(orjson.loads((await ask(gateway)).body)["data"], 1)
+        check_images(orjson.loads((await ask(gateway)).body)["data"], 1)
         assert up.flooded < MAX_ANSWER_BYTES + 32 * MB
         await audit(gateway, up, ending="completed", channel="healthy", attempts=2, images=1)
 
 
-async def test_more_pictures_than_anybody_asked_for_are_neither_looked_at_nor_charged(
+async def test_more_images_than_anybody_asked_for_are_neither_looked_at_nor_charged(
     gateway_with: StartGateway,
 ) -> None:
     """And what lies at the addresses of those that are too many is not fetched."""
@@ -292,7 +292,7 @@ async def test_more_pictures_than_anybody_asked_for_are_neither_looked_at_nor_ch
         for kind, crowd in zip((KINDS[1], KINDS[3]), crowds, strict=True):
             async with ScriptedUpstream([answer(crowd)]) as up:
                 gateway = await gateway_with(site(kind.channel(up), egress={"allow": ["127.0.0.1"]}))
-                check_pictures(orjson.loads((await ask(gateway)).body)["data"], 1)
+                check_images(orjson.loads((await ask(gateway)).body)["data"], 1)
                 await audit(gateway, ending="completed", images=1)
         assert victim.connections == 0
 
@@ -336,7 +336,7 @@ def list_telltales(kind: Kind) -> list[list[Script]]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda it: it.slug)
-async def test_no_key_is_in_what_is_said_of_pictures_that_failed(standing_with: StartGateway, kind: Kind) -> None:
+async def test_no_key_is_in_what_is_said_of_images_that_failed(standing_with: StartGateway, kind: Kind) -> None:
     """In no answer, log line or row, in whatever form the provider repeats it."""
     tales = list_telltales(kind)
     async with AsyncExitStack() as stack:

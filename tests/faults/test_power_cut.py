@@ -74,18 +74,18 @@ async def watch(gateway: GatewayProcess, shown: Shown) -> None:
             shown.credits[reference] = made["sequence"]
 
 
-async def cut(gateway: GatewayProcess, shown: Shown, dice: random.Random, name: str) -> None:
+async def cut(gateway: GatewayProcess, shown: Shown, rng: random.Random, name: str) -> None:
     """Load, and in the middle of it the end. What the process could still write is not looked at."""
     memory = Memory()
     watcher = asyncio.create_task(watch(gateway, shown))
     crowd = [
-        asyncio.create_task(keep_calling(gateway.url, secret, f"{name}.{index}.{place}", memory, dice))
+        asyncio.create_task(keep_calling(gateway.url, secret, f"{name}.{index}.{place}", memory, rng))
         for place, secret in enumerate(KEYS)
         for index in range(CALLERS // len(KEYS))
     ]
     before = len(shown.rows)
     await until(lambda: len(shown.rows) > before)
-    await asyncio.sleep(dice.uniform(*LOAD_S))
+    await asyncio.sleep(rng.uniform(*LOAD_S))
     await gateway.kill()
     await asyncio.gather(watcher, *crowd)
 
@@ -112,17 +112,17 @@ async def check_all_there(gateway: GatewayProcess, shown: Shown) -> None:
 
 async def test_a_power_cut_loses_nothing_that_was_shown(tmp_path: Path) -> None:
     """Again and again, each gateway over what the last one's disk had kept."""
-    seed, dice = roll()
+    seed, rng = roll()
     shown, memory = Shown(), Memory()
     data = tmp_path / "data"
     with telling(seed):
-        async with open_up(memory, dice, stream=False) as up, open_up(memory, dice, stream=True) as streaming:
+        async with open_up(memory, rng, stream=False) as up, open_up(memory, rng, stream=True) as streaming:
             tables = site(up, streaming, "release")
             for number in range(CUTS):
                 shadow = tmp_path / f"shadow{number}"
                 async with on_synced_disk(data, shadow, tables, [OFTEN] if number % 2 else []) as gateway:
                     await check_all_there(gateway, shown)
-                    await cut(gateway, shown, dice, f"r{number}")
+                    await cut(gateway, shown, rng, f"r{number}")
                 data = survive(data, shadow, tmp_path / f"data{number}")
             async with GatewayProcess(data, tables) as gateway:
                 await check_all_there(gateway, shown)
@@ -136,16 +136,16 @@ async def test_a_power_cut_loses_nothing_that_was_shown(tmp_path: Path) -> None:
 
 async def test_such_a_cut_does_lose_what_was_shown_where_commits_are_not_synced(tmp_path: Path) -> None:
     """The control: with ``synchronous=NORMAL`` the same cut loses rows, so the test above can fail."""
-    seed, dice = roll()
+    seed, rng = roll()
     shown, memory = Shown(), Memory()
     data, shadow = tmp_path / "data", tmp_path / "shadow"
     data.mkdir()
     await make_template(data / "gateway.db")
     with telling(seed):
-        async with open_up(memory, dice, stream=False) as up, open_up(memory, dice, stream=True) as streaming:
+        async with open_up(memory, rng, stream=False) as up, open_up(memory, rng, stream=True) as streaming:
             tables = site(up, streaming, "release")
             async with on_synced_disk(data, shadow, tables, ["synchronous=NORMAL"]) as gateway:
-                await cut(gateway, shown, dice, "control")
+                await cut(gateway, shown, rng, "control")
     left = survive(data, shadow, tmp_path / "left") / "gateway.db"
     with contextlib.closing(sqlite3.connect(left)) as database:
         kept = {row_id for (row_id,) in database.execute("SELECT id FROM requests")}

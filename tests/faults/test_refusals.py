@@ -117,12 +117,12 @@ RESTS: list[tuple[str | Callable[[], str] | None, float | None]] = [
 
 
 @pytest.mark.parametrize("status", [429, 503, 529])
-@pytest.mark.parametrize(("said", "rest_s"), RESTS)
+@pytest.mark.parametrize(("said", "provider_retry_after_s"), RESTS)
 async def test_a_provider_is_left_alone_as_long_as_it_asks_within_reason(
     standing_with: StartGateway,
     status: int,
     said: str | Callable[[], str] | None,
-    rest_s: float | None,
+    provider_retry_after_s: float | None,
 ) -> None:
     """One that is overloaded and does not say for how long may have had a bad moment: three of them trip it."""
     headers = {} if said is None else {"Retry_After": said() if callable(said) else said}
@@ -135,13 +135,13 @@ async def test_a_provider_is_left_alone_as_long_as_it_asks_within_reason(
         assert not any(secret in heard.body for secret in NEVER_SHOWN)
         rested = find_rest(gateway)
         if status == 429:
-            wanted = COOLDOWN_S if rest_s is None else rest_s
+            wanted = COOLDOWN_S if provider_retry_after_s is None else provider_retry_after_s
             assert wanted - 10 < rested <= wanted
-            assert heard.headers["Retry-After"] == str(min(math.ceil(rest_s or 1), 120))
-        elif rest_s is None:
+            assert heard.headers["Retry-After"] == str(min(math.ceil(provider_retry_after_s or 1), 120))
+        elif provider_retry_after_s is None:
             assert rested == 0
         else:
-            assert rest_s - 10 < rested <= rest_s
+            assert provider_retry_after_s - 10 < rested <= provider_retry_after_s
         before = len(bad.seen)
         again = await call(gateway, stream=False)
         if status == 429:

@@ -28,7 +28,7 @@ from tests.support.skip_rules import run_skipping
 
 ONE, TWO = event(delta("one")), event(delta("two", "stop"))
 COMMENT = b": provider ping\n\n"
-NO_PICTURES: Any = None
+NO_IMAGES: Any = None
 Pieces = Sequence[float | bytes]
 
 
@@ -156,13 +156,13 @@ def relay(
         if on_trial:
             for _ in range(switchboard.settings.rules.failures):
                 lease = switchboard.lease(first, (CHAT.wire, "m"), 0, retry=False)
-                switchboard.note_failed(lease, ProviderBadResponse("it broke"))
+                switchboard.record_failure(lease, ProviderBadResponse("it broke"))
                 switchboard.end(lease)
             ((_, _, breaker),) = first.list_tripped()
             breaker.until = 0.0
         options = [Target(line, CHAT, "m") for line in switchboard.lines.values()]
         route = Route(options, grant.call, switchboard)
-        going = Proxy(Thinkers(list(replies), head_s), switchboard, NO_PICTURES, clock=lambda: 0.0)
+        going = Proxy(Thinkers(list(replies), head_s), switchboard, NO_IMAGES, clock=lambda: 0.0)
         fault = await going.stream(grant, route, paper, "req_1", settle=lambda _: None)
         assert (going.running, switchboard.running) == (0, 0)
         assert not on_trial or breaker.state == ("down" if fault else "up")
@@ -263,7 +263,7 @@ def test_a_stream_that_breaks_is_held_against_its_channel_though_the_caller_leav
         switchboard = LoadBalancer(asyncio.get_running_loop().time)
         switchboard.use([Channel("up", "custom", "http://up.invalid/v1")])
         route = Route([Target(switchboard.lines["up"], CHAT, "m")], grant.call, switchboard)
-        going = Proxy(Thinkers([[ONE]]), switchboard, NO_PICTURES, clock=lambda: 0.0)
+        going = Proxy(Thinkers([[ONE]]), switchboard, NO_IMAGES, clock=lambda: 0.0)
         with pytest.raises(ClientDisconnected):
             await going.stream(grant, route, Torn(), "req_1", settle=lambda _: None)
         return switchboard.lines["up"].circuits[CHAT.wire, "m"].accounts[0].failures
@@ -282,7 +282,7 @@ def test_a_thousand_that_wait_for_their_turn_look_hardly_more_often_than_a_hundr
             Watched([Target(line, CHAT, "m") for line in switchboard.lines.values()], call, switchboard)
             for _ in range(crowd)
         ]
-        failing = Proxy(Broken([]), switchboard, NO_PICTURES, clock=lambda: 0.0)
+        failing = Proxy(Broken([]), switchboard, NO_IMAGES, clock=lambda: 0.0)
         began = asyncio.get_running_loop().time()
         told = await asyncio.gather(
             *(failing.answer(Grant(call, Reservation((), 0)), route, "req_1") for route in routes),

@@ -57,7 +57,7 @@ def file(name: str, data: bytes, filename: str = "a.png") -> bytes:
 
 
 TEXTS = text("model", "m") + text("prompt", "a cat") + text("response_format", "b64_json")
-PICTURE = file("image", PNG + b"1")
+IMAGE = file("image", PNG + b"1")
 
 
 def split_form(taken: Taken) -> tuple[dict[str, str], list[tuple[str, str, bytes]]]:
@@ -104,12 +104,12 @@ class Way:
     channel: dict[str, Any] = attrs.Factory(dict)
 
 
-PICTURES = TEXTS + file("image[]", FILES[0]) + file("image[]", FILES[1], "b.png") + text("size", "1024x1024")
+IMAGES = TEXTS + file("image[]", FILES[0]) + file("image[]", FILES[1], "b.png") + text("size", "1024x1024")
 WAYS = {
-    "edits": Way(EDITS, form(PICTURES, file("mask", PNG + b"m", "m.png")), check_edit),
+    "edits": Way(EDITS, form(IMAGES, file("mask", PNG + b"m", "m.png")), check_edit),
     "gemini": Way(
         EDITS,
-        form(PICTURES),
+        form(IMAGES),
         check_question,
         {"provider": "gemini", "model_map": {"m": "gemini-2.5-flash-image"}},
     ),
@@ -242,8 +242,8 @@ PLACES = (
 @pytest.mark.parametrize("how", ["close", "half close", "reset"])
 async def test_a_caller_may_leave_anywhere_in_a_form(standing_with: StartGateway, how: str) -> None:
     """Where something begins or ends, and at any byte; all of them when what they have sent is in the spool."""
-    seed, dice = roll()
-    places = [0, *PLACES, *(dice.randrange(len(TWO_FILES)) for _ in range(10))]
+    seed, rng = roll()
+    places = [0, *PLACES, *(rng.randrange(len(TWO_FILES)) for _ in range(10))]
     kept = sum(place >= PLACES[5] for place in places) * MB // 2
     async with UploadProvider() as up, AsyncExitStack() as stack:
         gateway = await standing_with(site(lead(up)))
@@ -279,28 +279,28 @@ REFUSED: dict[str, tuple[bytes, int, str | None, str]] = {
     "65 parts": (form(*[text("a", "x")] * 65), 400, None, "64 parts"),
     "15,000 parts": (form(*[text("a", "x")] * 15_000), 400, None, "64 parts"),
     "17 images": (form(TEXTS, *[file("image[]", PNG)] * 17), 400, "image", "at most 16"),
-    "two masks": (form(TEXTS, PICTURE, *[file("mask", PNG)] * 2), 400, "mask", "at most 1"),
+    "two masks": (form(TEXTS, IMAGE, *[file("mask", PNG)] * 2), 400, "mask", "at most 1"),
     "a text for an image": (form(TEXTS, text("image", "x")), 400, "image", "must be a file"),
-    "a text beside an image": (form(TEXTS, PICTURE, text("image", "x")), 400, "image", "must be a file"),
+    "a text beside an image": (form(TEXTS, IMAGE, text("image", "x")), 400, "image", "must be a file"),
     "a file that is no picture": (form(TEXTS, file("image", b"hello")), 400, "image", "must be a picture"),
-    "a mask that is no picture": (form(TEXTS, PICTURE, file("mask", b"hello")), 400, "mask", "must be a picture"),
+    "a mask that is no picture": (form(TEXTS, IMAGE, file("mask", b"hello")), 400, "mask", "must be a picture"),
     "an empty file": (form(TEXTS, file("image", b"")), 400, "image", "empty file"),
     "no file chosen": (form(TEXTS, file("image", b"", "")), 400, "image", "Missing"),
     "no image": (form(TEXTS), 400, "image", "Missing"),
-    "no prompt": (form(text("model", "m"), PICTURE), 400, "prompt", "Missing"),
-    "no model": (form(text("prompt", "x"), PICTURE), 400, "model", "Missing"),
-    "two prompts": (form(TEXTS, text("prompt", "x"), PICTURE), 400, "prompt", "more than once"),
-    "a file for a prompt": (form(text("model", "m"), file("prompt", PNG), PICTURE), 400, "prompt", "takes no file"),
-    "a file nobody asked for": (form(TEXTS, PICTURE, file("x", PNG)), 400, "x", "takes no file"),
-    "a prompt of 2 MB": (form(text("prompt", "x" * 2 * MB), PICTURE), 413, "prompt", "1 MB"),
-    "a prompt that is no text": (form(part("prompt", b"\xff\xfe"), PICTURE), 400, "prompt", "UTF-8"),
-    "a number that is none": (form(TEXTS, PICTURE, text("n", "9" * 40)), 400, "n", "integer"),
-    "a number with a NUL": (form(TEXTS, PICTURE, text("n", "1\0")), 400, "n", "integer"),
+    "no prompt": (form(text("model", "m"), IMAGE), 400, "prompt", "Missing"),
+    "no model": (form(text("prompt", "x"), IMAGE), 400, "model", "Missing"),
+    "two prompts": (form(TEXTS, text("prompt", "x"), IMAGE), 400, "prompt", "more than once"),
+    "a file for a prompt": (form(text("model", "m"), file("prompt", PNG), IMAGE), 400, "prompt", "takes no file"),
+    "a file nobody asked for": (form(TEXTS, IMAGE, file("x", PNG)), 400, "x", "takes no file"),
+    "a prompt of 2 MB": (form(text("prompt", "x" * 2 * MB), IMAGE), 413, "prompt", "1 MB"),
+    "a prompt that is no text": (form(part("prompt", b"\xff\xfe"), IMAGE), 400, "prompt", "UTF-8"),
+    "a number that is none": (form(TEXTS, IMAGE, text("n", "9" * 40)), 400, "n", "integer"),
+    "a number with a NUL": (form(TEXTS, IMAGE, text("n", "1\0")), 400, "n", "integer"),
     "nothing": (b"", 400, None, "cut short"),
-    "no end": (TEXTS + PICTURE, 400, None, "cut short"),
-    "an end in the middle of a file": (TEXTS + PICTURE[:-4], 400, None, "cut short"),
-    "another boundary": (form(TEXTS, PICTURE).replace(b"--edge", b"--edgy"), 400, None, "malformed"),
-    "a part without a name": (form(TEXTS, PICTURE.replace(b' name="image";', b"")), 400, None, "malformed"),
+    "no end": (TEXTS + IMAGE, 400, None, "cut short"),
+    "an end in the middle of a file": (TEXTS + IMAGE[:-4], 400, None, "cut short"),
+    "another boundary": (form(TEXTS, IMAGE).replace(b"--edge", b"--edgy"), 400, None, "malformed"),
+    "a part without a name": (form(TEXTS, IMAGE.replace(b' name="image";', b"")), 400, None, "malformed"),
 }
 
 
@@ -354,7 +354,7 @@ async def test_what_does_not_say_that_it_is_a_form_is_refused(standing_with: Sta
     async with UploadProvider() as up:
         gateway = await standing_with(site(lead(up)))
         for kind, (status, told) in NO_FORMS.items():
-            for body in (form(TEXTS, PICTURE), b'{"model": "m", "prompt": "x"}'):
+            for body in (form(TEXTS, IMAGE), b'{"model": "m", "prompt": "x"}'):
                 head = write_head(len(body)).replace(b"multipart/form-data; boundary=edge", kind.encode())
                 async with dial(gateway.url) as sock:
                     await send(sock, [head, body])

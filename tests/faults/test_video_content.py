@@ -145,7 +145,7 @@ async def test_on_a_disk_that_is_nearly_full_no_video_is_begun_and_one_that_is_f
 
 def is_full(gateway: RunningGateway) -> bool:
     try:
-        gateway.app[ROOMS].footage.check_room()
+        gateway.app[ROOMS].video_content.check_room()
     except StoreUnavailable:
         return True
     return False

@@ -152,13 +152,13 @@ async def test_a_caller_who_leaves_during_the_submit_leaves_a_job_that_goes_on(g
     """As JSON and as a form, whose file is read by the provider when its caller has long gone."""
     go_on, refuse = asyncio.Event(), asyncio.Event()
     plays = {"json": Play(submit=(go_on, "ok")), "refused": Play(submit=(refuse, FINAL["400"][0]))}
-    picture = draw(64, 64) + bytes(FILE)
+    image = draw(64, 64) + bytes(FILE)
     async with OpenAiVideos(**plays) as up:
         gateway = await gateway_with(site(up.channel()))
         asking = [asyncio.create_task(submit(gateway, prompt, key=prompt)) for prompt in plays]
         await until(lambda: len(up.submits) == len(plays))
         up.deaf = asyncio.Event()
-        asking.append(asyncio.create_task(submit_form(gateway, "form", picture)))
+        asking.append(asyncio.create_task(submit_form(gateway, "form", image)))
         await until(lambda: len(up.asked) == len(plays) + 1)
         for calling in asking:
             await leave(calling)
@@ -173,7 +173,7 @@ async def test_a_caller_who_leaves_during_the_submit_leaves_a_job_that_goes_on(g
         for prompt in ("json", "form"):
             assert (await await_job(gateway, prompt, "completed")).id == jobs[prompt].id
         (form,) = (one for one in up.submits if one.prompt == "form")
-        assert form.files == {"input_reference": picture}
+        assert form.files == {"input_reference": image}
         rows = await audit(gateway, up, rows=3)
         assert (rows["refused"].ending, rows["refused"].status) == ("refused", 400)
         again = await submit(gateway, "json", key="json", mark="again")
@@ -185,9 +185,9 @@ FILE = 8 * 1024 * 1024
 """More than lies between the gateway and a provider that does not read."""
 
 
-async def submit_form(gateway: RunningGateway, prompt: str, picture: bytes) -> Heard:
+async def submit_form(gateway: RunningGateway, prompt: str, image: bytes) -> Heard:
     form = aiohttp.FormData({"model": "m", "prompt": prompt, "seconds": str(SECONDS)})
-    form.add_field("input_reference", io.BytesIO(picture), filename="picture.png", content_type="image/png")
+    form.add_field("input_reference", io.BytesIO(image), filename="picture.png", content_type="image/png")
     headers = {"X-Request-Id": prompt}
     async with gateway.client.post(gateway.url + VIDEOS, data=form, headers=headers) as response:
         return await hear(response)

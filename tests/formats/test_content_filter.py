@@ -14,7 +14,7 @@ from gateway.errors import (
     ProviderRateLimited,
     ProviderRejected,
 )
-from gateway.formats.content_filter import find_block, is_block, parse_picture_fault, parse_words
+from gateway.formats.content_filter import find_block, is_block, parse_image_fault, parse_words
 from tests.support.corrupt_json import spoilt
 
 OPENAI = {
@@ -87,10 +87,10 @@ INNOCENT = [
 
 @pytest.mark.parametrize(("status", "body"), BLOCKS)
 def test_every_vendors_block_is_one_and_blames_nobody(status: int, body: Any) -> None:
-    fault = parse_picture_fault(status, orjson.dumps(body), ())
+    fault = parse_image_fault(status, orjson.dumps(body), ())
     assert isinstance(fault, ImageBlocked)
     assert (fault.status, fault.public_code, fault.type) == (400, "sensitive_words_detected", "new_api_error")
-    assert (fault.blame, fault.retryable, fault.should_retry) == ("nobody", False, False)
+    assert (fault.failure_scope, fault.retryable, fault.should_retry) == ("nobody", False, False)
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -131,11 +131,11 @@ def test_a_block_without_words_has_ours() -> None:
     ("status", "kind"), [(401, ProviderAuthError), (402, ProviderAuthError), (429, ProviderRateLimited)]
 )
 def test_a_refused_key_and_a_rate_limit_are_never_blocks(status: int, kind: type[ProviderError]) -> None:
-    assert type(parse_picture_fault(status, orjson.dumps(OPENAI), ())) is kind
+    assert type(parse_image_fault(status, orjson.dumps(OPENAI), ())) is kind
 
 
 def test_a_403_that_is_no_block_is_held_against_the_key() -> None:
-    fault = parse_picture_fault(403, b'{"error": {"message": "No access"}}', ())
+    fault = parse_image_fault(403, b'{"error": {"message": "No access"}}', ())
     assert isinstance(fault, ProviderAuthError)
 
 
@@ -152,7 +152,7 @@ def test_a_403_that_is_no_block_is_held_against_the_key() -> None:
     ],
 )
 def test_a_refusal_is_in_the_providers_words_whatever_their_shape(body: Any, words: str) -> None:
-    fault = parse_picture_fault(422, orjson.dumps(body), ())
+    fault = parse_image_fault(422, orjson.dumps(body), ())
     assert isinstance(fault, ProviderRejected)
     assert (fault.message, fault.status) == (words, 422)
     assert parse_words(body) == words
@@ -160,17 +160,17 @@ def test_a_refusal_is_in_the_providers_words_whatever_their_shape(body: Any, wor
 
 def test_a_flat_errors_code_is_told_and_its_secrets_are_not() -> None:
     raw = b'{"code": "InvalidParameter", "message": "no https://host/x with s3cret-key"}'
-    fault = parse_picture_fault(400, raw, ["s3cret-key"])
+    fault = parse_image_fault(400, raw, ["s3cret-key"])
     assert (fault.message, fault.public_code) == ("no [address] with [masked]", "InvalidParameter")
 
 
 def test_a_rate_limit_says_when_to_come_back() -> None:
-    fault = parse_picture_fault(429, b"{}", (), rest_s=3.5)
-    assert (fault.rest_s, fault.retry_after_s) == (3.5, 4)
+    fault = parse_image_fault(429, b"{}", (), provider_retry_after_s=3.5)
+    assert (fault.provider_retry_after_s, fault.retry_after_s) == (3.5, 4)
 
 
 def test_a_providers_own_trouble_stays_its_own() -> None:
-    fault = parse_picture_fault(500, b'{"detail": "out of memory"}', ())
+    fault = parse_image_fault(500, b'{"detail": "out of memory"}', ())
     assert isinstance(fault, ProviderBadResponse)
     assert "out of memory" in fault.message
 
@@ -180,9 +180,9 @@ def test_a_providers_own_trouble_stays_its_own() -> None:
                  "base_resp": {"status_code": 1, "status_msg": "x"}, "data": [{"error": {"code": "x"}}]}))  # fmt: skip
 def test_garbage_is_some_fault(body: Any) -> None:
     for status in (400, 403, 500):
-        assert isinstance(parse_picture_fault(status, orjson.dumps(body), ("secret",)), ProviderError)
+        assert isinstance(parse_image_fault(status, orjson.dumps(body), ("secret",)), ProviderError)
 
 
 @pytest.mark.parametrize("raw", [b"", b"<html>", b"[]", b"null", b'"x"', b"[" * 5000, b"\xff", b'{"error": []}'])
 def test_what_is_no_object_is_some_fault(raw: bytes) -> None:
-    assert type(parse_picture_fault(400, raw, ())) is ProviderRejected
+    assert type(parse_image_fault(400, raw, ())) is ProviderRejected

@@ -16,13 +16,13 @@ from gateway.domain.upload import Upload
 from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats.gemini.images import GeminiImageBackend
 from gateway.formats.image_backend import ProviderCall
-from gateway.formats.image_backends import make_painter
+from gateway.formats.image_backends import make_image_backend
 from gateway.formats.openai.chat_images import ChatImageBackend
 from gateway.formats.openai.image_backend import OpenAiImageBackend
 from gateway.formats.request_body import build_payload
 from gateway.formats.vendors.dashscope_images import DashScopeImageBackend
 from gateway.formats.vendors.replicate_images import ReplicateImageBackend
-from tests.support.image_calls import picture_call, upload
+from tests.support.image_calls import image_call, upload
 from tests.support.image_providers import draw
 
 MODELS: Mapping[Wire, str] = {
@@ -33,7 +33,7 @@ MODELS: Mapping[Wire, str] = {
     "dashscope_pictures": "wan2.2-t2i-flash",
     "replicate_pictures": "black-forest-labs/flux-kontext-pro",
 }
-PAINTERS: Mapping[Wire, type] = {
+IMAGE_BACKENDS: Mapping[Wire, type] = {
     "openai_images": OpenAiImageBackend,
     "openai_edits": OpenAiImageBackend,
     "gemini_pictures": GeminiImageBackend,
@@ -57,31 +57,31 @@ JSON = st.recursive(
 )
 
 
-def open_painter(wire: Wire, **fields: Any) -> tuple[Any, InferenceRequest]:
+def open_image_backend(wire: Wire, **fields: Any) -> tuple[Any, InferenceRequest]:
     files = (SOURCE,) if wire in {"openai_edits", "replicate_pictures"} else ()
-    call = picture_call(files=files, **fields)
-    return make_painter(wire, call, MODELS[wire], "mark", UNKNOWN), call
+    call = image_call(files=files, **fields)
+    return make_image_backend(wire, call, MODELS[wire], "mark", UNKNOWN), call
 
 
-def test_every_language_of_pictures_has_a_painter_and_no_other_one_has() -> None:
+def test_every_language_of_images_has_a_image_backend_and_no_other_one_has() -> None:
     paintable = {*WIRES["images"], *WIRES["image_edits"]}
-    assert PAINTERS.keys() == MODELS.keys() == paintable
+    assert IMAGE_BACKENDS.keys() == MODELS.keys() == paintable
     for wire in set(get_args(Wire)) - paintable:
         with pytest.raises(KeyError):
-            make_painter(wire, picture_call(), "m", "mark", UNKNOWN)
+            make_image_backend(wire, image_call(), "m", "mark", UNKNOWN)
 
 
-@pytest.mark.parametrize("wire", PAINTERS)
-def test_a_language_is_spoken_by_its_own_painter(wire: Wire) -> None:
-    painter, _ = open_painter(wire)
-    assert type(painter) is PAINTERS[wire]
+@pytest.mark.parametrize("wire", IMAGE_BACKENDS)
+def test_a_language_is_spoken_by_its_own_image_backend(wire: Wire) -> None:
+    image_backend, _ = open_image_backend(wire)
+    assert type(image_backend) is IMAGE_BACKENDS[wire]
 
 
-@pytest.mark.parametrize("wire", PAINTERS)
+@pytest.mark.parametrize("wire", IMAGE_BACKENDS)
 def test_the_first_ask_has_the_prompt_in_it_and_can_be_written(wire: Wire) -> None:
-    painter, call = open_painter(wire)
+    image_backend, call = open_image_backend(wire)
     before = dict(call.body)
-    ask = painter.begin(1)
+    ask = image_backend.begin(1)
     assert ask.said is not None
     assert (ask.method, ask.passing, ask.wait_s) == ("POST", False, 0)
     body, _ = build_payload(ask.said, "mark")
@@ -90,16 +90,16 @@ def test_the_first_ask_has_the_prompt_in_it_and_can_be_written(wire: Wire) -> No
     assert call.body == before
 
 
-@pytest.mark.parametrize("wire", PAINTERS)
+@pytest.mark.parametrize("wire", IMAGE_BACKENDS)
 def test_what_was_not_begun_has_nothing_to_be_stopped(wire: Wire) -> None:
-    painter, _ = open_painter(wire)
-    assert painter.abandon() is None
+    image_backend, _ = open_image_backend(wire)
+    assert image_backend.abandon() is None
 
 
-@pytest.mark.parametrize("wire", PAINTERS)
-def test_two_calls_are_two_painters(wire: Wire) -> None:
+@pytest.mark.parametrize("wire", IMAGE_BACKENDS)
+def test_two_calls_are_two_image_backends(wire: Wire) -> None:
     """What one of them remembers of its task is nothing to the other."""
-    one, two = open_painter(wire)[0], open_painter(wire)[0]
+    one, two = open_image_backend(wire)[0], open_image_backend(wire)[0]
     one.begin(1)
     two.begin(1)
     with pytest.raises(ProviderBadResponse):
@@ -108,14 +108,14 @@ def test_two_calls_are_two_painters(wire: Wire) -> None:
     assert two.abandon() is None
 
 
-@pytest.mark.parametrize("wire", PAINTERS)
+@pytest.mark.parametrize("wire", IMAGE_BACKENDS)
 @given(told=JSON | st.binary(max_size=20))
-def test_whatever_comes_is_pictures_or_another_ask_or_a_failure(wire: Wire, told: Any) -> None:
-    painter, _ = open_painter(wire)
-    painter.begin(1)
+def test_whatever_comes_is_images_or_another_ask_or_a_failure(wire: Wire, told: Any) -> None:
+    image_backend, _ = open_image_backend(wire)
+    image_backend.begin(1)
     raw = told if isinstance(told, bytes) else orjson.dumps(told)
     try:
-        read = painter.read(raw, ("hunter2",))
+        read = image_backend.read(raw, ("hunter2",))
     except ProviderError as fault:
         assert fault.message  # noqa: PT017 - what is read instead is looked at, too
     else:

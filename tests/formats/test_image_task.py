@@ -13,14 +13,14 @@ from gateway.formats.image_task import (
     LONGEST_WAIT_S,
     MOST_MUMBLED,
     ImageTask,
-    build_pictures,
+    build_images,
     check_expressible,
     check_format,
     parse_field,
-    parse_picture,
+    parse_image,
     parse_sides,
 )
-from tests.support.image_calls import picture_call, upload
+from tests.support.image_calls import image_call, upload
 from tests.support.image_providers import draw
 
 PNG = draw()
@@ -75,21 +75,21 @@ def test_a_page_of_a_proxys_says_nothing_of_a_task() -> None:
 @pytest.mark.parametrize(
     "url", [None, 1, [], "", "file:///etc/passwd", "ftp://x/y", "https://a b/", "data:text/html,x"]
 )
-def test_what_is_no_picture_is_refused(url: Any) -> None:
+def test_what_is_no_image_is_refused(url: Any) -> None:
     with pytest.raises(ProviderBadResponse):
-        parse_picture(url)
+        parse_image(url)
 
 
-def test_fewer_pictures_than_were_asked_for_are_none() -> None:
+def test_fewer_images_than_were_asked_for_are_none() -> None:
     one = Image(url="https://x/1.png")
     with pytest.raises(ProviderBadResponse, match="made 1 of 2"):
-        build_pictures([one], 2)
+        build_images([one], 2)
 
 
-def test_more_pictures_than_were_asked_for_are_paid_for() -> None:
-    told = build_pictures([Image(url=f"https://x/{number}.png") for number in range(3)], 1)
+def test_more_images_than_were_asked_for_are_paid_for() -> None:
+    told = build_images([Image(url=f"https://x/{number}.png") for number in range(3)], 1)
     assert ([item.url for item in told.items], told.usage.images) == (["https://x/0.png"], 3)
-    assert build_pictures([Image()] * (MAX_IMAGES + 1), 1).usage.images == MAX_IMAGES
+    assert build_images([Image()] * (MAX_IMAGES + 1), 1).usage.images == MAX_IMAGES
 
 
 @given(width=st.integers(1, 99_999), height=st.integers(1, 99_999))
@@ -117,11 +117,11 @@ def test_a_field_of_a_form_is_what_it_reads_as(value: Any, read: Any) -> None:
 @pytest.mark.parametrize(
     ("call", "param"),
     [
-        (picture_call(files=(upload(PNG),)), "model"),
-        (picture_call(files=(upload(PNG, "mask"),)), "mask"),
-        (picture_call(background="transparent"), "background"),
-        (picture_call(frame_count=4), "frame_count"),
-        (picture_call(svg={}), "svg"),
+        (image_call(files=(upload(PNG),)), "model"),
+        (image_call(files=(upload(PNG, "mask"),)), "mask"),
+        (image_call(background="transparent"), "background"),
+        (image_call(frame_count=4), "frame_count"),
+        (image_call(svg={}), "svg"),
     ],
 )
 def test_what_no_task_has_words_for_is_refused_by_name(call: Any, param: str) -> None:
@@ -130,11 +130,11 @@ def test_what_no_task_has_words_for_is_refused_by_name(call: Any, param: str) ->
     assert refused.value.param == param
 
 
-def test_an_editor_wants_a_picture() -> None:
+def test_an_editor_wants_a_image() -> None:
     with pytest.raises(InvalidRequest, match="only edits"):
-        check_expressible(picture_call(), takes=True, needs=True)
-    check_expressible(picture_call(files=(upload(PNG),)), takes=True, needs=True)
-    check_expressible(picture_call(background="opaque", quality="high"), takes=False, needs=False)
+        check_expressible(image_call(), takes=True, needs=True)
+    check_expressible(image_call(files=(upload(PNG),)), takes=True, needs=True)
+    check_expressible(image_call(background="opaque", quality="high"), takes=False, needs=False)
 
 
 def test_a_format_is_one_that_can_be_had() -> None:

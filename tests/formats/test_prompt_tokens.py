@@ -91,7 +91,7 @@ def test_a_document_is_counted_by_its_weight() -> None:
     source = {"type": "base64", "media_type": "application/pdf", "data": "A" * 4_000_000}
     body = {"model": "m", "max_tokens": 9, "messages": [{**USER, "content": [{"type": "document", "source": source}]}]}
     call = parse_messages_call(body)
-    assert 50_000 <= estimate_prompt(call) <= call.prompt_bound
+    assert 50_000 <= estimate_prompt(call) <= call.max_prompt_tokens
 
 
 JSON = st.recursive(
@@ -106,4 +106,4 @@ def test_whatever_stands_in_a_part_the_estimate_is_within_the_bound(parts: list[
     call = parse_chat_call(
         {"model": "m", "messages": [{**USER, "content": [{"type": "text", **part} for part in parts]}]}
     )
-    assert 0 <= estimate_prompt(call) <= call.prompt_bound
+    assert 0 <= estimate_prompt(call) <= call.max_prompt_tokens

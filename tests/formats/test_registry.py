@@ -78,7 +78,7 @@ MESSAGES: dict[str, Any] = {
     "tools": [{"name": "f", "input_schema": WEATHER}],
 }
 PNG = draw(width=16, height=16)
-PICTURE = upload(PNG)
+IMAGE = upload(PNG)
 SOUND = Upload("file", "a.wav", "audio/wav", b"RIFF", InMemory(b"RIFF"), duration_ms=1_500)
 
 
@@ -107,7 +107,7 @@ READ_CALL: Mapping[str, tuple[Callable[[Body], InferenceRequest], Body]] = {
     "responses": (parse_responses_call, {"model": "ours", "input": "hi"}),
     "images": (parse_images_call, {"model": "ours", "prompt": "a cat", "n": 2, "size": "1024x1024", "quality": "high"}),
     "image_edits": (
-        by_form(parse_edits_call, PICTURE, PICTURE, upload(PNG, "mask")),
+        by_form(parse_edits_call, IMAGE, IMAGE, upload(PNG, "mask")),
         {"model": "ours", "prompt": "a hat", "n": 2, "quality": "high"},
     ),
     "transcriptions": (
@@ -281,7 +281,7 @@ def test_in_its_own_language_a_call_is_sent_as_it_came(operation: str, wire: Wir
 
 
 @pytest.mark.parametrize(("operation", "wire"), [pair for pair in PAIRS if pair[1] in PAINTED])
-def test_what_a_painter_says_is_not_said_in_one_body(operation: str, wire: Wire) -> None:
+def test_what_a_image_backend_says_is_not_said_in_one_body(operation: str, wire: Wire) -> None:
     with pytest.raises(InvalidRequest):
         exchange(operation, wire).write_body()
 

@@ -15,10 +15,10 @@ from gateway.formats.openai.token_bounds import MESSAGE_TOKENS, PART_TOKENS
 from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.formats.rerank import MAX_DOCUMENTS, build_rerank_body, parse_rerank_answer, parse_rerank_call
 
-CALL = InferenceRequest("rerank", "m", {"query": "capital?", "documents": ["Oslo", "Bergen"]}, prompt_bound=100)
+CALL = InferenceRequest("rerank", "m", {"query": "capital?", "documents": ["Oslo", "Bergen"]}, max_prompt_tokens=100)
 HELLO: dict[str, Any] = {"model": "m", "query": "abc", "documents": ["de", "f"]}
 RESULTS = [{"index": 1, "relevance_score": 0.9, "document": {"text": "f"}}]
-PICTURE = "data:image/png;base64," + "A" * 100_000
+IMAGE = "data:image/png;base64," + "A" * 100_000
 NAMES = st.sampled_from([*HELLO, "top_n", "text", "image", "content", "results", "usage", "meta", "tokens", "error",
                          "billed_units", "total_tokens", "prompt_tokens", "input_tokens"])  # fmt: skip
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -30,9 +30,9 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 def test_the_query_is_counted_with_every_document() -> None:
     call = parse_rerank_call(HELLO)
-    assert (call.operation, call.model, call.output_bound) == ("rerank", "m", 0)
+    assert (call.operation, call.model, call.max_output_tokens) == ("rerank", "m", 0)
     assert call.prompt_chars == (3 + 2) + (3 + 1)
-    assert call.prompt_bound == call.prompt_chars + 2 * MESSAGE_TOKENS
+    assert call.max_prompt_tokens == call.prompt_chars + 2 * MESSAGE_TOKENS
 
 
 @pytest.mark.parametrize(
@@ -41,18 +41,18 @@ def test_the_query_is_counted_with_every_document() -> None:
         ("四文", 2, 6),
         ({"text": "abc"}, 3, 3),
         ({"title": "ab", "body": "cd", "year": 1999}, 4, 8),
-        ({"image": PICTURE}, 0, PART_TOKENS),
+        ({"image": IMAGE}, 0, PART_TOKENS),
         ({"text": "abc", "image": None}, 3, 7),
         ({"content": "abc"}, 3, 3),
         ({"content": [{"type": "text", "text": "abc"}]}, 7, 7),
-        ({"content": [{"image_url": {"url": PICTURE}}], "id": "x"}, 1, PART_TOKENS + 1),
+        ({"content": [{"image_url": {"url": IMAGE}}], "id": "x"}, 1, PART_TOKENS + 1),
         ({"content": ["abc", 5, None]}, 3, 8),
         ({}, 0, 0),
     ],
 )
 def test_a_document_of_every_kind_is_counted(document: object, chars: int, most: int) -> None:
     call = parse_rerank_call(HELLO | {"query": "", "documents": [document]})
-    assert (call.prompt_chars, call.prompt_bound) == (chars, most + MESSAGE_TOKENS)
+    assert (call.prompt_chars, call.max_prompt_tokens) == (chars, most + MESSAGE_TOKENS)
 
 
 def test_a_query_may_be_an_object() -> None:
@@ -95,7 +95,7 @@ def test_any_object_is_a_call_or_an_invalid_request(extra: dict[str, Any]) -> No
         call = parse_rerank_call(HELLO | extra)
     except InvalidRequest:
         return
-    assert call.prompt_bound >= call.prompt_chars >= 0
+    assert call.max_prompt_tokens >= call.prompt_chars >= 0
 
 
 def test_the_body_for_the_provider_is_the_callers_under_another_name_of_the_model() -> None:

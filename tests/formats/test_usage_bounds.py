@@ -102,22 +102,27 @@ def test_what_an_honest_provider_may_say_is_charged_as_it_says(name: str) -> Non
 @pytest.mark.parametrize(
     ("call", "usage", "prompt", "completion"),
     [
-        (chat(), said(MAX_TOKENS, MAX_TOKENS), chat().prompt_bound, MAX_ANSWER_TOKENS),
+        (chat(), said(MAX_TOKENS, MAX_TOKENS), chat().max_prompt_tokens, MAX_ANSWER_TOKENS),
         (chat(max_tokens=7), said(5, 50_000), 5, 7),
         (chat(max_completion_tokens=7, n=3), said(5, 50_000), 5, 21),
         (chat(max_tokens=7), said(5, MAX_TOKENS, reasoning_tokens=MAX_TOKENS), 5, MAX_ANSWER_TOKENS + 7),
         (chat(FAR_PDF), said(MAX_TOKENS, 5), MAX_CONTEXT_TOKENS, 5),
-        (messages(by_address("image")), said(MAX_TOKENS, 5), messages(by_address("image")).prompt_bound, 5),
-        (messages(CALLED, role="assistant"), said(MAX_TOKENS, 5), messages(CALLED, role="assistant").prompt_bound, 5),
+        (messages(by_address("image")), said(MAX_TOKENS, 5), messages(by_address("image")).max_prompt_tokens, 5),
+        (
+            messages(CALLED, role="assistant"),
+            said(MAX_TOKENS, 5),
+            messages(CALLED, role="assistant").max_prompt_tokens,
+            5,
+        ),
         (
             chat(metadata={"url": "https://up"}),
             said(MAX_TOKENS, 5),
-            chat(metadata={"url": "https://up"}).prompt_bound,
+            chat(metadata={"url": "https://up"}).max_prompt_tokens,
             5,
         ),
         (chat(FILE), said(MAX_TOKENS, 5), MAX_CONTEXT_TOKENS, 5),
         (responses(previous_response_id="r"), said(MAX_TOKENS, 5), MAX_CONTEXT_TOKENS, 5),
-        (chat(IMAGE), said(MAX_TOKENS, 5), chat(IMAGE).prompt_bound, 5),
+        (chat(IMAGE), said(MAX_TOKENS, 5), chat(IMAGE).max_prompt_tokens, 5),
         (parse_embeddings_call({"model": "m", "input": "hi"}), said(MAX_TOKENS), 3, 0),
         (parse_messages_call({"model": "m", "max_tokens": 0, "messages": [USER]}), said(5, 99_999), 5, 0),
     ],
@@ -132,7 +137,7 @@ def test_what_cannot_be_is_charged_as_the_bound(
 def test_a_type_that_is_a_list_is_a_schema() -> None:
     schema = {"name": "s", "schema": {"type": "object", "properties": {"x": {"type": ["string", "null"]}}}}
     call = chat(response_format={"type": "json_schema", "json_schema": schema})
-    assert limit_usage(said(MAX_TOKENS, 5), call, "m").prompt_tokens == call.prompt_bound
+    assert limit_usage(said(MAX_TOKENS, 5), call, "m").prompt_tokens == call.max_prompt_tokens
 
 
 COUNTS = st.integers(0, MAX_TOKENS)
@@ -157,5 +162,5 @@ def test_no_usage_is_made_larger_nor_its_parts_more_than_the_whole(  # noqa: PLR
 @given(st.integers(0, 3_000))
 def test_a_text_is_never_charged_for_more_than_its_bytes_and_what_is_put_around_it(chars: int) -> None:
     call = parse_chat_call({"model": "m", "messages": [{"role": "user", "content": "x" * chars}]})
-    for prompt in (call.prompt_bound, ADDED_TOKENS, 10 * ADDED_TOKENS, MAX_TOKENS):
-        assert limit_usage(said(prompt), call, "m").prompt_tokens <= 2 * call.prompt_bound + ADDED_TOKENS
+    for prompt in (call.max_prompt_tokens, ADDED_TOKENS, 10 * ADDED_TOKENS, MAX_TOKENS):
+        assert limit_usage(said(prompt), call, "m").prompt_tokens <= 2 * call.max_prompt_tokens + ADDED_TOKENS

@@ -104,7 +104,7 @@ def test_what_a_provider_says_is_masked_and_cut() -> None:
 
 
 @pytest.mark.parametrize("status", [200, 400, 403, 422, 451, 500])
-def test_a_block_is_one_whatever_its_status_and_is_not_a_pictures(status: int) -> None:
+def test_a_block_is_one_whatever_its_status_and_is_not_a_images(status: int) -> None:
     raw = orjson.dumps({"error": {"code": "moderation_blocked", "message": "Not this."}})
     fault = parse_video_fault(status, raw, ())
     assert type(fault) is ContentBlocked
@@ -120,7 +120,7 @@ def test_a_block_is_one_whatever_its_status_and_is_not_a_pictures(status: int) -
 )
 def test_a_key_that_is_refused_and_a_rate_limit_are_no_blocks(status: int, kind: type[ProviderError]) -> None:
     raw = orjson.dumps({"error": {"code": "moderation_blocked", "message": "Not this."}})
-    assert type(parse_video_fault(status, raw, (), rest_s=3.0)) is kind
+    assert type(parse_video_fault(status, raw, (), provider_retry_after_s=3.0)) is kind
 
 
 @pytest.mark.parametrize(
@@ -128,10 +128,12 @@ def test_a_key_that_is_refused_and_a_rate_limit_are_no_blocks(status: int, kind:
     [(400, ProviderRejected), (404, ProviderRejected), (429, ProviderRateLimited), (500, ProviderBadResponse)],
 )
 def test_everything_else_is_what_it_is_for_every_other_call(status: int, kind: type[ProviderError]) -> None:
-    fault = parse_video_fault(status, b'{"error": {"message": "No hush-hush-hush"}}', ("hush-hush-hush",), rest_s=3.0)
+    fault = parse_video_fault(
+        status, b'{"error": {"message": "No hush-hush-hush"}}', ("hush-hush-hush",), provider_retry_after_s=3.0
+    )
     assert type(fault) is kind
     assert "hush" not in fault.message
-    assert kind is not ProviderRateLimited or fault.rest_s == 3.0
+    assert kind is not ProviderRateLimited or fault.provider_retry_after_s == 3.0
 
 
 def test_a_refusal_under_200_is_what_it_would_be_under_its_own_status() -> None:

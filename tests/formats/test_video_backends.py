@@ -16,24 +16,24 @@ from gateway.errors import InvalidRequest, ProviderError
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.request_body import Form, build_payload
 from gateway.formats.video_backend import MAX_ID_CHARS, ContentLocation, ProviderTask, VideoBackend, VideoSpec
-from gateway.formats.video_backends import FILMMAKERS
+from gateway.formats.video_backends import VIDEO_BACKENDS
 from gateway.providers.base import Endpoint, Provider
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.target import Way
 from tests.support.image_calls import read_sent, upload
 from tests.support.image_providers import draw
 
-EVERY = pytest.mark.parametrize("wire", FILMMAKERS)
+EVERY = pytest.mark.parametrize("wire", VIDEO_BACKENDS)
 ENDPOINTS = [
     (provider, endpoint)
     for provider in PROVIDERS.values()
     for endpoint in provider.endpoints
-    if endpoint.wire in FILMMAKERS
+    if endpoint.wire in VIDEO_BACKENDS
 ]
 TASK = ProviderTask("task-1", "m", "https://files.example/1.mp4")
-PICTURE = Reference(upload(draw(), "input_reference"))
+IMAGE = Reference(upload(draw(), "input_reference"))
 CODED = base64.b64encode(draw()).decode()
-REQUIRED_PICTURE = ("i2v", "gen4_turbo", "I2V", "2.3-Fast")
+REQUIRED_IMAGE = ("i2v", "gen4_turbo", "I2V", "2.3-Fast")
 """Models that make nothing without one, by what is in their names."""
 
 
@@ -53,10 +53,10 @@ def list_described() -> list[Any]:
 
 
 def test_every_language_of_videos_has_one_and_every_one_has_a_vendor() -> None:
-    assert tuple(FILMMAKERS) == WIRES["videos"] == WIRES["video_remixes"]
-    assert {endpoint.wire for _, endpoint in ENDPOINTS} == set(FILMMAKERS)
+    assert tuple(VIDEO_BACKENDS) == WIRES["videos"] == WIRES["video_remixes"]
+    assert {endpoint.wire for _, endpoint in ENDPOINTS} == set(VIDEO_BACKENDS)
     with pytest.raises(TypeError):
-        FILMMAKERS["x"] = FILMMAKERS["openai_videos"]  # type: ignore[index]
+        VIDEO_BACKENDS["x"] = VIDEO_BACKENDS["openai_videos"]  # type: ignore[index]
 
 
 @pytest.mark.parametrize(("provider", "endpoint"), ENDPOINTS, ids=lambda one: getattr(one, "slug", ""))
@@ -69,7 +69,7 @@ def test_where_there_is_a_video_endpoint_it_is_said_whether_videos_can_be_remixe
         assert remixes <= {True}
     else:
         assert remixes == {False}
-        assert FILMMAKERS[endpoint.wire].remix(TASK, VideoSpec("m", "x", "mark")) is None
+        assert VIDEO_BACKENDS[endpoint.wire].remix(TASK, VideoSpec("m", "x", "mark")) is None
 
 
 @pytest.mark.parametrize(("provider", "endpoint", "able"), list_described())
@@ -77,12 +77,12 @@ def test_what_a_model_makes_when_nobody_says_can_be_said_to_it(
     provider: Provider, endpoint: Endpoint, able: Capability
 ) -> None:
     """What is held and charged for is what is asked for; else the provider would decide, at the gateway's cost."""
-    maker, model = FILMMAKERS[endpoint.wire], name_model(able)
+    maker, model = VIDEO_BACKENDS[endpoint.wire], name_model(able)
     assert provider.find_endpoint((endpoint.wire,), model) is endpoint
     ask = able.fill(VideoRequest("a cat"))
     assert ask.seconds is not None
-    needed = able.references and any(word in model for word in REQUIRED_PICTURE)
-    shot = VideoSpec(model, "a cat", "mark", ask.seconds, ask.size, PICTURE if needed else None)
+    needed = able.references and any(word in model for word in REQUIRED_IMAGE)
+    shot = VideoSpec(model, "a cat", "mark", ask.seconds, ask.size, IMAGE if needed else None)
     said = maker.submit(shot)
     assert said.begins
     body, _ = build_payload(said.said or {}, "mark")
@@ -94,12 +94,12 @@ def test_every_length_and_every_size_of_a_model_can_be_said_to_it_somehow(
     provider: Provider, endpoint: Endpoint, able: Capability
 ) -> None:
     """Not every length goes with every size, but none is listed that goes with nothing."""
-    maker, model = FILMMAKERS[endpoint.wire], name_model(able)
-    picture = PICTURE if able.references else None
+    maker, model = VIDEO_BACKENDS[endpoint.wire], name_model(able)
+    image = IMAGE if able.references else None
 
     def can_be_said(seconds: int, size: str | None) -> bool:
         try:
-            maker.submit(VideoSpec(model, "a cat", "mark", seconds, size, picture))
+            maker.submit(VideoSpec(model, "a cat", "mark", seconds, size, image))
         except InvalidRequest as refused:
             assert refused.param in {"seconds", "size"}, refused.message  # noqa: PT017 - one of many
             return False
@@ -111,11 +111,11 @@ def test_every_length_and_every_size_of_a_model_can_be_said_to_it_somehow(
 
 
 @pytest.mark.parametrize(("provider", "endpoint", "able"), list_described())
-def test_a_model_that_starts_from_a_picture_takes_it_in_every_form(
+def test_a_model_that_starts_from_a_image_takes_it_in_every_form(
     provider: Provider, endpoint: Endpoint, able: Capability
 ) -> None:
     """A file, a data: URL, and an address where its vendor fetches it; else the gateway makes a data: URL of that."""
-    maker, ask = FILMMAKERS[endpoint.wire], able.fill(VideoRequest("a cat"))
+    maker, ask = VIDEO_BACKENDS[endpoint.wire], able.fill(VideoRequest("a cat"))
     if not able.references:
         return
 
@@ -124,9 +124,9 @@ def test_a_model_that_starts_from_a_picture_takes_it_in_every_form(
         assert said is not None
         return said
 
-    said = say(PICTURE)
+    said = say(IMAGE)
     if isinstance(said, Form):
-        assert [file for _, file in said.files] == [PICTURE.upload]
+        assert [file for _, file in said.files] == [IMAGE.upload]
     else:
         assert CODED in repr(read_sent(ProviderCall(said)))
     assert CODED in repr(say(Reference(url=f"data:image/png;base64,{CODED}")))
@@ -136,7 +136,7 @@ def test_a_model_that_starts_from_a_picture_takes_it_in_every_form(
 
 @EVERY
 def test_after_the_submit_every_request_passes_and_names_the_task_in_one_place(wire: str) -> None:
-    maker = FILMMAKERS[wire]
+    maker = VIDEO_BACKENDS[wire]
     asks = [maker.poll(TASK), maker.cancel(TASK), maker.delete(TASK), maker.find_content(TASK, "video")]
     for ask in asks:
         if isinstance(ask, ProviderCall):
@@ -151,7 +151,7 @@ def test_after_the_submit_every_request_passes_and_names_the_task_in_one_place(w
 @EVERY
 @pytest.mark.parametrize("task_id", ["a:b=c~d.e", "x" * MAX_ID_CHARS, "../../v1/keys", "a?b=c&d#e", "a b\r\nX: y"])
 def test_an_id_cannot_lead_a_request_elsewhere(wire: str, task_id: str) -> None:
-    maker, task = FILMMAKERS[wire], ProviderTask(task_id, "models/x", None)
+    maker, task = VIDEO_BACKENDS[wire], ProviderTask(task_id, "models/x", None)
     provider, endpoint = next(one for one in ENDPOINTS if one[1].wire == wire)
     way = Way(Channel("up", provider.slug, "https://host/base"), endpoint, "models/x", "key", "mark")
     for ask in (maker.poll(task), maker.cancel(task), maker.delete(task)):
@@ -166,8 +166,8 @@ def test_an_id_cannot_lead_a_request_elsewhere(wire: str, task_id: str) -> None:
 
 
 @EVERY
-def test_a_filmmaker_remembers_nothing(wire: str) -> None:
-    maker = FILMMAKERS[wire]
+def test_a_video_backend_remembers_nothing(wire: str) -> None:
+    maker = VIDEO_BACKENDS[wire]
     assert not getattr(maker, "__dict__", None)
     assert type(maker)().poll(TASK).path == maker.poll(TASK).path
 
@@ -193,14 +193,14 @@ _VALUES = st.recursive(
 @given(st.dictionaries(_WORDS, _VALUES, max_size=5))
 @settings(max_examples=40)
 def test_words_that_many_use_in_places_where_nobody_does_are_a_fault_or_no_matter(value: dict[str, Any]) -> None:
-    for maker in FILMMAKERS.values():
+    for maker in VIDEO_BACKENDS.values():
         check_reading(maker, orjson.dumps(value))
 
 
 @pytest.mark.parametrize("raw", [b"", b"\xff\xfe", b"[" * 20_000, b"null", b'{"a":', b"<html></html>", b"1e999"])
 @EVERY
 def test_what_is_no_answer_is_a_fault(wire: str, raw: bytes) -> None:
-    maker = FILMMAKERS[wire]
+    maker = VIDEO_BACKENDS[wire]
     for read in (maker.parse_submitted, maker.parse_polled):
         with pytest.raises(ProviderError):
             read(raw, ())

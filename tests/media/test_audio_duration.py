@@ -35,14 +35,14 @@ class Kept:
         return found
 
 
-async def hear(data: bytes, dice: Dice = random.random) -> tuple[int | None, InferenceRequest]:
+async def hear(data: bytes, rng: Dice = random.random) -> tuple[int | None, InferenceRequest]:
     """The length that is found in a file, and the call it came with."""
     kept = Kept(data)
     upload = Upload("file", "a.bin", "application/octet-stream", data[:512], kept)
-    call = await listen(InferenceRequest("transcriptions", "m", {}, prompt_bound=10, files=(upload,)), dice)
+    call = await listen(InferenceRequest("transcriptions", "m", {}, max_prompt_tokens=10, files=(upload,)), rng)
     assert kept.read_bytes <= (MAX_BLOCKS + 2 * STRETCHES + 4) * BLOCK_BYTES
     assert 0 <= call.sound_ms <= MAX_DURATION_MS
-    assert call.prompt_bound == 10 + count_heard_tokens(call.sound_ms)
+    assert call.max_prompt_tokens == 10 + count_heard_tokens(call.sound_ms)
     assert (call.files[0].duration_ms or 0) <= call.sound_ms
     assert call.files[0].spooled is kept
     return call.files[0].duration_ms, call
@@ -104,7 +104,7 @@ def make_xing_mp3(frames: int, told: int, tag: bytes = b"") -> bytes:
     return tag + xing + (b"\xff\xe3\x18\xc4" + bytes(68)) * frames
 
 
-def make_big_picture_mp3() -> bytes:
+def make_big_image_mp3() -> bytes:
     """A tag of 300,000 bytes before frames whose bitrate changes and which no header counts: a second of them."""
     size = bytes((300_000 >> shift) & 127 for shift in (21, 14, 7, 0))
     frames = [make_mp3(1), b"\xff\xfb\xa0\x64" + bytes(518)] * 19  # 128 and 160 kbit/s
@@ -117,7 +117,7 @@ def make_big_picture_mp3() -> bytes:
         (make_wav(2.5), 2_500, 3_000),
         (make_wav(120.0, 48_000), 120_000, 120_000),
         (make_mp3(100), 2_613, 3_000),
-        (make_big_picture_mp3(), 993, 1_000),
+        (make_big_image_mp3(), 993, 1_000),
         (make_flac(7), 7_000, 7_000),
         (make_m4a(60, last=False), 60_000, 60_000),
         (make_m4a(60, last=True), 60_000, 60_000),

@@ -12,7 +12,7 @@ from gateway.domain.image import Image, PictureForm
 from gateway.errors import ProviderBadResponse
 from gateway.media.image_delivery import ImageDelivery
 from tests.media.test_images import Files, Shelf, ask, play, studio
-from tests.media.test_images import pictures as answer
+from tests.media.test_images import images as answer
 from tests.support.image_providers import draw
 
 PNG = draw()
@@ -20,8 +20,8 @@ LONG = PNG + bytes(range(256)) * 12_000
 """Three megabytes that begin as a picture does: of four steps."""
 
 
-def give(picture: Image, form: PictureForm, files: Mapping[str, bytes] | None = None, **more: Any) -> Any:
-    """What becomes of ``picture``: it, or the fault; what was kept, and what was fetched."""
+def give(image: Image, form: PictureForm, files: Mapping[str, bytes] | None = None, **more: Any) -> Any:
+    """What becomes of ``image``: it, or the fault; what was kept, and what was fetched."""
 
     async def scene() -> Any:
         up = studio(play(answer()), **more)
@@ -29,7 +29,7 @@ def give(picture: Image, form: PictureForm, files: Mapping[str, bytes] | None = 
         gallery = ImageDelivery(table, shelf)  # type: ignore[arg-type]
         call = attrs.evolve(ask(), origin="http://gw")
         try:
-            given: Any = await gallery.give(up.begin(call), call, picture, form)
+            given: Any = await gallery.give(up.begin(call), call, image, form)
         except ProviderBadResponse as fault:
             given = fault
         return given, shelf.kept, table.asked
@@ -42,7 +42,7 @@ def code(data: bytes) -> str:
 
 
 @pytest.mark.parametrize("data", [PNG, LONG, LONG[:-1], LONG[:-2]])
-def test_whole_and_in_steps_a_picture_is_the_same_in_either_form(data: bytes) -> None:
+def test_whole_and_in_steps_a_image_is_the_same_in_either_form(data: bytes) -> None:
     given, kept, _ = give(Image(code(data)), "url")
     assert kept == [data]
     assert given.url.startswith("http://gw/")
@@ -67,10 +67,10 @@ def test_whole_and_in_steps_a_picture_is_the_same_in_either_form(data: bytes) ->
     ],
     ids=["none", "padding", "cut", "too much of it", "shifted", "two in one", "something else", "no ASCII"],
 )
-def test_what_is_not_a_picture_s_base_64_is_given_to_nobody(data: str, form: PictureForm) -> None:
+def test_what_is_not_a_image_s_base_64_is_given_to_nobody(data: str, form: PictureForm) -> None:
     given, kept, _ = give(Image(data), form)
     assert isinstance(given, ProviderBadResponse)
-    assert given.blame == "channel"
+    assert given.failure_scope == "channel"
     assert kept == []
 
 
@@ -87,4 +87,4 @@ def test_what_a_text_names_is_trusted_like_its_caller_and_held_against_nobody(
     given, _, asked = give(Image(url="http://up/admin", quoted=True), form, files)
     assert asked[0]["trusted_origin"] is None
     assert isinstance(given, ProviderBadResponse)
-    assert (given.blame, given.answered) == ("nobody", True)
+    assert (given.failure_scope, given.answered) == ("nobody", True)

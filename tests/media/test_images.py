@@ -64,7 +64,7 @@ from tests.support.skip_rules import run_skipping
 
 CALLER = Caller(Account(1, "acme"), ApiKey(1, 1, "k", b"", ""))
 TASK = "gm3qorzdhgbfurvjtvhg6dck00"
-PICTURE = base64.b64encode(draw()).decode()
+IMAGE = base64.b64encode(draw()).decode()
 NOW_S = 1_750_000_000
 
 
@@ -240,7 +240,7 @@ def task(state: str, **more: Any) -> Said:
 
 
 BEGUN = task("starting")
-DONE = task("succeeded", output=[f"data:image/png;base64,{PICTURE}"])
+DONE = task("succeeded", output=[f"data:image/png;base64,{IMAGE}"])
 FAILED = Said({"detail": "Internal server error"}, 500)
 
 
@@ -260,7 +260,7 @@ def openai(clerk: Clerk, **more: Any) -> Studio:
     return studio(clerk, "custom", "org/painter", **more)
 
 
-def pictures(*data: str, **more: Any) -> Said:
+def images(*data: str, **more: Any) -> Said:
     return Said({"created": 1, "data": [{"b64_json": one} for one in data], **more})
 
 
@@ -290,7 +290,7 @@ def test_a_task_is_asked_after_less_and_less_often() -> None:
         answer, usage, at = await up.answer()
         assert [round(poll, 2) for poll in up.provider.polls] == [0.5, 1.25, 2.38, 4.06, 6.59, 9.59, 12.59]
         assert at == pytest.approx(up.provider.polls[-1])
-        assert answer["data"] == [{"b64_json": PICTURE}]
+        assert answer["data"] == [{"b64_json": IMAGE}]
         assert usage == Usage(source="upstream", images=1)
         assert up.provider.cancels == []
 
@@ -556,7 +556,7 @@ def paint_as_told(asked: Asked) -> Said:
     shades = [asked.number * 16 + index for index in range(asked.body.get("n", 1))]
     data = [base64.b64encode(draw(shade=shade)).decode() for shade in shades]
     usage = {"input_tokens": 10, "output_tokens": 100, "input_tokens_details": {"image_tokens": 4, "text_tokens": 6}}
-    return attrs.evolve(pictures(*data, usage=usage, size="64x64"), wait_s=10 - asked.number)
+    return attrs.evolve(images(*data, usage=usage, size="64x64"), wait_s=10 - asked.number)
 
 
 @pytest.mark.parametrize(
@@ -602,7 +602,7 @@ def test_a_part_that_fails_ends_the_others_at_once() -> None:
 
 def test_a_part_that_brings_too_few_is_charged_as_what_it_brought() -> None:
     async def scene() -> None:
-        up = openai(play(pictures(PICTURE)))
+        up = openai(play(images(IMAGE)))
         answer, usage, _ = await up.answer(ask(n=3))
         assert (len(answer["data"]), usage.images) == (1, 1)
 
@@ -611,7 +611,7 @@ def test_a_part_that_brings_too_few_is_charged_as_what_it_brought() -> None:
 
 def test_more_than_was_asked_for_is_neither_given_nor_charged() -> None:
     async def scene() -> None:
-        up = openai(play(pictures(*[PICTURE] * 4)))
+        up = openai(play(images(*[IMAGE] * 4)))
         answer, usage, _ = await up.answer(ask(n=2))
         assert (len(answer["data"]), usage.images) == (2, 2)
 
@@ -621,7 +621,7 @@ def test_more_than_was_asked_for_is_neither_given_nor_charged() -> None:
 def test_one_estimate_makes_the_whole_an_estimate() -> None:
     async def scene() -> None:
         def forget_once(asked: Asked) -> Said:
-            return pictures(PICTURE) if asked.number else paint_as_told(asked)
+            return images(IMAGE) if asked.number else paint_as_told(asked)
 
         up = openai(forget_once, models=[number(1)], fan_out=True)
         answer, usage, _ = await up.answer(ask(n=2))
@@ -636,13 +636,13 @@ def test_one_estimate_makes_the_whole_an_estimate() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    ["no base64!", "QUJD", PICTURE[:-3], PICTURE[:40] + "\n" + PICTURE[40:], base64.b64encode(b"<html>").decode(), "é"],
+    ["no base64!", "QUJD", IMAGE[:-3], IMAGE[:40] + "\n" + IMAGE[40:], base64.b64encode(b"<html>").decode(), "é"],
     ids=["garbage", "text", "cut", "a line's end", "a page", "not ascii"],
 )
 @pytest.mark.parametrize("form", ["url", "b64_json"])
-def test_what_is_no_picture_is_given_to_nobody(data: str, form: str) -> None:
+def test_what_is_no_image_is_given_to_nobody(data: str, form: str) -> None:
     async def scene() -> None:
-        up = openai(play(pictures(data)))
+        up = openai(play(images(data)))
         fault = await see(up.answer(ask(response_format=form)))
         assert isinstance(fault, ProviderBadResponse)
         assert fault.retryable
@@ -651,9 +651,9 @@ def test_what_is_no_picture_is_given_to_nobody(data: str, form: str) -> None:
     run(scene())
 
 
-def test_an_empty_picture_is_none() -> None:
+def test_an_empty_image_is_none() -> None:
     async def scene() -> None:
-        for said in (pictures(""), pictures(), Said({"data": [{"url": ""}]}), Said({"data": [{}]}), Said({})):
+        for said in (images(""), images(), Said({"data": [{"url": ""}]}), Said({"data": [{}]}), Said({})):
             assert isinstance(await see(openai(play(said)).answer()), ProviderBadResponse)
         empty = openai(play(Said({"data": [{"url": "http://files/1"}]})), files={"http://files/1": b""})
         assert isinstance(await see(empty.answer()), ProviderBadResponse)
@@ -672,7 +672,7 @@ def test_an_address_is_fetched_over_the_guard_for_either_form(form: str) -> None
             assert item == {"url": "https://gateway.example/media/0"}
             assert up.shelf.kept == [draw()]
         else:
-            assert item == {"b64_json": PICTURE}
+            assert item == {"b64_json": IMAGE}
             assert up.shelf.kept == []
         (fetched,) = up.files.asked
         assert (fetched["trusted_origin"], fetched["proxy"]) == ("http://up", "http://proxy:1")
@@ -711,7 +711,7 @@ def test_one_file_that_cannot_be_had_fails_the_whole() -> None:
 
 def test_words_and_room_are_looked_at_before_anything_else() -> None:
     async def scene() -> None:
-        up = openai(play(pictures(PICTURE)))
+        up = openai(play(images(IMAGE)))
         up.images.words = WordList({"forbidden fruit": "forbidden fruit"})
         up.shelf.full = True
         for form, prompt, stream, refused in (
@@ -764,7 +764,7 @@ def wait(seconds: float, said: Said) -> Said:
 
 
 class Ear:
-    """``flow.outlet.Outlet`` that hears everything, and when."""
+    """``flow.client_stream.Outlet`` that hears everything, and when."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[float, bytes]] = []
@@ -820,7 +820,7 @@ class Listening:
 
 def test_a_painting_that_takes_its_time_is_kept_alive_and_then_told() -> None:
     async def scene() -> None:
-        up = openai(play(wait(50, pictures(PICTURE))), models=[Capability("m", streams=False)])
+        up = openai(play(wait(50, images(IMAGE))), models=[Capability("m", streams=False)])
         listening = Listening(up, ask(stream=True))
         assert await listening.run() is None
         *comments, (at, last) = listening.ear.heard
@@ -910,7 +910,7 @@ def test_a_stop_of_the_gateway_ends_a_painted_stream(after_s: int) -> None:
         relay = listening.relay()
         relaying = asyncio.create_task(listening.run(relay))
         await asyncio.sleep(after_s)
-        relay.break_off()
+        relay.abort()
         fault = await relaying if after_s > 15 else await see(relaying)
         assert isinstance(fault, ShuttingDown)
         await up.images.close()
@@ -1009,13 +1009,13 @@ def test_a_stream_passes_where_it_is_known_that_there_is_one(
     run(scene())
 
 
-def test_a_picture_is_given_the_whole_time_for_its_first_byte_and_a_text_is_not() -> None:
+def test_a_image_is_given_the_whole_time_for_its_first_byte_and_a_text_is_not() -> None:
     timeouts = Timeouts(first_byte_s=5, idle_s=6, total_s=700)
     assert find_patience(timeouts, ask()).first_byte_s == 700
-    assert find_patience(timeouts, attrs.evolve(ask(), picture=None)) == timeouts
+    assert find_patience(timeouts, attrs.evolve(ask(), image=None)) == timeouts
 
 
-def test_a_picture_says_nothing_of_itself_where_it_is_printed() -> None:
+def test_a_image_says_nothing_of_itself_where_it_is_printed() -> None:
     assert "secret" not in repr(Image("secret", "http://secret/", "secret"))
 
 

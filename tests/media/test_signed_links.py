@@ -44,10 +44,10 @@ def read(link: str) -> tuple[str, str, str]:
 
 
 async def test_what_is_kept_is_found_by_its_link(store: MediaFiles) -> None:
-    keeper, picture = make(store, Clock()), draw()
-    found = await keeper.find(*read(await keeper.keep(picture)))
+    keeper, image = make(store, Clock()), draw()
+    found = await keeper.find(*read(await keeper.keep(image)))
     assert found.media_type == "image/png"
-    assert found.path.read_bytes() == picture
+    assert found.path.read_bytes() == image
 
 
 async def test_a_link_works_for_as_long_as_it_says(store: MediaFiles) -> None:

@@ -18,7 +18,7 @@ from gateway.media.word_filter import MAX_CHECKED, check_body, check_prompt, rea
 LATIN = st.text("abcdefgh", min_size=1, max_size=6)
 UNSEEN = "\0\x07\x7f\x80\u00ad\u200b\u200c\u200d\u2060\ue000\ufeff\ufe0f\ufff0\ufffb\U0001bca0\U0001d173\U00100000"
 STROKES = "\u0301\u0336\u0338\u0345\u20dd\u0489\u20e0\ua670\u093e\U0001d165"
-PICTURE = b64encode(b"\x89PNG\r\n\x1a\n" + bytes(200_000)).decode()
+IMAGE = b64encode(b"\x89PNG\r\n\x1a\n" + bytes(200_000)).decode()
 
 
 def find(listed: str, text: str) -> str | None:
@@ -183,9 +183,9 @@ def test_where_no_list_is_configured_and_where_no_word_is_found_nothing_is_said(
         ({"prompt": "a bomb"}, "prompt"),
         ({"prompt": "a balm", "prompt_2": "a bomb"}, "prompt_2"),
         ({"prompt": "a balm", "n": 1, "extra": {"deep": [None, 2.5, {"er": ["x", "Bomb"]}]}}, "extra"),
-        ({"image": f"data:image/png;base64,{PICTURE[:400]} bomb"}, "image"),
-        ({"image": f"data:,{PICTURE[:64]}/bomb"}, "image"),
-        ({"image": PICTURE, "negative_prompt": "bomb"}, "negative_prompt"),
+        ({"image": f"data:image/png;base64,{IMAGE[:400]} bomb"}, "image"),
+        ({"image": f"data:,{IMAGE[:64]}/bomb"}, "image"),
+        ({"image": IMAGE, "negative_prompt": "bomb"}, "negative_prompt"),
     ],
 )
 def test_every_text_of_a_body_is_looked_through(body: dict[str, Any], param: str) -> None:
@@ -194,12 +194,10 @@ def test_every_text_of_a_body_is_looked_through(body: dict[str, Any], param: str
     assert told.value.param == param
 
 
-def test_the_models_name_and_pictures_are_no_words() -> None:
+def test_the_models_name_and_images_are_no_words() -> None:
     words = read_words("bomb\naaaaaaaa")
-    check_body(words, {"model": "bomb-1", "prompt": "a balm", "n": 1, "image": PICTURE})
-    check_body(
-        words, {"image": [f"data:image/png;base64,{PICTURE}"], "mask": {"url": "data:image/png;base64," + PICTURE}}
-    )
+    check_body(words, {"model": "bomb-1", "prompt": "a balm", "n": 1, "image": IMAGE})
+    check_body(words, {"image": [f"data:image/png;base64,{IMAGE}"], "mask": {"url": "data:image/png;base64," + IMAGE}})
     check_body(None, {"prompt": "bomb"})
     check_body(read_words(""), {"prompt": "bomb"})
 

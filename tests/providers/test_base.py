@@ -169,10 +169,10 @@ def test_the_language_that_was_asked_for_first_is_found_first() -> None:
 
 
 def test_a_language_that_is_for_some_models_is_found_for_these_alone() -> None:
-    painter = Endpoint("openai_images", "/images/generations", models=("paint-*", "brush"))
-    provider = Provider("x", "X", endpoints=(CHAT, painter))
+    image_backend = Endpoint("openai_images", "/images/generations", models=("paint-*", "brush"))
+    provider = Provider("x", "X", endpoints=(CHAT, image_backend))
     for model in ("paint-1", "brush"):
-        assert provider.find_endpoint(("openai_images",), model) is painter
+        assert provider.find_endpoint(("openai_images",), model) is image_backend
     assert provider.find_endpoint(("openai_images",), "chat-1") is None
 
 

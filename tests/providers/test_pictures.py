@@ -30,9 +30,9 @@ def send(slug: str, model: str, **asked: Any) -> Any:
     endpoint = find_images(provider, model)
     assert endpoint is not None
     call = parse_images_call({"model": "m", "prompt": "a cat", **asked})
-    assert call.picture is not None
-    painter = OpenAiImageBackend(call, model, "mark", provider.find_capability(model) or UNKNOWN)
-    body = painter.begin(call.picture.count).said
+    assert call.image is not None
+    image_backend = OpenAiImageBackend(call, model, "mark", provider.find_capability(model) or UNKNOWN)
+    body = image_backend.begin(call.image.count).said
     assert isinstance(body, dict)
     endpoint.shape(body, model)
     assert (body.pop("model"), body.pop("prompt")) == (model, "a cat")
@@ -124,7 +124,7 @@ def test_what_a_model_cannot_do_is_known_before(slug: str, model: str, asked: An
     ("slug", "model"),
     [("openai", "gpt-4.1-mini"), ("xai", "grok-4"), ("zhipu", "glm-4.6"), ("zai", "glm-4.6"), ("deepseek", "x")],
 )
-def test_a_model_that_only_talks_is_not_asked_for_pictures(slug: str, model: str) -> None:
+def test_a_model_that_only_talks_is_not_asked_for_images(slug: str, model: str) -> None:
     assert PROVIDERS[slug].find_endpoint(GENERATE, model) is None
     assert PROVIDERS[slug].find_endpoint(EDIT, model) is None
 

@@ -91,13 +91,13 @@ def test_a_vendor_speaks_known_languages_each_at_one_place(provider: Provider) -
     assert provider.models_path is None or provider.models_path.startswith("/models")
 
 
-ONLY_PICTURES = {"replicate"}
+ONLY_IMAGES = {"replicate"}
 ONLY_VIDEOS = {"kling", "minimax", "runway"}
 
 
 def test_every_vendor_can_be_chatted_with_from_both_chat_languages() -> None:
     for provider in PROVIDERS.values():
-        if provider.slug in ONLY_PICTURES | ONLY_VIDEOS:
+        if provider.slug in ONLY_IMAGES | ONLY_VIDEOS:
             continue
         model = "demo-chat" if provider.slug == "demo" else "m"
         assert provider.find_endpoint(WIRES["chat"], model), provider.slug

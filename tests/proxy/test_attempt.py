@@ -41,7 +41,7 @@ class Answering:
 @pytest.mark.parametrize("fault", [make_cancelled(), ProviderTimeout("too slow")])
 async def test_an_answer_that_comes_at_the_very_moment_of_the_end_is_none(fault: ProviderError) -> None:
     visit = Visit(lambda: 0.0, DeadlineTimer())
-    end = visit.cancel if isinstance(fault, RequestCancelled) else visit.break_off
+    end = visit.cancel if isinstance(fault, RequestCancelled) else visit.abort
     up: Any = Answering(lambda: end(fault))  # type: ignore[arg-type]
     with pytest.raises(type(fault)):
         await visit.open(up, ATTEMPT, CALL)
@@ -58,17 +58,17 @@ async def test_a_timer_that_fires_afterwards_does_not_make_another_attempt_of_it
     waiting = asyncio.create_task(visit.run(wait(), 60))
     await asyncio.sleep(0)
     visit.cancel(make_cancelled())
-    visit.break_off(ProviderTimeout("too slow"))
+    visit.abort(ProviderTimeout("too slow"))
     with pytest.raises(RequestCancelled):
         await waiting
 
 
 async def test_a_reply_under_way_is_aborted_and_whoever_waits_for_the_caller_is_woken() -> None:
     woken: list[bool] = []
-    outlet: Any = SimpleNamespace(wake=lambda: woken.append(True))
+    client_stream: Any = SimpleNamespace(wake=lambda: woken.append(True))
     visit, up = Visit(lambda: 0.0, DeadlineTimer()), Answering(lambda: None)
     visit.follow(up)  # type: ignore[arg-type]
-    visit.lead_to(outlet)
+    visit.attach_client(client_stream)
     cancelled = make_cancelled()
     visit.cancel(cancelled)
     assert (up.aborted, woken, visit.cancelled) == ([cancelled], [True], cancelled)
@@ -89,7 +89,7 @@ def test_a_failure_at_the_very_moment_of_a_cancel_is_not_tried_elsewhere(*, canc
 
         delivery = Delivery()
         with pytest.raises(RequestCancelled if cancelled else ProviderBadResponse):
-            await stage.relay.try_each(delivery, ticket.route, ticket.arrival.id, fail)
+            await stage.relay.with_failover(delivery, ticket.route, ticket.arrival.id, fail)
         assert tried == (["up"] if cancelled else ["up", "up1"])
         assert delivery.tried[0].outcome == ("request_cancelled" if cancelled else "upstream_error")
         assert not stage.relay.cancel(ticket.arrival.id), "it is over"

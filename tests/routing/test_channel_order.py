@@ -106,9 +106,9 @@ class Board(LoadBalancer):
         lease = self.lease(self.lines["filed"], ("openai_chat", "m"), 1, retry=False)
         if first_byte_s is not None:
             self.time += first_byte_s
-            self.note_answered(lease)
+            self.record_success(lease)
         if fault is not None:
-            self.note_failed(lease, fault)
+            self.record_failure(lease, fault)
         self.end(lease)
         return lease
 
@@ -137,7 +137,7 @@ async def test_what_calls_have_come_to() -> None:
 @pytest.mark.parametrize(
     "fault",
     [ProviderBadResponse("x"), ProviderAuthError("x"), ProviderRateLimited("x", status=429)],
-    ids=lambda fault: fault.blame,
+    ids=lambda fault: fault.failure_scope,
 )
 @pytest.mark.parametrize("first_byte_s", [None, 0.25])
 async def test_a_call_that_fails_counts_as_failed_also_where_it_had_begun(

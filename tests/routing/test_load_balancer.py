@@ -56,12 +56,12 @@ class Board(LoadBalancer):
         prompt = more.pop("prompt", None)
         for fault in faults:
             lease = self.call(name, model, **more)
-            self.note_failed(lease, fault, prompt)
+            self.record_failure(lease, fault, prompt)
             self.end(lease)
 
     def succeed(self, name: str = "up", model: str = "m", **more: Any) -> Lease:
         lease = self.call(name, model, **more)
-        self.note_answered(lease)
+        self.record_success(lease)
         self.end(lease)
         return lease
 
@@ -74,15 +74,15 @@ def out_of_reach() -> ProviderError:
     return ProviderBadResponse("it could not be reached", phase="connect")
 
 
-def limited(rest_s: float | None = None) -> ProviderError:
+def limited(provider_retry_after_s: float | None = None) -> ProviderError:
     fault = ProviderRateLimited("slow down", status=429)
-    fault.rest_s = rest_s
+    fault.provider_retry_after_s = provider_retry_after_s
     return fault
 
 
-def busy(rest_s: float) -> ProviderError:
+def busy(provider_retry_after_s: float) -> ProviderError:
     fault = ProviderBadResponse("it is overloaded")
-    fault.rest_s = rest_s
+    fault.provider_retry_after_s = provider_retry_after_s
     return fault
 
 
@@ -133,7 +133,7 @@ def test_in_its_cooldown_a_channel_is_left_alone_and_then_one_call_tries() -> No
     assert board.obstacle() is None
     trial = board.call()
     assert board.obstacle() == ("trial", TRIAL_WAIT_S)
-    board.note_answered(trial)
+    board.record_success(trial)
     assert board.obstacle() is None
     board.end(trial)
     assert board.obstacle() is None
@@ -222,7 +222,7 @@ def test_failures_of_calls_made_before_the_trip_are_not_held_against_it_again() 
     board = Board()
     leases = [board.call() for _ in range(8)]
     for lease in leases:
-        board.note_failed(lease, busy(20.0))
+        board.record_failure(lease, busy(20.0))
         board.end(lease)
     assert [breaker.trips for *_, breaker in board.lines["up"].list_tripped()] == [1]
     assert board.obstacle() == ("cooling", 20.0)
@@ -232,8 +232,8 @@ def test_a_failure_after_the_first_byte_counts_too() -> None:
     board = Board()
     for _ in range(RULES.least_calls):
         lease = board.call()
-        board.note_answered(lease)
-        board.note_failed(lease, broken())
+        board.record_success(lease)
+        board.record_failure(lease, broken())
         board.end(lease)
         if board.obstacle():
             break
@@ -288,7 +288,7 @@ def test_a_refused_key_is_tried_again_soon_by_one_call_and_then_later_and_later(
     assert waits == [1, 2, 4, 8, 16, 32, 64, RULES.cooldown_s * KEY_PATIENCE, RULES.cooldown_s * KEY_PATIENCE]
     trial = board.call()
     assert board.obstacle() == ("refused", TRIAL_WAIT_S)
-    board.note_answered(trial)
+    board.record_success(trial)
     board.end(trial)
     assert board.obstacle() is None
 
@@ -318,7 +318,7 @@ def test_a_key_refused_to_many_calls_at_once_trips_once() -> None:
     board = Board(channel("up", "a"))
     leases = [board.call() for _ in range(5)]
     for lease in leases:
-        board.note_failed(lease, ProviderAuthError("no"))
+        board.record_failure(lease, ProviderAuthError("no"))
         board.end(lease)
     assert [breaker.trips for *_, breaker in board.lines["up"].keys[0].circuits.list_tripped()] == [1]
 
@@ -345,8 +345,8 @@ def test_a_rate_limit_lasts_as_long_as_the_provider_says_or_a_cooldown(asked: fl
 def test_a_longer_limit_is_not_cut_short_by_a_shorter_one() -> None:
     board = Board()
     leases = [board.call() for _ in range(2)]
-    for lease, rest_s in zip(leases, (60.0, 1.0), strict=True):
-        board.note_failed(lease, limited(rest_s))
+    for lease, provider_retry_after_s in zip(leases, (60.0, 1.0), strict=True):
+        board.record_failure(lease, limited(provider_retry_after_s))
         board.end(lease)
     assert board.obstacle() == ("keys", 60.0)
 
@@ -379,7 +379,9 @@ def test_a_key_is_not_shown() -> None:
     board = Board(channel("up", "sk-secret-key"))
     with capture_logs() as logs:
         board.meet(ProviderAuthError("no"), name="up")
-    lease = Lease(board.lines["up"], board.lines["up"].keys[0], (CHAT, "m"), 1, retry=False, epoch=0, key_epoch=0)
+    lease = Lease(
+        board.lines["up"], board.lines["up"].keys[0], (CHAT, "m"), 1, retry=False, generation=0, key_generation=0
+    )
     assert "sk-secret-key" not in repr([board.lines, lease, logs])
     assert [(line["event"], line["reason"]) for line in logs] == [("key_tripped", "key 1 of 1")]
 
@@ -399,7 +401,7 @@ def test_a_lease_ends_once() -> None:
 def test_a_retry_that_is_answered_is_a_call_like_any_other() -> None:
     board = Board()
     lease = board.call(retry=True)
-    board.note_answered(lease)
+    board.record_success(lease)
     assert (board.running, board.retrying) == (1, 0)
     board.end(lease)
     assert (board.running, board.retrying) == (0, 0)
@@ -427,7 +429,9 @@ def test_a_channel_that_stays_keeps_how_it_stands() -> None:
     board = Board(channel("up", "a", "b"))
     board.meet(ProviderAuthError("not with a"), limited(60.0), name="up")
     board.meet(*[out_of_reach()] * 3, model="other")
-    running = Lease(board.lines["up"], board.lines["up"].keys[0], (CHAT, "m"), 1, retry=False, epoch=0, key_epoch=0)
+    running = Lease(
+        board.lines["up"], board.lines["up"].keys[0], (CHAT, "m"), 1, retry=False, generation=0, key_generation=0
+    )
     line = running.line
     board.use([channel("up", "a", "b", weight=7, max_concurrency=9), channel("new")])
     assert board.lines["up"] is line
@@ -477,9 +481,9 @@ def test_calls_under_way_at_a_channel_that_changes_end_cleanly(after: Sequence[C
     assert (board.running, board.retrying) == (3, 3)
     for lease, end in zip(leases, (broken(), ProviderAuthError("no"), None), strict=True):
         if end is None:
-            board.note_answered(lease)
+            board.record_success(lease)
         else:
-            board.note_failed(lease, end)
+            board.record_failure(lease, end)
         board.end(lease)
     assert (board.running, board.retrying, line.running) == (0, 0, 0)
     assert all(left.running == 0 for left in board.lines.values())
@@ -500,7 +504,7 @@ def test_trouble_on_the_way_to_the_old_address_is_not_held_against_the_new() -> 
     leases = [board.call() for _ in range(5)]
     board.use([attrs.evolve(channel(), base_url="http://elsewhere")])
     for lease in leases:
-        board.note_failed(lease, broken())
+        board.record_failure(lease, broken())
         board.end(lease)
     assert board.obstacle() is None
 
@@ -569,7 +573,7 @@ def test_a_probe_that_finds_a_channel_well_opens_it_before_its_cooldown_is_over(
     board = Board()
     board.meet(*[out_of_reach()] * 3)
     line = board.lines["up"]
-    board.note_probe_answered(line, line.breaker.epoch)
+    board.note_probe_answered(line, line.breaker.generation)
     assert board.obstacle() is None
 
 
@@ -577,12 +581,12 @@ def test_a_probe_that_finds_it_ill_lets_it_rest_for_longer() -> None:
     board = Board()
     board.meet(*[out_of_reach()] * 3)
     line = board.lines["up"]
-    board.note_probe_failed(line, line.breaker.epoch, out_of_reach())
+    board.note_probe_failed(line, line.breaker.generation, out_of_reach())
     assert board.obstacle() == ("cooling", 10.0)  # a probe within the cooldown makes it no longer
     board.time += 10
-    board.note_probe_failed(line, line.breaker.epoch, out_of_reach())
+    board.note_probe_failed(line, line.breaker.generation, out_of_reach())
     assert board.obstacle() == ("cooling", 20.0)
-    board.note_probe_failed(line, line.breaker.epoch, busy(200.0))
+    board.note_probe_failed(line, line.breaker.generation, busy(200.0))
     assert board.obstacle() == ("cooling", 200.0)
 
 
@@ -590,7 +594,7 @@ def test_a_probe_that_comes_too_late_says_nothing() -> None:
     board = Board()
     line = board.lines["up"]
     board.meet(*[out_of_reach()] * 3)
-    begun = line.breaker.epoch
+    begun = line.breaker.generation
     board.time += 10
     board.meet(out_of_reach())
     board.note_probe_answered(line, begun)
@@ -598,8 +602,8 @@ def test_a_probe_that_comes_too_late_says_nothing() -> None:
     assert (board.obstacle(), line.breaker.trips) == (("cooling", 20.0), 2)
     board.time += 20
     board.call()
-    board.note_probe_answered(line, line.breaker.epoch)
-    board.note_probe_failed(line, line.breaker.epoch, broken())
+    board.note_probe_answered(line, line.breaker.generation)
+    board.note_probe_failed(line, line.breaker.generation, broken())
     assert (line.breaker.state, line.breaker.trips) == ("trial", 2)
 
 
@@ -671,9 +675,9 @@ class Exchange(RuleBasedStateMachine):
     def hear(self, data: st.DataObject, fault: Any) -> None:
         lease = data.draw(st.sampled_from(self.leases))
         if fault is None:
-            self.board.note_answered(lease)
+            self.board.record_success(lease)
         else:
-            self.board.note_failed(lease, fault())
+            self.board.record_failure(lease, fault())
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data())

@@ -53,7 +53,7 @@ class House:
     def trip(self, name: str = "up") -> None:
         """A call over the channel fails."""
         lease = self.board.lease(self.line(name), PLACE, 1, retry=False)
-        self.board.note_failed(lease, ProviderBadResponse("it broke", phase="connect"))
+        self.board.record_failure(lease, ProviderBadResponse("it broke", phase="connect"))
         self.board.end(lease)
         assert self.line(name).breaker.state == "down"
 
@@ -187,7 +187,7 @@ async def test_a_channel_that_cools_down_for_long_is_asked_every_few_seconds(ups
 async def test_who_asks_to_be_left_alone_is_not_probed_meanwhile(upstream: AiohttpClient) -> None:
     async with ScriptedUpstream([answer(LISTING)]) as up:
         house = House(upstream, at(up))
-        house.line().breaker.trip(house.now, RULES, reason="busy", dice=0.5, rest_s=60.0)
+        house.line().breaker.trip(house.now, RULES, reason="busy", rng=0.5, provider_retry_after_s=60.0)
         for passed, asked in ((59.9, 0), (0.1, 1)):
             house.now += passed
             await house.job.probe()
@@ -200,7 +200,7 @@ async def test_what_fails_at_one_model_is_tried_at_once_when_the_provider_is_bac
         async with ScriptedUpstream(*[[listing] for listing in listings]) as up:
             house = House(upstream, at(up))
             lease = house.board.lease(house.line(), PLACE, 1, retry=False)
-            house.board.note_failed(lease, ProviderBadResponse("it broke"))
+            house.board.record_failure(lease, ProviderBadResponse("it broke"))
             house.board.end(lease)
             ((_, _, breaker),) = house.line().list_tripped()
             breaker.until = house.now + 100
@@ -230,7 +230,7 @@ async def test_a_channel_that_passed_comes_up_carefully(upstream: AiohttpClient)
         house.board.settings = RetrySettings(attrs.evolve(RULES, failures=3))
         for _ in range(3):
             lease = house.board.lease(house.line(), PLACE, 1, retry=False)
-            house.board.note_failed(lease, ProviderBadResponse("it broke", phase="connect"))
+            house.board.record_failure(lease, ProviderBadResponse("it broke", phase="connect"))
             house.board.end(lease)
         house.now += DUE_S
         await house.job.probe()
@@ -293,9 +293,9 @@ async def test_what_a_call_found_meanwhile_counts_more_than_what_a_probe_finds(
         await asked.wait()
         lease = house.board.lease(house.line(), PLACE, 1, retry=False)
         if called == "well":
-            house.board.note_answered(lease)
+            house.board.record_success(lease)
         elif called == "ill":
-            house.board.note_failed(lease, ProviderBadResponse("it broke", phase="connect"))
+            house.board.record_failure(lease, ProviderBadResponse("it broke", phase="connect"))
         if called != "under way":
             house.board.end(lease)
         before = house.look()
@@ -344,7 +344,7 @@ def test_it_looks_every_second_for_ever() -> None:
 
         line = board.lines["up"]
         lease = board.lease(line, PLACE, 1, retry=False)
-        board.note_failed(lease, ProviderBadResponse("it broke", phase="connect"))
+        board.record_failure(lease, ProviderBadResponse("it broke", phase="connect"))
         board.end(lease)
         began = loop.time()
         job = asyncio.create_task(ChannelProber(catalog, board, fetch).run())

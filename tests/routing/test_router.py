@@ -93,12 +93,14 @@ class Floor(Router):
 
     def fail(self, attempt: Attempt, fault: ProviderError) -> None:
         """What the relay does when an attempt fails."""
-        self.board.note_failed(attempt.lease, fault)
+        self.board.record_failure(attempt.lease, fault)
         self.board.end(attempt.lease)
 
-    def trip(self, name: str, rest_s: float) -> None:
+    def trip(self, name: str, provider_retry_after_s: float) -> None:
         """Take a channel down for so long."""
-        self.board.lines[name].breaker.trip(self.time, RULES, reason="ill", dice=0.5, rest_s=rest_s)
+        self.board.lines[name].breaker.trip(
+            self.time, RULES, reason="ill", rng=0.5, provider_retry_after_s=provider_retry_after_s
+        )
 
     def walk(self, fault: ProviderError, call: InferenceRequest | None = None) -> list[str]:
         """The channels that are tried where every one of them meets ``fault``."""
@@ -117,9 +119,9 @@ def broken() -> ProviderError:
     return ProviderBadResponse("it broke")
 
 
-def busy(rest_s: float) -> ProviderError:
+def busy(provider_retry_after_s: float) -> ProviderError:
     fault = ProviderBadResponse("it is overloaded")
-    fault.rest_s = rest_s
+    fault.provider_retry_after_s = provider_retry_after_s
     return fault
 
 
@@ -597,7 +599,7 @@ def test_one_such_call_that_is_answered_ends_the_cooldown() -> None:
     floor = Floor(channel("up", "m"))
     floor.trip("up", 300.0)
     _, attempt = floor.begin()
-    floor.board.note_answered(attempt.lease)
+    floor.board.record_success(attempt.lease)
     floor.board.end(attempt.lease)
     assert floor.board.lines["up"].state == "up"
     assert floor.board.lines["up"].is_free((CHAT, "m"))
@@ -633,7 +635,7 @@ def test_a_full_channel_tells_when_it_has_room(more: dict[str, Any], told: int) 
 def test_where_every_key_is_limited_for_a_model_only_that_model_waits() -> None:
     floor = Floor(channel("a", "m", "n"))
     fault = limited()
-    fault.rest_s = 33.0
+    fault.provider_retry_after_s = 33.0
     floor.fail(floor.begin()[1], fault)
     with pytest.raises(NoHealthyChannel) as caught:
         floor.begin()
@@ -900,17 +902,17 @@ def has_options(floor: Floor, caller: Caller, model: str) -> bool:
 # What a model can be asked for
 
 
-def picture(model: str = "m", **more: Any) -> InferenceRequest:
+def image(model: str = "m", **more: Any) -> InferenceRequest:
     return parse_images_call({"model": model, "prompt": "a cat", **more})
 
 
 def edit(model: str = "m", *, sources: int = 1, masked: bool = False, **more: Any) -> InferenceRequest:
-    call = attrs.evolve(picture(model, **more), operation="image_edits")
-    assert call.picture is not None
-    return attrs.evolve(call, picture=attrs.evolve(call.picture, sources=sources, masked=masked))
+    call = attrs.evolve(image(model, **more), operation="image_edits")
+    assert call.image is not None
+    return attrs.evolve(call, image=attrs.evolve(call.image, sources=sources, masked=masked))
 
 
-def painter(name: str, theirs: str = "org/painter", provider: str = "custom", **more: Any) -> Channel:
+def image_backend(name: str, theirs: str = "org/painter", provider: str = "custom", **more: Any) -> Channel:
     """A channel that has the model ``m`` as ``theirs``."""
     return channel(name, "m", provider=provider, model_map=(("m", theirs),), **more)
 
@@ -918,9 +920,9 @@ def painter(name: str, theirs: str = "org/painter", provider: str = "custom", **
 def gallery() -> Floor:
     """Three who paint: in three sizes and ten at once; in presets, one at a time; and of whom nobody knows anything."""
     return Floor(
-        painter("openai", "gpt-image-1", "openai"),
-        painter("alibaba", "qwen-image", "dashscope"),
-        painter("unknown"),
+        image_backend("openai", "gpt-image-1", "openai"),
+        image_backend("alibaba", "qwen-image", "dashscope"),
+        image_backend("unknown"),
     )
 
 
@@ -936,47 +938,49 @@ def refuse(floor: Floor, call: InferenceRequest) -> InvalidRequest:
 @pytest.mark.parametrize(
     ("call", "able"),
     [
-        (picture(), ["openai", "alibaba", "unknown"]),
-        (picture(size="auto"), ["openai", "alibaba", "unknown"]),
-        (picture(size="1024x1024"), ["openai", "unknown"]),
-        (picture(size="1328x1328"), ["alibaba", "unknown"]),
-        (picture(size="1x1"), ["unknown"]),
-        (picture(n=2), ["openai", "unknown"]),
-        (picture(n=2, size="1328x1328"), ["unknown"]),
+        (image(), ["openai", "alibaba", "unknown"]),
+        (image(size="auto"), ["openai", "alibaba", "unknown"]),
+        (image(size="1024x1024"), ["openai", "unknown"]),
+        (image(size="1328x1328"), ["alibaba", "unknown"]),
+        (image(size="1x1"), ["unknown"]),
+        (image(n=2), ["openai", "unknown"]),
+        (image(n=2, size="1328x1328"), ["unknown"]),
         (edit(), ["openai", "unknown"]),
         (edit(sources=16, masked=True), ["openai", "unknown"]),
     ],
 )
-def test_only_those_that_can_are_asked_for_a_picture(call: InferenceRequest, able: list[str]) -> None:
+def test_only_those_that_can_are_asked_for_a_image(call: InferenceRequest, able: list[str]) -> None:
     floor = gallery()
     assert [option.channel.name for option in floor.options(call)] == able
     assert sorted(floor.walk(broken(), call)) == sorted(able)
 
 
 def test_one_that_cannot_is_not_asked_though_it_goes_first_and_the_able_one_is_full() -> None:
-    floor = Floor(painter("small", "qwen-image", "dashscope", priority=9), painter("able", max_concurrency=1))
-    assert floor.begin(picture(n=2))[1].channel.name == "able"
+    floor = Floor(
+        image_backend("small", "qwen-image", "dashscope", priority=9), image_backend("able", max_concurrency=1)
+    )
+    assert floor.begin(image(n=2))[1].channel.name == "able"
     with pytest.raises(NoHealthyChannel):
-        floor.begin(picture(n=2))
-    assert floor.begin(picture())[1].channel.name == "small"
+        floor.begin(image(n=2))
+    assert floor.begin(image())[1].channel.name == "small"
 
 
-def test_what_a_model_can_do_with_pictures_is_nothing_to_those_who_talk_to_it() -> None:
+def test_what_a_model_can_do_with_images_is_nothing_to_those_who_talk_to_it() -> None:
     floor = gallery()
     floor.models = (Capability("*", max_n=1, sizes=(), edits=False),)
     assert {option.capability for option in floor.options(call_of(n=3))} == {UNKNOWN}
 
 
-SMALL = painter("small", "qwen-image", "dashscope")
+SMALL = image_backend("small", "qwen-image", "dashscope")
 PRESETS = "1024x1024 1536x1024 1024x1536 1664x928 1472x1104 1328x1328 1104x1472 928x1664"
 
 
 @pytest.mark.parametrize(
     ("other", "call", "param", "told"),
     [
-        (painter("a", "gpt-image-1", "openai"), picture(size="1x1"), "size", f"'size' must be one of {PRESETS}"),
-        (painter("a", "qwen-image-2.0", "dashscope"), picture(n=7), "n", "'n' must be 1 to 6"),
-        (painter("a", "gpt-image-1", "openai"), edit(sources=17), "image", "it takes at most 16 images"),
+        (image_backend("a", "gpt-image-1", "openai"), image(size="1x1"), "size", f"'size' must be one of {PRESETS}"),
+        (image_backend("a", "qwen-image-2.0", "dashscope"), image(n=7), "n", "'n' must be 1 to 6"),
+        (image_backend("a", "gpt-image-1", "openai"), edit(sources=17), "image", "it takes at most 16 images"),
     ],
 )
 def test_where_nobody_can_the_field_is_named_with_all_that_any_of_them_allows(
@@ -999,36 +1003,40 @@ def sort_words(text: str) -> list[str]:
 def test_where_some_do_not_edit_at_all_it_is_not_said_that_none_does(
     call: InferenceRequest, param: str, told: str
 ) -> None:
-    floor = Floor(painter("mute", "z-image", "dashscope"), painter("edits", "gemini-2.5-flash-image", "gemini"))
+    floor = Floor(
+        image_backend("mute", "z-image", "dashscope"), image_backend("edits", "gemini-2.5-flash-image", "gemini")
+    )
     fault = refuse(floor, call)
     assert (fault.param, fault.message) == (param, f"The model 'm' cannot do this: {told}")
 
 
 def test_where_nobody_edits_the_model_is_at_fault() -> None:
-    fault = refuse(Floor(painter("a", "z-image", "dashscope"), painter("b", "wan2.2-t2i", "dashscope")), edit())
+    fault = refuse(
+        Floor(image_backend("a", "z-image", "dashscope"), image_backend("b", "wan2.2-t2i", "dashscope")), edit()
+    )
     assert (fault.param, fault.message) == ("model", "The model 'm' cannot do this: it does not edit images")
 
 
-def test_many_pictures_are_for_those_that_make_them_at_once_or_may_be_asked_often() -> None:
-    one_by_one = painter("qwen", "qwen-image", "dashscope", fan_out=True)
-    assert [option.channel.name for option in Floor(one_by_one, painter("all")).options(picture(n=10))] == [
+def test_many_images_are_for_those_that_make_them_at_once_or_may_be_asked_often() -> None:
+    one_by_one = image_backend("qwen", "qwen-image", "dashscope", fan_out=True)
+    assert [option.channel.name for option in Floor(one_by_one, image_backend("all")).options(image(n=10))] == [
         "qwen",
         "all",
     ]
-    fault = refuse(Floor(one_by_one), picture(n=10, size="1x1"))
+    fault = refuse(Floor(one_by_one), image(n=10, size="1x1"))
     assert fault.param == "size"
-    assert refuse(Floor(attrs.evolve(one_by_one, fan_out=False)), picture(n=2)).message.endswith("'n' must be 1")
+    assert refuse(Floor(attrs.evolve(one_by_one, fan_out=False)), image(n=2)).message.endswith("'n' must be 1")
 
 
-def test_a_picture_that_nobody_who_has_a_price_can_make_is_refused_for_what_they_lack() -> None:
+def test_a_image_that_nobody_who_has_a_price_can_make_is_refused_for_what_they_lack() -> None:
     floor = Floor(
-        painter("paid", "qwen-image", "dashscope"),
-        painter("free"),
+        image_backend("paid", "qwen-image", "dashscope"),
+        image_backend("free"),
         prices=[priced("m", 1, "dashscope")],
         require_price=True,
     )
-    assert refuse(floor, picture(n=2)).param == "n"
-    assert [option.channel.name for option in floor.options(picture())] == ["paid"]
+    assert refuse(floor, image(n=2)).param == "n"
+    assert [option.channel.name for option in floor.options(image())] == ["paid"]
 
 
 # What the configuration says of it
@@ -1040,27 +1048,27 @@ OURS = ("1024x1024", "2048x2048")
 @pytest.mark.parametrize(
     ("entry", "call", "able"),
     [
-        (Capability("m", sizes=OURS), picture(size="1536x1024"), []),
-        (Capability("m", sizes=OURS), picture(size="2048x2048"), ["openai", "unknown"]),
-        (Capability("m", max_n=1), picture(n=2), []),
-        (Capability("m", max_n=1), picture(size="1536x1024"), ["openai", "unknown"]),
+        (Capability("m", sizes=OURS), image(size="1536x1024"), []),
+        (Capability("m", sizes=OURS), image(size="2048x2048"), ["openai", "unknown"]),
+        (Capability("m", max_n=1), image(n=2), []),
+        (Capability("m", max_n=1), image(size="1536x1024"), ["openai", "unknown"]),
         (Capability("m", edits=False), edit(), []),
         (Capability("m", masks=False), edit(masked=True), []),
         (Capability("m", masks=False), edit(), ["openai", "unknown"]),
-        (Capability("m", sizes=("1x1",)), picture(size="1x1"), ["openai", "unknown"]),
-        (Capability("org/*", max_n=1), picture(n=2), ["openai"]),
-        (Capability("gpt-image-1", max_n=1), picture(n=2), ["unknown"]),
-        (Capability("GPT-*", max_n=1), picture(n=2), ["openai", "unknown"]),
-        (Capability("*", max_n=2), picture(n=3), []),
-        (Capability("*", max_n=2), picture(size="1x1"), ["unknown"]),
-        (Capability("other*", max_n=1), picture(n=3), ["openai", "unknown"]),
+        (Capability("m", sizes=("1x1",)), image(size="1x1"), ["openai", "unknown"]),
+        (Capability("org/*", max_n=1), image(n=2), ["openai"]),
+        (Capability("gpt-image-1", max_n=1), image(n=2), ["unknown"]),
+        (Capability("GPT-*", max_n=1), image(n=2), ["openai", "unknown"]),
+        (Capability("*", max_n=2), image(n=3), []),
+        (Capability("*", max_n=2), image(size="1x1"), ["unknown"]),
+        (Capability("other*", max_n=1), image(n=3), ["openai", "unknown"]),
     ],
 )
 def test_what_the_configuration_says_of_a_model_is_laid_over_what_is_known_of_it(
     entry: Capability, call: InferenceRequest, able: list[str]
 ) -> None:
     """Field by field: of what it does not speak, the vendor's own limits stay."""
-    floor = Floor(painter("openai", "gpt-image-1", "openai"), painter("unknown"))
+    floor = Floor(image_backend("openai", "gpt-image-1", "openai"), image_backend("unknown"))
     floor.models = (entry,)
     if able:
         assert [option.channel.name for option in floor.options(call)] == able
@@ -1069,10 +1077,10 @@ def test_what_the_configuration_says_of_a_model_is_laid_over_what_is_known_of_it
 
 
 def test_a_glob_for_everything_leaves_what_a_vendor_knows_of_one_model() -> None:
-    floor = Floor(painter("openai", "gpt-image-1", "openai"))
-    (before,) = floor.options(picture())
+    floor = Floor(image_backend("openai", "gpt-image-1", "openai"))
+    (before,) = floor.options(image())
     floor.models = (Capability("*", max_n=2),)
-    (after,) = floor.options(picture())
+    (after,) = floor.options(image())
     assert after.capability == attrs.evolve(before.capability, name="*", max_n=2)
     assert (after.capability.response_formats, after.capability.streams) == ((), True)
 
@@ -1093,20 +1101,20 @@ def test_a_glob_for_everything_leaves_what_a_vendor_knows_of_one_model() -> None
 def test_a_name_goes_before_a_glob_the_callers_before_the_providers_and_a_longer_glob_before_a_shorter(
     names: list[str], most: int | None
 ) -> None:
-    floor = Floor(painter("up"))
+    floor = Floor(image_backend("up"))
     floor.models = tuple(Capability(name, max_n=number) for number, name in enumerate(names, 1))
     for models in (floor.models, floor.models[::-1]):
         floor.models = models
-        (option,) = floor.options(picture())
+        (option,) = floor.options(image())
         assert option.capability.max_n == most
 
 
 def test_what_is_said_anew_is_for_later_calls() -> None:
-    floor = Floor(painter("up"))
-    (early,) = floor.options(picture(n=2))
+    floor = Floor(image_backend("up"))
+    (early,) = floor.options(image(n=2))
     floor.models = (Capability("m", max_n=1),)
     assert early.capability == UNKNOWN
-    assert refuse(floor, picture(n=2)).param == "n"
+    assert refuse(floor, image(n=2)).param == "n"
 
 
 LIMITS = st.none() | st.integers(1, 4)
@@ -1120,12 +1128,12 @@ def test_who_is_left_can_do_it_and_what_is_told_where_nobody_is_helps(
 ) -> None:
     names = [f"org/p{number}" for number in range(len(kinds))]
     floor = Floor(
-        *(painter(name[-2:], name, fan_out=fan_out) for name, (_, _, fan_out) in zip(names, kinds, strict=True))
+        *(image_backend(name[-2:], name, fan_out=fan_out) for name, (_, _, fan_out) in zip(names, kinds, strict=True))
     )
     floor.models = tuple(
         Capability(name, max_n=most, sizes=sizes) for name, (most, sizes, _) in zip(names, kinds, strict=True)
     )
-    call = attrs.evolve(picture(), picture=ImageRequest("a cat", count=count, size=size))
+    call = attrs.evolve(image(), image=ImageRequest("a cat", count=count, size=size))
 
     def can(kind: tuple[int | None, tuple[str, ...] | None, bool]) -> bool:
         most, sizes, fan_out = kind

@@ -38,7 +38,7 @@ CANDIDATES = st.lists(
 
 def choose_all(candidates: Sequence[Candidate[str]]) -> dict[str, float]:
     """The part of the calls that each of them gets, where all keep the load they have."""
-    got = Counter(choose(candidates, None, dice) for dice in DICE)
+    got = Counter(choose(candidates, None, rng) for rng in DICE)
     return {candidate.name: got[candidate.name] / len(DICE) for candidate in candidates}
 
 
@@ -49,9 +49,9 @@ def test_where_there_is_none_none_is_chosen() -> None:
 
 @given(CANDIDATES, st.none() | st.text(max_size=3), THROWS)
 def test_a_sure_one_goes_before_any_other_and_then_the_highest_priority(
-    candidates: list[Candidate[str]], sticky: str | None, dice: tuple[float, float]
+    candidates: list[Candidate[str]], affinity_key: str | None, rng: tuple[float, float]
 ) -> None:
-    taken = choose(candidates, sticky, dice)
+    taken = choose(candidates, affinity_key, rng)
     if not candidates:
         assert taken is None
         return
@@ -77,7 +77,7 @@ def test_idle_channels_get_calls_by_their_weight(weights: tuple[float, ...]) -> 
 
 def serve(weights: Sequence[float], at_once: int, calls: int = 6_000) -> list[float]:
     """The part of the calls that each channel gets, so many being under way at a time; how long each takes varies."""
-    dice = random.Random(11)  # noqa: S311 - loads, not secrets
+    rng = random.Random(11)  # noqa: S311 - loads, not secrets
     channels = [make(str(number), weight=weight) for number, weight in enumerate(weights)]
     under_way: list[tuple[float, int]] = []
     got: Counter[int] = Counter()
@@ -85,10 +85,10 @@ def serve(weights: Sequence[float], at_once: int, calls: int = 6_000) -> list[fl
         while len(under_way) >= at_once:
             _, ended = heapq.heappop(under_way)
             channels[ended] = attrs.evolve(channels[ended], running=channels[ended].running - 1)
-        taken = int(choose(channels, None, (dice.random(), dice.random())) or 0)
+        taken = int(choose(channels, None, (rng.random(), rng.random())) or 0)
         channels[taken] = attrs.evolve(channels[taken], running=channels[taken].running + 1)
         got[taken] += 1
-        heapq.heappush(under_way, (number + dice.expovariate(1 / at_once), taken))
+        heapq.heappush(under_way, (number + rng.expovariate(1 / at_once), taken))
     return [got[number] / calls for number in range(len(weights))]
 
 
@@ -105,10 +105,10 @@ def test_weights_hold_at_any_load(weights: tuple[float, ...], at_once: int, off:
 
 def pile_up(channels: int, calls: int, *, looks: bool) -> int:
     """How much more the fullest has than the emptiest, where no call ends."""
-    dice, running = random.Random(3), [0] * channels  # noqa: S311 - loads, not secrets
+    rng, running = random.Random(3), [0] * channels  # noqa: S311 - loads, not secrets
     for _ in range(calls):
         standing = [make(str(at), running=count if looks else 0) for at, count in enumerate(running)]
-        running[int(choose(standing, None, (dice.random(), dice.random())) or 0)] += 1
+        running[int(choose(standing, None, (rng.random(), rng.random())) or 0)] += 1
     return max(running) - min(running)
 
 
@@ -125,10 +125,10 @@ def test_two_choices_even_out_what_chance_alone_does_not() -> None:
     THROWS,
 )
 def test_of_two_the_one_that_is_fuller_for_its_weight_is_never_filled_further(
-    one: int, other: int, weight: float, other_weight: float, dice: tuple[float, float]
+    one: int, other: int, weight: float, other_weight: float, rng: tuple[float, float]
 ) -> None:
     channels = [make("one", running=one, weight=weight), make("other", running=other, weight=other_weight)]
-    taken = choose(channels, None, dice)
+    taken = choose(channels, None, rng)
     load = {channel.name: (channel.running, channel.running + 1, channel.weight) for channel in channels}
     left = "other" if taken == "one" else "one"
     now, _, heavy = load[str(taken)]
@@ -138,12 +138,12 @@ def test_of_two_the_one_that_is_fuller_for_its_weight_is_never_filled_further(
 
 @given(CANDIDATES, st.none() | st.text(max_size=3), THROWS)
 def test_the_order_of_the_list_and_the_dice_decide_nothing_for_a_caller_that_stays(
-    candidates: list[Candidate[str]], sticky: str | None, dice: tuple[float, float]
+    candidates: list[Candidate[str]], affinity_key: str | None, rng: tuple[float, float]
 ) -> None:
-    if sticky is not None:
-        assert choose(candidates, sticky, dice) == choose(candidates[::-1], sticky, (0.0, 0.0))
+    if affinity_key is not None:
+        assert choose(candidates, affinity_key, rng) == choose(candidates[::-1], affinity_key, (0.0, 0.0))
     elif len(candidates) == 1:
-        assert choose(candidates, None, dice) == candidates[0].what
+        assert choose(candidates, None, rng) == candidates[0].what
 
 
 # Callers that stay
@@ -157,10 +157,10 @@ def home(candidates: Sequence[Candidate[str]], caller: str) -> str | None:
 
 @given(CANDIDATES, st.text(max_size=5), st.integers(0, 10_000), THROWS)
 def test_a_caller_stays_whatever_the_load(
-    candidates: list[Candidate[str]], caller: str, running: int, dice: tuple[float, float]
+    candidates: list[Candidate[str]], caller: str, running: int, rng: tuple[float, float]
 ) -> None:
     busy = [attrs.evolve(candidate, running=running) for candidate in candidates]
-    assert choose(busy, caller, dice) == home(candidates, caller)
+    assert choose(busy, caller, rng) == home(candidates, caller)
 
 
 @given(CANDIDATES, st.lists(st.text(max_size=5), max_size=10))
@@ -212,23 +212,23 @@ def test_a_caller_may_say_anything(caller: str) -> None:
     assert home([make("a"), make("b")], caller) in {"a", "b"}
 
 
-@pytest.mark.parametrize("sticky", [None, "a caller"])
-def test_what_a_channel_that_has_just_come_up_does_not_get_goes_to_the_next_priority(sticky: str | None) -> None:
+@pytest.mark.parametrize("affinity_key", [None, "a caller"])
+def test_what_a_channel_that_has_just_come_up_does_not_get_goes_to_the_next_priority(affinity_key: str | None) -> None:
     warm = Candidate("first", "first", priority=1, weight=0.25, share=0.25)
     cold = Candidate("second", "second")
     points = [(n + 0.5) / 1_000 for n in range(1_000)]
-    chosen = [choose([warm, cold], sticky, (0.5, point)) for point in points]
+    chosen = [choose([warm, cold], affinity_key, (0.5, point)) for point in points]
     assert chosen.count("first") == 250
-    assert [choose([warm], sticky, (0.5, point)) for point in points] == ["first"] * 1_000
+    assert [choose([warm], affinity_key, (0.5, point)) for point in points] == ["first"] * 1_000
     well = attrs.evolve(warm, share=1.0)
-    assert {choose([well, cold], sticky, (0.5, point)) for point in points} == {"first"}
+    assert {choose([well, cold], affinity_key, (0.5, point)) for point in points} == {"first"}
 
 
 @given(THROWS)
 def test_what_only_may_offer_the_model_is_not_asked_to_spare_one_that_has_just_come_up(
-    dice: tuple[float, float],
+    rng: tuple[float, float],
 ) -> None:
     warm = Candidate("sure", "sure", priority=1, weight=0.1, share=0.1)
-    assert choose([warm, Candidate("guess", "guess", sure=False)], None, dice) == "sure"
-    chosen = choose([warm, make("spare"), Candidate("guess", "guess", sure=False)], None, dice)
-    assert chosen == ("sure" if dice[1] < 0.1 else "spare")
+    assert choose([warm, Candidate("guess", "guess", sure=False)], None, rng) == "sure"
+    chosen = choose([warm, make("spare"), Candidate("guess", "guess", sure=False)], None, rng)
+    assert chosen == ("sure" if rng[1] < 0.1 else "spare")

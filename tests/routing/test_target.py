@@ -25,12 +25,12 @@ from gateway.providers.base import Endpoint
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.target import Attempt, Target
-from tests.support.image_calls import picture_call, upload
+from tests.support.image_calls import image_call, upload
 from tests.support.image_providers import draw
 
 PRICE = Price("m", 1_000_000, output_nanos_per_million=2_000_000, image_nanos=500)
 """A nano a token that is read, two for one that is written, 500 for a picture."""
-PAINTER = Endpoint("replicate_pictures", "/predictions")
+IMAGE_BACKEND = Endpoint("replicate_pictures", "/predictions")
 MESSAGES = [{"role": "user", "content": "hi"}]
 DEEP_LEVELS = 300
 
@@ -53,7 +53,7 @@ def attempt(call: InferenceRequest, *args: Any, **more: Any) -> Attempt:
     return Attempt(chosen, chosen.channel, lease, exchange)
 
 
-def pictures(**more: Any) -> InferenceRequest:
+def images(**more: Any) -> InferenceRequest:
     return parse_images_call({"model": "m", "prompt": "a cat", **more})
 
 
@@ -68,18 +68,16 @@ def chat(**more: Any) -> InferenceRequest:
     ("count", "most", "calls"),
     [(1, None, 1), (10, None, 1), (1, 1, 1), (4, 4, 1), (5, 4, 2), (8, 4, 2), (9, 4, 3), (3, 1, 3), (10, 1, 10)],
 )
-def test_every_call_that_pictures_take_reads_the_prompt(count: int, most: int | None, calls: int) -> None:
-    call = pictures(n=count)
+def test_every_call_that_images_take_reads_the_prompt(count: int, most: int | None, calls: int) -> None:
+    call = images(n=count)
     bound = option(capability=Capability("m", max_n=most)).bound(call)
-    assert bound.prompt_tokens == call.prompt_bound * calls
-    assert attrs.evolve(bound, prompt_tokens=call.prompt_bound) == call.need
+    assert bound.prompt_tokens == call.max_prompt_tokens * calls
+    assert attrs.evolve(bound, prompt_tokens=call.max_prompt_tokens) == call.need
 
 
 @given(st.integers(1, 10), st.none() | st.integers(1, 10))
-def test_no_bound_is_below_the_need_and_the_pictures_are_those_that_were_asked_for(
-    count: int, most: int | None
-) -> None:
-    call, chosen = pictures(n=count), BARE
+def test_no_bound_is_below_the_need_and_the_images_are_those_that_were_asked_for(count: int, most: int | None) -> None:
+    call, chosen = images(n=count), BARE
     bound = attrs.evolve(chosen, capability=Capability("m", max_n=most)).bound(call)
     assert bound.prompt_tokens >= call.need.prompt_tokens
     assert (bound.images, bound.completion_tokens) == (count, call.need.completion_tokens)
@@ -89,13 +87,13 @@ def test_no_bound_is_below_the_need_and_the_pictures_are_those_that_were_asked_f
 BARE = option()
 
 
-def test_what_is_no_picture_is_bound_by_its_need_whatever_is_known_of_pictures() -> None:
+def test_what_is_no_image_is_bound_by_its_need_whatever_is_known_of_images() -> None:
     call = chat(n=5, max_tokens=7)
     assert option(capability=Capability("m", max_n=1)).bound(call) == call.need
 
 
 def test_where_nobody_knows_how_many_a_model_makes_the_need_is_the_bound() -> None:
-    call = pictures(n=10)
+    call = images(n=10)
     assert option(capability=UNKNOWN).bound(call) == option().bound(call) == call.need
 
 
@@ -159,7 +157,7 @@ def test_a_plan_has_the_channels_key_address_and_timers() -> None:
             "openai_speech",
             "text/event-stream",
         ),
-        (pictures(stream=True), "openai_images", "text/event-stream"),
+        (images(stream=True), "openai_images", "text/event-stream"),
     ],
 )
 def test_what_may_come_back_is_what_the_caller_waits_for(call: InferenceRequest, wire: str, accept: str) -> None:
@@ -203,7 +201,7 @@ def test_what_is_nested_too_deeply_is_not_expressible_neither_whole_nor_as_an_as
     call = chat(metadata=nest(DEEP_LEVELS))
     with pytest.raises(UnsupportedByProvider, match="nested too deeply"):
         attempt(call).plan(call)
-    painting = pictures()
+    painting = images()
     made = attempt(painting, wire="openai_images")
     with pytest.raises(UnsupportedByProvider, match="nested too deeply"):
         made.plan_ask(ProviderCall({"prompt": nest(DEEP_LEVELS)}))
@@ -213,7 +211,7 @@ def test_what_is_nested_too_deeply_is_not_expressible_neither_whole_nor_as_an_as
 
 
 def test_an_ask_without_a_path_goes_to_the_endpoint_in_the_vendors_words() -> None:
-    call = pictures(size="1024x768")
+    call = images(size="1024x768")
     made = attempt(call, "together", "openai_images", "x/y")
     plan = made.plan_ask(ProviderCall({"model": "x/y", "prompt": "a cat", "size": "1024x768"}))
     assert (plan.method, plan.url) == ("POST", "http://up/v1/images/generations")
@@ -227,7 +225,7 @@ def as_bytes(body: bytes | Content | None) -> bytes:
 
 
 def test_an_ask_after_a_task_has_a_path_of_its_own_and_no_body() -> None:
-    made = attempt(pictures(), "replicate", "replicate_pictures", "owner/name")
+    made = attempt(images(), "replicate", "replicate_pictures", "owner/name")
     plan = made.plan_ask(ProviderCall(method="GET", path="/predictions/abc", passing=True))
     assert (plan.method, plan.url, plan.body) == ("GET", "http://up/v1/predictions/abc", None)
     assert "Content-Type" not in plan.headers
@@ -236,19 +234,19 @@ def test_an_ask_after_a_task_has_a_path_of_its_own_and_no_body() -> None:
 
 def test_the_path_of_a_rooted_endpoint_is_the_servers() -> None:
     base = "http://up/compatible-mode/v1"
-    made = attempt(pictures(), "dashscope", "dashscope_pictures", "wan2.2-t2i-flash", base_url=base)
+    made = attempt(images(), "dashscope", "dashscope_pictures", "wan2.2-t2i-flash", base_url=base)
     assert made.plan_ask(ProviderCall(path="/api/v1/tasks/1", method="GET")).url == "http://up/api/v1/tasks/1"
 
 
 def test_what_an_ask_says_in_its_headers_is_said_and_the_channels_own_go_over_it() -> None:
-    made = attempt(pictures(), "replicate", "replicate_pictures", "o/n", headers=(("prefer", "ours"),))
+    made = attempt(images(), "replicate", "replicate_pictures", "o/n", headers=(("prefer", "ours"),))
     ask = ProviderCall({}, headers=(("Prefer", "wait"), ("X-DashScope-Async", "enable")))
     headers = made.plan_ask(ask).headers
     assert (headers["X-DashScope-Async"], headers["prefer"], "Prefer" in headers) == ("enable", "ours", False)
 
 
 def test_a_form_ends_its_parts_with_the_answers_id_and_leaves_its_files_where_they_are() -> None:
-    made = attempt(pictures(), wire="openai_edits")
+    made = attempt(images(), wire="openai_edits")
     source = upload(draw())
     plan = made.plan_ask(ProviderCall(Form({"model": "m", "n": 2}, (("image", source),))))
     assert plan.headers["Content-Type"] == "multipart/form-data; boundary=gateway-answer-1"
@@ -260,22 +258,22 @@ def test_a_form_ends_its_parts_with_the_answers_id_and_leaves_its_files_where_th
 
 
 def test_a_file_in_a_json_body_stays_where_it_is_too() -> None:
-    made = attempt(pictures(), "replicate", "replicate_pictures", "owner/name")
+    made = attempt(images(), "replicate", "replicate_pictures", "owner/name")
     source = upload(draw())
     body = made.plan_ask(ProviderCall({"input": {"image": build_data_url(source)}})).body
     assert isinstance(body, Content)
     assert [piece.upload is source and piece.base64 for piece in body.pieces if isinstance(piece, FilePiece)] == [True]
 
 
-def test_pictures_that_a_painter_gets_are_not_said_in_one_body() -> None:
-    call = picture_call()
+def test_images_that_a_image_backend_gets_are_not_said_in_one_body() -> None:
+    call = image_call()
     with pytest.raises(UnsupportedByProvider):
         attempt(call, "replicate", "replicate_pictures", "owner/name").plan(call)
 
 
 def test_an_ask_is_planned_as_often_as_it_is_tried() -> None:
     """Also where the vendor's words change the body: what is asked again is what was asked."""
-    made = attempt(pictures(), "together", "openai_images", "x/y")
+    made = attempt(images(), "together", "openai_images", "x/y")
     ask = ProviderCall({"prompt": "a cat", "size": "64x64"})
     first = made.plan_ask(ask)
     assert made.plan_ask(ask) == first

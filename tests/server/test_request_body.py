@@ -277,8 +277,8 @@ async def test_what_was_checked_is_what_is_forwarded(standing_with: StartGateway
 
 
 async def test_a_body_of_several_megabytes_reaches_the_provider_whole(standing_with: StartGateway) -> None:
-    picture = "data:image/png;base64," + "QUJD" * 750_000
-    part = {"type": "image_url", "image_url": {"url": picture}}
+    image = "data:image/png;base64," + "QUJD" * 750_000
+    part = {"type": "image_url", "image_url": {"url": image}}
     body = {"model": "m", "messages": [{"role": "user", "content": [part]}]}
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await standing_with(channels([up]))

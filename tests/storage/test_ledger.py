@@ -141,10 +141,10 @@ async def tell(ledger: Ledger, step: list[RequestRecord] | LedgerEntry) -> objec
 async def ask_all(stores: Stores, day: UtcDay, wanted: UsageFilter) -> list[object]:
     """Everything a driver can be asked, without its numbers."""
     ledger = stores.ledger
-    purses = [(1, None), (2, None), (1, 11), (1, 12), (2, 21), (2, 22)]
+    balances = [(1, None), (2, None), (1, 11), (1, 12), (2, 21), (2, 22)]
     return [
         [stored.row for stored in await stores.requests.list_requests(RequestFilter(), 1000)],
-        [[attrs.evolve(entry, sequence=0) for entry in await ledger.list_credits(*purse, 5)] for purse in purses],
+        [[attrs.evolve(entry, sequence=0) for entry in await ledger.list_credits(*balance, 5)] for balance in balances],
         await read_spending(ledger, day),
         [list(await ledger.list_usage(axis, wanted)) for axis in AXES],
         await read_totals(ledger),

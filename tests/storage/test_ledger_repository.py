@@ -124,13 +124,13 @@ async def test_a_credit_is_stored_with_its_place_and_listed_newest_first(stores:
     assert await read_totals(stores.ledger) == set()
 
 
-async def test_a_purse_has_its_own_credits_only_and_no_charge_among_them(stores: Stores) -> None:
+async def test_a_balance_has_its_own_credits_only_and_no_charge_among_them(stores: Stores) -> None:
     await stores.ledger.post([charge(1, 10, key=11)])
     mine, _ = await stores.ledger.add_credit(attrs.evolve(CREDIT, key_id=11))
     shared, _ = await stores.ledger.add_credit(CREDIT)
     other, _ = await stores.ledger.add_credit(attrs.evolve(CREDIT, account_id=2))
-    purses: list[tuple[int, int | None]] = [(1, 11), (1, None), (2, None), (1, 12), (2, 11)]
-    lists = [list(await stores.ledger.list_credits(*purse, 10)) for purse in purses]
+    balances: list[tuple[int, int | None]] = [(1, 11), (1, None), (2, None), (1, 12), (2, 11)]
+    lists = [list(await stores.ledger.list_credits(*balance, 10)) for balance in balances]
     assert lists == [[mine], [shared], [other], [], []]
     assert await read_spending(stores.ledger, TODAY) == {
         (1, 11): (10, 10, 10, 5_000, 5_000, 5_000),
@@ -165,12 +165,12 @@ async def test_another_credit_under_a_reference_that_is_there_is_refused(
     assert list(await stores.ledger.list_credits(1, None, 10)) == [known]
 
 
-async def test_a_reference_is_of_one_purse(stores: Stores) -> None:
-    purses: list[tuple[int, int | None]] = [(1, None), (1, 11), (1, 12), (2, None), (2, 21)]
-    for amount, (account_id, key_id) in enumerate(purses, 1):
+async def test_a_reference_is_of_one_balance(stores: Stores) -> None:
+    balances: list[tuple[int, int | None]] = [(1, None), (1, 11), (1, 12), (2, None), (2, 21)]
+    for amount, (account_id, key_id) in enumerate(balances, 1):
         credit = attrs.evolve(CREDIT, account_id=account_id, key_id=key_id, amount_nanos=amount)
         assert (await stores.ledger.add_credit(credit))[1]
-    amounts = [[entry.amount_nanos for entry in await stores.ledger.list_credits(*purse, 10)] for purse in purses]
+    amounts = [[entry.amount_nanos for entry in await stores.ledger.list_credits(*balance, 10)] for balance in balances]
     assert amounts == [[1], [2], [3], [4], [5]]
 
 

@@ -24,7 +24,7 @@ from tests.support.image_providers import draw
 
 NOW = 1_750_000_000.0
 MUCH = 2**40
-PICTURE = draw(16, 16)
+IMAGE = draw(16, 16)
 WAV = b"RIFF\x24\0\0\0WAVEfmt " + b"\0" * 100
 
 
@@ -86,32 +86,32 @@ async def finish_threads() -> None:
 
 
 async def test_what_is_put_is_found_by_its_id(store: MediaFiles, folder: Path) -> None:
-    media = await store.put(PICTURE)
+    media = await store.put(IMAGE)
     assert media == await store.find(media.id)
-    assert (media.media_type, media.size, media.path.read_bytes()) == ("image/png", len(PICTURE), PICTURE)
+    assert (media.media_type, media.size, media.path.read_bytes()) == ("image/png", len(IMAGE), IMAGE)
     assert media.path == folder / media.id[:2] / media.id
     assert media.path.name.endswith(".png")
     assert abs(media.stored_s - media.path.stat().st_mtime) < 0.001
 
 
 async def test_only_the_owner_reads_it(store: MediaFiles, folder: Path) -> None:
-    media = await store.put(PICTURE)
+    media = await store.put(IMAGE)
     assert (mode(folder), mode(media.path.parent), mode(media.path)) == (0o700, 0o700, 0o600)
 
 
 async def test_the_kind_is_told_by_the_bytes(store: MediaFiles) -> None:
-    kinds = [(await store.put(data)).media_type for data in (PICTURE, WAV, b"<svg/>", b"GIF89a")]
+    kinds = [(await store.put(data)).media_type for data in (IMAGE, WAV, b"<svg/>", b"GIF89a")]
     assert kinds == ["image/png", "audio/wav", "image/svg+xml", "image/gif"]
 
 
 async def test_the_same_bytes_get_another_id_each_time(store: MediaFiles, folder: Path) -> None:
-    kept = await asyncio.gather(*(store.put(PICTURE) for _ in range(20)))
+    kept = await asyncio.gather(*(store.put(IMAGE) for _ in range(20)))
     assert len({media.id for media in kept}) == 20
     assert list_files(folder) == sorted(media.path for media in kept)
 
 
 async def test_another_process_finds_it(store: MediaFiles, folder: Path) -> None:
-    media = await store.put(PICTURE)
+    media = await store.put(IMAGE)
     assert await MediaFiles(folder).find(media.id) == media
 
 
@@ -124,9 +124,9 @@ async def test_what_is_of_no_known_kind_is_not_kept(store: MediaFiles, folder: P
 
 
 async def test_what_is_no_id_is_not_found(store: MediaFiles, folder: Path) -> None:
-    media = await store.put(PICTURE)
+    media = await store.put(IMAGE)
     name, digits = media.id, media.id[:32]
-    folder.with_name("secret.png").write_bytes(PICTURE)
+    folder.with_name("secret.png").write_bytes(IMAGE)
     texts = [
         "", ".", "..", "/", name[:2], digits, f"{digits}.gif", f"{digits}.PNG", f"{name} ", f"{name}\n", f"{name}\0",
         f"./{name}", f"{name[:2]}/{name}", f"../{name[:2]}/{name}", f"{name[:2]}/../{name}", "../secret.png",
@@ -139,8 +139,8 @@ async def test_what_is_no_id_is_not_found(store: MediaFiles, folder: Path) -> No
 async def test_a_link_in_the_folder_leads_nowhere(store: MediaFiles, folder: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
-    (outside / f"{'a' * 32}.png").write_bytes(PICTURE)
-    (outside / f"{'b' * 32}.png").write_bytes(PICTURE)
+    (outside / f"{'a' * 32}.png").write_bytes(IMAGE)
+    (outside / f"{'b' * 32}.png").write_bytes(IMAGE)
     (folder / "aa").symlink_to(outside)
     (folder / "bb").mkdir()
     (folder / "bb" / f"{'b' * 32}.png").symlink_to(outside / f"{'b' * 32}.png")
@@ -148,7 +148,7 @@ async def test_a_link_in_the_folder_leads_nowhere(store: MediaFiles, folder: Pat
     (folder / "cc" / f"{'c' * 32}.png").symlink_to(f"{'c' * 32}.png")
     (folder / "dd" / f"{'d' * 32}.png").mkdir(parents=True)
     os.mkfifo(folder / "dd" / f"{'d' * 31}e.png")
-    (folder / "ee").write_bytes(PICTURE)
+    (folder / "ee").write_bytes(IMAGE)
     (folder / "ff").symlink_to("ff")
     for media_id in ("a" * 32, "b" * 32, "c" * 32, "d" * 32, f"{'d' * 31}e", "e" * 32, "f" * 32):
         assert await store.find(f"{media_id}.png") is None
@@ -158,17 +158,17 @@ async def test_a_link_in_the_folder_leads_nowhere(store: MediaFiles, folder: Pat
 
 
 @settings(max_examples=25)
-@given(st.lists(st.integers(0, len(PICTURE)), max_size=6))
+@given(st.lists(st.integers(0, len(IMAGE)), max_size=6))
 def test_a_file_may_come_in_any_pieces(cuts: list[int]) -> None:
-    edges = [0, *sorted(cuts), len(PICTURE)]
+    edges = [0, *sorted(cuts), len(IMAGE)]
 
     async def keep(store: MediaFiles) -> None:
         draft = store.open_draft()
         for start, end in itertools.pairwise(edges):
-            await draft.write(PICTURE[start:end])
+            await draft.write(IMAGE[start:end])
         media = await draft.keep()
         assert media == await store.find(media.id)
-        assert (media.media_type, media.path.read_bytes()) == ("image/png", PICTURE)
+        assert (media.media_type, media.path.read_bytes()) == ("image/png", IMAGE)
         assert mode(media.path) == 0o600
 
     with TemporaryDirectory() as path:
@@ -179,7 +179,7 @@ def test_a_file_may_come_in_any_pieces(cuts: list[int]) -> None:
 async def test_a_draft_is_no_file_of_the_store_until_it_is_kept(store: MediaFiles, folder: Path) -> None:
     draft = store.open_draft()
     assert list_files(folder) == []
-    await draft.write(PICTURE)
+    await draft.write(IMAGE)
     (path,) = list_files(folder)
     assert path.parent == folder
     assert mode(path) == 0o600
@@ -192,11 +192,11 @@ async def test_a_draft_is_no_file_of_the_store_until_it_is_kept(store: MediaFile
 
 async def test_a_discarded_draft_leaves_nothing(store: MediaFiles, folder: Path) -> None:
     draft = store.open_draft()
-    await draft.write(PICTURE)
+    await draft.write(IMAGE)
     assert count_open(folder) == 1
     draft.discard()
     draft.discard()
-    await draft.write(PICTURE)  # a thread that comes late
+    await draft.write(IMAGE)  # a thread that comes late
     with pytest.raises(UnknownMedia):
         await draft.keep()
     assert list_files(folder) == []
@@ -205,11 +205,11 @@ async def test_a_discarded_draft_leaves_nothing(store: MediaFiles, folder: Path)
 
 async def test_what_is_kept_is_not_discarded_any_more(store: MediaFiles) -> None:
     draft = store.open_draft()
-    await draft.write(PICTURE)
+    await draft.write(IMAGE)
     media = await draft.keep()
     draft.discard()
-    await draft.write(PICTURE)
-    assert media.path.read_bytes() == PICTURE
+    await draft.write(IMAGE)
+    assert media.path.read_bytes() == IMAGE
 
 
 @pytest.mark.parametrize("pieces", [[], [b""], [b"<ht", b"ml>"]], ids=["none", "an empty one", "HTML"])
@@ -226,7 +226,7 @@ async def test_a_draft_of_no_known_kind_is_not_kept(store: MediaFiles, folder: P
 @pytest.mark.parametrize("turns", range(4))
 async def test_who_leaves_in_the_middle_of_a_piece_leaves_nothing(store: MediaFiles, folder: Path, turns: int) -> None:
     draft = store.open_draft()
-    await draft.write(PICTURE)
+    await draft.write(IMAGE)
 
     async def write() -> None:
         try:
@@ -251,21 +251,21 @@ async def test_who_leaves_in_the_middle_of_a_piece_leaves_nothing(store: MediaFi
 
 
 async def test_a_full_disk_is_a_fault_and_leaves_nothing(store: MediaFiles, folder: Path) -> None:
-    with full_disk(len(PICTURE) - 1) as told, pytest.raises(StoreUnavailable) as caught:
-        await store.put(PICTURE)
+    with full_disk(len(IMAGE) - 1) as told, pytest.raises(StoreUnavailable) as caught:
+        await store.put(IMAGE)
     assert caught.value.retry_after_s
     assert "media" in caught.value.message
     assert str(folder) not in caught.value.message
     assert [(line["event"], line["error"]) for line in told] == [("media_write_failed", "File too large")]
     assert list_files(folder) == []
     assert count_open(folder) == 0
-    assert (await store.put(PICTURE)).size == len(PICTURE)
+    assert (await store.put(IMAGE)).size == len(IMAGE)
 
 
 async def test_a_disk_that_fills_up_ends_a_draft(store: MediaFiles, folder: Path) -> None:
     draft = store.open_draft()
-    await draft.write(PICTURE)
-    with full_disk(len(PICTURE) + 10), pytest.raises(StoreUnavailable):
+    await draft.write(IMAGE)
+    with full_disk(len(IMAGE) + 10), pytest.raises(StoreUnavailable):
         await draft.write(b"\0" * 20)
     assert list_files(folder) == []
     assert count_open(folder) == 0
@@ -274,12 +274,12 @@ async def test_a_disk_that_fills_up_ends_a_draft(store: MediaFiles, folder: Path
 
 
 async def test_a_folder_that_is_gone_is_a_fault(store: MediaFiles, folder: Path) -> None:
-    media = await store.put(PICTURE)
+    media = await store.put(IMAGE)
     draft = store.open_draft()
-    await draft.write(PICTURE)
+    await draft.write(IMAGE)
     shutil.rmtree(folder)
     with capture_logs() as told:
-        for failing in (store.put(PICTURE), draft.keep(), store.open_draft().write(PICTURE)):
+        for failing in (store.put(IMAGE), draft.keep(), store.open_draft().write(IMAGE)):
             with pytest.raises(StoreUnavailable):
                 await failing
         assert await store.find(media.id) is None
@@ -293,7 +293,7 @@ async def test_a_name_that_cannot_be_made_durable_is_not_given_out(store: MediaF
     for number in range(256):
         (folder / f"{number:02x}").touch()
     with pytest.raises(StoreUnavailable):
-        await store.put(PICTURE)
+        await store.put(IMAGE)
     assert all(path.stat().st_size == 0 for path in list_files(folder))
     assert len(list_files(folder)) == 256
 
@@ -311,19 +311,19 @@ async def test_a_disk_that_is_nearly_full_takes_nothing_new(folder: Path) -> Non
     assert caught.value.retry_after_s
     draft = tight.open_draft()
     with pytest.raises(StoreUnavailable):
-        await draft.write(PICTURE)
+        await draft.write(IMAGE)
     assert list_files(folder) == []
-    assert (await tight.put(PICTURE)).size == len(PICTURE), "what was begun before is finished"
+    assert (await tight.put(IMAGE)).size == len(IMAGE), "what was begun before is finished"
 
 
 async def test_a_draft_ends_where_there_is_no_room_for_its_next_piece(folder: Path) -> None:
     clock = Clock()
     draft = MediaFiles(folder, clock=clock).open_draft()
-    await draft.write(PICTURE)
+    await draft.write(IMAGE)
     shutil.rmtree(folder)  # the disk cannot be asked any more
     clock.now_s += 1
     with pytest.raises(StoreUnavailable):
-        await draft.write(PICTURE)
+        await draft.write(IMAGE)
     assert count_open(folder) == 0
 
 
@@ -425,7 +425,7 @@ async def test_what_a_crash_left_of_a_draft_goes(folder: Path) -> None:
 
 async def test_what_is_not_the_stores_is_left_alone(store: MediaFiles, folder: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside.png"
-    outside.write_bytes(PICTURE)
+    outside.write_bytes(IMAGE)
     (folder / "aa").mkdir()
     (folder / "aa" / f"{'a' * 32}.png").symlink_to(outside)
     (folder / "aa" / f"{'a' * 31}b.png").mkdir()
@@ -437,7 +437,7 @@ async def test_what_is_not_the_stores_is_left_alone(store: MediaFiles, folder: P
     assert await store.sweep(before_s=MUCH, max_bytes=0) == CleanupResult()
     assert list_files(folder) == before
     assert (folder / "aa" / f"{'a' * 31}b.png").is_dir()
-    assert outside.read_bytes() == PICTURE
+    assert outside.read_bytes() == IMAGE
 
 
 async def test_a_folder_that_cannot_be_read_does_not_keep_the_rest_from_being_swept(
@@ -494,13 +494,13 @@ async def test_everything_else_goes_on_under_a_sweep(store: MediaFiles, folder: 
 async def test_what_is_put_meanwhile_is_whole(store: MediaFiles, folder: Path) -> None:
     async def sweep() -> None:
         for _ in range(5):
-            await store.sweep(before_s=0, max_bytes=3 * len(PICTURE))
+            await store.sweep(before_s=0, max_bytes=3 * len(IMAGE))
 
     sweeping = asyncio.create_task(sweep())
-    kept = [await store.put(PICTURE) for _ in range(40)]
+    kept = [await store.put(IMAGE) for _ in range(40)]
     await sweeping
-    await store.sweep(before_s=0, max_bytes=3 * len(PICTURE))
+    await store.sweep(before_s=0, max_bytes=3 * len(IMAGE))
     left = list_files(folder)
     assert len(left) == 3
-    assert {path.read_bytes() for path in left} == {PICTURE}
+    assert {path.read_bytes() for path in left} == {IMAGE}
     assert set(left) <= {media.path for media in kept}

@@ -194,7 +194,7 @@ def _hear(body: Json) -> Heard:
         system,
         tuple(ear.said),
         tuple(ear.results),
-        tuple(ear.pictures),
+        tuple(ear.images),
         tuple(tool["name"] for tool in body.get("tools") or ()),
         tuple(ear.thoughts),
         form.get("schema"),
@@ -208,7 +208,7 @@ class _Ear:
     names: dict[str, str] = attrs.Factory(dict)
     said: list[str] = attrs.Factory(list)
     results: list[tuple[str, str]] = attrs.Factory(list)
-    pictures: list[Picture] = attrs.Factory(list)
+    images: list[Picture] = attrs.Factory(list)
     thoughts: list[str] = attrs.Factory(list)
     waiting: set[str] = attrs.Factory(set)
 
@@ -226,7 +226,7 @@ class _Ear:
             case "text":
                 self.said.append(f"{role}: {block['text']}")
             case "image" | "document":
-                self.pictures.append(_read_source(block, where))
+                self.images.append(_read_source(block, where))
             case "thinking":
                 expect(block.get("signature") == sign(block["thinking"]), "Invalid `signature` in `thinking` block")
                 self.thoughts.append(block["thinking"])
@@ -238,7 +238,7 @@ class _Ear:
             case "tool_result":
                 text, found = _read_result(block, where)
                 self.results.append((self.names[block["tool_use_id"]], text))
-                self.pictures += found
+                self.images += found
 
 
 def _check_results(blocks: list[Json], waiting: set[str], where: str) -> None:
@@ -276,8 +276,8 @@ def _read_result(block: Json, where: str) -> tuple[str, list[Picture]]:
         return "", []
     inner = [{"type": "text", "text": content}] if isinstance(content, str) else expect_list(content, where)
     blocks = [_read_block(one, where, {"text", "image", "document"}) for one in inner]
-    pictures = [_read_source(one, where) for one in blocks if one["type"] != "text"]
-    return "\n".join(one["text"] for one in blocks if one["type"] == "text"), pictures
+    images = [_read_source(one, where) for one in blocks if one["type"] != "text"]
+    return "\n".join(one["text"] for one in blocks if one["type"] == "text"), images
 
 
 def _read_source(block: Json, where: str) -> Picture:

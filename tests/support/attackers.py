@@ -26,7 +26,7 @@ class Target:
         self.place = parts.hostname or "", parts.port or 0
         self.key = key
         self.bomb = gzip.compress(b" " * (64 * MB), compresslevel=9)
-        self.dice = random.Random(17)  # noqa: S311 - no secret
+        self.rng = random.Random(17)  # noqa: S311 - no secret
 
     async def open(self) -> socket.socket:
         """A connection; narrow, so that the kernel of whoever does not read holds little."""
@@ -63,9 +63,9 @@ async def send_junk(target: Target) -> None:
     """What is no HTTP, or badly framed."""
     sock = await target.open()
     with contextlib.closing(sock):
-        junk = target.dice.choice(
+        junk = target.rng.choice(
             [
-                target.dice.randbytes(2_000),
+                target.rng.randbytes(2_000),
                 ask("/healthz") + b"NONSENSE\r\n\r\n",
                 b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03",
                 post(b"{}", "Transfer-Encoding: gzip, chunked"),
@@ -80,7 +80,7 @@ async def send_bombs(target: Target) -> None:
     """64 MB of nothing in 64 KB, without a key and with one."""
     sock = await target.open()
     with contextlib.closing(sock):
-        key = target.dice.choice(["sk-unknown-key-of-a-stranger", target.key])
+        key = target.rng.choice(["sk-unknown-key-of-a-stranger", target.key])
         await target.tell(sock, post(target.bomb, "Content-Encoding: gzip", key=key))
         await asyncio.sleep(0.05)
 
@@ -89,8 +89,8 @@ async def leave(target: Target) -> None:
     """Calls that nobody waits for."""
     sock = await target.open()
     with contextlib.closing(sock):
-        raw = post(hello(stream=target.dice.random() < 0.5), key=target.key)
-        await asyncio.get_running_loop().sock_sendall(sock, raw[: target.dice.randint(1, len(raw))])
+        raw = post(hello(stream=target.rng.random() < 0.5), key=target.key)
+        await asyncio.get_running_loop().sock_sendall(sock, raw[: target.rng.randint(1, len(raw))])
 
 
 async def idle(target: Target) -> None:
@@ -107,7 +107,7 @@ async def flood(target: Target) -> None:
     sock = await target.open()
     with contextlib.closing(sock):
         for _ in range(100):
-            path, line = target.dice.choice(
+            path, line = target.rng.choice(
                 [("/healthz", "A: b"), ("/v1/models", "Authorization: Bearer sk-unknown-key"), ("/nothing", "A: b")]
             )
             await target.tell(sock, ask(path, line))
@@ -115,7 +115,7 @@ async def flood(target: Target) -> None:
 
 async def drip(target: Target) -> None:
     """Heads and bodies that never end."""
-    head = post(b"x" * 5_000, path=target.dice.choice([CHAT, "/admin/v1/session"]), key="sk-unknown-key-of-a-stranger")
+    head = post(b"x" * 5_000, path=target.rng.choice([CHAT, "/admin/v1/session"]), key="sk-unknown-key-of-a-stranger")
     async with target.hold(HELD) as held:
         for end in (10, 60, 150, 151):
             for sock in held:
@@ -130,7 +130,7 @@ async def read_nothing(target: Target) -> None:
         for sock in held:
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(0.1):
-                    path = target.dice.choice(["/docs", "/healthz", "/openapi.json"])
+                    path = target.rng.choice(["/docs", "/healthz", "/openapi.json"])
                     await asyncio.get_running_loop().sock_sendall(sock, ask(path) * 50)
         await asyncio.sleep(1)
 
@@ -139,7 +139,7 @@ async def send_much(target: Target) -> None:
     """The largest bodies that there may be, with a good key."""
     sock = await target.open()
     with contextlib.closing(sock):
-        text = b"x" * target.dice.choice([1 * MB, 4 * MB, 15 * MB])
+        text = b"x" * target.rng.choice([1 * MB, 4 * MB, 15 * MB])
         body = b'{"model":"m","messages":[{"role":"user","content":"' + text + b'"}],"n":0}'
         await target.tell(sock, post(body, key=target.key), wait_s=10)
         await asyncio.sleep(0.25)

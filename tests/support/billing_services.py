@@ -73,7 +73,9 @@ def option_of(price: Price | None = None, multiplier_ppm: int = ONE_PPM, *, mode
 def call_for(nanos: int, *, output: int = 0) -> InferenceRequest:
     """A call that at ``NANO_A_TOKEN`` may cost ``nanos`` and ``output`` more. Its prompt is estimated at two thirds."""
     body = {"messages": [{"role": "user", "content": "a " * (nanos * 2 // 3)}]}
-    return InferenceRequest("chat", "m", body, prompt_chars=4 * nanos, prompt_bound=nanos, output_bound=output)
+    return InferenceRequest(
+        "chat", "m", body, prompt_chars=4 * nanos, max_prompt_tokens=nanos, max_output_tokens=output
+    )
 
 
 class Disk(MemoryStore):
@@ -205,7 +207,7 @@ class Books:
         grant.delivery.first_byte_at = self.pulse
         return self.settlement.settle(arrival, grant, self.outcome())
 
-    def break_off(self, running: tuple[Arrival, Grant], ending: Ending, *, written: bool) -> RequestRecord:
+    def abort(self, running: tuple[Arrival, Grant], ending: Ending, *, written: bool) -> RequestRecord:
         """The call was broken off, and ``written`` to its provider before that or not."""
         arrival, grant = running
         option = option_of(NANO_A_TOKEN)

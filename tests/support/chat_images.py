@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from aiohttp import web
 
-from gateway.domain.media import sniff_picture
+from gateway.domain.media import sniff_image
 from tests.support.gemini_images import SIZES
 from tests.support.image_providers import HeardPicture, Json, PictureProvider, draw
 
@@ -69,14 +69,14 @@ def read_question(body: Any, model: str) -> HeardPicture:
 def _read_data_url(url: str) -> bytes:
     match = _DATA_URL.match(url)
     data = base64.b64decode(match[2], validate=True) if match else b""
-    if match is None or sniff_picture(data[:64]) != match[1]:
+    if match is None or sniff_image(data[:64]) != match[1]:
         raise Refused("Unsupported image")
     return data
 
 
-def write_answer(picture: bytes, model: str = ChatPictures.model) -> Json:
+def write_answer(image: bytes, model: str = ChatPictures.model) -> Json:
     """A picture in ``message.images``, with words beside it."""
-    url = "data:image/png;base64," + base64.b64encode(picture).decode()
+    url = "data:image/png;base64," + base64.b64encode(image).decode()
     message = {
         "role": "assistant",
         "content": "Here is your picture: ![no](https://example.com/not-it.png)",

@@ -186,7 +186,7 @@ def _hear(body: Any, *, talks: bool) -> HeardPicture:
         _expect(all(512 <= int(side) <= 1440 for side in size.split("*")), "width and height must be in [512, 1440]")
     prompt, urls = _hear_message(body["input"]) if talks else _hear_fields(body["input"])
     _expect(isinstance(prompt, str) and prompt, "prompt is missing")
-    return HeardPicture(prompt, count, size, tuple(map(_hear_picture, urls)), body=body)
+    return HeardPicture(prompt, count, size, tuple(map(_hear_image, urls)), body=body)
 
 
 def _hear_message(said: Any) -> tuple[Any, list[Any]]:
@@ -206,7 +206,7 @@ def _hear_fields(said: Any) -> tuple[Any, list[Any]]:
     return said["prompt"], said.get("images", [])
 
 
-def _hear_picture(url: Any) -> bytes:
+def _hear_image(url: Any) -> bytes:
     found = DATA_URL.fullmatch(url) if isinstance(url, str) else None
     if found is None:
         raise _Refused("InvalidURL", "The image is not a URL that can be fetched")

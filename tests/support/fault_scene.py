@@ -148,8 +148,8 @@ def check_charged_once(gateway: RunningGateway, cost_nanos: int) -> None:
     """The account and its key have spent exactly this, and nothing is held of them."""
     bank = gateway.app[ROOMS].admission._bank
     for kind in ("account", "key"):
-        purse = bank.find_purse(kind, 1)
-        assert (purse.lifetime.spent_nanos - gateway.spent_before, purse.held_nanos) == (cost_nanos, 0)
+        balance = bank.find_balance(kind, 1)
+        assert (balance.lifetime.spent_nanos - gateway.spent_before, balance.held_nanos) == (cost_nanos, 0)
 
 
 async def audit(gateway: RunningGateway, *broken: ScriptedUpstream, **expected: Any) -> RequestRecord:

@@ -63,7 +63,7 @@ TWO = [
     {"candidates": [{"content": {"parts": [{"text": "b"}]}}, {"index": 1, "finishReason": "MAX_TOKENS"}]},
     {"candidates": [{"finishReason": "SAFETY", "safetyRatings": []}], "usageMetadata": usage(5, 3)},
 ]
-PICTURE = [
+IMAGE = [
     chunk(
         {"text": "Draft", "thought": True}, {"inlineData": {"mimeType": "image/png", "data": "AA=="}, "thought": True}
     ),
@@ -94,7 +94,7 @@ STREAMS = {
     "thinking": stream(*THINKING),
     "tools": stream(*TOOLS),
     "two": stream(*TWO),
-    "picture": stream(*PICTURE),
+    "picture": stream(*IMAGE),
     "stop in every chunk": stream(*STOP_IN_EVERY_CHUNK),
     "blocked": stream(BLOCKED),
     "error event": stream(TEXT[0], OVERLOADED),

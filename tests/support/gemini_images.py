@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from aiohttp import web
 
-from gateway.domain.media import sniff_picture
+from gateway.domain.media import sniff_image
 from tests.support.image_providers import KEY, HeardPicture, Json, PictureProvider, draw
 
 SIZES = {
@@ -56,7 +56,7 @@ class GeminiPictures(PictureProvider):
             error = _error(503, "The model is overloaded. Please try again later.", "UNAVAILABLE")
             return web.json_response(error, status=503)
         if fate == "block":
-            return web.json_response(write_blocked_prompt() if self.blocks_prompt else write_blocked_picture())
+            return web.json_response(write_blocked_prompt() if self.blocks_prompt else write_blocked_image())
         return web.json_response(write_answer(draw(*SIZES[heard.size or "1:1"], shade=len(self.heard))))
 
 
@@ -67,9 +67,9 @@ def read_question(body: Any) -> HeardPicture:
     _only(config, "generation_config", {"responseModalities", "imageConfig", "candidateCount"})
     if not set(config.get("responseModalities", _MODALITIES)) <= _MODALITIES:
         raise Refused("Invalid value at 'generation_config.response_modalities'")
-    picture = config.get("imageConfig", {})
-    _only(picture, "generation_config.image_config", {"aspectRatio"})
-    ratio = picture.get("aspectRatio")
+    image = config.get("imageConfig", {})
+    _only(image, "generation_config.image_config", {"aspectRatio"})
+    ratio = image.get("aspectRatio")
     if ratio is not None and ratio not in SIZES:
         raise Refused("aspect_ratio must be one of " + ", ".join(SIZES))
     contents = body.get("contents")
@@ -94,7 +94,7 @@ def _read_blob(blob: Json) -> bytes:
         raise Refused(
             "Invalid value at 'contents[0].parts.inline_data.data' (TYPE_BYTES), Base64 decoding failed"
         ) from None
-    if sniff_picture(data[:64]) != blob["mimeType"]:
+    if sniff_image(data[:64]) != blob["mimeType"]:
         raise Refused("Unable to process input image")
     return data
 
@@ -111,9 +111,9 @@ def _error(code: int, message: str, status: str) -> Json:
     return {"error": {"code": code, "message": message, "status": status}}
 
 
-def write_answer(picture: bytes) -> Json:
+def write_answer(image: bytes) -> Json:
     """A picture, with words before it, as the model has them."""
-    blob = {"mimeType": "image/png", "data": base64.b64encode(picture).decode()}
+    blob = {"mimeType": "image/png", "data": base64.b64encode(image).decode()}
     parts = [{"text": "Here is your picture: https://example.com/not-it.png"}, {"inlineData": blob}]
     return {
         "candidates": [{"content": {"parts": parts, "role": "model"}, "finishReason": "STOP", "index": 0}],
@@ -129,7 +129,7 @@ def write_answer(picture: bytes) -> Json:
     }
 
 
-def write_blocked_picture() -> Json:
+def write_blocked_image() -> Json:
     """The filter took the picture away."""
     return {
         "candidates": [

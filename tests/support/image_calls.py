@@ -7,7 +7,7 @@ import orjson
 
 from gateway.domain.image import ImageRequest
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.media import sniff_picture
+from gateway.domain.media import sniff_image
 from gateway.domain.upload import Content, FilePiece, Upload
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.request_body import build_payload
@@ -28,11 +28,11 @@ class InMemory:
 
 
 def upload(data: bytes, field: str = "image") -> Upload:
-    media_type = sniff_picture(data[:64]) or "application/octet-stream"
+    media_type = sniff_image(data[:64]) or "application/octet-stream"
     return Upload(field, "picture.png", media_type, data[:64], InMemory(data))
 
 
-def picture_call(
+def image_call(
     prompt: str = "a cat",
     *,
     size: str | None = None,
@@ -46,9 +46,9 @@ def picture_call(
         model="m",
         body={"model": "m", "prompt": prompt, **fields},
         prompt_chars=len(prompt),
-        prompt_bound=len(prompt),
+        max_prompt_tokens=len(prompt),
         files=files,
-        picture=ImageRequest(prompt, size=size, sources=sources, masked=masked),
+        image=ImageRequest(prompt, size=size, sources=sources, masked=masked),
     )
 
 

@@ -53,10 +53,10 @@ def draw_mask(width: int = 8, height: int = 8) -> bytes:
     return _write_png(width, height, 4, b"\0\0" * width)
 
 
-def measure(picture: bytes) -> tuple[int, int]:
+def measure(image: bytes) -> tuple[int, int]:
     """Width and height of a PNG; fails where it is none."""
-    assert picture.startswith(b"\x89PNG\r\n\x1a\n"), picture[:16]
-    width, height = struct.unpack(">II", picture[16:24])
+    assert image.startswith(b"\x89PNG\r\n\x1a\n"), image[:16]
+    width, height = struct.unpack(">II", image[16:24])
     return int(width), int(height)
 
 

@@ -18,7 +18,7 @@ from tests.support.scripted_upstream import ScriptedUpstream, answer
 IMAGES = "/v1/images/generations"
 EDITS = "/v1/images/edits"
 PRICE = {"model": "m", "usd_per_image": 1}
-A_PICTURE = 1_000_000_000
+A_IMAGE = 1_000_000_000
 """Nano-USD."""
 PROMPT = "a lighthouse that nobody else is to hear of"
 DATA = base64.b64encode(draw()).decode()
@@ -62,7 +62,7 @@ async def await_given_up(gateway: RunningGateway) -> None:
     await gateway.app[ROOMS].images.close()
 
 
-def check_pictures(items: Sequence[dict[str, str]], count: int) -> None:
+def check_images(items: Sequence[dict[str, str]], count: int) -> None:
     """So many pictures in base64."""
     assert len(items) == count
     for item in items:
@@ -72,7 +72,7 @@ def check_pictures(items: Sequence[dict[str, str]], count: int) -> None:
 def check_row(row: RequestRecord, **expected: Any) -> RequestRecord:
     """A row says ``expected``, and costs what its pictures cost."""
     assert {name: getattr(row, name) for name in expected} == expected
-    assert row.cost_nanos == row.images * A_PICTURE
+    assert row.cost_nanos == row.images * A_IMAGE
     assert (row.error_code is None) == (row.ending in {"completed", "client_closed"})
     return row
 

@@ -25,7 +25,7 @@ async def read_spending(ledger: Ledger, day: UtcDay) -> dict[tuple[int, int | No
         sums = attrs.astuple(line)[2:]
         known = found.get((line.account_id, line.key_id), (0,) * 6)
         found[line.account_id, line.key_id] = tuple(map(sum, zip(known, sums, strict=True)))  # type: ignore[assignment]
-    return {purse: sums for purse, sums in found.items() if any(sums)}
+    return {balance: sums for balance, sums in found.items() if any(sums)}
 
 
 async def read_totals(ledger: Ledger) -> set[tuple[int, ...]]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import orjson
 from aiohttp import BodyPartReader, web
 
-from gateway.domain.media import sniff_picture
+from gateway.domain.media import sniff_image
 from tests.support.image_providers import HeardPicture, Json, PictureProvider, draw, parse_size
 
 FIELDS = {
@@ -137,9 +137,9 @@ class OpenAiPictures(PictureProvider):
         size = None if heard.size == "auto" else heard.size
         return [draw(*parse_size(size), shade=16 * number) for number in range(heard.count)]
 
-    def write_answer(self, heard: HeardPicture, pictures: list[bytes]) -> Json:
+    def write_answer(self, heard: HeardPicture, images: list[bytes]) -> Json:
         """The whole answer."""
-        data = [{"b64_json": base64.b64encode(picture).decode()} for picture in pictures]
+        data = [{"b64_json": base64.b64encode(image).decode()} for image in images]
         return {
             "created": 1_700_000_000,
             "background": "opaque",
@@ -154,11 +154,11 @@ class OpenAiPictures(PictureProvider):
         """Partial pictures, and then whole ones. There is no end mark, as there is none at the vendor's."""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        for picture in self.paint(heard):
+        for image in self.paint(heard):
             for index in range(heard.body.get("partial_images", 0)):
-                partial = _write_event(f"{kind}.partial_image", picture, heard, {"partial_image_index": index})
+                partial = _write_event(f"{kind}.partial_image", image, heard, {"partial_image_index": index})
                 await response.write(partial)
-            await response.write(_write_event(f"{kind}.completed", picture, heard, {"usage": USAGE}))
+            await response.write(_write_event(f"{kind}.completed", image, heard, {"usage": USAGE}))
         return response
 
 
@@ -187,16 +187,16 @@ class CustomPictures(OpenAiPictures):
         del request, kind
         return web.json_response(self.write_answer(heard, self.paint(heard)))
 
-    def write_answer(self, heard: HeardPicture, pictures: list[bytes]) -> Json:
+    def write_answer(self, heard: HeardPicture, images: list[bytes]) -> Json:
         if heard.body.get("response_format") == "b64_json":
-            data: list[Mapping[str, str]] = [{"b64_json": base64.b64encode(one).decode()} for one in pictures]
+            data: list[Mapping[str, str]] = [{"b64_json": base64.b64encode(one).decode()} for one in images]
         else:
-            data = [{"url": self.keep(picture), "revised_prompt": f"{heard.prompt}!"} for picture in pictures]
+            data = [{"url": self.keep(image), "revised_prompt": f"{heard.prompt}!"} for image in images]
         return {"created": 1_700_000_000, "data": data}
 
-    def keep(self, picture: bytes) -> str:
+    def keep(self, image: bytes) -> str:
         """The address of a picture."""
-        self.files.append(picture)
+        self.files.append(image)
         return f"{self.origin}/files/{len(self.files) - 1}.png"
 
 
@@ -221,7 +221,7 @@ def _sort(parts: Parts) -> tuple[Json, Parts]:
     expect(images in (["image"], ["image[]"] * len(images)), "Duplicate parameter: 'image'.", "image")
     expect(len(images) <= 16, "Too many images.", "image")
     expect(names.count("mask") <= 1 and set(names) <= {"image", "image[]", "mask"}, "Unknown file.", None)
-    expect(all(sniff_picture(data[:512]) for _, _, data in files), "Invalid image file.", "image")
+    expect(all(sniff_image(data[:512]) for _, _, data in files), "Invalid image file.", "image")
     return body, files
 
 
@@ -232,10 +232,10 @@ def _read_field(name: str, text: str) -> Any:
     return int(text) if name in integers and text.isdecimal() else text
 
 
-def _write_event(kind: str, picture: bytes, heard: HeardPicture, more: Json) -> bytes:
+def _write_event(kind: str, image: bytes, heard: HeardPicture, more: Json) -> bytes:
     event = {
         "type": kind,
-        "b64_json": base64.b64encode(picture).decode(),
+        "b64_json": base64.b64encode(image).decode(),
         "background": "opaque",
         "created_at": 1_700_000_000,
         "output_format": "png",

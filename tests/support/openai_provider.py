@@ -159,7 +159,7 @@ def _hear(body: Json, extra: frozenset[str], call_fields: frozenset[str]) -> Hea
     system: list[str] = []
     said: list[str] = []
     results: list[tuple[str, str]] = []
-    pictures: list[Picture] = []
+    images: list[Picture] = []
     thoughts: list[str] = []
     waiting: dict[str, str] = {}
     for at, raw in enumerate(expect_list(body.get("messages"), "messages")):
@@ -181,7 +181,7 @@ def _hear(body: Json, extra: frozenset[str], call_fields: frozenset[str]) -> Hea
             expect(message.get("content"), f"{where}.content: expected a string or an array, got null")
         if message.get("reasoning_content"):
             thoughts.append(message["reasoning_content"])
-        texts = _list_texts(message.get("content"), where, pictures if role == "user" else None)
+        texts = _list_texts(message.get("content"), where, images if role == "user" else None)
         if role in {"system", "developer"}:
             system += texts
         else:
@@ -192,7 +192,7 @@ def _hear(body: Json, extra: frozenset[str], call_fields: frozenset[str]) -> Hea
         "\n\n".join(system),
         tuple(said),
         tuple(results),
-        tuple(pictures),
+        tuple(images),
         tuple(tool["function"]["name"] for tool in body.get("tools") or ()),
         tuple(thoughts),
         form.get("json_schema", {}).get("schema"),
@@ -211,7 +211,7 @@ def _read_calls(message: Json, where: str, known: frozenset[str]) -> dict[str, s
     return names
 
 
-def _list_texts(content: Any, where: str, pictures: list[Picture] | None = None) -> list[str]:
+def _list_texts(content: Any, where: str, images: list[Picture] | None = None) -> list[str]:
     if content is None or isinstance(content, str):
         return [content] if content else []
     texts = []
@@ -220,9 +220,9 @@ def _list_texts(content: Any, where: str, pictures: list[Picture] | None = None)
         if kind == "text":
             texts.append(expect_text(expect_object(part, where, {"type", "text"})["text"], where))
             continue
-        expect(pictures is not None and kind in {"image_url", "file"}, f"{where}: Invalid value '{kind}'")
-        assert pictures is not None
-        pictures.append(_read_blob(expect_object(part, where, {"type", kind})[kind], kind, where))
+        expect(images is not None and kind in {"image_url", "file"}, f"{where}: Invalid value '{kind}'")
+        assert images is not None
+        images.append(_read_blob(expect_object(part, where, {"type", kind})[kind], kind, where))
     return texts
 
 

@@ -13,7 +13,7 @@ from tests.support.openai_videos import KEY, OpenAiVideos, Play
 
 Json = dict[str, Any]
 MODEL = "m"
-PICTURE = base64.b64encode(draw()).decode()
+IMAGE = base64.b64encode(draw()).decode()
 USED: Json = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
 MESSAGE: Json = {
     "id": "msg_1", "type": "message", "role": "assistant", "model": "claude", "stop_reason": "end_turn",
@@ -42,8 +42,8 @@ ANSWERS: Mapping[str, Json] = {
     "/v1/rerank": {"results": [{"index": 0, "relevance_score": 0.5}], "usage": {"total_tokens": 3}},
     "/v1/messages": MESSAGE,
     "/v1/messages/count_tokens": {"input_tokens": 3},
-    "/v1/images/generations": {"created": 1, "data": [{"b64_json": PICTURE}]},
-    "/v1/images/edits": {"created": 1, "data": [{"b64_json": PICTURE}]},
+    "/v1/images/generations": {"created": 1, "data": [{"b64_json": IMAGE}]},
+    "/v1/images/edits": {"created": 1, "data": [{"b64_json": IMAGE}]},
     "/v1/audio/transcriptions": {"text": "Hi"},
     "/v1/audio/translations": {"text": "Hi"},
 }  # fmt: skip

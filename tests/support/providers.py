@@ -85,7 +85,7 @@ class Heard:
     system: str
     said: tuple[str, ...]
     results: tuple[tuple[str, str], ...] = ()
-    pictures: tuple[Picture, ...] = ()
+    images: tuple[Picture, ...] = ()
     tools: tuple[str, ...] = ()
     thoughts: tuple[str, ...] = ()
     schema: Json | None = None

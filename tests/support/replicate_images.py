@@ -94,7 +94,7 @@ class ReplicatePictures(PictureProvider):
             given["prompt"],
             given.get("num_outputs", 1),
             given.get("aspect_ratio"),
-            tuple(map(_hear_picture, sources if isinstance(sources, list) else [sources])),
+            tuple(map(_hear_image, sources if isinstance(sources, list) else [sources])),
             body=body,
         )
         self.heard.append(heard)
@@ -174,7 +174,7 @@ def _refuse(detail: str) -> web.Response:
     return web.json_response({"title": "Input validation failed", "detail": detail, "status": 422}, status=422)
 
 
-def _hear_picture(url: str) -> bytes:
+def _hear_image(url: str) -> bytes:
     found = DATA_URL.fullmatch(url)
     assert found is not None, url[:64]
     return base64.b64decode(found[1])

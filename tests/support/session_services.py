@@ -46,10 +46,10 @@ class Desk:
         self.accounts, self.trail = MemoryStore(), MemoryAuditTrail()
         self.store = Store(self.accounts, self.trail)
         self.factors = Totp(SecretBox(bytes(32)))
-        self.reception = SessionService(
+        self.sessions = SessionService(
             self.store, PasswordService(CHEAP), self.factors, LoginThrottle(lambda: self.now_s), clock=self.clock
         )
-        self.invitations = Invitations(self.store, self.accounts, self.reception, clock=self.clock)
+        self.invitations = Invitations(self.store, self.accounts, self.sessions, clock=self.clock)
         self.members = Members(self.store, self.accounts, clock=self.clock)
 
     def clock(self) -> float:
@@ -66,7 +66,7 @@ class Desk:
         """A member of ``acme``, which is made where it is not there."""
         accounts = {account.name: account for account in await self.accounts.list_accounts()}
         account = accounts.get("acme") or await self.add_account()
-        kept = await self.reception.passphrases.hash(passphrase)
+        kept = await self.sessions.passphrases.hash(passphrase)
         fresh = Member(0, account.id, name, "member", passphrase=kept, created_ms=self.now_ms)
         return await self.store.add_member(attrs.evolve(fresh, **values))
 
@@ -84,7 +84,7 @@ class Desk:
     async def sign_in(
         self, name: str = "ann", passphrase: str = FROGS, code: str | None = None, visitor: ClientInfo = HOME
     ) -> NewSession:
-        return await self.reception.sign_in(name, passphrase, code, visitor)
+        return await self.sessions.sign_in(name, passphrase, code, visitor)
 
     async def list_told(self) -> list[AuditRow]:
         """The audit trail, the oldest first."""

@@ -181,7 +181,7 @@ class Files:
     def __init__(self) -> None:
         self.reels: list[Reel | Exception] = []
         self.asked: list[FileRequest] = []
-        self.pictures: dict[str, bytes] = {}
+        self.images: dict[str, bytes] = {}
 
     async def open(self, ask: FileRequest) -> Reel:
         self.asked.append(ask)
@@ -193,9 +193,9 @@ class Files:
         return reel
 
     async def fetch(self, url: str, **_more: Any) -> bytes:
-        if url not in self.pictures:
+        if url not in self.images:
             raise ProviderContentGone("It is not there")
-        return self.pictures[url]
+        return self.images[url]
 
     async def post(self, *_args: Any) -> int:
         raise AssertionError
@@ -323,15 +323,15 @@ class Stage:
         self.relay = Proxy(self.provider, self.board, None, clock=self.clock)  # type: ignore[arg-type]
         self.filming = VideoProviderApi(self.provider, self.files, self.catalog, clock=self.clock)
         self.videos = self.make_videos()
-        self.footage = VideoContent(self.shelf, self.filming)  # type: ignore[arg-type]
-        self.watch = VideoTracker(self.videos, self.footage, self.clock)
+        self.video_content = VideoContent(self.shelf, self.filming)  # type: ignore[arg-type]
+        self.watch = VideoTracker(self.videos, self.video_content, self.clock)
         settlement = Settlement(self.admission, Journal(), self.outbox)  # type: ignore[arg-type]
         self.submissions = VideoSubmitter(
             self.videos,
             self.admission,
             settlement,
             relay=self.relay,
-            footage=self.footage,
+            video_content=self.video_content,
             references=References(self.files, None),  # type: ignore[arg-type]
         )
         self.rung: list[str] = []
@@ -358,7 +358,7 @@ class Stage:
     @property
     def held(self) -> int:
         """What is set aside in the account's purse, in nano-USD."""
-        return self.bank.find_purse("account", CALLER.account.id).held_nanos
+        return self.bank.find_balance("account", CALLER.account.id).held_nanos
 
     def order(self, caller: Caller = CALLER, **ask: Any) -> Submission:
         """A call for a video on its way."""

@@ -25,7 +25,7 @@ from tests.support.openai_videos import write_clip
 from tests.support.providers import Json, Refused, decode, expect, expect_list, expect_object, expect_text
 
 CLIP_BYTES = 20_000
-PICTURE = draw(32, 32)
+IMAGE = draw(32, 32)
 DATA_URL = re.compile(r"data:image/(?:png|jpeg|webp);base64,([A-Za-z0-9+/]+=*)")
 RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 Fate = Literal["ok", "refused", "moderated", "failed", "endless", "stale"]
@@ -58,7 +58,7 @@ class VendorTask:
     model: str
     seconds: int
     size: str | None = None
-    picture: bytes | str | None = None
+    image: bytes | str | None = None
     mark: str = ""
     polls: int = 0
     cancelled: bool = False
@@ -112,7 +112,7 @@ class FileHost(_Server):
     def make_app(self) -> web.Application:
         app = web.Application()
         app.router.add_get("/films/{number}.mp4", self._serve_film)
-        app.router.add_get("/pictures/{number}.png", self._serve_picture)
+        app.router.add_get("/pictures/{number}.png", self._serve_image)
         return app
 
     def put(self, task: VendorTask) -> str:
@@ -142,9 +142,9 @@ class FileHost(_Server):
         headers = {"Content-Range": f"bytes {start}-{stop - 1}/{len(film)}"}
         return web.Response(body=film[start:stop], status=206, headers=headers, content_type="video/mp4")
 
-    async def _serve_picture(self, request: web.Request) -> web.StreamResponse:
+    async def _serve_image(self, request: web.Request) -> web.StreamResponse:
         self.asked.append((request.path_qs, dict(request.headers)))
-        return web.Response(body=PICTURE, content_type="image/png")
+        return web.Response(body=IMAGE, content_type="image/png")
 
 
 class VideoVendor(_Server):
@@ -283,7 +283,7 @@ async def read_body(request: web.Request, *known: str) -> Json:
     return expect_object(orjson.loads(await request.read()), "body", known)
 
 
-def read_picture(value: Any, where: str, *, bare: bool = False) -> bytes | str:
+def read_image(value: Any, where: str, *, bare: bool = False) -> bytes | str:
     """A picture: an address, or base64 behind ``data:…,``, or without it where it is ``bare``. Raises ``Refused``."""
     text = expect_text(value, where)
     if text.startswith(("http://", "https://")):
@@ -301,12 +301,12 @@ def read_content(value: Any) -> tuple[str, bytes | str | None]:
     words, *frames = expect_list(value, "content")
     expect(words.keys() == {"type", "text"} and words["type"] == "text", "content[0] is no text")
     expect(len(frames) <= 1, "content: one picture is the first frame")
-    picture = None
+    image = None
     for frame in frames:
         expect(frame.keys() == {"type", "image_url", "role"} and frame["type"] == "image_url", "content[1]")
         choose(frame["role"], "role", "first_frame")
-        picture = read_picture(expect_object(frame["image_url"], "image_url", {"url"}).get("url"), "url")
-    return expect_text(words["text"], "text"), picture
+        image = read_image(expect_object(frame["image_url"], "image_url", {"url"}).get("url"), "url")
+    return expect_text(words["text"], "text"), image
 
 
 LINES = {"480p": 480, "720p": 720, "768P": 768, "1080p": 1080, "1080P": 1080, "2K": 1440, "4k": 2160}
@@ -358,14 +358,14 @@ class GeminiVideos(VideoVendor):
         tier = choose(told.get("resolution", "720p"), "resolution", "720p", "1080p", "4k")
         seconds = choose(told.get("durationSeconds", 8), "durationSeconds", 4, 6, 8)
         expect(tier == "720p" or seconds == 8, "durationSeconds must be 8 for 1080p and 4k")
-        picture = None
+        image = None
         if "image" in instance:
-            image = expect_object(instance["image"], "image", {"bytesBase64Encoded", "mimeType"})
-            choose(image.get("mimeType"), "mimeType", "image/png", "image/jpeg")
-            picture = decode(image.get("bytesBase64Encoded"), "bytesBase64Encoded")
+            sent_image = expect_object(instance["image"], "image", {"bytesBase64Encoded", "mimeType"})
+            choose(sent_image.get("mimeType"), "mimeType", "image/png", "image/jpeg")
+            image = decode(sent_image.get("bytesBase64Encoded"), "bytesBase64Encoded")
         model, prompt = request.match_info["model"], expect_text(instance.get("prompt"), "prompt")
         task_id = f"idw2ph17nrn{len(self.tasks)}"
-        self.begin(VendorTask(task_id, prompt, model, seconds, measure(tier, ratio), picture))
+        self.begin(VendorTask(task_id, prompt, model, seconds, measure(tier, ratio), image))
         return web.json_response({"name": f"models/{model}/operations/{task_id}"})
 
     async def _tell(self, request: web.Request) -> web.StreamResponse:
@@ -432,15 +432,15 @@ class KlingVideos(_Kling):
         tier = choose(told.get("resolution", "720p"), "resolution", "720p", "1080p", "4k")
         ratio = choose(told.get("aspect_ratio", "16:9"), "aspect_ratio", "16:9", "9:16", "1:1")
         seconds = choose(told.get("duration", 5), "duration", *range(3, 16))
-        prompt, picture = body.get("prompt"), None
+        prompt, image = body.get("prompt"), None
         if not by_words:
             words, frame = expect_list(body.get("contents"), "contents")
             expect(words.keys() == {"type", "text"} and words["type"] == "prompt", "contents[0] is no prompt")
             expect(frame.keys() == {"type", "url"} and frame["type"] == "first_frame", "contents[1] is no frame")
-            prompt, picture = words["text"], read_picture(frame["url"], "url", bare=True)
+            prompt, image = words["text"], read_image(frame["url"], "url", bare=True)
         size = measure(tier, ratio) if by_words else None
         task_id = f"8936059464028119{len(self.tasks):02}"
-        self.begin(VendorTask(task_id, expect_text(prompt, "prompt"), model, seconds, size, picture))
+        self.begin(VendorTask(task_id, expect_text(prompt, "prompt"), model, seconds, size, image))
         return self.answer({"id": task_id, "status": "submitted", "create_time": 1781080778802, "external_id": ""})
 
     async def _tell(self, request: web.Request) -> web.StreamResponse:
@@ -489,13 +489,13 @@ class OlderKlingVideos(_Kling):
         seconds = int(choose(body.get("duration", "5"), "duration", "5", "10"))
         mark = expect_text(body.get("external_task_id", "-"), "external_task_id")
         expect(all(task.mark != mark for task in self.tasks.values()), "external_task_id is there already")
-        prompt, size, picture = expect_text(body.get("prompt"), "prompt"), None, None
+        prompt, size, image = expect_text(body.get("prompt"), "prompt"), None, None
         if kind == "text2video":
             size = measure(tier, choose(body.get("aspect_ratio", "16:9"), "aspect_ratio", "16:9", "9:16", "1:1"))
         else:
-            picture = read_picture(body.get("image"), "image", bare=True)
+            image = read_image(body.get("image"), "image", bare=True)
         task_id = f"8936059464028120{len(self.tasks):02}"
-        task = self.begin(VendorTask(task_id, prompt, model, seconds, size, picture, mark))
+        task = self.begin(VendorTask(task_id, prompt, model, seconds, size, image, mark))
         return self._answer(task, "submitted")
 
     def _answer(self, task: VendorTask, status: str, **more: Any) -> web.Response:
@@ -504,7 +504,7 @@ class OlderKlingVideos(_Kling):
 
     async def _tell(self, request: web.Request) -> web.StreamResponse:
         task = self.find(request.match_info["id"])
-        expect((task.picture is not None) == (request.match_info["kind"] == "image2video"), "task not found", 404)
+        expect((task.image is not None) == (request.match_info["kind"] == "image2video"), "task not found", 404)
         stage = self.walk(task)
         if stage != "done":
             return self._answer(task, "submitted" if stage == "waiting" else "processing")
@@ -543,12 +543,12 @@ class MiniMaxVideos(VideoVendor):
         tier = choose(body.get("resolution", "768P"), "resolution", "768P", "1080P")
         seconds = choose(body.get("duration", 6), "duration", 6, 10)
         expect(tier == "768P" or seconds == 6, "1080P videos are 6 seconds long")
-        size, picture = measure(tier, "16:9"), None
+        size, image = measure(tier, "16:9"), None
         if "first_frame_image" in body:
-            picture = read_picture(body["first_frame_image"], "first_frame_image")
+            image = read_image(body["first_frame_image"], "first_frame_image")
         prompt = expect_text(body.get("prompt"), "prompt")
         task_id = f"1069161122122{len(self.tasks):02}"
-        self.begin(VendorTask(task_id, prompt, model, seconds, size, picture))
+        self.begin(VendorTask(task_id, prompt, model, seconds, size, image))
         return self._answer({"task_id": task_id})
 
     async def _tell(self, request: web.Request) -> web.StreamResponse:
@@ -597,14 +597,14 @@ class MiniMaxH3Videos(VideoVendor):
     async def _begin(self, request: web.Request) -> web.StreamResponse:
         body = await read_body(request, "model", "content", "resolution", "ratio", "duration", "aigc_watermark")
         model = choose(body.get("model"), "model", "MiniMax-H3")
-        prompt, picture = read_content(body.get("content"))
+        prompt, image = read_content(body.get("content"))
         tier = choose(body.get("resolution", "2K"), "resolution", "768P", "2K")
         shapes = ("21:9", "16:9", "4:3", "1:1", "3:4", "9:16")
-        ratio = choose(body.get("ratio", "adaptive"), "ratio", *(shapes if picture is None else ("adaptive",)))
+        ratio = choose(body.get("ratio", "adaptive"), "ratio", *(shapes if image is None else ("adaptive",)))
         seconds = choose(body.get("duration"), "duration", *range(4, 16))
-        size = measure(tier, ratio) if picture is None else None
+        size = measure(tier, ratio) if image is None else None
         task_id = f"4240109857386{len(self.tasks):02}"
-        self.begin(VendorTask(task_id, prompt, model, seconds, size, picture))
+        self.begin(VendorTask(task_id, prompt, model, seconds, size, image))
         return web.json_response({"task_id": task_id})
 
     async def _tell(self, request: web.Request) -> web.StreamResponse:
@@ -632,7 +632,7 @@ class RunwayVideos(VideoVendor):
     slug = "runway"
     root = "/v1"
     ratios = ("1280:720", "720:1280")
-    picture_ratios = (*ratios, "1104:832", "960:960", "832:1104", "1584:672")
+    image_ratios = (*ratios, "1104:832", "960:960", "832:1104", "1584:672")
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
         router.add_post("/v1/text_to_video", self._begin)
@@ -650,22 +650,22 @@ class RunwayVideos(VideoVendor):
 
     async def _begin(self, request: web.Request) -> web.StreamResponse:
         self._check_version(request)
-        by_picture = request.path.endswith("/image_to_video")
+        by_image = request.path.endswith("/image_to_video")
         known = ("model", "promptText", "ratio", "duration", "seed", "contentModeration")
-        body = await read_body(request, *known, *(("promptImage",) if by_picture else ()))
+        body = await read_body(request, *known, *(("promptImage",) if by_image else ()))
         model = choose(body.get("model"), "model", "gen4.5")
-        ratio = choose(body.get("ratio"), "ratio", *(self.picture_ratios if by_picture else self.ratios))
+        ratio = choose(body.get("ratio"), "ratio", *(self.image_ratios if by_image else self.ratios))
         seconds = choose(body.get("duration"), "duration", *range(2, 11))
         prompt = expect_text(body.get("promptText"), "promptText")
         expect(len(prompt) <= 1_000, "promptText is too long")
-        picture = None
-        if by_picture:
+        image = None
+        if by_image:
             (frame,) = expect_list(body.get("promptImage"), "promptImage")
             choose(expect_object(frame, "promptImage[0]", {"uri", "position"}).get("position"), "position", "first")
-            picture = read_picture(frame.get("uri"), "uri")
-            expect(isinstance(picture, bytes) or picture.startswith("https://"), "uri: only HTTPS is fetched")
+            image = read_image(frame.get("uri"), "uri")
+            expect(isinstance(image, bytes) or image.startswith("https://"), "uri: only HTTPS is fetched")
         task_id = str(uuid.UUID(int=len(self.tasks), version=4))
-        task = self.begin(VendorTask(task_id, prompt, model, seconds, ratio.replace(":", "x"), picture))
+        task = self.begin(VendorTask(task_id, prompt, model, seconds, ratio.replace(":", "x"), image))
         return web.json_response({"id": task.id})
 
     def _check_version(self, request: web.Request) -> None:
@@ -734,20 +734,20 @@ class DashScopeVideos(VideoVendor):
         told = expect_object(body.get("parameters", {}), "parameters", known)
         lengths = (5, 10, 15) if by_words and not newer else range(2, 16)
         seconds = choose(told.get("duration", 5), "duration", *lengths)
-        picture = None if by_words else self._read_picture(said)
+        image = None if by_words else self._read_image(said)
         size = self._read_size(told, newer=newer) if by_words else None
         if not by_words:
             choose(told.get("resolution", "1080P"), "resolution", "720P", "1080P")
         task_id = f"0385dc79-5ff8-4d82-bcb6-{len(self.tasks):012}"
-        task = VendorTask(task_id, expect_text(said.get("prompt"), "prompt"), model, seconds, size, picture)
+        task = VendorTask(task_id, expect_text(said.get("prompt"), "prompt"), model, seconds, size, image)
         return self._answer(output={"task_status": "PENDING", "task_id": self.begin(task).id})
 
-    def _read_picture(self, said: Json) -> bytes | str:
+    def _read_image(self, said: Json) -> bytes | str:
         if "img_url" in said:
-            return read_picture(said["img_url"], "img_url")
+            return read_image(said["img_url"], "img_url")
         (medium,) = expect_list(said.get("media"), "media")
         choose(expect_object(medium, "media[0]", {"type", "url"}).get("type"), "type", "first_frame")
-        return read_picture(medium.get("url"), "url")
+        return read_image(medium.get("url"), "url")
 
     def _read_size(self, told: Json, *, newer: bool) -> str:
         if not newer:
@@ -817,13 +817,13 @@ class VolcengineVideos(VideoVendor):
         known = ("model", "content", "resolution", "ratio", "duration", "seed", "camera_fixed", "watermark")
         body = await read_body(request, *known)
         model = choose(body.get("model"), "model", "doubao-seedance-1-0-pro-250528")
-        prompt, picture = read_content(body.get("content"))
+        prompt, image = read_content(body.get("content"))
         expect("--" not in prompt, "a command in a prompt")
         shape = (body.get("resolution", "1080p"), body.get("ratio", "16:9"))
         size = self.sizes[choose(shape, "resolution and ratio", *self.sizes)]
         seconds = choose(body.get("duration", 5), "duration", *range(2, 13))
         task_id = f"cgt-20250331175019-{len(self.tasks):05}"
-        self.begin(VendorTask(task_id, prompt, model, seconds, size, picture))
+        self.begin(VendorTask(task_id, prompt, model, seconds, size, image))
         return web.json_response({"id": task_id})
 
     async def _tell(self, request: web.Request) -> web.StreamResponse:

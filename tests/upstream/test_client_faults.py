@@ -52,7 +52,7 @@ async def test_a_post_on_a_kept_connection_that_closes_at_once_is_told_to_be_sta
         await ask(upstream, up)
         with pytest.raises(StaleConnection) as caught:
             await upstream.send(plan(up))
-        assert (caught.value.phase, caught.value.blame, caught.value.retryable) == ("headers", "nobody", True)
+        assert (caught.value.phase, caught.value.failure_scope, caught.value.retryable) == ("headers", "nobody", True)
         assert [seen.connection for seen in up.received] == [1, 1]
 
 
@@ -63,7 +63,7 @@ async def test_a_post_that_the_provider_had_for_a_while_is_not_told_to_be_stale(
         with pytest.raises(ProviderBadResponse) as caught:
             await upstream.send(plan(up))
         assert not isinstance(caught.value, StaleConnection)
-        assert (caught.value.phase, caught.value.blame) == ("headers", "channel")
+        assert (caught.value.phase, caught.value.failure_scope) == ("headers", "channel")
         assert len(up.received) == 2
 
 

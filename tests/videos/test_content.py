@@ -45,7 +45,7 @@ def test_a_file_is_kept_as_it_comes(length: int | None) -> None:
         reel = Reel(pieces(CLIP), length)
         stage.files.reels = [reel]
         job, way = await begin(stage)
-        media = await stage.footage.fetch(way, job)
+        media = await stage.video_content.fetch(way, job)
         assert (media.size, media.media_type, stage.shelf.files) == (len(CLIP), "video/mp4", {media.id: CLIP})
         assert reel.closed
         (ask,) = stage.files.asked
@@ -73,7 +73,7 @@ def test_what_is_not_the_whole_video_is_not_kept(reel: Reel) -> None:
         stage.files.reels = [attrs.evolve(reel, pieces=list(reel.pieces))]
         job, way = await begin(stage)
         with pytest.raises(ProviderBadResponse):
-            await stage.footage.fetch(way, job)
+            await stage.video_content.fetch(way, job)
         assert (stage.shelf.files, stage.shelf.open_drafts) == ({}, 0)
         assert stage.files.reels[0].closed  # type: ignore[union-attr]
 
@@ -87,7 +87,7 @@ def test_what_is_too_large_by_its_own_word_is_not_begun() -> None:
         stage.files.reels = [reel]
         job, way = await begin(stage)
         with pytest.raises(ProviderContentGone):
-            await stage.footage.fetch(way, job)
+            await stage.video_content.fetch(way, job)
         assert len(reel.pieces) == len(pieces(CLIP)), "not a byte of it is read"
         assert (stage.shelf.files, stage.shelf.open_drafts) == ({}, 0)
 
@@ -122,10 +122,10 @@ def test_a_file_that_trickles_in_is_given_up(piece: bytes, wait_s: float, given_
         job, way = await begin(stage)
         began = stage.loop.time()
         if given_up_s is None:
-            assert (await stage.footage.fetch(way, job)).size == len(CLIP) + 12 * len(piece)
+            assert (await stage.video_content.fetch(way, job)).size == len(CLIP) + 12 * len(piece)
             return
         with pytest.raises(ProviderTimeout):
-            await stage.footage.fetch(way, job)
+            await stage.video_content.fetch(way, job)
         assert stage.loop.time() - began == pytest.approx(given_up_s)
         assert (stage.shelf.files, stage.shelf.open_drafts) == ({}, 0)
 
@@ -138,9 +138,9 @@ def test_a_disk_that_is_full_keeps_nothing_and_says_so() -> None:
         job, way = await begin(stage)
         stage.shelf.full = True
         with pytest.raises(StoreUnavailable):
-            stage.footage.check_room()
+            stage.video_content.check_room()
         with pytest.raises(StoreUnavailable):
-            await stage.footage.fetch(way, job)
+            await stage.video_content.fetch(way, job)
         assert (stage.shelf.files, stage.shelf.open_drafts) == ({}, 0)
 
     run(scene())
@@ -152,7 +152,7 @@ def test_a_file_that_is_gone_is_said_to_be() -> None:
         stage.files.reels = [ProviderContentGone("It is not there")]
         job, way = await begin(stage)
         with pytest.raises(ProviderContentGone):
-            await stage.footage.fetch(way, job)
+            await stage.video_content.fetch(way, job)
         assert stage.shelf.drafts == []
 
     run(scene())
@@ -160,16 +160,16 @@ def test_a_file_that_is_gone_is_said_to_be() -> None:
 
 async def test_on_a_real_disk_nothing_is_left_of_what_broke_off(tmp_path: Path) -> None:
     stage = Stage(play(task(), task("completed")))
-    footage = VideoContent(MediaFiles(tmp_path), stage.filming)
+    video_content = VideoContent(MediaFiles(tmp_path), stage.filming)
     job, way = await begin(stage)
     stage.files.reels = [Reel([*pieces(CLIP)[:3], BROKEN], len(CLIP)), Reel(pieces(CLIP), len(CLIP))]
     with pytest.raises(ProviderBadResponse):
-        await footage.fetch(way, job)
+        await video_content.fetch(way, job)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-    media = await footage.fetch(way, job)
+    media = await video_content.fetch(way, job)
     assert media.path.read_bytes() == CLIP
-    assert await footage.find(attrs.evolve(job, media_id=media.id), "video") == media
-    await footage.remove(media.id)
+    assert await video_content.find(attrs.evolve(job, media_id=media.id), "video") == media
+    await video_content.remove(media.id)
     assert not media.path.exists()
 
 
@@ -180,15 +180,15 @@ def test_what_is_kept_is_found_as_long_as_it_is() -> None:
     async def scene() -> None:
         stage = Stage(play(task()))
         job, way = await begin(stage)
-        media = await stage.footage.fetch(way, job)
+        media = await stage.video_content.fetch(way, job)
         kept = attrs.evolve(job, media_id=media.id)
-        found = await stage.footage.find(kept, "video")
+        found = await stage.video_content.find(kept, "video")
         assert found is not None
         assert found.id == media.id
-        assert await stage.footage.find(kept, "thumbnail") is None
-        assert await stage.footage.find(job, "video") is None
-        await stage.footage.remove(media.id)
-        assert await stage.footage.find(kept, "video") is None
+        assert await stage.video_content.find(kept, "thumbnail") is None
+        assert await stage.video_content.find(job, "video") is None
+        await stage.video_content.remove(media.id)
+        assert await stage.video_content.find(kept, "video") is None
 
     run(scene())
 
@@ -198,7 +198,7 @@ def test_what_is_not_kept_is_given_as_its_provider_has_it_with_the_range_that_is
     async def scene() -> None:
         stage = Stage(play(task()))
         job, _ = await begin(stage)
-        found = await stage.footage.open(attrs.evolve(job, media_id=media_id), "video", "bytes=5-9")
+        found = await stage.video_content.open(attrs.evolve(job, media_id=media_id), "video", "bytes=5-9")
         assert isinstance(found, Reel)
         assert (stage.files.asked[0].wanted, stage.shelf.drafts) == ("bytes=5-9", [])
 
@@ -209,15 +209,15 @@ def test_another_variant_is_the_providers_or_named_as_one_that_is_not() -> None:
     async def scene() -> None:
         stage = Stage(play(task()))
         job, way = await begin(stage)
-        media = await stage.footage.fetch(way, job)
-        found = await stage.footage.open(attrs.evolve(job, media_id=media.id), "thumbnail", None)
+        media = await stage.video_content.fetch(way, job)
+        found = await stage.video_content.open(attrs.evolve(job, media_id=media.id), "thumbnail", None)
         assert isinstance(found, Reel)
         assert stage.files.asked[-1].url.endswith("/content?variant=thumbnail")
         runway = attrs.evolve(stage.channels[0], provider="runway")
         stage.use(runway)
         theirs = attrs.evolve(job, provider="runway", wire="runway_videos", clue="https://files.test/1.mp4")
         with pytest.raises(InvalidRequest) as refused:
-            await stage.footage.open(theirs, "thumbnail", None)
+            await stage.video_content.open(theirs, "thumbnail", None)
         assert refused.value.param == "variant"
 
     run(scene())
@@ -230,7 +230,7 @@ def test_what_nobody_has_any_more_is_not_found_whatever_is_said_of_its_task(answ
         job, _ = await begin(stage)
         stage.files.reels = [ProviderContentGone("It is not there")]
         with pytest.raises(NotFound):
-            await stage.footage.open(job, "video", None)
+            await stage.video_content.open(job, "video", None)
 
     run(scene())
 
@@ -241,7 +241,7 @@ def test_the_file_of_a_channel_that_is_no_more_is_not_found() -> None:
         job, _ = await begin(stage)
         stage.use()
         with pytest.raises(NotFound):
-            await stage.footage.open(job, "video", None)
+            await stage.video_content.open(job, "video", None)
 
     run(scene())
 
@@ -251,7 +251,7 @@ def test_a_file_that_cannot_be_removed_is_left_to_the_sweep() -> None:
         stage = Stage(play(task()))
         stage.shelf.full = True
         with capture_logs() as lines:
-            await stage.footage.remove("0.mp4")
+            await stage.video_content.remove("0.mp4")
         assert [line["event"] for line in lines] == ["media_not_removed"]
 
     run(scene())

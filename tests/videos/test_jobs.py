@@ -51,7 +51,7 @@ def test_a_completed_job_is_charged_once_and_told_of_and_nothing_is_held_for_it_
             "video.completed", "https://hooks/1", {"id": job.id},
         )  # fmt: skip
         assert (stage.held, stage.videos.list_held()) == (0, {})
-        assert stage.bank.find_purse("key", CALLER.key.id).lifetime.spent_nanos == HELD
+        assert stage.bank.find_balance("key", CALLER.key.id).lifetime.spent_nanos == HELD
         assert stage.rung == ["begun", "ended"]
         assert [line["event"] for line in lines] == ["video_ended"]
         assert await stage.store.list_contradictions() == []
@@ -69,7 +69,7 @@ def test_a_failed_job_costs_nothing_and_says_why() -> None:
         (row,) = await stage.rows()
         assert (row.cost_nanos, row.ending, row.error_code, row.duration_ms) == (0, "upstream_failed", "timeout", 0)
         assert (stage.held, stage.videos.list_held()) == (0, {})
-        assert stage.bank.find_purse("key", CALLER.key.id).lifetime.spent_nanos == 0
+        assert stage.bank.find_balance("key", CALLER.key.id).lifetime.spent_nanos == 0
         assert await stage.deliveries.list_deliveries(video_id=job.id, limit=9) == [], "nobody wants to be told"
 
     run(scene())
@@ -320,14 +320,14 @@ def test_what_has_to_be_recorded_is_tried_until_it_is_and_its_own_faults_are_rai
                 raise StoreUnavailable("not now")
             return "done"
 
-        assert await stage.videos.insist("video_1", work) == "done"
+        assert await stage.videos.retry_until_stored("video_1", work) == "done"
         assert len(tries) == 4
 
         async def bug() -> None:
             raise RuntimeError("a bug")
 
         with pytest.raises(RuntimeError):
-            await stage.videos.insist("video_1", bug)
+            await stage.videos.retry_until_stored("video_1", bug)
         await stage.videos.close()
 
     run(scene())

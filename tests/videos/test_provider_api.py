@@ -137,7 +137,7 @@ def test_an_answer_that_is_none_is_a_fault_and_its_connection_is_given_back(
         with pytest.raises(ProviderError) as met:
             await stage.filming.poll(way, job)
         assert type(met.value) is kind
-        assert kind is not ProviderRateLimited or met.value.rest_s == 9.0
+        assert kind is not ProviderRateLimited or met.value.provider_retry_after_s == 9.0
         assert all(reply.closed for reply in stage.provider.replies)
 
     run(scene())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.image import MAX_PICTURE_BYTES
+from gateway.domain.image import MAX_IMAGE_BYTES
 from gateway.domain.upload import HEAD_BYTES, Upload
 from gateway.domain.video import Reference
 from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderContentGone, ProviderTimeout
@@ -134,7 +134,7 @@ def test_nobody_is_sent_to_a_private_place(tmp_path: Path, url: str) -> None:
         (Reference(url=f"{(code(LONG).url or '')[:-8]}****{(code(LONG).url or '')[-4:]}"), None, "not valid base64"),
         (Reference(url=f"{(code(LONG[:4]).url or '')}{base64.b64encode(PNG).decode()}"), None, "not valid base64"),
         (Reference(url="data:image/png;base64,éééé"), None, "not valid base64"),
-        (Reference(url=f"data:image/png;base64,{'A' * (MAX_PICTURE_BYTES // 3 * 4 + 8)}"), None, "larger than 32 MB"),
+        (Reference(url=f"data:image/png;base64,{'A' * (MAX_IMAGE_BYTES // 3 * 4 + 8)}"), None, "larger than 32 MB"),
         (Reference(url="https://a.test/1"), [b"<html>"], "no PNG"),
         (Reference(url="https://a.test/1"), [PNG, *[bytes(MIB)] * 32], "larger than 32 MB"),
         (Reference(url="https://a.test/1"), ProviderBadResponse("refused"), "could not be fetched"),
@@ -142,7 +142,7 @@ def test_nobody_is_sent_to_a_private_place(tmp_path: Path, url: str) -> None:
         (Reference(url="https://a.test/1"), [PNG, ProviderTimeout("stalled")], "could not be fetched"),
     ],
 )
-def test_what_is_no_picture_is_the_callers_mistake(tmp_path: Path, reference: Any, found: Any, why: str) -> None:
+def test_what_is_no_image_is_the_callers_mistake(tmp_path: Path, reference: Any, found: Any, why: str) -> None:
     with pytest.raises(InvalidRequest, match=why) as refused:
         bring_in(tmp_path, reference, found)
     assert refused.value.param == "input_reference"

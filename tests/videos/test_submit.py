@@ -289,7 +289,7 @@ def test_a_stop_in_the_middle_of_a_submit_is_no_reason_to_believe_that_it_was_no
         stage = Stage(play(Said({}, wait_s=10**6)))
         submitting = asyncio.create_task(stage.submit())
         await asyncio.sleep(1)
-        stage.relay.break_off()
+        stage.relay.abort()
         with pytest.raises(SubmitOutcomeUnknown):
             await submitting
         (job,) = stage.store._jobs.values()

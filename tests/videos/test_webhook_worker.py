@@ -112,8 +112,8 @@ class House:
         self.running: asyncio.Task[None] | None = None
 
     def make_job(self, owner: str = "me") -> WebhookWorker:
-        teller = WebhookSender(self.receivers, lambda _key_id: b"secret", self.clock)  # type: ignore[arg-type]
-        return WebhookWorker(self.store, teller, owner, self.clock)
+        webhook_sender = WebhookSender(self.receivers, lambda _key_id: b"secret", self.clock)  # type: ignore[arg-type]
+        return WebhookWorker(self.store, webhook_sender, owner, self.clock)
 
     def clock(self) -> float:
         return EPOCH_S + self.loop.time()

@@ -11,7 +11,7 @@ from typing import Any
 from gateway.errors import InvalidRequest
 from gateway.formats.chat import MediaPart
 
-_PICTURES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+_IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _HEAD = 24
 """Characters of base64 that hold the first 18 bytes, more than the signatures below need."""
 
@@ -21,7 +21,7 @@ def build_matter(blob: MediaPart) -> dict[str, Any]:
     blob = _split_data_url(blob)
     match blob.kind:
         case "image":
-            return {"type": "image", "source": _build_picture(blob)}
+            return {"type": "image", "source": _build_image(blob)}
         case "file":
             block: dict[str, Any] = {"type": "document", "source": _build_document(blob)}
             return block | {"title": blob.name} if blob.name else block
@@ -42,13 +42,13 @@ def _split_data_url(blob: MediaPart) -> MediaPart:
     return blob
 
 
-def _build_picture(blob: MediaPart) -> dict[str, Any]:
+def _build_image(blob: MediaPart) -> dict[str, Any]:
     if blob.data is None:
         return _build_url(blob)
     # The provider compares the two and refuses a picture that is called what it is not.
     stated = "image/jpeg" if blob.media_type == "image/jpg" else blob.media_type
     media_type = _sniff(blob.data) or stated
-    if media_type not in _PICTURES:
+    if media_type not in _IMAGES:
         raise InvalidRequest("A picture must be PNG, JPEG, GIF or WebP for this provider", param="messages")
     return {"type": "base64", "media_type": media_type, "data": blob.data}
 

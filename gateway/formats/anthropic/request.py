@@ -67,12 +67,12 @@ def parse_messages_call(body: Body, features: str | None = None) -> InferenceReq
         model=model,
         body=body,
         stream=parse_flag(body, "stream"),
-        wants_usage=True,
+        include_usage=True,
         prompt_chars=chars,
-        prompt_bound=tokens,
-        output_bound=min(max_tokens, MAX_RESERVED_OUTPUT),
-        written_bound=tokens if _has_cache_mark(body) else 0,
-        sticky=_parse_sticky(body),
+        max_prompt_tokens=tokens,
+        max_output_tokens=min(max_tokens, MAX_RESERVED_OUTPUT),
+        max_cache_write_tokens=tokens if _has_cache_mark(body) else 0,
+        affinity_key=_parse_sticky(body),
         features=features,
     )
 
@@ -89,9 +89,9 @@ def parse_count_call(body: Body, features: str | None = None) -> InferenceReques
         operation="count_tokens",
         model=model,
         body=body,
-        wants_usage=True,
+        include_usage=True,
         prompt_chars=chars,
-        sticky=_parse_sticky(body),
+        affinity_key=_parse_sticky(body),
         features=features,
     )
 

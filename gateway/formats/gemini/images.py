@@ -38,11 +38,11 @@ _SHOWN_CHARS = 300
 class GeminiImageBackend:
     """See ``painting.Painter``."""
 
-    __slots__ = ("_call", "_capability", "_count", "_picture")
+    __slots__ = ("_call", "_capability", "_count", "_image")
 
     def __init__(self, call: InferenceRequest, _model: str, _mark: str, capability: Capability) -> None:
         self._call = call
-        self._picture = call.picture or ImageRequest("")
+        self._image = call.image or ImageRequest("")
         self._capability = capability
         self._count = 1
 
@@ -50,15 +50,15 @@ class GeminiImageBackend:
         """Ask for a picture. Raises ``InvalidRequest``: for several, a mask, another format, a size it has not."""
         check_expressible(self._call, count)
         self._count = count
-        parts: list[Body] = [{"text": self._picture.prompt}]
+        parts: list[Body] = [{"text": self._image.prompt}]
         parts += (
             {"inlineData": {"mimeType": file.media_type, "data": Inline(file)}}
             for file in self._call.files
             if file.field == "image"
         )
         config: Body = {"responseModalities": ["TEXT", "IMAGE"]}
-        if self._picture.size is not None:
-            shape = parse_shape(self._picture.size, self._capability.sizes)
+        if self._image.size is not None:
+            shape = parse_shape(self._image.size, self._capability.sizes)
             config["imageConfig"] = {"aspectRatio": shape.ratio}
             if shape.tier != DEFAULT_TIER:  # models of one tier refuse the field
                 config["imageConfig"]["imageSize"] = shape.tier
@@ -76,12 +76,12 @@ class GeminiImageBackend:
         _check_prompt(value.get("promptFeedback"), secrets)
         candidates = _list_objects(value.get("candidates"))
         # A model may paint drafts on the way; the last is what it meant.
-        found = tuple(_find_pictures(candidates))[-self._count :]
+        found = tuple(_find_images(candidates))[-self._count :]
         if not found:
             raise _find_reason(candidates, secrets)
         usage = _parse_usage(value.get("usageMetadata"), len(found))
         return Images(
-            tuple(one.picture for one in found),
+            tuple(one.image for one in found),
             usage or estimate_usage(self._call, len(found)),
             build_told(found),
         )
@@ -123,7 +123,7 @@ def _check_prompt(feedback: object, secrets: Secrets) -> None:
         raise build_block(reason, secrets)
 
 
-def _find_pictures(candidates: list[Body]) -> Iterator[FoundImage]:
+def _find_images(candidates: list[Body]) -> Iterator[FoundImage]:
     """Every picture that is not a thought. Raises ``ProviderBadResponse`` for one that is none."""
     for part in _list_parts(candidates):
         blob = part.get("inlineData", part.get("inline_data"))
@@ -158,7 +158,7 @@ def build_words(said: str, secrets: Secrets) -> str:
 def build_unpainted(message: str) -> ProviderBadResponse:
     """A fault of the model's, which says nothing against the channel."""
     fault = ProviderBadResponse(message)
-    fault.blame = "nobody"
+    fault.failure_scope = "nobody"
     fault.answered = True
     return fault
 

@@ -271,7 +271,7 @@ class _Answer:
             return
         # Google signs what a thought led to; in the hub the thought itself is signed, while it is the last thing said.
         yield from _sign(signature, index, candidate)
-        spoken = [*self._parse_call(part, index, candidate), *_parse_picture(part, index)]
+        spoken = [*self._parse_call(part, index, candidate), *_parse_image(part, index)]
         if text:
             spoken.append(TextDelta(text, index))
         if spoken:
@@ -318,7 +318,7 @@ class _Answer:
     def _spoiled(self, message: str) -> ProviderBadResponse:
         """A fault of the model's, which says nothing against the channel."""
         fault = self._fault(message)
-        fault.blame = "nobody"
+        fault.failure_scope = "nobody"
         fault.answered = True
         return fault
 
@@ -329,7 +329,7 @@ def _sign(signature: str, index: int, candidate: _Candidate) -> Iterator[Event]:
         yield ReasoningSignature(GEMINI_MARK + signature, index)
 
 
-def _parse_picture(part: Mapping[str, Any], index: int) -> Iterator[Event]:
+def _parse_image(part: Mapping[str, Any], index: int) -> Iterator[Event]:
     """A picture; sound and what else comes as data has no place in an answer of words."""
     blob = part.get("inlineData")
     if not isinstance(blob, dict):

@@ -100,9 +100,11 @@ class GeminiVideoBackend:
             raise ProviderBadResponse("The provider gave its task no usable id")
         return attrs.evolve(_parse_operation(value, secrets), id=name.replace("/", "~"))
 
-    def parse_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
+    def parse_refused(
+        self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
+    ) -> ProviderError:
         """Google's error object; a block is said in words alone."""
-        fault = parse_video_fault(status, raw, secrets, rest_s=rest_s)
+        fault = parse_video_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
         if type(fault) is ProviderRejected and _is_block(fault.message):
             return ContentBlocked(fault.message)
         return fault

@@ -79,8 +79,8 @@ def parse_chat_call(body: Body) -> InferenceRequest:
     Checked is what the gateway relies on or what no provider accepts; every other field passes as it is.
     """
     model = parse_model(body)
-    prompt_chars, prompt_bound = parse_prompt(body)
-    stream, wants_usage = parse_stream(body)
+    prompt_chars, max_prompt_tokens = parse_prompt(body)
+    stream, include_usage = parse_stream(body)
     for name, read, low, high in _NUMBERS:
         if name in body:
             read(body, name, low, high)
@@ -95,9 +95,9 @@ def parse_chat_call(body: Body) -> InferenceRequest:
         body,
         stream,
         choices or 1,
-        wants_usage,
+        include_usage,
         prompt_chars,
-        prompt_bound,
+        max_prompt_tokens,
         bound_output(body),
         find_sticky(body),
     )
@@ -159,7 +159,7 @@ class ChatPassthrough(PassthroughStream):
     def __init__(self, call: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
         self._call = call
-        self._strip = not call.wants_usage
+        self._strip = not call.include_usage
         self._beginning = _UNKNOWN  # of the last chunk, up to its first choice; there is no error in it
         self._tap = HeadTailBuffer()
 

@@ -14,7 +14,7 @@ import attrs
 import orjson
 
 from gateway.domain.capability import Capability
-from gateway.domain.image import MAX_PICTURES, Image, ImageRequest, Images
+from gateway.domain.image import MAX_IMAGES, Image, ImageRequest, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import parse_usage
 from gateway.errors import ImageBlocked, ProviderBadResponse
@@ -34,18 +34,18 @@ _IN_TEXT = re.compile(
 """A data URL anywhere, and the address of a Markdown link, which is a picture's where an exclamation mark begins it."""
 _LONGEST_ALT = 512
 _BLOCKED_TYPES = frozenset({"content_policy_violation", "refusal"})
-_PICTURE_PARTS = frozenset({"image_url", "output_image", "image"})
+_IMAGE_PARTS = frozenset({"image_url", "output_image", "image"})
 
 
 class ChatImageBackend:
     """See ``painting.Painter``."""
 
-    __slots__ = ("_call", "_capability", "_count", "_model", "_picture")
+    __slots__ = ("_call", "_capability", "_count", "_image", "_model")
 
     def __init__(self, call: InferenceRequest, model: str, _mark: str, capability: Capability) -> None:
         self._call = call
         self._model = model
-        self._picture = call.picture or ImageRequest("")
+        self._image = call.image or ImageRequest("")
         self._capability = capability
         self._count = 1
 
@@ -58,8 +58,8 @@ class ChatImageBackend:
             "messages": [{"role": "user", "content": self._build_content()}],
             "modalities": ["image", "text"],
         }
-        if self._picture.size is not None:
-            shape = parse_shape(self._picture.size, self._capability.sizes)
+        if self._image.size is not None:
+            shape = parse_shape(self._image.size, self._capability.sizes)
             body["image_config"] = {"aspect_ratio": shape.ratio}
             if shape.tier != DEFAULT_TIER:
                 body["image_config"]["image_size"] = shape.tier
@@ -71,9 +71,9 @@ class ChatImageBackend:
     def _build_content(self) -> str | list[Body]:
         sources = [file for file in self._call.files if file.field == "image"]
         if not sources:
-            return self._picture.prompt
-        pictures = ({"type": "image_url", "image_url": {"url": build_data_url(file)}} for file in sources)
-        return [{"type": "text", "text": self._picture.prompt}, *pictures]
+            return self._image.prompt
+        images = ({"type": "image_url", "image_url": {"url": build_data_url(file)}} for file in sources)
+        return [{"type": "text", "text": self._image.prompt}, *images]
 
     def read(self, raw: bytes, secrets: Secrets) -> Images:
         """The pictures; what the model says beside them is left out."""
@@ -86,12 +86,12 @@ class ChatImageBackend:
             raise ProviderBadResponse("The provider's answer is not a JSON object")
         choices = _list_objects(value.get("choices"))
         messages = [message for choice in choices if isinstance(message := choice.get("message"), dict)]
-        found = tuple(one for message in messages for one in _find_pictures(message))[-self._count :]
+        found = tuple(one for message in messages for one in _find_images(message))[-self._count :]
         if not found:
             raise _find_reason(choices, messages, secrets)
         usage = parse_usage(value.get("usage"), completes=True)
         return Images(
-            tuple(one.picture for one in found),
+            tuple(one.image for one in found),
             attrs.evolve(usage, images=len(found)) if usage else estimate_usage(self._call, len(found)),
             build_told(found),
         )
@@ -117,7 +117,7 @@ def _parse_error_type(value: object) -> str:
     return _text(value.get("error_type")) if isinstance(value, dict) else ""
 
 
-def _find_pictures(message: Mapping[str, Any]) -> list[FoundImage]:
+def _find_images(message: Mapping[str, Any]) -> list[FoundImage]:
     """The pictures of a message, from where it has any: several places tell of the same ones."""
     listed = [one for item in _list(message.get("images")) for one in _parse_part(item)]
     if listed:
@@ -131,7 +131,7 @@ def _find_pictures(message: Mapping[str, Any]) -> list[FoundImage]:
 def _parse_content_part(part: object) -> Iterator[FoundImage]:
     if not isinstance(part, dict):
         return
-    if _text(part.get("type")) in _PICTURE_PARTS:
+    if _text(part.get("type")) in _IMAGE_PARTS:
         yield from _parse_part(part)
     elif isinstance(part.get("text"), str):
         yield from _find_in_text(part["text"])
@@ -151,16 +151,16 @@ def _parse_part(part: object) -> Iterator[FoundImage]:
 
 
 def _find_in_text(text: str) -> Iterator[FoundImage]:
-    """At most ``MAX_PICTURES`` that are shown in a text. A link to one is none."""
+    """At most ``MAX_IMAGES`` that are shown in a text. A link to one is none."""
     found = 0
     for match in _IN_TEXT.finditer(text):
         data, url = match.groups()
         if data is None and not (is_web_url(url) and _is_shown(text, match.start())):
             continue
         shown = parse_url(data or url)
-        yield attrs.evolve(shown, picture=attrs.evolve(shown.picture, quoted=True))
+        yield attrs.evolve(shown, image=attrs.evolve(shown.image, quoted=True))
         found += 1
-        if found == MAX_PICTURES:
+        if found == MAX_IMAGES:
             return
 
 

@@ -31,7 +31,7 @@ def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tu
     if call.operation == "chat":
         head["object"] = _CHUNK
     frames = [head | {"choices": [part]} for part in _list_parts(value["choices"], chat=call.operation == "chat")]
-    if call.wants_usage:
+    if call.include_usage:
         frames = [frame | {"usage": None} for frame in frames]
         if isinstance(value.get("usage"), dict):
             frames.append(head | {"choices": [], "usage": value["usage"]})

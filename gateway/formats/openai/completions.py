@@ -32,7 +32,7 @@ def parse_completions_call(body: Body) -> InferenceRequest:
     model = parse_model(body)
     prompts = _list_prompts(body.get("prompt"))
     chars = sum(_count_prompt(prompt, where) for prompt, where in prompts)
-    stream, wants_usage = parse_stream(body)
+    stream, include_usage = parse_stream(body)
     check_sampling(body)
     read_text(body, "user")
     suffix = read_text(body, "suffix") or ""
@@ -43,11 +43,11 @@ def parse_completions_call(body: Body) -> InferenceRequest:
         body=body,
         stream=stream,
         choices=answers * len(prompts),
-        wants_usage=wants_usage,
+        include_usage=include_usage,
         prompt_chars=chars + len(suffix),
-        prompt_bound=sum(_bound_prompt(prompt) for prompt, _ in prompts) + bound_text(suffix),
-        output_bound=_bound_output(body, answers),
-        sticky=find_sticky(body),
+        max_prompt_tokens=sum(_bound_prompt(prompt) for prompt, _ in prompts) + bound_text(suffix),
+        max_output_tokens=_bound_output(body, answers),
+        affinity_key=find_sticky(body),
     )
 
 

@@ -103,18 +103,18 @@ def _parse_part(part: Body, where: str, role: str) -> TextPart | MediaPart:
     if kind in {"text", "refusal"}:
         return TextPart(expect_text(part.get(kind), f"{where}.{kind}"), parse_cache(part, where))
     if kind == "image_url":
-        return _parse_picture(part, where)
+        return _parse_image(part, where)
     return _parse_audio(part, where) if kind == "input_audio" else _parse_file(part, where)
 
 
-def _parse_picture(part: Body, where: str) -> MediaPart:
+def _parse_image(part: Body, where: str) -> MediaPart:
     cache = parse_cache(part, where)
-    picture = part.get("image_url")
-    if isinstance(picture, str):  # not the convention's form, but what a good many write
-        return _parse_address(picture, f"{where}.image_url", detail=None, cache=cache)
-    picture = expect_object(picture, f"{where}.image_url")
-    url = expect_text(picture.get("url"), f"{where}.image_url.url")
-    detail = picture.get("detail")
+    image = part.get("image_url")
+    if isinstance(image, str):  # not the convention's form, but what a good many write
+        return _parse_address(image, f"{where}.image_url", detail=None, cache=cache)
+    image = expect_object(image, f"{where}.image_url")
+    url = expect_text(image.get("url"), f"{where}.image_url.url")
+    detail = image.get("detail")
     if detail is not None:
         detail = expect_text(detail, f"{where}.image_url.detail")
     return _parse_address(url, f"{where}.image_url.url", detail=detail, cache=cache)

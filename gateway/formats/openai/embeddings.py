@@ -40,7 +40,7 @@ def parse_embeddings_call(body: Body) -> InferenceRequest:
         body=body,
         encoding="base64" if encoding == "base64" else "float",
         prompt_chars=chars,
-        prompt_bound=_bound_input(body["input"]),
+        max_prompt_tokens=_bound_input(body["input"]),
     )
 
 

@@ -156,21 +156,22 @@ def _word(value: object, secrets: Secrets) -> str | None:
 
 
 def parse_fault(
-    status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None, path: str | None = None
+    status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None, path: str | None = None
 ) -> ProviderError:
     """A provider's answer outside 2xx -> the fault it is.
 
     The caller's own mistakes (4xx) go to the caller with the provider's words; the provider's trouble (5xx, a
     redirect) and ours with it (401, 402, 403, a used-up account) do not. Every one of ``secrets`` is masked.
-    ``rest_s`` is its ``Retry-After``; see ``parse_retry_after``. ``path`` is what was asked for, behind the channel's
-    base URL: a 404 that is no error object was not said of a model, but by a server that has nothing there.
+    ``provider_retry_after_s`` is its ``Retry-After``; see ``parse_retry_after``. ``path`` is what was asked for, behind
+    the channel's base URL: a 404 that is no error object was not said of a model, but by a server that has nothing
+    there.
     """
     if status == _BAD_REQUEST and _NO_KEY.search(raw):
         status = _UNAUTHORIZED
     fault = _find_fault(status, parse_error(raw, secrets) or ErrorBody(_find_reason(status, path)))
-    fault.rest_s = rest_s
+    fault.provider_retry_after_s = provider_retry_after_s
     if isinstance(fault, ProviderRateLimited):
-        fault.retry_after_s = min(max(math.ceil(rest_s or 1), 1), _MAX_RETRY_AFTER_S)
+        fault.retry_after_s = min(max(math.ceil(provider_retry_after_s or 1), 1), _MAX_RETRY_AFTER_S)
     return fault
 
 

@@ -53,9 +53,9 @@ class OpenAiImageBackend:
 
     def read(self, raw: bytes, secrets: Secrets) -> Images:
         """The answer: no more pictures than were asked for."""
-        pictures = parse_images_answer(raw, self._call, secrets)
-        items = pictures.items[: self._count]
-        return attrs.evolve(pictures, items=items, usage=attrs.evolve(pictures.usage, images=len(items)))
+        images = parse_images_answer(raw, self._call, secrets)
+        items = images.items[: self._count]
+        return attrs.evolve(images, items=items, usage=attrs.evolve(images.usage, images=len(items)))
 
     def abandon(self) -> None:
         """Nothing goes on once the request has been broken off."""
@@ -63,7 +63,7 @@ class OpenAiImageBackend:
 
 def _choose_form(call: InferenceRequest, capability: Capability) -> PictureForm | None:
     """What the provider is asked to answer with; None: it is not asked. The caller's own form saves a conversion."""
-    wanted: PictureForm = "b64_json" if call.stream or call.picture is None else call.picture.form
+    wanted: PictureForm = "b64_json" if call.stream or call.image is None else call.image.form
     formats = capability.response_formats
     if formats is None:
         return wanted if call.body.get("response_format") is not None else None

@@ -9,7 +9,7 @@ import re
 import attrs
 import orjson
 
-from gateway.domain.image import MAX_PICTURE_BYTES
+from gateway.domain.image import MAX_IMAGE_BYTES
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import ProviderBadResponse, ProviderError
@@ -20,7 +20,7 @@ from gateway.formats.openai.chat import DONE_EVENT
 from gateway.formats.openai.errors import Secrets, build_reported
 from gateway.formats.openai.image_response import build_completed
 from gateway.formats.openai.images import (
-    ESTIMATED_PICTURE_TOKENS,
+    ESTIMATED_IMAGE_TOKENS,
     estimate_usage,
     parse_images_answer,
     parse_images_usage,
@@ -36,7 +36,7 @@ _HEAD_BYTES = 128
 """Of an event: its name is in them, and mostly the type in its data."""
 _INDEX = b'"partial_image_index"'
 _INDEX_VALUE = re.compile(rb"\s*:\s*([0-9])(?![0-9.eE])")
-MAX_IMAGE_EVENT_BYTES = MAX_PICTURE_BYTES * 4 // 3 + 64 * 1024
+MAX_IMAGE_EVENT_BYTES = MAX_IMAGE_BYTES * 4 // 3 + 64 * 1024
 """An image in base64, with what is said of it."""
 _UNNUMBERED = 10
 """Where partial pictures are counted that do not say which of their picture's they are; those that do, from 0 to 9."""
@@ -129,7 +129,7 @@ class ImagesPassthrough(PassthroughStream):
             return NO_USAGE
         used = self._usage or estimate_usage(self._call, self._completed)
         if left:
-            tokens = used.completion_tokens + ESTIMATED_PICTURE_TOKENS * left
+            tokens = used.completion_tokens + ESTIMATED_IMAGE_TOKENS * left
             used = attrs.evolve(used, completion_tokens=tokens, source="estimate")
         return attrs.evolve(used, images=self._completed + left)
 
@@ -186,10 +186,10 @@ def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tu
     No more pictures than were asked for. Raises ``ImageBlocked``, or ``ProviderBadResponse`` where one is none, or is
     there as an address only.
     """
-    pictures = parse_images_answer(raw, call, secrets)
-    items = pictures.items[: call.choices]
-    for picture in items:
-        if picture.data is not None:
-            check_whole(picture.data)
-    pictures = attrs.evolve(pictures, items=items, usage=attrs.evolve(pictures.usage, images=len(items)))
-    return build_completed(pictures, call, pictures.told.get("created", 0)), pictures.usage
+    images = parse_images_answer(raw, call, secrets)
+    items = images.items[: call.choices]
+    for image in items:
+        if image.data is not None:
+            check_whole(image.data)
+    images = attrs.evolve(images, items=items, usage=attrs.evolve(images.usage, images=len(items)))
+    return build_completed(images, call, images.told.get("created", 0)), images.usage

@@ -8,9 +8,9 @@ from typing import Any
 
 import attrs
 
-from gateway.domain.image import AUTO, MAX_INPUT_PICTURES, MAX_PICTURES, Image, ImageRequest, Images, PictureForm
+from gateway.domain.image import AUTO, MAX_IMAGES, MAX_INPUT_IMAGES, Image, ImageRequest, Images, PictureForm
 from gateway.domain.inference_request import InferenceRequest, Operation
-from gateway.domain.media import sniff_picture
+from gateway.domain.media import sniff_image
 from gateway.domain.upload import Upload
 from gateway.domain.usage import Usage, parse_count, parse_usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
@@ -32,7 +32,7 @@ from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.formats.request_body import Form
 
 MAX_PROMPT_CHARS = 32_000
-PICTURE_TOKENS = 8_232
+IMAGE_TOKENS = 8_232
 """A picture of at most ``_USUAL_PIXELS``, at the highest quality: developers.openai.com/api/docs/guides/
 image-generation, "Cost and latency". Its table ends at 6,240 for 1024x1536. Its calculator tells 7,024 for 1024x1024,
 14,272 for 2048x2048, and less for what is no square: of a square's pixels ``_SQUARE_TOKENS`` are the most it tells."""
@@ -46,7 +46,7 @@ _USUAL_FRAMES = 9
 SOURCE_TOKENS = 6_821
 """A picture that is not square, to be edited at high fidelity: 65 tokens, four tiles of 129, and 6240 more:
 developers.openai.com/api/docs/guides/images-vision, "Calculating costs"."""
-ESTIMATED_PICTURE_TOKENS = 1_056
+ESTIMATED_IMAGE_TOKENS = 1_056
 """A square picture at medium quality, where a provider does not count its tokens."""
 SIZE = re.compile(r"[1-9][0-9]{0,4}x[1-9][0-9]{0,4}", re.ASCII)
 
@@ -94,17 +94,17 @@ def parse_edits_call(form: ReceivedForm) -> InferenceRequest:
     if stray is not None:
         raise InvalidRequest(f"'{stray}' must be a file", param=stray)
     call = _parse_call("image_edits", body)
-    images, masks, markups = (parse_files(form, name, MAX_INPUT_PICTURES if name == "image" else 1) for name in _FILES)
+    images, masks, markups = (parse_files(form, name, MAX_INPUT_IMAGES if name == "image" else 1) for name in _FILES)
     if not images:
         raise InvalidRequest("Missing required file 'image'", param="image")
     files = (*images, *masks, *markups)
     for file in files:
-        _check_picture(file)
+        _check_image(file)
     return attrs.evolve(
         call,
         files=files,
-        picture=attrs.evolve(_get_ask(call), sources=len(images), masked=bool(masks)),
-        prompt_bound=call.prompt_bound + SOURCE_TOKENS * len(files),
+        image=attrs.evolve(_get_ask(call), sources=len(images), masked=bool(masks)),
+        max_prompt_tokens=call.max_prompt_tokens + SOURCE_TOKENS * len(files),
     )
 
 
@@ -119,7 +119,7 @@ def _parse_call(operation: Operation, body: Body) -> InferenceRequest:
     check_fields(body, sized=size is not None)
     ask = ImageRequest(
         prompt,
-        count=parse_integer(body, "n", 1, MAX_PICTURES) or 1,
+        count=parse_integer(body, "n", 1, MAX_IMAGES) or 1,
         size=size,
         form=_parse_form(body),
     )
@@ -130,9 +130,9 @@ def _parse_call(operation: Operation, body: Body) -> InferenceRequest:
         stream=parse_flag(body, "stream"),
         choices=ask.count,
         prompt_chars=len(prompt),
-        prompt_bound=bound_text(prompt),
-        output_bound=_bound_picture(body, size),
-        picture=ask,
+        max_prompt_tokens=bound_text(prompt),
+        max_output_tokens=_bound_image(body, size),
+        image=ask,
     )
 
 
@@ -156,7 +156,7 @@ def _parse_size(body: Body) -> str | None:
     return size
 
 
-def _bound_picture(body: Body, size: str | None) -> int:
+def _bound_image(body: Body, size: str | None) -> int:
     """Tokens that a picture will hardly exceed, of all its frames, with the partial ones before it."""
     width, height = map(int, size.split("x")) if size else (0, 0)
     frames = body.get("frame_count") or (_USUAL_FRAMES if body.get("output_format") == "gif" else 1)
@@ -172,13 +172,13 @@ def _parse_form(body: Body) -> PictureForm:
     return "b64_json" if form == "b64_json" else "url"
 
 
-def _check_picture(file: Upload) -> None:
-    if sniff_picture(file.head) is None:
+def _check_image(file: Upload) -> None:
+    if sniff_image(file.head) is None:
         raise InvalidRequest(f"'{file.field}' must be a picture: a PNG, a JPEG or a WebP file", param=file.field)
 
 
 def _get_ask(call: InferenceRequest) -> ImageRequest:
-    return call.picture or ImageRequest("")
+    return call.image or ImageRequest("")
 
 
 def build_images_body(call: InferenceRequest, model: str, *, shaped: bool = False) -> Body:
@@ -217,11 +217,11 @@ def parse_images_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = (
     items = value.get("data")
     if not isinstance(items, list) or not items:
         items = value.get("images")
-    found = [_parse_picture(item) for item in items] if isinstance(items, list) else []
-    pictures = tuple(picture for picture in found if picture is not None)
-    if not pictures or value.get("error"):
+    found = [_parse_image(item) for item in items] if isinstance(items, list) else []
+    images = tuple(image for image in found if image is not None)
+    if not images or value.get("error"):
         raise find_block(value, secrets) or _build_failure(value, secrets)
-    return Images(pictures, _parse_usage(value.get("usage"), call, len(pictures)), _parse_told(value))
+    return Images(images, _parse_usage(value.get("usage"), call, len(images)), _parse_told(value))
 
 
 def _build_failure(value: Body, secrets: Secrets) -> ProviderBadResponse:
@@ -229,7 +229,7 @@ def _build_failure(value: Body, secrets: Secrets) -> ProviderBadResponse:
     return ProviderBadResponse(f"The provider reported an error: {words}" if words else "The provider made no picture")
 
 
-def _parse_picture(item: object) -> Image | None:
+def _parse_image(item: object) -> Image | None:
     if not isinstance(item, dict):
         return None
     data, url = _parse_string(item.get("b64_json")), _parse_string(item.get("url"))
@@ -263,7 +263,7 @@ def _parse_usage(raw: object, call: InferenceRequest, images: int) -> Usage:
 
 def estimate_usage(call: InferenceRequest, images: int) -> Usage:
     """What so many pictures used, where their provider does not say."""
-    return Usage(estimate_prompt(call), ESTIMATED_PICTURE_TOKENS * images, 0, "estimate", images)
+    return Usage(estimate_prompt(call), ESTIMATED_IMAGE_TOKENS * images, 0, "estimate", images)
 
 
 def parse_images_usage(raw: object) -> Usage | None:

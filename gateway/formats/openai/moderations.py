@@ -25,7 +25,7 @@ def parse_moderations_call(body: Body) -> InferenceRequest:
         model=model,
         body=body,
         prompt_chars=sum(chars for chars, _ in counts),
-        prompt_bound=sum(bound for _, bound in counts),
+        max_prompt_tokens=sum(bound for _, bound in counts),
     )
 
 

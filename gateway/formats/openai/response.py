@@ -26,7 +26,7 @@ from gateway.formats.chat import (
 from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.chunk_reader import ChunkParser
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.openai.stream import build_call, build_picture, build_usage
+from gateway.formats.openai.stream import build_call, build_image, build_usage
 
 
 def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[Event]:
@@ -61,14 +61,14 @@ def _parse_choice(choice: object, index: int) -> dict[str, Any]:
 class _Message:
     """One choice while it is put together."""
 
-    __slots__ = ("calls", "pictures", "reason", "refusal", "text", "thoughts")
+    __slots__ = ("calls", "images", "reason", "refusal", "text", "thoughts")
 
     def __init__(self) -> None:
         self.text: list[str] = []
         self.refusal: list[str] = []
         self.thoughts: list[str] = []
         self.calls: dict[int, tuple[ToolCallStart, list[str]]] = {}
-        self.pictures: list[ImageOutput] = []
+        self.images: list[ImageOutput] = []
         self.reason = "stop"
 
     def take(self, event: Event) -> None:
@@ -85,7 +85,7 @@ class _Message:
             case ToolCallDelta() if event.index in self.calls:
                 self.calls[event.index][1].append(event.arguments)
             case ImageOutput():
-                self.pictures.append(event)
+                self.images.append(event)
             case ChoiceFinished():
                 self.reason = event.reason
 
@@ -101,8 +101,8 @@ class _Message:
             message["reasoning_content"] = "".join(self.thoughts)
         if self.calls:
             message["tool_calls"] = [_build_call(*self.calls[at]) for at in sorted(self.calls)]
-        if self.pictures:
-            message["images"] = [build_picture(picture) for picture in self.pictures]
+        if self.images:
+            message["images"] = [build_image(image) for image in self.images]
         return {"index": index, "message": message, "logprobs": None, "finish_reason": self.reason}
 
 

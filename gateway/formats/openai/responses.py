@@ -93,9 +93,9 @@ def parse_responses_call(body: Body) -> InferenceRequest:
         body=body,
         stream=parse_flag(body, "stream"),
         prompt_chars=chars,
-        prompt_bound=tokens,
-        output_bound=min(longest or MAX_RESERVED_OUTPUT, MAX_RESERVED_OUTPUT),
-        sticky=_parse_sticky(body),
+        max_prompt_tokens=tokens,
+        max_output_tokens=min(longest or MAX_RESERVED_OUTPUT, MAX_RESERVED_OUTPUT),
+        affinity_key=_parse_sticky(body),
     )
 
 
@@ -193,7 +193,7 @@ def parse_used(answer: Mapping[str, Any], call: InferenceRequest) -> Usage:
         return usage
     status = answer.get("status")
     running = isinstance(status, str) and status in UNFINISHED
-    completion = call.output_bound if running else estimate_text("\n".join(_list_texts(answer.get("output"))))
+    completion = call.max_output_tokens if running else estimate_text("\n".join(_list_texts(answer.get("output"))))
     return Usage(estimate_prompt(call), completion, source="estimate")
 
 

@@ -64,8 +64,8 @@ def parse_speech_call(body: Body) -> InferenceRequest:
         body=body,
         stream=True,
         prompt_chars=len(text) + len(instructions),
-        prompt_bound=MESSAGE_TOKENS + bound_text(text) + bound_text(instructions),
-        output_bound=bound_spoken_tokens(bound_text(text), speed),
+        max_prompt_tokens=MESSAGE_TOKENS + bound_text(text) + bound_text(instructions),
+        max_output_tokens=bound_spoken_tokens(bound_text(text), speed),
         sound_ms=estimate_speech_ms(len(text), speed),
         characters=len(text),
     )

@@ -141,7 +141,7 @@ def build_call(event: ToolCallStart) -> dict[str, Any]:
     return call
 
 
-def build_picture(event: ImageOutput) -> dict[str, Any]:
+def build_image(event: ImageOutput) -> dict[str, Any]:
     """A picture as OpenRouter lays one into the convention."""
     return {"type": "image_url", "image_url": {"url": f"data:{event.media_type};base64,{event.data}"}}
 
@@ -161,12 +161,14 @@ class ChatStreamSerializer:
 
     __slots__ = ("_created_s", "_heads", "_id", "_model", "_tail", "_used", "_wants_usage")
 
-    def __init__(self, *, answer_id: str, model: str, created_s: int, wants_usage: bool) -> None:
+    def __init__(self, *, answer_id: str, model: str, created_s: int, include_usage: bool) -> None:
         self._id = answer_id
         self._model = model
         self._created_s = created_s
-        self._wants_usage = wants_usage
-        self._tail = b'},"logprobs":null,"finish_reason":null}]' + (b',"usage":null' if wants_usage else b"") + b"}\n\n"
+        self._wants_usage = include_usage
+        self._tail = (
+            b'},"logprobs":null,"finish_reason":null}]' + (b',"usage":null' if include_usage else b"") + b"}\n\n"
+        )
         self._heads: dict[int, bytes] = {}  # of each choice that has begun: a text chunk up to its text
         self._used: UsageReport | None = None
 
@@ -189,7 +191,7 @@ class ChatStreamSerializer:
             case RefusalDelta():
                 delta["refusal"] = event.text
             case ImageOutput():
-                delta["images"] = [build_picture(event)]
+                delta["images"] = [build_image(event)]
             case ChoiceFinished():
                 reason = event.reason
             case _:

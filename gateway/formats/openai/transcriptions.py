@@ -112,8 +112,8 @@ def _parse_call(form: ReceivedForm, body: Body, operation: Operation, formats: t
         model=model,
         body=body,
         prompt_chars=sum(map(len, hints)),
-        prompt_bound=MESSAGE_TOKENS + sum(map(bound_text, hints)),
-        output_bound=MAX_RESERVED_OUTPUT,
+        max_prompt_tokens=MESSAGE_TOKENS + sum(map(bound_text, hints)),
+        max_output_tokens=MAX_RESERVED_OUTPUT,
         files=files,
     )
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.media import sniff_picture
+from gateway.domain.media import sniff_image
 from gateway.domain.upload import Upload
 from gateway.domain.video import MAX_PROMPT_CHARS, MAX_SECONDS, Reference, VideoRequest
 from gateway.errors import InvalidRequest
@@ -80,7 +80,7 @@ def parse_remix_call(body: Body) -> InferenceRequest:
     prompt = _parse_prompt(body)
     ask = VideoRequest(prompt, webhook_url=read_text(body, "webhook_url") or None)
     return InferenceRequest(
-        "video_remixes", "", body, prompt_chars=len(prompt), prompt_bound=bound_text(prompt), video=ask
+        "video_remixes", "", body, prompt_chars=len(prompt), max_prompt_tokens=bound_text(prompt), video=ask
     )
 
 
@@ -106,7 +106,7 @@ def _parse_call(body: Body, reference: Reference | None, files: tuple[Upload, ..
         model,
         {name: value for name, value in body.items() if name not in _OURS},
         prompt_chars=len(prompt),
-        prompt_bound=bound_text(prompt),
+        max_prompt_tokens=bound_text(prompt),
         files=files,
         video=ask,
     )
@@ -176,12 +176,12 @@ def _check_data_url(value: str, param: str) -> None:
     if found is not None:
         with suppress(binascii.Error):
             head = b64decode(found["head"][: len(found["head"]) // 4 * 4])
-    if sniff_picture(head) is None:
+    if sniff_image(head) is None:
         raise InvalidRequest(f"'{param}' must be a PNG, a JPEG or a WebP file as a base64 data: URL", param=param)
 
 
 def _parse_file(file: Upload) -> Reference:
-    if sniff_picture(file.head) not in {"image/png", "image/jpeg", "image/webp"}:
+    if sniff_image(file.head) not in {"image/png", "image/jpeg", "image/webp"}:
         raise InvalidRequest(f"'{REFERENCE}' must be a picture: a PNG, a JPEG or a WebP file", param=REFERENCE)
     return Reference(upload=file)
 

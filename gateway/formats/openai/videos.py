@@ -139,9 +139,11 @@ class OpenAiVideoBackend:
         take = self.parse_polled(raw, secrets) if isinstance(said.get("status"), str) else TaskStatus()
         return TaskStatus(take.state, task, take.progress, seconds=take.seconds, size=take.size)
 
-    def parse_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
+    def parse_refused(
+        self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
+    ) -> ProviderError:
         """The convention's error object."""
-        return parse_video_fault(status, raw, secrets, rest_s=rest_s)
+        return parse_video_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
 
     def poll(self, task: ProviderTask) -> ProviderCall:
         """Ask after it."""

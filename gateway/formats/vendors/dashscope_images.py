@@ -27,11 +27,11 @@ from gateway.formats.content_filter import build_block, is_block
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_task import (
     ImageTask,
-    build_pictures,
+    build_images,
     check_expressible,
     check_format,
     parse_field,
-    parse_picture,
+    parse_image,
     parse_sides,
     parse_state,
 )
@@ -108,7 +108,7 @@ class DashScopeImageBackend:
 
     def __init__(self, call: InferenceRequest, model: str, _mark: str, _capability: Capability) -> None:
         self._call = call
-        self._ask = call.picture or ImageRequest("")
+        self._ask = call.image or ImageRequest("")
         self._model = model
         self._manner = _find_manner(model)
         self._task = ImageTask(TASKS, _FIRST_WAIT_S)
@@ -132,14 +132,14 @@ class DashScopeImageBackend:
 
     def _build_input(self) -> Body:
         manner = self._manner
-        pictures = [build_data_url(file) for file in self._call.files if file.field == "image"]
+        images = [build_data_url(file) for file in self._call.files if file.field == "image"]
         prompt = self._ask.prompt
         if manner.talks:
-            content = [*({"image": picture} for picture in pictures), {"text": prompt}]
+            content = [*({"image": image} for image in images), {"text": prompt}]
             return {"messages": [{"role": "user", "content": content}]}
         if manner.function is not None:
-            return {"function": manner.function, "prompt": prompt, "base_image_url": pictures[0]}
-        return {"prompt": prompt, "images": pictures} if pictures else {"prompt": prompt}
+            return {"function": manner.function, "prompt": prompt, "base_image_url": images[0]}
+        return {"prompt": prompt, "images": images} if images else {"prompt": prompt}
 
     def _build_parameters(self) -> Body:
         parameters: Body = {}
@@ -164,27 +164,27 @@ class DashScopeImageBackend:
             raise _find_fault(output if state == "FAILED" else value, secrets)
         if state is not None and state != "SUCCEEDED":
             raise ProviderBadResponse(f"The provider's task is {parse_state(state, secrets)}")
-        return build_pictures(list(_parse_pictures(output, secrets)), self._count)
+        return build_images(list(_parse_images(output, secrets)), self._count)
 
     def abandon(self) -> ProviderCall | None:
         """How to cancel the task."""
         return self._task.abandon()
 
 
-def _parse_pictures(output: dict[str, Any], secrets: Secrets) -> Iterator[Image]:
+def _parse_images(output: dict[str, Any], secrets: Secrets) -> Iterator[Image]:
     """Pictures of either shape. Raises a fault for one that failed: all of them were asked for."""
     for result in _list(output.get("results")):
         if isinstance(result, dict):
             if _has_code(result):
                 raise _find_fault(result, secrets)
             prompt = result.get("actual_prompt")
-            picture = parse_picture(result.get("url"))
-            yield attrs.evolve(picture, revised_prompt=prompt) if isinstance(prompt, str) else picture
+            image = parse_image(result.get("url"))
+            yield attrs.evolve(image, revised_prompt=prompt) if isinstance(prompt, str) else image
     for choice in _list(output.get("choices")):
         message = choice.get("message") if isinstance(choice, dict) else None
         for part in _list(message.get("content") if isinstance(message, dict) else None):
             if isinstance(part, dict) and "image" in part:
-                yield parse_picture(part["image"])
+                yield parse_image(part["image"])
 
 
 def _list(value: object) -> list[Any]:

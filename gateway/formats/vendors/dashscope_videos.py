@@ -88,7 +88,7 @@ class WanModel:
     seconds: tuple[int, ...]
     sizes: Sizes
     told: Literal["size", "ratio", "tier"] = "size"
-    picture: Literal["img_url", "media"] | None = None
+    image: Literal["img_url", "media"] | None = None
 
 
 _OLD_SIZES: Sizes = MappingProxyType(
@@ -118,25 +118,25 @@ def _pick(*tiers: Tier) -> Sizes:
 
 
 _FROM_2_TO_15 = (5, *range(2, 5), *range(6, 16))
-_BY_PICTURE = WanModel(_FROM_2_TO_15, _pick("1080P", "720P"), "tier", "img_url")
+_BY_IMAGE = WanModel(_FROM_2_TO_15, _pick("1080P", "720P"), "tier", "img_url")
 _NEW = WanModel(_FROM_2_TO_15, _NEW_SIZES, "ratio")
-_NEW_BY_PICTURE = WanModel(_FROM_2_TO_15, _NEW_SIZES, "tier", "media")
+_NEW_BY_IMAGE = WanModel(_FROM_2_TO_15, _NEW_SIZES, "tier", "media")
 MODELS: Mapping[str, WanModel] = MappingProxyType(
     {
         "wan2.7-t2v*": _NEW,
-        "wan2.7-i2v*": _NEW_BY_PICTURE,
+        "wan2.7-i2v*": _NEW_BY_IMAGE,
         "wan2.6-t2v*": WanModel((5, 10, 15), _pick("1080P", "720P")),
-        "wan2.6-i2v-us": attrs.evolve(_BY_PICTURE, seconds=(5, 10, 15)),
-        "wan2.6-i2v*": _BY_PICTURE,
+        "wan2.6-i2v-us": attrs.evolve(_BY_IMAGE, seconds=(5, 10, 15)),
+        "wan2.6-i2v*": _BY_IMAGE,
         "wan2.5-t2v*": WanModel((5, 10), _pick("1080P", "720P", "480P")),
-        "wan2.5-i2v*": attrs.evolve(_BY_PICTURE, seconds=(5, 10), sizes=_pick("1080P", "720P", "480P")),
+        "wan2.5-i2v*": attrs.evolve(_BY_IMAGE, seconds=(5, 10), sizes=_pick("1080P", "720P", "480P")),
         "wan2.2-t2v-plus": WanModel((5,), _pick("1080P", "480P")),
-        "wan2.2-i2v-flash": attrs.evolve(_BY_PICTURE, seconds=(5,), sizes=_pick("720P", "480P", "1080P")),
-        "wan2.2-i2v-plus": attrs.evolve(_BY_PICTURE, seconds=(5,), sizes=_pick("1080P", "480P")),
+        "wan2.2-i2v-flash": attrs.evolve(_BY_IMAGE, seconds=(5,), sizes=_pick("720P", "480P", "1080P")),
+        "wan2.2-i2v-plus": attrs.evolve(_BY_IMAGE, seconds=(5,), sizes=_pick("1080P", "480P")),
         "wan*2.1-t2v-turbo": WanModel((5,), _pick("720P", "480P")),
         "wan*2.1-t2v-plus": WanModel((5,), _pick("720P")),
-        "wan*2.1-i2v-turbo": attrs.evolve(_BY_PICTURE, seconds=(5, 3, 4), sizes=_pick("720P", "480P")),
-        "wan*2.1-i2v-plus": attrs.evolve(_BY_PICTURE, seconds=(5,), sizes=_pick("720P")),
+        "wan*2.1-i2v-turbo": attrs.evolve(_BY_IMAGE, seconds=(5, 3, 4), sizes=_pick("720P", "480P")),
+        "wan*2.1-i2v-plus": attrs.evolve(_BY_IMAGE, seconds=(5,), sizes=_pick("720P")),
     },
 )
 """By globs of models, the first that matches. Any other is spoken to as the newest are."""
@@ -144,7 +144,7 @@ MODELS: Mapping[str, WanModel] = MappingProxyType(
 
 def _find_model(name: str) -> WanModel:
     known = next((model for glob, model in MODELS.items() if fnmatchcase(name, glob)), None)
-    return known or (_NEW_BY_PICTURE if "-i2v" in name else _NEW)
+    return known or (_NEW_BY_IMAGE if "-i2v" in name else _NEW)
 
 
 class DashScopeVideoBackend:
@@ -162,8 +162,8 @@ class DashScopeVideoBackend:
         if shot.extra.get("negative_prompt") is not None:
             said["negative_prompt"] = shot.extra["negative_prompt"]
         if shot.reference is not None:
-            picture = _build_picture(shot.reference)
-            said |= {"img_url": picture} if model.picture == "img_url" else _build_media(picture)
+            image = _build_image(shot.reference)
+            said |= {"img_url": image} if model.image == "img_url" else _build_media(image)
         parameters = _build_parameters(shot, model)
         return ProviderCall(
             {"model": shot.model, "input": said, "parameters": parameters},
@@ -180,7 +180,9 @@ class DashScopeVideoBackend:
             raise _find_fault(value, secrets)
         return TaskStatus(_find_state(output.get("task_status")), id=parse_id(output.get("task_id")))
 
-    def parse_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
+    def parse_refused(
+        self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
+    ) -> ProviderError:
         """The fault. An account in arrears is told so under 400."""
         try:
             value = orjson.loads(raw)
@@ -189,7 +191,7 @@ class DashScopeVideoBackend:
         code = _parse_code(value) if isinstance(value, dict) else ""
         if code in {"Arrearage", _INFRINGES} and status not in _NEVER_BLOCKS:
             return _find_fault(value, secrets)
-        return parse_video_fault(status, raw, secrets, rest_s=rest_s)
+        return parse_video_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
 
     def poll(self, task: ProviderTask) -> ProviderCall:
         """How to ask after a task."""
@@ -238,9 +240,9 @@ class DashScopeVideoBackend:
 
 def _check(shot: VideoSpec, model: WanModel) -> None:
     """Raise ``InvalidRequest`` for what ``model`` does not make."""
-    if shot.reference is not None and model.picture is None:
+    if shot.reference is not None and model.image is None:
         raise InvalidRequest("The model takes no picture to start from", param="input_reference")
-    if shot.reference is None and model.picture is not None:
+    if shot.reference is None and model.image is not None:
         raise InvalidRequest("The model needs a picture to start from", param="input_reference")
     if shot.size is not None and shot.size not in model.sizes:
         raise InvalidRequest(f"'size' must be one of {', '.join(model.sizes)}", param="size")
@@ -270,7 +272,7 @@ def _build_parameters(shot: VideoSpec, model: WanModel) -> Body:
     return said
 
 
-def _build_picture(reference: Reference) -> Inline | str:
+def _build_image(reference: Reference) -> Inline | str:
     """A picture as it is sent. What is kept at the provider (``oss://``) is not its caller's to name."""
     if reference.upload is not None:
         return build_data_url(reference.upload)
@@ -281,8 +283,8 @@ def _build_picture(reference: Reference) -> Inline | str:
     return url
 
 
-def _build_media(picture: Inline | str) -> Body:
-    return {"media": [{"type": "first_frame", "url": picture}]}
+def _build_media(image: Inline | str) -> Body:
+    return {"media": [{"type": "first_frame", "url": image}]}
 
 
 def _find_path(task: ProviderTask) -> str:

@@ -166,9 +166,11 @@ class KlingVideoBackend:
             return attrs.evolve(_parse_task(data, secrets), id=parse_id(data.get("id")))
         return attrs.evolve(_parse_task(data, secrets), id=f"{_parse_kind(data)}:{parse_id(data['task_id'])}")
 
-    def parse_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
+    def parse_refused(
+        self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
+    ) -> ProviderError:
         """By its code, where there is one."""
-        return _find_fault(status, raw, secrets, rest_s=rest_s)
+        return _find_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
 
     def poll(self, task: ProviderTask) -> ProviderCall:
         """Ask after it."""
@@ -245,7 +247,7 @@ def _write(shot: VideoSpec, model: KlingModel) -> ProviderCall:
         return ProviderCall({"prompt": shot.prompt, **said}, path=f"/text-to-video/{shot.model}", begins=True)
     contents: list[Body] = [{"type": "prompt", "text": shot.prompt}]
     if shot.reference is not None:
-        contents.append({"type": "first_frame", "url": _build_picture(shot.reference)})
+        contents.append({"type": "first_frame", "url": _build_image(shot.reference)})
     path = "omni-video" if model.omni else "image-to-video"
     return ProviderCall({"contents": contents, **said}, path=f"/{path}/{shot.model}", begins=True)
 
@@ -265,11 +267,11 @@ def _build_older(shot: VideoSpec, model: KlingModel) -> ProviderCall:
     if shot.seconds is not None:
         said["duration"] = str(shot.seconds)
     if shot.reference is not None:
-        said["image"] = _build_picture(shot.reference)
+        said["image"] = _build_image(shot.reference)
     return ProviderCall(said, path=_PLACES[kind], begins=True)
 
 
-def _build_picture(reference: Reference) -> str | Inline:
+def _build_image(reference: Reference) -> str | Inline:
     """An address, or base64 without anything before it."""
     if reference.upload is not None:
         return Inline(reference.upload)
@@ -329,7 +331,9 @@ def _build_words(value: object, secrets: Secrets) -> str:
     return f"The provider reported an error: {parse_words(value, secrets) or 'it gave no reason'}"
 
 
-def _find_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
+def _find_fault(
+    status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
+) -> ProviderError:
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -341,4 +345,4 @@ def _find_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | No
         fault = ProviderBadResponse(_build_words(value, secrets))
         fault.declined = bool(code)
         return fault
-    return parse_video_fault(_STATUS.get(code, status), raw, secrets, rest_s=rest_s)
+    return parse_video_fault(_STATUS.get(code, status), raw, secrets, provider_retry_after_s=provider_retry_after_s)

@@ -81,7 +81,7 @@ class HailuoModel:
 
     seconds: tuple[int, ...]
     sizes: Mapping[str, tuple[str, str]]
-    pictures: bool = True
+    images: bool = True
     needs: bool = False
 
 
@@ -94,8 +94,8 @@ MODELS: Mapping[str, HailuoModel] = MappingProxyType(
         "MiniMax-Hailuo-2.3": _HAILUO,
         "MiniMax-Hailuo-2.3-Fast": attrs.evolve(_HAILUO, needs=True),
         "MiniMax-Hailuo-02": _HAILUO,
-        "T2V-01": attrs.evolve(_FIRST, pictures=False),
-        "T2V-01-Director": attrs.evolve(_FIRST, pictures=False),
+        "T2V-01": attrs.evolve(_FIRST, images=False),
+        "T2V-01-Director": attrs.evolve(_FIRST, images=False),
         "I2V-01": attrs.evolve(_FIRST, needs=True),
         "I2V-01-Director": attrs.evolve(_FIRST, needs=True),
         "I2V-01-live": attrs.evolve(_FIRST, needs=True),
@@ -166,9 +166,11 @@ class MiniMaxVideoBackend:
             raise _find_fault(_GOOD, raw, secrets)
         return TaskStatus("queued", parse_id(_read_text(value.get("task_id"))))
 
-    def parse_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
+    def parse_refused(
+        self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
+    ) -> ProviderError:
         """By its code, where there is one."""
-        return _find_fault(status, raw, secrets, rest_s=rest_s)
+        return _find_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
 
     def poll(self, task: ProviderTask) -> ProviderCall:
         """Ask after it."""
@@ -222,7 +224,7 @@ def _is_2(model: str) -> bool:
 
 def _check(shot: VideoSpec, model: HailuoModel) -> None:
     """Raise ``InvalidRequest`` for what the model does not make, or the convention says in other words."""
-    if shot.reference is not None and not model.pictures:
+    if shot.reference is not None and not model.images:
         raise InvalidRequest("The model takes no picture to start from", param="input_reference")
     if shot.reference is None and model.needs:
         raise InvalidRequest("The model needs a picture to start from", param="input_reference")
@@ -245,7 +247,7 @@ def _write(shot: VideoSpec, model: HailuoModel) -> ProviderCall:
             raise InvalidRequest(f"'seconds' must be {_FULL_SECONDS} for videos of that size", param="seconds")
         said["duration"] = shot.seconds
     if shot.reference is not None:
-        said["first_frame_image"] = _build_picture(shot.reference)
+        said["first_frame_image"] = _build_image(shot.reference)
     return ProviderCall(said, path=TASKS, begins=True)
 
 
@@ -254,8 +256,8 @@ def _build_2(shot: VideoSpec, model: HailuoModel) -> ProviderCall:
     resolution, ratio = model.sizes[shot.size or next(iter(model.sizes))]
     content: list[Body] = [{"type": "text", "text": shot.prompt}]
     if shot.reference is not None:
-        picture = {"type": "image_url", "image_url": {"url": _build_picture(shot.reference)}, "role": "first_frame"}
-        content.append(picture)
+        image = {"type": "image_url", "image_url": {"url": _build_image(shot.reference)}, "role": "first_frame"}
+        content.append(image)
     said: Body = {
         "model": shot.model,
         "content": content,
@@ -271,7 +273,7 @@ def _parse_flags(extra: Body, names: tuple[str, ...]) -> Body:
     return {name: parse_field(extra[name]) for name in names if extra.get(name) not in (None, "")}
 
 
-def _build_picture(reference: Reference) -> str | Inline:
+def _build_image(reference: Reference) -> str | Inline:
     """An address, which may be a ``data:`` URL."""
     return build_data_url(reference.upload) if reference.upload is not None else reference.url or ""
 
@@ -344,7 +346,9 @@ def _build_words(value: object, secrets: Secrets) -> str:
     return f"The provider reported an error: {parse_words(value, secrets) or 'it gave no reason'}"
 
 
-def _find_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
+def _find_fault(
+    status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
+) -> ProviderError:
     """Of H3 the status is what counts, and 422 is the filter's; of the others, whose status is good, the code."""
     try:
         value = orjson.loads(raw)
@@ -359,4 +363,4 @@ def _find_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | No
         fault = ProviderBadResponse(_build_words(value, secrets))
         fault.declined = bool(code)
         return fault
-    return parse_video_fault(_STATUS.get(code, status), raw, secrets, rest_s=rest_s)
+    return parse_video_fault(_STATUS.get(code, status), raw, secrets, provider_retry_after_s=provider_retry_after_s)

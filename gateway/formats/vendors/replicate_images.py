@@ -27,11 +27,11 @@ from gateway.formats.content_filter import build_block, is_block
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_task import (
     ImageTask,
-    build_pictures,
+    build_images,
     check_expressible,
     check_format,
     parse_field,
-    parse_picture,
+    parse_image,
     parse_sides,
     parse_state,
 )
@@ -163,7 +163,7 @@ class ReplicateImageBackend:
 
     def __init__(self, call: InferenceRequest, model: str, _mark: str, capability: Capability) -> None:
         self._call = call
-        self._ask = call.picture or ImageRequest("")
+        self._ask = call.image or ImageRequest("")
         self._model = model
         self._takes = MODELS.get(model.partition(":")[0], _UNKNOWN)
         self._limited = capability.sizes is not None and capability.sizes != tuple(self._takes.sizes or ())
@@ -200,9 +200,9 @@ class ReplicateImageBackend:
             told[takes.many_field] = self._count
         elif self._count > 1:
             raise InvalidRequest("'n' must be 1", param="n")
-        pictures = [build_data_url(file) for file in self._call.files if file.field == "image"]
-        if takes.source_field is not None and pictures:
-            told[takes.source_field] = pictures[0] if takes.most_sources == 1 else pictures
+        images = [build_data_url(file) for file in self._call.files if file.field == "image"]
+        if takes.source_field is not None and images:
+            told[takes.source_field] = images[0] if takes.most_sources == 1 else images
         return told | _build_format(takes, body.get("output_format"))
 
     def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderCall:
@@ -220,7 +220,7 @@ class ReplicateImageBackend:
             raise ProviderBadResponse(f"The provider's prediction is {parse_state(state, secrets)}")
         output = value.get("output")
         given = output if isinstance(output, list) else [output]
-        return build_pictures([parse_picture(one) for one in given if one is not None], self._count)
+        return build_images([parse_image(one) for one in given if one is not None], self._count)
 
     def abandon(self) -> ProviderCall | None:
         """How to cancel the prediction."""

@@ -41,7 +41,7 @@ from gateway.formats.video_backend import (
 )
 
 BY_WORDS = "/text_to_video"
-BY_PICTURE = "/image_to_video"
+BY_IMAGE = "/image_to_video"
 TASKS = "/tasks"
 _VERSION = ("X-Runway-Version", "2024-11-06")
 """Which interface is meant; every request says it."""
@@ -81,7 +81,7 @@ class RunwayModel:
 
     seconds: tuple[int, ...]
     sizes: tuple[str, ...] = ()
-    picture_sizes: tuple[str, ...] = ()
+    image_sizes: tuple[str, ...] = ()
     shades: tuple[str, ...] = _SEED
 
 
@@ -130,7 +130,7 @@ class RunwayVideoBackend:
             _check(shot, model)
         said: Body = {"model": shot.model, "promptText": shot.prompt}
         if shot.reference is not None:
-            said["promptImage"] = [{"uri": _build_picture(shot.reference), "position": "first"}]
+            said["promptImage"] = [{"uri": _build_image(shot.reference), "position": "first"}]
         if shot.size is not None:
             said["ratio"] = "{}:{}".format(*parse_sides(shot.size))
         if shot.seconds is not None:
@@ -140,16 +140,18 @@ class RunwayVideoBackend:
             if told.get(name) is not None:
                 said[name] = told[name] if name == "negativePrompt" else parse_field(told[name])
         return ProviderCall(
-            said, path=BY_WORDS if shot.reference is None else BY_PICTURE, begins=True, headers=(_VERSION,)
+            said, path=BY_WORDS if shot.reference is None else BY_IMAGE, begins=True, headers=(_VERSION,)
         )
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
         """The task's id; nothing is said of its state yet."""
         return TaskStatus("queued", id=parse_id(parse_object(raw).get("id")))
 
-    def parse_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
+    def parse_refused(
+        self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
+    ) -> ProviderError:
         """The fault, with the field at fault where one is told; want of credits is no fault of the caller's."""
-        fault = parse_video_fault(status, _spell_out(raw), secrets, rest_s=rest_s)
+        fault = parse_video_fault(status, _spell_out(raw), secrets, provider_retry_after_s=provider_retry_after_s)
         if isinstance(fault, ProviderRejected) and _NO_CREDITS in fault.message:
             return ProviderAuthError("The provider's account has nothing left", should_retry=False)
         return fault
@@ -210,7 +212,7 @@ def _check(shot: VideoSpec, model: RunwayModel) -> None:
     """Raise ``InvalidRequest`` for what ``model`` does not make."""
     if shot.reference is None and not model.sizes:
         raise InvalidRequest("The model needs a picture to start from", param="input_reference")
-    sizes = model.sizes if shot.reference is None else (*model.sizes, *model.picture_sizes)
+    sizes = model.sizes if shot.reference is None else (*model.sizes, *model.image_sizes)
     if shot.size is not None and shot.size not in sizes:
         raise InvalidRequest(f"'size' must be one of {', '.join(sizes)}", param="size")
     if shot.seconds is not None and shot.seconds not in model.seconds:
@@ -218,7 +220,7 @@ def _check(shot: VideoSpec, model: RunwayModel) -> None:
         raise InvalidRequest(f"'seconds' must be one of {allowed}", param="seconds")
 
 
-def _build_picture(reference: Reference) -> Inline | str:
+def _build_image(reference: Reference) -> Inline | str:
     """A picture as it is sent. What is kept at the provider (``runway://``) is not its caller's to name."""
     if reference.upload is not None:
         return build_data_url(reference.upload)

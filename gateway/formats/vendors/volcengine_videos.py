@@ -109,7 +109,7 @@ class SeedanceModel:
 
     seconds: tuple[int, ...]
     sizes: Sizes
-    pictures: bool = True
+    images: bool = True
     words: bool = True
     cuts: bool = True
 
@@ -130,7 +130,7 @@ MODELS: Mapping[str, SeedanceModel] = MappingProxyType(
         "*seedance-2-0*": attrs.evolve(_SECOND, sizes=_tell_sizes(_720, _480, _1080, _4K)),
         "*seedance-1-5-pro*": SeedanceModel(_from_to(4, 12), _tell_sizes(_720, _480, _1080)),
         "*seedance-1-0-pro*": _FIRST,
-        "*seedance-1-0-lite-t2v*": attrs.evolve(_LITE, pictures=False),
+        "*seedance-1-0-lite-t2v*": attrs.evolve(_LITE, images=False),
         "*seedance-1-0-lite-i2v*": attrs.evolve(_LITE, words=False),
     },
 )
@@ -159,8 +159,8 @@ class VolcengineVideoBackend:
             _check(shot, model)
         content: list[Body] = [{"type": "text", "text": shot.prompt}]
         if shot.reference is not None:
-            picture = {"url": _build_picture(shot.reference)}
-            content.append({"type": "image_url", "image_url": picture, "role": "first_frame"})
+            image = {"url": _build_image(shot.reference)}
+            content.append({"type": "image_url", "image_url": image, "role": "first_frame"})
         said: Body = {"model": shot.model, "content": content, **_build_size(shot, model)}
         if shot.seconds is not None:
             said["duration"] = shot.seconds
@@ -173,9 +173,11 @@ class VolcengineVideoBackend:
         """The task's id, and no more is said."""
         return TaskStatus("queued", id=parse_id(parse_object(raw).get("id")))
 
-    def parse_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
+    def parse_refused(
+        self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
+    ) -> ProviderError:
         """The fault; errors have the convention's shape."""
-        return parse_video_fault(status, raw, secrets, rest_s=rest_s)
+        return parse_video_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
 
     def poll(self, task: ProviderTask) -> ProviderCall:
         """How to ask after a task."""
@@ -240,7 +242,7 @@ def _check_fields(extra: Body) -> None:
 
 def _check(shot: VideoSpec, model: SeedanceModel) -> None:
     """Raise ``InvalidRequest`` for what ``model`` does not make."""
-    if shot.reference is not None and not model.pictures:
+    if shot.reference is not None and not model.images:
         raise InvalidRequest("The model takes no picture to start from", param="input_reference")
     if shot.reference is None and not model.words:
         raise InvalidRequest("The model needs a picture to start from", param="input_reference")
@@ -263,7 +265,7 @@ def _build_size(shot: VideoSpec, model: SeedanceModel | None) -> Body:
     return {"resolution": resolution, "ratio": "adaptive" if keeps else ratio}
 
 
-def _build_picture(reference: Reference) -> Inline | str:
+def _build_image(reference: Reference) -> Inline | str:
     """A picture as it is sent. What is kept at the provider (``asset://``) is not its caller's to name."""
     if reference.upload is not None:
         return build_data_url(reference.upload)

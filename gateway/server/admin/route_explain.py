@@ -38,7 +38,7 @@ _REASONS = {
     "refused": "the provider refused its keys",
 }
 _NO_EDITS = "does not edit images"
-_PICTURES: Mapping[str, ImageRequest] = MappingProxyType(
+_IMAGES: Mapping[str, ImageRequest] = MappingProxyType(
     {"images": ImageRequest(""), "image_edits": ImageRequest("", sources=1)},
 )
 """The least that can be asked for."""
@@ -80,7 +80,7 @@ class RouteExplainer:
             for channel in self.catalog.channels
             if channel.name not in taken
         ]
-        refused = self._find_refusal(who, InferenceRequest(operation, model, {}, picture=_PICTURES.get(operation)))
+        refused = self._find_refusal(who, InferenceRequest(operation, model, {}, image=_IMAGES.get(operation)))
         return {
             "model": model,
             "operation": operation,

@@ -23,7 +23,7 @@ from gateway.errors import RequestTooLarge
 from gateway.server.admin.io import write_json, write_listing
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.auth import check_still_signed, clear_cookie, find_reference, get_signed, set_cookie
-from gateway.server.context import INVITATIONS, RECEPTION
+from gateway.server.context import INVITATIONS, SESSIONS
 from gateway.server.middlewares import find_caller_address
 from gateway.server.openapi.schema import (
     COUNT,
@@ -63,7 +63,7 @@ async def sign_in(request: web.Request) -> web.Response:
     After five wrong tries each has to wait (429, ``Retry-After``).
     """
     spec = await _read(request, SignInSpec)
-    entry = await request.app[RECEPTION].sign_in(spec.name, spec.passphrase, spec.code, find_visitor(request))
+    entry = await request.app[SESSIONS].sign_in(spec.name, spec.passphrase, spec.code, find_visitor(request))
     return _let_in(request, entry)
 
 
@@ -75,7 +75,7 @@ async def get_session(request: web.Request) -> web.Response:
 
 async def sign_out(request: web.Request) -> web.Response:
     """Sign out: the session ends, and its cookie goes."""
-    await request.app[RECEPTION].sign_out(get_signed(request), find_visitor(request))
+    await request.app[SESSIONS].sign_out(get_signed(request), find_visitor(request))
     response = write_json({"signed_out": True})
     clear_cookie(request, response)
     return response
@@ -84,7 +84,7 @@ async def sign_out(request: web.Request) -> web.Response:
 async def list_sessions(request: web.Request) -> web.Response:
     """One's own sessions, the newest first; ``current`` is the one that asks."""
     signed = get_signed(request)
-    found = await request.app[RECEPTION].list_sessions(signed)
+    found = await request.app[SESSIONS].list_sessions(signed)
     return write_listing(
         [{**_write_session(session), "current": session.digest == signed.session.digest} for session in found]
     )
@@ -93,43 +93,43 @@ async def list_sessions(request: web.Request) -> web.Response:
 async def end_session(request: web.Request) -> web.Response:
     """End one of one's own sessions."""
     session_id = request.match_info["id"]
-    await request.app[RECEPTION].end_session(get_signed(request), session_id, find_visitor(request))
+    await request.app[SESSIONS].end_session(get_signed(request), session_id, find_visitor(request))
     return write_json({"id": session_id, "deleted": True})
 
 
 async def end_other_sessions(request: web.Request) -> web.Response:
     """End all of one's own sessions but the one that asks."""
-    ended = await request.app[RECEPTION].end_others(get_signed(request), find_visitor(request))
+    ended = await request.app[SESSIONS].end_others(get_signed(request), find_visitor(request))
     return write_json({"deleted": ended})
 
 
 async def change_passphrase(request: web.Request) -> web.Response:
     """Another passphrase; all other sessions end, and the answer sets another cookie."""
     spec, signed = await _read(request, PassphraseSpec), get_signed(request)
-    reception = request.app[RECEPTION]
-    entry = await reception.change_passphrase(signed, spec.current, spec.passphrase, find_visitor(request))
+    sessions = request.app[SESSIONS]
+    entry = await sessions.change_passphrase(signed, spec.current, spec.passphrase, find_visitor(request))
     return _let_in(request, entry, 200)
 
 
 async def begin_second_factor(request: web.Request) -> web.Response:
     """A second factor for an authenticator; in force once ``confirm`` has had its first code, within 10 minutes."""
     spec = await _read(request, ConsentSpec)
-    made = await request.app[RECEPTION].enrol(get_signed(request), spec.passphrase, find_visitor(request))
+    made = await request.app[SESSIONS].enrol(get_signed(request), spec.passphrase, find_visitor(request))
     return write_json({"secret": made.secret, "uri": made.uri, "qr_svg": made.qr_svg})
 
 
 async def confirm_second_factor(request: web.Request) -> web.Response:
     """The first code of a second factor: it is in force. The recovery codes are shown this once."""
     spec = await _read(request, CodeSpec)
-    codes = await request.app[RECEPTION].confirm(get_signed(request), spec.code, find_visitor(request))
+    codes = await request.app[SESSIONS].confirm(get_signed(request), spec.code, find_visitor(request))
     return write_json({"recovery_codes": codes})
 
 
 async def remove_second_factor(request: web.Request) -> web.Response:
     """Without a second factor from now on."""
     spec, signed = await _read(request, RemovalSpec), get_signed(request)
-    reception = request.app[RECEPTION]
-    await reception.remove_second_factor(signed, spec.passphrase, spec.code, find_visitor(request))
+    sessions = request.app[SESSIONS]
+    await sessions.remove_second_factor(signed, spec.passphrase, spec.code, find_visitor(request))
     return write_json({"second_factor": False})
 
 

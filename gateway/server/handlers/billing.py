@@ -27,10 +27,10 @@ _CENTS = 100
 async def get_subscription(request: web.Request) -> web.Response:
     """``GET /v1/dashboard/billing/subscription``: the cap, in dollars, with what was credited to it."""
     caller = request[CALLER]
-    purse, day = request.app[ROOMS].accounting.find_stricter(caller.key, caller.account)
+    balance, day = request.app[ROOMS].accounting.find_stricter(caller.key, caller.account)
     limit_usd: float = NO_LIMIT_USD
-    if purse.quota.limit_nanos is not None and purse.quota.capped:
-        limit_usd = (purse.quota.limit_nanos + purse.tally(day).credit_nanos) / NANOS_PER_USD
+    if balance.quota.limit_nanos is not None and balance.quota.capped:
+        limit_usd = (balance.quota.limit_nanos + balance.tally(day).credit_nanos) / NANOS_PER_USD
     return write_json(
         {
             "object": "billing_subscription",
@@ -54,8 +54,8 @@ async def get_usage(request: web.Request) -> web.Response:
     start = number_of_day(start_date) if start_date else max(end - _DAYS_SHOWN, 0)
     if not start < end <= start + _MOST_DAYS:
         raise InvalidRequest(f"'end_date' must be 1 to {_MOST_DAYS} days after 'start_date'", param="end_date")
-    purse, day = rooms.accounting.find_stricter(caller.key, caller.account)
-    of_key = purse.owner == "key"
+    balance, day = rooms.accounting.find_stricter(caller.key, caller.account)
+    of_key = balance.owner == "key"
     wanted = UsageFilter(
         since=start,
         until=end - 1,
@@ -64,7 +64,7 @@ async def get_usage(request: web.Request) -> web.Response:
     )
     lines = await rooms.accounting.list_usage("day", wanted)
     costs = {int(line.label): line.cost_nanos for line in lines}
-    total_nanos = purse.tally(day).spent_nanos if purse.quota.capped else sum(costs.values())
+    total_nanos = balance.tally(day).spent_nanos if balance.quota.capped else sum(costs.values())
     return write_json(
         {
             "object": "list",

@@ -174,7 +174,7 @@ class Walk:
         await self._note_read()
         await self._named.note_form(form)
         call = read_call(form)
-        return await listen(call) if call.picture is None else call
+        return await listen(call) if call.image is None else call
 
     async def go(self, reading: Awaitable[InferenceRequest]) -> web.StreamResponse:
         """From the body to the settlement."""
@@ -213,7 +213,7 @@ class Walk:
 
     async def _serve(self, call: InferenceRequest) -> web.StreamResponse:
         """From what is asked for to the answer."""
-        if call.picture is not None:
+        if call.image is not None:
             self._rooms.images.check(call)
             self._call = call = attrs.evolve(call, origin=self._rooms.base_url or find_origin(self._request))
         arrival, rooms, trace = self._arrival, self._rooms, self._trace
@@ -254,9 +254,9 @@ class Walk:
         return write_answer(self._request, answer.body, headers)
 
     async def _stream(self, grant: Grant, route: Route) -> web.StreamResponse:
-        outlet = EventStreamResponse(self._request)
-        await self._rooms.relay.stream(grant, route, outlet, self._arrival.id, settle=self._settle_stream)
-        return outlet.response
+        client_stream = EventStreamResponse(self._request)
+        await self._rooms.relay.stream(grant, route, client_stream, self._arrival.id, settle=self._settle_stream)
+        return client_stream.response
 
     def _settle_stream(self, fault: ProviderError | None) -> None:
         self._settle(_read_ending(fault) if fault else "completed", fault)

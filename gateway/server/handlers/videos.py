@@ -105,7 +105,7 @@ async def delete_video(request: web.Request) -> web.Response:
     job = await _get_job(request)
     await rooms.videos.remove(job)
     if job.media_id is not None:
-        await rooms.footage.remove(job.media_id)
+        await rooms.video_content.remove(job.media_id)
     return _answer(request, build_deleted(job.id))
 
 
@@ -119,14 +119,14 @@ async def get_content(request: web.Request) -> web.StreamResponse:
     check_completed(job)
     if job.expires_ms is not None and rooms.videos.now_ms >= job.expires_ms:
         raise NotFound("The video is not kept any more", param="video_id", should_retry=False)
-    kept = await rooms.footage.find(job, cast("Variant", variant))
+    kept = await rooms.video_content.find(job, cast("Variant", variant))
     if kept is not None:
         answer = FileResponse(kept, _PRIVATE | {"Content-Disposition": f'inline; filename="{_name(job, kept.id)}"'})
         await answer.prepare(request)
         return answer
     async with rooms.admission.enter(request[CALLER]):  # what leaves the house counts as a call
         wanted = find_wanted(request)  # what is not kept has neither an entity tag nor a date here
-        file = await rooms.footage.open(job, cast("Variant", variant), wanted.write() if wanted else None)
+        file = await rooms.video_content.open(job, cast("Variant", variant), wanted.write() if wanted else None)
         try:
             return await _pass_through(request, file)
         finally:

@@ -31,7 +31,7 @@ PDF = b64(b"%PDF-1.7 and so on")
     ],
 )
 @pytest.mark.parametrize("stated", [None, "image/png", "image/bmp"])
-def test_a_picture_is_what_its_first_bytes_say(head: bytes, media_type: str, stated: str | None) -> None:
+def test_a_image_is_what_its_first_bytes_say(head: bytes, media_type: str, stated: str | None) -> None:
     data = b64(head + b"x" * 40)
     source = {"type": "base64", "media_type": media_type, "data": data}
     assert build_matter(MediaPart("image", stated, data)) == {"type": "image", "source": source}

@@ -19,7 +19,7 @@ from gateway.formats.anthropic.stream import STOP_EVENT
 from tests.support import anthropic_cassettes as tape
 
 CALL = InferenceRequest(
-    "messages", "m", {"messages": [{"role": "user", "content": "a" * 400}]}, stream=True, prompt_bound=400
+    "messages", "m", {"messages": [{"role": "user", "content": "a" * 400}]}, stream=True, max_prompt_tokens=400
 )
 PROMPT = estimate_text("a" * 400)
 EVENTS = st.sampled_from(

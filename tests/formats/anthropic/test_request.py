@@ -51,7 +51,7 @@ def said(content: Any, role: Any = "user") -> dict[str, Any]:
 
 def bound(**more: Any) -> int:
     """What ``more`` adds to the bound of an empty message."""
-    return parse_messages_call(HELLO | said("") | more).prompt_bound - EMPTY
+    return parse_messages_call(HELLO | said("") | more).max_prompt_tokens - EMPTY
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_good_call_is_read_and_keeps_its_whole_body(extra: dict[str, Any]) -> 
     call = parse_messages_call(body, "files-api-2025-04-14")
     assert (call.operation, call.model, call.body) == ("messages", "m", body)
     assert call.stream == bool(body.get("stream"))
-    assert (call.wants_usage, call.choices, call.features) == (True, 1, "files-api-2025-04-14")
+    assert (call.include_usage, call.choices, call.features) == (True, 1, "files-api-2025-04-14")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_counting_needs_no_max_tokens_and_sets_nothing_aside() -> None:
 
 @pytest.mark.parametrize(("max_tokens", "reserved"), [(0, 0), (7, 7), (100_000, MAX_RESERVED_OUTPUT)])
 def test_the_answer_is_bounded_by_what_was_allowed_and_by_the_house(max_tokens: int, reserved: int) -> None:
-    assert parse_messages_call(HELLO | {"max_tokens": max_tokens}).output_bound == reserved
+    assert parse_messages_call(HELLO | {"max_tokens": max_tokens}).max_output_tokens == reserved
 
 
 @pytest.mark.parametrize(
@@ -212,16 +212,16 @@ def test_the_characters_are_those_of_the_texts() -> None:
 )
 def test_a_cache_mark_anywhere_means_that_the_whole_prompt_may_be_written(marked: dict[str, Any]) -> None:
     call = parse_messages_call(HELLO | marked)
-    assert call.written_bound == call.prompt_bound > 0
+    assert call.max_cache_write_tokens == call.max_prompt_tokens > 0
 
 
 @pytest.mark.parametrize("unmarked", [{}, {"cache_control": None}, said([{"type": "text", "text": "cache_control"}])])
 def test_without_a_mark_nothing_is_written(unmarked: dict[str, Any]) -> None:
-    assert parse_messages_call(HELLO | unmarked).written_bound == 0
+    assert parse_messages_call(HELLO | unmarked).max_cache_write_tokens == 0
 
 
 @pytest.mark.parametrize(
-    ("metadata", "sticky"),
+    ("metadata", "affinity_key"),
     [
         ({"user_id": "me"}, "me"),
         ({"user_id": "x" * 256}, "x" * 256),
@@ -232,6 +232,6 @@ def test_without_a_mark_nothing_is_written(unmarked: dict[str, Any]) -> None:
         (None, None),
     ],
 )
-def test_the_users_name_holds_calls_together(metadata: Any, sticky: str | None) -> None:
-    assert parse_messages_call(HELLO | {"metadata": metadata}).sticky == sticky
-    assert parse_count_call(HELLO | {"metadata": metadata}).sticky == sticky
+def test_the_users_name_holds_calls_together(metadata: Any, affinity_key: str | None) -> None:
+    assert parse_messages_call(HELLO | {"metadata": metadata}).affinity_key == affinity_key
+    assert parse_count_call(HELLO | {"metadata": metadata}).affinity_key == affinity_key

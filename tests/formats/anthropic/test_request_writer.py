@@ -33,7 +33,7 @@ OLD, NEW = "claude-sonnet-4-5", "claude-opus-5-5"
 MODELS = (OLD, "claude-sonnet-4-6", "claude-opus-5", NEW, "kimi-k2")
 EPHEMERAL = {"type": "ephemeral"}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
-PICTURE = MediaPart("image", "image/png", "AAAA")
+IMAGE = MediaPart("image", "image/png", "AAAA")
 HI = Message("user", (TextPart("hi"),))
 HELLO = Message("assistant", (TextPart("hello"),))
 TOOL = Tool("f", "does f", SCHEMA)
@@ -115,7 +115,7 @@ def test_turns_of_one_role_become_one_with_results_first_and_blanks_dropped() ->
         assistant(ToolCallPart("2", "f", '{"a": 1}')),
         user(TextPart("well")),
         user(ToolResultPart("1", (TextPart("ok"),))),
-        user(ToolResultPart("2", (TextPart(""), PICTURE), failed=True)),
+        user(ToolResultPart("2", (TextPart(""), IMAGE), failed=True)),
     )
     assert write(*turns)["messages"] == [
         {"role": "user", "content": "hi"},
@@ -298,11 +298,11 @@ def test_any_json_is_a_sentence() -> None:
 def test_what_cannot_be_said_is_refused() -> None:
     assert refuse(choices=2) == "n"
     assert refuse(user(MediaPart("audio", "audio/wav", "AAAA"))) == "messages"
-    assert refuse(Message("system", (PICTURE,)), HI) == "messages"
+    assert refuse(Message("system", (IMAGE,)), HI) == "messages"
 
 
-def test_a_picture_that_another_model_made_is_named_in_its_place() -> None:
-    assert write(HI, assistant(TextPart("here"), PICTURE), HI)["messages"][1]["content"] == [
+def test_a_image_that_another_model_made_is_named_in_its_place() -> None:
+    assert write(HI, assistant(TextPart("here"), IMAGE), HI)["messages"][1]["content"] == [
         {"type": "text", "text": "here"},
         {"type": "text", "text": "[image]"},
     ]
@@ -334,17 +334,17 @@ MARKS = st.none() | st.sampled_from([EPHEMERAL, {"type": "ephemeral", "ttl": "1h
 OBJECTS = st.dictionaries(WORDS, st.none() | st.booleans() | st.integers(-9, 9) | WORDS, max_size=2)
 ARGUMENTS = OBJECTS.map(lambda value: orjson.dumps(value).decode())
 TEXTS = st.builds(TextPart, WORDS, MARKS)
-PICTURES = st.builds(MediaPart, st.just("image"), st.just("image/png"), st.just("AAAA"), cache=MARKS) | st.builds(
+IMAGES = st.builds(MediaPart, st.just("image"), st.just("image/png"), st.just("AAAA"), cache=MARKS) | st.builds(
     MediaPart, st.just("image"), url=WORDS, cache=MARKS
 )
 FILES = st.builds(
     MediaPart, st.just("file"), st.just("application/pdf"), st.just("JVBERi0="), name=st.none() | WORDS, cache=MARKS
 )
-MATTERS = st.lists(TEXTS | PICTURES | FILES, max_size=3).map(tuple)
+MATTERS = st.lists(TEXTS | IMAGES | FILES, max_size=3).map(tuple)
 RESULTS = st.builds(ToolResultPart, IDS, MATTERS, st.booleans(), MARKS)
 THOUGHTS = st.builds(ReasoningPart, WORDS, WORDS) | st.builds(ReasoningPart, redacted=WORDS)
 USES = st.builds(ToolCallPart, IDS, IDS, ARGUMENTS, cache=MARKS)
-USERS = st.tuples(st.lists(RESULTS, max_size=2), st.lists(TEXTS | PICTURES | FILES, min_size=1, max_size=2)).map(
+USERS = st.tuples(st.lists(RESULTS, max_size=2), st.lists(TEXTS | IMAGES | FILES, min_size=1, max_size=2)).map(
     lambda parts: Message("user", (*parts[0], *parts[1]))
 )
 ASSISTANTS = st.lists(THOUGHTS | TEXTS | USES, min_size=1, max_size=3).map(

@@ -40,7 +40,7 @@ from gateway.formats.prompt_tokens import estimate_prompt
 from tests.support.anthropic_cassettes import MESSAGE, MODEL, SAID
 
 CALL = InferenceRequest(
-    "messages", "m", {"messages": [{"role": "user", "content": "four words a line " * 20}]}, prompt_bound=400
+    "messages", "m", {"messages": [{"role": "user", "content": "four words a line " * 20}]}, max_prompt_tokens=400
 )
 EVENTS: list[Event] = [
     MessageStart("msg_013Zva2CMHLNnXjNJJKqJ2EF", MODEL),

@@ -33,7 +33,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 
 def call(value: object, encoding: Literal["float", "base64"] = "float", **body: Any) -> InferenceRequest:
-    return InferenceRequest("embeddings", "m", {"input": value, **body}, encoding=encoding, prompt_bound=10)
+    return InferenceRequest("embeddings", "m", {"input": value, **body}, encoding=encoding, max_prompt_tokens=10)
 
 
 def answer(*vectors: object, **extra: Any) -> bytes:

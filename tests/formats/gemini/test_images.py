@@ -21,10 +21,10 @@ from tests.support.gemini_images import (
     Refused,
     read_question,
     write_answer,
-    write_blocked_picture,
+    write_blocked_image,
     write_blocked_prompt,
 )
-from tests.support.image_calls import picture_call, read_sent, upload
+from tests.support.image_calls import image_call, read_sent, upload
 from tests.support.image_providers import draw
 
 MODEL = "gemini-2.5-flash-image"
@@ -33,9 +33,9 @@ BASE64 = base64.b64encode(PNG).decode()
 
 
 def paint(call: Any = None, capability: Capability = UNKNOWN) -> GeminiImageBackend:
-    painter = GeminiImageBackend(call or picture_call(), MODEL, "mark", capability)
-    painter.begin(1)
-    return painter
+    image_backend = GeminiImageBackend(call or image_call(), MODEL, "mark", capability)
+    image_backend.begin(1)
+    return image_backend
 
 
 def answer(*parts: Any, **candidate: Any) -> bytes:
@@ -54,15 +54,15 @@ def inline(data: Any = BASE64, media_type: str = "image/png", **part: Any) -> di
 @settings(max_examples=40)
 def test_what_is_asked_is_heard(prompt: str, size: str | None, sources: list[int]) -> None:
     """Prompt, ratio and pictures arrive as they were asked for, in their order."""
-    pictures = tuple(draw(shade=shade) for shade in sources)
-    call = picture_call(prompt, size=size, files=tuple(map(upload, pictures)))
+    images = tuple(draw(shade=shade) for shade in sources)
+    call = image_call(prompt, size=size, files=tuple(map(upload, images)))
     heard = read_question(read_sent(GeminiImageBackend(call, MODEL, "mark", UNKNOWN).begin(1)))
-    assert (heard.prompt, heard.sources) == (prompt, pictures)
+    assert (heard.prompt, heard.sources) == (prompt, images)
     assert (f"{SIZES[heard.size][0]}x{SIZES[heard.size][1]}" if heard.size else None) == size
 
 
 def test_no_size_leaves_the_shape_to_the_model() -> None:
-    sent = read_sent(GeminiImageBackend(picture_call(), MODEL, "mark", UNKNOWN).begin(1))
+    sent = read_sent(GeminiImageBackend(image_call(), MODEL, "mark", UNKNOWN).begin(1))
     assert sent["generationConfig"] == {"responseModalities": ["TEXT", "IMAGE"]}
 
 
@@ -77,7 +77,7 @@ def test_no_size_leaves_the_shape_to_the_model() -> None:
     ],
 )
 def test_a_size_is_told_as_ratio_and_tier(size: str, config: dict[str, str]) -> None:
-    sent = read_sent(GeminiImageBackend(picture_call(size=size), "gemini-3.1-flash-image", "mark", UNKNOWN).begin(1))
+    sent = read_sent(GeminiImageBackend(image_call(size=size), "gemini-3.1-flash-image", "mark", UNKNOWN).begin(1))
     assert sent["generationConfig"]["imageConfig"] == config
 
 
@@ -92,11 +92,11 @@ def test_every_size_has_the_shape_of_its_ratio() -> None:
 @pytest.mark.parametrize(
     ("call", "param"),
     [
-        (picture_call(size="1024x1536"), "size"),
-        (picture_call(background="transparent"), "background"),
-        (picture_call(output_format="webp"), "output_format"),
-        (picture_call(frame_count=4), "frame_count"),
-        (picture_call(files=(upload(PNG), upload(PNG, "mask"))), "mask"),
+        (image_call(size="1024x1536"), "size"),
+        (image_call(background="transparent"), "background"),
+        (image_call(output_format="webp"), "output_format"),
+        (image_call(frame_count=4), "frame_count"),
+        (image_call(files=(upload(PNG), upload(PNG, "mask"))), "mask"),
     ],
 )
 def test_what_it_has_no_words_for_is_refused_by_name(call: Any, param: str) -> None:
@@ -105,26 +105,26 @@ def test_what_it_has_no_words_for_is_refused_by_name(call: Any, param: str) -> N
     assert refused.value.param == param
 
 
-def test_several_pictures_at_once_are_refused() -> None:
+def test_several_images_at_once_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="'n' must be 1"):
-        GeminiImageBackend(picture_call(), MODEL, "mark", UNKNOWN).begin(2)
+        GeminiImageBackend(image_call(), MODEL, "mark", UNKNOWN).begin(2)
 
 
 def test_the_sizes_that_are_allowed_are_told() -> None:
     with pytest.raises(InvalidRequest, match=r"one of 1024x1024, 832x1248, .*, 1536x672$"):
-        paint(picture_call(size="7x7"), Capability("*", sizes=FIRST_SIZES))
+        paint(image_call(size="7x7"), Capability("*", sizes=FIRST_SIZES))
 
 
 def test_shades_of_how_are_left_out() -> None:
     fields = {"quality": "high", "style": "vivid", "moderation": "low", "user": "u", "background": "opaque"}
-    heard = read_question(read_sent(GeminiImageBackend(picture_call(**fields), MODEL, "mark", UNKNOWN).begin(1)))
+    heard = read_question(read_sent(GeminiImageBackend(image_call(**fields), MODEL, "mark", UNKNOWN).begin(1)))
     assert heard.prompt == "a cat"
 
 
-def test_a_picture_is_read_with_what_it_cost() -> None:
+def test_a_image_is_read_with_what_it_cost() -> None:
     told = paint().read(orjson.dumps(write_answer(PNG)), ())
-    assert [picture.data for picture in told.items] == [BASE64]
-    assert [(picture.url, picture.revised_prompt) for picture in told.items] == [(None, None)]
+    assert [image.data for image in told.items] == [BASE64]
+    assert [(image.url, image.revised_prompt) for image in told.items] == [(None, None)]
     assert (told.usage.prompt_tokens, told.usage.completion_tokens, told.usage.images) == (9, 1300, 1)
     assert (told.usage.source, told.told) == ("upstream", {"output_format": "png"})
 
@@ -135,10 +135,10 @@ def test_the_other_spelling_of_the_fields_is_read() -> None:
     assert (told.items[0].data, told.told) == (BASE64, {"output_format": "jpeg"})
 
 
-def test_a_picture_of_a_thought_is_not_the_answer() -> None:
+def test_a_image_of_a_thought_is_not_the_answer() -> None:
     draft = base64.b64encode(draw(shade=7)).decode()
     told = paint().read(answer(inline(draft, thought=True), inline()), ())
-    assert [picture.data for picture in told.items] == [BASE64]
+    assert [image.data for image in told.items] == [BASE64]
     with pytest.raises(ProviderBadResponse):
         paint().read(answer(inline(draft, thought=True)), ())
 
@@ -146,14 +146,14 @@ def test_a_picture_of_a_thought_is_not_the_answer() -> None:
 def test_of_drafts_the_last_is_the_answer() -> None:
     """And one picture is paid for."""
     told = paint().read(answer(inline(base64.b64encode(draw(shade=7)).decode()), inline()), ())
-    assert [picture.data for picture in told.items] == [BASE64]
+    assert [image.data for image in told.items] == [BASE64]
     assert told.usage.images == 1
 
 
 def test_usage_that_makes_no_sense_is_estimated() -> None:
     raw = write_answer(PNG)
     raw["usageMetadata"]["candidatesTokenCount"] = -5
-    call = picture_call("a cat on a mat")
+    call = image_call("a cat on a mat")
     usage = paint(call).read(orjson.dumps(raw), ()).usage
     assert (usage.completion_tokens, usage.images, usage.source) == (1290, 1, "estimate")
     assert usage.prompt_tokens == estimate_prompt(call) >= 4
@@ -171,7 +171,7 @@ def test_a_filter_blocks(reason: str) -> None:
         paint().read(answer({"text": "no"}, finishReason=reason), ())
 
 
-@pytest.mark.parametrize("blocked", [write_blocked_picture(), write_blocked_prompt()])
+@pytest.mark.parametrize("blocked", [write_blocked_image(), write_blocked_prompt()])
 def test_the_blocks_of_the_vendor_are_blocks(blocked: Any) -> None:
     with pytest.raises(ImageBlocked) as fault:
         paint().read(orjson.dumps(blocked), ())
@@ -194,7 +194,7 @@ def test_the_blocks_of_the_vendor_are_blocks(blocked: Any) -> None:
         (b"[1]", "not a JSON object"),
     ],
 )
-def test_an_answer_without_a_picture_says_why(raw: bytes, message: str) -> None:
+def test_an_answer_without_a_image_says_why(raw: bytes, message: str) -> None:
     with pytest.raises(ProviderBadResponse, match=message):
         paint().read(raw, ())
 
@@ -205,7 +205,7 @@ def test_what_the_model_says_is_masked() -> None:
     assert "hush" not in fault.value.message
 
 
-@given(st.sampled_from([write_answer(PNG), write_blocked_picture(), write_blocked_prompt()]).flatmap(spoilt))
+@given(st.sampled_from([write_answer(PNG), write_blocked_image(), write_blocked_prompt()]).flatmap(spoilt))
 @settings(max_examples=80)
 def test_junk_anywhere_is_a_fault_or_no_matter(value: Any) -> None:
     try:
@@ -214,7 +214,7 @@ def test_junk_anywhere_is_a_fault_or_no_matter(value: Any) -> None:
         return
     assert isinstance(told, Images)
     assert told.items
-    assert all(base64.b64decode(picture.data or "", validate=True) for picture in told.items)
+    assert all(base64.b64decode(image.data or "", validate=True) for image in told.items)
 
 
 @given(st.binary(max_size=40))
@@ -223,14 +223,14 @@ def test_garbage_is_a_fault(raw: bytes) -> None:
         paint().read(raw, ())
 
 
-def test_a_large_picture_is_read() -> None:
+def test_a_large_image_is_read() -> None:
     """Twenty megabytes, in time that grows with the size alone: what is quadratic would not end here."""
     data = "A" * (20 * 1024 * 1024 // 3 * 4)
     assert paint().read(answer(inline(data)), ()).items[0].data == data
 
 
 def test_the_fake_refuses_what_the_vendor_refuses() -> None:
-    sent = read_sent(GeminiImageBackend(picture_call(size="2048x2048"), MODEL, "mark", UNKNOWN).begin(1))
+    sent = read_sent(GeminiImageBackend(image_call(size="2048x2048"), MODEL, "mark", UNKNOWN).begin(1))
     with pytest.raises(Refused, match="imageSize"):
         read_question(sent)
 
@@ -247,7 +247,7 @@ def test_the_fake_refuses_what_the_vendor_refuses() -> None:
         ("gemini-9-flash-image", None, None),
     ],
 )
-def test_every_picture_model_is_known(model: str, sizes: Any, sources: Any) -> None:
+def test_every_image_model_is_known(model: str, sizes: Any, sources: Any) -> None:
     capability = GEMINI.find_capability(model)
     assert capability is not None
     assert (capability.sizes, capability.max_sources) == (sizes, sources)

@@ -119,13 +119,13 @@ def test_a_call_and_its_result_share_id_and_name() -> None:
 
 
 def test_what_tools_answered_stands_first_and_alone() -> None:
-    picture = MediaPart("image", "image/png", "AA==")
+    image = MediaPart("image", "image/png", "AA==")
     written = contents(
         HELLO,
         Message("assistant", (A, B)),
         Message(
             "user",
-            (TextPart("note"), ToolResultPart("a", (TextPart("1"), picture)), ToolResultPart("b", (TextPart("2"),))),
+            (TextPart("note"), ToolResultPart("a", (TextPart("1"), image)), ToolResultPart("b", (TextPart("2"),))),
         ),
         Message("user", (TextPart("go on"),)),
     )
@@ -247,7 +247,7 @@ def test_what_gemini_cannot_be_given_is_refused(blob: MediaPart) -> None:
     assert refuse(Message("user", (blob,))).param == "messages"
 
 
-def test_a_picture_in_a_result_is_inside_it_from_gemini_3_on_and_behind_it_before() -> None:
+def test_a_image_in_a_result_is_inside_it_from_gemini_3_on_and_behind_it_before() -> None:
     def last(model: str, *results: Part) -> list[Json]:
         turns = (
             HELLO,

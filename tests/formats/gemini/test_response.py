@@ -34,8 +34,8 @@ from tests.support.format_calls import call_of
 from tests.support.gemini_cassettes import (
     BARE_ERROR,
     BLOCKED,
+    IMAGE,
     OVERLOADED,
-    PICTURE,
     SIGNATURE,
     STOP_IN_EVERY_CHUNK,
     STREAMS,
@@ -78,7 +78,7 @@ def damage(value: Any, path: list[int], junk: Any) -> Any:
 
 DAMAGED = st.builds(
     damage,
-    st.sampled_from([*TEXT, *THINKING, *TOOLS, *TWO, *PICTURE, BLOCKED, OVERLOADED]),
+    st.sampled_from([*TEXT, *THINKING, *TOOLS, *TWO, *IMAGE, BLOCKED, OVERLOADED]),
     st.lists(st.integers(0, 5), max_size=7),
     JSON,
 )
@@ -218,8 +218,8 @@ def test_two_answers_end_each_for_its_own_reason() -> None:
     assert events[-3:] == [ChoiceFinished("content_filter", 0), ChoiceFinished("length", 1), ENDED]
 
 
-def test_a_picture_is_made_and_its_drafts_sounds_and_code_are_not() -> None:
-    said = [event for event in run(*PICTURE) if isinstance(event, TextDelta | ImageOutput)]
+def test_a_image_is_made_and_its_drafts_sounds_and_code_are_not() -> None:
+    said = [event for event in run(*IMAGE) if isinstance(event, TextDelta | ImageOutput)]
     assert said == [TextDelta("Here: "), ImageOutput("image/png", "iVBORw0KGgo=")]
 
 
@@ -273,7 +273,7 @@ def test_a_spoiled_answer_is_a_fault_that_nobody_is_blamed_for(reason: str) -> N
     assert events[-1] == TextDelta("Let me see.")
     assert isinstance(fault, ProviderBadResponse)
     assert fault.retryable
-    assert fault.blame == "nobody"
+    assert fault.failure_scope == "nobody"
     assert fault.message == f"The model spoiled its answer: {reason} Malformed: at [address]"
 
 

@@ -119,7 +119,7 @@ def test_what_cannot_be_said_is_refused_by_name(fields: Any, param: str) -> None
 
 
 @pytest.mark.parametrize("as_file", [True, False])
-def test_a_picture_goes_along_in_base64_with_its_kind(as_file: bool) -> None:
+def test_a_image_goes_along_in_base64_with_its_kind(as_file: bool) -> None:
     """Both as a file and as a data: URL."""
     data = base64.b64encode(PNG).decode()
     reference = Reference(upload(PNG)) if as_file else Reference(url=f"data:image/png;base64,{data}")
@@ -209,7 +209,7 @@ def test_an_answer_that_says_nothing_of_the_operation_is_no_verdict(value: Any) 
 )
 def test_a_refusal_is_the_fault_it_says(status: int, error: Any, kind: type[Exception]) -> None:
     raw = orjson.dumps({"error": error})
-    assert type(VEO.parse_refused(status, raw, (), rest_s=3.0)) is kind
+    assert type(VEO.parse_refused(status, raw, (), provider_retry_after_s=3.0)) is kind
     with pytest.raises(kind):
         VEO.parse_submitted(raw, ())
 

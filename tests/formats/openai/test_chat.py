@@ -24,7 +24,7 @@ from tests.support.format_calls import call_of
 from tests.support.scripted_upstream import COMPLETION, chat_events, delta, event, usage_frame
 
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-PICTURE = {"type": "image_url", "image_url": {"url": "https://x/y.png"}}
+IMAGE = {"type": "image_url", "image_url": {"url": "https://x/y.png"}}
 NAMES = st.sampled_from(["choices", "usage", "delta", "message", "index", "finish_reason", "content", "tool_calls",
                          "function", "arguments", "prompt_tokens", "completion_tokens", "error"])  # fmt: skip
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -57,7 +57,7 @@ def message(content: object, role: object = "user") -> dict[str, Any]:
         message(None, "assistant"),
         message(""),
         message([]),
-        message([{"type": "text", "text": "hi"}, PICTURE, {"type": "of tomorrow"}]),
+        message([{"type": "text", "text": "hi"}, IMAGE, {"type": "of tomorrow"}]),
         {"messages": [{"role": "assistant", "tool_calls": [{"id": "1"}]}, {"role": "tool", "content": "x"}]},
     ],
 )
@@ -67,7 +67,7 @@ def test_a_good_call_is_read_and_keeps_its_whole_body(extra: dict[str, Any]) -> 
     assert (call.operation, call.model, call.body) == ("chat", "m", body)
     assert call.stream == bool(body.get("stream"))
     assert call.choices == (body.get("n") or 1)
-    assert call.wants_usage == bool((body.get("stream_options") or {}).get("include_usage"))
+    assert call.include_usage == bool((body.get("stream_options") or {}).get("include_usage"))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_good_call_is_read_and_keeps_its_whole_body(extra: dict[str, Any]) -> 
         (message({"text": "x"}), "messages[0].content"),
         (message(True), "messages[0].content"),
         (message(["x"]), "messages[0].content[0]"),
-        (message([PICTURE, {"text": "x"}]), "messages[0].content[1]"),
+        (message([IMAGE, {"text": "x"}]), "messages[0].content[1]"),
         (message([{"type": 1}]), "messages[0].content[0]"),
         ({"stream": "true"}, "stream"),
         ({"stream": 1}, "stream"),
@@ -143,7 +143,7 @@ def test_any_object_is_a_call_or_an_invalid_request(extra: dict[str, Any]) -> No
 def test_only_text_counts_as_prompt() -> None:
     body = HELLO | {
         "messages": [
-            {"role": "user", "content": [{"type": "text", "text": "abc"}, PICTURE]},
+            {"role": "user", "content": [{"type": "text", "text": "abc"}, IMAGE]},
             {"role": "assistant", "content": None},
             {"role": "user", "content": "四文字だ"},
         ]
@@ -173,7 +173,7 @@ def test_a_call_without_a_stream_gets_no_stream_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extra", "sticky"),
+    ("extra", "affinity_key"),
     [
         ({}, None),
         ({"safety_identifier": "s"}, "s"),
@@ -188,9 +188,9 @@ def test_a_call_without_a_stream_gets_no_stream_options() -> None:
     ],
 )
 def test_the_cache_key_is_what_calls_have_in_common_and_else_whom_they_are_for(
-    extra: dict[str, Any], sticky: str | None
+    extra: dict[str, Any], affinity_key: str | None
 ) -> None:
-    assert parse_chat_call(HELLO | extra).sticky == sticky
+    assert parse_chat_call(HELLO | extra).affinity_key == affinity_key
 
 
 def used(*events: bytes, prompt_chars: int = 0) -> Usage:

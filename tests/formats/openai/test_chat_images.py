@@ -19,7 +19,7 @@ from gateway.providers.openrouter import OPENROUTER
 from tests.support.chat_images import ChatPictures, read_question, write_answer, write_failure, write_moderated
 from tests.support.corrupt_json import spoilt
 from tests.support.gemini_images import SIZES
-from tests.support.image_calls import picture_call, read_sent, upload
+from tests.support.image_calls import image_call, read_sent, upload
 from tests.support.image_providers import draw
 
 MODEL = ChatPictures.model
@@ -30,9 +30,9 @@ DATA_URL = f"data:image/png;base64,{BASE64}"
 
 
 def paint(call: Any = None) -> ChatImageBackend:
-    painter = ChatImageBackend(call or picture_call(), MODEL, "mark", UNKNOWN)
-    painter.begin(1)
-    return painter
+    image_backend = ChatImageBackend(call or image_call(), MODEL, "mark", UNKNOWN)
+    image_backend.begin(1)
+    return image_backend
 
 
 def answer(content: Any = None, *, choice: Any = None, **message: Any) -> bytes:
@@ -48,20 +48,20 @@ def answer(content: Any = None, *, choice: Any = None, **message: Any) -> bytes:
 @settings(max_examples=40)
 def test_what_is_asked_is_heard(prompt: str, size: str | None, sources: list[int]) -> None:
     """Prompt, ratio and pictures arrive as they were asked for, in their order."""
-    pictures = tuple(draw(shade=shade) for shade in sources)
-    call = picture_call(prompt, size=size, files=tuple(map(upload, pictures)))
+    images = tuple(draw(shade=shade) for shade in sources)
+    call = image_call(prompt, size=size, files=tuple(map(upload, images)))
     heard = read_question(read_sent(ChatImageBackend(call, MODEL, "mark", UNKNOWN).begin(1)), MODEL)
-    assert (heard.prompt, heard.sources) == (prompt, pictures)
+    assert (heard.prompt, heard.sources) == (prompt, images)
     assert (f"{SIZES[heard.size][0]}x{SIZES[heard.size][1]}" if heard.size else None) == size
 
 
 def test_a_tier_is_told_beside_the_ratio() -> None:
-    sent = read_sent(ChatImageBackend(picture_call(size="2752x1536"), MODEL, "mark", UNKNOWN).begin(1))
+    sent = read_sent(ChatImageBackend(image_call(size="2752x1536"), MODEL, "mark", UNKNOWN).begin(1))
     assert sent["image_config"] == {"aspect_ratio": "16:9", "image_size": "2K"}
 
 
 def test_shades_of_how_are_left_out() -> None:
-    call = picture_call(quality="high", style="vivid", moderation="low", user="u-1", response_format="url")
+    call = image_call(quality="high", style="vivid", moderation="low", user="u-1", response_format="url")
     heard = read_question(read_sent(ChatImageBackend(call, MODEL, "mark", UNKNOWN).begin(1)), MODEL)
     assert heard.body.keys() == {"model", "messages", "modalities", "user"}
     assert heard.body["user"] == "u-1"
@@ -70,10 +70,10 @@ def test_shades_of_how_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("call", "param"),
     [
-        (picture_call(size="640x480"), "size"),
-        (picture_call(background="transparent"), "background"),
-        (picture_call(output_format="svg"), "output_format"),
-        (picture_call(files=(upload(PNG), upload(PNG, "mask"))), "mask"),
+        (image_call(size="640x480"), "size"),
+        (image_call(background="transparent"), "background"),
+        (image_call(output_format="svg"), "output_format"),
+        (image_call(files=(upload(PNG), upload(PNG, "mask"))), "mask"),
     ],
 )
 def test_what_it_has_no_words_for_is_refused_by_name(call: Any, param: str) -> None:
@@ -82,9 +82,9 @@ def test_what_it_has_no_words_for_is_refused_by_name(call: Any, param: str) -> N
     assert refused.value.param == param
 
 
-def test_a_picture_is_read_with_what_it_cost() -> None:
+def test_a_image_is_read_with_what_it_cost() -> None:
     told = paint().read(orjson.dumps(write_answer(PNG)), ())
-    assert [(picture.data, picture.url) for picture in told.items] == [(BASE64, None)]
+    assert [(image.data, image.url) for image in told.items] == [(BASE64, None)]
     assert (told.usage.prompt_tokens, told.usage.completion_tokens, told.usage.images) == (9, 1300, 1)
     assert (told.usage.source, told.told) == ("upstream", {"output_format": "png"})
 
@@ -107,9 +107,9 @@ def test_a_picture_is_read_with_what_it_cost() -> None:
         answer(DATA_URL.replace("data:", "DATA:"), images=[DATA_URL.replace("data:image/png", "DATA:IMAGE/PNG")]),
     ],
 )
-def test_a_picture_is_found_wherever_such_servers_put_it(raw: bytes) -> None:
+def test_a_image_is_found_wherever_such_servers_put_it(raw: bytes) -> None:
     told = paint().read(raw, ())
-    assert [(picture.data, picture.url) for picture in told.items] == [(BASE64, None)]
+    assert [(image.data, image.url) for image in told.items] == [(BASE64, None)]
     assert told.usage.source == "estimate"
 
 
@@ -122,14 +122,14 @@ def test_a_picture_is_found_wherever_such_servers_put_it(raw: bytes) -> None:
         (answer([{"type": "text", "text": "![](https://cdn.example/a.png?x=1)"}]), True),
     ],
 )
-def test_a_picture_may_be_an_address_and_in_a_text_it_is_quoted(raw: bytes, quoted: bool) -> None:
+def test_a_image_may_be_an_address_and_in_a_text_it_is_quoted(raw: bytes, quoted: bool) -> None:
     told = paint().read(raw, ())
-    assert [(picture.data, picture.url) for picture in told.items] == [(None, "https://cdn.example/a.png?x=1")]
-    assert [picture.quoted for picture in told.items] == [quoted]
+    assert [(image.data, image.url) for image in told.items] == [(None, "https://cdn.example/a.png?x=1")]
+    assert [image.quoted for image in told.items] == [quoted]
     assert told.told == {}
 
 
-def test_what_is_told_twice_is_one_picture() -> None:
+def test_what_is_told_twice_is_one_image() -> None:
     told = paint().read(answer(f"![]({DATA_URL})", images=[{"image_url": {"url": DATA_URL}}]), ())
     assert (len(told.items), told.usage.images) == (1, 1)
 
@@ -155,7 +155,7 @@ def test_what_is_told_twice_is_one_picture() -> None:
         (b"<html>", "not JSON"),
     ],
 )
-def test_an_answer_without_a_picture_says_why(raw: bytes, message: str) -> None:
+def test_an_answer_without_a_image_says_why(raw: bytes, message: str) -> None:
     with pytest.raises(ProviderBadResponse, match=message):
         paint().read(raw, ())
 
@@ -193,7 +193,7 @@ def test_junk_anywhere_is_a_fault_or_no_matter(value: Any) -> None:
         return
     assert isinstance(told, Images)
     assert told.items
-    assert all(picture.url or base64.b64decode(picture.data or "", validate=True) for picture in told.items)
+    assert all(image.url or base64.b64decode(image.data or "", validate=True) for image in told.items)
 
 
 @given(st.lists(st.sampled_from(["![", "](", "data:image/png;base64,", "AAAA", "=", "https://x", ")", "[", " "])))
@@ -243,7 +243,7 @@ def test_what_the_model_says_is_masked() -> None:
         ("google/gemini-3-flash", None, None),
     ],
 )
-def test_openrouter_has_pictures_where_its_models_make_them(model: str, generated: Any, edited: Any) -> None:
+def test_openrouter_has_images_where_its_models_make_them(model: str, generated: Any, edited: Any) -> None:
     found = (OPENROUTER.find_endpoint(WIRES[operation], model) for operation in ("images", "image_edits"))
     assert [endpoint and endpoint.wire for endpoint in found] == [generated, edited]
     capability = OPENROUTER.find_capability(model)

@@ -59,7 +59,7 @@ def cut(data: bytes, marks: list[int]) -> list[bytes]:
 
 
 def open_gate(*, strip: bool = False, choices: int = 1) -> ChatPassthrough:
-    return ChatPassthrough(InferenceRequest("chat", "m", {}, choices=choices, wants_usage=not strip))
+    return ChatPassthrough(InferenceRequest("chat", "m", {}, choices=choices, include_usage=not strip))
 
 
 def play(gate: ChatPassthrough, pieces: list[bytes]) -> bytes:

@@ -51,7 +51,7 @@ def chunk(text: str, reason: str | None = None, index: int = 0) -> bytes:
 def test_a_good_prompt_is_counted(prompt: object, choices: int, chars: int, bound: int) -> None:
     call = parse_completions_call(HELLO | {"prompt": prompt})
     assert (call.operation, call.model) == ("completions", "m")
-    assert (call.choices, call.prompt_chars, call.prompt_bound) == (choices, chars, bound)
+    assert (call.choices, call.prompt_chars, call.max_prompt_tokens) == (choices, chars, bound)
 
 
 def test_a_call_may_come_without_a_prompt() -> None:
@@ -64,7 +64,7 @@ def test_every_prompt_gets_n_answers() -> None:
 
 def test_the_text_behind_a_gap_is_prompt_too() -> None:
     call = parse_completions_call(HELLO | {"suffix": " ende"})
-    assert (call.prompt_chars, call.prompt_bound) == (9, 10)
+    assert (call.prompt_chars, call.max_prompt_tokens) == (9, 10)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_the_text_behind_a_gap_is_prompt_too() -> None:
     ],
 )
 def test_output_is_set_aside_for_every_try(extra: dict[str, Any], bound: int) -> None:
-    assert parse_completions_call(HELLO | extra).output_bound == bound
+    assert parse_completions_call(HELLO | extra).max_output_tokens == bound
 
 
 @pytest.mark.parametrize(
@@ -123,28 +123,28 @@ def test_any_object_is_a_call_or_an_invalid_request(extra: dict[str, Any]) -> No
     except InvalidRequest:
         return
     assert call.choices >= 1
-    assert min(call.prompt_chars, call.prompt_bound, call.output_bound) >= 0
+    assert min(call.prompt_chars, call.max_prompt_tokens, call.max_output_tokens) >= 0
 
 
 def test_the_body_for_the_provider_is_the_callers_under_another_name_of_the_model() -> None:
     body = HELLO | {"echo": True, "unknown": [1], "user": "me"}
     call = parse_completions_call(body)
     assert build_completions_body(call, "theirs") == body | {"model": "theirs"}
-    assert (call.sticky, body["model"]) == ("me", "m")
+    assert (call.affinity_key, body["model"]) == ("me", "m")
 
 
 def test_a_stream_asks_for_usage() -> None:
     call = parse_completions_call(HELLO | {"stream": True})
     assert build_completions_body(call, "m")["stream_options"] == {"include_usage": True}
-    assert (call.stream, call.wants_usage) == (True, False)
+    assert (call.stream, call.include_usage) == (True, False)
 
 
-@pytest.mark.parametrize("wants_usage", [True, False])
-def test_a_stream_passes_with_the_usage_frame_only_where_it_was_asked_for(wants_usage: bool) -> None:
+@pytest.mark.parametrize("include_usage", [True, False])
+def test_a_stream_passes_with_the_usage_frame_only_where_it_was_asked_for(include_usage: bool) -> None:
     frame = event({"object": "text_completion", "choices": [], "usage": USAGE})
     pieces = [chunk("on"), chunk("ce", "stop"), frame, DONE]
-    gate = CompletionsGate(InferenceRequest("completions", "m", {}, wants_usage=wants_usage))
-    assert b"".join(map(gate.feed, pieces)) == b"".join(pieces).replace(b"" if wants_usage else frame, b"")
+    gate = CompletionsGate(InferenceRequest("completions", "m", {}, include_usage=include_usage))
+    assert b"".join(map(gate.feed, pieces)) == b"".join(pieces).replace(b"" if include_usage else frame, b"")
     assert gate.ended
     assert gate.parse_usage() == Usage(5, 7, 0, "upstream")
 
@@ -163,13 +163,13 @@ def test_a_stream_that_lacks_an_answer_was_cut() -> None:
 
 
 def test_a_stream_without_usage_is_estimated_from_its_text() -> None:
-    gate = CompletionsGate(InferenceRequest("completions", "m", {"prompt": "12345678"}, prompt_bound=9))
+    gate = CompletionsGate(InferenceRequest("completions", "m", {"prompt": "12345678"}, max_prompt_tokens=9))
     gate.feed(chunk("12345678") * 3)
     assert gate.parse_usage() == Usage(4, 12, 0, "estimate")
 
 
 def test_an_answers_usage_is_the_providers_or_an_estimate_of_its_text() -> None:
-    call = InferenceRequest("completions", "m", {"prompt": "12345678"}, prompt_bound=9)
+    call = InferenceRequest("completions", "m", {"prompt": "12345678"}, max_prompt_tokens=9)
     choices = [{"index": 0, "text": "12345", "finish_reason": "stop"}]
     assert parse_chat_answer({"choices": choices, "usage": USAGE}, call) == Usage(5, 7, 0, "upstream")
     assert parse_chat_answer({"choices": choices}, call) == Usage(4, 3, 0, "estimate")

@@ -29,7 +29,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 
 def call(encoding: Encoding) -> InferenceRequest:
-    return InferenceRequest("embeddings", "m", {"input": "some words"}, encoding=encoding, prompt_bound=10)
+    return InferenceRequest("embeddings", "m", {"input": "some words"}, encoding=encoding, max_prompt_tokens=10)
 
 
 def answer(*vectors: object, **extra: Any) -> bytes:

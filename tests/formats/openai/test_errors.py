@@ -165,7 +165,7 @@ def test_the_callers_own_mistake_keeps_the_providers_words(status: int) -> None:
 @pytest.mark.parametrize(("status", "retryable"), [(400, False), (404, True), (405, False), (413, False), (422, False)])
 def test_only_a_model_that_one_provider_does_not_know_may_be_another_ones(status: int, retryable: bool) -> None:
     fault = parse_fault(status, CONVENTION, [])
-    assert (fault.retryable, fault.blame, fault.answered) == (retryable, "nobody", True)
+    assert (fault.retryable, fault.failure_scope, fault.answered) == (retryable, "nobody", True)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_key_that_google_does_not_know_is_ours_to_mend_whatever_its_status() -
 def test_a_used_up_account_is_our_trouble_though_it_has_the_status_of_a_rate_limit(field: str, word: str) -> None:
     """OpenAI's "Error codes" guide: a 429 "You exceeded your current quota"; Moonshot calls it by another name."""
     raw = orjson.dumps({"error": {"message": "You exceeded your current quota", field: word}})
-    fault = parse_fault(429, raw, [], rest_s=3.0)
+    fault = parse_fault(429, raw, [], provider_retry_after_s=3.0)
     assert type(fault) is ProviderAuthError
     assert (fault.status, fault.public_code, fault.retry_after_s) == (502, "upstream_error", None)
     assert "quota" not in fault.message
@@ -240,7 +240,7 @@ def test_any_other_429_is_a_rate_limit(word: object) -> None:
 
 
 def test_a_providers_rate_limit_may_be_tried_elsewhere() -> None:
-    fault = parse_fault(429, CONVENTION, [], rest_s=7.0)
+    fault = parse_fault(429, CONVENTION, [], provider_retry_after_s=7.0)
     assert type(fault) is ProviderRateLimited
     assert (fault.status, fault.retry_after_s, fault.retryable) == (429, 7, True)
     shown = (fault.message, fault.type, fault.param, fault.public_code)
@@ -248,19 +248,20 @@ def test_a_providers_rate_limit_may_be_tried_elsewhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rest_s", "told"), [(None, 1), (0.2, 1), (1.0, 1), (1.5, 2), (119.5, 120), (121.0, 120), (86_400.0, 120)]
+    ("provider_retry_after_s", "told"),
+    [(None, 1), (0.2, 1), (1.0, 1), (1.5, 2), (119.5, 120), (121.0, 120), (86_400.0, 120)],
 )
 def test_a_limited_caller_is_told_a_wait_of_whole_seconds_that_the_client_libraries_still_obey(
-    rest_s: float | None, told: int
+    provider_retry_after_s: float | None, told: int
 ) -> None:
-    fault = parse_fault(429, CONVENTION, [], rest_s=rest_s)
-    assert (fault.retry_after_s, fault.rest_s) == (told, rest_s)
+    fault = parse_fault(429, CONVENTION, [], provider_retry_after_s=provider_retry_after_s)
+    assert (fault.retry_after_s, fault.provider_retry_after_s) == (told, provider_retry_after_s)
 
 
 @pytest.mark.parametrize("status", [400, 401, 429, 500, 503, 529, 302])
 def test_how_long_a_provider_wants_to_be_left_alone_is_kept_whatever_it_said(status: int) -> None:
-    assert parse_fault(status, CONVENTION, [], rest_s=2.5).rest_s == 2.5
-    assert parse_fault(status, CONVENTION, []).rest_s is None
+    assert parse_fault(status, CONVENTION, [], provider_retry_after_s=2.5).provider_retry_after_s == 2.5
+    assert parse_fault(status, CONVENTION, []).provider_retry_after_s is None
 
 
 @pytest.mark.parametrize(
@@ -288,8 +289,10 @@ def test_a_secret_at_the_cut_of_a_long_message_leaves_nothing_behind() -> None:
 
 
 @given(st.integers(300, 599), st.none() | st.floats(0, 86_400), st.binary(max_size=60) | JSON.map(orjson.dumps))
-def test_any_answer_outside_2xx_is_a_fault_that_can_be_shown(status: int, rest_s: float | None, raw: bytes) -> None:
-    fault = parse_fault(status, raw, ["secret"], rest_s=rest_s)
+def test_any_answer_outside_2xx_is_a_fault_that_can_be_shown(
+    status: int, provider_retry_after_s: float | None, raw: bytes
+) -> None:
+    fault = parse_fault(status, raw, ["secret"], provider_retry_after_s=provider_retry_after_s)
     assert isinstance(fault, ProviderError)
     assert orjson.loads(build_error(fault, "req_1"))["error"].keys() == {"message", "type", "param", "code"}
     assert 400 <= fault.status <= 599

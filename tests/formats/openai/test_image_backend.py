@@ -20,14 +20,14 @@ ASK = {"model": "m", "prompt": "a cat"}
 B64 = base64.b64encode(draw()).decode()
 
 
-def open_painter(body: dict[str, Any], capability: Capability = UNKNOWN) -> ImageBackend:
+def open_image_backend(body: dict[str, Any], capability: Capability = UNKNOWN) -> ImageBackend:
     """A painter for a generation."""
     return OpenAiImageBackend(parse_images_call(ASK | body), "gpt", "mark", capability)
 
 
 def ask(body: dict[str, Any], count: int = 1, capability: Capability = UNKNOWN) -> Any:
     """What of the body is sent, besides model and prompt."""
-    asked = open_painter(body, capability).begin(count)
+    asked = open_image_backend(body, capability).begin(count)
     assert (asked.method, asked.path, asked.wait_s, asked.passing, asked.headers) == ("POST", None, 0.0, False, ())
     assert isinstance(asked.said, dict)
     assert {name: asked.said.pop(name) for name in ASK} == {"model": "gpt", "prompt": "a cat"}
@@ -96,15 +96,17 @@ def test_a_shape_is_said_to_models_that_take_no_size() -> None:
 )
 def test_a_size_is_said_in_no_other_words(body: dict[str, Any], capability: Capability, param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        open_painter(body, capability).begin(1)
+        open_image_backend(body, capability).begin(1)
     assert refused.value.param == param
 
 
 def test_an_edit_is_a_form() -> None:
     image, mask = upload(), upload("mask")
     call = parse_edits_call(form(image, mask, n="2", stream="true", partial_images="1", size="64x64"))
-    painter: ImageBackend = OpenAiImageBackend(call, "gpt", "mark", Capability("*", response_formats=("b64_json",)))
-    said = painter.begin(2).said
+    image_backend: ImageBackend = OpenAiImageBackend(
+        call, "gpt", "mark", Capability("*", response_formats=("b64_json",))
+    )
+    said = image_backend.begin(2).said
     assert isinstance(said, Form)
     assert said.files == (("image", image), ("mask", mask))
     assert said.fields == {
@@ -112,7 +114,7 @@ def test_an_edit_is_a_form() -> None:
     }  # fmt: skip
 
 
-def test_a_painter_can_begin_for_another_attempt_with_the_same_call() -> None:
+def test_a_image_backend_can_begin_for_another_attempt_with_the_same_call() -> None:
     call = parse_images_call(ASK | {"n": 2, "response_format": "url"})
     before = orjson.dumps(call.body)
     said = [OpenAiImageBackend(call, "gpt", "x", UNKNOWN).begin(2).said for _ in range(2)]
@@ -120,19 +122,19 @@ def test_a_painter_can_begin_for_another_attempt_with_the_same_call() -> None:
     assert orjson.dumps(call.body) == before
 
 
-def test_no_more_pictures_are_taken_than_were_asked_for() -> None:
-    painter = open_painter({"n": 2})
-    painter.begin(2)
-    pictures = painter.read(orjson.dumps({"data": [{"b64_json": B64}] * 5}), ())
-    assert isinstance(pictures, Images)
-    assert (len(pictures.items), pictures.usage.images) == (2, 2)
+def test_no_more_images_are_taken_than_were_asked_for() -> None:
+    image_backend = open_image_backend({"n": 2})
+    image_backend.begin(2)
+    images = image_backend.read(orjson.dumps({"data": [{"b64_json": B64}] * 5}), ())
+    assert isinstance(images, Images)
+    assert (len(images.items), images.usage.images) == (2, 2)
 
 
 def test_faults_come_through_and_nothing_is_left_to_abandon() -> None:
-    painter = open_painter({})
-    painter.begin(1)
+    image_backend = open_image_backend({})
+    image_backend.begin(1)
     with pytest.raises(ImageBlocked):
-        painter.read(b'{"error": {"code": "contentFilter"}}', ())
+        image_backend.read(b'{"error": {"code": "contentFilter"}}', ())
     with pytest.raises(ProviderBadResponse):
-        painter.read(b"<html>", ())
-    assert painter.abandon() is None
+        image_backend.read(b"<html>", ())
+    assert image_backend.abandon() is None

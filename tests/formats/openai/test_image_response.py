@@ -43,7 +43,7 @@ TOLD = {
 }
 BOTH = Image(B64, URL, "a small cat")
 CALL = parse_images_call({"model": "m", "prompt": "a cat", "n": 2, "size": "64x32", "quality": "low"})
-EDIT = InferenceRequest("image_edits", "m", {}, picture=CALL.picture)
+EDIT = InferenceRequest("image_edits", "m", {}, image=CALL.image)
 
 
 def check(raw: bytes) -> ImagesResponse:
@@ -52,7 +52,7 @@ def check(raw: bytes) -> ImagesResponse:
 
 
 @pytest.mark.parametrize(("form", "value"), [("url", URL), ("b64_json", B64)])
-def test_a_picture_is_there_in_the_form_that_was_wanted_and_in_no_other(form: PictureForm, value: str) -> None:
+def test_a_image_is_there_in_the_form_that_was_wanted_and_in_no_other(form: PictureForm, value: str) -> None:
     raw = build_answer(Images((BOTH, Image(B64, URL)), USED), form, created_s=7)
     assert orjson.loads(raw)["data"] == [{form: value, "revised_prompt": "a small cat"}, {form: value}]
     assert check(raw).created == 7
@@ -75,17 +75,17 @@ def test_a_usage_without_parts_counts_as_text_and_an_estimate_is_not_told() -> N
     )
 
 
-@pytest.mark.parametrize(("picture", "form"), [(Image(B64), "url"), (Image(url=URL), "b64_json")])
-def test_a_picture_that_is_not_there_in_that_form_is_the_providers_fault(picture: Image, form: PictureForm) -> None:
+@pytest.mark.parametrize(("image", "form"), [(Image(B64), "url"), (Image(url=URL), "b64_json")])
+def test_a_image_that_is_not_there_in_that_form_is_the_providers_fault(image: Image, form: PictureForm) -> None:
     with pytest.raises(ProviderBadResponse):
-        build_answer(Images((picture,)), form, created_s=7)
+        build_answer(Images((image,)), form, created_s=7)
 
 
 @given(spoilt(TOLD))
 def test_whatever_is_told_the_answer_is_one(told: Any) -> None:
-    pictures = Images((BOTH,), USED, told if isinstance(told, dict) else {})
-    check(build_answer(pictures, "b64_json", created_s=7))
-    read_events(build_completed(pictures, CALL, 7), ImageGenCompletedEvent)
+    images = Images((BOTH,), USED, told if isinstance(told, dict) else {})
+    check(build_answer(images, "b64_json", created_s=7))
+    read_events(build_completed(images, CALL, 7), ImageGenCompletedEvent)
 
 
 def read_events(raw: bytes, kind: Any) -> list[Any]:
@@ -99,7 +99,7 @@ def read_events(raw: bytes, kind: Any) -> list[Any]:
     return read
 
 
-def test_a_stream_has_an_event_a_picture_and_says_what_was_used_once() -> None:
+def test_a_stream_has_an_event_a_image_and_says_what_was_used_once() -> None:
     first, last = read_events(build_completed(Images((BOTH, BOTH), USED, TOLD), CALL, 7), ImageGenCompletedEvent)
     assert first.usage.total_tokens == first.usage.input_tokens_details.text_tokens == 0
     assert last.usage.model_dump() == DETAILS
@@ -123,9 +123,9 @@ def test_what_nobody_told_is_as_it_was_asked_for() -> None:
         (b"GIF89a", None, "png"),
     ],
 )
-def test_a_pictures_own_bytes_say_what_it_is(head: bytes, told: str | None, name: str) -> None:
-    pictures = Images((Image(base64.b64encode(head).decode()),), told={"output_format": told})
-    (event,) = read_events(build_completed(pictures, CALL, 7), ImageGenCompletedEvent)
+def test_a_images_own_bytes_say_what_it_is(head: bytes, told: str | None, name: str) -> None:
+    images = Images((Image(base64.b64encode(head).decode()),), told={"output_format": told})
+    (event,) = read_events(build_completed(images, CALL, 7), ImageGenCompletedEvent)
     assert event.output_format == name
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.image import MAX_PICTURE_BYTES, Image, Images
+from gateway.domain.image import MAX_IMAGE_BYTES, Image, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import ImageBlocked, ProviderBadResponse, ProviderError
@@ -18,7 +18,7 @@ from gateway.formats import sse
 from gateway.formats.json_or_stream import JsonOrStream
 from gateway.formats.openai.image_response import build_completed
 from gateway.formats.openai.image_stream import ImagesPassthrough, build_whole
-from gateway.formats.openai.images import ESTIMATED_PICTURE_TOKENS, parse_images_call
+from gateway.formats.openai.images import ESTIMATED_IMAGE_TOKENS, parse_images_call
 from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.formats.stream import StreamTransform
 from tests.support.image_providers import draw
@@ -109,13 +109,13 @@ def test_however_a_stream_is_cut_the_same_leaves(data: bytes, places: list[int],
 
 @pytest.mark.parametrize("completed", [COMPLETED, EDITED])
 @pytest.mark.parametrize("end", [b"", DONE, b": bye\n\n" + PARTIAL])
-def test_a_stream_leaves_as_it_lies_up_to_its_last_picture_and_ends_in_the_mark(completed: bytes, end: bytes) -> None:
+def test_a_stream_leaves_as_it_lies_up_to_its_last_image_and_ends_in_the_mark(completed: bytes, end: bytes) -> None:
     out, fault, usage = run(ImagesPassthrough(CALL), PARTIAL, b": alive\n\n", PARTIAL + completed + end)
     assert (out, fault) == (PARTIAL + b": alive\n\n" + PARTIAL + completed + DONE, None)
     assert usage == Usage(50, 272, 0, "upstream", images=1)
 
 
-def test_a_gate_is_closed_with_the_last_picture_and_nothing_leaves_any_more() -> None:
+def test_a_gate_is_closed_with_the_last_image_and_nothing_leaves_any_more() -> None:
     gate = ImagesPassthrough(TWO)
     assert gate.feed(COMPLETED) == COMPLETED
     assert not gate.closed
@@ -126,14 +126,14 @@ def test_a_gate_is_closed_with_the_last_picture_and_nothing_leaves_any_more() ->
     assert gate.parse_usage() == Usage(100, 544, 0, "upstream", images=2)
 
 
-def test_fewer_pictures_than_asked_for_are_a_whole_stream() -> None:
+def test_fewer_images_than_asked_for_are_a_whole_stream() -> None:
     for end in (b"", DONE, b"data: [DONE]"):
         out, fault, usage = run(ImagesPassthrough(TWO), COMPLETED, end)
         assert (out, fault, usage.images) == (COMPLETED + DONE, None, 1)
 
 
 @pytest.mark.parametrize("stream", [b"", PARTIAL, DONE, PARTIAL + DONE, COMPLETED[:-1], b": comment\n\n", b"data: {"])
-def test_a_stream_without_a_picture_is_cut_and_costs_nothing(stream: bytes) -> None:
+def test_a_stream_without_a_image_is_cut_and_costs_nothing(stream: bytes) -> None:
     out, fault, usage = run(ImagesPassthrough(CALL), stream)
     assert type(fault) is ProviderBadResponse
     assert DONE not in out
@@ -162,11 +162,11 @@ def test_an_error_in_a_stream_is_the_providers_and_its_secrets_are_masked(said: 
     assert fault.message == "The provider reported an error: out of [masked] memory"
 
 
-def test_a_caller_who_leaves_with_a_part_of_a_picture_pays_an_estimate_of_it() -> None:
+def test_a_caller_who_leaves_with_a_part_of_a_image_pays_an_estimate_of_it() -> None:
     gate = ImagesPassthrough(CALL)
     assert gate.parse_usage() == NO_USAGE
     gate.feed(PARTIAL)
-    assert gate.parse_usage() == Usage(estimate_prompt(CALL), ESTIMATED_PICTURE_TOKENS, 0, "estimate", images=1)
+    assert gate.parse_usage() == Usage(estimate_prompt(CALL), ESTIMATED_IMAGE_TOKENS, 0, "estimate", images=1)
 
 
 def partial(index: int | None) -> bytes:
@@ -189,14 +189,14 @@ def partial(index: int | None) -> bytes:
         ([12, -1, 0, 1], 0, 1),
     ],
 )
-def test_a_caller_who_leaves_pays_for_every_picture_that_was_begun(
+def test_a_caller_who_leaves_pays_for_every_image_that_was_begun(
     stream: list[Any], completed: int, under_way: int
 ) -> None:
     gate = ImagesPassthrough(attrs.evolve(CALL, choices=3))
     gate.feed(b"".join(COMPLETED if step == "done" else partial(step) for step in stream))
     used = gate.parse_usage()
     assert (used.images, used.source) == (completed + under_way, "estimate" if under_way else "upstream")
-    assert used.completion_tokens == 272 * completed + ESTIMATED_PICTURE_TOKENS * under_way
+    assert used.completion_tokens == 272 * completed + ESTIMATED_IMAGE_TOKENS * under_way
 
 
 def test_a_text_cannot_pretend_to_be_a_part() -> None:
@@ -207,7 +207,7 @@ def test_a_text_cannot_pretend_to_be_a_part() -> None:
 
 
 @pytest.mark.parametrize("end", [BLOCK, TROUBLE, b"data: {"])
-def test_pictures_that_are_done_are_paid_for_however_the_stream_ends(end: bytes) -> None:
+def test_images_that_are_done_are_paid_for_however_the_stream_ends(end: bytes) -> None:
     out, fault, usage = run(
         ImagesPassthrough(attrs.evolve(CALL, choices=4)), COMPLETED, PARTIAL, COMPLETED, PARTIAL, end
     )
@@ -216,7 +216,7 @@ def test_pictures_that_are_done_are_paid_for_however_the_stream_ends(end: bytes)
 
 
 @pytest.mark.parametrize(("passed", "images"), [(b"", 0), (PARTIAL, 0), (COMPLETED + PARTIAL, 1)])
-def test_a_picture_under_way_when_its_provider_is_lost_costs_nothing(passed: bytes, images: int) -> None:
+def test_a_image_under_way_when_its_provider_is_lost_costs_nothing(passed: bytes, images: int) -> None:
     """What ended the transport is told to the gate by whoever saw it."""
     gate = ImagesPassthrough(TWO)
     gate.feed(passed)
@@ -224,9 +224,9 @@ def test_a_picture_under_way_when_its_provider_is_lost_costs_nothing(passed: byt
     assert gate.parse_usage() == (Usage(50, 272, 0, "upstream", images=1) if images else NO_USAGE)
 
 
-def test_a_picture_without_a_usage_is_estimated() -> None:
+def test_a_image_without_a_usage_is_estimated() -> None:
     _, _, usage = run(ImagesPassthrough(CALL), event("image_generation.completed"))
-    assert usage == Usage(estimate_prompt(CALL), ESTIMATED_PICTURE_TOKENS, 0, "estimate", images=1)
+    assert usage == Usage(estimate_prompt(CALL), ESTIMATED_IMAGE_TOKENS, 0, "estimate", images=1)
 
 
 def test_the_datas_word_is_believed_before_the_names() -> None:
@@ -247,7 +247,7 @@ def test_an_event_without_an_end_is_a_fault() -> None:
     gate = ImagesPassthrough(CALL)
     piece = b"A" * (1024 * 1024)
     gate.feed(b"event: image_generation.partial_image\ndata: ")
-    for _ in range(MAX_PICTURE_BYTES * 4 // 3 // len(piece)):
+    for _ in range(MAX_IMAGE_BYTES * 4 // 3 // len(piece)):
         assert gate.feed(piece) == b""
     assert gate.fault is None
     assert [gate.feed(piece) for _ in range(2)] == [b"", b""]
@@ -255,7 +255,7 @@ def test_an_event_without_an_end_is_a_fault() -> None:
     assert gate.closed
 
 
-def test_a_partial_picture_is_not_read() -> None:
+def test_a_partial_image_is_not_read() -> None:
     """One that is no JSON passes as it lies: nobody has looked."""
     gate = ImagesPassthrough(CALL)
     gate.feed(PARTIAL)

@@ -15,10 +15,10 @@ from gateway.domain.usage import Usage
 from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.form import ReceivedForm
 from gateway.formats.openai.images import (
-    ESTIMATED_PICTURE_TOKENS,
+    ESTIMATED_IMAGE_TOKENS,
+    IMAGE_TOKENS,
     MAX_PROMPT_CHARS,
     PARTIAL_TOKENS,
-    PICTURE_TOKENS,
     SOURCE_TOKENS,
     build_edits_form,
     build_images_body,
@@ -84,13 +84,13 @@ def refuse(read: Any, asked: Any) -> InvalidRequest:
     return caught.value
 
 
-def test_a_call_says_what_every_painter_must_know_and_keeps_the_rest() -> None:
+def test_a_call_says_what_every_image_backend_must_know_and_keeps_the_rest() -> None:
     call = parse_images_call(dict(FULL))
     assert (call.operation, call.model, call.stream, call.choices) == ("images", "m", True, 2)
-    assert call.picture == ImageRequest("a cat", 2, "1536x1024", "b64_json")
-    assert (call.prompt_chars, call.prompt_bound, call.sticky) == (5, 5, None)
+    assert call.image == ImageRequest("a cat", 2, "1536x1024", "b64_json")
+    assert (call.prompt_chars, call.max_prompt_tokens, call.affinity_key) == (5, 5, None)
     assert call.body == FULL
-    assert call.need == Usage(5, 2 * call.output_bound, images=2)
+    assert call.need == Usage(5, 2 * call.max_output_tokens, images=2)
 
 
 @pytest.mark.parametrize(
@@ -102,19 +102,19 @@ def test_a_call_says_what_every_painter_must_know_and_keeps_the_rest() -> None:
         ({"size": "960x960", "output_format": "gif"}, 23_716), ({"size": "1024x1024", "partial_images": 3}, 7_324),
     ],
 )  # fmt: skip
-def test_what_is_set_aside_for_a_picture_is_at_least_what_its_vendor_tells(asked: dict[str, Any], told: int) -> None:
-    bound = parse_images_call(ASK | asked).output_bound
+def test_what_is_set_aside_for_a_image_is_at_least_what_its_vendor_tells(asked: dict[str, Any], told: int) -> None:
+    bound = parse_images_call(ASK | asked).max_output_tokens
     assert told <= bound < 3 * told
 
 
-def test_what_is_set_aside_grows_with_pixels_frames_and_partial_pictures() -> None:
+def test_what_is_set_aside_grows_with_pixels_frames_and_partial_images() -> None:
     def bound(**asked: Any) -> int:
-        return parse_images_call(ASK | asked).output_bound
+        return parse_images_call(ASK | asked).max_output_tokens
 
-    assert bound() == bound(size="1024x1536") == bound(size="64x64") == PICTURE_TOKENS
-    assert bound(size="1024x1536", partial_images=2) == PICTURE_TOKENS + 2 * PARTIAL_TOKENS
-    assert bound(size="1024x1537") > PICTURE_TOKENS
-    assert bound(frame_count=16) > bound(output_format="gif") > bound(frame_count=2) > PICTURE_TOKENS
+    assert bound() == bound(size="1024x1536") == bound(size="64x64") == IMAGE_TOKENS
+    assert bound(size="1024x1536", partial_images=2) == IMAGE_TOKENS + 2 * PARTIAL_TOKENS
+    assert bound(size="1024x1537") > IMAGE_TOKENS
+    assert bound(frame_count=16) > bound(output_format="gif") > bound(frame_count=2) > IMAGE_TOKENS
     assert bound(output_format="gif") == bound(output_format="gif", frame_count=9)
 
 
@@ -144,15 +144,15 @@ def test_a_size_in_a_vendors_own_words_is_not_said_to_who_knows_the_conventions(
 @pytest.mark.parametrize(
     "more", [{}, {"n": None, "size": None, "response_format": None, "stream": None}, {"size": "auto"}]
 )
-def test_a_call_that_says_little_wants_one_picture_by_address(more: dict[str, Any]) -> None:
+def test_a_call_that_says_little_wants_one_image_by_address(more: dict[str, Any]) -> None:
     call = parse_images_call(ASK | more)
-    assert call.picture == ImageRequest("a cat")
+    assert call.image == ImageRequest("a cat")
     assert not call.stream
 
 
 def test_a_prompt_is_bounded_by_its_bytes() -> None:
     call = parse_images_call(ASK | {"prompt": "猫猫"})
-    assert (call.prompt_chars, call.prompt_bound) == (2, 6)
+    assert (call.prompt_chars, call.max_prompt_tokens) == (2, 6)
 
 
 @pytest.mark.parametrize(
@@ -195,13 +195,13 @@ def test_garbage_in_a_call_is_the_callers_mistake(body: Any) -> None:
         assert fault is None or fault.param is not None
 
 
-def test_an_edit_has_its_pictures_first_and_then_its_mask() -> None:
+def test_an_edit_has_its_images_first_and_then_its_mask() -> None:
     mask, one, two = upload("mask"), upload(), upload(filename="hat.webp")
     call = parse_edits_call(form(mask, one, two, n="2", size="1024x1024", stream="true", partial_images="1", seed="7"))
     assert (call.operation, call.stream, call.choices) == ("image_edits", True, 2)
     assert call.files == (one, two, mask)
-    assert call.picture == ImageRequest("a hat", 2, "1024x1024", sources=2, masked=True)
-    assert call.prompt_bound == len("a hat") + 3 * SOURCE_TOKENS
+    assert call.image == ImageRequest("a hat", 2, "1024x1024", sources=2, masked=True)
+    assert call.max_prompt_tokens == len("a hat") + 3 * SOURCE_TOKENS
     assert call.body == {
         "model": "m", "prompt": "a hat", "n": 2, "size": "1024x1024", "stream": True, "partial_images": 1, "seed": "7",
     }  # fmt: skip
@@ -210,10 +210,10 @@ def test_an_edit_has_its_pictures_first_and_then_its_mask() -> None:
 def test_a_markup_is_no_mask() -> None:
     call = parse_edits_call(form(upload(), upload("markup")))
     assert [file.field for file in call.files] == ["image", "markup"]
-    assert call.picture == ImageRequest("a hat", sources=1)
+    assert call.image == ImageRequest("a hat", sources=1)
 
 
-def test_sixteen_pictures_are_taken_and_no_more() -> None:
+def test_sixteen_images_are_taken_and_no_more() -> None:
     assert len(parse_edits_call(form(*[upload()] * 16)).files) == 16
     assert refuse(parse_edits_call, form(*[upload()] * 17)).param == "image"
 
@@ -260,7 +260,7 @@ def test_an_open_size_is_not_said(size: str | None) -> None:
     assert build_images_body(parse_images_call(ASK | {"size": size}), "m") == ASK
 
 
-def test_one_picture_is_image_and_several_are_image_with_brackets() -> None:
+def test_one_image_is_image_and_several_are_image_with_brackets() -> None:
     one, two, mask = upload(), upload(), upload("mask")
     said = build_edits_form(parse_edits_call(form(one, mask, n="2", response_format="url")), "gpt")
     assert (said.fields, said.files) == ({"model": "gpt", "prompt": "a hat", "n": 2}, (("image", one), ("mask", mask)))
@@ -275,15 +275,15 @@ def read(value: Any) -> Any:
     return parse_images_answer(orjson.dumps(value), CALL, ["s3cret-key"])
 
 
-def test_an_answer_is_its_pictures_and_what_it_says_of_them() -> None:
-    pictures = read(ANSWER)
-    assert pictures.items == (Image(B64, None, "a small cat"),)
-    assert pictures.usage == Usage(50, 272, 0, "upstream", images=1)
-    assert pictures.told == {name: value for name, value in ANSWER.items() if name != "data"}
+def test_an_answer_is_its_images_and_what_it_says_of_them() -> None:
+    images = read(ANSWER)
+    assert images.items == (Image(B64, None, "a small cat"),)
+    assert images.usage == Usage(50, 272, 0, "upstream", images=1)
+    assert images.told == {name: value for name, value in ANSWER.items() if name != "data"}
 
 
 @pytest.mark.parametrize(
-    ("item", "picture"),
+    ("item", "image"),
     [
         ({"url": "https://host/1.png"}, Image(url="https://host/1.png")),
         ({"url": "https://host/1.png", "b64_json": B64}, Image(B64, "https://host/1.png")),
@@ -293,8 +293,8 @@ def test_an_answer_is_its_pictures_and_what_it_says_of_them() -> None:
         ({"b64_json": B64, "url": "file:///etc/passwd"}, Image(B64)),
     ],
 )
-def test_a_picture_is_base64_or_an_address(item: dict[str, Any], picture: Image) -> None:
-    assert read({"data": [item]}).items == (picture,)
+def test_a_image_is_base64_or_an_address(item: dict[str, Any], image: Image) -> None:
+    assert read({"data": [item]}).items == (image,)
 
 
 def test_a_list_may_be_called_images() -> None:
@@ -304,16 +304,16 @@ def test_a_list_may_be_called_images() -> None:
 
 def test_without_a_usage_it_is_estimated() -> None:
     used = read({"data": [{"b64_json": B64}] * 2}).usage
-    assert used == Usage(2, 2 * ESTIMATED_PICTURE_TOKENS, 0, "estimate", images=2)
+    assert used == Usage(2, 2 * ESTIMATED_IMAGE_TOKENS, 0, "estimate", images=2)
 
 
 @pytest.mark.parametrize(
     "usage", [{"input_tokens": -1, "output_tokens": 1}, {"input_tokens": 1}, {"total_tokens": 5}, [], 1, {"cost": 1}]
 )
 def test_a_usage_that_cannot_be_believed_is_not(usage: object) -> None:
-    pictures = read(ANSWER | {"usage": usage})
-    assert (pictures.usage.source, pictures.usage.images) == ("estimate", 1)
-    assert "usage" not in pictures.told
+    images = read(ANSWER | {"usage": usage})
+    assert (images.usage.source, images.usage.images) == ("estimate", 1)
+    assert "usage" not in images.told
 
 
 def test_a_usage_in_a_chats_words_is_believed() -> None:
@@ -329,7 +329,7 @@ def test_a_usage_in_a_chats_words_is_believed() -> None:
         {"error": {"message": "out of s3cret-key memory"}}, {"data": [{"b64_json": B64}], "error": "late"},
     ],
 )  # fmt: skip
-def test_an_answer_without_a_picture_is_none(value: object) -> None:
+def test_an_answer_without_a_image_is_none(value: object) -> None:
     with pytest.raises(ProviderBadResponse) as caught:
         read(value)
     assert "s3cret" not in caught.value.message
@@ -348,20 +348,20 @@ def test_a_block_with_status_200_is_one(value: object) -> None:
         read(value)
 
 
-def test_pictures_that_were_not_blocked_are_given() -> None:
+def test_images_that_were_not_blocked_are_given() -> None:
     blocked = {"error": {"code": "OutputImageSensitiveContentDetected", "message": "no"}}
     assert len(read({"data": [{"b64_json": B64}, blocked]}).items) == 1
 
 
 @given(spoilt(ANSWER))
-def test_a_spoilt_answer_is_pictures_or_the_providers_fault(value: Any) -> None:
+def test_a_spoilt_answer_is_images_or_the_providers_fault(value: Any) -> None:
     try:
-        pictures = read(value)
+        images = read(value)
     except ProviderError:
         return
-    assert all(one.data or one.url for one in pictures.items)
-    assert pictures.usage.images == len(pictures.items)
-    assert set(pictures.told) <= {"created", "background", "output_format", "quality", "size", "usage"}
+    assert all(one.data or one.url for one in images.items)
+    assert images.usage.images == len(images.items)
+    assert set(images.told) <= {"created", "background", "output_format", "quality", "size", "usage"}
 
 
 @given(st.binary(max_size=40))

@@ -18,8 +18,8 @@ from gateway.formats.openai.moderations import (
 )
 from gateway.formats.openai.token_bounds import PART_TOKENS
 
-CALL = InferenceRequest("moderations", "m", {"input": "some words"}, prompt_bound=10)
-PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}}
+CALL = InferenceRequest("moderations", "m", {"input": "some words"}, max_prompt_tokens=10)
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}}
 NAMES = st.sampled_from(["model", "input", "type", "text", "image_url", "results", "usage", "error", "prompt_tokens"])
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text("ab", max_size=3),
@@ -34,7 +34,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
         ("", 0, 1),
         ("abc", 3, 4),
         (["a", "四文"], 3, 9),
-        ([{"type": "text", "text": "abc"}, PICTURE], 3, 4 + PART_TOKENS),
+        ([{"type": "text", "text": "abc"}, IMAGE], 3, 4 + PART_TOKENS),
         ([{"type": "of tomorrow"}], 0, PART_TOKENS),
         ([{"type": "text", "text": None}], 0, PART_TOKENS),
     ],
@@ -42,7 +42,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 def test_a_good_input_is_counted(value: object, chars: int, bound: int) -> None:
     call = parse_moderations_call({"model": "m", "input": value, "unknown": 1})
     assert (call.operation, call.model) == ("moderations", "m")
-    assert (call.prompt_chars, call.prompt_bound, call.output_bound) == (chars, bound, 0)
+    assert (call.prompt_chars, call.max_prompt_tokens, call.max_output_tokens) == (chars, bound, 0)
 
 
 @pytest.mark.parametrize("body", [{"input": "x"}, {"input": "x", "model": None}])
@@ -81,7 +81,7 @@ def test_any_object_is_a_call_or_an_invalid_request(body: dict[str, Any]) -> Non
         call = parse_moderations_call(body)
     except InvalidRequest:
         return
-    assert call.prompt_bound >= call.prompt_chars >= 0
+    assert call.max_prompt_tokens >= call.prompt_chars >= 0
 
 
 def test_usage_is_estimated_where_none_is_reported() -> None:

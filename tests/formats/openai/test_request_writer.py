@@ -153,7 +153,7 @@ def test_tool_results_come_before_the_users_own_words() -> None:
     ]
 
 
-def test_a_picture_in_a_tools_result_follows_the_results_and_says_whose_it_is() -> None:
+def test_a_image_in_a_tools_result_follows_the_results_and_says_whose_it_is() -> None:
     results = (ToolResultPart("c1", (TextPart("one"), PNG)), ToolResultPart("c2", (PNG,)), TextPart("well?"))
     assert messages(Message("user", results)) == [
         {"role": "tool", "tool_call_id": "c1", "content": f"one\n\n{PARTLY}"},
@@ -274,7 +274,7 @@ def test_what_is_written_is_read_again(conversation: ChatRequest) -> None:
 
 
 @given(parts=st.lists(PARTS, min_size=1, max_size=5))
-def test_words_and_pictures_keep_their_order(parts: list[Any]) -> None:
+def test_words_and_images_keep_their_order(parts: list[Any]) -> None:
     content = said(*parts)
     if isinstance(content, str):
         assert content == "\n\n".join(part.text for part in parts)

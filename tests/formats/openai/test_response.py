@@ -28,7 +28,7 @@ from tests.support.chat_sdk import answering, answers
 
 STARTED = MessageStart("chatcmpl-1", "m", 1)
 USAGE = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
-PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 
 
 def answer(*messages: dict[str, Any], reason: Any = "stop", **extra: Any) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def test_an_answer_is_read_in_order() -> None:
 
 def test_all_that_a_message_holds_is_read() -> None:
     call = {"id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    message = {"content": "a", "refusal": "no", "reasoning_content": "t", "images": [PICTURE], "tool_calls": [call]}
+    message = {"content": "a", "refusal": "no", "reasoning_content": "t", "images": [IMAGE], "tool_calls": [call]}
     assert read(answer(message, {"content": "b"}, reason="tool_calls"))[1:-1] == [
         ReasoningDelta("t"),
         TextDelta("a"),

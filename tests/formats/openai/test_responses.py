@@ -24,10 +24,12 @@ from gateway.formats.openai.responses import (
 )
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS
 
-CALL = InferenceRequest("responses", "m", {"input": "two words"}, stream=True, prompt_bound=9, output_bound=100)
+CALL = InferenceRequest(
+    "responses", "m", {"input": "two words"}, stream=True, max_prompt_tokens=9, max_output_tokens=100
+)
 PROMPT = estimate_text("two words")
 HELLO: dict[str, Any] = {"model": "m", "input": "hi"}
-PICTURE = "data:image/png;base64," + "A" * 100_000
+IMAGE = "data:image/png;base64," + "A" * 100_000
 SECRET = "hunter-22"
 USED = {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12}
 SAID = [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "12345678"}]}]
@@ -131,23 +133,23 @@ def test_a_good_call_is_read_and_keeps_its_whole_body(extra: dict[str, Any], cha
     call = parse_responses_call(body)
     assert (call.operation, call.model, call.body, call.stream) == ("responses", "m", body, False)
     assert (call.prompt_chars, call.choices) == (chars, 1)
-    assert call.prompt_bound >= estimate_tokens(chars)
+    assert call.max_prompt_tokens >= estimate_tokens(chars)
 
 
-def test_a_prompt_is_bound_by_its_bytes_and_a_picture_by_one_of_its_size() -> None:
-    plain = parse_responses_call(HELLO | {"input": [{"content": [{"text": "四文"}]}]}).prompt_bound
+def test_a_prompt_is_bound_by_its_bytes_and_a_image_by_one_of_its_size() -> None:
+    plain = parse_responses_call(HELLO | {"input": [{"content": [{"text": "四文"}]}]}).max_prompt_tokens
     assert plain == 6 + 3 * MESSAGE_TOKENS
-    pictured = parse_responses_call(HELLO | {"input": [{"content": [{"text": "四文", "image_url": PICTURE}]}]})
-    assert pictured.prompt_bound == plain + PART_TOKENS
+    pictured = parse_responses_call(HELLO | {"input": [{"content": [{"text": "四文", "image_url": IMAGE}]}]})
+    assert pictured.max_prompt_tokens == plain + PART_TOKENS
 
 
 @pytest.mark.parametrize(("asked", "bound"), [(None, MAX_RESERVED_OUTPUT), (16, 16), (MAX_TOKENS, MAX_RESERVED_OUTPUT)])
 def test_output_is_set_aside_up_to_what_may_be_asked_for(asked: int | None, bound: int) -> None:
-    assert parse_responses_call(HELLO | {"max_output_tokens": asked}).output_bound == bound
+    assert parse_responses_call(HELLO | {"max_output_tokens": asked}).max_output_tokens == bound
 
 
 @pytest.mark.parametrize(
-    ("extra", "sticky"),
+    ("extra", "affinity_key"),
     [
         ({}, "responses"),
         ({"user": "u"}, "responses"),
@@ -159,8 +161,8 @@ def test_output_is_set_aside_up_to_what_may_be_asked_for(asked: int | None, boun
         ({"conversation": {"id": "conv_1"}, "store": False}, "responses"),
     ],
 )
-def test_calls_whose_answers_are_stored_stay_together(extra: dict[str, Any], sticky: str | None) -> None:
-    assert parse_responses_call(HELLO | extra).sticky == sticky
+def test_calls_whose_answers_are_stored_stay_together(extra: dict[str, Any], affinity_key: str | None) -> None:
+    assert parse_responses_call(HELLO | extra).affinity_key == affinity_key
 
 
 @pytest.mark.parametrize(
@@ -197,7 +199,7 @@ def test_any_object_is_a_call_or_an_invalid_request(extra: dict[str, Any]) -> No
         call = parse_responses_call(HELLO | extra)
     except InvalidRequest:
         return
-    assert min(call.prompt_chars, call.prompt_bound) >= 0
+    assert min(call.prompt_chars, call.max_prompt_tokens) >= 0
 
 
 def test_an_input_nested_as_deep_as_json_may_be_is_read() -> None:
@@ -478,7 +480,7 @@ def test_an_answer_that_did_not_fail_is_one(status: object) -> None:
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
 def test_an_answer_made_in_the_background_costs_what_was_set_aside(status: str) -> None:
     raw = orjson.dumps(ANSWER | {"status": status, "output": [], "usage": None})
-    assert parse_responses_answer(raw, CALL) == Usage(PROMPT, CALL.output_bound, 0, "estimate")
+    assert parse_responses_answer(raw, CALL) == Usage(PROMPT, CALL.max_output_tokens, 0, "estimate")
 
 
 @pytest.mark.parametrize(

@@ -51,15 +51,15 @@ ERROR = event({"error": {"message": f"broke at https://10.0.0.1/x with {SECRET}"
 def test_a_call_has_what_its_text_may_come_to() -> None:
     call = parse_speech_call(HELLO)
     assert (call.operation, call.model, call.stream, call.body) == ("speech", "m", True, HELLO)
-    assert (call.characters, call.prompt_chars, call.prompt_bound) == (15, 15, MESSAGE_TOKENS + 18)
-    assert (call.output_bound, call.sound_ms) == (36, 1_000)
+    assert (call.characters, call.prompt_chars, call.max_prompt_tokens) == (15, 15, MESSAGE_TOKENS + 18)
+    assert (call.max_output_tokens, call.sound_ms) == (36, 1_000)
     assert call.need == Usage(26, 36, duration_ms=1_000, characters=15)
 
 
 def test_instructions_are_a_part_of_the_prompt_and_speed_of_the_length() -> None:
     call = parse_speech_call(FULL)
-    assert (call.characters, call.prompt_chars, call.sound_ms, call.output_bound) == (15, 19, 500, 36)
-    assert parse_speech_call(HELLO | {"speed": 0.25}).output_bound == 144
+    assert (call.characters, call.prompt_chars, call.sound_ms, call.max_output_tokens) == (15, 19, 500, 36)
+    assert parse_speech_call(HELLO | {"speed": 0.25}).max_output_tokens == 144
 
 
 def test_the_longest_text_is_no_more_than_a_usage_may_say() -> None:

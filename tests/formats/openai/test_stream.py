@@ -93,8 +93,8 @@ def calls(*fragments: dict[str, Any]) -> bytes:
     return b"".join(said(tool_calls=[one]) for one in fragments)
 
 
-def write(events: list[Event], *, wants_usage: bool = True) -> bytes:
-    writer = ChatStreamSerializer(answer_id="ours", model="alias", created_s=99, wants_usage=wants_usage)
+def write(events: list[Event], *, include_usage: bool = True) -> bytes:
+    writer = ChatStreamSerializer(answer_id="ours", model="alias", created_s=99, include_usage=include_usage)
     return b"".join(map(writer.write, events))
 
 
@@ -111,7 +111,7 @@ USAGE = event(usage_frame())
 
 def test_reader_and_writer_are_what_a_translation_takes() -> None:
     reader: StreamParser = ChatStreamParser()
-    writer: StreamSerializer = ChatStreamSerializer(answer_id="a", model="m", created_s=1, wants_usage=False)
+    writer: StreamSerializer = ChatStreamSerializer(answer_id="a", model="m", created_s=1, include_usage=False)
     gate = TranslatingStream(reader, writer, call_of(0))
     assert gate.feed(said(content="a") + STOP + USAGE + DONE).endswith(DONE)
     assert gate.ended
@@ -480,7 +480,7 @@ def test_a_stream_is_written_as_the_convention_has_it() -> None:
 
 @given(events=answers())
 def test_usage_is_written_only_where_it_was_asked_for(events: list[Event]) -> None:
-    for found in chunks_of(write(events, wants_usage=False)):
+    for found in chunks_of(write(events, include_usage=False)):
         assert "usage" not in found
         assert found["choices"]
     usages = [found["usage"] for found in chunks_of(write(events))]
@@ -491,7 +491,7 @@ def test_usage_is_written_only_where_it_was_asked_for(events: list[Event]) -> No
 @given(events=answers())
 def test_each_choice_says_its_role_once_and_first(events: list[Event]) -> None:
     seen: dict[int, list[bool]] = {}
-    for found in chunks_of(write(events, wants_usage=False)):
+    for found in chunks_of(write(events, include_usage=False)):
         for choice in found["choices"]:
             seen.setdefault(choice["index"], []).append("role" in choice["delta"])
     for roles in seen.values():

@@ -28,7 +28,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=8,
 )
-PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}}
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}}
 EMPTY = 2 * MESSAGE_TOKENS
 """What one message without content comes to."""
 
@@ -112,9 +112,9 @@ def test_a_value_counts_as_its_json_and_a_text_as_itself(value: Any) -> None:
         (said("四文字だ"), 12),
         (said("👍🏽"), 8),
         (said([{"type": "text", "text": "é"}, {"type": "text", "text": "ab"}]), 4),
-        (said([PICTURE]), PART_TOKENS),
-        (said([{"type": "input_audio", "input_audio": {"data": "AAAA"}}, PICTURE]), 2 * PART_TOKENS),
-        (said([{"type": "text", "text": "ab"}, PICTURE, {"type": "of tomorrow"}]), 2 + 2 * PART_TOKENS),
+        (said([IMAGE]), PART_TOKENS),
+        (said([{"type": "input_audio", "input_audio": {"data": "AAAA"}}, IMAGE]), 2 * PART_TOKENS),
+        (said([{"type": "text", "text": "ab"}, IMAGE, {"type": "of tomorrow"}]), 2 + 2 * PART_TOKENS),
         (said([{"type": "text", "text": None}, {"type": "text"}, {"type": "text", "text": 5}]), 3 * PART_TOKENS),
         (said("hi", name="bob"), 5),
         (said("hi", name=None, tool_calls=[], audio={}), 2),
@@ -127,11 +127,11 @@ def test_a_message_comes_to_its_texts_its_fields_and_a_lump_for_what_is_no_text(
     message: dict[str, Any], tokens: int
 ) -> None:
     assert bound_prompt(body(message)) == EMPTY + tokens
-    assert parse_chat_call(body(message)).prompt_bound == EMPTY + tokens
+    assert parse_chat_call(body(message)).max_prompt_tokens == EMPTY + tokens
 
 
-def test_a_text_beside_a_picture_does_not_take_the_picture_out_of_the_count() -> None:
-    assert bound_prompt(body(said([PICTURE | {"text": ""}]))) == EMPTY + PART_TOKENS
+def test_a_text_beside_a_image_does_not_take_the_image_out_of_the_count() -> None:
+    assert bound_prompt(body(said([IMAGE | {"text": ""}]))) == EMPTY + PART_TOKENS
 
 
 def test_a_refusal_that_is_sent_back_counts_as_the_text_it_is() -> None:
@@ -176,7 +176,7 @@ def test_every_text_of_a_part_counts_and_a_lump_where_it_is_no_part_of_text() ->
 def test_tools_and_a_schema_are_part_of_the_prompt() -> None:
     tools = [{"type": "function", "function": {"name": "look_up", "description": "说明"}}]
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
-    bound = parse_chat_call(body(said("hi"), tools=tools, response_format=schema, tool_choice="auto")).prompt_bound
+    bound = parse_chat_call(body(said("hi"), tools=tools, response_format=schema, tool_choice="auto")).max_prompt_tokens
     assert bound == EMPTY + 2 + len(orjson.dumps(tools)) + len(orjson.dumps(schema))
 
 
@@ -202,7 +202,7 @@ def test_an_answer_is_set_aside_for_as_far_as_it_was_asked_for_and_times_n(
     assert MAX_RESERVED_OUTPUT == 4_096
     assert bound_output(body(said("hi"), **asked)) == tokens
     call = parse_chat_call(body(said("hi"), n=n, **asked))
-    assert call.output_bound == tokens
+    assert call.max_output_tokens == tokens
     assert call.need == Usage(EMPTY + 2, tokens * choices)
 
 
@@ -212,14 +212,14 @@ def test_an_answer_is_set_aside_for_as_far_as_it_was_asked_for_and_times_n(
 )
 def test_an_input_to_embed_comes_to_its_bytes_or_its_ids_and_has_no_answer(value: Any, tokens: int) -> None:
     call = parse_embeddings_call({"model": "m", "input": value})
-    assert (call.prompt_bound, call.output_bound, call.need) == (tokens, 0, Usage(tokens))
+    assert (call.max_prompt_tokens, call.max_output_tokens, call.need) == (tokens, 0, Usage(tokens))
 
 
 @given(st.lists(TEXT, min_size=1, max_size=4), VOCABULARIES)
 def test_texts_to_embed_and_their_end_marks_never_exceed_their_bound(texts: list[str], vocabulary: list[bytes]) -> None:
     tokens = sum(len(tokenise(text, vocabulary)) + 1 for text in texts)
-    assert tokens <= parse_embeddings_call({"model": "m", "input": texts}).prompt_bound
+    assert tokens <= parse_embeddings_call({"model": "m", "input": texts}).max_prompt_tokens
 
 
 def test_texts_without_a_byte_are_not_for_free() -> None:
-    assert parse_embeddings_call({"model": "m", "input": [""] * 100}).prompt_bound >= 100
+    assert parse_embeddings_call({"model": "m", "input": [""] * 100}).max_prompt_tokens >= 100

@@ -111,8 +111,8 @@ BODY = {
 def test_a_form_becomes_a_call_with_every_field() -> None:
     call = parse_transcription_call(form(*FULL))
     assert (call.operation, call.model, call.body, call.files) == ("transcriptions", "m", BODY, (FILE,))
-    assert (call.stream, call.prompt_chars, call.prompt_bound) == (True, 9, MESSAGE_TOKENS + 12)
-    assert (call.output_bound, call.sound_ms) == (MAX_RESERVED_OUTPUT, 0)
+    assert (call.stream, call.prompt_chars, call.max_prompt_tokens) == (True, 9, MESSAGE_TOKENS + 12)
+    assert (call.max_output_tokens, call.sound_ms) == (MAX_RESERVED_OUTPUT, 0)
 
 
 def test_a_translation_is_the_same_but_never_streamed() -> None:

@@ -60,7 +60,7 @@ def test_a_call_says_what_every_provider_must_know_and_keeps_the_rest() -> None:
     assert ask.reference is not None
     assert (ask.reference.url, ask.reference.upload, ask.remix_of) == (URL, None, None)
     assert call.body == {"seed": 7, "negative_prompt": "dogs", "metadata": {"a": "b"}, "user": "u"}
-    assert (call.prompt_chars, call.prompt_bound) == (5, 5)
+    assert (call.prompt_chars, call.max_prompt_tokens) == (5, 5)
     assert call.need == Usage(5)
 
 
@@ -99,7 +99,7 @@ def test_seconds_are_a_text_or_a_number(said: object, meant: int) -> None:
 
 def test_a_prompt_is_bounded_by_its_bytes() -> None:
     call = parse_videos_call(ASK | {"prompt": "猫猫"})
-    assert (call.prompt_chars, call.prompt_bound) == (2, 6)
+    assert (call.prompt_chars, call.max_prompt_tokens) == (2, 6)
     assert parse_videos_call(ASK | {"prompt": "x" * MAX_PROMPT_CHARS}).prompt_chars == MAX_PROMPT_CHARS
 
 
@@ -111,7 +111,7 @@ def test_a_prompt_is_bounded_by_its_bytes() -> None:
     [URL, {"image_url": URL}, {"image_url": {"url": URL}}, {"image_url": URL, "file_id": None}, DATA,
      {"image_url": DATA}],
 )  # fmt: skip
-def test_a_picture_is_an_address_or_a_data_url_alone_or_in_an_object(told: Any) -> None:
+def test_a_image_is_an_address_or_a_data_url_alone_or_in_an_object(told: Any) -> None:
     reference = see(parse_videos_call(ASK | {"input_reference": told})).reference
     assert reference is not None
     assert reference.url in {URL, DATA}
@@ -142,7 +142,7 @@ def test_a_form_has_it_as_a_file(data: bytes) -> None:
         ({"file_id": "f", "image_url": URL}, ".file_id"),
     ],
 )  # fmt: skip
-def test_an_object_without_a_picture_says_where_it_should_be(told: Any, place: str) -> None:
+def test_an_object_without_a_image_says_where_it_should_be(told: Any, place: str) -> None:
     assert refuse(parse_videos_call, ASK | {"input_reference": told}).param == f"input_reference{place}"
 
 
@@ -259,7 +259,7 @@ def test_a_remix_is_a_prompt_alone() -> None:
     ):
         assert (call.operation, call.model) == ("video_remixes", "")
         assert see(call) == VideoRequest("at night", webhook_url="https://hooks/1")
-        assert (call.prompt_chars, call.prompt_bound) == (8, 8)
+        assert (call.prompt_chars, call.max_prompt_tokens) == (8, 8)
 
 
 @pytest.mark.parametrize(

@@ -303,9 +303,9 @@ def test_how_long_it_is_may_be_a_number(told: Any, read: str | None) -> None:
     ],
 )
 def test_a_refusal_is_the_fault_it_says(status: int, error: Any, kind: type[ProviderError]) -> None:
-    fault = MAKER.parse_refused(status, orjson.dumps({"error": error}), (), rest_s=9.0)
+    fault = MAKER.parse_refused(status, orjson.dumps({"error": error}), (), provider_retry_after_s=9.0)
     assert type(fault) is kind
-    assert kind is not ProviderRateLimited or fault.rest_s == 9.0
+    assert kind is not ProviderRateLimited or fault.provider_retry_after_s == 9.0
 
 
 def test_nobody_has_to_be_asked_where_a_file_is() -> None:

@@ -21,7 +21,7 @@ from gateway.providers.base import EndpointRequest
 from gateway.providers.dashscope import DASHSCOPE
 from tests.support.corrupt_json import spoilt
 from tests.support.dashscope_images import DashScopePictures
-from tests.support.image_calls import picture_call, read_sent, upload
+from tests.support.image_calls import image_call, read_sent, upload
 from tests.support.image_providers import KEY, draw, measure
 
 MODEL = "wan2.2-t2i-flash"
@@ -58,16 +58,16 @@ FAILED_WITH = FAILED["output"]
 def begin(
     call: InferenceRequest | None = None, model: str = MODEL, count: int = 1
 ) -> tuple[DashScopeImageBackend, ProviderCall]:
-    painter = DashScopeImageBackend(call or picture_call(), model, "mark", UNKNOWN)
-    return painter, painter.begin(count)
+    image_backend = DashScopeImageBackend(call or image_call(), model, "mark", UNKNOWN)
+    return image_backend, image_backend.begin(count)
 
 
-def read(painter: DashScopeImageBackend, value: Any, secrets: tuple[str, ...] = ()) -> Any:
-    return painter.read(orjson.dumps(value), secrets)
+def read(image_backend: DashScopeImageBackend, value: Any, secrets: tuple[str, ...] = ()) -> Any:
+    return image_backend.read(orjson.dumps(value), secrets)
 
 
 def test_a_task_is_begun_asked_after_and_done() -> None:
-    painter, ask = begin(picture_call(size="1024x768"), count=2)
+    image_backend, ask = begin(image_call(size="1024x768"), count=2)
     assert read_sent(ask) == {
         "model": MODEL,
         "input": {"prompt": "a cat"},
@@ -75,15 +75,15 @@ def test_a_task_is_begun_asked_after_and_done() -> None:
     }
     assert (ask.method, ask.path) == ("POST", f"{SERVICES}/text2image/image-synthesis")
     assert (ask.headers, ask.passing) == ((("X-DashScope-Async", "enable"),), False)
-    again = read(painter, QUEUED)
+    again = read(image_backend, QUEUED)
     assert (again.method, again.path, again.wait_s, again.passing) == ("GET", f"{TASKS}/{ID}", 1.0, True)
     running = {"output": {"task_status": "RUNNING", "task_id": ID}}
-    assert read(painter, running).wait_s == 1.5
+    assert read(image_backend, running).wait_s == 1.5
     two = DONE["output"] | {"results": [DONE["output"]["results"][0], {"url": f"{URL}2"}]}
-    told = read(painter, {"output": two})
+    told = read(image_backend, {"output": two})
     assert [(item.url, item.revised_prompt) for item in told.items] == [(URL, "a fine cat"), (f"{URL}2", None)]
     assert (told.usage.images, told.usage.source) == (2, "upstream")
-    assert painter.abandon() is None
+    assert image_backend.abandon() is None
 
 
 @pytest.mark.parametrize(
@@ -120,14 +120,14 @@ def test_every_model_is_asked_where_it_is(model: str, path: str, task: bool) -> 
         ("qwen-image-edit-plus-2025-12-15", "multimodal-generation/generation"),
     ],
 )
-async def test_an_edit_is_heard_with_its_pictures(model: str, path: str) -> None:
-    pictures = (PNG,) if model == "wanx2.1-imageedit" else (PNG, OTHER)
-    call = picture_call("make it blue", files=tuple(map(upload, pictures)))
+async def test_an_edit_is_heard_with_its_images(model: str, path: str) -> None:
+    images = (PNG,) if model == "wanx2.1-imageedit" else (PNG, OTHER)
+    call = image_call("make it blue", files=tuple(map(upload, images)))
     async with DashScopePictures(polls=0) as provider:
         told = await paint(provider, DashScopeImageBackend(call, model, "mark", UNKNOWN))
         (heard,) = provider.heard
         assert provider.requests[0] == ("POST", f"{SERVICES}/{path}")
-    assert (heard.prompt, heard.sources) == ("make it blue", pictures)
+    assert (heard.prompt, heard.sources) == ("make it blue", images)
     assert len(told.items) == 1
 
 
@@ -142,26 +142,26 @@ def test_fields_of_the_vendors_own_go_where_it_reads_them() -> None:
         "negative_prompt": "7", "seed": "42", "prompt_extend": "false", "watermark": True, "enable_sequential": True,
         "quality": "high", "user": "u", "api_base": "https://evil.example", "enable_interleave": True, "n": 4,
     }  # fmt: skip
-    sent = read_sent(begin(picture_call(**fields))[1])
+    sent = read_sent(begin(image_call(**fields))[1])
     assert sent["input"] == {"prompt": "a cat", "negative_prompt": "7"}
     assert sent["parameters"] == {"n": 1, "seed": 42, "prompt_extend": False, "watermark": True}
     for model in ("qwen-image-plus", "qwen-image-2.0"):
-        assert read_sent(begin(picture_call(**fields), model)[1])["parameters"]["negative_prompt"] == "7"
+        assert read_sent(begin(image_call(**fields), model)[1])["parameters"]["negative_prompt"] == "7"
 
 
 @pytest.mark.parametrize(
     ("call", "model", "param"),
     [
-        (picture_call(files=(upload(PNG),)), MODEL, "model"),
-        (picture_call(files=(upload(PNG),)), "wan2.6-t2i", "model"),
-        (picture_call(), "qwen-image-edit", "model"),
-        (picture_call(), "wan2.6-image", "model"),
-        (picture_call(), "wan2.5-i2i-preview", "model"),
-        (picture_call(files=(upload(PNG), upload(PNG, "mask"))), "qwen-image-edit", "mask"),
-        (picture_call(size="large"), MODEL, "size"),
-        (picture_call(output_format="webp"), MODEL, "output_format"),
-        (picture_call(aspect_ratio="16:9"), MODEL, "aspect_ratio"),
-        (picture_call(width=64), "qwen-image-2.0", "width"),
+        (image_call(files=(upload(PNG),)), MODEL, "model"),
+        (image_call(files=(upload(PNG),)), "wan2.6-t2i", "model"),
+        (image_call(), "qwen-image-edit", "model"),
+        (image_call(), "wan2.6-image", "model"),
+        (image_call(), "wan2.5-i2i-preview", "model"),
+        (image_call(files=(upload(PNG), upload(PNG, "mask"))), "qwen-image-edit", "mask"),
+        (image_call(size="large"), MODEL, "size"),
+        (image_call(output_format="webp"), MODEL, "output_format"),
+        (image_call(aspect_ratio="16:9"), MODEL, "aspect_ratio"),
+        (image_call(width=64), "qwen-image-2.0", "width"),
     ],
 )
 def test_what_cannot_be_said_is_refused_by_name(call: InferenceRequest, model: str, param: str) -> None:
@@ -171,37 +171,37 @@ def test_what_cannot_be_said_is_refused_by_name(call: InferenceRequest, model: s
 
 
 def test_the_answer_of_a_model_that_talks_is_read() -> None:
-    painter, _ = begin(model="qwen-image-2.0")
-    told = read(painter, TALKED)
+    image_backend, _ = begin(model="qwen-image-2.0")
+    told = read(image_backend, TALKED)
     assert [item.url for item in told.items] == [URL]
-    assert painter.abandon() is None
+    assert image_backend.abandon() is None
 
 
-def test_a_task_that_talks_has_a_choice_for_each_picture() -> None:
-    painter, _ = begin(model="wan2.6-t2i", count=2)
-    read(painter, QUEUED)
+def test_a_task_that_talks_has_a_choice_for_each_image() -> None:
+    image_backend, _ = begin(model="wan2.6-t2i", count=2)
+    read(image_backend, QUEUED)
     choice = {"message": {"content": [{"image": URL, "type": "image"}]}}
-    told = read(painter, {"output": {"task_status": "SUCCEEDED", "choices": [choice, choice]}})
+    told = read(image_backend, {"output": {"task_status": "SUCCEEDED", "choices": [choice, choice]}})
     assert [item.url for item in told.items] == [URL, URL]
 
 
-def test_one_failed_picture_is_a_failure_of_them_all() -> None:
+def test_one_failed_image_is_a_failure_of_them_all() -> None:
     results = [{"url": URL}, {"code": "InternalError.Timeout", "message": "An internal timeout error"}]
-    painter, _ = begin(count=2)
-    read(painter, QUEUED)
+    image_backend, _ = begin(count=2)
+    read(image_backend, QUEUED)
     with pytest.raises(ProviderBadResponse, match="internal timeout"):
-        read(painter, {"output": {"task_status": "SUCCEEDED", "results": results}})
-    assert painter.abandon() is None
+        read(image_backend, {"output": {"task_status": "SUCCEEDED", "results": results}})
+    assert image_backend.abandon() is None
 
 
-def test_a_blocked_picture_among_others_blocks() -> None:
+def test_a_blocked_image_among_others_blocks() -> None:
     results = [
         {"url": URL},
         {"code": "DataInspectionFailed", "message": "Output data may contain inappropriate content"},
     ]
-    painter, _ = begin(count=2)
+    image_backend, _ = begin(count=2)
     with pytest.raises(ImageBlocked):
-        read(painter, {"output": {"task_status": "SUCCEEDED", "results": results}})
+        read(image_backend, {"output": {"task_status": "SUCCEEDED", "results": results}})
 
 
 @pytest.mark.parametrize(
@@ -218,45 +218,47 @@ def test_a_blocked_picture_among_others_blocks() -> None:
     ],
 )
 def test_a_failed_task_is_the_fault_it_says(code: Any, kind: type[Exception]) -> None:
-    painter, _ = begin()
-    read(painter, QUEUED)
+    image_backend, _ = begin()
+    read(image_backend, QUEUED)
     with pytest.raises(kind) as fault:
-        read(painter, {"output": FAILED_WITH | {"code": code}})
+        read(image_backend, {"output": FAILED_WITH | {"code": code}})
     assert type(fault.value) is kind
-    assert painter.abandon() is None
+    assert image_backend.abandon() is None
 
 
 def test_an_error_with_a_good_status_is_a_fault() -> None:
-    painter, _ = begin(model="qwen-image-2.0")
+    image_backend, _ = begin(model="qwen-image-2.0")
     with pytest.raises(ProviderRejected, match="must be 1") as fault:
-        read(painter, {"request_id": "r", "code": "InvalidParameter", "message": "num_images_per_prompt must be 1"})
+        read(
+            image_backend, {"request_id": "r", "code": "InvalidParameter", "message": "num_images_per_prompt must be 1"}
+        )
     assert (fault.value.status, fault.value.public_code) == (400, "InvalidParameter")
 
 
 @pytest.mark.parametrize("state", ["CANCELED", "UNKNOWN"])
 def test_a_task_that_is_no_more_is_a_failure(state: str) -> None:
-    painter, _ = begin()
-    read(painter, QUEUED)
+    image_backend, _ = begin()
+    read(image_backend, QUEUED)
     with pytest.raises(ProviderBadResponse, match=state):
-        read(painter, {"output": {"task_id": ID, "task_status": state}})
-    assert painter.abandon() is None
+        read(image_backend, {"output": {"task_id": ID, "task_status": state}})
+    assert image_backend.abandon() is None
 
 
 def test_a_task_in_a_state_that_nobody_knows_is_cancelled() -> None:
-    painter, _ = begin()
-    read(painter, QUEUED)
+    image_backend, _ = begin()
+    read(image_backend, QUEUED)
     with pytest.raises(ProviderBadResponse):
-        read(painter, {"output": {"task_id": ID, "task_status": "PONDERING"}})
-    cancel = painter.abandon()
+        read(image_backend, {"output": {"task_id": ID, "task_status": "PONDERING"}})
+    cancel = image_backend.abandon()
     assert cancel is not None
     assert cancel.path == f"{TASKS}/{ID}/cancel"
 
 
 def test_what_a_failure_says_is_masked() -> None:
-    painter, _ = begin()
+    image_backend, _ = begin()
     message = "see https://internal.example/x, key hush-hush-hush"
     with pytest.raises(ProviderBadResponse) as fault:
-        read(painter, {"output": FAILED_WITH | {"message": message}}, ("hush-hush-hush",))
+        read(image_backend, {"output": FAILED_WITH | {"message": message}}, ("hush-hush-hush",))
     assert "hush" not in fault.value.message
     assert "internal" not in fault.value.message
 
@@ -268,19 +270,19 @@ def test_what_a_failure_says_is_masked() -> None:
 )
 @settings(max_examples=80)
 def test_junk_anywhere_is_a_fault_or_no_matter(value: Any, known: bool, model: str) -> None:
-    painter, _ = begin(model=model)
+    image_backend, _ = begin(model=model)
     if known:
-        read(painter, QUEUED)
-    check_reading(painter, orjson.dumps(value))
+        read(image_backend, QUEUED)
+    check_reading(image_backend, orjson.dumps(value))
 
 
 @given(raw=st.binary(max_size=40), known=st.booleans())
 @settings(max_examples=40)
 def test_bytes_of_any_kind_are_a_fault_or_no_matter(raw: bytes, known: bool) -> None:
-    painter, _ = begin()
+    image_backend, _ = begin()
     if known:
-        read(painter, QUEUED)
-    check_reading(painter, raw)
+        read(image_backend, QUEUED)
+    check_reading(image_backend, raw)
 
 
 def test_a_state_of_any_depth_is_a_fault() -> None:
@@ -288,9 +290,9 @@ def test_a_state_of_any_depth_is_a_fault() -> None:
         begin()[0].read(DEEP, ())
 
 
-def check_reading(painter: DashScopeImageBackend, raw: bytes) -> None:
+def check_reading(image_backend: DashScopeImageBackend, raw: bytes) -> None:
     try:
-        told = painter.read(raw, ())
+        told = image_backend.read(raw, ())
     except (ProviderBadResponse, ProviderRejected):
         return
     if isinstance(told, Images):
@@ -317,24 +319,24 @@ def test_the_language_is_for_models_that_paint() -> None:
     }
 
 
-PICTURES = [able for able in DASHSCOPE.capabilities if able.seconds is None]
+IMAGES = [able for able in DASHSCOPE.capabilities if able.seconds is None]
 
 
-@pytest.mark.parametrize("able", PICTURES, ids=lambda able: able.name)
+@pytest.mark.parametrize("able", IMAGES, ids=lambda able: able.name)
 def test_what_is_promised_of_a_model_can_be_said_to_it(able: Any) -> None:
     """Whatever the entry allows, its painter has words for."""
     model = able.name.replace("*", "")
     files = tuple(upload(PNG) for _ in range(able.max_sources or 0))
     size = able.sizes[-1] if able.sizes else None
-    _, ask = begin(picture_call(size=size, files=files), model, able.max_n)
+    _, ask = begin(image_call(size=size, files=files), model, able.max_n)
     assert read_sent(ask)["model"] == model
 
 
-async def paint(provider: DashScopePictures, painter: DashScopeImageBackend, count: int = 1) -> Any:
+async def paint(provider: DashScopePictures, image_backend: DashScopeImageBackend, count: int = 1) -> Any:
     """What a driver does, without the waits."""
     channel = Channel("up", "dashscope", provider.base_url, (KEY,))
     (endpoint,) = [one for one in DASHSCOPE.endpoints if one.wire == "dashscope_pictures"]
-    told: Any = painter.begin(count)
+    told: Any = image_backend.begin(count)
     async with aiohttp.ClientSession() as session:
         while isinstance(told, ProviderCall):
             body = None if told.said is None else orjson.dumps(read_sent(told))
@@ -344,36 +346,36 @@ async def paint(provider: DashScopePictures, painter: DashScopeImageBackend, cou
                 if answer.status != 200 and told.passing:
                     continue
                 assert answer.status == 200, await answer.text()
-                told = painter.read(await answer.read(), ())
+                told = image_backend.read(await answer.read(), ())
         return told
 
 
 async def test_the_vendor_understands_what_it_is_asked() -> None:
     async with DashScopePictures(polls=2, stumble="html") as provider:
-        call = picture_call(size="1024x512", negative_prompt="dogs", seed=7)
+        call = image_call(size="1024x512", negative_prompt="dogs", seed=7)
         told = await paint(provider, DashScopeImageBackend(call, MODEL, "mark", UNKNOWN), 2)
         (heard,) = provider.heard
         assert (heard.prompt, heard.count, heard.size) == ("a cat", 2, "1024*512")
         assert len(provider.requests) == 5
-        async with aiohttp.ClientSession() as session, session.get(told.items[1].url) as picture:
-            assert measure(await picture.read()) == (1024, 512)
+        async with aiohttp.ClientSession() as session, session.get(told.items[1].url) as image:
+            assert measure(await image.read()) == (1024, 512)
 
 
 async def test_the_vendors_block_is_one() -> None:
     async with DashScopePictures("block", stumble="error") as provider:
         with pytest.raises(ImageBlocked) as fault:
-            await paint(provider, DashScopeImageBackend(picture_call(), MODEL, "mark", UNKNOWN))
+            await paint(provider, DashScopeImageBackend(image_call(), MODEL, "mark", UNKNOWN))
     assert fault.value.public_code == "sensitive_words_detected"
 
 
 async def test_the_vendor_takes_a_cancellation() -> None:
     async with DashScopePictures(endless=True) as provider:
-        painter, ask = begin()
+        image_backend, ask = begin()
         headers = {"Authorization": f"Bearer {KEY}"}
         async with aiohttp.ClientSession(provider.origin, headers=headers) as session:
             async with session.post(ask.path or "", json=ask.said, headers=dict(ask.headers)) as answer:
-                painter.read(await answer.read(), ())
-            cancel = painter.abandon()
+                image_backend.read(await answer.read(), ())
+            cancel = image_backend.abandon()
             assert cancel is not None
             async with session.post(cancel.path or "") as answer:
                 assert answer.status == 200

@@ -69,7 +69,7 @@ FAILED: Any = {
 }
 DENIED = {"code": "InvalidApiKey", "message": "No API-key provided.", "request_id": "7438d53d-6eb8-4596-8835-xxxxxx"}
 PNG = draw()
-PICTURE = Reference(upload(PNG, "input_reference"))
+IMAGE = Reference(upload(PNG, "input_reference"))
 
 
 def shot(model: str = "wan2.6-t2v", **fields: Any) -> VideoSpec:
@@ -118,12 +118,12 @@ def test_size_and_length_are_said_as_the_model_takes_them(
 @pytest.mark.parametrize(
     ("reference", "url"),
     [
-        (PICTURE, "data:image/png;base64,"),
+        (IMAGE, "data:image/png;base64,"),
         (Reference(url="data:image/png;base64,AAAA"), "data:image/png;base64,AAAA"),
         (Reference(url="http://host/1.png"), "http://host/1.png"),
     ],
 )
-def test_a_task_is_begun_by_a_picture_whose_shape_it_keeps(reference: Reference, url: str) -> None:
+def test_a_task_is_begun_by_a_image_whose_shape_it_keeps(reference: Reference, url: str) -> None:
     sent = read_sent(MAKER.submit(shot("wan2.6-i2v-flash", size="720x1280", seconds=7, reference=reference)))
     assert sent["input"].keys() == {"prompt", "img_url"}
     assert sent["input"]["img_url"].startswith(url)
@@ -138,7 +138,7 @@ def test_a_task_is_begun_by_a_picture_whose_shape_it_keeps(reference: Reference,
 @pytest.mark.parametrize(
     ("asked", "param"),
     [
-        (shot(reference=PICTURE), "input_reference"),
+        (shot(reference=IMAGE), "input_reference"),
         (shot("wan2.6-i2v"), "input_reference"),
         (shot("wan2.6-i2v", reference=Reference(url="oss://somebody-elses/1.png")), "input_reference"),
         (shot("wan2.6-i2v", reference=Reference(url="file:///etc/passwd")), "input_reference"),
@@ -310,7 +310,7 @@ def test_a_task_is_asked_after_and_cancelled_at_the_servers_root() -> None:
     ]
 
 
-def test_the_language_is_for_models_that_film_from_words_or_one_picture() -> None:
+def test_the_language_is_for_models_that_film_from_words_or_one_image() -> None:
     for model in ("wan2.6-t2v", "wanx2.1-i2v-turbo", "wan2.7-i2v-2026-04-25"):
         endpoint = DASHSCOPE.find_endpoint(WIRES["videos"], model)
         assert endpoint is not None
@@ -327,7 +327,7 @@ def test_what_is_promised_of_a_model_can_be_said_to_it(glob: str) -> None:
     assert (able.name, able.remixes) == (glob, False)
     for size in able.sizes or ():
         for seconds in able.seconds or ():
-            reference = PICTURE if able.references else None
+            reference = IMAGE if able.references else None
             sent = read_sent(MAKER.submit(shot(name, size=size, seconds=seconds, reference=reference)))
             assert sent["parameters"].get("duration", 5) == seconds
 

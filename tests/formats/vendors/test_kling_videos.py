@@ -37,7 +37,7 @@ KLING_FILMS: VideoBackend = KlingVideoBackend()
 NEW, OLD = "kling-3.0", "kling-v2-6"
 ID = "893605946402811985"
 URL = "https://v15-kling.klingai.com/bs2/upload/output.mp4?x-kcdn-pid=112452"
-PICTURE = "https://pictures.example/a.png"
+IMAGE = "https://pictures.example/a.png"
 PNG = draw()
 
 
@@ -91,11 +91,11 @@ def test_a_video_of_a_new_model_is_asked_for_at_its_path() -> None:
     assert shoot() == ("/text-to-video/kling-3.0", {"prompt": "a cat"})
 
 
-def test_a_picture_gives_a_new_models_video_its_shape() -> None:
-    path, said = shoot(size="1920x1080", seconds=5, reference=Reference(url=PICTURE))
+def test_a_image_gives_a_new_models_video_its_shape() -> None:
+    path, said = shoot(size="1920x1080", seconds=5, reference=Reference(url=IMAGE))
     assert path == "/image-to-video/kling-3.0"
     assert said == {
-        "contents": [{"type": "prompt", "text": "a cat"}, {"type": "first_frame", "url": PICTURE}],
+        "contents": [{"type": "prompt", "text": "a cat"}, {"type": "first_frame", "url": IMAGE}],
         "settings": {"resolution": "1080p", "duration": 5},
     }
 
@@ -104,7 +104,7 @@ def test_a_picture_gives_a_new_models_video_its_shape() -> None:
 def test_an_omni_model_is_asked_at_one_path(model: str) -> None:
     words = {"type": "prompt", "text": "a cat"}
     assert shoot(model) == (f"/omni-video/{model}", {"contents": [words]})
-    path, said = shoot(model, reference=Reference(url=PICTURE))
+    path, said = shoot(model, reference=Reference(url=IMAGE))
     assert (path, said["contents"][0]) == (f"/omni-video/{model}", words)
     assert said["contents"][1]["type"] == "first_frame"
 
@@ -133,7 +133,7 @@ def test_a_video_of_an_older_model_is_asked_for_by_name() -> None:
 
 @pytest.mark.parametrize("model", [NEW, OLD])
 @pytest.mark.parametrize("as_file", [True, False])
-def test_a_picture_goes_along_as_base64_without_anything_before_it(model: str, as_file: bool) -> None:
+def test_a_image_goes_along_as_base64_without_anything_before_it(model: str, as_file: bool) -> None:
     data = base64.b64encode(PNG).decode()
     reference = Reference(upload(PNG)) if as_file else Reference(url=f"data:image/png;base64,{data}")
     path, said = shoot(model, reference=reference, size="1920x1080")
@@ -156,7 +156,7 @@ def test_a_picture_goes_along_as_base64_without_anything_before_it(model: str, a
         (NEW, {"extra": {"audio": "native"}}, "audio"),
         (OLD, {"extra": {"sound": "on"}}, "sound"),
         (OLD, {"extra": {"mode": "pro"}}, "mode"),
-        (OLD, {"extra": {"image_tail": PICTURE}}, "image_tail"),
+        (OLD, {"extra": {"image_tail": IMAGE}}, "image_tail"),
         (OLD, {"extra": {"multi_shot": True}}, "multi_shot"),
         (NEW, {"extra": {"negative_prompt": "dogs"}}, "negative_prompt"),
         (NEW, {"extra": {"settings": {"duration": 15}}}, "settings"),
@@ -196,7 +196,7 @@ def test_an_older_task_is_asked_after_where_it_was_begun(kind: str) -> None:
     assert (done.state, done.clue) == ("completed", URL)
 
 
-def test_an_older_answer_that_does_not_repeat_our_id_is_taken_for_one_without_a_picture() -> None:
+def test_an_older_answer_that_does_not_repeat_our_id_is_taken_for_one_without_a_image() -> None:
     begun = KLING_FILMS.parse_submitted(answer({"task_id": ID, "task_status": "submitted"}), ())
     assert begun.id == f"text2video:{ID}"
 
@@ -259,10 +259,10 @@ def test_a_refusal_is_the_fault_its_code_says_whatever_its_status(
     status: int, code: int, kind: type[Exception]
 ) -> None:
     raw = answer(None, code, "what is wrong")
-    fault = KLING_FILMS.parse_refused(status, raw, (), rest_s=7.0)
+    fault = KLING_FILMS.parse_refused(status, raw, (), provider_retry_after_s=7.0)
     assert type(fault) is kind
     if kind is ProviderRateLimited:
-        assert fault.rest_s == 7.0
+        assert fault.provider_retry_after_s == 7.0
     with pytest.raises(kind) as raised:
         KLING_FILMS.parse_submitted(raw, ())
     assert type(raised.value) is kind

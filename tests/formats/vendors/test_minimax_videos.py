@@ -36,7 +36,7 @@ HAILUO: VideoBackend = MiniMaxVideoBackend()
 OLD, NEW = "MiniMax-Hailuo-2.3", "MiniMax-H3"
 ID, NEW_ID, FILE = "106916112212032", "424010985738629", "205258526306433"
 URL = "https://video-product.cdn.minimax.io/inference_output/video/2025-09-19/5c06/output.mp4"
-PICTURE = "https://pictures.example/a.png"
+IMAGE = "https://pictures.example/a.png"
 PNG = draw()
 GOOD = {"status_code": 0, "status_msg": "success"}
 BEGUN = {"task_id": ID, "base_resp": GOOD}
@@ -118,10 +118,10 @@ def test_a_video_of_h3_is_asked_for_with_all_that_it_wants_to_know() -> None:
 
 @pytest.mark.parametrize("model", [OLD, NEW])
 @pytest.mark.parametrize("form", ["file", "data", "address"])
-def test_a_picture_goes_along_by_its_address(model: str, form: str) -> None:
+def test_a_image_goes_along_by_its_address(model: str, form: str) -> None:
     """It may be a data: URL."""
     data = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
-    url = PICTURE if form == "address" else data
+    url = IMAGE if form == "address" else data
     reference = Reference(upload(PNG)) if form == "file" else Reference(url=url)
     _, said = shoot(model, reference=reference)
     if model == OLD:
@@ -144,8 +144,8 @@ def test_a_picture_goes_along_by_its_address(model: str, form: str) -> None:
         ("MiniMax-H3-Max", {"seconds": 4}, "seconds"),
         ("MiniMax-Hailuo-2.3-Fast", {}, "input_reference"),
         ("I2V-01", {}, "input_reference"),
-        ("T2V-01", {"reference": Reference(url=PICTURE)}, "input_reference"),
-        (OLD, {"extra": {"last_frame_image": PICTURE}}, "last_frame_image"),
+        ("T2V-01", {"reference": Reference(url=IMAGE)}, "input_reference"),
+        (OLD, {"extra": {"last_frame_image": IMAGE}}, "last_frame_image"),
         (NEW, {"extra": {"content": [{"type": "text", "text": "x"}]}}, "content"),
     ],
 )
@@ -305,10 +305,10 @@ def test_a_code_under_a_good_status_is_the_fault_it_says(code: int, kind: type[E
 )
 def test_a_refusal_is_the_fault_it_says(kind: str, status: int, message: str, fault: type[Exception]) -> None:
     raw = new_error(kind, status, message)
-    found = HAILUO.parse_refused(status, raw, (), rest_s=9.0)
+    found = HAILUO.parse_refused(status, raw, (), provider_retry_after_s=9.0)
     assert type(found) is fault
     if fault is ProviderRateLimited:
-        assert found.rest_s == 9.0
+        assert found.provider_retry_after_s == 9.0
     with pytest.raises(ProviderError):
         HAILUO.parse_submitted(raw, ())
 
@@ -328,7 +328,7 @@ def test_what_is_promised_of_a_model_can_be_said_to_it(name: str) -> None:
     assert able is not None
     assert able.sizes
     assert able.seconds
-    reference = Reference(url=PICTURE) if able.references else None
+    reference = Reference(url=IMAGE) if able.references else None
     for size in able.sizes:
         assert shoot(name, size=size, seconds=able.seconds[0], reference=reference)[1]["resolution"]
     assert shoot(name, size=able.sizes[0], seconds=able.seconds[-1], reference=reference)

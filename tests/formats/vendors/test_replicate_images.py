@@ -20,7 +20,7 @@ from gateway.formats.vendors.replicate_images import MODELS, ReplicateImageBacke
 from gateway.providers.base import EndpointRequest
 from gateway.providers.replicate import REPLICATE
 from tests.support.corrupt_json import spoilt
-from tests.support.image_calls import picture_call, read_sent, upload
+from tests.support.image_calls import image_call, read_sent, upload
 from tests.support.image_providers import KEY, draw, measure
 from tests.support.replicate_images import NSFW, ReplicatePictures
 
@@ -38,43 +38,43 @@ FAILED = {"id": ID, "status": "failed", "output": None, "error": "CUDA out of me
 def begin(
     call: InferenceRequest | None = None, model: str = MODEL, count: int = 1
 ) -> tuple[ReplicateImageBackend, ProviderCall]:
-    painter = ReplicateImageBackend(call or picture_call(), model, "mark", UNKNOWN)
-    return painter, painter.begin(count)
+    image_backend = ReplicateImageBackend(call or image_call(), model, "mark", UNKNOWN)
+    return image_backend, image_backend.begin(count)
 
 
 def read_input(call: InferenceRequest | None = None, model: str = MODEL, count: int = 1) -> Any:
     return read_sent(begin(call, model, count)[1])["input"]
 
 
-def read(painter: ReplicateImageBackend, value: Any, secrets: tuple[str, ...] = ()) -> Any:
-    return painter.read(orjson.dumps(value), secrets)
+def read(image_backend: ReplicateImageBackend, value: Any, secrets: tuple[str, ...] = ()) -> Any:
+    return image_backend.read(orjson.dumps(value), secrets)
 
 
 def test_a_prediction_is_begun_asked_after_and_done() -> None:
-    painter, ask = begin(picture_call(size="1344x768", output_format="jpeg", seed=7), count=2)
+    image_backend, ask = begin(image_call(size="1344x768", output_format="jpeg", seed=7), count=2)
     assert (ask.method, ask.path, ask.headers) == ("POST", f"/models/{MODEL}/predictions", ())
     assert read_sent(ask) == {
         "input": {"prompt": "a cat", "seed": 7, "aspect_ratio": "16:9", "num_outputs": 2, "output_format": "jpg"}
     }
-    again = read(painter, BEGUN)
+    again = read(image_backend, BEGUN)
     assert (again.method, again.path, again.wait_s, again.passing) == ("GET", f"/predictions/{ID}", 0.5, True)
-    assert read(painter, BEGUN | {"status": "processing"}).wait_s == 0.75
-    told = read(painter, DONE | {"output": [URL, f"{URL}2"]})
+    assert read(image_backend, BEGUN | {"status": "processing"}).wait_s == 0.75
+    told = read(image_backend, DONE | {"output": [URL, f"{URL}2"]})
     assert [item.url for item in told.items] == [URL, f"{URL}2"]
     assert (told.usage.images, told.usage.source) == (2, "upstream")
-    assert painter.abandon() is None
+    assert image_backend.abandon() is None
 
 
 def test_the_addresses_of_an_answer_are_not_used() -> None:
-    painter, _ = begin()
-    again, cancel = read(painter, BEGUN), painter.abandon()
+    image_backend, _ = begin()
+    again, cancel = read(image_backend, BEGUN), image_backend.abandon()
     assert cancel is not None
     assert (again.path, cancel.path) == (f"/predictions/{ID}", f"/predictions/{ID}/cancel")
 
 
 def test_a_model_of_the_community_is_named_by_its_version() -> None:
     version = "39ed52f2a78e934b3ba6e2a89f5b1c712de7dfea535525255b1aa35c5565e08b"
-    _, ask = begin(picture_call(width=768, height=512, num_inference_steps=20), f"stability-ai/sdxl:{version}")
+    _, ask = begin(image_call(width=768, height=512, num_inference_steps=20), f"stability-ai/sdxl:{version}")
     assert ask.path == "/predictions"
     assert read_sent(ask) == {
         "version": version,
@@ -106,7 +106,7 @@ def test_a_name_that_may_not_stand_in_a_path_is_refused(model: str) -> None:
     ],
 )
 def test_a_size_is_said_as_the_model_takes_it(model: str, size: str, fields: dict[str, Any]) -> None:
-    said = read_input(picture_call(size=size), model)
+    said = read_input(image_call(size=size), model)
     assert said == {"prompt": "a cat", **fields, **({"num_outputs": 1} if model == MODEL else {})}
 
 
@@ -120,10 +120,10 @@ def test_a_size_is_said_as_the_model_takes_it(model: str, size: str, fields: dic
         ("google/nano-banana-pro", "image_input", (PNG,), True),
     ],
 )
-def test_an_edits_pictures_stand_where_the_model_takes_them(
+def test_an_edits_images_stand_where_the_model_takes_them(
     model: str, field: str, sources: tuple[bytes, ...], listed: bool
 ) -> None:
-    said = read_input(picture_call("make it blue", files=tuple(map(upload, sources))), model)
+    said = read_input(image_call("make it blue", files=tuple(map(upload, sources))), model)
     urls = [f"data:image/png;base64,{base64.b64encode(source).decode()}" for source in sources]
     assert said == {"prompt": "make it blue", field: urls if listed else urls[0]}
 
@@ -135,56 +135,56 @@ def test_a_models_own_fields_are_passed_and_the_conventions_are_not() -> None:
         "disable_safety_checker": True, "moderation": "low", "stream": False, "background": "opaque",
     }  # fmt: skip
     for model in ("somebody/something", MODEL):
-        said = read_input(picture_call(**own, **not_its_own), model)
+        said = read_input(image_call(**own, **not_its_own), model)
         said.pop("num_outputs", None)
         assert said == {"prompt": "a cat", **own, "seed": 42, "raw": False}
 
 
 @pytest.mark.parametrize("field", ["num_outputs", "batch_size", "num_images", "batches", "sequential_image_generation"])
 def test_a_caller_cannot_say_what_n_says(field: str) -> None:
-    assert read_input(picture_call(**{field: 4}), count=2) == {"prompt": "a cat", "num_outputs": 2}
+    assert read_input(image_call(**{field: 4}), count=2) == {"prompt": "a cat", "num_outputs": 2}
 
 
 @pytest.mark.parametrize(
     ("call", "sizes", "param"),
     [
-        (picture_call(megapixels="1"), None, None),
-        (picture_call(aspect_ratio="21:9"), tuple(MODELS[MODEL].sizes or ()), None),
-        (picture_call(megapixels="1", size="1024x1024"), None, "megapixels"),
-        (picture_call(megapixels="1"), ("1024x1024",), "megapixels"),
-        (picture_call(aspect_ratio="21:9"), (), "aspect_ratio"),
+        (image_call(megapixels="1"), None, None),
+        (image_call(aspect_ratio="21:9"), tuple(MODELS[MODEL].sizes or ()), None),
+        (image_call(megapixels="1", size="1024x1024"), None, "megapixels"),
+        (image_call(megapixels="1"), ("1024x1024",), "megapixels"),
+        (image_call(aspect_ratio="21:9"), (), "aspect_ratio"),
     ],
 )
 def test_a_models_own_words_for_a_size_pass_where_no_size_is_said_or_set(
     call: InferenceRequest, sizes: tuple[str, ...] | None, param: str | None
 ) -> None:
-    painter = ReplicateImageBackend(call, MODEL, "mark", Capability(MODEL, sizes=sizes))
+    image_backend = ReplicateImageBackend(call, MODEL, "mark", Capability(MODEL, sizes=sizes))
     if param is None:
-        assert read_sent(painter.begin(1))["input"].keys() - {"prompt", "num_outputs"}
+        assert read_sent(image_backend.begin(1))["input"].keys() - {"prompt", "num_outputs"}
         return
     with pytest.raises(InvalidRequest) as refused:
-        painter.begin(1)
+        image_backend.begin(1)
     assert refused.value.param == param
 
 
 @pytest.mark.parametrize(
     ("call", "model", "count", "param"),
     [
-        (picture_call(size="1536x1024"), MODEL, 1, "size"),
-        (picture_call(size="1000x1000"), "black-forest-labs/flux-1.1-pro", 1, "size"),
-        (picture_call(size="1536x1024"), "black-forest-labs/flux-1.1-pro", 1, "size"),
-        (picture_call(size="square"), "black-forest-labs/flux-1.1-pro", 1, "size"),
-        (picture_call(size="1536x1024"), "google/imagen-4", 1, "size"),
-        (picture_call(size="1024x1024"), "somebody/something", 1, "size"),
-        (picture_call(size="1024x1024", files=(upload(PNG),)), "black-forest-labs/flux-fill-pro", 1, "size"),
-        (picture_call(), "google/imagen-4", 2, "n"),
-        (picture_call(), "somebody/something", 2, "n"),
-        (picture_call(output_format="gif"), MODEL, 1, "output_format"),
-        (picture_call(output_format="png"), "somebody/something", 1, "output_format"),
-        (picture_call(files=(upload(PNG),)), MODEL, 1, "model"),
-        (picture_call(files=(upload(PNG),)), "somebody/something", 1, "model"),
-        (picture_call(), "black-forest-labs/flux-fill-pro", 1, "model"),
-        (picture_call(files=(upload(PNG), upload(PNG, "mask"))), "black-forest-labs/flux-fill-pro", 1, "mask"),
+        (image_call(size="1536x1024"), MODEL, 1, "size"),
+        (image_call(size="1000x1000"), "black-forest-labs/flux-1.1-pro", 1, "size"),
+        (image_call(size="1536x1024"), "black-forest-labs/flux-1.1-pro", 1, "size"),
+        (image_call(size="square"), "black-forest-labs/flux-1.1-pro", 1, "size"),
+        (image_call(size="1536x1024"), "google/imagen-4", 1, "size"),
+        (image_call(size="1024x1024"), "somebody/something", 1, "size"),
+        (image_call(size="1024x1024", files=(upload(PNG),)), "black-forest-labs/flux-fill-pro", 1, "size"),
+        (image_call(), "google/imagen-4", 2, "n"),
+        (image_call(), "somebody/something", 2, "n"),
+        (image_call(output_format="gif"), MODEL, 1, "output_format"),
+        (image_call(output_format="png"), "somebody/something", 1, "output_format"),
+        (image_call(files=(upload(PNG),)), MODEL, 1, "model"),
+        (image_call(files=(upload(PNG),)), "somebody/something", 1, "model"),
+        (image_call(), "black-forest-labs/flux-fill-pro", 1, "model"),
+        (image_call(files=(upload(PNG), upload(PNG, "mask"))), "black-forest-labs/flux-fill-pro", 1, "mask"),
     ],
 )
 def test_what_cannot_be_said_is_refused_by_name(call: InferenceRequest, model: str, count: int, param: str) -> None:
@@ -195,38 +195,38 @@ def test_what_cannot_be_said_is_refused_by_name(call: InferenceRequest, model: s
 
 def test_the_sizes_that_there_are_are_told() -> None:
     with pytest.raises(InvalidRequest, match="one of 1024x1024, 1344x768, "):
-        begin(picture_call(size="7x7"))
+        begin(image_call(size="7x7"))
     with pytest.raises(InvalidRequest, match="256 to 1440, in steps of 32"):
-        begin(picture_call(size="255x256"), "black-forest-labs/flux-1.1-pro")
+        begin(image_call(size="255x256"), "black-forest-labs/flux-1.1-pro")
 
 
 @pytest.mark.parametrize("output", [URL, [URL]])
 def test_an_output_is_one_address_or_several(output: Any) -> None:
-    painter, _ = begin()
-    assert [item.url for item in read(painter, DONE | {"output": output}).items] == [URL]
+    image_backend, _ = begin()
+    assert [item.url for item in read(image_backend, DONE | {"output": output}).items] == [URL]
 
 
-def test_an_output_may_be_the_picture_itself() -> None:
+def test_an_output_may_be_the_image_itself() -> None:
     data = base64.b64encode(PNG).decode()
-    painter, _ = begin()
-    (item,) = read(painter, DONE | {"output": [f"data:image/png;base64,{data}"]}).items
+    image_backend, _ = begin()
+    (item,) = read(image_backend, DONE | {"output": [f"data:image/png;base64,{data}"]}).items
     assert (item.data, item.url) == (data, None)
 
 
 @pytest.mark.parametrize(
     "output", [None, [], [None], {}, {"url": URL}, 7, [7], [[URL]], "out.png", "data:text/plain,x"]
 )
-def test_an_output_that_is_no_picture_is_a_failure(output: Any) -> None:
-    painter, _ = begin()
+def test_an_output_that_is_no_image_is_a_failure(output: Any) -> None:
+    image_backend, _ = begin()
     with pytest.raises(ProviderBadResponse):
-        read(painter, DONE | {"output": output})
-    assert painter.abandon() is None
+        read(image_backend, DONE | {"output": output})
+    assert image_backend.abandon() is None
 
 
-def test_pictures_that_were_left_out_are_a_failure() -> None:
-    painter, _ = begin(count=3)
+def test_images_that_were_left_out_are_a_failure() -> None:
+    image_backend, _ = begin(count=3)
     with pytest.raises(ProviderBadResponse, match="made 2 of 3"):
-        read(painter, DONE | {"output": [URL, None, URL]})
+        read(image_backend, DONE | {"output": [URL, None, URL]})
 
 
 @pytest.mark.parametrize(
@@ -234,12 +234,12 @@ def test_pictures_that_were_left_out_are_a_failure() -> None:
     [NSFW, "The input or output was flagged as sensitive. Please try again with different inputs. (E005) (7F3xyz)"],
 )
 def test_a_filter_blocks(error: str) -> None:
-    painter, _ = begin()
-    read(painter, BEGUN)
+    image_backend, _ = begin()
+    read(image_backend, BEGUN)
     with pytest.raises(ImageBlocked) as fault:
-        read(painter, FAILED | {"error": error})
+        read(image_backend, FAILED | {"error": error})
     assert (fault.value.status, fault.value.public_code) == (400, "sensitive_words_detected")
-    assert painter.abandon() is None
+    assert image_backend.abandon() is None
 
 
 @pytest.mark.parametrize(
@@ -254,17 +254,21 @@ def test_a_filter_blocks(error: str) -> None:
     ],
 )
 def test_a_prediction_that_ended_otherwise_says_how(value: Any, message: str) -> None:
-    painter, _ = begin()
-    read(painter, BEGUN)
+    image_backend, _ = begin()
+    read(image_backend, BEGUN)
     with pytest.raises(ProviderBadResponse, match=message):
-        read(painter, value)
-    assert (painter.abandon() is None) == ("internal" not in str(value["status"]))
+        read(image_backend, value)
+    assert (image_backend.abandon() is None) == ("internal" not in str(value["status"]))
 
 
 def test_what_a_failure_says_is_masked() -> None:
-    painter, _ = begin()
+    image_backend, _ = begin()
     with pytest.raises(ProviderBadResponse) as fault:
-        read(painter, FAILED | {"error": "the token hush-hush-hush at https://internal.example/x"}, ("hush-hush-hush",))
+        read(
+            image_backend,
+            FAILED | {"error": "the token hush-hush-hush at https://internal.example/x"},
+            ("hush-hush-hush",),
+        )
     assert "hush" not in fault.value.message
     assert "internal" not in fault.value.message
 
@@ -272,19 +276,19 @@ def test_what_a_failure_says_is_masked() -> None:
 @given(value=st.sampled_from([BEGUN, DONE, FAILED]).flatmap(spoilt), known=st.booleans())
 @settings(max_examples=80)
 def test_junk_anywhere_is_a_fault_or_no_matter(value: Any, known: bool) -> None:
-    painter, _ = begin()
+    image_backend, _ = begin()
     if known:
-        read(painter, BEGUN)
-    check_reading(painter, orjson.dumps(value))
+        read(image_backend, BEGUN)
+    check_reading(image_backend, orjson.dumps(value))
 
 
 @given(raw=st.binary(max_size=40), known=st.booleans())
 @settings(max_examples=40)
 def test_bytes_of_any_kind_are_a_fault_or_no_matter(raw: bytes, known: bool) -> None:
-    painter, _ = begin()
+    image_backend, _ = begin()
     if known:
-        read(painter, BEGUN)
-    check_reading(painter, raw)
+        read(image_backend, BEGUN)
+    check_reading(image_backend, raw)
 
 
 def test_a_state_of_any_depth_is_a_fault() -> None:
@@ -292,9 +296,9 @@ def test_a_state_of_any_depth_is_a_fault() -> None:
         begin()[0].read(DEEP, ())
 
 
-def check_reading(painter: ReplicateImageBackend, raw: bytes) -> None:
+def check_reading(image_backend: ReplicateImageBackend, raw: bytes) -> None:
     try:
-        told = painter.read(raw, ())
+        told = image_backend.read(raw, ())
     except (ProviderBadResponse, ProviderRejected):
         return
     if isinstance(told, Images):
@@ -306,7 +310,7 @@ def check_reading(painter: ReplicateImageBackend, raw: bytes) -> None:
 @given(fields=st.dictionaries(st.sampled_from(["seed", "raw", "guidance"]), st.text(max_size=5)))
 @settings(max_examples=40)
 def test_whatever_a_caller_says_is_sent(fields: dict[str, Any]) -> None:
-    said = read_input(picture_call(**fields))
+    said = read_input(image_call(**fields))
     assert said.keys() == {"prompt", "num_outputs", *fields}
 
 
@@ -316,7 +320,7 @@ def test_what_is_promised_of_a_model_can_be_said_to_it(able: Capability) -> None
     model = {"*": "somebody/something"}.get(able.name, able.name.replace(":*", ":0123abcd"))
     files = tuple(upload(PNG) for _ in range((able.max_sources or 1) if able.edits else 0))
     for size in able.sizes or (None,):
-        assert read_input(picture_call(size=size, files=files), model, able.max_n or 1)["prompt"] == "a cat"
+        assert read_input(image_call(size=size, files=files), model, able.max_n or 1)["prompt"] == "a cat"
 
 
 def test_every_model_and_every_version_of_it_is_known() -> None:
@@ -330,10 +334,10 @@ def test_every_model_and_every_version_of_it_is_known() -> None:
     assert (unknown.name, unknown.max_n, unknown.edits) == ("*", 1, False)
 
 
-async def paint(provider: ReplicatePictures, painter: ReplicateImageBackend, count: int = 1) -> Any:
+async def paint(provider: ReplicatePictures, image_backend: ReplicateImageBackend, count: int = 1) -> Any:
     """What a driver does, without the waits."""
     channel = Channel("up", "replicate", provider.base_url, (KEY,))
-    told: Any = painter.begin(count)
+    told: Any = image_backend.begin(count)
     async with aiohttp.ClientSession() as session:
         while isinstance(told, ProviderCall):
             body = None if told.said is None else orjson.dumps(read_sent(told))
@@ -343,24 +347,24 @@ async def paint(provider: ReplicatePictures, painter: ReplicateImageBackend, cou
                 if answer.status >= 500 and told.passing:
                     continue
                 assert answer.status < 300, await answer.text()
-                told = painter.read(await answer.read(), ())
+                told = image_backend.read(await answer.read(), ())
         return told
 
 
 async def test_the_vendor_understands_what_it_is_asked() -> None:
     async with ReplicatePictures(polls=2, stumble="html") as provider:
-        call = picture_call(size="768x1344", output_format="png", seed=7)
+        call = image_call(size="768x1344", output_format="png", seed=7)
         told = await paint(provider, ReplicateImageBackend(call, MODEL, "mark", UNKNOWN), 2)
         (heard,) = provider.heard
         assert (heard.prompt, heard.count, heard.size) == ("a cat", 2, "9:16")
         assert provider.requests[0] == ("POST", f"/v1/models/{MODEL}/predictions")
         assert len(provider.requests) == 5
-        async with aiohttp.ClientSession() as session, session.get(told.items[1].url) as picture:
-            assert measure(await picture.read()) == (768, 1344)
+        async with aiohttp.ClientSession() as session, session.get(told.items[1].url) as image:
+            assert measure(await image.read()) == (768, 1344)
 
 
 async def test_the_vendor_hears_an_edit() -> None:
-    call = picture_call("make it blue", files=(upload(PNG), upload(OTHER)))
+    call = image_call("make it blue", files=(upload(PNG), upload(OTHER)))
     async with ReplicatePictures(polls=0) as provider:
         await paint(provider, ReplicateImageBackend(call, "black-forest-labs/flux-2-dev:0123abcd", "mark", UNKNOWN))
         (heard,) = provider.heard
@@ -371,19 +375,19 @@ async def test_the_vendor_hears_an_edit() -> None:
 async def test_the_vendors_block_is_one() -> None:
     async with ReplicatePictures("block", stumble="error") as provider:
         with pytest.raises(ImageBlocked):
-            await paint(provider, ReplicateImageBackend(picture_call(), MODEL, "mark", UNKNOWN))
+            await paint(provider, ReplicateImageBackend(image_call(), MODEL, "mark", UNKNOWN))
 
 
 async def test_the_vendor_takes_a_cancellation() -> None:
     async with ReplicatePictures(endless=True) as provider:
-        painter, ask = begin()
+        image_backend, ask = begin()
         headers = {"Authorization": f"Bearer {KEY}"}
         async with aiohttp.ClientSession(headers=headers) as session:
             async with session.post(f"{provider.base_url}{ask.path}", json=ask.said) as answer:
-                again: Any = painter.read(await answer.read(), ())
+                again: Any = image_backend.read(await answer.read(), ())
             async with session.get(f"{provider.base_url}{again.path}") as answer:
-                painter.read(await answer.read(), ())
-            cancel = painter.abandon()
+                image_backend.read(await answer.read(), ())
+            cancel = image_backend.abandon()
             assert cancel is not None
             async with session.post(f"{provider.base_url}{cancel.path}") as answer:
                 assert answer.status == 200

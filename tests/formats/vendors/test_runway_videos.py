@@ -54,7 +54,7 @@ REFUSED = {
     "docUrl": "https://docs.dev.runwayml.com/api",
 }
 PNG = draw()
-PICTURE = Reference(upload(PNG, "input_reference"))
+IMAGE = Reference(upload(PNG, "input_reference"))
 
 
 def shot(model: str = "gen4.5", **fields: Any) -> VideoSpec:
@@ -76,18 +76,18 @@ def test_a_task_is_begun_by_words() -> None:
 @pytest.mark.parametrize(
     ("reference", "uri"),
     [
-        (PICTURE, "data:image/png;base64,"),
+        (IMAGE, "data:image/png;base64,"),
         (Reference(url="data:image/png;base64,AAAA"), "data:image/png;base64,AAAA"),
         (Reference(url="https://host/1.png"), "https://host/1.png"),
     ],
 )
-def test_a_task_is_begun_by_a_picture(reference: Reference, uri: str) -> None:
+def test_a_task_is_begun_by_a_image(reference: Reference, uri: str) -> None:
     ask = MAKER.submit(shot("gen4_turbo", seconds=5, size="1104x832", reference=reference))
     assert ask.path == "/image_to_video"
     sent = read_sent(ask)
-    (picture,) = sent.pop("promptImage")
-    assert picture["position"] == "first"
-    assert picture["uri"].startswith(uri)
+    (image,) = sent.pop("promptImage")
+    assert image["position"] == "first"
+    assert image["uri"].startswith(uri)
     assert sent == {"model": "gen4_turbo", "promptText": "a cat", "ratio": "1104:832", "duration": 5}
 
 
@@ -271,7 +271,7 @@ def test_every_request_names_the_version_it_means() -> None:
 def test_what_is_promised_of_a_model_can_be_said_to_it(able: Capability) -> None:
     for size in able.sizes or ():
         for seconds in able.seconds or ():
-            sent = read_sent(MAKER.submit(shot(able.name, size=size, seconds=seconds, reference=PICTURE)))
+            sent = read_sent(MAKER.submit(shot(able.name, size=size, seconds=seconds, reference=IMAGE)))
             assert (sent["ratio"], sent["duration"]) == (size.replace("x", ":"), seconds)
 
 

@@ -70,7 +70,7 @@ REFUSED = {
     },
 }
 PNG = draw()
-PICTURE = Reference(upload(PNG, "input_reference"))
+IMAGE = Reference(upload(PNG, "input_reference"))
 
 
 def shot(model: str = MODEL, prompt: str = "a cat", **fields: Any) -> VideoSpec:
@@ -103,16 +103,16 @@ def test_a_task_is_begun_by_words() -> None:
 @pytest.mark.parametrize(
     ("reference", "url"),
     [
-        (PICTURE, "data:image/png;base64,"),
+        (IMAGE, "data:image/png;base64,"),
         (Reference(url="data:image/png;base64,AAAA"), "data:image/png;base64,AAAA"),
         (Reference(url="http://host/1.png"), "http://host/1.png"),
     ],
 )
-def test_a_task_is_begun_by_a_picture(reference: Reference, url: str) -> None:
+def test_a_task_is_begun_by_a_image(reference: Reference, url: str) -> None:
     sent = read_sent(MAKER.submit(shot("seedance-1-5-pro-251215", size="834x1112", reference=reference)))
-    _, picture = sent["content"]
-    assert (picture["type"], picture["role"]) == ("image_url", "first_frame")
-    assert picture["image_url"]["url"].startswith(url)
+    _, image = sent["content"]
+    assert (image["type"], image["role"]) == ("image_url", "first_frame")
+    assert image["image_url"]["url"].startswith(url)
     assert (sent["resolution"], sent["ratio"]) == ("720p", "3:4")
 
 
@@ -131,8 +131,8 @@ def test_a_size_is_said_as_the_model_takes_it(model: str, size: str, words: tupl
     assert (sent["resolution"], sent["ratio"]) == words
 
 
-def test_the_latest_keeps_the_shape_of_its_picture() -> None:
-    sent = read_sent(MAKER.submit(shot("doubao-seedance-2-5-260628", size="1280x720", seconds=30, reference=PICTURE)))
+def test_the_latest_keeps_the_shape_of_its_image() -> None:
+    sent = read_sent(MAKER.submit(shot("doubao-seedance-2-5-260628", size="1280x720", seconds=30, reference=IMAGE)))
     assert (sent["resolution"], sent["ratio"], sent["duration"]) == ("720p", "adaptive", 30)
 
 
@@ -162,7 +162,7 @@ def test_a_prompt_with_dashes_is_none_of_these(prompt: str) -> None:
         (shot("doubao-seedance-9-260128", size="1280x720"), "size"),
         (shot(seconds=13), "seconds"),
         (shot("doubao-seedance-1-5-pro-251215", seconds=3), "seconds"),
-        (shot("doubao-seedance-1-0-lite-t2v-250428", reference=PICTURE), "input_reference"),
+        (shot("doubao-seedance-1-0-lite-t2v-250428", reference=IMAGE), "input_reference"),
         (shot("doubao-seedance-1-0-lite-i2v-250428"), "input_reference"),
         (shot(reference=Reference(url="asset://somebody-elses")), "input_reference"),
         (shot(extra={"generate_audio": False}), "generate_audio"),
@@ -307,7 +307,7 @@ def test_what_is_promised_of_a_model_can_be_said_to_it(glob: str) -> None:
     assert (able.name, able.remixes) == (glob, False)
     for size in able.sizes or ():
         for seconds in able.seconds or ():
-            reference = PICTURE if able.references else None
+            reference = IMAGE if able.references else None
             sent = read_sent(MAKER.submit(shot(name, size=size, seconds=seconds, reference=reference)))
             assert (sent["duration"], len(sent["content"])) == (seconds, 2 if reference else 1)
 

@@ -20,7 +20,7 @@ from gateway.server.admin.active_requests import LIVE, MOST_WATCHING, TICK_S, Ac
 from gateway.server.admin.operation import PREFIX, AdminOperation
 from gateway.server.admin.routes import list_doors
 from gateway.server.auth import CONSOLE_HEADER, COOKIE
-from gateway.server.context import OFFICE, RECEPTION, ROOMS
+from gateway.server.context import OFFICE, ROOMS, SESSIONS
 from gateway.storage.memory_audit import MemoryAuditTrail
 from tests.conftest import StartGateway
 from tests.support.fault_scene import UNHURRIED, site, until
@@ -75,9 +75,9 @@ def operator(gateway: RunningGateway) -> Person:
 
 async def sign_in(gateway: RunningGateway, name: str, role: Role, account_id: int = 1) -> Person:
     """A member with a session."""
-    reception = gateway.app[RECEPTION]
-    member = await reception._members.add_member(Member(0, account_id, name, role, passphrase="hash"))
-    entry = await reception.open(member, Credential("hash", is_known=True), ClientInfo())
+    sessions = gateway.app[SESSIONS]
+    member = await sessions._members.add_member(Member(0, account_id, name, role, passphrase="hash"))
+    entry = await sessions.open(member, Credential("hash", is_known=True), ClientInfo())
     return Person(gateway, {"Cookie": f"{COOKIE}={entry.reference}", CONSOLE_HEADER: "1"})
 
 
@@ -205,7 +205,7 @@ async def test_it_ends_with_the_session_and_with_the_gateway(gateway: RunningGat
     member = await sign_in(gateway, "max", "member")
     async with member.watch() as response, operator(gateway).watch() as other:
         await next_event(response)
-        store = gateway.app[RECEPTION]._members
+        store = gateway.app[SESSIONS]._members
         (session,) = await store.list_sessions(1)
         await store.delete_sessions([session.digest])
         assert not (await asyncio.wait_for(response.content.read(), 5)).strip()

@@ -9,7 +9,7 @@ import pytest
 from gateway.server.admin.members import MEMBER_DOORS
 from gateway.server.admin.operation import PREFIX
 from gateway.server.auth import COOKIE
-from gateway.server.context import INVITATIONS, RECEPTION
+from gateway.server.context import INVITATIONS, SESSIONS
 from tests.conftest import StartGateway
 from tests.support.console import FROGS, PAGE, add_member, open_session, spare_work
 from tests.support.gateway import RunningGateway, channel
@@ -118,7 +118,7 @@ async def test_of_two_administrators_one_stays_however_they_go(gateway: RunningG
             ask(gateway, "PATCH" if body else "DELETE", f"/members/{here.id}", body),
         )
         assert sorted(status for status, _ in answers) == [200, 409]
-        assert await gateway.app[RECEPTION]._members.is_administered()
+        assert await gateway.app[SESSIONS]._members.is_administered()
         await ask(gateway, "PATCH", "/accounts/other", {"status": "active"})
         await ask(gateway, "PATCH", f"/members/{here.id}", {"role": "administrator", "status": "active"})
 

@@ -23,7 +23,7 @@ from gateway.server.admin.operation import DOORS, PREFIX
 from gateway.server.admin.request_history import MOST_EXPORTS, PAGE
 from gateway.server.admin.requests import write_row
 from gateway.server.auth import CONSOLE_HEADER, COOKIE
-from gateway.server.context import OFFICE, RECEPTION, ROOMS
+from gateway.server.context import OFFICE, ROOMS, SESSIONS
 from gateway.storage.ledger import LedgerRepository
 from tests.conftest import StartGateway
 from tests.support.gateway import RunningGateway, channel
@@ -95,9 +95,9 @@ class Asker:
 
 async def sign_in(gateway: RunningGateway, role: Role, account_id: int) -> Asker:
     """A member of an account, with a session."""
-    reception = gateway.app[RECEPTION]
-    member = await reception._members.add_member(Member(0, account_id, f"{role}{account_id}", role, passphrase="hash"))
-    entry = await reception.open(member, Credential("hash", is_known=True), ClientInfo())
+    sessions = gateway.app[SESSIONS]
+    member = await sessions._members.add_member(Member(0, account_id, f"{role}{account_id}", role, passphrase="hash"))
+    entry = await sessions.open(member, Credential("hash", is_known=True), ClientInfo())
     return Asker(gateway, {"Cookie": f"{COOKIE}={entry.reference}", CONSOLE_HEADER: "1"})
 
 
@@ -368,8 +368,8 @@ async def test_an_export_breaks_off_with_its_session_and_with_the_gateway(gatewa
     member = await sign_in(gateway, "viewer", 1)
     async with member.open("/requests/export") as response:
         await response.content.readline()
-        (session,) = await gateway.app[RECEPTION]._members.list_sessions(1)
-        await gateway.app[RECEPTION]._members.delete_sessions([session.digest])
+        (session,) = await gateway.app[SESSIONS]._members.list_sessions(1)
+        await gateway.app[SESSIONS]._members.delete_sessions([session.digest])
         with pytest.raises(aiohttp.ClientPayloadError):
             await response.read()
     async with operator.open("/requests/export") as response:

@@ -77,7 +77,7 @@ class House:
         return self.board.lease(self.board.lines[name], ("openai_chat", "m"), 1, retry=False)
 
     def trip(self, name: str) -> None:
-        self.board.lines[name].breaker.trip(self.time, RULES, reason="it broke", dice=0.5)
+        self.board.lines[name].breaker.trip(self.time, RULES, reason="it broke", rng=0.5)
 
 
 ALL_THE_SAME = "; as nobody else serves it, a few calls are tried all the same"
@@ -216,10 +216,10 @@ def test_a_channel_that_is_down_says_until_when_and_after_what() -> None:
 def test_what_is_not_after_failures_does_not_tell_of_one() -> None:
     house = House(channel("up", max_concurrency=1), channel("slow", rpm=1), channel("keys"))
     for name in ("up", "slow", "keys"):
-        house.board.lines[name].breaker.note_failed(0, house.time, RULES, reason="once it broke", dice=0.5)
+        house.board.lines[name].breaker.record_failure(0, house.time, RULES, reason="once it broke", rng=0.5)
         lease = house.call(name)
         if name != "up":
-            house.board.note_failed(lease, ProviderAuthError("no"))
+            house.board.record_failure(lease, ProviderAuthError("no"))
             house.board.end(lease)
     house.board.lines["slow"].keys[0].circuits.clear()
     assert house.reason("up") == "as many calls under way as it may have"
@@ -230,17 +230,17 @@ def test_what_is_not_after_failures_does_not_tell_of_one() -> None:
 # Pictures
 
 
-def painter(name: str, theirs: str = "org/painter", provider: str = "custom", **more: Any) -> Channel:
+def image_backend(name: str, theirs: str = "org/painter", provider: str = "custom", **more: Any) -> Channel:
     return channel(name, provider=provider, model_map=(("m", theirs),), **more)
 
 
 def gallery(**more: Any) -> House:
     """One who paints and edits, one who only paints, one who only talks, and one of whom nobody knows anything."""
     return House(
-        painter("gemini", "gemini-2.5-flash-image", "gemini"),
-        painter("wan", "wan2.2-t2i-flash", "dashscope"),
-        painter("claude", "claude-x", "anthropic"),
-        painter("unknown"),
+        image_backend("gemini", "gemini-2.5-flash-image", "gemini"),
+        image_backend("wan", "wan2.2-t2i-flash", "dashscope"),
+        image_backend("claude", "claude-x", "anthropic"),
+        image_backend("unknown"),
         **more,
     )
 
@@ -298,20 +298,20 @@ def test_a_channel_that_paints_and_does_not_edit_is_none_for_edits() -> None:
 
 
 def test_where_nobody_edits_it_is_refused_as_routing_refuses_it() -> None:
-    house = House(painter("wan", "wan2.2-t2i-flash", "dashscope"), painter("unknown"))
+    house = House(image_backend("wan", "wan2.2-t2i-flash", "dashscope"), image_backend("unknown"))
     assert house.ask("m", "image_edits")["served"]
     house.router.models = (Capability("org/*", edits=False),)
     found = house.ask("m", "image_edits")
     assert (found["served"], found["refused"]["code"]) == (False, "invalid_request")
     assert [line["reason"] for line in found["channels"]] == ["does not edit images"] * 2
     with pytest.raises(GatewayError) as caught:
-        house.router.route(CALLER, InferenceRequest("image_edits", "m", {}, picture=ImageRequest("a cat", sources=1)))
+        house.router.route(CALLER, InferenceRequest("image_edits", "m", {}, image=ImageRequest("a cat", sources=1)))
     assert found["refused"]["message"] == caught.value.message
     assert house.ask("m", "images")["served"]
 
 
 def test_what_else_a_model_lacks_is_no_reason_before_it_is_asked_for() -> None:
-    house = House(painter("small"))
+    house = House(image_backend("small"))
     house.router.models = (Capability("m", sizes=(), max_n=1, masks=False, max_sources=1, response_formats=()),)
     for operation in ("images", "image_edits"):
         found = house.ask("m", operation)  # type: ignore[arg-type]
@@ -319,14 +319,14 @@ def test_what_else_a_model_lacks_is_no_reason_before_it_is_asked_for() -> None:
 
 
 def test_one_that_edits_and_is_down_is_waited_for_and_not_refused() -> None:
-    house = House(painter("wan", "wan2.2-t2i-flash", "dashscope"), painter("edits"))
+    house = House(image_backend("wan", "wan2.2-t2i-flash", "dashscope"), image_backend("edits"))
     house.trip("edits")
     found = house.ask("m", "image_edits")
     assert (found["served"], found["refused"]) == (True, None)
     assert house.reason("edits", "m", "image_edits") == f"cooling down after failures (it broke){ALL_THE_SAME}"
 
 
-def test_a_channel_without_a_price_is_none_for_pictures_either() -> None:
+def test_a_channel_without_a_price_is_none_for_images_either() -> None:
     house = gallery(require_price=True, prices=[Price("m", image_nanos=40_000_000, provider="gemini")])
     lines = house.lines("m", "image_edits")
     assert lines["gemini"]["price"]["usd_per_image"] == 0.04
@@ -336,8 +336,8 @@ def test_a_channel_without_a_price_is_none_for_pictures_either() -> None:
 
 
 @pytest.mark.parametrize("operation", ["chat", "speech", "transcriptions", "translations"])
-def test_who_does_not_paint_is_not_told_with_pictures(operation: Operation) -> None:
-    house = House(painter("up"))
+def test_who_does_not_paint_is_not_told_with_images(operation: Operation) -> None:
+    house = House(image_backend("up"))
     house.router.models = (Capability("*", edits=False, max_n=1),)
     assert house.lines("m", operation)["up"]["capability"] is None
     assert house.ask("m", operation)["served"]

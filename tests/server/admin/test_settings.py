@@ -24,7 +24,7 @@ from gateway.domain.audit_log import OPERATOR, AuditFilter
 from gateway.domain.member import Credential, Member
 from gateway.errors import StoreUnavailable
 from gateway.server.admin.operation import DOORS, PREFIX
-from gateway.server.context import OFFICE, RECEPTION, ROOMS
+from gateway.server.context import OFFICE, ROOMS, SESSIONS
 from gateway.storage.memory_audit import MemoryAuditTrail
 from gateway.storage.memory_settings import MemorySettingStore
 from tests.conftest import StartGateway
@@ -395,10 +395,10 @@ async def look(gateway: RunningGateway, reference: str, path: str, status: int =
 
 async def sign_in(gateway: RunningGateway) -> str:
     """A viewer of the account ``acme``."""
-    reception, administration = gateway.app[RECEPTION], gateway.app[OFFICE].administration
+    sessions, administration = gateway.app[SESSIONS], gateway.app[OFFICE].administration
     account = await administration.get_account_noun("acme")
-    member = await reception._members.add_member(Member(0, account.id, "eve", "viewer"))
-    return str((await reception.open(member, Credential(member.passphrase, is_known=True), ClientInfo())).reference)
+    member = await sessions._members.add_member(Member(0, account.id, "eve", "viewer"))
+    return str((await sessions.open(member, Credential(member.passphrase, is_known=True), ClientInfo())).reference)
 
 
 async def test_models_have_the_price_that_who_looks_would_pay(desk_with: StartDesk) -> None:

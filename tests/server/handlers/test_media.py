@@ -30,7 +30,7 @@ from tests.support.raw_client import connect, split, talk
 KEY = b"k" * 32
 NOW = 1_750_000_000.0
 TTL_S = 3600.0
-PICTURE = draw(64, 64)
+IMAGE = draw(64, 64)
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
 BIG = b"RIFF\0\0\0\0WAVE" + bytes(range(256)) * 64 * 1024
 """16 MB: more than every buffer between here and a reader."""
@@ -60,7 +60,7 @@ class Shop:
         assert self.runner.server is not None
         return len(self.runner.server.connections)
 
-    async def keep(self, data: bytes = PICTURE) -> str:
+    async def keep(self, data: bytes = IMAGE) -> str:
         return await self.keeper.keep(data)
 
     def get(self, link: str, method: str = "GET", **headers: str) -> Any:
@@ -128,8 +128,8 @@ async def test_a_link_leads_to_the_file_without_a_key(shop: Shop) -> None:
     link = await shop.keep()
     async with shop.get(link) as response:
         assert response.status == 200
-        assert await response.read() == PICTURE
-        assert response.content_length == len(PICTURE)
+        assert await response.read() == IMAGE
+        assert response.content_length == len(IMAGE)
         assert response.headers["X-Request-Id"].startswith("req_")
         assert "Server" not in response.headers
 
@@ -137,7 +137,7 @@ async def test_a_link_leads_to_the_file_without_a_key(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("data", "media_type", "disposition", "extension"),
     [
-        (PICTURE, "image/png", "inline", "png"),
+        (IMAGE, "image/png", "inline", "png"),
         (b"\xff\xd8\xff\xe0", "image/jpeg", "inline", "jpg"),
         (SVG, "image/svg+xml", "attachment", "svg"),
         (BIG[:100], "audio/wav", "inline", "wav"),
@@ -183,14 +183,14 @@ async def test_head_is_get_without_the_file(shop: Shop) -> None:
     for headers in (whole, head):
         del headers["date"], headers["x-request-id"]
     assert head == whole
-    assert head["content-length"] == str(len(PICTURE))
+    assert head["content-length"] == str(len(IMAGE))
     async with shop.get(link.replace("signature=", "signature=0"), "HEAD") as response:
         assert response.status == 404
 
 
 async def test_a_connection_goes_on_after_a_file(shop: Shop) -> None:
     reader, writer = await connect(shop.url)
-    for data in (PICTURE, BIG, SVG):
+    for data in (IMAGE, BIG, SVG):
         link = await shop.keep(data)
         writer.write(f"GET {link} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
         head = await reader.readuntil(b"\r\n\r\n")
@@ -210,13 +210,13 @@ async def test_a_compressed_file_beside_it_is_not_sent(shop: Shop) -> None:
     """aiohttp looks for ``.gz`` and ``.br`` siblings; the store makes none."""
     link = await shop.keep()
     async with shop.get(link, Accept_Encoding="gzip, br") as response:
-        assert await response.read() == PICTURE
+        assert await response.read() == IMAGE
 
 
 # ---- ranges
 
 
-SIZE = len(PICTURE)
+SIZE = len(IMAGE)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ async def test_a_range_is_these_bytes_and_no_others(shop: Shop, asked: str, star
         assert response.headers["Content-Range"] == f"bytes {start}-{end - 1}/{SIZE}"
         assert response.headers["Content-Length"] == str(end - start)
         assert response.headers["Content-Type"] == "image/png"
-        assert await response.read() == PICTURE[start:end]
+        assert await response.read() == IMAGE[start:end]
 
 
 @pytest.mark.parametrize("asked", [f"bytes={SIZE}-", f"bytes={SIZE}-{SIZE + 5}", "bytes=-0", f"bytes={'9' * 6000}-"])
@@ -260,7 +260,7 @@ async def test_a_range_that_the_file_does_not_have_is_said_to_be_none(shop: Shop
     assert (error["code"], error["param"], error["type"]) == ("range_not_satisfiable", "Range", "new_api_error")
     assert str(SIZE) in error["message"]
     async with shop.get(link) as response:
-        assert await response.read() == PICTURE
+        assert await response.read() == IMAGE
 
 
 IGNORED = [
@@ -289,14 +289,14 @@ async def test_a_range_that_is_to_be_ignored_is_the_whole_file(shop: Shop, asked
     async with shop.get(link, Range=asked) as response:
         assert response.status == 200
         assert "Content-Range" not in response.headers
-        assert await response.read() == PICTURE
+        assert await response.read() == IMAGE
 
 
 async def test_a_range_in_two_lines_is_a_list_of_several(shop: Shop) -> None:
     link = await shop.keep()
     raw = f"GET {link} HTTP/1.1\r\nHost: a\r\nRange: bytes=0-0\r\nRange: bytes=1-1\r\nConnection: close\r\n\r\n"
     answer = split(await talk(shop.url, raw.encode()))
-    assert (answer.status, answer.body) == (200, PICTURE)
+    assert (answer.status, answer.body) == (200, IMAGE)
 
 
 async def test_head_has_no_ranges(shop: Shop) -> None:
@@ -338,7 +338,7 @@ async def test_what_is_known_is_not_sent_again(shop: Shop) -> None:
     ):
         async with shop.get(link, **other) as response:
             assert response.status == 200
-            assert await response.read() == PICTURE
+            assert await response.read() == IMAGE
 
 
 async def test_a_condition_that_fails_is_said_to(shop: Shop) -> None:
@@ -359,14 +359,14 @@ async def test_a_range_of_what_is_another_file_by_now_is_the_whole(shop: Shop) -
     for other in ("Mon, 01 Jan 2001 00:00:00 GMT", later, '"x"', f"W/{etag}", etag.strip('"'), "yesterday", "*", ""):
         for asked in ("bytes=0-9", f"bytes={SIZE}-"):
             async with shop.get(link, Range=asked, If_Range=other) as response:
-                assert (response.status, await response.read()) == (200, PICTURE), other
+                assert (response.status, await response.read()) == (200, IMAGE), other
     for same in (etag, modified):
         async with shop.get(link, Range="bytes=0-9", If_Range=same) as response:
-            assert (response.status, await response.read()) == (206, PICTURE[:10]), same
+            assert (response.status, await response.read()) == (206, IMAGE[:10]), same
         async with shop.get(link, Range=f"bytes={SIZE}-", If_Range=same) as response:
             assert response.status == 416
         async with shop.get(link, If_Range=same) as response:
-            assert (response.status, await response.read()) == (200, PICTURE)
+            assert (response.status, await response.read()) == (200, IMAGE)
 
 
 @pytest.mark.parametrize("name", ["If_Modified_Since", "If_Unmodified_Since"])

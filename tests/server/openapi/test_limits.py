@@ -6,7 +6,7 @@ import pytest
 
 from gateway.domain import video
 from gateway.domain.idempotency import MAX_KEY_CHARS
-from gateway.domain.image import MAX_INPUT_PICTURES, MAX_PICTURES
+from gateway.domain.image import MAX_IMAGES, MAX_INPUT_IMAGES
 from gateway.domain.media import MEDIA_PATH
 from gateway.domain.usage import MAX_TOKENS
 from gateway.domain.webhook import MAX_WEBHOOK_URL
@@ -35,9 +35,9 @@ LIMITS = {
     "RankingRequest top_n maximum": MAX_TOKENS,
     "ModerationRequest model default": DEFAULT_MODEL,
     "ImagesRequest prompt maxLength": MAX_PROMPT_CHARS,
-    "ImagesRequest n maximum": MAX_PICTURES,
+    "ImagesRequest n maximum": MAX_IMAGES,
     "ImageEditForm prompt maxLength": MAX_PROMPT_CHARS,
-    "ImageEditForm n maximum": MAX_PICTURES,
+    "ImageEditForm n maximum": MAX_IMAGES,
     "SpeechRequest input maxLength": MAX_INPUT_CHARS,
     "VideoRequest prompt maxLength": video.MAX_PROMPT_CHARS,
     "VideoRequest webhook_url maxLength": MAX_WEBHOOK_URL,
@@ -77,4 +77,4 @@ def test_what_else_the_document_repeats_is_that_of_the_code(document: dict[str, 
     assert f"`{CONSOLE_HEADER}`" in session["description"]
     assert f"`{KEY_HEADER}`" in session["description"]
     assert f"{MEDIA_PATH}/{{id}}" in document["paths"]
-    assert f"to {MAX_INPUT_PICTURES} " in document["paths"]["/v1/images/edits"]["post"]["description"]
+    assert f"to {MAX_INPUT_IMAGES} " in document["paths"]["/v1/images/edits"]["post"]["description"]

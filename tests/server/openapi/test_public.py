@@ -15,7 +15,7 @@ from tests.support.openapi_provider import MODEL, Everything
 from tests.support.video_scene import await_job
 
 HELLO = [{"role": "user", "content": "hi"}]
-PICTURE, SOUND = draw(), make_wav(0.2)
+IMAGE, SOUND = draw(), make_wav(0.2)
 FILM = {"model": "film", "prompt": "waves", "seconds": "4", "size": "1280x720"}
 CHAT = {"model": MODEL, "messages": HELLO, "temperature": 0.5, "stop": ["x"], "n": 1, "user": None}
 SAY = {"model": "claude", "max_tokens": 9, "messages": HELLO}
@@ -65,7 +65,7 @@ CALLS = (
     Call("create_image", {"model": MODEL, "prompt": "a boat", "size": "auto"}, keep=keep_link),
     Call("create_image", {"model": MODEL, "prompt": "a boat", "response_format": "b64_json"}),
     Call("create_image", {"model": MODEL, "prompt": "a boat", "response_format": "b64_json", "stream": True}),
-    Call("edit_image", form={"model": MODEL, "prompt": "a boat", "image": PICTURE, "response_format": "b64_json"}),
+    Call("edit_image", form={"model": MODEL, "prompt": "a boat", "image": IMAGE, "response_format": "b64_json"}),
     Call("edit_image", form={"model": MODEL, "prompt": "a boat"}, status=400),
     Call("create_image_variation", {}, status=501),
     Call("get_media", path={"id": "$media"}, query=LINK),
@@ -78,7 +78,7 @@ CALLS = (
     Call("create_translation", form={"model": MODEL, "file": SOUND}),
     Call("create_video", FILM, keep=keep_video),
     Call("create_video", {**FILM, "duration": 9}, status=400),
-    Call("create_video_generation", form={**FILM, "prompt": "by form", "input_reference": PICTURE}),
+    Call("create_video_generation", form={**FILM, "prompt": "by form", "input_reference": IMAGE}),
     Call("get_video", path={"id": "nobody's"}, status=404),
 )
 FINISHED = (
