@@ -371,5 +371,5 @@ class RequestCancelled(ProviderError):
     failure_scope: Blame = "nobody"
 
 
-class ClientDisconnected(Exception):  # noqa: N818 - a condition, as the faults are
+class ClientDisconnected(Exception):
     """The caller left, or does not read: nothing can be answered any more."""

@@ -29,7 +29,7 @@ Problem = tuple[str, str]
 """The path of a key and what is wrong with it."""
 
 
-class ValidationErrors(Exception):  # noqa: N818 - several
+class ValidationErrors(Exception):
     """Everything that is wrong with a table."""
 
     def __init__(self, problems: list[Problem]) -> None:

@@ -34,7 +34,7 @@ _YOUNG = 10_000
 log = structlog.stdlib.get_logger(__name__)
 
 
-class PortInUse(Exception):  # noqa: N818 - says what is
+class PortInUse(Exception):
     """The address cannot be listened on; the message is for the operator."""
 
 

@@ -137,7 +137,7 @@ class Media:
     path: Path
 
 
-class UnknownMedia(ValueError):  # noqa: N818 - says what it is
+class UnknownMedia(ValueError):
     """Bytes of no kind that is kept."""
 
 

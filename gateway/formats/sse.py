@@ -29,7 +29,7 @@ KEEPALIVE = b": keepalive\n\n"
 """A comment: every client library skips it, and no event without data, which breaks some of them."""
 
 
-class EventTooLong(Exception):  # noqa: N818 - says what happened
+class EventTooLong(Exception):
     """An event has not ended within the splitter's limit, or has more parts than any event needs."""
 
 

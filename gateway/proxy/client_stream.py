@@ -13,7 +13,7 @@ class ClientStream(Protocol):
         ...
 
     def open(self, media_type: str, data: bytes) -> None:
-        """Send the status and the headers of a stream of that type, and its first piece. Raises ``ClientDisconnected``."""
+        """Send the status, the headers and the first piece of a stream. Raises ``ClientDisconnected``."""
         ...
 
     def write(self, data: bytes, framed: bytes | None = None) -> bool:

@@ -6,7 +6,7 @@ HIGHEST, LOWEST = 1_000_000, -1_000_000
 """What a priority may be."""
 
 
-class NoCapacity(Exception):  # noqa: N818 - says what there is not
+class NoCapacity(Exception):
     """An order cannot be had beside what is taken; ``places`` of the order are those that are in its way."""
 
     def __init__(self, places: Sequence[int]) -> None:

@@ -31,7 +31,7 @@ LOCK_PAUSE_S = 0.04
 _OWNER_ONLY = 0o600
 
 
-class DataFolderLocked(Exception):  # noqa: N818 - says what is
+class DataFolderLocked(Exception):
     """Another process has the data folder; ``holder`` is what it wrote about itself (``pid``, ``url``)."""
 
     def __init__(self, path: Path, holder: dict[str, Any]) -> None:
@@ -41,7 +41,7 @@ class DataFolderLocked(Exception):  # noqa: N818 - says what is
         self.holder = holder
 
 
-class DataFolderDamaged(Exception):  # noqa: N818 - says what is
+class DataFolderDamaged(Exception):
     """A file of the data folder is missing or not what it was; the message is for the operator."""
 
 

@@ -17,7 +17,7 @@ _NONCE_BYTES = 12
 _HEAD_BYTES = len(_VERSION) + _NONCE_BYTES
 
 
-class DecryptionFailed(Exception):  # noqa: N818 - says what is
+class DecryptionFailed(Exception):
     """A sealed value cannot be opened; the message is for the operator."""
 
     def __init__(self, about: str) -> None:
@@ -46,7 +46,7 @@ class SecretBox:
         return _VERSION + nonce + self._cipher.encrypt(nonce, plain, _VERSION + about.encode())
 
     def open(self, sealed: bytes, *, about: str) -> bytes:
-        """What was sealed as ``about``. Raises ``DecryptionFailed``: another key, another ``about``, or not as it was."""
+        """Decrypt what was sealed as ``about``. Raises ``DecryptionFailed`` if the key, ``about`` or the text differ."""
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - as below
 
         version, nonce, rest = sealed[:1], sealed[1:_HEAD_BYTES], sealed[_HEAD_BYTES:]

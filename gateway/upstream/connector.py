@@ -47,7 +47,7 @@ class Connector:
         self._context: ssl.SSLContext | None = None
 
     async def dial(self, origin: Origin, line: Connection) -> None:
-        """Connect ``line`` to ``origin``. Raises ``ProviderBadResponse``; ``TimeoutError`` where somebody's clock did."""
+        """Connect ``line`` to ``origin``. Raises ``ProviderBadResponse`` or ``TimeoutError``."""
         try:
             if origin.scheme == "https" and self._context is None:
                 self._context = self._trust()

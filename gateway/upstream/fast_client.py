@@ -38,7 +38,7 @@ Send = Callable[[HttpRequest], Coroutine[Any, Any, HttpResponse]]
 
 
 class FastHttpResponse:
-    """A reply over a connection of our own, at its headers. Raises ``ProviderBadResponse`` where it cannot be decoded."""
+    """A response over an own connection, at its headers. Raises ``ProviderBadResponse`` if it cannot be decoded."""
 
     __slots__ = ("_fault", "_head", "_inflation", "_line", "framed", "status")
 

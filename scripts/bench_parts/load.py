@@ -25,7 +25,7 @@ _ENDS = b"\r\n" + LAST_CHUNK
 _WHOLE_ENDS = (b"}", _ENDS)
 
 
-class BrokenAnswer(Exception):  # noqa: N818 - says what is
+class BrokenAnswer(Exception):
     """A relay did not answer as it was asked: no figure of it counts."""
 
 

@@ -103,7 +103,7 @@ general_settings:
 """
 
 
-class NoRelay(Exception):  # noqa: N818 - says what is
+class NoRelay(Exception):
     """A relay is not installed, or did not start."""
 
 

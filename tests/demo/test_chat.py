@@ -141,7 +141,7 @@ def test_the_last_user_message_is_the_one_answered() -> None:
     assert "First question" not in said
 
 
-@pytest.mark.parametrize(("count", "phrase"), [(1, "1 picture,"), (2, "2 pictures,")])
+@pytest.mark.parametrize(("count", "phrase"), [(1, "1 image,"), (2, "2 images,")])
 def test_images_are_counted_and_cost_tokens(count: int, phrase: str) -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     text = [{"type": "text", "text": "What is this?"}]

@@ -394,7 +394,7 @@ class Clinic(RuleBasedStateMachine):
         call = data.draw(st.sampled_from(self.calls))
         before, due = look(self.breaker), self.now - self.breaker.up_since >= self.rules.ramp_s
         self.breaker.record_success(call[0], self.now, self.rules)
-        if call[0] != before["epoch"]:
+        if call[0] != before["generation"]:
             assert look(self.breaker) == before
             return
         assert self.breaker.state == "up"
@@ -407,7 +407,7 @@ class Clinic(RuleBasedStateMachine):
         call = data.draw(st.sampled_from(self.calls))
         before = look(self.breaker)
         did = self.breaker.record_failure(call[0], self.now, self.rules, reason="broke", rng=self.rng.random())
-        if call[0] != before["epoch"]:
+        if call[0] != before["generation"]:
             assert not did
             assert look(self.breaker) == before
         elif did:

@@ -118,7 +118,8 @@ def test_a_seal_shows_nothing_of_its_key() -> None:
 
 def test_a_gateway_that_seals_nothing_does_not_load_the_package() -> None:
     code = (
-        "import sys; from gateway.storage.channels import ChannelRepository; from gateway.storage.encryption import SecretBox;"
+        "import sys; from gateway.storage.channels import ChannelRepository;"
+        "from gateway.storage.encryption import SecretBox;"
         "ChannelRepository(None, SecretBox(bytes(32))); print('cryptography' in sys.modules);"
         "SecretBox(bytes(32)).seal(b'', about=''); print('cryptography' in sys.modules)"
     )

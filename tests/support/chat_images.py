@@ -14,7 +14,7 @@ _FIELDS = {"model", "messages", "modalities", "image_config", "user"}
 _DATA_URL = re.compile(r"data:(image/[a-z]+);base64,([A-Za-z0-9+/]+={0,2})\Z")
 
 
-class Refused(Exception):  # noqa: N818 - what the vendor does
+class Refused(Exception):
     """The vendor's 400."""
 
 

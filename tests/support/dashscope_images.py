@@ -21,7 +21,7 @@ BLOCKED = {"code": "DataInspectionFailed", "message": "Output data may contain i
 Stumble = Literal["error", "html"]
 
 
-class _Refused(Exception):  # noqa: N818 - what the vendor does
+class _Refused(Exception):
     def __init__(self, code: str, message: str, status: int = 400) -> None:
         super().__init__(message)
         self.answer = web.json_response({"code": code, "message": message, "request_id": "r-1"}, status=status)

@@ -26,7 +26,7 @@ _MOST_SOURCES = 3
 _MODALITIES = {"TEXT", "IMAGE"}
 
 
-class Refused(Exception):  # noqa: N818 - what the vendor does
+class Refused(Exception):
     """The vendor's 400."""
 
 

@@ -83,7 +83,7 @@ def speak(kind: str) -> bytes:
     return made[kind] if kind in made else starts[kind] + bytes(5_000)
 
 
-class _Refused(Exception):  # noqa: N818 - a condition
+class _Refused(Exception):
     def __init__(self, message: str, param: str | None) -> None:
         super().__init__(message)
         self.message = message

@@ -39,7 +39,7 @@ FAILED = {"error": {"message": "The server had an error", "type": "server_error"
 Parts = list[tuple[str, str | None, bytes]]
 
 
-class Refused(Exception):  # noqa: N818 - it is not an error of the test's
+class Refused(Exception):
     """What was sent is not what the vendor takes."""
 
     def __init__(self, message: str, param: str | None) -> None:

@@ -56,7 +56,7 @@ class Fails:
     headers: Mapping[str, str] = attrs.Factory(dict)
 
 
-class Refused(Exception):  # noqa: N818 - it is not an error of the test's
+class Refused(Exception):
     """What was sent is not what the vendor takes."""
 
     def __init__(self, message: str, status: int = 400) -> None:

@@ -64,7 +64,7 @@ class _File(ctypes.Structure):
     _fields_ = (("methods", _WORD),)
 
 
-class Unfit(Exception):  # noqa: N818 - says what is
+class Unfit(Exception):
     """This Python's SQLite takes no VFS from outside."""
 
 

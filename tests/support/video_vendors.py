@@ -39,7 +39,7 @@ def write_film(prompt: str) -> bytes:
     return write_clip(prompt, CLIP_BYTES)
 
 
-class Moderated(Exception):  # noqa: N818 - what a filter does
+class Moderated(Exception):
     """The vendor's filter takes offence at what is asked for."""
 
 

@@ -222,7 +222,7 @@ def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list
 
 
 def parse_passed_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
-    """A whole message that goes to the caller as it lies -> its usage. Raises ``ProviderBadResponse`` where it is none."""
+    """Return the usage of a whole message that is sent on unchanged. Raises ``ProviderBadResponse``."""
     return parse_message_usage(parse_message(raw, secrets), call)
 
 

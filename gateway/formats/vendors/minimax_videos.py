@@ -145,7 +145,7 @@ _MAX_URL = 4_096
 
 
 class MiniMaxVideoBackend:
-    """``VideoBackend``; see there. A clue is a file's id, of which an address is asked; H3 tells a new one each time."""
+    """A clue is a file's id, for which an address is asked; H3 gives a new one each time."""
 
     __slots__ = ()
 

@@ -38,7 +38,7 @@ _CREDITED = extend(_CREDIT, added=FLAG, **STANDING["properties"])
 _AUDIT = record(
     ok=FLAG,
     problems=array(TEXT),
-    balances=COUNT,
+    purses=COUNT,
     charged_usd=NUMBER,
     charged_nanos=INTEGER,
     open_holds=INTEGER,

@@ -426,8 +426,16 @@ def test_a_stream_is_written_as_the_documentation_shows_it() -> None:
 def test_every_event_is_written_when_it_happens() -> None:
     """Only the end of a text waits for what follows it, and the reason for the usage."""
     writer = MessagesStreamSerializer("m", "x")
-    happened: list[Event] = [MessageStart("", ""), TextDelta("a"), ToolCallStart(0, "t", "f"), ToolCallDelta(0, "{}"),
-                             ToolCallStart(1, "u", "f"), ChoiceFinished("tool_calls"), tape.used(1, 1), ENDED]  # fmt: skip
+    happened: list[Event] = [
+        MessageStart("", ""),
+        TextDelta("a"),
+        ToolCallStart(0, "t", "f"),
+        ToolCallDelta(0, "{}"),
+        ToolCallStart(1, "u", "f"),
+        ChoiceFinished("tool_calls"),
+        tape.used(1, 1),
+        ENDED,
+    ]
     said = [
         [value["type"].removeprefix("content_block_") for value in parse(writer.write(event))] for event in happened
     ]
@@ -494,9 +502,15 @@ def test_what_waits_for_a_call_to_end_is_bounded(begun: list[Event], more: Event
 
 def test_what_has_been_written_is_not_held() -> None:
     whole = [
-        ReasoningDelta(PIECE), ReasoningSignature("s"), TextDelta(PIECE), RedactedReasoning("z"), ToolCallStart(0, "a", "f"),
-        ToolCallDelta(0, '{"x":"'), ToolCallDelta(0, PIECE), ToolCallDelta(0, '"}'),
-    ]  # fmt: skip
+        ReasoningDelta(PIECE),
+        ReasoningSignature("s"),
+        TextDelta(PIECE),
+        RedactedReasoning("z"),
+        ToolCallStart(0, "a", "f"),
+        ToolCallDelta(0, '{"x":"'),
+        ToolCallDelta(0, PIECE),
+        ToolCallDelta(0, '"}'),
+    ]
     often = 1 + MAX_HELD // len(PIECE)
     gate = TranslatingStream(
         Given([*whole * often, ChoiceFinished("stop"), ENDED]), MessagesStreamSerializer("m", "msg_1"), call_of(0)
@@ -530,10 +544,19 @@ def test_a_signed_thought_is_over() -> None:
 
 def test_a_refusal_is_text_and_what_has_no_place_is_left_out() -> None:
     events = [
-        TextDelta("a"), RefusalDelta("b"), TextDelta(""), ImageOutput("image/png", "AA=="), TextDelta("second", 1),
-        ToolCallStart(0, "t", "f", 1), ToolCallDelta(5, "{}"), ChoiceFinished("length", 1), ChoiceFinished("content_filter"),
-        TextDelta("late"), ChoiceFinished("stop"), ENDED,
-    ]  # fmt: skip
+        TextDelta("a"),
+        RefusalDelta("b"),
+        TextDelta(""),
+        ImageOutput("image/png", "AA=="),
+        TextDelta("second", 1),
+        ToolCallStart(0, "t", "f", 1),
+        ToolCallDelta(5, "{}"),
+        ChoiceFinished("length", 1),
+        ChoiceFinished("content_filter"),
+        TextDelta("late"),
+        ChoiceFinished("stop"),
+        ENDED,
+    ]
     message = judge(write(events))
     assert blocks(message) == [{"type": "text", "text": "ab"}]
     assert message.stop_reason == "refusal"

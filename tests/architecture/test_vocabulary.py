@@ -1,0 +1,181 @@
+"""The words of the code: names, docstrings and comments use the terms of the field, one word for one thing."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+
+import pytest
+
+from tests.architecture.source import Module, list_nodes, parse, read_modules
+
+REFUSED = {
+    "purse": "balance",
+    "purses": "balances",
+    "whoever": "the actor: the client, the caller, the operator",
+    "whomever": "the actor",
+    "nobody": "the actor, or 'no client', 'no channel'",
+    "somebody": "the actor",
+    "anybody": "the actor, or 'any client'",
+    "told": "reported, sent, given",
+    "said": "reported, named, given; as a variable: fields, values, body",
+    "hang": "register",
+    "cinema": "videos",
+    "lobby": "sign-in",
+    "ward": "monitoring",
+    "house": "gateway",
+    "rooms": "services",
+    "roof": "application",
+    "cellar": "storage",
+    "studio": "images",
+    "dialect": "API format",
+    "dialects": "API formats",
+    "painter": "image backend",
+    "painters": "image backends",
+    "painting": "generating an image",
+    "filmmaker": "video backend",
+    "filmmakers": "video backends",
+    "footage": "video content",
+    "teller": "webhook sender",
+    "reception": "sessions",
+    "outlet": "client stream",
+    "pulse": "stream timeouts",
+    "patience": "timeout",
+    "switchboard": "load balancer",
+    "passphrases": "passwords",
+    "picture": "image",
+    "pictures": "images",
+    "parcel": "object",
+    "nouns": "types",
+    "dice": "random number generator",
+    "blame": "failure scope",
+    "fleet": "channels",
+    "convention": "the OpenAI API format",
+    "stopped_up": "full",
+    "lead_to": "attach_client",
+}
+"""A word that the code does not use, and what it uses instead."""
+PHRASES = {
+    "but for": "except",
+    "as it lies": "unchanged",
+    "all the same": "nevertheless, or nothing",
+}
+ALLOWED = {("storage/", "dialect"), ("storage/", "dialects")}
+"""SQLAlchemy's own words, by the beginning of a path."""
+NOT_YET = (
+    "__init__.py",
+    "app.py",
+    "auth/",
+    "background.py",
+    "billing/",
+    "books.py",
+    "cinema.py",
+    "cleanup.py",
+    "cli/",
+    "config/",
+    "deadlines.py",
+    "demo/",
+    "domain/",
+    "error_status.py",
+    "errors.py",
+    "formats/anthropic/",
+    "formats/gemini/",
+    "formats/openai/",
+    "formats/vendors/",
+    "formats/",
+    "large_work.py",
+    "lobby.py",
+    "log.py",
+    "loop_lag.py",
+    "media/",
+    "monitoring.py",
+    "options.py",
+    "parsing.py",
+    "providers/",
+    "proxy/",
+    "request_context.py",
+    "retention_clock.py",
+    "routing/",
+    "serve.py",
+    "server/admin/",
+    "server/console/",
+    "server/handlers/",
+    "server/openapi/",
+    "server/",
+    "storage/",
+    "upstream/",
+    "videos/",
+    "ward.py",
+)
+"""Beginnings of paths that are still to be rewritten."""
+_WORD = re.compile(r"[A-Za-z_]+")
+_CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+def split_name(name: str) -> set[str]:
+    """The words of an identifier, and the identifier itself, in lower case."""
+    return {name.lower(), *(word.lower() for part in name.split("_") for word in _CAMEL.findall(part))}
+
+
+def list_identifiers(module: Module) -> Iterator[tuple[int, str]]:
+    """Every name that the module defines, with its line; names of other libraries are theirs."""
+    for node in list_nodes(module.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+
+
+def list_prose(module: Module) -> Iterator[tuple[int, str]]:
+    """Every docstring (also of attributes) and comment, with its first line. What stands in ``code`` is left out."""
+    for node in list_nodes(module.tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, re.sub(r"``[^`]*``", "", node.value.value)
+    for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def find_refused(module: Module) -> Iterator[str]:
+    """Every refused word of a module, with what to write instead."""
+    words = {word for word in REFUSED if not any(module.where.startswith(at) and word == one for at, one in ALLOWED)}
+    for line, name in list_identifiers(module):
+        for word in sorted(split_name(name) & words):
+            yield f"{module.where}:{line} name {name!r}: not {word!r} but {REFUSED[word]}"
+    for line, text in list_prose(module):
+        for word in sorted({found.lower() for found in _WORD.findall(text)} & words):
+            yield f"{module.where}:{line} prose: not {word!r} but {REFUSED[word]}"
+        flat = " ".join(text.lower().split())
+        for phrase, better in PHRASES.items():
+            if re.search(rf"\b{phrase}\b", flat):
+                yield f"{module.where}:{line} prose: not {phrase!r} but {better}"
+
+
+def test_every_module_uses_the_terms_of_the_field() -> None:
+    modules = [module for module in read_modules() if not module.where.startswith(NOT_YET)]
+    found = [line for module in modules for line in find_refused(module)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "purse = 1",
+        "def find_purse(): ...",
+        "class SoundPainter: ...",
+        "def f(the_purse): ...",
+        '"""Whoever asks."""',
+        "# all but for one\nx = 1",
+        'x = 1\n"""What was told."""',
+    ],
+)
+def test_a_refused_word_is_found(text: str) -> None:
+    assert list(find_refused(parse("domain/x.py", text)))
+
+
+@pytest.mark.parametrize("text", ["x = y.dialect", 'x = "whoever"', '"""``purse`` is a field."""', "balance = 1"])
+def test_other_words_are_left_alone(text: str) -> None:
+    assert not list(find_refused(parse("domain/x.py", text)))
