@@ -46,7 +46,7 @@ class SecretBox:
         return _VERSION + nonce + self._cipher.encrypt(nonce, plain, _VERSION + about.encode())
 
     def open(self, sealed: bytes, *, about: str) -> bytes:
-        """Decrypt what was sealed as ``about``. Raises ``DecryptionFailed`` if the key, ``about`` or the text differ."""
+        """Decrypt what was sealed as ``about``. Raises ``DecryptionFailed`` if key, ``about`` or text differ."""
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - as below
 
         version, nonce, rest = sealed[:1], sealed[1:_HEAD_BYTES], sealed[_HEAD_BYTES:]
