@@ -1,18 +1,18 @@
-"""Safety blocks: how every vendor says that its filter took offence at a picture, or at what was asked for.
+"""Content filter: how each vendor reports that its filter blocked an image or a prompt.
 
-Where each says so:
+Sources:
     OpenAI      ``moderation_blocked`` and "safety system": openai/codex and LibreChat issue threads quote the answers
-                (LibreChat 7291); ``content_policy_violation``: developers.openai.com, "Error codes".
+        (LibreChat 7291); ``content_policy_violation``: developers.openai.com, "Error codes".
     Azure       ``contentFilter``, ``content_filter``, ``content_policy_violation``, with an inner
-                ``ResponsibleAIPolicyViolation``: learn.microsoft.com/azure/foundry/openai/how-to/dall-e, "API call
-                rejection", and .../concepts/content-filter ("content management policy").
-    xAI         "Content violates usage guidelines", "Failed check: SAFETY_CHECK_TYPE_…", with 400 or 403 (xAI's own
-                command-line client says that such a 403 is no matter of keys).
+        ``ResponsibleAIPolicyViolation``: learn.microsoft.com/azure/foundry/openai/how-to/dall-e, "API call rejection",
+        and .../concepts/content-filter ("content management policy").
+    xAI         "Content violates usage guidelines", "Failed check: SAFETY_CHECK_TYPE_…", with 400 or 403 (xAI's
+        command-line client treats such a 403 as unrelated to the key).
     Zhipu, Z.ai code 1301: docs.bigmodel.cn/cn/api/api-code and docs.z.ai/api-reference/api-code.
     DashScope   ``DataInspectionFailed``, ``data_inspection_failed``, "inappropriate content":
-                alibabacloud.com/help/en/model-studio/error-code.
-    Volcengine  ``…SensitiveContentDetected``, ``…RiskDetection``, with a reason behind a dot:
-                volcengine.com/docs/82379/1299023.
+        alibabacloud.com/help/en/model-studio/error-code.
+    Volcengine  ``…SensitiveContentDetected``, ``…RiskDetection``, with a reason after a dot:
+        volcengine.com/docs/82379/1299023.
     MiniMax     codes 1026 and 1027: platform.minimax.io/docs/api-reference/errorcode.
     Replicate   "flagged as sensitive … (E005)", "NSFW content detected": the ``error`` of failed predictions.
     Stability   ``CONTENT_FILTERED``, ``content_moderation``: platform.stability.ai/docs/api-reference.
@@ -54,7 +54,7 @@ _CODES = frozenset(
         "sensitivecontentdetected",
     },
 )
-"""Codes in small letters, without what stands between words."""
+"""Codes in lower case, without separators."""
 _DETECTED = re.compile(r"(?:in|out)put(?:text|image|video|audio)(?:sensitivecontentdetected|riskdetection)\Z")
 _NO_WORD = re.compile(r"[^a-z0-9.]")
 _WORDS = (
@@ -73,33 +73,33 @@ _WORDS = (
 
 
 def is_block(code: str | None, message: str | None) -> bool:
-    """Whether a provider's error is a safety block: by its code, or what it was called, else by its words."""
+    """Return whether a provider's error is a safety block, by its code or name, else by its message."""
     parts = _NO_WORD.sub("", (code or "").lower()).split(".")
     if any(part in _CODES or _DETECTED.match(part) for part in parts):
         return True
-    said = (message or "").lower()
-    return any(words in said for words in _WORDS)
+    lowered = (message or "").lower()
+    return any(words in lowered for words in _WORDS)
 
 
 def find_block(value: object, secrets: Secrets = ()) -> ImageBlocked | None:
-    """A provider's parsed answer, of any status -> the block that it tells of; None where it tells of none."""
+    """Return the block that a provider's parsed answer, of any status, reports; None if it reports none."""
     blocked, message = find_blocked(value)
     return build_block(message, secrets) if blocked else None
 
 
 def find_blocked(value: object) -> tuple[bool, str | None]:
-    """Whether a parsed answer tells of a block, and in which words."""
-    found = ((True, message) for code, message in _list_said(value) if is_block(code, message))
+    """Return whether a parsed answer reports a block, and its message."""
+    found = ((True, message) for code, message in _list_errors(value) if is_block(code, message))
     return next(found, (False, None))
 
 
 def build_block(message: str | None, secrets: Secrets = ()) -> ImageBlocked:
-    """A block in the gateway's words, and behind them the provider's own that give nobody away."""
+    """Build the error for a block: the gateway's message with the harmless part of the provider's."""
     return ImageBlocked(build_verdict(_BLOCKED, message, secrets))
 
 
 def build_verdict(ours: str, message: str | None, secrets: Secrets = ()) -> str:
-    """``ours``, and behind it of a provider's words what gives nobody away."""
+    """Return ``ours`` with the part of a provider's message that reveals nothing about it."""
     words = _keep_harmless(mask(message or "", secrets))
     return f"{ours}: {words}" if words else ours
 
@@ -107,11 +107,10 @@ def build_verdict(ours: str, message: str | None, secrets: Secrets = ()) -> str:
 def parse_image_fault(
     status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None, path: str | None = None
 ) -> ProviderError:
-    """A provider's answer outside 2xx to a request for pictures -> the fault it is.
+    """Convert an unsuccessful answer (not 2xx) to an image request into an error.
 
-    A block is one whatever its status (a key that is refused and a rate limit have statuses of their own): another
-    channel is not asked, and no key is blamed. Everything else is what ``openai_error.parse_fault`` makes of it, in the
-    provider's words also where they do not stand in an ``error``.
+    A block is one with any status except those of a rejected key or a rate limit: no other channel is tried, and the
+    key is not at fault. Everything else goes through ``parse_worded_fault``.
     """
     value = _parse_json(raw)
     block = None if status in NEVER_BLOCKS else find_block(value, secrets)
@@ -121,7 +120,7 @@ def parse_image_fault(
 def parse_worded_fault(
     status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None, path: str | None = None
 ) -> ProviderError:
-    """As ``openai_error.parse_fault``, in the provider's words also where they do not stand in an ``error``."""
+    """Like ``openai.errors.parse_fault``, but finds the provider's message also outside an ``error`` object."""
     return parse_fault(
         status, _wrap(_parse_json(raw)) or raw, secrets, provider_retry_after_s=provider_retry_after_s, path=path
     )
@@ -135,13 +134,13 @@ def _parse_json(raw: bytes) -> Any:
 
 
 def parse_words(value: object, secrets: Secrets = ()) -> str | None:
-    """What a provider's parsed answer says went wrong, masked; None where it says nothing."""
-    return next((mask(message, secrets) for _, message in _list_said(value) if message), None)
+    """Return the masked error message of a provider's parsed answer; None if there is none."""
+    return next((mask(message, secrets) for _, message in _list_errors(value) if message), None)
 
 
 _BLOCKED = "The provider's safety filter blocked the picture, or what was asked for"
 NEVER_BLOCKS = frozenset({401, 402, 429})
-"""A key that is refused, and a rate limit."""
+"""A rejected key, missing credit, a rate limit."""
 _SENTENCE_END = re.compile(r"(?<=[.!?。！])\s*")  # noqa: RUF001 - as Chinese providers write
 _TELLTALE = re.compile(
     r"\[(?:address|masked)\]|\breq(?:uest)?[-_ ]?id\b|\breq_|\b[a-z0-9-]+\.(?:com|cn|ai|io|net|org)\b", re.IGNORECASE
@@ -150,29 +149,29 @@ _MOST_WORDS = 300
 
 
 def _keep_harmless(words: str) -> str:
-    """The sentences that name no address and no request of the provider's."""
+    """Keep the sentences that name no address and no request id of the provider."""
     kept = [sentence for sentence in _SENTENCE_END.split(words[: 4 * _MOST_WORDS]) if not _TELLTALE.search(sentence)]
     return " ".join(kept).strip()[:_MOST_WORDS]
 
 
 def _wrap(value: object) -> bytes | None:
-    """An error that stands in no ``error`` object, in one; None where there is one, or none."""
+    """Wrap an error outside an ``error`` object in one; None if there is such an object, or no error."""
     if not isinstance(value, dict) or isinstance(value.get("error"), dict):
         return None
-    said = [(code, message) for code, message in _list_said(value) if message]
-    if not said:
+    found = next(((code, message) for code, message in _list_errors(value) if message), None)
+    if found is None:
         return None
-    code, message = said[0]
+    code, message = found
     return orjson.dumps({"error": {"message": message, "code": code}})
 
 
-def _list_said(value: object) -> Iterator[tuple[str | None, str | None]]:
-    """Codes and messages, wherever a vendor puts them; in the order in which they are believed.
+def _list_errors(value: object) -> Iterator[tuple[str | None, str | None]]:
+    """List codes and messages wherever vendors put them, the most trusted first.
 
-    ``{"error": {...}}`` and ``{"error": "text"}``, with what the vendors put into the first of them; DashScope's,
-    SiliconFlow's and xAI's ``{"code", "message" or "error"}``; Replicate's and BFL's ``{"detail"}``; Stability's
-    ``{"name", "errors"}``; MiniMax's ``{"base_resp": {"status_code", "status_msg"}}``; xAI's ``{"block_reason"}``;
-    Volcengine's ``{"data": [{"error": {...}}]}``.
+    ``{"error": {...}}`` and ``{"error": "text"}``, with vendors' additions to the first; DashScope's, SiliconFlow's and
+    xAI's ``{"code", "message" or "error"}``; Replicate's and BFL's ``{"detail"}``; Stability's ``{"name", "errors"}``;
+    MiniMax's ``{"base_resp": {"status_code", "status_msg"}}``; xAI's ``{"block_reason"}``; Volcengine's ``{"data":
+    [{"error": {...}}]}``.
     """
     if isinstance(value, list) and value:
         value = value[0]
@@ -221,7 +220,7 @@ def _objects(value: object) -> list[dict[str, Any]]:
 
 
 def _text(value: object) -> str | None:
-    """A code, which may be a number, or a text; None for everything else, and where it is empty."""
+    """Return a text, or a number as text; None for anything else and if it is empty."""
     if type(value) is int:
         return str(value)
     return value if isinstance(value, str) and value else None

@@ -1,4 +1,4 @@
-"""A fault in the language of whoever called: Anthropic's, or the convention's."""
+"""Error objects in the API format of the client: Anthropic's or OpenAI's."""
 
 from gateway.domain.inference_request import Operation
 from gateway.errors import GatewayError
@@ -10,12 +10,12 @@ _ANTHROPIC: frozenset[Operation] = frozenset({"messages", "count_tokens"})
 
 
 def build_error(fault: GatewayError, request_id: str, *, anthropic: bool) -> bytes:
-    """The error object."""
+    """Build the error object."""
     return build_messages_error(fault, request_id) if anthropic else openai_error.build_error(fault, request_id)
 
 
 def build_error_event(fault: GatewayError, request_id: str, operation: Operation) -> bytes:
-    """The error as the last event of a stream that answers ``operation``."""
+    """Build the error as the last event of a stream that answers ``operation``."""
     if operation in _ANTHROPIC:
         return build_messages_error_event(fault, request_id)
     return openai_error.build_error_event(fault, request_id)

@@ -1,4 +1,4 @@
-"""A form as it came: its fields and files in their order, and how they become a body like any other."""
+"""A received form: its fields and files in order, and their conversion into a JSON-like body."""
 
 import re
 from collections.abc import Collection
@@ -19,7 +19,7 @@ _FLAGS = {"true": True, "false": False, "1": True, "0": False, "True": True, "Fa
 
 @attrs.frozen(eq=False)
 class ReceivedForm:
-    """A ``multipart/form-data`` body. Names are as they came, but for a trailing ``[]`` of files."""
+    """A ``multipart/form-data`` body. Names are unchanged, except for a trailing ``[]`` of files."""
 
     fields: tuple[tuple[str, str], ...] = attrs.field(repr=False)
     files: tuple[Upload, ...] = ()
@@ -27,7 +27,7 @@ class ReceivedForm:
 
 @attrs.frozen
 class Kinds:
-    """Fields of a form that are not texts, by what they are. ``lists`` may be repeated, with ``[]`` or without."""
+    """Fields of a form that are not texts, by type. ``lists`` may be repeated, with ``[]`` or without."""
 
     integers: Collection[str] = ()
     numbers: Collection[str] = ()
@@ -36,18 +36,18 @@ class Kinds:
 
 
 def parse_fields(form: ReceivedForm, kinds: Kinds) -> Body:
-    """The fields as a JSON body would have them. An empty number or flag says nothing, nor does ``_charset_``.
+    """Convert the fields into the equivalent JSON body. An empty number or flag, and ``_charset_``, are ignored.
 
-    That one is a browser's word on how the form is written (RFC 7578, 4.6): in UTF-8, or it would not be here.
+    ``_charset_`` gives the encoding of the form (RFC 7578, 4.6); the form would not get here unless it was UTF-8.
 
-    Raises ``InvalidRequest`` naming the field that is not of its kind, that is said twice, or whose name is none.
+    Raises ``InvalidRequest`` naming a field of the wrong type, a repeated field, or an invalid name.
     """
     body: Body = {}
-    for told, text in form.fields:
-        _check_name(told)
-        if told == _CHARSET:
+    for raw_name, text in form.fields:
+        _check_name(raw_name)
+        if raw_name == _CHARSET:
             continue
-        name = told.removesuffix("[]")
+        name = raw_name.removesuffix("[]")
         if name in kinds.lists:
             body.setdefault(name, []).append(text)
             continue
@@ -61,7 +61,7 @@ def parse_fields(form: ReceivedForm, kinds: Kinds) -> Body:
 
 
 def _check_name(name: str) -> None:
-    """Names pass to providers, whose parsers do not agree on what these are."""
+    """Raise ``InvalidRequest`` for names that providers' parsers would read in different ways."""
     if not name.isprintable() or "\\" in name or name != name.strip():
         shown = name[:_SHOWN_NAME]
         raise InvalidRequest(
@@ -90,7 +90,7 @@ def _read(name: str, text: str, shape: "re.Pattern[str]", kind: type, title: str
 
 
 def parse_files(form: ReceivedForm, field: str, most: int) -> tuple[Upload, ...]:
-    """The files of ``field``, in their order. Raises ``InvalidRequest``: more than ``most``, or an empty one."""
+    """Return the files of ``field`` in order. Raises ``InvalidRequest`` for more than ``most``, or for an empty one."""
     found = tuple(file for file in form.files if file.field == field)
     if len(found) > most:
         raise InvalidRequest(f"'{field}' takes at most {most} file{'s' if most > 1 else ''}", param=field)

@@ -1,18 +1,18 @@
-"""A tap keeps references to the beginning and the end of what flows past, so that it is read once, at the end."""
+"""A buffer that keeps references to the first and the last pieces of a stream, to be parsed once at the end."""
 
 HEAD_BYTES = 4 * 1024
 TAIL_BYTES = 16 * 1024
 SLACK_BYTES = 2 * 1024
-"""Beyond the tail, before it is trimmed: most pieces then need no look at those before them."""
+"""Kept beyond the tail before it is trimmed, so that most pieces need no look at earlier ones."""
 _FULL_BYTES = TAIL_BYTES + SLACK_BYTES
 
 
 class HeadTailBuffer:
-    """The first 4 KB and the last 16 KB of a stream, in whole pieces.
+    """The first 4 KiB and the last 16 KiB of a stream, in whole pieces.
 
     Attributes:
         pieces: the end, and up to ``SLACK_BYTES`` before it.
-        room: bytes that may still come until it is to be trimmed.
+        room: bytes that still fit before the next trim.
     """
 
     __slots__ = ("_gone", "_head", "_head_room", "pieces", "room")
@@ -25,14 +25,13 @@ class HeadTailBuffer:
         self._gone = 0
 
     def feed(self, data: bytes) -> None:
-        """Let ``data`` flow past."""
         self.pieces.append(data)
         self.room -= len(data)
         if self.room < 0:
             self.trim()
 
     def trim(self) -> None:
-        """Let go of what is before the tail, but for the beginning."""
+        """Drop the pieces between the head and the tail."""
         pieces, count, excess = self.pieces, 0, SLACK_BYTES - self.room
         for piece in pieces:
             if len(piece) > excess:
@@ -49,12 +48,10 @@ class HeadTailBuffer:
 
     @property
     def size(self) -> int:
-        """Every byte that flowed past."""
         return self._gone + _FULL_BYTES - self.room
 
     @property
     def head(self) -> bytes:
-        """The beginning."""
         found, room = list(self._head), self._head_room
         for piece in self.pieces:
             if room <= 0:
@@ -65,12 +62,10 @@ class HeadTailBuffer:
 
     @property
     def tail(self) -> bytes:
-        """The end; it overlaps the beginning where the whole is short."""
         self.trim()
         return b"".join(self.pieces)
 
     @property
     def whole(self) -> bool:
-        """Whether ``tail`` is everything that flowed past."""
         self.trim()
         return not self._gone

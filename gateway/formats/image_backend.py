@@ -1,7 +1,7 @@
-"""How pictures are had from one provider: what to ask, and what the answers mean. Sans-IO, one painter a request.
+"""The interface of image backends: which requests get images from a provider, and what its answers mean. No I/O.
 
-Some providers answer with the pictures, some with a task that has to be asked after until it is done. Both are a
-``ImageBackend``: it says what to ask next, until it has pictures. Who asks, and waits, is ``media/images.py``.
+Some providers answer with the images, others with a task that has to be polled. An ``ImageBackend`` returns the next
+request until it has images; ``media/images.py`` sends them and waits. There is one backend object per request.
 """
 
 from typing import Literal, Protocol
@@ -10,25 +10,25 @@ import attrs
 
 from gateway.domain.image import Images
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.request_body import Said
+from gateway.formats.request_body import Payload
 
 
 @attrs.frozen(eq=False)
 class ProviderCall:
-    """One request to the provider.
+    """One HTTP request to the provider.
 
     Attributes:
-        said: the body; None sends none.
-        path: behind the channel's base URL (or the server's root, where the endpoint is ``rooted``); None: the
-            endpoint's own. Ids in it are percent-encoded.
-        wait_s: how long to wait before it is asked.
-        passing: it asks after a task, or cancels one: a failure of it says nothing of the task, and is tried again.
-        begins: it begins a task, whose id only its answer knows: it is waited for even where its caller leaves, or
-            nobody could stop the task.
-        headers: sent with it, over the usual ones.
+        body: None sends no body.
+        path: appended to the channel's base URL (or to the server's root if the endpoint is ``rooted``), ids
+            percent-encoded; None: the endpoint's own path.
+        wait_s: seconds to wait before it is sent.
+        passing: it polls or cancels a task: a failure means nothing for the task, and is retried.
+        begins: it starts a task whose id is only in its answer. The gateway waits for the answer even if the client
+            disconnects; otherwise the task could never be cancelled.
+        headers: added to the usual ones, which they override.
     """
 
-    said: Said | None = None
+    body: Payload | None = None
     method: Literal["POST", "GET", "DELETE"] = "POST"
     path: str | None = None
     wait_s: float = 0.0
@@ -38,19 +38,23 @@ class ProviderCall:
 
 
 class ImageBackend(Protocol):
-    """One request for pictures, in one provider's language."""
+    """Gets the images of one request from one provider."""
 
     def begin(self, count: int) -> ProviderCall:
-        """What to ask first, for that many pictures. Raises ``InvalidRequest`` naming what cannot be said."""
+        """Return the first request, for ``count`` images. Raises ``InvalidRequest`` naming the field that is not
+        supported.
+        """
         ...
 
     def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderCall:
-        """A good answer (2xx) to the last ask -> the pictures, or what to ask next.
+        """Parse a successful (2xx) answer to the last request; return the images or the next request.
 
-        Raises ``ProviderBadResponse`` where it is neither, ``ImageBlocked`` where a filter took the pictures away.
+        Raises ``ProviderBadResponse`` if it is neither, ``ImageBlocked`` if a filter removed the images.
         """
         ...
 
     def abandon(self) -> ProviderCall | None:
-        """How to stop a task that is under way, for a caller who left; None where nothing is, or nothing can be."""
+        """Return the request that cancels a running task after the client disconnected; None if there is nothing to
+        cancel.
+        """
         ...

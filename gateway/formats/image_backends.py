@@ -1,4 +1,4 @@
-"""Which painter speaks which of the providers' picture languages."""
+"""The image backend of each image API format."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -30,8 +30,8 @@ _IMAGE_BACKENDS: Mapping[Wire, Factory] = MappingProxyType(
 def make_image_backend(
     wire: Wire, call: InferenceRequest, model: str, mark: str, capability: Capability
 ) -> ImageBackend:
-    """A painter for ``call`` in the language ``wire``, towards a provider that calls its model ``model``.
+    """Return the image backend for ``call`` in the format ``wire``; ``model`` is the provider's name of the model.
 
-    ``mark`` is a word that nobody could have put into the call; see ``formats/request_body.py``.
+    ``mark`` is a word that no client could have put into the request; see ``formats/request_body.py``.
     """
     return _IMAGE_BACKENDS[wire](call, model, mark, capability)

@@ -1,6 +1,6 @@
-"""Pictures that are made as a task: its id, when it is asked after, and what answers about it may hold.
+"""Image tasks: their id, when they are polled, and helpers for the answers.
 
-A vendor's tasks stand at one place: ``GET PLACE/ID`` asks after one, ``POST PLACE/ID/cancel`` cancels it.
+A vendor's tasks have one path: ``GET PATH/ID`` polls one, ``POST PATH/ID/cancel`` cancels it.
 """
 
 import re
@@ -19,8 +19,8 @@ from gateway.formats.openai.errors import Secrets, mask
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
 _GROWTH = 1.5
 LONGEST_WAIT_S = 3.0
-MOST_MUMBLED = 3
-"""Answers in a row that are none, while a task is asked after: a page of a proxy's says nothing of the task."""
+MAX_INVALID_POLLS = 3
+"""Invalid answers in a row to polls of one task: an error page of a proxy says nothing about the task."""
 _SHOWN_CHARS = 64
 _FORM_FLAGS = {"true": True, "false": False}
 _FORM_NUMBER = re.compile(r"-?[0-9]{1,15}(?P<rest>\.[0-9]{1,15})?\Z", re.ASCII)
@@ -33,38 +33,37 @@ class ImageTask:
 
     Args:
         place: the path of the vendor's tasks.
-        first_wait_s: before it is asked after for the first time; every later wait is longer, up to
-            ``LONGEST_WAIT_S``.
+        first_wait_s: seconds before the first poll; each later wait is longer, up to ``LONGEST_WAIT_S``.
     """
 
-    __slots__ = ("_id", "_mumbled", "_place", "_wait_s", "ended")
+    __slots__ = ("_id", "_invalid_polls", "_place", "_wait_s", "ended")
 
     def __init__(self, place: str, first_wait_s: float) -> None:
         self._place = place
         self._wait_s = first_wait_s
         self._id: str | None = None
-        self._mumbled = 0
+        self._invalid_polls = 0
         self.ended = False
 
     def parse_object(self, raw: bytes) -> dict[str, Any] | None:
-        """An answer's object; None where a task that is known was asked after, and what came is none.
+        """Return an answer's object; None if it is invalid but the task is known, so that it can be polled again.
 
-        Raises ``ProviderBadResponse`` where it is none and there is no task, or it is the last of too many.
+        Raises ``ProviderBadResponse`` if it is invalid and there is no task, or too many in a row were.
         """
         try:
             value = parse_any_object(raw)
         except ProviderBadResponse:
-            self._mumbled += 1
-            if self._id is None or self._mumbled > MOST_MUMBLED:
+            self._invalid_polls += 1
+            if self._id is None or self._invalid_polls > MAX_INVALID_POLLS:
                 raise
             return None
-        self._mumbled = 0
+        self._invalid_polls = 0
         return value
 
     def follow(self, found: object) -> ProviderCall:
-        """It is under way: how to ask after it. Its id is the one that was given first, whatever is said later.
+        """Return the next poll of a running task. Its id is the first one given.
 
-        Raises ``ProviderBadResponse`` where that is none that may stand in a path.
+        Raises ``ProviderBadResponse`` if the id cannot be used in a path.
         """
         if self._id is None:
             if not isinstance(found, str) or not _ID.match(found):
@@ -73,34 +72,34 @@ class ImageTask:
         return self.ask_after()
 
     def ask_after(self) -> ProviderCall:
-        """How to ask after it, a little later than the last time. Only of a task that is known."""
+        """Return the next poll of a known task, with a longer wait than the last one."""
         wait_s = self._wait_s
         self._wait_s = min(wait_s * _GROWTH, LONGEST_WAIT_S)
         return ProviderCall(method="GET", path=f"{self._place}/{self._id}", wait_s=wait_s, passing=True)
 
     def abandon(self) -> ProviderCall | None:
-        """How to cancel it; None where it has ended, or was never known."""
+        """Return the request that cancels the task; None if it has ended or has no id."""
         if self._id is None or self.ended:
             return None
         return ProviderCall(path=f"{self._place}/{self._id}/cancel", passing=True)
 
 
 def parse_state(state: object, secrets: Secrets) -> str:
-    """The word for a state that is no good news, as it may be shown."""
+    """Return the name of an unsuccessful state, masked, for an error message."""
     return mask(state, secrets)[:_SHOWN_CHARS] if isinstance(state, str) and state else "in no state that is known"
 
 
 def parse_image(url: object) -> Image:
-    """A picture by its address, or ``data:`` URL. Raises ``ProviderBadResponse`` where it is none."""
+    """Parse an image given as an address or a ``data:`` URL. Raises ``ProviderBadResponse``."""
     if not isinstance(url, str):
         raise ProviderBadResponse("The provider's answer has a picture without an address")
     return parse_url(url).image
 
 
 def build_images(items: Sequence[Image], wanted: int) -> Images:
-    """The pictures of a task that succeeded. What was made is charged, also where it is more than was wanted.
+    """Return the images of a successful task. All images made are charged, also those beyond ``wanted``.
 
-    Raises ``ProviderBadResponse`` where it is fewer.
+    Raises ``ProviderBadResponse`` if there are fewer.
     """
     if len(items) < wanted:
         raise ProviderBadResponse(f"The provider made {len(items)} of {wanted} pictures")
@@ -108,7 +107,7 @@ def build_images(items: Sequence[Image], wanted: int) -> Images:
 
 
 def parse_sides(size: str) -> tuple[int, int]:
-    """Width and height of ``1024x1024``. Raises ``InvalidRequest``."""
+    """Parse ``1024x1024`` into width and height. Raises ``InvalidRequest``."""
     found = _SIZE.match(size)
     if found is None:
         raise InvalidRequest("'size' must be 'auto', or width and height as in 1024x1024", param="size")
@@ -116,7 +115,7 @@ def parse_sides(size: str) -> tuple[int, int]:
 
 
 def parse_field(value: object) -> object:
-    """A field of a form that nobody has a kind for: a text that reads as a flag or a number is one."""
+    """Convert a form field of unknown type: a text that looks like a boolean or a number becomes one."""
     if not isinstance(value, str):
         return value
     if value in _FORM_FLAGS:
@@ -128,10 +127,10 @@ def parse_field(value: object) -> object:
 
 
 def check_expressible(call: InferenceRequest, *, takes: bool, needs: bool) -> None:
-    """Raise ``InvalidRequest`` for pictures that a model does not take, or for want of those it cannot do without.
+    """Raise ``InvalidRequest`` for images that a model does not accept, or if one that it needs is missing.
 
-    And for what none of these models has words for: masks, transparency, more than one frame. Shades of how are left
-    to the model.
+    Also for what none of these models supports: masks, transparency, more than one frame. Fields that only tune the
+    result are left to the model.
     """
     sources = call.image.sources if call.image else 0
     if sources and not takes:
@@ -149,7 +148,7 @@ def check_expressible(call: InferenceRequest, *, takes: bool, needs: bool) -> No
 
 
 def check_format(wanted: object, formats: Sequence[str]) -> None:
-    """Raise ``InvalidRequest`` where ``output_format`` is none of ``formats``."""
+    """Raise ``InvalidRequest`` if ``output_format`` is not in ``formats``."""
     if wanted is not None and wanted not in formats:
         allowed = f"one of {', '.join(formats)}" if formats else "left to this model"
         raise InvalidRequest(f"'output_format' must be {allowed}", param="output_format")

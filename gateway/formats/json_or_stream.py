@@ -1,4 +1,4 @@
-"""The gate of a stream whose provider answers with one whole JSON answer; see ``gate.Gate``."""
+"""A stream transform for a provider that answers a streaming request with one JSON object."""
 
 from collections.abc import Callable
 
@@ -8,31 +8,31 @@ from gateway.formats.stream import StreamState
 
 MAX_WHOLE_BYTES = 64 * 1024 * 1024
 _BLANK = b" \t\r\n\xef\xbb\xbf"
-"""What may stand before a stream or a JSON answer: line ends, and the byte order mark."""
+"""Allowed before a stream or a JSON answer: line ends, and the byte order mark."""
 _FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
-"""What a line of an event stream begins with (WHATWG HTML, 9.2.6)."""
+"""Beginnings of a line of an event stream (WHATWG HTML, 9.2.6)."""
 
 
 def strip_beginning(data: bytes) -> bytes:
-    """The first bytes of an answer without the blanks before it; empty if there is nothing else yet."""
+    """Strip blanks from the first bytes of an answer; empty if there is nothing else yet."""
     return data.lstrip(_BLANK)
 
 
 def is_json(begun: bytes) -> bool:
-    """Whether an answer that begins so is JSON: no line of an event stream begins with a bracket."""
+    """Return whether an answer with this beginning is JSON: no line of an event stream begins with a bracket."""
     return begun.startswith((b"{", b"["))
 
 
 def is_event_stream(begun: bytes) -> bool:
-    """Whether an answer that begins so is an event stream. A first piece may end within a field's name."""
+    """Return whether an answer with this beginning is an event stream. A first piece may end within a field's name."""
     return begun.startswith(_FIELDS) or any(field.startswith(begun) for field in _FIELDS)
 
 
 class JsonOrStream(StreamState):
-    """Keeps a whole answer until it has ended, and writes it as the stream that says the same.
+    """Holds an answer until it is complete and writes it as the equivalent stream; see ``StreamTransform``.
 
     Args:
-        write: a whole answer -> its events, end mark included, and what it used. Raises an ``ProviderError``.
+        write: turns an unstreamed answer into its events, end mark included, and its usage. Raises ``ProviderError``.
     """
 
     __slots__ = ("_held", "_held_bytes", "_usage", "_write", "events")
@@ -46,7 +46,6 @@ class JsonOrStream(StreamState):
         self.events = 0
 
     def feed(self, data: bytes) -> bytes:
-        """A piece in; nothing leaves before the answer has ended."""
         self._held_bytes += len(data)
         if self._held_bytes > MAX_WHOLE_BYTES:
             self._held.clear()
@@ -58,7 +57,6 @@ class JsonOrStream(StreamState):
         return b""
 
     def finish(self) -> bytes:
-        """The transport has ended: the whole stream. Raises an ``ProviderError`` if the answer is none."""
         if self.fault is not None:
             raise self.fault
         raw = b"".join(self._held)
@@ -68,5 +66,4 @@ class JsonOrStream(StreamState):
         return written
 
     def parse_usage(self) -> Usage:
-        """What the answer says it used."""
         return self._usage

@@ -1,6 +1,6 @@
-"""An estimate of the tokens that a call asks with, for when its provider does not say.
+"""Estimates the prompt tokens of a request, for providers that report none.
 
-It is read from the body when it is needed: most providers count, and then it is not.
+The estimate is made when it is needed, because most providers report counts.
 """
 
 from collections.abc import Iterator
@@ -15,22 +15,22 @@ from gateway.domain.token_estimate import estimate_text
 _FIELDS = (
     "messages", "system", "input", "instructions", "prompt", "suffix", "keywords", "query", "documents",
 )  # fmt: skip
-"""Fields of a body that are the prompt, in whichever language."""
+"""Fields of a body that are the prompt, in any API format."""
 _SCHEMAS = ("tools", "functions", "response_format", "output_config", "text")
-"""Those that a provider writes into the prompt as JSON."""
+"""Fields that a provider writes into the prompt as JSON."""
 _NO_TEXT = frozenset({"type", "role", "id", "tool_call_id", "tool_use_id", "call_id", "cache_control", "media_type"})
-"""Fields of a message or a part that say what it is."""
+"""Fields of a message or a part that describe it."""
 _IMAGES = frozenset({"image", "image_url", "input_image", "input_reference"})
 _MEDIA = frozenset({"url", "data", "file_data", "file_url", "file_id", "image_url", "image", "video", "result"})
-"""Strings that stand for an image, a recording or a file: its bytes in base64, an address, or an id."""
+"""Strings that stand for an image, a recording or a file: its base64, address or id."""
 _IMAGE_TOKENS = 1_000
-"""One of 1024x1024 has 765 tokens at OpenAI ("Images and vision") and 1,400 at Anthropic ("Vision")."""
-_BYTES_A_TOKEN = 32
-"""Of a recording or a document in base64: a page of 1,500 tokens weighs some 40 KB."""
+"""An image of 1024x1024 has 765 tokens at OpenAI ("Images and vision") and 1,400 at Anthropic ("Vision")."""
+_BYTES_PER_TOKEN = 32
+"""Of a recording or a document in base64: a page of 1,500 tokens has about 40 KB."""
 
 
 def estimate_prompt(call: InferenceRequest) -> int:
-    """Tokens of the prompt of ``call``, at most its bound; sound to be heard is counted by its length."""
+    """Estimate the prompt tokens of ``call``, at most its upper bound; uploaded audio is counted by its length."""
     texts: list[str] = []
     tokens = 0
     for name in _FIELDS:
@@ -47,13 +47,13 @@ def estimate_prompt(call: InferenceRequest) -> int:
 
 
 def _find_texts(name: str, value: Any, texts: list[str]) -> Iterator[int]:
-    """Put every text in ``value`` into ``texts``; the tokens of all that is none, one after the other."""
+    """Append every text in ``value`` to ``texts``; yield the tokens of everything else."""
     rest: list[tuple[str, Any, bool]] = [(name, value, False)]
     while rest:
         name, value, image = rest.pop()
         if isinstance(value, str):
             if name in _MEDIA or value.startswith("data:"):
-                yield _IMAGE_TOKENS if image else _IMAGE_TOKENS + len(value) // _BYTES_A_TOKEN
+                yield _IMAGE_TOKENS if image else _IMAGE_TOKENS + len(value) // _BYTES_PER_TOKEN
             elif name not in _NO_TEXT:
                 texts.append(value)
         elif isinstance(value, dict):

@@ -1,12 +1,12 @@
-"""One call in the language of one provider: what is sent, and how the answer becomes the caller's.
+"""Translators: one request in a provider's API format, and the provider's answer in the client's.
 
-Where both sides speak the same language the bytes pass, and the answer is only looked at. Where they do not, the call
-becomes a ``ChatRequest`` and the answer a sequence of events, and each side's own language is written from those.
+If both sides use the same format, bytes pass through and the answer is only inspected. Otherwise the request becomes a
+``ChatRequest``, the answer becomes a sequence of events, and each side's format is built from those.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 import orjson
@@ -18,22 +18,22 @@ from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats import rerank
 from gateway.formats.anthropic import message_to_stream as anthropic_whole
-from gateway.formats.anthropic import request_reader as anthropic_conversation
-from gateway.formats.anthropic import request_writer as anthropic_body
-from gateway.formats.anthropic import response as anthropic_answer
+from gateway.formats.anthropic import request_reader as anthropic_reader
+from gateway.formats.anthropic import request_writer as anthropic_writer
+from gateway.formats.anthropic import response as anthropic_response
 from gateway.formats.anthropic.passthrough import MessagesPassthrough
 from gateway.formats.anthropic.passthrough_body import build_passed_body
 from gateway.formats.anthropic.stream import MessagesStreamParser, MessagesStreamSerializer
 from gateway.formats.chat import ChatRequest, Event
 from gateway.formats.gemini import embeddings as gemini_embeddings
-from gateway.formats.gemini import request_writer as gemini_body
-from gateway.formats.gemini import response as gemini_events
+from gateway.formats.gemini import request_writer as gemini_writer
+from gateway.formats.gemini import response as gemini_response
 from gateway.formats.openai import completion_to_stream as openai_whole
 from gateway.formats.openai import completions as openai_completions
 from gateway.formats.openai import moderations as openai_moderations
-from gateway.formats.openai import request_reader as openai_conversation
-from gateway.formats.openai import request_writer as openai_body
-from gateway.formats.openai import response as openai_answer
+from gateway.formats.openai import request_reader as openai_reader
+from gateway.formats.openai import request_writer as openai_writer
+from gateway.formats.openai import response as openai_response
 from gateway.formats.openai import response_to_stream as responses_whole
 from gateway.formats.openai import responses as openai_responses
 from gateway.formats.openai import speech as openai_speech
@@ -45,7 +45,7 @@ from gateway.formats.openai.image_stream import ImagesPassthrough
 from gateway.formats.openai.image_stream import build_whole as write_whole_images
 from gateway.formats.openai.images import build_edits_form, build_images_body
 from gateway.formats.openai.stream import ChatStreamParser, ChatStreamSerializer
-from gateway.formats.request_body import Said
+from gateway.formats.request_body import Payload
 from gateway.formats.stream import (
     StreamParser,
     StreamSerializer,
@@ -53,113 +53,51 @@ from gateway.formats.stream import (
     TranslatingStream,
     parse_events_usage,
 )
+from gateway.formats.translator import PLAIN, ResponseIdentity, ResponseMode, Translator
 
 Body = dict[str, Any]
 
-
-@frozen
-class ResponseIdentity:
-    """What an answer is called where its provider does not say: its id, the model's own name, the time (Unix s)."""
-
-    id: str
-    model: str
-    now_s: int
-
-
-@attrs.frozen
-class ResponseMode:
-    """What an answer looks like on its way to the caller.
-
-    Attributes:
-        media_type: of a whole answer.
-        binary: a stream is no events but bytes, of the type that its provider says: nothing may be put into it, and it
-            ends with its transport.
-    """
-
-    media_type: str = "application/json"
-    binary: bool = False
-
-    @property
-    def accept(self) -> str:
-        """What a whole answer may come as."""
-        return self.media_type if self.media_type == "application/json" else "*/*"
-
-
-PLAIN = ResponseMode()
-
-
-class Translator(Protocol):
-    """One call in one provider's language."""
-
-    @property
-    def manner(self) -> ResponseMode:
-        """What its answer looks like."""
-        ...
-
-    @property
-    def naming(self) -> ResponseIdentity:
-        """What the answer is called."""
-        ...
-
-    def write_body(self) -> Said:
-        """What is sent; the outermost dict is fresh. Raises ``InvalidRequest`` where it cannot be said."""
-        ...
-
-    def open_gate(self, secrets: Secrets) -> StreamTransform:
-        """A gate for the stream that answers."""
-        ...
-
-    def build_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
-        """A whole answer to a call for a stream -> the stream that says the same, end mark included, and what it used.
-
-        Raises an ``ProviderError`` where it is none.
-        """
-        ...
-
-    def parse_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
-        """A whole answer -> the caller's bytes, and what it used. Raises an ``ProviderError`` where it is none."""
-        ...
-
-
 _TOO_DEEP = "The provider's answer is nested too deeply to be passed on"
-"""JSON can be read that cannot be written again: what is nested 254 to 1024 deep."""
+"""orjson reads JSON nested up to 1024 deep, but writes only up to 254."""
 
 
-_WriteWhole = Callable[[bytes, InferenceRequest, Secrets], tuple[bytes, Usage]]
+_Parsed = tuple[bytes, Usage]
+_BuildWhole = Callable[[bytes, InferenceRequest, Secrets], _Parsed]
+_ParseAnswer = Callable[[bytes, InferenceRequest, ResponseIdentity, Secrets], _Parsed]
 
 
 def _open_none(_call: InferenceRequest, _secrets: Secrets) -> StreamTransform:
     raise ProviderBadResponse("An answer of this kind is not streamed")
 
 
-def _build_none(_raw: bytes, _call: InferenceRequest, _secrets: Secrets) -> tuple[bytes, Usage]:
+def _build_none(_raw: bytes, _call: InferenceRequest, _secrets: Secrets) -> _Parsed:
     raise ProviderBadResponse("The provider did not answer with an event stream")
 
 
 @attrs.frozen
 class _PassthroughFormat:
-    """How a call that needs no hub is sent, read whole, and let through where it streams.
+    """How one format is sent, read whole and streamed without the common chat model.
 
-    ``build_whole`` makes the stream of a whole answer. ``find_manner`` None: every answer is plain.
+    ``build_whole`` builds the stream of an unstreamed answer. ``find_manner`` None: every answer is JSON.
     """
 
-    write: Callable[[InferenceRequest, str], Said]
-    read: Callable[[bytes, InferenceRequest, ResponseIdentity, Secrets], tuple[bytes, Usage]]
+    write: Callable[[InferenceRequest, str], Payload]
+    read: _ParseAnswer
     gate: Callable[[InferenceRequest, Secrets], StreamTransform] = _open_none
-    build_whole: _WriteWhole = _build_none
+    build_whole: _BuildWhole = _build_none
     find_manner: Callable[[InferenceRequest], ResponseMode] | None = None
 
 
 @frozen
 class _Passthrough:
-    """``Translator`` without the hub between."""
+    """``Translator`` for two sides with the same format, and for formats that are built directly."""
 
     call: InferenceRequest
     naming: ResponseIdentity
     direct: _PassthroughFormat
     manner: ResponseMode
 
-    def write_body(self) -> Said:
+    def write_body(self) -> Payload:
         return self.direct.write(self.call, self.naming.model)
 
     def open_gate(self, secrets: Secrets) -> StreamTransform:
@@ -180,7 +118,7 @@ class _Passthrough:
 
 @attrs.frozen
 class _ClientFormat:
-    """A language in which callers ask: read from, and answered in."""
+    """An API format that clients use: requests are parsed from it, answers are built in it."""
 
     parse_conversation: Callable[[Body], ChatRequest]
     open_writer: Callable[[InferenceRequest, ResponseIdentity], StreamSerializer]
@@ -189,7 +127,7 @@ class _ClientFormat:
 
 @attrs.frozen
 class _ProviderFormat:
-    """A language that providers speak: written to, and read from."""
+    """An API format that providers use: requests are built in it, answers are parsed from it."""
 
     write_body: Callable[[ChatRequest, InferenceRequest, str], Body]
     open_reader: Callable[[InferenceRequest, ResponseIdentity, Secrets], StreamParser]
@@ -198,30 +136,30 @@ class _ProviderFormat:
 
 @frozen
 class _ChatTranslation:
-    """``Translator`` between two languages."""
+    """``Translator`` between two formats, by the common chat model."""
 
     call: InferenceRequest
     naming: ResponseIdentity
-    asked: _ClientFormat
-    spoken: _ProviderFormat
+    client: _ClientFormat
+    provider: _ProviderFormat
 
     @property
     def manner(self) -> ResponseMode:
         return PLAIN
 
     def write_body(self) -> Body:
-        return self.spoken.write_body(self.asked.parse_conversation(self.call.body), self.call, self.naming.model)
+        return self.provider.write_body(self.client.parse_conversation(self.call.body), self.call, self.naming.model)
 
     def open_gate(self, secrets: Secrets) -> StreamTransform:
         return TranslatingStream(
-            self.spoken.open_reader(self.call, self.naming, secrets),
-            self.asked.open_writer(self.call, self.naming),
+            self.provider.open_reader(self.call, self.naming, secrets),
+            self.client.open_writer(self.call, self.naming),
             self.call,
         )
 
     def build_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
-        events = self.spoken.parse_answer(raw, self.naming, secrets)
-        writer = self.asked.open_writer(self.call, self.naming)
+        events = self.provider.parse_answer(raw, self.naming, secrets)
+        writer = self.client.open_writer(self.call, self.naming)
         try:
             written = b"".join([writer.write(event) for event in events])
         except orjson.JSONEncodeError:
@@ -229,45 +167,41 @@ class _ChatTranslation:
         return written, parse_events_usage(events, self.call)
 
     def parse_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
-        events = self.spoken.parse_answer(raw, self.naming, secrets)
+        events = self.provider.parse_answer(raw, self.naming, secrets)
         try:
-            written = self.asked.write_answer(events, self.naming)
+            written = self.client.write_answer(events, self.naming)
         except orjson.JSONEncodeError:
             raise ProviderBadResponse(_TOO_DEEP) from None
         return written, parse_events_usage(events, self.call)
 
 
-def _untouched(
-    read: Callable[[bytes, InferenceRequest, Secrets], Usage],
-) -> Callable[[bytes, InferenceRequest, ResponseIdentity, Secrets], tuple[bytes, Usage]]:
-    """A reader that only looks, as one that gives the bytes too."""
+def _untouched(read: Callable[[bytes, InferenceRequest, Secrets], Usage]) -> _ParseAnswer:
+    """Wrap a function that only reads the usage so that it also returns the bytes."""
     return lambda raw, call, _naming, secrets: (raw, read(raw, call, secrets))
 
 
-def _parse_chat(raw: bytes, call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets) -> tuple[bytes, Usage]:
-    return raw, parse_chat_answer(parse_answer_object(raw, secrets), call)
+def _without_identity(parse: _BuildWhole) -> _ParseAnswer:
+    return lambda raw, call, _naming, secrets: parse(raw, call, secrets)
 
 
-def _parse_count(
-    raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets
-) -> tuple[bytes, Usage]:
-    anthropic_answer.parse_count_answer(raw, secrets)
+def _read_chat(raw: bytes, call: InferenceRequest, secrets: Secrets) -> Usage:
+    return parse_chat_answer(parse_answer_object(raw, secrets), call)
+
+
+def _parse_count(raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets) -> _Parsed:
+    anthropic_response.parse_count_answer(raw, secrets)
     return raw, NO_USAGE
 
 
 def _build_gemini_count(call: InferenceRequest, model: str) -> Body:
-    return gemini_body.build_count_body(anthropic_conversation.parse_conversation(call.body), model)
+    return gemini_writer.build_count_body(anthropic_reader.parse_conversation(call.body), model)
 
 
-def _parse_gemini_count(
-    raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets
-) -> tuple[bytes, Usage]:
-    return anthropic_answer.build_count_answer(gemini_body.parse_count_answer(raw, secrets)), NO_USAGE
+def _parse_gemini_count(raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets) -> _Parsed:
+    return anthropic_response.build_count_answer(gemini_writer.parse_count_answer(raw, secrets)), NO_USAGE
 
 
-def _refuse_whole(
-    _raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity, _secrets: Secrets
-) -> tuple[bytes, Usage]:
+def _refuse_whole(_raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity, _secrets: Secrets) -> _Parsed:
     raise ProviderBadResponse("An answer of this kind is not read whole")
 
 
@@ -283,18 +217,20 @@ def _find_transcript_manner(call: InferenceRequest) -> ResponseMode:
     return ResponseMode(openai_transcriptions.find_media_type(call))
 
 
-_PAINTED = _PassthroughFormat(_refuse_body, _refuse_whole)
-"""Of pictures that a painter gets (``formats/image_backends.py``): there is no one body, and no one answer."""
-_DIRECT: Mapping[Wire, _PassthroughFormat] = MappingProxyType(
+_IMAGE_BACKEND = _PassthroughFormat(_refuse_body, _refuse_whole)
+"""Images come from an image backend (``formats/image_backends.py``): there is neither one body nor one answer."""
+_PASSTHROUGH: Mapping[Wire, _PassthroughFormat] = MappingProxyType(
     {
-        "openai_chat": _PassthroughFormat(build_chat_body, _parse_chat, ChatPassthrough, openai_whole.build_whole),
+        "openai_chat": _PassthroughFormat(
+            build_chat_body, _untouched(_read_chat), ChatPassthrough, openai_whole.build_whole
+        ),
         "openai_embeddings": _PassthroughFormat(
             build_embeddings_body,
-            lambda raw, call, _naming, secrets: parse_embeddings_answer(raw, call, secrets),
+            _without_identity(parse_embeddings_answer),
         ),
         "openai_completions": _PassthroughFormat(
             openai_completions.build_completions_body,
-            _parse_chat,
+            _untouched(_read_chat),
             openai_completions.CompletionsGate,
             openai_whole.build_whole,
         ),
@@ -312,14 +248,14 @@ _DIRECT: Mapping[Wire, _PassthroughFormat] = MappingProxyType(
         "openai_edits": _PassthroughFormat(build_edits_form, _refuse_whole, ImagesPassthrough, write_whole_images),
         "openai_transcriptions": _PassthroughFormat(
             openai_transcriptions.build_transcription_form,
-            lambda raw, call, _naming, secrets: openai_transcriptions.parse_transcription_answer(raw, call, secrets),
+            _without_identity(openai_transcriptions.parse_transcription_answer),
             openai_transcriptions.TranscriptPassthrough,
             openai_transcriptions.build_whole,
             _find_transcript_manner,
         ),
         "openai_translations": _PassthroughFormat(
             openai_transcriptions.build_transcription_form,
-            lambda raw, call, _naming, secrets: openai_transcriptions.parse_transcription_answer(raw, call, secrets),
+            _without_identity(openai_transcriptions.parse_transcription_answer),
             find_manner=_find_transcript_manner,
         ),
         "openai_speech": _PassthroughFormat(
@@ -331,7 +267,7 @@ _DIRECT: Mapping[Wire, _PassthroughFormat] = MappingProxyType(
         "rerank": _PassthroughFormat(rerank.build_rerank_body, _untouched(rerank.parse_rerank_answer)),
         "anthropic_messages": _PassthroughFormat(
             build_passed_body,
-            _untouched(anthropic_answer.parse_passed_answer),
+            _untouched(anthropic_response.parse_passed_answer),
             MessagesPassthrough,
             anthropic_whole.build_whole,
         ),
@@ -346,17 +282,17 @@ _DIRECT: Mapping[Wire, _PassthroughFormat] = MappingProxyType(
     },
 )
 
-_ASKED: Mapping[str, _ClientFormat] = MappingProxyType(
+_CLIENT_FORMATS: Mapping[str, _ClientFormat] = MappingProxyType(
     {
         "chat": _ClientFormat(
-            openai_conversation.parse_conversation,
+            openai_reader.parse_conversation,
             lambda call, naming: ChatStreamSerializer(
                 answer_id=f"chatcmpl-{naming.id}",
                 model=naming.model,
                 created_s=naming.now_s,
                 include_usage=call.include_usage,
             ),
-            lambda events, naming: openai_answer.build_answer(
+            lambda events, naming: openai_response.build_answer(
                 events,
                 answer_id=f"chatcmpl-{naming.id}",
                 model=naming.model,
@@ -364,46 +300,52 @@ _ASKED: Mapping[str, _ClientFormat] = MappingProxyType(
             ),
         ),
         "messages": _ClientFormat(
-            anthropic_conversation.parse_conversation,
+            anthropic_reader.parse_conversation,
             lambda _call, naming: MessagesStreamSerializer(naming.model, f"msg_{naming.id}"),
-            lambda events, it: anthropic_answer.build_answer(events, model=it.model, message_id=f"msg_{it.id}"),
+            lambda events, naming: anthropic_response.build_answer(
+                events, model=naming.model, message_id=f"msg_{naming.id}"
+            ),
         ),
     },
 )
 
-_SPOKEN: Mapping[Wire, _ProviderFormat] = MappingProxyType(
+_PROVIDER_FORMATS: Mapping[Wire, _ProviderFormat] = MappingProxyType(
     {
         "openai_chat": _ProviderFormat(
-            lambda conversation, call, model: openai_body.build_body(conversation, model, stream=call.stream),
+            lambda request, call, model: openai_writer.build_body(request, model, stream=call.stream),
             lambda call, naming, secrets: ChatStreamParser(call.choices, secrets, naming.id),
-            lambda raw, naming, secrets: openai_answer.parse_answer(raw, secrets, naming.id),
+            lambda raw, naming, secrets: openai_response.parse_answer(raw, secrets, naming.id),
         ),
         "anthropic_messages": _ProviderFormat(
-            lambda conversation, call, model: anthropic_body.build_body(conversation, model, stream=call.stream),
+            lambda request, call, model: anthropic_writer.build_body(request, model, stream=call.stream),
             lambda _call, naming, secrets: MessagesStreamParser(secrets, naming.id),
-            lambda raw, naming, secrets: anthropic_answer.parse_answer(raw, secrets, naming.id),
+            lambda raw, naming, secrets: anthropic_response.parse_answer(raw, secrets, naming.id),
         ),
         "gemini_generate": _ProviderFormat(
-            lambda conversation, _call, model: gemini_body.build_body(conversation, model),
-            lambda _call, naming, secrets: gemini_events.GenerateContentParser(naming.id, naming.model, secrets),
-            lambda raw, naming, secrets: gemini_events.parse_answer(
+            lambda request, _call, model: gemini_writer.build_body(request, model),
+            lambda _call, naming, secrets: gemini_response.GenerateContentParser(naming.id, naming.model, secrets),
+            lambda raw, naming, secrets: gemini_response.parse_answer(
                 raw, answer_id=naming.id, model=naming.model, secrets=secrets
             ),
         ),
     },
 )
-_OWN: Mapping[str, Wire] = MappingProxyType({"chat": "openai_chat", "messages": "anthropic_messages"})
-"""The language an operation is asked in, where it can be answered in another."""
+_NATIVE: Mapping[str, Wire] = MappingProxyType({"chat": "openai_chat", "messages": "anthropic_messages"})
+"""The native format of each operation that can be translated."""
 
 
 def make_exchange(call: InferenceRequest, wire: Wire, naming: ResponseIdentity) -> Translator:
-    """``call`` in the language ``wire``, one of those that ``domain/api_format.py`` names for its operation."""
+    """Return the translator of ``call`` for ``wire``, one of the formats that ``domain/api_format.py`` lists for its
+    operation.
+    """
     if is_translated(call.operation, wire):
-        return _ChatTranslation(call, naming, _ASKED[call.operation], _SPOKEN[wire])
-    direct = _DIRECT.get(wire, _PAINTED)
+        return _ChatTranslation(call, naming, _CLIENT_FORMATS[call.operation], _PROVIDER_FORMATS[wire])
+    direct = _PASSTHROUGH.get(wire, _IMAGE_BACKEND)
     return _Passthrough(call, naming, direct, PLAIN if direct.find_manner is None else direct.find_manner(call))
 
 
 def is_translated(operation: Operation, wire: Wire) -> bool:
-    """Whether what is asked for as ``operation`` goes through the hub on its way to a provider that speaks ``wire``."""
-    return _OWN.get(operation, wire) != wire
+    """Return whether a request for ``operation`` goes through the common chat model to a provider that uses
+    ``wire``.
+    """
+    return _NATIVE.get(operation, wire) != wire

@@ -1,4 +1,4 @@
-"""What is sent to a provider, as bytes: JSON, or a form, either with files in it that stay where they wait."""
+"""Request bodies for providers: JSON or a form, either with uploaded files that are not read into memory."""
 
 import re
 from collections.abc import Iterator
@@ -16,63 +16,63 @@ Body = dict[str, Any]
 JSON = "application/json"
 ANY_TYPE = "application/octet-stream"
 MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}\Z")
-"""A media type without parameters (RFC 6838, 4.2), in small letters."""
-_ROOM = b"\x00"  # where a file goes in JSON: the one byte that no JSON has, whatever is said in it (RFC 8259, 7)
+"""A media type without parameters (RFC 6838, 4.2), in lower case."""
+_PLACEHOLDER = b"\x00"  # marks a file's place in JSON: no JSON text contains this byte (RFC 8259, 7)
 _QUOTED = {ord('"'): "%22", ord("\r"): "%0D", ord("\n"): "%0A", ord("\\"): "%5C"}
-"""As HTML has it ("multipart/form-data encoding algorithm"), and the backslash, with which some parsers quote."""
+"""As in HTML ("multipart/form-data encoding algorithm"), and the backslash, which some parsers use for quoting."""
 
 
 @attrs.frozen(eq=False)
 class Form:
-    """A ``multipart/form-data`` body. ``fields``: text, numbers, flags; a list is a field that is repeated."""
+    """A ``multipart/form-data`` body. ``fields``: text, numbers, flags; a list becomes a repeated field."""
 
     fields: Body = attrs.field(repr=False)
     files: tuple[tuple[str, Upload], ...] = ()
-    """Each with the name of its field as it is to be sent: ``image[]``."""
+    """Each with its field name as it is sent: ``image[]``."""
 
 
 @attrs.frozen(eq=False)
 class Inline:
-    """A file in a JSON body, as a string: ``before`` and then its bytes in base64."""
+    """A file in a JSON body, as a string: ``before`` and then the file in base64."""
 
     upload: Upload
     before: str = ""
 
 
-Said = Body | Form
-"""What is to be said: a JSON body, which may have ``Inline`` for strings in it, or a form."""
+Payload = Body | Form
+"""A JSON body, which may contain ``Inline`` objects instead of strings, or a form."""
 
 
 def build_data_url(upload: Upload) -> Inline:
-    """A file as a ``data:`` URL."""
+    """Return a file as a ``data:`` URL."""
     return Inline(upload, f"data:{upload.media_type};base64,")
 
 
-def build_payload(said: Said, mark: str) -> tuple[bytes | Content, str]:
-    """The body and its Content-Type. ``mark`` is a word that no file can have in it: it ends a form's parts.
+def build_payload(body: Payload, mark: str) -> tuple[bytes | Content, str]:
+    """Return the encoded body and its Content-Type. ``mark`` is a word that no file contains; it becomes the boundary.
 
-    Raises ``InvalidRequest`` where a body cannot be written as JSON.
+    Raises ``InvalidRequest`` if the body cannot be written as JSON.
     """
-    if isinstance(said, Form):
-        boundary = _find_boundary(said, mark)
-        return Content(tuple(_join(_build_form(said, boundary)))), f"multipart/form-data; boundary={boundary}"
+    if isinstance(body, Form):
+        boundary = _find_boundary(body, mark)
+        return Content(tuple(_join(_build_form(body, boundary)))), f"multipart/form-data; boundary={boundary}"
     try:
-        return orjson.dumps(said), JSON
-    except orjson.JSONEncodeError:  # there are files in it, or it cannot be written at all
-        return _build_around_files(said), JSON
+        return orjson.dumps(body), JSON
+    except orjson.JSONEncodeError:  # it contains files, or cannot be written at all
+        return _build_around_files(body), JSON
 
 
-def _build_around_files(said: Body) -> Content:
+def _build_around_files(body: Body) -> Content:
     files: list[Upload] = []
 
-    def leave_room(value: object) -> orjson.Fragment:
+    def leave_placeholder(value: object) -> orjson.Fragment:
         if not isinstance(value, Inline):
             raise TypeError
         files.append(value.upload)
-        return orjson.Fragment(orjson.dumps(value.before)[:-1] + _ROOM + b'"')
+        return orjson.Fragment(orjson.dumps(value.before)[:-1] + _PLACEHOLDER + b'"')
 
     try:
-        first, *texts = orjson.dumps(said, default=leave_room).split(_ROOM)
+        first, *texts = orjson.dumps(body, default=leave_placeholder).split(_PLACEHOLDER)
     except orjson.JSONEncodeError:
         raise InvalidRequest("The request is nested too deeply to be passed on") from None
     pieces: list[bytes | FilePiece] = [first]
@@ -82,7 +82,7 @@ def _build_around_files(said: Body) -> Content:
 
 
 def _find_boundary(form: Form, mark: str) -> str:
-    """A boundary that is in none of the form's texts."""
+    """Return a boundary that none of the form's texts contains."""
     boundary = f"gateway-{mark}"
     texts = [_write_text(value) for _, value in _list_fields(form)]
     while any(boundary in text for text in texts):
@@ -103,16 +103,16 @@ def _build_form(form: Form, boundary: str) -> Iterator[bytes | FilePiece]:
     for name, value in _list_fields(form):
         yield f'{edge}"{_quote(name)}"\r\n\r\n{_write_text(value)}\r\n'.encode(errors="replace")
     for name, upload in form.files:
-        told = f'{edge}"{_quote(name)}"; filename="{_quote(upload.filename)}"'
+        disposition = f'{edge}"{_quote(name)}"; filename="{_quote(upload.filename)}"'
         media_type = upload.media_type if MEDIA_TYPE.match(upload.media_type) else ANY_TYPE
-        yield f"{told}\r\nContent-Type: {media_type}\r\n\r\n".encode(errors="replace")
+        yield f"{disposition}\r\nContent-Type: {media_type}\r\n\r\n".encode(errors="replace")
         yield FilePiece(upload)
         yield b"\r\n"
     yield f"--{boundary}--\r\n".encode()
 
 
 def _join(pieces: Iterator[bytes | FilePiece]) -> Iterator[bytes | FilePiece]:
-    """The same with no two pieces of bytes beside each other."""
+    """Join consecutive pieces of bytes."""
     for of_bytes, run in groupby(pieces, lambda piece: isinstance(piece, bytes)):
         if of_bytes:
             yield b"".join(piece for piece in run if isinstance(piece, bytes))

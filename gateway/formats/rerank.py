@@ -1,9 +1,9 @@
-"""Reranking as Jina and Cohere began it and most others took it over: the call, and the usage of its answer.
+"""Reranking in the format of Jina and Cohere, which most other providers adopted: the request, and the answer's usage.
 
 Request: ``model``, ``query``, ``documents``, ``top_n``, ``return_documents`` and more; answer: ``results``, each with
 an ``index`` and a ``relevance_score``. Sources: Cohere's "Best Practices for using Rerank" (at most 10,000 documents),
-SiliconFlow's and Novita's "Create rerank", Alibaba Cloud's "Text rerank" (how tokens are counted), and the request and
-answer classes of vLLM's server. Every one reports its tokens in a place of its own.
+SiliconFlow's and Novita's "Create rerank", Alibaba Cloud's "Text rerank" (token counts), and the request and answer
+classes of vLLM's server. Each reports its tokens in a different place.
 """
 
 from collections.abc import Iterable
@@ -20,21 +20,21 @@ from gateway.formats.prompt_tokens import estimate_prompt
 
 MAX_DOCUMENTS = 10_000
 _MEDIA = frozenset({"image", "image_url", "video", "video_url", "audio"})
-"""Fields of a query or a document that stand for something other than text."""
+"""Fields of a query or a document that are not text."""
 _COUNTS = (
     ("usage", "total_tokens"),  # Jina, vLLM, llama.cpp, Together, DashScope
     ("usage", "prompt_tokens"),
     ("meta", "tokens", "input_tokens"),  # Cohere, SiliconFlow
-    ("tokens", "input_tokens"),  # SiliconFlow, as its documentation has it
+    ("tokens", "input_tokens"),  # SiliconFlow, by its documentation
     ("meta", "billed_units", "total_tokens"),
     ("meta", "billed_units", "input_tokens"),
 )
 
 
 def parse_rerank_call(body: Body) -> InferenceRequest:
-    """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field."""
+    """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field."""
     model = parse_model(body)
-    asked, asked_bound = _count_item(body.get("query"), "query")
+    query_chars, query_bound = _count_item(body.get("query"), "query")
     documents = parse_list(body, "documents")
     if not documents:
         raise InvalidRequest("Missing required field 'documents': at least one document", param="documents")
@@ -42,18 +42,18 @@ def parse_rerank_call(body: Body) -> InferenceRequest:
         raise InvalidRequest(f"'documents' must hold at most {MAX_DOCUMENTS} documents", param="documents")
     counts = [_count_item(document, f"documents[{index}]") for index, document in enumerate(documents)]
     parse_integer(body, "top_n", 1, MAX_TOKENS)
-    # The query is read again with every document, and is counted so.
+    # The provider reads the query once per document.
     return InferenceRequest(
         operation="rerank",
         model=model,
         body=body,
-        prompt_chars=sum(asked + chars for chars, _ in counts),
-        max_prompt_tokens=sum(MESSAGE_TOKENS + asked_bound + bound for _, bound in counts),
+        prompt_chars=sum(query_chars + chars for chars, _ in counts),
+        max_prompt_tokens=sum(MESSAGE_TOKENS + query_bound + bound for _, bound in counts),
     )
 
 
 def _count_item(item: object, where: str) -> tuple[int, int]:
-    """Characters of a query or a document, and the tokens it hardly exceeds."""
+    """Return the characters of a query or a document, and an upper bound of its tokens."""
     if item is None:
         raise InvalidRequest(f"Missing required field '{where}'", param=where)
     if isinstance(item, str):
@@ -66,7 +66,7 @@ def _count_item(item: object, where: str) -> tuple[int, int]:
 
 
 def _list_fields(item: dict[str, Any]) -> Iterable[tuple[str, Any]]:
-    """The fields of a document, and those of the parts in its ``content`` (vLLM's documents with pictures)."""
+    """List the fields of a document and of the parts in its ``content`` (vLLM's documents with images)."""
     content = item.get("content")
     if not isinstance(content, list):
         return item.items()
@@ -80,21 +80,21 @@ def _bound_field(name: str, value: Any) -> int:
 
 
 def build_rerank_body(call: InferenceRequest, model: str) -> Body:
-    """The body for the provider, under the provider's name of the model."""
+    """Build the request body with the provider's name of the model."""
     return call.body | {"model": model}
 
 
 def parse_rerank_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
-    """An answer -> its usage: the provider's word, else an estimate.
+    """Return the usage of an answer: the provider's count, else an estimate.
 
-    Raises ``ProviderBadResponse`` where it is no answer. The bytes go to the caller as they are.
+    Raises ``ProviderBadResponse`` if it is no valid answer. The bytes are forwarded unchanged.
     """
     value = parse_answer_object(raw, secrets)
     if not isinstance(value.get("results"), list):
         raise ProviderBadResponse("The provider's answer has no results")
     for path in _COUNTS:
         tokens = parse_count(_find(value, path))
-        if tokens:  # a server that does not count says 0
+        if tokens:  # a server that does not count reports 0
             return Usage(tokens, source="upstream")
     return Usage(estimate_prompt(call), source="estimate")
 

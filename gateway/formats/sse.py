@@ -1,49 +1,51 @@
-"""Server-Sent Events as bytes: where an event ends, and what its data is (WHATWG HTML, 9.2.6).
+"""Server-sent events as bytes: where an event ends, and what its data is (WHATWG HTML, 9.2.6).
 
-Lines may end in LF, CR or CRLF; a blank line ends an event. An event travels as it lies, undecoded. It is at most
-16 MiB long, and at most 256 KiB may come between two events that have data.
+Lines may end in LF, CR or CRLF; a blank line ends an event. Events are forwarded unchanged, undecoded. An event has at
+most 16 MiB.
 """
 
 import re
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
-"""The longest event. An image inside a chat delta is a few MB; a line without end is the provider's fault."""
+"""The longest event. An image inside a chat delta has a few MB; a longer line is the provider's error."""
 MAX_NOISE_BYTES = 256 * 1024
-"""What a provider may send between two events that have data: line ends, comments, names, empty data. A comment of 24
-bytes each second fits in for three hours."""
+"""Bytes that a provider may send between two events with data: line ends, comments, names, empty data. Enough for a
+comment of 24 bytes each second for three hours.
+"""
 _LARGE_BYTES = 256 * 1024
 MAX_LINES = 10_000
 MAX_CONTAINERS = 100_000
 MAX_VALUES = 1_000_000
-"""Of an event over ``_LARGE_BYTES``: its lines; its objects and arrays; its commas, those in strings too. Images are
-long strings: whatever has more would hold the event loop for longer than other streams may wait."""
+"""Limits for an event over ``_LARGE_BYTES``: lines; objects and arrays; commas, also those in strings. Images are long
+strings. Anything with more parts would block the event loop for too long.
+"""
 
-# A blank line after a line's end. In a stream of CRLF a CR that is the last byte so far waits for its LF: the end of
-# an event is then the same wherever the bytes were cut.
+# A blank line after a line's end. A CR that is the last byte so far waits for a possible LF: an event then ends at the
+# same byte wherever the stream is cut.
 _EVENT_END = re.compile(rb"\r\n(?:\r\n|\n|\r(?=[^\n]))|(?:(?<!\r)\n|\r(?!\n))(?:\r\n|\n|\r)")
 _END = b"\n\n"
 _CR = 13
 _LOOK_BACK = 3  # the longest event end, four bytes, less one
 BOM = b"\xef\xbb\xbf"
 KEEPALIVE = b": keepalive\n\n"
-"""A comment: every client library skips it, and no event without data, which breaks some of them."""
+"""A comment: every client library ignores it. An event without data breaks some of them."""
 
 
 class EventTooLong(Exception):
-    """An event has not ended within the splitter's limit, or has more parts than any event needs."""
+    """An event exceeds the splitter's limit, or has more parts than any valid event."""
 
 
 class SseSplitter:
-    """Pieces of a stream in, whole events out; what they hold together is byte for byte what came in.
+    """Splits a stream into whole events, byte for byte.
 
-    Each byte is looked at once, however long an event grows and in however many pieces it comes.
+    Each byte is inspected once, however long an event is and however many pieces it arrives in.
 
     Args:
         limit: bytes of the longest event.
 
     Attributes:
         waiting: an event has begun and not ended.
-        noise: bytes of events without data so far; whoever reads the events counts them.
+        noise: bytes of events without data so far; the code that parses the events counts them.
     """
 
     __slots__ = ("_commas", "_containers", "_held", "_lf_only", "_limit", "_lines", "noise", "waiting")
@@ -58,12 +60,11 @@ class SseSplitter:
 
     @property
     def held_bytes(self) -> int:
-        """Of an event that has not ended."""
         return len(self._held)
 
     def split(self, data: bytes) -> list[bytes]:
-        """The events that ``data`` completes, each with its terminator. Raises ``EventTooLong``."""
-        # The usual piece is one event, whose lines end in LF.
+        """Return the events that ``data`` completes, each with its terminator. Raises ``EventTooLong``."""
+        # The usual piece is one event with LF line ends.
         if data.endswith(_END) and data.find(_END, 0, -1) < 0 and _CR not in data and not self.waiting:
             return [data]
         if _CR in data:
@@ -89,14 +90,16 @@ class SseSplitter:
         return events
 
     def take(self) -> bytes:
-        """What waits without an end; nothing waits afterwards."""
+        """Return and forget the incomplete event."""
         held, self._held = bytes(self._held), bytearray()
         self.waiting = False
         self._lines = self._containers = self._commas = 0
         return held
 
     def _hold(self, data: bytes) -> int:
-        """Add to what waits. Returns from where its end is to be looked for; -1 if it has not ended."""
+        """Append to the incomplete event. Return the offset from which to search for its end; -1 if it has not
+        ended.
+        """
         held = self._held
         look = max(0, len(held) - _LOOK_BACK)
         held += data
@@ -127,7 +130,7 @@ def _has_line_end(data: bytes | bytearray) -> bool:
 
 
 def is_utf8(data: bytes) -> bool:
-    """Whether ``data`` is UTF-8, which all of an event stream is (WHATWG HTML, 9.2.4)."""
+    """Return whether ``data`` is UTF-8, as every event stream must be (WHATWG HTML, 9.2.4)."""
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -136,7 +139,7 @@ def is_utf8(data: bytes) -> bool:
 
 
 def parse_data(event: bytes) -> bytes | None:
-    """The data of one event: its ``data`` lines joined by LF, or None where it has none (a comment, a bare name)."""
+    """Return the data of one event, its ``data`` lines joined by LF; None if it has none (a comment, a bare name)."""
     if event.startswith(b"data: ") and event.endswith(b"\n\n") and event.count(b"\n") == 2 and b"\r" not in event:  # noqa: PLR2004
         return event[6:-2]
     if event.startswith(b"data: ") and event.endswith(b"\r\n\r\n") and event.count(b"\n") == event.count(b"\r") == 2:  # noqa: PLR2004

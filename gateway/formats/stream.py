@@ -1,7 +1,7 @@
-"""The gate of a stream: a provider's bytes in, what may leave to the caller out, and the usage once it has ended.
+"""Stream transforms: a provider's bytes in, the client's bytes out, the usage at the end.
 
-Same language on both sides has a gate of its own, through which bytes pass as they lie. Between two languages it is
-``TranslatingStream``: a reader of the one and a writer of the other, with hub events between them.
+If both sides use the same format, a passthrough forwards the bytes unchanged. Otherwise ``TranslatingStream`` joins a
+parser of one format and a serializer of the other, with the events of ``formats/chat.py`` between them.
 """
 
 from collections import deque
@@ -31,61 +31,54 @@ from gateway.formats.openai.errors import Secrets
 from gateway.formats.prompt_tokens import estimate_prompt
 
 _SAMPLED_EVENTS = 128
-"""Of a stream that says more, the last that say something stand for all of them."""
+"""The last events with text that stand for all of a longer stream in an estimate."""
 
 LARGE_EVENT_BYTES = 1024 * 1024
-"""Of one event. It takes milliseconds to read what is longer."""
+"""Parsing a longer event takes milliseconds."""
 _END_MARK = b"[DONE]"
 
 
 class StreamTransform(Protocol):
-    """What of one provider's stream may leave.
+    """Turns one provider's stream into the client's.
 
     Attributes:
-        events: complete events with data so far, the end mark not counted.
-        ended: the end mark has passed; whatever follows it is dropped.
-        fault: the provider reported an error, or an event without an end; whatever follows it is dropped.
+        events: complete events with data so far, without the end mark.
+        ended: the end mark has passed; the rest is dropped.
+        fault: the provider reported an error, or sent an event without an end; the rest is dropped.
         noise: bytes so far of events without data (comments, blank lines).
+        closed: nothing more can be sent to the client.
     """
 
     ended: bool
     fault: ProviderError | None
 
     @property
-    def noise(self) -> int:
-        """How many so far."""
-        ...
+    def noise(self) -> int: ...
 
     @property
-    def events(self) -> int:
-        """How many so far."""
-        ...
+    def events(self) -> int: ...
 
     @property
-    def closed(self) -> bool:
-        """Whether nothing more can leave."""
-        ...
+    def closed(self) -> bool: ...
 
     def feed(self, data: bytes) -> bytes:
-        """A piece in, what may leave out: whole events only. Never raises; see ``fault``."""
+        """Return what can be sent to the client after ``data``: whole events only. Never raises; see ``fault``."""
         ...
 
     def finish(self) -> bytes:
-        """The transport has ended; what is still to be written. Raises ``ProviderBadResponse`` where the stream was
-        cut.
-        """
+        """Return the rest once the connection has ended. Raises ``ProviderBadResponse`` if the stream is incomplete."""
         ...
 
     def parse_usage(self) -> Usage:
-        """What was used by what passed: the provider's word, else an estimate that says so."""
+        """Return the usage of what was forwarded: the provider's counts, else an estimate that is marked as one."""
         ...
 
 
 class StreamState:
-    """How a gate ends: what a ``StreamTransform`` says of that. ``closed`` is kept, as it is asked with every piece.
+    """The end state of a ``StreamTransform``. ``closed`` is stored because it is read for every piece.
 
     Attributes:
-        closed: nothing more can leave.
+        closed: nothing more can be sent to the client.
     """
 
     __slots__ = ("_ended", "_fault", "closed")
@@ -97,7 +90,6 @@ class StreamState:
 
     @property
     def ended(self) -> bool:
-        """See ``StreamTransform``."""
         return self._ended
 
     @ended.setter
@@ -107,12 +99,10 @@ class StreamState:
 
     @property
     def noise(self) -> int:
-        """See ``StreamTransform``."""
         return 0
 
     @property
     def fault(self) -> ProviderError | None:
-        """See ``StreamTransform``."""
         return self._fault
 
     @fault.setter
@@ -122,16 +112,14 @@ class StreamState:
 
 
 class PassthroughStream(StreamState):
-    """What every gate between two sides of one language does: whole events leave as they lie, as long as they may.
+    """Forwards whole events unchanged between two sides of one format.
 
-    A language says in ``_judge`` what its events mean, and in a ``feed`` of its own which pieces need no look at all.
-    An event that has not ended is held, so that a stream which breaks in the middle of one can still end in a clean
+    A format implements ``_judge``, which interprets its events, and a ``feed`` that knows which pieces need no
+    inspection. An incomplete event is held back, so that a stream that breaks within one can still end with a valid
     error event.
 
     Attributes:
-        events: complete events with data so far that say something of an answer.
-        ended: see ``StreamTransform``.
-        fault: see ``StreamTransform``.
+        events: complete events with data so far that are part of an answer.
     """
 
     __slots__ = ("_begun", "_secrets", "_splitter", "events")
@@ -144,7 +132,7 @@ class PassthroughStream(StreamState):
         self.events = 0
 
     def _feed_slowly(self, data: bytes) -> bytes:
-        """A piece in, event by event."""
+        """Process ``data`` event by event."""
         if self.closed:
             return b""
         try:
@@ -155,11 +143,10 @@ class PassthroughStream(StreamState):
 
     @property
     def noise(self) -> int:
-        """See ``StreamTransform``."""
         return self._splitter.noise
 
     def _pass(self, event: bytes) -> bytes:
-        """A whole event in, what may leave of it out."""
+        """Return what can be forwarded of a whole event."""
         if self.closed:
             return b""
         if not self._begun:
@@ -171,23 +158,23 @@ class PassthroughStream(StreamState):
         if not payload:
             self._splitter.noise += len(event)
             return event
-        # Whether it is JSON in between is not looked at: that takes as long as all else that is done for an event.
+        # The inside is not validated as JSON: that costs as much as everything else that is done for an event.
         if not payload.endswith(b"}") and _is_broken(payload):
             return self._refuse("The provider sent an event that is not JSON")
         return self._judge(event, payload)
 
     def _refuse(self, reason: str) -> bytes:
-        """The stream ends here."""
+        """End the stream with a fault."""
         self.fault = ProviderBadResponse(reason, phase="stream")
         return b""
 
     def _judge(self, event: bytes, payload: bytes) -> bytes:
-        """An event with its data in, what may leave out."""
+        """Return what can be forwarded of an event, given its data."""
         raise NotImplementedError
 
 
 def _is_broken(payload: bytes) -> bool:
-    """Whether data is neither JSON nor the convention's end mark."""
+    """Return whether data is neither JSON nor the end mark of the OpenAI API format."""
     if payload.startswith(_END_MARK):
         return False
     try:
@@ -198,53 +185,53 @@ def _is_broken(payload: bytes) -> bool:
 
 
 class StreamParser(Protocol):
-    """One dialect's stream as events, from however its bytes were cut."""
+    """Parses one format's stream, however it is cut into pieces, into events."""
 
     @property
     def held_bytes(self) -> int:
-        """Of an event that has not ended."""
+        """Bytes of an incomplete event."""
         ...
 
     @property
     def noise(self) -> int:
-        """See ``StreamTransform``."""
+        """Bytes so far of events without data."""
         ...
 
     def feed(self, data: bytes) -> list[Event]:
-        """What the events that ``data`` completes say. Nothing comes after an ``StreamEnd`` or a ``StreamError``.
+        """Return the events that ``data`` completes; none after a ``StreamEnd`` or a ``StreamError``.
 
-        Never raises: an event that makes no sense, or has no end, is a ``StreamError``.
+        Never raises: an event that is invalid or has no end is a ``StreamError``.
         """
         ...
 
     def finish(self) -> list[Event]:
-        """The transport has ended. Ends with ``StreamEnd`` where the answer is whole without its mark, else raises.
+        """Return the last events once the connection has ended; with ``StreamEnd`` if only the end mark is missing.
 
-        Raises ``ProviderBadResponse`` where the stream was cut.
+        Raises ``ProviderBadResponse`` if the stream is incomplete.
         """
         ...
 
 
 class StreamSerializer(Protocol):
-    """Events as one dialect's stream."""
+    """Writes events as one format's stream."""
 
     def write(self, event: Event) -> bytes:
-        """The bytes that say ``event``; none where the dialect need not say it. ``StreamEnd`` writes the end mark.
+        """Return the bytes of ``event``, none if the format does not express it. ``StreamEnd`` becomes the end mark.
 
-        ``StreamError`` writes nothing: how a stream ends in a fault is the relay's business. Raises
-        ``ProviderBadResponse`` where an answer would have to be held back further than memory allows.
+        ``StreamError`` returns nothing: the proxy writes the error that ends a stream. Raises ``ProviderBadResponse``
+        if too much of an answer would have to be held back.
         """
         ...
 
 
 class UsageCounter:
-    """Counts what events say was used.
+    """Counts the usage of a sequence of events.
 
     Attributes:
-        events: those that say something of an answer.
+        events: those that are part of an answer.
     """
 
-    # ``_texts``: the last of what was said, and every text of a short answer.
+    # ``_texts``: the last texts, which are all texts of a short answer.
     __slots__ = ("_begun", "_texts", "_usage", "events")
 
     def __init__(self) -> None:
@@ -262,7 +249,7 @@ class UsageCounter:
             case ToolCallDelta():
                 self.events += 1
                 self._texts.append(event.arguments)
-            case MessageStart():  # no answer yet: until there is something of one, another channel may do better
+            case MessageStart():  # not part of an answer: until one begins, another channel may be tried
                 self._begun = event.usage
             case UsageReport():
                 self._usage = event.usage
@@ -270,7 +257,7 @@ class UsageCounter:
                 self.events += 1
 
     def parse_usage(self, call: InferenceRequest) -> Usage:
-        """The provider's word, else an estimate from a sample of what was said."""
+        """Return the provider's counts, else an estimate from a sample of the texts."""
         if self._usage is not None:
             return self._usage
         if not self.events:
@@ -282,24 +269,21 @@ class UsageCounter:
 
 
 def parse_events_usage(events: Iterable[Event], call: InferenceRequest) -> Usage:
-    """What the events of a whole answer say was used, else an estimate."""
-    meter = UsageCounter()
+    """Return the usage of the events of a whole answer: the provider's counts, else an estimate."""
+    counter = UsageCounter()
     for event in events:
         if not isinstance(event, StreamEnd | StreamError):
-            meter.note(event)
-    return meter.parse_usage(call)
+            counter.note(event)
+    return counter.parse_usage(call)
 
 
 class TranslatingStream(StreamState):
-    """A gate between two languages; see ``StreamTransform``.
+    """Translates a stream between two formats; see ``StreamTransform``.
 
     Args:
-        reader: of the provider's language.
-        writer: of the caller's.
-        call: what was asked.
-
-    Attributes:
-        events: those so far that say something of an answer.
+        reader: of the provider's format.
+        writer: of the client's format.
+        call: the request.
     """
 
     __slots__ = ("_call", "_meter", "_read", "_reader", "_writer", "events")
@@ -315,29 +299,26 @@ class TranslatingStream(StreamState):
 
     @property
     def heavy(self) -> bool:
-        """Whether a large event waits for its end, or to be written: what follows goes through ``read``."""
+        # A large event is incomplete, or not written yet: the next piece has to go through ``read``.
         return not self.closed and (bool(self._read) or self._reader.held_bytes > LARGE_EVENT_BYTES)
 
     @property
     def unwritten(self) -> bool:
-        """Whether ``write`` has not written yet what was read."""
         return bool(self._read)
 
     def read(self, data: bytes) -> None:
-        """A piece in. A thread may do it, as long as it is the only one that does anything with the gate."""
+        """Parse ``data``. A thread may do this if nothing else uses the transform meanwhile."""
         self._read = self._reader.feed(data)
 
     def write(self) -> bytes:
-        """What was read last out, as far as it may leave."""
+        """Return the client's bytes for the events of the last ``read``."""
         events, self._read = self._read, []
         return b"" if self.closed else self._pass(events)
 
     def feed(self, data: bytes) -> bytes:
-        """A piece in, what may leave out."""
         return b"" if self.closed else self._pass(self._reader.feed(data))
 
     def finish(self) -> bytes:
-        """The transport has ended. Raises ``ProviderBadResponse`` where the stream was cut."""
         if self.ended:
             return b""
         written = b"" if self.closed else self._pass(self._reader.finish())
@@ -349,11 +330,9 @@ class TranslatingStream(StreamState):
 
     @property
     def noise(self) -> int:
-        """See ``StreamTransform``."""
         return self._reader.noise
 
     def parse_usage(self) -> Usage:
-        """The provider's word, else an estimate."""
         return self._meter.parse_usage(self._call)
 
     def _pass(self, events: list[Event]) -> bytes:

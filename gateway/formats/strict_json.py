@@ -1,7 +1,7 @@
-"""A request's JSON body, read strictly: what was checked is what is forwarded.
+"""Parses a request's JSON body strictly, so that what was checked is what is forwarded.
 
-orjson refuses NaN, lone surrogates, other encodings than UTF-8 and depth over 1024, but keeps the last of duplicate
-keys and cannot write what is nested 254 deep. Both are refused here, by counting rather than by a second parser.
+orjson rejects NaN, lone surrogates, encodings other than UTF-8 and depth over 1024, but keeps the last of duplicate
+keys and cannot write what is nested 254 deep. Both are rejected here, by counting instead of by a second parser.
 """
 
 import re
@@ -17,30 +17,31 @@ MAX_DEPTH = 128
 MAX_CONTAINERS = 20_000
 MAX_STRINGS = 50_000
 MAX_VALUES = 300_000
-"""Of one body: objects and arrays, strings and keys, values. Half a million objects would hold the event loop for
-longer than a stream may wait; the longest conversation has a few thousand, a batch of token ids a few hundred
-thousand values."""
+"""Limits of one body: objects and arrays, strings and keys, values. Half a million objects would block the event loop
+for too long. The longest chats have a few thousand, a batch of token ids a few hundred thousand values.
+"""
 
-MAX_LOOKED_THROUGH = 2 * 1024 * 1024
-"""Bytes of a body that is looked through for duplicate keys. Of a larger one, which is pictures or a library's worth of
-text, the last of two keys counts: it is what was checked, and what is forwarded."""
+MAX_DUPLICATE_CHECK_BYTES = 2 * 1024 * 1024
+"""Bytes of the largest body that is searched for duplicate keys. In a larger one, which holds images or very long
+texts, the last of two keys counts: that one was checked, and is forwarded.
+"""
 
 MAX_ESCAPES = 4_000_000
-"""Backslashes: each short escape is written again on the way out, at twenty times the price of a letter."""
+"""Backslashes: writing a short escape costs twenty times as much as writing a letter."""
 
 _PIECE_BYTES = 1024 * 1024
-"""That are looked through for escapes in one step."""
+"""Bytes that are searched for escapes in one step."""
 _NO_BACKSLASH = re.compile(rb"[^\\]")
 
 
 def parse_json_object(raw: bytes) -> dict[str, Any]:
-    """``raw`` -> the JSON object it holds. Raises ``InvalidRequest`` saying what is wrong and where."""
+    """Parse a JSON object. Raises ``InvalidRequest`` with the reason and the place."""
     if not raw:
         raise InvalidRequest("The request body is empty; a JSON object is expected")
     if len(raw) > MAX_ESCAPES and raw.count(b"\\") > MAX_ESCAPES:
         raise InvalidRequest(f"The request body holds more than {MAX_ESCAPES} escapes")
     containers = raw.count(b"{") + raw.count(b"[")
-    # A short body, or one with few marks in it, in strings or out, is not looked at twice.
+    # A short body, or one with little punctuation, needs no second look.
     if len(raw) > MAX_CONTAINERS and containers + raw.count(b",") + raw.count(b'"') > MAX_CONTAINERS:
         _check_counts(raw)
     try:
@@ -51,17 +52,17 @@ def parse_json_object(raw: bytes) -> dict[str, Any]:
         raise InvalidRequest("The request body must be a JSON object")
     if containers > MAX_DEPTH:
         _check_depth(value)
-    # What is written again as it came, as most clients write, has no key twice.
-    if len(raw) <= MAX_LOOKED_THROUGH and (written := orjson.dumps(value)) != raw:
+    # A body that serializes to the same bytes, as most do, has no duplicate key.
+    if len(raw) <= MAX_DUPLICATE_CHECK_BYTES and (written := orjson.dumps(value)) != raw:
         _check_duplicates(raw, written)
     return value
 
 
 def _check_counts(raw: bytes) -> None:
-    """Refuse what would take long to read.
+    """Raise ``InvalidRequest`` for a body that would take too long to parse.
 
-    No step holds the interpreter for longer than parsing does: of the strings, which are the odd pieces between
-    quotes, there are few by the time that they are cut out.
+    No step holds the interpreter for longer than parsing does: strings are the odd pieces between quotes, and there are
+    few of them by the time that they are cut out.
     """
     bare = b"".join(map(_strip_escapes, _cut(raw)))
     if bare.count(b'"') > 2 * MAX_STRINGS:
@@ -74,7 +75,7 @@ def _check_counts(raw: bytes) -> None:
 
 
 def _cut(raw: bytes) -> Iterator[bytes]:
-    """``raw`` in pieces, none of which ends within an escape."""
+    """Yield ``raw`` in pieces, none of which ends within an escape."""
     start = 0
     while start < len(raw):
         found = _NO_BACKSLASH.search(raw, start + _PIECE_BYTES)
@@ -84,7 +85,7 @@ def _cut(raw: bytes) -> Iterator[bytes]:
 
 
 def _strip_escapes(piece: bytes) -> bytes:
-    """``piece`` without escaped backslashes and quotes."""
+    """Remove escaped backslashes and quotes."""
     return piece.replace(b"\\\\", b"").replace(b'\\"', b"")
 
 
@@ -99,9 +100,9 @@ def _check_depth(value: dict[str, Any]) -> None:
 
 
 def _check_duplicates(raw: bytes, written: bytes) -> None:
-    """Refuse what has more keys than were read of it: those of ``written``.
+    """Raise ``InvalidRequest`` if ``raw`` has more keys than ``written``, its parsed form written again.
 
-    Of two keys one is not kept, nor its colon; all other colons are, in strings and out.
+    Parsing drops one of two equal keys, and its colon; all other colons remain, in strings and outside.
     """
     colons = raw.count(b":")
     if b"\\u003" in raw:  # some may be escaped
@@ -112,7 +113,7 @@ def _check_duplicates(raw: bytes, written: bytes) -> None:
 
 
 def _find_duplicate(raw: bytes) -> str | None:
-    """The first key that stands twice in the outermost object; None where the duplicate is further in."""
+    """Return the first duplicate key of the outermost object; None if the duplicate is nested."""
     seen: set[str] = set()
     depth = 0
     for match in re.finditer(rb'("(?:[^"\\]++|\\.)*+")(\s*+:)?|[{}\[\]]', raw, re.DOTALL):

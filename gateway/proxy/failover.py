@@ -31,9 +31,9 @@ from gateway.formats.anthropic.response import build_count_answer
 from gateway.formats.json_or_stream import JsonOrStream
 from gateway.formats.openai.errors import Secrets, mask
 from gateway.formats.openai.responses import find_response_id
-from gateway.formats.registry import PLAIN, ResponseMode, Translator
 from gateway.formats.sse import KEEPALIVE
 from gateway.formats.stream import StreamTransform
+from gateway.formats.translator import PLAIN, ResponseMode, Translator
 from gateway.large_work import work_aside
 from gateway.media.buffered_stream import BufferedPassthrough
 from gateway.media.images import ImageService, can_pass, find_timeouts

@@ -9,7 +9,8 @@ import attrs
 from gateway.domain.channel import DEFAULT_TIMEOUTS, Timeouts
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import ContextExceeded, NoHealthyChannel, ProviderError, ProviderRateLimited, UnsupportedByProvider
-from gateway.formats.registry import ResponseIdentity, make_exchange
+from gateway.formats.registry import make_exchange
+from gateway.formats.translator import ResponseIdentity
 from gateway.routing.channel_state import AFTER_FAILURES
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.selection import Candidate, choose

@@ -17,8 +17,8 @@ from gateway.domain.upload import Content
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, UnsupportedByProvider
 from gateway.formats.image_backend import ProviderCall
-from gateway.formats.registry import ResponseIdentity, Translator
-from gateway.formats.request_body import JSON, Form, Said, build_payload
+from gateway.formats.request_body import JSON, Form, Payload, build_payload
+from gateway.formats.translator import ResponseIdentity, Translator
 from gateway.large_work import work_aside
 from gateway.providers.base import Endpoint, EndpointRequest
 from gateway.providers.registry import PROVIDERS
@@ -197,7 +197,7 @@ class Way:
     def plan(self, ask: ProviderCall, now_s: int, *, once: bool = False) -> HttpRequest:
         """One request, at ``now_s``; ``once``: it must not be sent twice. Raises ``UnsupportedByProvider``."""
         errand = NOTHING_SAID
-        if (said := ask.said) is not None:
+        if (said := ask.body) is not None:
             errand = EndpointRequest(*pack(lambda: said, self.endpoint, self.model, self.mark))
         errand = attrs.evolve(errand, method=ask.method, path=ask.path, headers=ask.headers)
         return attrs.evolve(self.address(errand, now_s), once=once)
@@ -226,7 +226,7 @@ def _is_same(answered: str, asked: str) -> bool:
     return answered.startswith(asked) and _DATED.fullmatch(answered, len(asked)) is not None
 
 
-def pack(say: Callable[[], Said], endpoint: Endpoint, model: str, mark: str) -> Packed:
+def pack(say: Callable[[], Payload], endpoint: Endpoint, model: str, mark: str) -> Packed:
     """What ``say`` returns in bytes; for ``model``, the provider's own name. Raises ``UnsupportedByProvider``."""
     try:
         said = say()

@@ -21,8 +21,9 @@ from gateway.domain.rate_limit import Limits, RateLimitStatus, RateLimitSubject,
 from gateway.domain.usage import Usage
 from gateway.formats.openai.chat import ChatPassthrough, parse_chat_call
 from gateway.formats.openai.rate_limit_headers import build_limits
-from gateway.formats.registry import ResponseIdentity, make_exchange
+from gateway.formats.registry import make_exchange
 from gateway.formats.strict_json import parse_json_object
+from gateway.formats.translator import ResponseIdentity
 
 NOW_S = 1_750_000_000.0
 DAY = parse_day(NOW_S)

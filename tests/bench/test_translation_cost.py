@@ -29,7 +29,8 @@ from gateway.domain.api_format import Wire
 from gateway.domain.inference_request import InferenceRequest
 from gateway.formats.anthropic.request import parse_messages_call
 from gateway.formats.openai.chat import parse_chat_call
-from gateway.formats.registry import ResponseIdentity, is_translated, make_exchange
+from gateway.formats.registry import is_translated, make_exchange
+from gateway.formats.translator import ResponseIdentity
 from tests.support import anthropic_cassettes as messages
 from tests.support import gemini_cassettes as gemini
 from tests.support.gateway import CHAT, KEY

@@ -82,9 +82,9 @@ def test_the_first_ask_has_the_prompt_in_it_and_can_be_written(wire: Wire) -> No
     image_backend, call = open_image_backend(wire)
     before = dict(call.body)
     ask = image_backend.begin(1)
-    assert ask.said is not None
+    assert ask.body is not None
     assert (ask.method, ask.passing, ask.wait_s) == ("POST", False, 0)
-    body, _ = build_payload(ask.said, "mark")
+    body, _ = build_payload(ask.body, "mark")
     pieces = [body] if isinstance(body, bytes) else [piece for piece in body.pieces if isinstance(piece, bytes)]
     assert b"a cat" in b"".join(pieces)
     assert call.body == before

@@ -11,7 +11,7 @@ from gateway.domain.usage import MAX_IMAGES
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.image_task import (
     LONGEST_WAIT_S,
-    MOST_MUMBLED,
+    MAX_INVALID_POLLS,
     ImageTask,
     build_images,
     check_expressible,
@@ -30,7 +30,7 @@ def test_a_task_is_asked_after_less_and_less_often() -> None:
     task = ImageTask("/tasks", 1.0)
     asks = [task.follow("t-1"), *(task.ask_after() for _ in range(4))]
     assert [ask.wait_s for ask in asks] == [1.0, 1.5, 2.25, LONGEST_WAIT_S, LONGEST_WAIT_S]
-    assert {(ask.method, ask.path, ask.passing, ask.said) for ask in asks} == {("GET", "/tasks/t-1", True, None)}
+    assert {(ask.method, ask.path, ask.passing, ask.body) for ask in asks} == {("GET", "/tasks/t-1", True, None)}
 
 
 def test_the_first_id_counts_whatever_is_said_later() -> None:
@@ -52,7 +52,7 @@ def test_a_task_is_cancelled_between_its_beginning_and_its_end() -> None:
     task.follow("t-1")
     ask = task.abandon()
     assert ask is not None
-    assert (ask.method, ask.path, ask.said, ask.passing) == ("POST", "/tasks/t-1/cancel", None, True)
+    assert (ask.method, ask.path, ask.body, ask.passing) == ("POST", "/tasks/t-1/cancel", None, True)
     task.ended = True
     assert task.abandon() is None
 
@@ -63,10 +63,10 @@ def test_a_page_of_a_proxys_says_nothing_of_a_task() -> None:
         task.parse_object(b"<html>")
     task = ImageTask("/tasks", 1.0)
     task.follow("t-1")
-    for _ in range(MOST_MUMBLED):
+    for _ in range(MAX_INVALID_POLLS):
         assert task.parse_object(b"<html>") is None
     assert task.parse_object(b"{}") == {}
-    for _ in range(MOST_MUMBLED):
+    for _ in range(MAX_INVALID_POLLS):
         assert task.parse_object(b"[]") is None
     with pytest.raises(ProviderBadResponse):
         task.parse_object(b"")

@@ -32,10 +32,11 @@ from gateway.formats.openai.responses import parse_responses_call
 from gateway.formats.openai.speech import parse_speech_call
 from gateway.formats.openai.stream import ChatStreamParser
 from gateway.formats.openai.transcriptions import parse_transcription_call, parse_translation_call
-from gateway.formats.registry import ResponseIdentity, Translator, make_exchange
-from gateway.formats.request_body import Body, Form, Said, build_payload
+from gateway.formats.registry import make_exchange
+from gateway.formats.request_body import Body, Form, Payload, build_payload
 from gateway.formats.rerank import parse_rerank_call
 from gateway.formats.stream import StreamParser, parse_events_usage
+from gateway.formats.translator import ResponseIdentity, Translator
 from tests.support import anthropic_cassettes as anthropic
 from tests.support import gemini_cassettes as gemini
 from tests.support.corrupt_json import spoilt
@@ -234,7 +235,7 @@ def test_there_is_an_example_of_every_language() -> None:
 # Sent
 
 
-def fields_of(said: Said) -> Body:
+def fields_of(said: Payload) -> Body:
     """The body, or the fields of the form."""
     return said.fields if isinstance(said, Form) else said
 

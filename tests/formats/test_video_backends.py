@@ -85,7 +85,7 @@ def test_what_a_model_makes_when_nobody_says_can_be_said_to_it(
     shot = VideoSpec(model, "a cat", "mark", ask.seconds, ask.size, IMAGE if needed else None)
     said = maker.submit(shot)
     assert said.begins
-    body, _ = build_payload(said.said or {}, "mark")
+    body, _ = build_payload(said.body or {}, "mark")
     assert body
 
 
@@ -120,7 +120,7 @@ def test_a_model_that_starts_from_a_image_takes_it_in_every_form(
         return
 
     def say(reference: Reference) -> Any:
-        said = maker.submit(VideoSpec(name_model(able), "a cat", "mark", ask.seconds, ask.size, reference)).said
+        said = maker.submit(VideoSpec(name_model(able), "a cat", "mark", ask.seconds, ask.size, reference)).body
         assert said is not None
         return said
 
@@ -144,7 +144,7 @@ def test_after_the_submit_every_request_passes_and_names_the_task_in_one_place(w
             assert not ask.begins
             assert ask.path is not None
     poll = maker.poll(TASK)
-    assert (poll.method, poll.said) == ("GET", None)
+    assert (poll.method, poll.body) == ("GET", None)
     assert "task-1" in (poll.path or "")
 
 

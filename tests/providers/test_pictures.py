@@ -32,7 +32,7 @@ def send(slug: str, model: str, **asked: Any) -> Any:
     call = parse_images_call({"model": "m", "prompt": "a cat", **asked})
     assert call.image is not None
     image_backend = OpenAiImageBackend(call, model, "mark", provider.find_capability(model) or UNKNOWN)
-    body = image_backend.begin(call.image.count).said
+    body = image_backend.begin(call.image.count).body
     assert isinstance(body, dict)
     endpoint.shape(body, model)
     assert (body.pop("model"), body.pop("prompt")) == (model, "a cat")

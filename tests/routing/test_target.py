@@ -19,8 +19,9 @@ from gateway.formats.image_backend import ProviderCall
 from gateway.formats.openai.chat import parse_chat_call
 from gateway.formats.openai.images import parse_images_call
 from gateway.formats.openai.speech import parse_speech_call
-from gateway.formats.registry import ResponseIdentity, make_exchange
+from gateway.formats.registry import make_exchange
 from gateway.formats.request_body import Form, build_data_url
+from gateway.formats.translator import ResponseIdentity
 from gateway.providers.base import Endpoint
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.load_balancer import LoadBalancer

@@ -54,8 +54,8 @@ def image_call(
 
 def read_sent(ask: ProviderCall) -> Any:
     """The JSON that an ask sends, with its files in it."""
-    assert ask.said is not None
-    body, media_type = build_payload(ask.said, "mark")
+    assert ask.body is not None
+    body, media_type = build_payload(ask.body, "mark")
     assert media_type == "application/json"
     if isinstance(body, bytes):
         return orjson.loads(body)

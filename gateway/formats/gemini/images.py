@@ -18,7 +18,7 @@ from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse
 from gateway.formats.aspect_ratios import DEFAULT_TIER, parse_shape
 from gateway.formats.content_filter import build_block, find_block
 from gateway.formats.image_backend import ProviderCall
-from gateway.formats.image_data import FoundImage, build_told, estimate_usage, parse_base64, parse_media_type
+from gateway.formats.image_data import FoundImage, build_format_field, estimate_usage, parse_base64, parse_media_type
 from gateway.formats.openai.errors import Secrets, mask, parse_error_value
 from gateway.formats.request_body import Inline
 
@@ -83,7 +83,7 @@ class GeminiImageBackend:
         return Images(
             tuple(one.image for one in found),
             usage or estimate_usage(self._call, len(found)),
-            build_told(found),
+            build_format_field(found),
         )
 
     def abandon(self) -> None:

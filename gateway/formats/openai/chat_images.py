@@ -22,7 +22,14 @@ from gateway.formats.aspect_ratios import DEFAULT_TIER, parse_shape
 from gateway.formats.content_filter import build_block, find_block
 from gateway.formats.gemini.images import BLOCKED, build_unpainted, build_words, check_expressible
 from gateway.formats.image_backend import ProviderCall
-from gateway.formats.image_data import FoundImage, build_told, estimate_usage, is_web_url, parse_base64, parse_url
+from gateway.formats.image_data import (
+    FoundImage,
+    build_format_field,
+    estimate_usage,
+    is_web_url,
+    parse_base64,
+    parse_url,
+)
 from gateway.formats.openai.errors import Secrets, parse_error_value
 from gateway.formats.request_body import build_data_url
 
@@ -93,7 +100,7 @@ class ChatImageBackend:
         return Images(
             tuple(one.image for one in found),
             attrs.evolve(usage, images=len(found)) if usage else estimate_usage(self._call, len(found)),
-            build_told(found),
+            build_format_field(found),
         )
 
     def abandon(self) -> None:

@@ -146,7 +146,7 @@ def test_an_operation_is_begun_asked_after_and_done() -> None:
     assert (begun.state, begun.id) == ("processing", ID)
     task = ProviderTask(ID, MODEL)
     ask = VEO.poll(task)
-    assert (ask.method, ask.path, ask.said, ask.passing) == ("GET", f"/{NAME}", None, True)
+    assert (ask.method, ask.path, ask.body, ask.passing) == ("GET", f"/{NAME}", None, True)
     assert polled(UNDER_WAY) == TaskStatus("processing")
     done = polled(DONE)
     assert (done.state, done.clue, done.error) == ("completed", URI, None)

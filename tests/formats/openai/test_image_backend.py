@@ -29,9 +29,9 @@ def ask(body: dict[str, Any], count: int = 1, capability: Capability = UNKNOWN) 
     """What of the body is sent, besides model and prompt."""
     asked = open_image_backend(body, capability).begin(count)
     assert (asked.method, asked.path, asked.wait_s, asked.passing, asked.headers) == ("POST", None, 0.0, False, ())
-    assert isinstance(asked.said, dict)
-    assert {name: asked.said.pop(name) for name in ASK} == {"model": "gpt", "prompt": "a cat"}
-    return asked.said
+    assert isinstance(asked.body, dict)
+    assert {name: asked.body.pop(name) for name in ASK} == {"model": "gpt", "prompt": "a cat"}
+    return asked.body
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_an_edit_is_a_form() -> None:
     image_backend: ImageBackend = OpenAiImageBackend(
         call, "gpt", "mark", Capability("*", response_formats=("b64_json",))
     )
-    said = image_backend.begin(2).said
+    said = image_backend.begin(2).body
     assert isinstance(said, Form)
     assert said.files == (("image", image), ("mask", mask))
     assert said.fields == {
@@ -117,7 +117,7 @@ def test_an_edit_is_a_form() -> None:
 def test_a_image_backend_can_begin_for_another_attempt_with_the_same_call() -> None:
     call = parse_images_call(ASK | {"n": 2, "response_format": "url"})
     before = orjson.dumps(call.body)
-    said = [OpenAiImageBackend(call, "gpt", "x", UNKNOWN).begin(2).said for _ in range(2)]
+    said = [OpenAiImageBackend(call, "gpt", "x", UNKNOWN).begin(2).body for _ in range(2)]
     assert said[0] == said[1]
     assert orjson.dumps(call.body) == before
 

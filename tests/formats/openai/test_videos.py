@@ -187,7 +187,7 @@ def test_every_beginning_is_named_by_the_job() -> None:
 
 def test_a_file_goes_in_a_form_and_an_address_in_an_object() -> None:
     file = upload(draw(), "input_reference")
-    said = MAKER.submit(shot(seconds=4, reference=Reference(file))).said
+    said = MAKER.submit(shot(seconds=4, reference=Reference(file))).body
     assert isinstance(said, Form)
     assert said.fields == {"model": "sora-2", "prompt": "a cat", "seconds": "4"}
     assert said.files == (("input_reference", file),)
@@ -198,9 +198,9 @@ def test_a_file_goes_in_a_form_and_an_address_in_an_object() -> None:
 
 def test_a_task_is_asked_after_fetched_remixed_and_deleted_by_its_id_alone() -> None:
     poll, delete, remix = MAKER.poll(TASK), MAKER.delete(TASK), MAKER.remix(TASK, shot(extra={"seconds": "60"}))
-    assert (poll.method, poll.path, poll.passing, poll.said) == ("GET", f"/videos/{TASK.id}", True, None)
+    assert (poll.method, poll.path, poll.passing, poll.body) == ("GET", f"/videos/{TASK.id}", True, None)
     assert delete is not None
-    assert (delete.method, delete.path, delete.passing, delete.said) == ("DELETE", f"/videos/{TASK.id}", True, None)
+    assert (delete.method, delete.path, delete.passing, delete.body) == ("DELETE", f"/videos/{TASK.id}", True, None)
     assert remix is not None
     assert (remix.method, remix.path, remix.begins) == ("POST", f"/videos/{TASK.id}/remix", True)
     assert read_sent(remix) == {"prompt": "a cat"}

@@ -339,7 +339,7 @@ async def paint(provider: DashScopePictures, image_backend: DashScopeImageBacken
     told: Any = image_backend.begin(count)
     async with aiohttp.ClientSession() as session:
         while isinstance(told, ProviderCall):
-            body = None if told.said is None else orjson.dumps(read_sent(told))
+            body = None if told.body is None else orjson.dumps(read_sent(told))
             errand = EndpointRequest(body, method=told.method, path=told.path, headers=told.headers)
             plan = DASHSCOPE.plan(channel, endpoint, errand, model="m", key=KEY)
             async with session.request(plan.method, plan.url, data=body, headers=plan.headers) as answer:
@@ -373,7 +373,7 @@ async def test_the_vendor_takes_a_cancellation() -> None:
         image_backend, ask = begin()
         headers = {"Authorization": f"Bearer {KEY}"}
         async with aiohttp.ClientSession(provider.origin, headers=headers) as session:
-            async with session.post(ask.path or "", json=ask.said, headers=dict(ask.headers)) as answer:
+            async with session.post(ask.path or "", json=ask.body, headers=dict(ask.headers)) as answer:
                 image_backend.read(await answer.read(), ())
             cancel = image_backend.abandon()
             assert cancel is not None

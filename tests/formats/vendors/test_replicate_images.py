@@ -340,7 +340,7 @@ async def paint(provider: ReplicatePictures, image_backend: ReplicateImageBacken
     told: Any = image_backend.begin(count)
     async with aiohttp.ClientSession() as session:
         while isinstance(told, ProviderCall):
-            body = None if told.said is None else orjson.dumps(read_sent(told))
+            body = None if told.body is None else orjson.dumps(read_sent(told))
             errand = EndpointRequest(body, method=told.method, path=told.path, headers=told.headers)
             plan = REPLICATE.plan(channel, REPLICATE.endpoints[0], errand, model="m", key=KEY)
             async with session.request(plan.method, plan.url, data=body, headers=plan.headers) as answer:
@@ -383,7 +383,7 @@ async def test_the_vendor_takes_a_cancellation() -> None:
         image_backend, ask = begin()
         headers = {"Authorization": f"Bearer {KEY}"}
         async with aiohttp.ClientSession(headers=headers) as session:
-            async with session.post(f"{provider.base_url}{ask.path}", json=ask.said) as answer:
+            async with session.post(f"{provider.base_url}{ask.path}", json=ask.body) as answer:
                 again: Any = image_backend.read(await answer.read(), ())
             async with session.get(f"{provider.base_url}{again.path}") as answer:
                 image_backend.read(await answer.read(), ())

@@ -227,7 +227,7 @@ def test_a_task_is_asked_after_and_stopped_and_forgotten_by_its_id_alone() -> No
     assert (ask.method, ask.path, ask.passing) == ("GET", f"/tasks/{ID}", True)
     assert same(cancel, delete)
     assert cancel is not None
-    assert (cancel.method, cancel.path, cancel.said) == ("DELETE", f"/tasks/{ID}", None)
+    assert (cancel.method, cancel.path, cancel.body) == ("DELETE", f"/tasks/{ID}", None)
     assert MAKER.poll(ProviderTask("a=b~:c", "m")).path == "/tasks/a%3Db~%3Ac"
     assert MAKER.remix(TASK, shot()) is None
 
