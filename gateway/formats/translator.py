@@ -1,0 +1,76 @@
+"""The interface of translators: one request in a provider's API format, and the answer in the client's."""
+
+from typing import Protocol
+
+import attrs
+
+from gateway.domain.frozen import frozen
+from gateway.domain.usage import Usage
+from gateway.formats.openai.errors import Secrets
+from gateway.formats.request_body import Payload
+from gateway.formats.stream import StreamTransform
+
+
+@frozen
+class ResponseIdentity:
+    """The values that an answer gets if its provider gives none: its id, the provider's model name, the time (Unix
+    seconds).
+    """
+
+    id: str
+    model: str
+    now_s: int
+
+
+@attrs.frozen
+class ResponseMode:
+    """How an answer is sent to the client.
+
+    Attributes:
+        media_type: of an answer that is not streamed.
+        binary: a stream consists of raw bytes of the provider's media type, not of events. Nothing can be inserted into
+            it, and it ends when the connection does.
+    """
+
+    media_type: str = "application/json"
+    binary: bool = False
+
+    @property
+    def accept(self) -> str:
+        return self.media_type if self.media_type == "application/json" else "*/*"
+
+
+PLAIN = ResponseMode()
+
+
+class Translator(Protocol):
+    """One request in one provider's API format."""
+
+    @property
+    def manner(self) -> ResponseMode: ...
+
+    @property
+    def naming(self) -> ResponseIdentity: ...
+
+    def write_body(self) -> Payload:
+        """Build the request body; the outermost dict is a new one. Raises ``InvalidRequest`` if the format cannot
+        express it.
+        """
+        ...
+
+    def open_gate(self, secrets: Secrets) -> StreamTransform:
+        """Return the transform for the stream that answers."""
+        ...
+
+    def build_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
+        """Build the equivalent stream, end mark included, from an unstreamed answer to a streaming request.
+
+        Returns the stream and its usage. Raises ``ProviderError`` if ``raw`` is no valid answer.
+        """
+        ...
+
+    def parse_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
+        """Return the client's bytes and the usage of an unstreamed answer. Raises ``ProviderError`` if it is
+        invalid.
+        """
+        ...
