@@ -184,8 +184,8 @@ def _without_identity(parse: _BuildWhole) -> _ParseAnswer:
     return lambda raw, call, _naming, secrets: parse(raw, call, secrets)
 
 
-def _read_chat(raw: bytes, call: InferenceRequest, secrets: Secrets) -> Usage:
-    return parse_chat_answer(parse_answer_object(raw, secrets), call)
+def _parse_chat(raw: bytes, call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets) -> _Parsed:
+    return raw, parse_chat_answer(parse_answer_object(raw, secrets), call)  # hot: not through ``_untouched``
 
 
 def _parse_count(raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets) -> _Parsed:
@@ -221,16 +221,14 @@ _IMAGE_BACKEND = _PassthroughFormat(_refuse_body, _refuse_whole)
 """Images come from an image backend (``formats/image_backends.py``): there is neither one body nor one answer."""
 _PASSTHROUGH: Mapping[Wire, _PassthroughFormat] = MappingProxyType(
     {
-        "openai_chat": _PassthroughFormat(
-            build_chat_body, _untouched(_read_chat), ChatPassthrough, openai_whole.build_whole
-        ),
+        "openai_chat": _PassthroughFormat(build_chat_body, _parse_chat, ChatPassthrough, openai_whole.build_whole),
         "openai_embeddings": _PassthroughFormat(
             build_embeddings_body,
             _without_identity(parse_embeddings_answer),
         ),
         "openai_completions": _PassthroughFormat(
             openai_completions.build_completions_body,
-            _untouched(_read_chat),
+            _parse_chat,
             openai_completions.CompletionsGate,
             openai_whole.build_whole,
         ),
