@@ -6,12 +6,12 @@ from collections.abc import Callable
 import structlog
 
 from gateway.domain.idempotency import KEEP_MS
-from gateway.domain.member import MemberStore
-from gateway.domain.video import VideoStore
-from gateway.domain.webhook import DeliveryStore
 from gateway.errors import StoreUnavailable
 from gateway.proxy.idempotency import IdempotencyService
 from gateway.routing.response_owners import ResponseOwners
+from gateway.storage.members import MemberRepository
+from gateway.storage.videos import VideoRepository
+from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 
 FIRST_AFTER_S = 30.0
 SWEEP_EVERY_S = 3_600.0
@@ -39,9 +39,9 @@ class RecordCleanup:
     def __init__(
         self,
         replays: IdempotencyService,
-        deliveries: DeliveryStore,
-        videos: VideoStore,
-        members: MemberStore,
+        deliveries: WebhookDeliveryRepository,
+        videos: VideoRepository,
+        members: MemberRepository,
         clock: Callable[[], float],
         *,
         owners: ResponseOwners | None = None,

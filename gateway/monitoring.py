@@ -17,12 +17,12 @@ import attrs
 from gateway import __version__
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account_spec import build_time
-from gateway.domain.ledger import Journal
 from gateway.domain.statistics import RingBuffer, find_percentile
 from gateway.errors import StoreUnavailable
 from gateway.proxy.active_requests import ActiveRequests
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.storage.database import Database
+from gateway.storage.journal import RequestJournal
 from gateway.storage.schema import REVISION
 from gateway.videos.jobs import Videos
 
@@ -87,7 +87,7 @@ class MonitoredParts:
     database: Database
     check_writable: Callable[[], Awaitable[None]]
     outbox: WriteQueue
-    journal: Journal
+    journal: RequestJournal
     journal_path: Path
     media: FolderUsage
     video_content: FolderUsage

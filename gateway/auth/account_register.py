@@ -5,10 +5,12 @@ from typing import Any
 
 import attrs
 
-from gateway.domain.account import Account, AccountStore, ApiKey, KeyStore
+from gateway.domain.account import Account, ApiKey
 from gateway.domain.account_spec import AccountSpec, KeySpec, build_account, build_key, build_time
 from gateway.domain.audit_log import Actor, AuditRow, build_change
 from gateway.errors import NotFound
+from gateway.storage.accounts import AccountRepository
+from gateway.storage.api_keys import ApiKeyRepository
 
 _NEW_ACCOUNT = Account(id=0, name="")
 
@@ -22,7 +24,7 @@ class AccountRegister:
         clock: Unix seconds.
     """
 
-    def __init__(self, accounts: AccountStore, keys: KeyStore, *, clock: Callable[[], float]) -> None:
+    def __init__(self, accounts: AccountRepository, keys: ApiKeyRepository, *, clock: Callable[[], float]) -> None:
         self.accounts = accounts
         self.keys = keys
         self._clock = clock

@@ -14,13 +14,15 @@ import attrs
 from gateway.auth.account_register import AccountRegister
 from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.billing.accounting import AccountingService
-from gateway.domain.account import KEY_LENGTH, KEY_PREFIX, Account, AccountStore, ApiKey, KeyStore
+from gateway.domain.account import KEY_LENGTH, KEY_PREFIX, Account, ApiKey
 from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec, build_account, build_key, build_time
 from gateway.domain.audit_log import FILE, OPERATOR, Actor
 from gateway.domain.key_lock import LOCKABLE, check_deletable, check_locks, lock
 from gateway.domain.webhook import find_webhook_problem
 from gateway.errors import Conflict, InvalidRequest
 from gateway.parsing import ValidationErrors, parse_table
+from gateway.storage.accounts import AccountRepository
+from gateway.storage.api_keys import ApiKeyRepository
 
 _ALPHABET = string.ascii_letters + string.digits
 MOST_KEYS, MOST_CHARS = 500, 4_096
@@ -59,8 +61,8 @@ class AccountService:
 
     def __init__(
         self,
-        accounts: AccountStore,
-        keys: KeyStore,
+        accounts: AccountRepository,
+        keys: ApiKeyRepository,
         directory: ApiKeyAuthenticator,
         accounting: AccountingService,
         *,

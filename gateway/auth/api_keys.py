@@ -5,9 +5,11 @@ from collections.abc import Callable
 
 import attrs
 
-from gateway.domain.account import Account, AccountStore, ApiKey, Caller, KeyStore, is_key_shape, key_digest
+from gateway.domain.account import Account, ApiKey, Caller, is_key_shape, key_digest
 from gateway.domain.ip_address import parse_networks
 from gateway.errors import InvalidApiKey
+from gateway.storage.accounts import AccountRepository
+from gateway.storage.api_keys import ApiKeyRepository
 
 _SCHEME = "bearer"
 _MOST_SHOWN = 10_000
@@ -23,7 +25,9 @@ class ApiKeyAuthenticator:
         clock: Unix seconds.
     """
 
-    def __init__(self, accounts: AccountStore, keys: KeyStore, *, pepper: bytes, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, accounts: AccountRepository, keys: ApiKeyRepository, *, pepper: bytes, clock: Callable[[], float]
+    ) -> None:
         self._accounts = accounts
         self._keys = keys
         self._pepper = pepper

@@ -7,10 +7,12 @@ from collections.abc import Callable
 import attrs
 
 from gateway.auth.sessions import ClientInfo, NewSession, SessionService, build_audit, digest_reference, make_reference
-from gateway.domain.account import Account, AccountStore
+from gateway.domain.account import Account
 from gateway.domain.audit_log import GATEWAY, KINDS, Actor
-from gateway.domain.member import LINK_GONE, MEMBER_NAME, Credential, InviteLink, Member, MemberStore
+from gateway.domain.member import LINK_GONE, MEMBER_NAME, Credential, InviteLink, Member
 from gateway.errors import InvalidRequest, NotFound
+from gateway.storage.accounts import AccountRepository
+from gateway.storage.members import MemberRepository
 
 FIRST_ACCOUNT = "local"
 """Of the first administrator, where it is there."""
@@ -37,8 +39,8 @@ class Invitations:
 
     def __init__(
         self,
-        members: MemberStore,
-        accounts: AccountStore,
+        members: MemberRepository,
+        accounts: AccountRepository,
         sessions: SessionService,
         *,
         clock: Callable[[], float],

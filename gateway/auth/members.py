@@ -9,20 +9,14 @@ import orjson
 
 from gateway.auth.invitations import parse_member_name
 from gateway.auth.sessions import digest_reference, make_reference
-from gateway.domain.account import Account, AccountStore
+from gateway.domain.account import Account
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow
-from gateway.domain.member import (
-    LAST_ADMINISTRATOR,
-    LINK_MS,
-    InviteLink,
-    LinkKind,
-    Member,
-    MemberStore,
-    find_difference,
-)
+from gateway.domain.member import LAST_ADMINISTRATOR, LINK_MS, InviteLink, LinkKind, Member, find_difference
 from gateway.domain.member_spec import InviteSpec, MemberSpec, build_member
 from gateway.errors import Conflict, NotFound
+from gateway.storage.accounts import AccountRepository
+from gateway.storage.members import MemberRepository
 
 Fields = dict[str, Any]
 _HOUR_MS = 3_600 * 1000
@@ -43,7 +37,7 @@ class Members:
             a member, is true of both together: one administrator must stay.
     """
 
-    def __init__(self, members: MemberStore, accounts: AccountStore, *, clock: Callable[[], float]) -> None:
+    def __init__(self, members: MemberRepository, accounts: AccountRepository, *, clock: Callable[[], float]) -> None:
         self._members = members
         self._accounts = accounts
         self._clock = clock

@@ -17,13 +17,13 @@ from gateway.domain.member import (
     ABSOLUTE_MS,
     Credential,
     Member,
-    MemberStore,
     Session,
     SignedOut,
     WrongPassphrase,
     find_passphrase_problem,
 )
 from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited, StoreUnavailable
+from gateway.storage.members import MemberRepository
 
 SEEN_EVERY_MS = 60_000
 """A session's last use is written this often at most."""
@@ -90,7 +90,7 @@ class SessionService:
 
     def __init__(
         self,
-        members: MemberStore,
+        members: MemberRepository,
         passphrases: PasswordService,
         factors: Totp,
         delays: LoginThrottle,

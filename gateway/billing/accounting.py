@@ -13,11 +13,13 @@ from gateway.domain.account import Account, ApiKey
 from gateway.domain.account_spec import CreditSpec, build_time
 from gateway.domain.audit_log import OPERATOR, Actor, build_change
 from gateway.domain.balance import Balance, Owner, UtcDay, parse_day
-from gateway.domain.ledger import Ledger, LedgerEntry, Spending, UsageAxis, UsageFilter, UsageLine
+from gateway.domain.ledger import LedgerEntry, Spending, UsageAxis, UsageFilter, UsageLine
 from gateway.domain.price import NANOS_PER_USD, nanos
 from gateway.domain.request_log import RequestRecord
-from gateway.domain.video import VideoJob, VideoStore
+from gateway.domain.video import VideoJob
 from gateway.errors import InvalidRequest, StoreUnavailable
+from gateway.storage.ledger import LedgerRepository
+from gateway.storage.videos import VideoRepository
 
 Fields = dict[str, Any]
 Sums = tuple[int, int, int, int, int, int]
@@ -34,7 +36,7 @@ class Jobs(Protocol):
     """What money is held for beyond the call that asked for it."""
 
     @property
-    def store(self) -> VideoStore:
+    def store(self) -> VideoRepository:
         """Where jobs are on record."""
         ...
 
@@ -56,7 +58,9 @@ class AccountingService:
         jobs: set by the roof, under which jobs are made.
     """
 
-    def __init__(self, bank: Balances, ledger: Ledger, outbox: WriteQueue, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, bank: Balances, ledger: LedgerRepository, outbox: WriteQueue, *, clock: Callable[[], float]
+    ) -> None:
         self._bank = bank
         self._ledger = ledger
         self._outbox = outbox

@@ -10,8 +10,9 @@ import asyncio
 import structlog
 
 from gateway.billing.write_queue import WriteQueue
-from gateway.domain.ledger import Journal, Ledger
 from gateway.errors import StoreUnavailable
+from gateway.storage.journal import RequestJournal
+from gateway.storage.ledger import LedgerRepository
 
 BATCH = 2_000
 """Rows of a commit at most. It takes some twenty turns of the event loop whatever it holds, and with many callers a
@@ -35,7 +36,7 @@ class LedgerFlusher:
         journal: told what is stored.
     """
 
-    def __init__(self, outbox: WriteQueue, ledger: Ledger, journal: Journal) -> None:
+    def __init__(self, outbox: WriteQueue, ledger: LedgerRepository, journal: RequestJournal) -> None:
         self._outbox = outbox
         self._ledger = ledger
         self._journal = journal

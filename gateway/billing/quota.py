@@ -14,13 +14,14 @@ from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller
 from gateway.domain.balance import Balance, Charge, Owner, Reservation, UtcDay, hold, parse_day
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.ledger import Journal, Spending
+from gateway.domain.ledger import Spending
 from gateway.domain.rate_limit import RateLimiter, RateLimitPermit
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.usage import estimate_tokens
 from gateway.errors import QuotaExceeded, StoreUnavailable
 from gateway.request_context import Arrival, Delivery, build_interrupted
 from gateway.routing.target import Target
+from gateway.storage.journal import RequestJournal
 
 BREATH_S = 0.1
 """How much later a call is made while the store is behind."""
@@ -204,7 +205,7 @@ class QuotaService:
         outbox: where rows wait for the store; while it is stopped up, nothing is admitted.
     """
 
-    def __init__(self, bank: Balances, counters: RateLimiter, journal: Journal, outbox: WriteQueue) -> None:
+    def __init__(self, bank: Balances, counters: RateLimiter, journal: RequestJournal, outbox: WriteQueue) -> None:
         self._bank = bank
         self._counters = counters
         self._journal = journal

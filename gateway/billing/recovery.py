@@ -7,16 +7,18 @@ import structlog
 
 from gateway.billing.quota import Balances
 from gateway.domain.balance import parse_day
-from gateway.domain.ledger import Journal, Ledger, OnCrash, UnfinishedRequest
+from gateway.domain.ledger import OnCrash, UnfinishedRequest
 from gateway.domain.request_log import RequestRecord
+from gateway.storage.journal import RequestJournal
+from gateway.storage.ledger import LedgerRepository
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 async def recover(
     leftovers: Sequence[UnfinishedRequest],
-    ledger: Ledger,
-    journal: Journal,
+    ledger: LedgerRepository,
+    journal: RequestJournal,
     *,
     on_crash: OnCrash | None,
     now_ms: int,
@@ -48,7 +50,7 @@ async def recover(
     log.info("journal_recovered", rows=len(rows), interrupted=sum(row.ending == "interrupted" for row in rows))
 
 
-async def open_bank(ledger: Ledger, clock: Callable[[], float]) -> Balances:
+async def open_bank(ledger: LedgerRepository, clock: Callable[[], float]) -> Balances:
     """Every purse as the store knows it, today and the day before. Raises ``StoreUnavailable``."""
     bank = Balances(clock)
     today, yesterday = bank.today, parse_day(bank.today.start_s - 1)

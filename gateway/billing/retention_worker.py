@@ -6,9 +6,9 @@ from collections.abc import Callable
 import structlog
 
 from gateway.billing.write_queue import WriteQueue
-from gateway.domain.retention import Retirement
 from gateway.domain.traffic import HOUR_MS
 from gateway.errors import StoreUnavailable
+from gateway.storage.retention import RetentionRepository
 
 FIRST_AFTER_S = 60.0
 RETIRE_EVERY_S = 3_600.0
@@ -36,7 +36,7 @@ class RetentionWorker:
 
     def __init__(
         self,
-        retirement: Retirement,
+        retirement: RetentionRepository,
         outbox: WriteQueue,
         keep_days: Callable[[], int],
         clock: Callable[[], float],

@@ -12,12 +12,12 @@ from gateway.billing.abandoned import Abandoned, find_least, may_have_done
 from gateway.billing.quota import Grant, QuotaService
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.ledger import Journal
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.usage import Usage
 from gateway.formats.usage_bounds import limit_usage
 from gateway.request_context import Arrival, Outcome, build_row
 from gateway.routing.target import Target
+from gateway.storage.journal import RequestJournal
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -34,7 +34,7 @@ class Settlement:
         find_abandoned: ``billing.abandoned``, what a call costs that is broken off; set by the roof.
     """
 
-    def __init__(self, admission: QuotaService, journal: Journal, outbox: WriteQueue) -> None:
+    def __init__(self, admission: QuotaService, journal: RequestJournal, outbox: WriteQueue) -> None:
         self.find_abandoned: Callable[[], Abandoned] = lambda: "charge"
         self._admission = admission
         self._journal = journal

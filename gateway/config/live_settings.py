@@ -28,7 +28,6 @@ from gateway.domain.setting import (
     GroupView,
     PriceView,
     Setting,
-    SettingStore,
     SettingView,
     name_group,
     name_price,
@@ -67,7 +66,7 @@ class SettingsService:
     """
 
     def __init__(
-        self, in_force: LiveConfig, reloader: Reloader, store: SettingStore, *, clock: Callable[[], float]
+        self, in_force: LiveConfig, reloader: Reloader, store: SettingRepository, *, clock: Callable[[], float]
     ) -> None:
         self._in_force = in_force
         self._reloader = reloader

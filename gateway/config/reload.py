@@ -16,13 +16,12 @@ from gateway.config.diff import describe_channels, describe_items, describe_sect
 from gateway.config.loader import ConfigError, read_prices, read_words_file
 from gateway.config.merge import EffectiveConfig, FileConfig, list_sections, parse_stored, settle
 from gateway.config.schema import Config
-from gateway.domain.audit_log import FILE, Actor, AuditTrail, build_change
+from gateway.domain.audit_log import FILE, Actor, build_change
 from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
 from gateway.domain.ip_address import Networks, parse_networks
 from gateway.domain.media import MediaRules
 from gateway.domain.price import ONE_PPM
-from gateway.domain.setting import SettingStore
 from gateway.domain.video import VideoRules
 from gateway.errors import Conflict, GatewayError, InvalidRequest
 from gateway.media.images import ImageService
@@ -32,6 +31,8 @@ from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
+from gateway.storage.audit_log import AuditLogRepository
+from gateway.storage.settings import SettingRepository
 from gateway.videos.submit import VideoSubmitter
 
 log = structlog.stdlib.get_logger(__name__)
@@ -151,10 +152,10 @@ class Reloader:
         self,
         in_force: LiveConfig,
         read: Callable[[], FileConfig] | None,
-        settings: SettingStore,
+        settings: SettingRepository,
         ruled: Ruled,
         *,
-        trail: AuditTrail,
+        trail: AuditLogRepository,
         clock: Callable[[], float],
     ) -> None:
         self._in_force = in_force

@@ -3,13 +3,11 @@
 import hashlib
 import hmac
 import re
-from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Literal, Protocol
+from typing import Literal
 
 import attrs
 
-from gateway.domain.audit_log import AuditRow
 from gateway.domain.balance import NO_QUOTA, Quota
 from gateway.domain.ip_address import Networks, is_inside
 from gateway.domain.rate_limit import NO_LIMITS, Limits, RateLimitSubject
@@ -137,49 +135,3 @@ class Caller:
         """Raise ``ModelNotAllowed`` where the key's restriction excludes ``model``."""
         if not self.may_use(model):
             raise ModelNotAllowed(f"This API key may not use the model {model!r}", param="model", should_retry=False)
-
-
-class AccountStore(Protocol):
-    """Where accounts live. Names are unique. ``audit`` is written in the commit of what it tells of, or not at all."""
-
-    async def list_accounts(self) -> Sequence[Account]:
-        """Every account, by id."""
-        ...
-
-    async def add_account(self, account: Account, audit: AuditRow | None = None) -> Account:
-        """Store a new account (its ``id`` is ignored) and return it with its id, which ``audit`` gets as well.
-
-        Raises ``Conflict`` on its name.
-        """
-        ...
-
-    async def put_account(self, account: Account, audit: AuditRow | None = None) -> None:
-        """Replace the account of the same id. Raises ``NotFound``, or ``Conflict`` on its name."""
-        ...
-
-    async def delete_account(self, account_id: int, audit: AuditRow | None = None) -> None:
-        """Remove the account and its keys; requests keep their rows. Raises ``NotFound``."""
-        ...
-
-
-class KeyStore(Protocol):
-    """Where keys live. Names are unique within an account.
-
-    A digest is of one key alone, be it that of its secret or of the one before. ``audit`` is as with accounts.
-    """
-
-    async def list_keys(self) -> Sequence[ApiKey]:
-        """Every key, by id."""
-        ...
-
-    async def add_key(self, key: ApiKey, audit: AuditRow | None = None) -> ApiKey:
-        """Store a new key (its ``id`` is ignored) and return it with its id. Raises ``Conflict``, ``NotFound``."""
-        ...
-
-    async def put_key(self, key: ApiKey, audit: AuditRow | None = None) -> None:
-        """Replace the key of the same id. Raises ``NotFound`` or ``Conflict``."""
-        ...
-
-    async def delete_key(self, key_id: int, audit: AuditRow | None = None) -> None:
-        """Remove the key; requests keep their rows. Raises ``NotFound``."""
-        ...

@@ -1,7 +1,7 @@
 """The audit trail: who changed what, on record in the commit of the change itself. Rows are only ever added."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
 
 import attrs
 import orjson
@@ -115,15 +115,3 @@ class AuditFilter:
     actor: str | None = None
     action: str | None = None
     before: int | None = None
-
-
-class AuditTrail(Protocol):
-    """Where audit rows are read; whoever changes something writes them with it."""
-
-    async def list_audit(self, wanted: AuditFilter, limit: int) -> Sequence[AuditRow]:
-        """The newest ``limit`` rows that match, the newest first."""
-        ...
-
-    async def add_audit(self, row: AuditRow) -> None:
-        """A row about what is not in the store."""
-        ...

@@ -1,16 +1,15 @@
 """A channel: one way to one provider, with the keys, models and timers that belong to it."""
 
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal
 from urllib.parse import quote, unquote, urlsplit
 
 import attrs
 
 from gateway.domain.account import Status
-from gateway.domain.audit_log import AuditRow
 from gateway.domain.price import ONE_PPM
 
 Origin = Literal["file", "environment", "local", "demo", "stored"]
@@ -148,30 +147,3 @@ def _list_forms(secret: str) -> tuple[str, str, str]:
 def is_glob(name: str) -> bool:
     """Whether a name stands for every name that matches it."""
     return any(mark in name for mark in "*?[")
-
-
-class ChannelStore(Protocol):
-    """Where channels live that are added while the gateway runs. Names are unique; ``origin`` is always ``stored``.
-
-    ``audit`` is written in the commit of what it tells of, or not at all.
-    """
-
-    async def list_channels(self) -> Sequence[Channel]:
-        """Every channel, by id."""
-        ...
-
-    async def add_channel(self, channel: Channel, audit: AuditRow | None = None) -> Channel:
-        """Store a new channel (its ``id`` is ignored) and return it with its id. Raises ``Conflict`` on its name."""
-        ...
-
-    async def put_channel(self, channel: Channel, audit: AuditRow | None = None) -> None:
-        """Replace the channel of the same id. Raises ``NotFound``, or ``Conflict`` on its name."""
-        ...
-
-    async def put_channels(self, changed: Sequence[Channel], audit: AuditRow | None = None) -> None:
-        """Replace several in one commit; where one cannot be, none is. Raises as ``put_channel`` does."""
-        ...
-
-    async def delete_channel(self, channel_id: int, audit: AuditRow | None = None) -> None:
-        """Remove the channel; requests keep its name. Raises ``NotFound``."""
-        ...

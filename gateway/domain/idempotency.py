@@ -1,6 +1,6 @@
 """Replays: the answer to a call that named itself (``Idempotency-Key``), for whoever makes the same call again."""
 
-from typing import Literal, Protocol
+from typing import Literal
 
 import attrs
 
@@ -36,34 +36,3 @@ class IdempotencyRecord:
     status: int = 0
     media_type: str = ""
     body: bytes = attrs.field(default=b"", repr=False)
-
-
-class ReplayStore(Protocol):
-    """Where named calls live. Raises ``StoreUnavailable``."""
-
-    async def begin_replay(self, replay: IdempotencyRecord, expired_ms: int | None = None) -> IdempotencyRecord | None:
-        """Put a call on record, or return the one of that name that came after ``expired_ms``.
-
-        None: those of the last ``KEEP_MS``.
-        """
-        ...
-
-    async def take_replay(self, before: IdempotencyRecord, after: IdempotencyRecord) -> bool:
-        """Put another call in the place of one; False where that is no more as it was."""
-        ...
-
-    async def end_replay(self, replay: IdempotencyRecord) -> None:
-        """The call was answered; does nothing where it is forgotten."""
-        ...
-
-    async def forget_replay(self, replay: IdempotencyRecord) -> None:
-        """The call came to nothing: it may be made again under its name."""
-        ...
-
-    async def interrupt_replays(self, owner: str) -> int:
-        """Every call under way of another process is ``lost``. For a process that is alone with the store."""
-        ...
-
-    async def sweep_replays(self, before_ms: int) -> int:
-        """Forget those that came before then; how many."""
-        ...

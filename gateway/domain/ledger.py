@@ -3,14 +3,12 @@
 Entries are only ever added. What is spent of a cap is the sum of its charges; ``gateway audit`` adds them up again.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 import attrs
 
-from gateway.domain.audit_log import AuditRow
-from gateway.domain.balance import DAY_S, UtcDay
-from gateway.domain.request_log import RequestRecord, RequestStart
+from gateway.domain.balance import DAY_S
+from gateway.domain.request_log import RequestRecord
 from gateway.errors import Conflict
 
 EntryKind = Literal["charge", "top_up", "set"]
@@ -129,73 +127,3 @@ def check_same_credit(known: LedgerEntry, entry: LedgerEntry) -> None:
     """
     if known.kind != entry.kind or (entry.kind == "top_up" and known.amount_nanos != entry.amount_nanos):
         raise Conflict(f"Another credit has the reference {entry.reference!r}", param="reference")
-
-
-class Ledger(Protocol):
-    """Where rows, entries and the sums of each day live. What is summed is written with what it sums."""
-
-    async def post(self, rows: Sequence[RequestRecord]) -> None:
-        """Store rows with their charges in one commit; a row whose id is stored stays, and is charged no second time.
-
-        Raises ``StoreUnavailable``; then nothing of it is stored.
-        """
-        ...
-
-    async def post_again(self, rows: Sequence[RequestRecord]) -> None:
-        """As ``post``, of rows that an earlier process may have stored: perhaps long ago, so that they are retired.
-
-        Those are charged no second time either.
-        """
-        ...
-
-    async def add_credit(self, entry: LedgerEntry, audit: AuditRow | None = None) -> tuple[LedgerEntry, bool]:
-        """Store a credit, and in the same commit ``audit``, who gave it.
-
-        With a ``reference`` that its purse has, nothing is stored: returns the one that is there, and False.
-        Raises ``Conflict`` where that one is of another amount or kind.
-        """
-        ...
-
-    async def list_credits(self, account_id: int, key_id: int | None, limit: int) -> Sequence[LedgerEntry]:
-        """The newest credits of a purse, the newest first."""
-        ...
-
-    async def list_spending(self, day: UtcDay) -> Sequence[Spending]:
-        """Every purse with a charge or a credit, as of ``day``. An account's charges are in its keys' lines."""
-        ...
-
-    async def find_last_day(self) -> int | None:
-        """The last day with a charge or a credit, a number since 1970; None before the first."""
-        ...
-
-    async def list_usage(self, axis: UsageAxis, wanted: UsageFilter) -> Sequence[UsageLine]:
-        """Usage summed along ``axis``: days in order, everything else by cost, dearest first."""
-        ...
-
-    async def list_totals(self) -> Sequence[KeyTotals]:
-        """Every key's charges as each place has them, in one view of the store."""
-        ...
-
-
-class Journal(Protocol):
-    """Notes of calls that the store does not have yet, safe from the end of this process: ``storage/journal.py``."""
-
-    @property
-    def failing(self) -> bool:
-        """Whether the last note could not be written."""
-        ...
-
-    def start(self, call: RequestStart) -> None:
-        """A call is about to reach a provider: this is what is left of it if the process ends now.
-
-        Raises ``StoreUnavailable``: then the call must not be made.
-        """
-        ...
-
-    def settle(self, row: RequestRecord) -> None:
-        """A call has ended. Never raises: what cannot be noted still waits in memory."""
-        ...
-
-    def forget(self, ids: Iterable[str]) -> None:
-        """The store has these rows now."""
-        ...

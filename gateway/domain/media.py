@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Protocol
 
 import attrs
 
@@ -156,50 +155,6 @@ class CleanupResult:
     files: int = 0
     freed_bytes: int = 0
     left_bytes: int = 0
-
-
-class MediaDraft(Protocol):
-    """A file that comes in pieces: on record only once it is kept."""
-
-    async def write(self, piece: bytes) -> None:
-        """Add a piece. Raises ``StoreUnavailable``; then nothing is left of what was written."""
-        ...
-
-    async def keep(self) -> Media:
-        """Keep it durably under a new id. Raises ``UnknownMedia``, ``StoreUnavailable``; then nothing is left."""
-        ...
-
-    def discard(self) -> None:
-        """Throw it away. Does nothing where it was kept, or has failed."""
-        ...
-
-
-class MediaStore(Protocol):
-    """Where media live."""
-
-    async def put(self, data: bytes) -> Media:
-        """Keep ``data`` durably under a new id. Raises ``UnknownMedia``, ``StoreUnavailable``."""
-        ...
-
-    def open_draft(self) -> MediaDraft:
-        """The way in for what comes in pieces."""
-        ...
-
-    def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` where there is too little room to begin something."""
-        ...
-
-    async def find(self, media_id: str) -> Media | None:
-        """The file of that id, whatever its shape; None where there is none. Raises ``StoreUnavailable``."""
-        ...
-
-    async def remove(self, media_id: str) -> bool:
-        """Throw a file away; whether there was one. Raises ``StoreUnavailable``."""
-        ...
-
-    async def sweep(self, *, before_s: float, max_bytes: int) -> CleanupResult:
-        """Remove what was stored before then, and the oldest of the rest until no more than ``max_bytes`` are left."""
-        ...
 
 
 def sign_link(key: bytes, media_id: str, expires_s: int) -> str:

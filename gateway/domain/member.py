@@ -5,13 +5,11 @@ change what is its account's; a viewer look at it.
 """
 
 import re
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 import attrs
 
-from gateway.domain.account import Account, Status
-from gateway.domain.audit_log import AuditRow
+from gateway.domain.account import Status
 from gateway.errors import GatewayError
 
 Role = Literal["viewer", "member", "administrator"]
@@ -198,111 +196,3 @@ class InviteLink:
     def id(self) -> str:
         """What lists call it."""
         return self.digest.hex()[:16]
-
-
-class MemberStore(Protocol):
-    """Where members, their sessions and links live. ``audit`` rows are written in the commit of what they tell of.
-
-    Once an active member of an active account is an administrator, there is always one: a change of members after
-    which there would be none is refused. Where an account goes, its members go with it.
-    """
-
-    async def list_members(self) -> Sequence[Member]:
-        """Every member, by id."""
-        ...
-
-    async def find_member(self, member_id: int) -> Member | None:
-        """One member."""
-        ...
-
-    async def find_member_called(self, name: str) -> Member | None:
-        """The member of that name."""
-        ...
-
-    async def is_administered(self) -> bool:
-        """Whether an active member of an active account is an administrator."""
-        ...
-
-    async def add_member(self, member: Member, audit: AuditRow | None = None, *, link: bytes | None = None) -> Member:
-        """Store a new member (its ``id`` is ignored) and return it with its id.
-
-        ``link`` is the digest of the link it came by, which is used up in the same commit.
-        Raises ``Conflict`` on its name, ``NotFound`` where the account or the link is not there (any more).
-        """
-        ...
-
-    async def put_member(
-        self,
-        before: Member,
-        after: Member,
-        audit: AuditRow | None = None,
-        *,
-        link: bytes | None = None,
-        end_sessions: bool = False,
-    ) -> None:
-        """Change what differs between ``before`` and ``after``; everything else stays as somebody may have made it.
-
-        With ``end_sessions`` none of its sessions goes on, and no link resets its passphrase any more.
-        Raises ``NotFound`` (also of ``link``), or ``Conflict``: its name is taken, what differs is not as it was
-        before any more, or there would be no administrator.
-        """
-        ...
-
-    async def delete_member(self, member_id: int, audit: AuditRow | None = None) -> None:
-        """Remove a member with its sessions and links.
-
-        Raises ``NotFound``, or ``Conflict`` where there would be no administrator.
-        """
-        ...
-
-    async def add_session(
-        self,
-        session: Session,
-        proof: Credential,
-        audit: AuditRow | None = None,
-        *,
-        replaces: bytes | None = None,
-    ) -> None:
-        """Store a new session; its member's ``signed_in_ms`` becomes when it was made, and ``proof`` is used up.
-
-        ``replaces`` is the digest of the session that the browser had before.
-        Raises ``WrongPassphrase`` where the proof does not hold (any more), and where it does ``Forbidden`` if the
-        member or its account is disabled.
-        """
-        ...
-
-    async def find_session(self, digest: bytes) -> tuple[Session, Member, Account] | None:
-        """A session, its member and that one's account; over or not, active or not."""
-        ...
-
-    async def touch_session(self, digest: bytes, seen_ms: int) -> None:
-        """It was used. Nothing where it is not there, or was used later."""
-        ...
-
-    async def list_sessions(self, member_id: int) -> Sequence[Session]:
-        """A member's sessions, the newest first."""
-        ...
-
-    async def delete_sessions(self, digests: Sequence[bytes], audit: AuditRow | None = None) -> int:
-        """End sessions; how many there were. ``audit`` is written where there was one."""
-        ...
-
-    async def sweep_sessions(self, now_ms: int) -> int:
-        """Forget sessions that are over and links that are no longer good; how many there were."""
-        ...
-
-    async def add_link(self, link: InviteLink, audit: AuditRow | None = None) -> None:
-        """Store a new link. Raises ``NotFound`` where its account or its member is not there."""
-        ...
-
-    async def find_link(self, digest: bytes) -> InviteLink | None:
-        """A link, good or not."""
-        ...
-
-    async def list_links(self) -> Sequence[InviteLink]:
-        """Every link, the newest first."""
-        ...
-
-    async def delete_link(self, digest: bytes, audit: AuditRow | None = None) -> bool:
-        """Take a link back; whether there was one."""
-        ...

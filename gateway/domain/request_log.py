@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, Protocol, overload
+from typing import Literal, NamedTuple, overload
 
 import attrs
 
@@ -278,15 +278,3 @@ class RequestPage(Sequence[StoredRequest]):
 
     def __iter__(self) -> Iterator[StoredRequest]:
         return iter(self.rows)
-
-
-class RequestLog(Protocol):
-    """Where request rows are found, in the order they were written; ``domain/ledger.py`` has the port that writes."""
-
-    async def list_requests(self, wanted: RequestFilter, limit: int) -> RequestPage:
-        """The newest ``limit`` rows that match, oldest of them first; with ``after``, the oldest after it."""
-        ...
-
-    async def find_request(self, request_id: str) -> StoredRequest | None:
-        """The row of that id."""
-        ...

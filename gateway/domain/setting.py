@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 import attrs
 
-from gateway.domain.audit_log import Actor, AuditRow
+from gateway.domain.audit_log import Actor
 from gateway.domain.price import Price
 
 Source = Literal["default", "console", "file", "environment"]
@@ -60,22 +60,6 @@ def find_group(path: str) -> str | None:
 def is_price(path: str) -> bool:
     """Whether a path is of a price."""
     return path.startswith((f"{_PRICE}/", f"{_PRICE}@"))
-
-
-class SettingStore(Protocol):
-    """Where settings live. ``audit`` is written in the commit of what it tells of, or not at all."""
-
-    async def list_settings(self) -> Sequence[Setting]:
-        """Every setting, by path. Raises ``StoreUnavailable``, as all of these do."""
-        ...
-
-    async def put_setting(self, setting: Setting, audit: AuditRow | None = None) -> None:
-        """Store a setting, in the place of the one of its path if there is one."""
-        ...
-
-    async def delete_setting(self, path: str, audit: AuditRow | None = None) -> bool:
-        """Remove a setting; whether there was one."""
-        ...
 
 
 @attrs.frozen

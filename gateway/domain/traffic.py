@@ -6,7 +6,7 @@ Sums are written with the rows that they sum, and outlive them. Hours are number
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Literal, Protocol
+from typing import Literal
 
 import attrs
 
@@ -147,15 +147,3 @@ def add_columns(rows: Iterable[RequestRecord], amounts_of: Callable[[RequestReco
 def add(one: Sums, other: Sequence[int]) -> Sums:
     """Both together."""
     return tuple(map(int.__add__, one, other))
-
-
-class Traffic(Protocol):
-    """Where the sums are read; ``Ledger.post`` writes them."""
-
-    async def list_traffic(self, axis: TrafficAxis, wanted: TrafficFilter) -> Sequence[TrafficLine]:
-        """Traffic summed along ``axis``: hours and days in order, everything else by cost, dearest first."""
-        ...
-
-    async def list_facets(self, wanted: TrafficFilter) -> Facets:
-        """The values that requests have."""
-        ...

@@ -12,16 +12,14 @@ asked to begin it once; and how it ended is on record together with its charge, 
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import attrs
 
-from gateway.domain.audit_log import AuditRow
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.upload import Upload
-from gateway.domain.webhook import WebhookDelivery
 
 VideoState = Literal["created", "submitting", "queued", "processing", "fetching", "completed", "failed"]
 """On record only; a provider is being asked to begin; it has not begun; it is at work; its file is being fetched."""
@@ -307,94 +305,3 @@ class VideoFilter:
     live: bool = False
     """Only those that have not ended."""
     state: VideoState | None = None
-
-
-class VideoStore(Protocol):
-    """Where jobs live. All of it raises ``StoreUnavailable``; then nothing of it is stored.
-
-    A prompt may be long, and nobody who works on a job needs it: ``create`` alone writes it, and jobs come with it
-    from where they are shown (``find``, ``find_by_request``, ``list_videos``). Elsewhere theirs is empty.
-    """
-
-    async def create(self, job: VideoJob) -> None:
-        """Put a job on record, with what is held for it."""
-        ...
-
-    async def advance(self, changes: Iterable[tuple[VideoJob, VideoJob]]) -> Sequence[bool]:
-        """Put every first job of a pair into the condition of the second, in one commit; whether each was.
-
-        It is not where the job is gone, is in another state by now, or another process works on it.
-        Not for a job that ends: ``finish``. The first has the receipt that is on record; the prompt stays as it is.
-        """
-        ...
-
-    async def finish(
-        self, job: VideoJob, row: RequestRecord, delivery: WebhookDelivery | None, audit: AuditRow | None = None
-    ) -> bool:
-        """A job has ended: its state, the request's row with its charge, and what is to be told of it, in one commit.
-
-        And ``audit``, who has ended it, where somebody has.
-        False where it had ended before, or is gone: then nothing is stored. Whoever works on it does not matter: a job
-        may be cancelled under its owner's hands.
-        """
-        ...
-
-    async def drop(self, job: VideoJob, row: RequestRecord) -> bool:
-        """No provider took the job: it is forgotten, and the row of its call stored, in one commit.
-
-        False where it has been submitted or has ended, or is gone.
-        """
-        ...
-
-    async def claim_due(self, claim: Claim) -> Sequence[VideoJob]:
-        """Take on jobs that are due and that no living process works on, those that are due longest first.
-
-        They come without their prompts.
-        """
-        ...
-
-    async def renew(self, owner: str, until_ms: int) -> int:
-        """A process is alive: its jobs are its own until then. How many there are."""
-        ...
-
-    async def release(self, owner: str, *, others: bool = False) -> int:
-        """A process has ended: its jobs are free; ``others``: those of every process but this one are.
-
-        Those are for a process that knows itself to be alone with the store.
-        """
-        ...
-
-    async def find(self, video_id: str) -> VideoJob | None:
-        """A job, or None."""
-        ...
-
-    async def find_by_request(self, request_id: str) -> VideoJob | None:
-        """The job that a call asked for, or None."""
-        ...
-
-    async def list_videos(self, wanted: VideoFilter, limit: int) -> Sequence[VideoJob]:
-        """Jobs by the time when they were asked for, and ``limit`` of them at the most."""
-        ...
-
-    async def list_open(self) -> Sequence[VideoJob]:
-        """Every job that has not ended: those that money is held for. They come without their prompts."""
-        ...
-
-    async def find_next_due(self) -> int | None:
-        """When the first job is due (Unix ms), whoever works on it; None where all have ended."""
-        ...
-
-    async def list_contradictions(self) -> Sequence[str]:
-        """Ids of jobs that have ended, and whose call has no row, or one of another cost (0 for a failed one)."""
-        ...
-
-    async def remove(self, job: VideoJob) -> bool:
-        """Forget a job that has ended; its request and its charge stay. False where there is none."""
-        ...
-
-    async def sweep_ended(self, before_ms: int, most: int) -> int:
-        """Forget jobs that have been over (``VideoJob.over_ms``) since before then, ``most`` in one commit.
-
-        Those that were over first go first. Their requests and charges stay, and what was told of them. How many.
-        """
-        ...

@@ -8,10 +8,10 @@ is written ``whsec_`` and its bytes in base64.
 import hmac
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from hashlib import sha256
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import attrs
 
@@ -118,43 +118,3 @@ def sign(secret: bytes, delivery_id: str, timestamp_s: int, body: bytes) -> str:
     """The value of ``webhook-signature``."""
     signed = b"%b.%d.%b" % (delivery_id.encode(), timestamp_s, body)
     return f"v1,{b64encode(hmac.new(secret, signed, sha256).digest()).decode()}"
-
-
-class DeliveryStore(Protocol):
-    """Where deliveries live; they come with the job that ended (``VideoStore.finish``). Raises ``StoreUnavailable``."""
-
-    async def claim_deliveries(
-        self, owner: str, now_ms: int, *, lease_ms: int, most: int, each: int
-    ) -> Sequence[WebhookDelivery]:
-        """Take on what is due and nobody alive is at, what is due longest first.
-
-        Args:
-            owner: who will be at it.
-            now_ms: Unix milliseconds.
-            lease_ms: for how long.
-            most: of all accounts. Where more are due, those come first of whose account fewer are attended to.
-            each: of one account, with what somebody alive is at already.
-        """
-        ...
-
-    async def note_delivery(self, delivery: WebhookDelivery) -> None:
-        """How an attempt ended."""
-        ...
-
-    async def list_deliveries(
-        self, *, video_id: str | None, limit: int, account_id: int | None = None
-    ) -> Sequence[WebhookDelivery]:
-        """The newest, the newest first; of one job, or of all, and of one account where one is named."""
-        ...
-
-    async def find_next_delivery(self) -> int | None:
-        """When the first is due (Unix ms), whoever is at it; None where all are over."""
-        ...
-
-    async def free_deliveries(self, owner: str) -> int:
-        """What every process but this one was at is free. For a process that is alone with the store."""
-        ...
-
-    async def sweep_deliveries(self, before_ms: int) -> int:
-        """Forget those that were over before then; how many."""
-        ...

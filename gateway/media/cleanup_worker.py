@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import structlog
 
-from gateway.domain.media import MediaRules, MediaStore
+from gateway.domain.media import MediaRules
+from gateway.storage.media_files import MediaFiles
 
 FIRST_AFTER_S = 10.0
 SWEEP_EVERY_S = 600.0
@@ -22,7 +23,7 @@ class MediaCleanup:
         clock: Unix seconds.
     """
 
-    def __init__(self, store: MediaStore, rules: Callable[[], MediaRules], clock: Callable[[], float]) -> None:
+    def __init__(self, store: MediaFiles, rules: Callable[[], MediaRules], clock: Callable[[], float]) -> None:
         self._store = store
         self._rules = rules
         self._clock = clock

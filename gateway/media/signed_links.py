@@ -3,8 +3,9 @@
 import math
 from collections.abc import Callable
 
-from gateway.domain.media import Media, MediaStore, build_link, check_link
+from gateway.domain.media import Media, build_link, check_link
 from gateway.errors import NotFound
+from gateway.storage.media_files import MediaFiles
 
 
 class SignedLinks:
@@ -19,7 +20,7 @@ class SignedLinks:
 
     def __init__(
         self,
-        store: MediaStore,
+        store: MediaFiles,
         key: bytes,
         *,
         ttl_s: Callable[[], float] | float,

@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable
 import attrs
 import structlog
 
-from gateway.domain.idempotency import KEEP_MS, MAX_ANSWER_BYTES, IdempotencyRecord, ReplayStore
+from gateway.domain.idempotency import KEEP_MS, MAX_ANSWER_BYTES, IdempotencyRecord
 from gateway.errors import IdempotencyConflict, StoreUnavailable
+from gateway.storage.idempotency import IdempotencyRepository
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -23,7 +24,7 @@ class IdempotencyService:
 
     def __init__(
         self,
-        store: ReplayStore,
+        store: IdempotencyRepository,
         owner: str,
         clock: Callable[[], float],
         *,

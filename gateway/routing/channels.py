@@ -15,7 +15,7 @@ import structlog
 from gateway.auth.accounts import parse_spec
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
-from gateway.domain.channel import Channel, ChannelStore
+from gateway.domain.channel import Channel
 from gateway.domain.circuits import Tripped
 from gateway.domain.model_info import ModelInfo
 from gateway.domain.statistics import find_percentile
@@ -26,6 +26,7 @@ from gateway.routing.channel_spec import ChannelSpec, build_channel, build_secre
 from gateway.routing.channel_state import FAILED, ChannelState, KeyState
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
+from gateway.storage.channels import ChannelRepository
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -52,7 +53,7 @@ class ChannelService:
         self,
         catalog: ModelCatalog,
         switchboard: LoadBalancer,
-        store: ChannelStore,
+        store: ChannelRepository,
         *,
         fetch: Fetch,
         discover: Callable[[], Awaitable[Sequence[Found]]],

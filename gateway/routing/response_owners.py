@@ -7,8 +7,9 @@ import attrs
 import structlog
 
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.response_owner import KEPT_MS, LONGEST_ID, ResponseOwner, ResponseOwnerStore
+from gateway.domain.response_owner import KEPT_MS, LONGEST_ID, ResponseOwner
 from gateway.errors import NotFound, StoreUnavailable
+from gateway.storage.response_owners import ResponseOwnerRepository
 
 MOST_RECENT = 10_000
 """Owners in memory: of responses that are on their way into the store, and of those that are likely to go on."""
@@ -24,7 +25,7 @@ class ResponseOwners:
         clock: Unix seconds.
     """
 
-    def __init__(self, store: ResponseOwnerStore, clock: Callable[[], float]) -> None:
+    def __init__(self, store: ResponseOwnerRepository, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
         self._recent: dict[str, ResponseOwner] = {}

@@ -18,12 +18,11 @@ from gateway.billing.quota import QuotaService
 from gateway.billing.settlement import Settlement
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller
-from gateway.domain.audit_log import Actor, AuditTrail
+from gateway.domain.audit_log import Actor
 from gateway.domain.ip_address import Networks
 from gateway.domain.rate_limit import RateLimitStatus
-from gateway.domain.request_log import RequestLog, RequestRecord
+from gateway.domain.request_log import RequestRecord
 from gateway.domain.setting import Configuration
-from gateway.domain.webhook import DeliveryStore
 from gateway.media.images import ImageService
 from gateway.proxy.active_requests import ActiveRequests
 from gateway.proxy.failover import Proxy
@@ -37,7 +36,10 @@ from gateway.routing.router import Router
 from gateway.server.admin.request_history import RequestHistory
 from gateway.server.admin.route_explain import RouteExplainer
 from gateway.server.multipart import FormLimits
+from gateway.storage.audit_log import AuditLogRepository
+from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.upload_spool import UploadSpool
+from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 from gateway.videos.content import VideoContent
 from gateway.videos.jobs import Videos
 from gateway.videos.submit import VideoSubmitter
@@ -126,14 +128,14 @@ class Office:
     catalog: ModelCatalog
     fleet: ChannelService
     explainer: RouteExplainer
-    requests: RequestLog
+    requests: RequestLogRepository
     videos: Videos
-    deliveries: DeliveryStore
+    deliveries: WebhookDeliveryRepository
     find_secret: Callable[[int], bytes]
     reload: Callable[[Actor], Awaitable[dict[str, Any]]]
     reload_logged: Callable[[], Awaitable[None]]
     sync_interval: Callable[[], float]
-    trail: AuditTrail
+    trail: AuditLogRepository
     history: RequestHistory
     token: str = attrs.field(repr=False)
     changes: set[asyncio.Task[web.StreamResponse]] = attrs.Factory(set)

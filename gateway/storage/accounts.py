@@ -17,17 +17,23 @@ from gateway.storage.schema import accounts
 
 
 class AccountRepository:
-    """``domain.caller.AccountStore`` over the database."""
+    """The ``accounts`` table. Names are unique.
+
+    An ``audit`` row is written in the same commit as the change that it describes.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def list_accounts(self) -> Sequence[Account]:
-        """Every account, by id."""
         return [parse_account(row) for row in await self._database.read(select(accounts).order_by(accounts.c.id))]
 
     async def add_account(self, account: Account, audit: AuditRow | None = None) -> Account:
-        """Store a new account and return it with its id."""
+        """Store a new account (its ``id`` is ignored) and return it with its id, which ``audit`` also gets.
+
+        Raises:
+            Conflict: another account has the name.
+        """
         statement = insert(accounts).values(build_account(account)).returning(accounts.c.id)
 
         async def work(connection: AsyncConnection) -> int:
@@ -42,7 +48,7 @@ class AccountRepository:
         return attrs.evolve(account, id=account_id)
 
     async def put_account(self, account: Account, audit: AuditRow | None = None) -> None:
-        """Replace the account of the same id."""
+        """Replace the account of the same id. Raises ``NotFound``, or ``Conflict`` if its name is taken."""
         statement = update(accounts).where(accounts.c.id == account.id).values(build_account(account))
         try:
             found = await self._database.change(statement, audit)
@@ -52,6 +58,6 @@ class AccountRepository:
             raise NotFound(f"No account has the id {account.id}")
 
     async def delete_account(self, account_id: int, audit: AuditRow | None = None) -> None:
-        """Remove the account and its keys."""
+        """Delete the account and its keys; its requests keep their rows. Raises ``NotFound``."""
         if not await self._database.change(delete(accounts).where(accounts.c.id == account_id), audit):
             raise NotFound(f"No account has the id {account_id}")

@@ -1,4 +1,4 @@
-"""API keys in the database: their digests, never their secrets."""
+"""API keys in the database: digests of secrets, never the secrets."""
 
 from collections.abc import Sequence
 
@@ -18,17 +18,20 @@ TAKEN = "This key's secret is in use already"
 
 
 class ApiKeyRepository:
-    """``domain.caller.KeyStore`` over the database."""
+    """The ``keys`` table. Names are unique within an account.
+
+    A digest belongs to one key only, as its current digest or as its former one. An ``audit`` row is written in the
+    same commit as the change that it describes.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def list_keys(self) -> Sequence[ApiKey]:
-        """Every key, by id."""
         return [parse_key(row) for row in await self._database.read(select(keys).order_by(keys.c.id))]
 
     async def add_key(self, key: ApiKey, audit: AuditRow | None = None) -> ApiKey:
-        """Store a new key and return it with its id."""
+        """Store a new key (its ``id`` is ignored) and return it with its id. Raises ``Conflict`` or ``NotFound``."""
         statement = insert(keys).values(build_key(key)).returning(keys.c.id)
 
         async def work(connection: AsyncConnection) -> int:
@@ -43,7 +46,7 @@ class ApiKeyRepository:
         return attrs.evolve(key, id=key_id)
 
     async def put_key(self, key: ApiKey, audit: AuditRow | None = None) -> None:
-        """Replace the key of the same id."""
+        """Replace the key of the same id. Raises ``NotFound`` or ``Conflict``."""
         statement = update(keys).where(keys.c.id == key.id).values(build_key(key))
 
         async def work(connection: AsyncConnection) -> None:
@@ -57,13 +60,16 @@ class ApiKeyRepository:
             raise _read_broken(error, key) from None
 
     async def delete_key(self, key_id: int, audit: AuditRow | None = None) -> None:
-        """Remove the key."""
+        """Delete the key; its requests keep their rows. Raises ``NotFound``."""
         if not await self._database.change(delete(keys).where(keys.c.id == key_id), audit):
             raise NotFound(f"No key has the id {key_id}")
 
 
 async def _check_digests(connection: AsyncConnection, key: ApiKey) -> None:
-    """Raise ``Conflict`` where a digest of the key's is another's; of two secrets in use the constraint sees to it."""
+    """Raise ``Conflict`` if another key has one of the key's digests.
+
+    The table's constraint covers two current digests; this checks every pair with a former one.
+    """
     is_taken = keys.c.former_digest == key.digest
     if key.former_digest is not None:
         is_taken = or_(is_taken, keys.c.former_digest == key.former_digest, keys.c.digest == key.former_digest)
@@ -72,7 +78,7 @@ async def _check_digests(connection: AsyncConnection, key: ApiKey) -> None:
 
 
 def _read_broken(error: IntegrityError, key: ApiKey) -> GatewayError:
-    """Which rule a key broke."""
+    """Return the error for the constraint that a key violated."""
     reason = str(error.orig).lower()
     if "foreign key" in reason:
         return NotFound(f"No account has the id {key.account_id}")

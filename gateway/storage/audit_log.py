@@ -1,4 +1,4 @@
-"""The audit trail in the database."""
+"""The audit log in the database."""
 
 from collections.abc import Sequence
 
@@ -12,23 +12,23 @@ from gateway.storage.schema import audit as rows
 
 
 class AuditLogRepository:
-    """``domain.audit.AuditTrail`` over the database."""
+    """The ``audit`` table. The repository that makes a change writes its row with ``add_row``, in the same commit."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def list_audit(self, wanted: AuditFilter, limit: int) -> Sequence[AuditRow]:
-        """The newest that match, the newest first."""
+        """Return the newest ``limit`` rows that match, newest first."""
         statement = select(rows).where(*_list_conditions(wanted)).order_by(rows.c.sequence.desc()).limit(limit)
         return [parse_audit(row) for row in await self._database.read(statement)]
 
     async def add_audit(self, row: AuditRow) -> None:
-        """A row about what is not in the store."""
+        """Store a row about a change that is not in the database."""
         await self._database.write(lambda connection: add_row(connection, row))
 
 
 async def add_row(connection: AsyncConnection, row: AuditRow | None) -> None:
-    """Write a row, where there is one, as a part of whatever else is committed with it."""
+    """Write a row as part of the current transaction. None is ignored."""
     if row is not None:
         await connection.execute(insert(rows).values(build_audit(row)))
 

@@ -1,4 +1,4 @@
-"""Channels in the database: what is secret of them is sealed, each for its own row."""
+"""Channels in the database. Their secrets are encrypted, each bound to its own row."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,14 +21,14 @@ _FIELDS = tuple(field for field in attrs.fields(Channel) if field.init)
 _SEALED = tuple(field.name for field in _FIELDS if field.repr is False)
 _COLUMNS = tuple(field.name for field in _FIELDS if field.name in channels.c)
 _SETTINGS = tuple(field.name for field in _FIELDS if field.name not in {*_SEALED, *_COLUMNS, "origin"})
-"""Fields without a column of their own. One that is added to ``Channel`` needs a default, and no migration."""
+"""Fields without a column of their own. A field that is added to ``Channel`` needs a default, and no migration."""
 _TIMEOUTS = tuple(field.name for field in attrs.fields(Timeouts))
 
 
 class ChannelRepository:
-    """``domain.channel.ChannelStore`` over the database.
+    """The ``channels`` table: channels that are added at run time. Names are unique; ``origin`` is always ``stored``.
 
-    ``list_channels`` raises ``DecryptionFailed`` too, where ``seal`` is not the one that a channel was sealed with.
+    An ``audit`` row is written in the same commit as the change that it describes.
     """
 
     def __init__(self, database: Database, seal: SecretBox) -> None:
@@ -36,15 +36,18 @@ class ChannelRepository:
         self._seal = seal.derive("channels")
 
     async def list_channels(self) -> Sequence[Channel]:
-        """Every channel, by id."""
+        """Return every channel, by id. Raises ``DecryptionFailed`` if a channel was encrypted with another secret."""
         rows = await self._database.read(select(channels).order_by(channels.c.id))
         return [_read_channel(row, self._seal.open(row.sealed, about=_about(row.id))) for row in rows]
 
     async def add_channel(self, channel: Channel, audit: AuditRow | None = None) -> Channel:
-        """Store a new channel and return it with its id."""
+        """Store a new channel (its ``id`` is ignored) and return it with its id.
+
+        Raises ``Conflict`` if its name is taken.
+        """
 
         async def work(connection: AsyncConnection) -> int:
-            # A value is sealed for the id of its row, which there is only after the row.
+            # The encryption is bound to the row's id, which is known only after the insert.
             added = insert(channels).values(**_write_channel(channel), sealed=b"").returning(channels.c.id)
             channel_id: int = (await connection.execute(added)).scalar_one()
             sealed = update(channels).where(channels.c.id == channel_id).values(sealed=self._close(channel, channel_id))
@@ -58,11 +61,14 @@ class ChannelRepository:
         return attrs.evolve(channel, id=channel_id, origin="stored")
 
     async def put_channel(self, channel: Channel, audit: AuditRow | None = None) -> None:
-        """Replace the channel of the same id."""
+        """Replace the channel of the same id. Raises ``NotFound``, or ``Conflict`` if its name is taken."""
         await self.put_channels([channel], audit)
 
     async def put_channels(self, changed: Sequence[Channel], audit: AuditRow | None = None) -> None:
-        """Replace several in one commit."""
+        """Replace several channels in one commit; if one cannot be replaced, none is.
+
+        Raises as ``put_channel`` does.
+        """
 
         async def work(connection: AsyncConnection) -> None:
             for channel in changed:
@@ -80,7 +86,7 @@ class ChannelRepository:
             raise NotFound(f"No channel has the id {channel.id}")
 
     async def delete_channel(self, channel_id: int, audit: AuditRow | None = None) -> None:
-        """Remove the channel."""
+        """Delete the channel; requests keep its name. Raises ``NotFound``."""
         if not await self._database.change(delete(channels).where(channels.c.id == channel_id), audit):
             raise NotFound(f"No channel has the id {channel_id}")
 
@@ -98,14 +104,14 @@ def _name_taken(channel: Channel) -> Conflict:
 
 
 def _write_channel(channel: Channel) -> Values:
-    """Everything but the id and what is sealed."""
+    """Return every column except the id and the encrypted part."""
     values = attrs.asdict(channel)
     columns = {name: values[name] for name in _COLUMNS if name != "id"}
     return {**columns, "settings": {name: values[name] for name in _SETTINGS}}
 
 
 def _read_channel(row: Row[Any], secrets: bytes) -> Channel:
-    """A row of ``channels`` with its opened secrets. What another version knew more of it is left out."""
+    """Build a channel from a row and its decrypted secrets. Fields that this version does not know are dropped."""
     columns = {name: getattr(row, name) for name in _COLUMNS}
     settings = _pick(row.settings, _SETTINGS)
     settings["timeouts"] = Timeouts(**_pick(row.settings["timeouts"], _TIMEOUTS))
@@ -117,5 +123,5 @@ def _pick(values: Values, names: Sequence[str]) -> Values:
 
 
 def _freeze(value: Any) -> Any:
-    """The tuples of a noun, which JSON knows as arrays only."""
+    """Turn JSON arrays into tuples."""
     return tuple(map(_freeze, value)) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Replays in the database: of two calls under one name, the one writer lets one begin."""
+"""Idempotency records in the database: of two requests with the same key, the single writer lets one start."""
 
 from sqlalchemy import ColumnElement, and_, bindparam, delete, select, update
 from sqlalchemy.dialects.sqlite import insert as insert_or
@@ -10,7 +10,7 @@ from gateway.storage.row_mapping import REPLAY_COLUMNS, build_replay, parse_repl
 from gateway.storage.schema import RUNNING, replays
 
 _COLUMNS = tuple(replays.c[name] for name in REPLAY_COLUMNS)
-_NEW = insert_or(replays)  # not in SQLAlchemy's common core, as in the ledger
+_NEW = insert_or(replays)  # SQLite's own statement, as in the ledger
 _BEGIN = _NEW.on_conflict_do_update(
     index_elements=("key_id", "name"),
     set_={name: _NEW.excluded[name] for name in REPLAY_COLUMNS},
@@ -19,13 +19,17 @@ _BEGIN = _NEW.on_conflict_do_update(
 
 
 class IdempotencyRepository:
-    """``domain.replay.ReplayStore`` over the database."""
+    """The ``replays`` table. Every method raises ``StoreUnavailable`` if the database does not answer."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def begin_replay(self, replay: IdempotencyRecord, expired_ms: int | None = None) -> IdempotencyRecord | None:
-        """Put a call on record, or find the one that is under its name."""
+        """Store the record and return None, or return the stored record of the same name.
+
+        A stored record counts if it was created after ``expired_ms``; None stands for ``KEEP_MS`` before the new
+        record.
+        """
         expired_ms = replay.created_ms - KEEP_MS if expired_ms is None else expired_ms
 
         async def work(connection: AsyncConnection) -> IdempotencyRecord | None:
@@ -37,30 +41,30 @@ class IdempotencyRepository:
         return await self._database.write(work)
 
     async def take_replay(self, before: IdempotencyRecord, after: IdempotencyRecord) -> bool:
-        """Put another call in the place of one that is still as it was."""
+        """Replace a record with another; return False if its state has changed meanwhile."""
         unchanged = update(replays).where(*_is_call(before), replays.c.state == before.state)
         return bool(await self._database.change(unchanged.values(build_replay(after))))
 
     async def end_replay(self, replay: IdempotencyRecord) -> None:
-        """The call was answered."""
+        """Store the answer of a request; do nothing if its record is deleted."""
         await self._database.change(update(replays).where(*_is_call(replay)).values(build_replay(replay)))
 
     async def forget_replay(self, replay: IdempotencyRecord) -> None:
-        """The call came to nothing."""
+        """Delete the record of a request without a result, so that a client may send it again under the same name."""
         await self._database.change(delete(replays).where(*_is_call(replay)))
 
     async def interrupt_replays(self, owner: str) -> int:
-        """Every call under way of another process is lost."""
+        """Mark every running request of another process as ``lost``. The process must be alone with the database."""
         theirs = update(replays).where(RUNNING, replays.c.owner != owner)
         return await self._database.change(theirs.values(state="lost"))
 
     async def sweep_replays(self, before_ms: int) -> int:
-        """Forget what is too old."""
+        """Delete records that were created before ``before_ms``; return how many."""
         return await self._database.change(delete(replays).where(replays.c.created_ms < before_ms))
 
 
 def _is_call(replay: IdempotencyRecord) -> tuple[ColumnElement[bool], ...]:
-    """Whether it is that very call, not another one under its name."""
+    """Match the record of that very request, not of another one under the same name."""
     return (
         replays.c.key_id == replay.key_id,
         replays.c.name == replay.name,

@@ -1,13 +1,14 @@
-"""The journal: a file of the data folder that knows of every call the database does not know of yet.
+"""The journal: a file of the data folder with every request that the database does not have yet.
 
-A commit takes milliseconds and a call does not wait for it; but a process can end between the two. So every call is
-noted here before it is made and again when it has ended, in one ``write`` each (about a microsecond): what was written
-is the kernel's, and outlives ``kill -9``. A power cut it need not outlive; the database's commits do.
+A commit takes milliseconds and a request does not wait for it, but the process can end between the two. Each request
+is therefore written here before it is sent and again when it has ended, in one ``write`` each (about a microsecond).
+The kernel has these bytes, so they survive ``kill -9``. They need not survive a power failure; the database's commits
+do.
 
-The file is one line of field names, then a line a note: ``[2 started, values…]`` of what is known of a call by then,
-``[0 interrupted | 1 settled, values…]`` of its row. It is read once, at the next start; a call's last note counts.
-When it has grown, it is written anew with the notes that still matter. A call that an earlier process had only started
-is noted as the interrupted row that it is; earlier versions noted every start so.
+The first line has the field names. Every other line is one entry: ``[2 started, values…]`` with what is known of the
+request by then, or ``[0 interrupted | 1 settled, values…]`` with its row. The file is read once, at the next start;
+the last entry of a request counts. A file that has grown is written anew with the entries that still matter. A request
+that an earlier process only started becomes an interrupted row; earlier versions wrote every start like that.
 """
 
 import os
@@ -29,21 +30,21 @@ _VALUES = attrgetter(*_FIELDS)
 _HEAD = orjson.dumps({"fields": _FIELDS, "started": RequestStart._fields}, option=orjson.OPT_APPEND_NEWLINE)
 _INTERRUPTED, _SETTLED, _STARTED = 0, 1, 2
 _NOTE_BYTES = 512
-"""About two notes."""
+"""About two entries."""
 _OWNER_ONLY = 0o600
 
 _Names = tuple[Sequence[str], Sequence[str]]
-"""Of a row's fields, and of those of a call that has started."""
+"""The field names of a row, and those of a started request."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class RequestJournal:
-    """``domain.ledger.Journal`` in the file ``path``. Close it after the last row is stored.
+    """The journal in the file ``path``. Close it after the last row is stored.
 
     Attributes:
-        leftovers: what an earlier process had noted and not forgotten.
-        failing: the last note could not be written.
+        leftovers: requests that an earlier process wrote and did not forget.
+        failing: whether the last entry could not be written.
     """
 
     def __init__(self, path: Path, *, rotate_bytes: int = ROTATE_BYTES) -> None:
@@ -56,7 +57,11 @@ class RequestJournal:
         self._file = self._write_anew()
 
     def start(self, call: RequestStart) -> None:
-        """A call is about to be made. Raises ``StoreUnavailable``."""
+        """Record a request that is about to reach a provider.
+
+        Raises:
+            StoreUnavailable: the request must not be sent.
+        """
         note = orjson.dumps((_STARTED, *call), option=orjson.OPT_APPEND_NEWLINE)
         try:
             self._append(note)
@@ -66,7 +71,7 @@ class RequestJournal:
         self._open[call.id] = note
 
     def settle(self, row: RequestRecord) -> None:
-        """A call has ended."""
+        """Record the end of a request. Never raises: a row that cannot be written still waits in memory."""
         self._open[row.id] = note = _write_row(_SETTLED, row)
         try:
             self._append(note)
@@ -74,14 +79,14 @@ class RequestJournal:
             self._report(error)
 
     def forget(self, ids: Iterable[str]) -> None:
-        """The store has these rows now."""
+        """Drop requests that the database has now."""
         for request_id in ids:
             self._open.pop(request_id, None)
         if self._size > self._rotate_at:
             self.renew()
 
     def check_writable(self) -> None:
-        """Raise ``StoreUnavailable`` where a note could not be written now."""
+        """Raise ``StoreUnavailable`` if an entry could not be written now."""
         try:
             self._append(b"\n" * _NOTE_BYTES)
             os.ftruncate(self._file, self._size - _NOTE_BYTES)
@@ -90,16 +95,16 @@ class RequestJournal:
         self._size -= _NOTE_BYTES
 
     def close(self) -> None:
-        """Leave what the next process has to know."""
+        """Write the file anew for the next process, and close it."""
         self.renew()
         os.close(self._file)
-        self._file = -1  # a number that is another file's by now must not be written to
+        self._file = -1  # another file may have the number by now
 
     def _append(self, note: bytes) -> None:
         try:
             _write_whole(self._file, b"\n" + note if self._torn else note)
         except OSError:
-            self._torn = True  # unless it can be taken back; the next note begins a line of its own
+            self._torn = True  # if truncating fails, the next entry starts a new line
             os.ftruncate(self._file, self._size)
             self._torn = False
             raise
@@ -118,7 +123,7 @@ class RequestJournal:
             log.error("journal_not_written", error=str(error))
 
     def renew(self) -> None:
-        """Write the file anew; where that fails, go on with the old one and try again when it has grown as much."""
+        """Write the file anew. If that fails, keep the old one and try again when it has grown by as much."""
         self._rotate_at = self._size + self._rotate_bytes
         try:
             renewed = self._write_anew()
@@ -130,7 +135,7 @@ class RequestJournal:
         self._rotate_at = self._size + self._rotate_bytes
 
     def _write_anew(self) -> int:
-        """A file with the notes that matter, in place of the one there is; returns its descriptor."""
+        """Replace the file with one of the entries that matter; return its descriptor."""
         draft = self._path.with_name(f"{self._path.name}.new")
         content = b"".join((_HEAD, *self._open.values()))
         made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, _OWNER_ONLY)
@@ -147,7 +152,7 @@ class RequestJournal:
 
 
 def _write_whole(file: int, content: bytes) -> None:
-    """Raises ``OSError`` where the disk took only a part of it."""
+    """Write ``content``. Raises ``OSError`` if the disk accepted only a part of it."""
     if os.write(file, content) != len(content):
         raise OSError("the journal could not be written whole")
 
@@ -161,7 +166,7 @@ def _write_note(left: UnfinishedRequest) -> bytes:
 
 
 def _read(path: Path) -> list[UnfinishedRequest]:
-    """The last note of every call. A line that is none is skipped: the last one may have been cut off."""
+    """Return the last entry of every request. Malformed lines are skipped: the last one may be cut off."""
     try:
         head, *lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -184,19 +189,19 @@ def _read(path: Path) -> list[UnfinishedRequest]:
 
 
 def _read_head(head: bytes) -> _Names:
-    """The names of the fields; none where there is no such line."""
+    """Return the field names; empty if the line is malformed."""
     try:
-        told = orjson.loads(head)
-        return told["fields"], told.get("started", ())
+        fields = orjson.loads(head)
+        return fields["fields"], fields.get("started", ())
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return (), ()
 
 
 def _read_note(line: bytes, names: _Names) -> UnfinishedRequest:
-    """Raises ``ValueError`` or ``TypeError`` where it is none."""
+    """Parse an entry. Raises ``ValueError`` or ``TypeError`` if the line is none."""
     note = orjson.loads(line)
     if not isinstance(note, list) or not note or note[0] not in (_INTERRUPTED, _SETTLED, _STARTED):
-        raise ValueError("not a note")  # an object has an order, too
+        raise ValueError("not a note")  # a JSON object can be unpacked, too
     kind, *values = note
     of_row, of_started = names
     if kind == _STARTED:
@@ -205,7 +210,7 @@ def _read_note(line: bytes, names: _Names) -> UnfinishedRequest:
 
 
 def _keep_aside(path: Path, skipped: int) -> None:
-    """A journal with lines that cannot be read is somebody's money: it is kept for a person to look at."""
+    """Keep a journal with unreadable lines for the operator: the lines may be charges."""
     number = 1
     while (kept := path.with_name(f"{path.name}.unread-{number}")).exists():
         number += 1

@@ -1,6 +1,6 @@
-"""The ledger in the database: rows, entries and the sums of each day and hour, written together.
+"""The ledger in the database: requests, entries and the sums of each day and hour, written in one commit.
 
-What is written with every request is given to the driver as it takes it: SQLAlchemy would look at each value of each
+Values that are written with every request go to the driver directly: SQLAlchemy would inspect each value of each
 row, which costs more than the database does.
 """
 
@@ -38,26 +38,26 @@ from gateway.storage.schema import entries, requests, retired, usage_days, usage
 _DAY_MS = DAY_S * 1000
 
 _LOOKED_UP = 500
-"""Ids a statement: a database bounds the values that one may have."""
+"""Ids per statement: a database limits the number of values in one."""
 _SUMS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
 _CHARGE = ("at_ms", "kind", "account_id", "key_id", "amount_nanos", "request_id")
 _tokens_of = attrgetter("prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
 
 
 def write_insert(table: Table, columns: Sequence[str]) -> str:
-    """A statement for rows of values of these columns."""
-    return f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 - our own words
+    """Return an INSERT statement with these columns."""
+    return f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 - the names are our own
 
 
 def write_addition(table: Table, sums: Sequence[str], **others: str) -> str:
-    """The same of every column; where there is a row in its place, the ``sums`` are added to that one's."""
+    """Return an upsert of every column: if the row exists, the ``sums`` are added to its own."""
     place = ", ".join(column.name for column in table.primary_key.columns)
     change = {name: f"{name} + excluded.{name}" for name in sums} | others
     changes = ", ".join(f"{name} = {value}" for name, value in change.items())
     return f"{write_insert(table, table.c.keys())} ON CONFLICT ({place}) DO UPDATE SET {changes}"
 
 
-# Question marks and ON CONFLICT are SQLite's: the PostgreSQL store will bring its own statements here.
+# Question marks and ON CONFLICT are SQLite's syntax; PostgreSQL will need its own statements here.
 _ADD_REQUESTS = write_insert(requests, REQUEST_COLUMNS)
 _ADD_CHARGES = write_insert(entries, _CHARGE)
 _ADD_TO_DAYS = write_addition(usage_days, _SUMS)
@@ -65,22 +65,29 @@ _ADD_TO_HOURS = write_addition(usage_hours, SUMS)
 
 
 class LedgerRepository:
-    """``domain.ledger.Ledger`` over the database."""
+    """The tables of requests, entries and daily sums. A sum is written in the same commit as the rows that it sums."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def post(self, rows: Sequence[RequestRecord]) -> None:
-        """Store rows with their charges in one commit."""
+        """Store rows with their charges in one commit. A row whose id is stored stays, and is not charged again.
+
+        Raises:
+            StoreUnavailable: nothing is stored.
+        """
         if not rows:
             return
         try:
             await self._database.write(lambda connection: post_rows(connection, rows))
-        except IntegrityError:  # only after a crash, or a commit whose answer was lost: some of them are there
+        except IntegrityError:  # some rows are stored: after a crash, or a commit whose result was lost
             await self._database.write(lambda connection: _post_new(connection, rows))
 
     async def post_again(self, rows: Sequence[RequestRecord]) -> None:
-        """Store what an earlier process has left, but for rows that were retired since they were stored."""
+        """Store rows that an earlier process may have stored, perhaps so long ago that retention has deleted them.
+
+        Deleted rows are not charged again either.
+        """
 
         async def work(connection: AsyncConnection) -> None:
             found = await connection.execute(select(retired.c.account_id, retired.c.key_id, retired.c.until_ms))
@@ -91,7 +98,13 @@ class LedgerRepository:
         await self._database.write(work)
 
     async def add_credit(self, entry: LedgerEntry, audit: AuditRow | None = None) -> tuple[LedgerEntry, bool]:
-        """Store a credit, or find the one that its purse has under its reference."""
+        """Store a credit and its ``audit`` row in one commit; return it and True.
+
+        If the balance has a credit with the same ``reference``, store nothing and return that one and False.
+
+        Raises:
+            Conflict: that credit has another amount or kind.
+        """
 
         async def work(connection: AsyncConnection) -> tuple[LedgerEntry, bool]:
             if entry.reference is not None:
@@ -109,13 +122,16 @@ class LedgerRepository:
         return await self._database.write(work)
 
     async def list_credits(self, account_id: int, key_id: int | None, limit: int) -> Sequence[LedgerEntry]:
-        """The newest credits of a purse, the newest first."""
+        """Return the newest credits of a balance, newest first."""
         whose = _is_of(LedgerEntry(0, 0, "top_up", account_id, key_id, 0))
         statement = select(entries).where(whose).order_by(entries.c.sequence.desc()).limit(limit)
         return [parse_entry(row) for row in await self._database.read(statement)]
 
     async def list_spending(self, day: UtcDay) -> Sequence[Spending]:
-        """Every purse with a charge or a credit."""
+        """Return every balance with a charge or a credit, as of ``day``.
+
+        An account's charges are in its keys' lines.
+        """
         cost, number = usage_days.c.cost_nanos, usage_days.c.day
         charged = select(
             usage_days.c.account_id,
@@ -147,13 +163,13 @@ class LedgerRepository:
         return charges + credits_
 
     async def find_last_day(self) -> int | None:
-        """The last day with a charge or a credit."""
+        """Return the last day with a charge or a credit as days since 1970; None before the first."""
         credited = select(func.max(entries.c.at_ms) // _DAY_MS).where(entries.c.kind != "charge")
         found = await self._database.read(union_all(select(func.max(usage_days.c.day)), credited))
         return max((int(row[0]) for row in found if row[0] is not None), default=None)
 
     async def list_usage(self, axis: UsageAxis, wanted: UsageFilter) -> Sequence[UsageLine]:
-        """Usage summed along ``axis``."""
+        """Return usage summed along ``axis``: days in order, everything else by cost, highest first."""
         label = usage_days.c[axis if axis in {"day", "model"} else f"{axis}_id"]
         sums = [func.sum(usage_days.c[name]).label(name) for name in _SUMS]
         statement = select(label.label("label"), *sums).group_by(label)
@@ -173,7 +189,7 @@ class LedgerRepository:
         ]
 
     async def list_totals(self) -> Sequence[KeyTotals]:
-        """Every key's charges as each place has them."""
+        """Return every key's charges as each table has them, read in one statement."""
         places = [
             select(table.c.account_id, table.c.key_id, *(
                 (func.sum(amount) if position == min(place, 2) else func.sum(0)).label(name)
@@ -199,9 +215,9 @@ class LedgerRepository:
 
 
 async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
-    """Store rows with their charges, as a part of whatever else is committed with them.
+    """Store rows with their charges as part of the current transaction.
 
-    Raises SQLAlchemy's ``IntegrityError`` where one of them is there already.
+    Raises SQLAlchemy's ``IntegrityError`` if one of them is already stored.
     """
     await connection.exec_driver_sql(_ADD_REQUESTS, list(map(request_values, rows)))
     charges = [
@@ -216,7 +232,7 @@ async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRecord]) 
 
 
 async def _post_new(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
-    """As ``post_rows``, of those rows that are not there yet, each once: of two with one id the first counts."""
+    """Store the rows that are not stored yet, each once: of two with the same id, the first counts."""
     fresh: dict[str, RequestRecord] = {}
     for first in range(0, len(rows), _LOOKED_UP):
         some = rows[first : first + _LOOKED_UP]
@@ -234,7 +250,7 @@ def _sum_up_days(rows: Iterable[RequestRecord]) -> list[tuple[Any, ...]]:
     for row in rows:
         if counts_as_usage(row):
             alike[day_of(row), row.account_id, row.key_id, row.model].append(row)
-    # In one order, so that two writers of a database that has several never wait for each other.
+    # One order for all writers, so that no two of them deadlock on a database that allows several.
     return [(*place, len(alike[place]), *add_columns(alike[place], _tokens_of)) for place in sorted(alike)]
 
 
@@ -243,7 +259,7 @@ def _sum_where(condition: ColumnElement[bool], amount: ColumnElement[Any]) -> Co
 
 
 def _is_of(entry: LedgerEntry) -> ColumnElement[bool]:
-    """Whether a credit is of the same purse."""
+    """Match credits of the same balance."""
     return and_(
         entries.c.kind != "charge",
         entries.c.account_id == entry.account_id,

@@ -1,7 +1,7 @@
-"""Media as files: ``<folder>/<first two digits>/<32 digits>.<extension>``, written whole or not at all.
+"""Media files: ``<folder>/<first two digits>/<32 digits>.<extension>``, written whole or not at all.
 
-A file is written beside the others under a name of its own (``draft-…``), flushed to the disk, and then renamed; what a
-crash leaves of a draft is found by its name, and swept. When a file was stored is its own modification time.
+A file is first written as ``draft-…`` in the folder, flushed to the disk, and then renamed. A sweep deletes the drafts
+that a crash leaves. A file's modification time is the time when it was stored.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ from gateway.domain.media import (
 from gateway.errors import StoreUnavailable
 
 MIN_FREE_BYTES = 64 * 1024 * 1024
-"""Left to the database, which lives on the same disk: it must be able to record what was spent."""
+"""Space that is left to the database on the same disk, so that it can record charges."""
 STALE_DRAFT_S = 3600.0
-"""After its last piece, a draft is what a crash has left."""
+"""A draft without a write for so long, in seconds, is left by a crash."""
 ROOM_KNOWN_S = 1.0
 REMOVE_AT_ONCE = 200
 _DRAFT = "draft-"
@@ -45,16 +45,16 @@ _OWNER_ONLY_FOLDER = 0o700
 log = structlog.stdlib.get_logger(__name__)
 
 Stored = tuple[float, int, str]
-"""A file as a sweep sees it: when it was stored (Unix s), its size, its path."""
+"""A file as a sweep sees it: when it was stored (Unix seconds), its size in bytes, its path."""
 
 
 class MediaFiles:
-    """``domain.media.MediaStore`` in a folder, which is made if it is not there. Raises ``OSError`` where it cannot be.
+    """The media folder, which is created if it does not exist. Raises ``OSError`` if that fails.
 
     Args:
-        folder: of media only.
-        min_free_bytes: with less than this free on its disk, nothing new is begun.
-        clock: Unix seconds, as the file system has them.
+        folder: contains media only.
+        min_free_bytes: with less free space on the disk, no new file is started.
+        clock: Unix seconds, the clock of the file system.
     """
 
     def __init__(
@@ -69,24 +69,24 @@ class MediaFiles:
         self._min_free_bytes = min_free_bytes
         self._clock = clock
         self._room_seen_s = float("-inf")
-        self._sweeping = asyncio.Lock()  # two at once would each make the same room
+        self._sweeping = asyncio.Lock()  # two sweeps at once would free the same space twice
 
     async def put(self, data: bytes) -> Media:
-        """Keep ``data`` durably under a new id. Raises ``UnknownMedia``, ``StoreUnavailable``."""
+        """Store ``data`` durably under a new id. Raises ``UnknownMedia`` or ``StoreUnavailable``."""
         return await asyncio.to_thread(self._put, data)
 
     def _put(self, data: bytes) -> Media:
-        # What is put was asked for while there was room, and is paid for by now: the last bytes are its to take.
+        # The request was accepted while there was room and is paid for by now: it may use the last bytes.
         draft = FileDraft(self._folder, lambda: None)
         draft.write_now(data)
         return draft.keep_now()
 
     def open_draft(self) -> "FileDraft":
-        """The way in for what comes in pieces; no file until the first of them."""
+        """Return a draft for data that arrives in pieces. The first piece creates its file."""
         return FileDraft(self._folder, self.check_room)
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` where the disk is nearly full. That it is not is believed for a second."""
+        """Raise ``StoreUnavailable`` if the disk is nearly full. A positive result is reused for a second."""
         now = self._clock()
         if 0 <= now - self._room_seen_s < ROOM_KNOWN_S:
             return
@@ -97,7 +97,7 @@ class MediaFiles:
         self._room_seen_s = now
 
     async def find(self, media_id: str) -> Media | None:
-        """The file of that id, whatever its shape; None where there is none. Raises ``StoreUnavailable``."""
+        """Return the file of that id; None if there is none or the id is malformed. Raises ``StoreUnavailable``."""
         media_type = find_media_type(media_id)
         return await asyncio.to_thread(self._find, media_id, media_type) if media_type is not None else None
 
@@ -117,7 +117,7 @@ class MediaFiles:
         return Media(media_id, media_type, status.st_size, status.st_mtime, path)
 
     async def remove(self, media_id: str) -> bool:
-        """Throw a file away; whether there was one. Raises ``StoreUnavailable``."""
+        """Delete a file; return whether there was one. Raises ``StoreUnavailable``."""
         media = await self.find(media_id)
         if media is None:
             return False
@@ -126,9 +126,9 @@ class MediaFiles:
         return True
 
     async def sweep(self, *, before_s: float, max_bytes: int) -> CleanupResult:
-        """Remove what was stored before then, and the oldest of the rest until no more than ``max_bytes`` are left.
+        """Delete files that were stored before ``before_s``, then the oldest until at most ``max_bytes`` remain.
 
-        Step by step, each in a thread. What cannot be removed is said in the log, and left.
+        Each step runs in a thread. A file that cannot be deleted is logged and stays.
         """
         async with self._sweeping:
             return await self._sweep(before_s, max_bytes)
@@ -151,11 +151,13 @@ class MediaFiles:
 
 
 class FileDraft:
-    """``domain.media.MediaDraft``. A thread that writes for somebody who left meanwhile finds the draft ended.
+    """A file that arrives in pieces: listed only once it is kept.
+
+    A thread that writes after the client has disconnected finds the draft ended.
 
     Args:
-        folder: of the store.
-        check_room: asked before every piece.
+        folder: the media folder.
+        check_room: called before every piece.
     """
 
     def __init__(self, folder: Path, check_room: Callable[[], None]) -> None:
@@ -168,7 +170,7 @@ class FileDraft:
         self._head = b""
 
     async def write(self, piece: bytes) -> None:
-        """Add a piece. Raises ``StoreUnavailable``; then nothing is left of what was written."""
+        """Add a piece. Raises ``StoreUnavailable``; then the whole draft is deleted."""
         try:
             self._check_room()
         except StoreUnavailable:
@@ -177,19 +179,19 @@ class FileDraft:
         await asyncio.to_thread(self.write_now, piece)
 
     async def keep(self) -> Media:
-        """Keep the whole durably under a new id. Raises ``UnknownMedia``, ``StoreUnavailable``; then nothing is left.
+        """Store the file durably under a new id. Raises ``UnknownMedia`` or ``StoreUnavailable``; then it is deleted.
 
-        Where its caller is cancelled meanwhile it may be kept all the same: nobody has its id, and the sweep takes it.
+        If the caller is cancelled meanwhile the file may still be kept: no client has its id, and a sweep deletes it.
         """
         return await asyncio.to_thread(self.keep_now)
 
     def discard(self) -> None:
-        """Throw it away. Does nothing where it was kept, or has failed. Waits for a piece that is being written."""
+        """Delete the draft. Does nothing if it was kept or has failed. Waits for a piece that is being written."""
         with self._lock:
             self._remove(self._take())
 
     def write_now(self, piece: bytes) -> None:
-        """``write`` in the calling thread."""
+        """Run ``write`` in the calling thread."""
         with self._lock:
             if self._ended:
                 return
@@ -201,7 +203,7 @@ class FileDraft:
                 raise
 
     def keep_now(self) -> Media:
-        """``keep`` in the calling thread."""
+        """Run ``keep`` in the calling thread."""
         with self._lock:
             file = self._take()
         media_type = sniff_media(self._head)
@@ -243,20 +245,20 @@ class FileDraft:
         return Media(media_id, media_type, status.st_size, status.st_mtime, path)
 
     def _take(self) -> io.FileIO | None:
-        """The file, where there is still one; from now on there is none to be written to."""
+        """End the draft and return its file, if it is still open."""
         file, self._file, self._ended = self._file, None, True
         return file
 
     def _remove(self, file: io.FileIO | None) -> None:
         if file is not None:
-            with suppress(OSError):  # the sweep will find it
+            with suppress(OSError):  # a sweep deletes it
                 file.close()
             with suppress(OSError):
                 self._path.unlink()
 
 
 class OldestFiles:
-    """The oldest of the files it is shown, as many as come to ``excess_bytes`` together. It remembers no others."""
+    """Collects the oldest files that add up to ``excess_bytes``, and no others."""
 
     def __init__(self, excess_bytes: int) -> None:
         self._excess_bytes = excess_bytes
@@ -264,27 +266,26 @@ class OldestFiles:
         self._heap: list[Stored] = []
 
     def add(self, stored: Stored) -> None:
-        """Look at a file."""
         stored_s, size, path = stored
         heapq.heappush(self._heap, (-stored_s, size, path))
         self._bytes += size
-        while self._heap and self._bytes - self._heap[0][1] >= self._excess_bytes:  # the rest will do
+        while self._heap and self._bytes - self._heap[0][1] >= self._excess_bytes:  # the other files suffice
             self._bytes -= heapq.heappop(self._heap)[1]
 
     def list_going(self) -> list[Stored]:
-        """The files, the oldest first."""
+        """Return the files, oldest first."""
         return sorted((-negative, size, path) for negative, size, path in self._heap)
 
 
 class _FileCleanup:
-    """One sweep, and what it has come to."""
+    """One sweep and its totals."""
 
     def __init__(self) -> None:
         self.files = self.freed_bytes = self.left_bytes = 0
         self.error = ""
 
     def sweep_drafts(self, folder: Path, before_s: float) -> list[Path]:
-        """Remove what crashes have left; returns the subfolders there are."""
+        """Delete drafts that a crash left; return the subfolders."""
         shards = []
         for entry in self._list(folder):
             if _SHARD.fullmatch(entry.name):
@@ -294,18 +295,18 @@ class _FileCleanup:
         return shards
 
     def sweep_old(self, shard: Path, before_s: float) -> None:
-        """Remove what was stored before then, and add up the rest."""
+        """Delete files that were stored before ``before_s``, and sum the sizes of the others."""
         for stored in self._list_media(shard):
             if stored[0] >= before_s or not self._remove(stored):
                 self.left_bytes += stored[1]
 
     def collect(self, shard: Path, oldest: OldestFiles) -> None:
-        """Show ``oldest`` what is there."""
+        """Add every file of the subfolder to ``oldest``."""
         for stored in self._list_media(shard):
             oldest.add(stored)
 
     def take_away(self, going: list[Stored]) -> None:
-        """Remove files that were counted among what is left."""
+        """Delete files that were counted in ``left_bytes``."""
         for stored in going:
             if self._remove(stored):
                 self.left_bytes -= stored[1]
@@ -325,7 +326,7 @@ class _FileCleanup:
             self._note(error)
 
     def _look(self, entry: "os.DirEntry[str]") -> Stored | None:
-        """None where it has gone meanwhile, or is no file."""
+        """Return None if the entry is deleted by now or is not a file."""
         try:
             status = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
@@ -336,7 +337,7 @@ class _FileCleanup:
         return (status.st_mtime, status.st_size, entry.path) if S_ISREG(status.st_mode) else None
 
     def _remove(self, stored: Stored) -> bool:
-        """Whether it is gone, whoever removed it."""
+        """Return whether the file no longer exists, deleted by this sweep or before."""
         try:
             os.unlink(stored[2])  # noqa: PTH108 - the path is a string, and there may be many
         except FileNotFoundError:
@@ -366,7 +367,7 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def _storing() -> Iterator[None]:
-    """What the disk will not do becomes ``StoreUnavailable``."""
+    """Raise ``StoreUnavailable`` for an ``OSError`` of the disk."""
     try:
         yield
     except OSError as error:

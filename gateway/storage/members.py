@@ -53,31 +53,43 @@ _ADMINISTRATORS = (
 
 
 class MemberRepository:
-    """``domain.member.MemberStore`` over the database."""
+    """The tables of members, sessions and links.
+
+    An ``audit`` row is written in the same commit as the change that it describes. Once an active member of an active
+    account is an administrator, a change that would leave none raises ``Conflict``. Deleting an account deletes its
+    members.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def list_members(self) -> Sequence[Member]:
-        """Every member, by id."""
         return [parse_member(row) for row in await self._database.read(_MEMBERS.order_by(members.c.id))]
 
     async def find_member(self, member_id: int) -> Member | None:
-        """One member."""
         rows = await self._database.read(_MEMBERS.where(members.c.id == member_id))
         return parse_member(rows[0]) if rows else None
 
     async def find_member_called(self, name: str) -> Member | None:
-        """The member of that name."""
         rows = await self._database.read(_MEMBERS.where(members.c.name == name))
         return parse_member(rows[0]) if rows else None
 
     async def is_administered(self) -> bool:
-        """Whether an active member of an active account is an administrator."""
+        """Return whether an active member of an active account is an administrator."""
         return bool(await self._database.read(_ADMINISTRATORS))
 
     async def add_member(self, member: Member, audit: AuditRow | None = None, *, link: bytes | None = None) -> Member:
-        """Store a new member and return it with its id."""
+        """Store a new member (its ``id`` is ignored) and return it with its id.
+
+        Args:
+            member: the new member.
+            audit: the audit row of the change.
+            link: the digest of the invitation link, which the same commit uses up.
+
+        Raises:
+            Conflict: another member has the name.
+            NotFound: the account or the link does not exist.
+        """
 
         async def add(connection: AsyncConnection) -> int:
             await _use_up(connection, link)
@@ -98,7 +110,14 @@ class MemberRepository:
         link: bytes | None = None,
         end_sessions: bool = False,
     ) -> None:
-        """Change what differs."""
+        """Store the fields that differ between ``before`` and ``after``; other fields keep their stored values.
+
+        With ``end_sessions`` all sessions of the member end, and its reset links are deleted.
+
+        Raises:
+            NotFound: the member or ``link`` does not exist.
+            Conflict: the name is taken, a field that differs was changed meanwhile, or no administrator would be left.
+        """
         different = find_difference(before, after)
         values = {name: value for name, value in build_member(after).items() if name in different}
 
@@ -122,7 +141,12 @@ class MemberRepository:
             raise _read_broken(error, after) from None
 
     async def delete_member(self, member_id: int, audit: AuditRow | None = None) -> None:
-        """Remove a member with its sessions and links."""
+        """Delete a member with its sessions and links.
+
+        Raises:
+            NotFound: the member does not exist.
+            Conflict: no administrator would be left.
+        """
 
         async def remove(connection: AsyncConnection) -> None:
             administered = await _is_administered(connection)
@@ -141,7 +165,18 @@ class MemberRepository:
         *,
         replaces: bytes | None = None,
     ) -> None:
-        """Store a new session, and use up what was shown for it."""
+        """Store a new session, set its member's ``signed_in_ms``, and use up ``proof``.
+
+        Args:
+            session: the new session.
+            proof: what the member signed in with.
+            audit: the audit row of the change.
+            replaces: the digest of the session that the browser had before.
+
+        Raises:
+            WrongPassphrase: the proof is not valid (any more).
+            Forbidden: the proof is valid, but the member or its account is disabled.
+        """
         own = members.c.id == session.member_id
 
         async def add(connection: AsyncConnection) -> None:
@@ -161,7 +196,7 @@ class MemberRepository:
         await self._database.write(add, audit)
 
     async def find_session(self, digest: bytes) -> tuple[Session, Member, Account] | None:
-        """A session, its member and that one's account."""
+        """Return a session with its member and account, also if it is expired or disabled."""
         whole = select(*_SESSION, *_MEMBER, accounts).select_from(sessions.join(members).join(accounts))
         rows = await self._database.read(whole.where(sessions.c.digest == digest))
         if not rows:
@@ -170,22 +205,22 @@ class MemberRepository:
         return parse_session(row[:first]), parse_member(row[first:second]), parse_account(row)
 
     async def touch_session(self, digest: bytes, seen_ms: int) -> None:
-        """It was used."""
+        """Store when the session was last used. An unknown session or an earlier time is ignored."""
         older = update(sessions).where(sessions.c.digest == digest, sessions.c.seen_ms < seen_ms)
         await self._database.change(older.values(seen_ms=seen_ms))
 
     async def list_sessions(self, member_id: int) -> Sequence[Session]:
-        """A member's sessions, the newest first."""
+        """Return a member's sessions, newest first."""
         own = _SESSIONS.where(sessions.c.member_id == member_id)
         rows = await self._database.read(own.order_by(sessions.c.created_ms.desc(), sessions.c.digest))
         return [parse_session(row) for row in rows]
 
     async def delete_sessions(self, digests: Sequence[bytes], audit: AuditRow | None = None) -> int:
-        """End sessions; how many there were."""
+        """Delete sessions; return how many there were. ``audit`` is written if there was one."""
         return await self._database.change(delete(sessions).where(sessions.c.digest.in_(digests)), audit)
 
     async def sweep_sessions(self, now_ms: int) -> int:
-        """Forget sessions that are over and links that are no longer good; how many there were."""
+        """Delete expired sessions and links; return how many."""
         over = or_(sessions.c.seen_ms <= now_ms - IDLE_MS, sessions.c.created_ms <= now_ms - ABSOLUTE_MS)
 
         async def sweep(connection: AsyncConnection) -> int:
@@ -196,7 +231,7 @@ class MemberRepository:
         return await self._database.write(sweep)
 
     async def add_link(self, link: InviteLink, audit: AuditRow | None = None) -> None:
-        """Store a new link."""
+        """Store a new link. Raises ``NotFound`` if its account or its member does not exist."""
         statement = insert(links).values(build_link(link))
         try:
             await self._database.change(statement, audit)
@@ -204,22 +239,22 @@ class MemberRepository:
             raise NotFound("The account or the member that the link is for is not there any more") from None
 
     async def find_link(self, digest: bytes) -> InviteLink | None:
-        """A link, good or not."""
+        """Return a link, expired or not."""
         rows = await self._database.read(select(links).where(links.c.digest == digest))
         return parse_link(rows[0]) if rows else None
 
     async def list_links(self) -> Sequence[InviteLink]:
-        """Every link, the newest first."""
+        """Return every link, newest first."""
         newest_first = select(links).order_by(links.c.created_ms.desc(), links.c.digest)
         return [parse_link(row) for row in await self._database.read(newest_first)]
 
     async def delete_link(self, digest: bytes, audit: AuditRow | None = None) -> bool:
-        """Take a link back; whether there was one."""
+        """Delete a link; return whether there was one."""
         return bool(await self._database.change(delete(links).where(links.c.digest == digest), audit))
 
 
 async def _get_member(connection: AsyncConnection, member_id: int) -> Member:
-    """As it is, and stays until the commit. Raises ``NotFound``."""
+    """Return a member and lock its row until the commit. Raises ``NotFound``."""
     row = (await connection.execute(_MEMBERS.where(members.c.id == member_id).with_for_update())).first()
     if row is None:
         raise NotFound(f"No member has the id {member_id}")
@@ -231,13 +266,13 @@ async def _is_administered(connection: AsyncConnection) -> bool:
 
 
 async def _use_up(connection: AsyncConnection, link: bytes | None) -> None:
-    """Raise ``NotFound`` where the link that somebody comes by is gone."""
+    """Delete the link of a sign-up. Raises ``NotFound`` if it does not exist."""
     if link is not None and not (await connection.execute(delete(links).where(links.c.digest == link))).rowcount:
         raise NotFound(LINK_GONE)
 
 
 def _read_broken(error: IntegrityError, member: Member) -> Exception:
-    """Which rule a member broke."""
+    """Return the error for the constraint that a member violated."""
     reason: Any = str(error.orig).lower()
     if "foreign key" in reason:
         return NotFound(f"No account has the id {member.account_id}")

@@ -1,8 +1,8 @@
-"""Request rows in the database, also where there are millions of them.
+"""Request rows in the database, quick to list even with millions of them.
 
-A list is quick whatever is asked for: so many rows are looked at and no more, by the index that reaches furthest with
-as many looks, and the answer says how far that was. SQLite does not know how often a value occurs, so the index is
-chosen here: a column that is not to be searched by stands in an expression.
+Every list reads a bounded number of rows, by the index that reaches furthest with that many reads, and the result
+says how far it went. SQLite does not know how often a value occurs, so the index is chosen here: a column that must
+not be searched by its index is wrapped in an expression.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,13 +18,13 @@ from gateway.storage.row_mapping import parse_request
 from gateway.storage.schema import WRONG, requests
 
 IN_ORDER = 200_000
-"""Rows that are looked at one after the other, at about 0.1 us each."""
+"""Rows that one list reads in sequence, at about 0.1 us each."""
 BY_INDEX = 20_000
-"""Rows that are looked at where an index finds them, at about 1.5 us each."""
+"""Rows that one list reads through an index, at about 1.5 us each."""
 PROBES = 63
-"""A search for a time looks at so many rows at once: four times, and it has found its place among 16 million."""
+"""Rows that a search for a time reads in one step; four steps find a place among 16 million rows."""
 SLACK_MS = 10_000
-"""A row may be stored so much later than others that were settled after it."""
+"""How much later, in milliseconds, a row may be stored than rows that were settled after it."""
 
 _C = requests.c
 _sequence = _C.sequence
@@ -32,7 +32,7 @@ _sequence = _C.sequence
 
 @attrs.frozen
 class _PageQuery:
-    """Where is looked: sequences from ``low`` until ``high``; by which index, None for the order of the rows."""
+    """The range to read: sequences from ``low`` until ``high``, by ``index`` (None: in sequence)."""
 
     low: int
     high: int
@@ -40,12 +40,12 @@ class _PageQuery:
 
 
 class RequestLogRepository:
-    """``domain.request.RequestLog`` over the database.
+    """The ``requests`` table, read in the order of writing. ``LedgerRepository`` writes it.
 
     Args:
         database: the database.
-        in_order: rows that a list looks at, one after the other.
-        by_index: the same by an index.
+        in_order: rows that one list may read in sequence.
+        by_index: rows that one list may read through an index.
     """
 
     def __init__(self, database: Database, *, in_order: int = IN_ORDER, by_index: int = BY_INDEX) -> None:
@@ -54,12 +54,11 @@ class RequestLogRepository:
         self._by_index = by_index
 
     async def find_request(self, request_id: str) -> StoredRequest | None:
-        """The row of that id."""
         found = await self._database.read(select(requests).where(_C.id == request_id))
         return parse_request(found[0]) if found else None
 
     async def list_requests(self, wanted: RequestFilter, limit: int) -> RequestPage:
-        """The newest that match, oldest of them first; with ``after``, the oldest after it."""
+        """Return the newest ``limit`` rows that match, oldest first; with ``after``, the oldest ones after it."""
         (ends,) = await self._database.read(_ENDS)
         first, newest = ends.first, ends.newest
         if newest is None:
@@ -100,7 +99,7 @@ class RequestLogRepository:
         return RequestPage(tuple(reversed(rows)), more, end if more else None, searched_ms)
 
     async def _find_time(self, sequence: int) -> int | None:
-        """When the row there, or the next, was settled."""
+        """Return when the row at ``sequence``, or the next one, was settled; None if there is none."""
         there = select(_C.settled_ms).where(_sequence >= sequence).order_by(_sequence).limit(1)
         return next((int(row[0]) for row in await self._database.read(there)), None)
 

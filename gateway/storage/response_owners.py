@@ -8,21 +8,20 @@ from gateway.storage.schema import response_owners
 
 
 class ResponseOwnerRepository:
-    """``domain.response_owner.ResponseOwnerStore`` over the database."""
+    """The ``response_owners`` table. Every method raises ``StoreUnavailable`` if the database does not answer."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def add_owner(self, response_id: str, owner: ResponseOwner, now_ms: int) -> None:
-        """Put an owner on record; the first one of an id stays."""
+        """Store the owner of a response; the first owner of an id stays."""
         row = {"id": response_id, "account_id": owner.account_id, "channel": owner.channel, "created_ms": now_ms}
         await self._database.change(insert(response_owners).prefix_with("OR IGNORE").values(row))
 
     async def find_owner(self, response_id: str) -> ResponseOwner | None:
-        """Whose a response is."""
         found = await self._database.read(select(response_owners).where(response_owners.c.id == response_id))
         return ResponseOwner(found[0].account_id, found[0].channel) if found else None
 
     async def sweep_owners(self, before_ms: int) -> int:
-        """Forget responses that were made before then; how many."""
+        """Delete the owners of responses that were created before ``before_ms``; return how many."""
         return await self._database.change(delete(response_owners).where(response_owners.c.created_ms < before_ms))

@@ -1,4 +1,4 @@
-"""Rows that are deleted for their age, in the database."""
+"""Deletion of old rows in the database."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -21,18 +21,22 @@ _OF_A_JOB = exists().where(videos.c.request_id == requests.c.id)
 
 
 class RetentionRepository:
-    """``domain.retirement.Retirement`` over the database."""
+    """Deletes old rows in small commits, because other work writes meanwhile."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def find_newest_ms(self) -> int | None:
-        """When the last request, credit or change was recorded."""
+        """Return when the last request, credit or change was recorded, in Unix milliseconds; None before the first."""
         ((newest_ms,),) = await self._database.read(_NEWEST)
         return None if newest_ms is None else int(newest_ms)
 
     async def retire_requests(self, before_ms: int, after: int, most: int) -> RetentionBatch:
-        """Delete old rows, and keep what they cost."""
+        """Delete those of the ``most`` rows after the sequence ``after`` that were settled before ``before_ms``.
+
+        The same commit adds their costs to the totals of their keys. A request whose video job is still stored stays:
+        its webhook may be pending, and reconciliation compares the two.
+        """
         looked_at = (
             select(
                 requests.c.sequence,
@@ -60,7 +64,10 @@ class RetentionRepository:
         return await self._database.write(work)
 
     async def retire_hours(self, before: int) -> int:
-        """Delete the traffic of the oldest hour."""
+        """Delete the traffic of the oldest hour before ``before``; return how many sums there were.
+
+        Sums of days stay.
+        """
         oldest = select(func.min(usage_hours.c.hour)).where(usage_hours.c.span == 1).scalar_subquery()
         doomed = delete(usage_hours).where(
             usage_hours.c.span == 1, usage_hours.c.hour == oldest, usage_hours.c.hour < before

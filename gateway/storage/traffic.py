@@ -48,14 +48,19 @@ _FACETS: Mapping[str, tuple[ColumnElement[Any], tuple[str, ...]]] = MappingProxy
 
 
 class TrafficRepository:
-    """``domain.traffic.Traffic`` over the database; facets are counted from ``most_counted`` sums of days at most."""
+    """The ``usage_hours`` table, read. ``LedgerRepository.post`` writes it.
+
+    Args:
+        database: the database.
+        most_counted: facets are counted from at most this many sums of days.
+    """
 
     def __init__(self, database: Database, most_counted: int = MOST_COUNTED) -> None:
         self._database = database
         self._most_counted = most_counted
 
     async def list_traffic(self, axis: TrafficAxis, wanted: TrafficFilter) -> Sequence[TrafficLine]:
-        """Traffic summed along ``axis``."""
+        """Return traffic summed along ``axis``: hours and days in order, everything else by cost, highest first."""
         hours = [TimeRange(1, wanted.since, wanted.until)]
         stretches = hours if axis == "hour" else cover(wanted.since, wanted.until)
         if not stretches:
@@ -68,7 +73,7 @@ class TrafficRepository:
         return [TrafficLine(str(row[0]), *map(int, row[1:])) for row in await self._database.read(statement)]
 
     async def list_facets(self, wanted: TrafficFilter) -> Facets:
-        """The values that requests have, and how many."""
+        """Return the values that requests have, and how many requests have each."""
         stretches = await self._choose(wanted)
         if not stretches:
             return Facets(wanted.since, wanted.until)
@@ -79,7 +84,7 @@ class TrafficRepository:
         return Facets(min(one.since for one in stretches), wanted.until, **found)
 
     async def _choose(self, wanted: TrafficFilter) -> list[TimeRange]:
-        """What is counted: where there are too many sums of days, the newest days of them, and one at least."""
+        """Return the ranges to count: if there are too many sums of days, only the newest days, and at least one."""
         stretches = cover(wanted.since, wanted.until)
         days = next((one for one in stretches if one.span == DAY_HOURS), None)
         if days is None:
@@ -94,7 +99,7 @@ class TrafficRepository:
 
 
 def _find(stretches: Iterable[TimeRange], wanted: TrafficFilter, *columns: ColumnElement[Any]) -> Subquery:
-    """The sums of all stretches."""
+    """Select the sums of all ranges."""
     parts = [
         select(*columns).where(
             _C.span == one.span, _C.hour >= one.since, _C.hour < one.until, *_write_conditions(wanted)

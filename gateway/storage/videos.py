@@ -82,7 +82,7 @@ def _write_claim(*, fetching: bool) -> Update:
 
 
 def _write_sweep(before_ms: int, most: int) -> Delete:
-    """Forget what has been over longest; the prompts go along."""
+    """Delete the jobs that ended first, with their prompts."""
     old = select(videos.c.sequence).where(videos.c.over_ms < before_ms)
     old = old.order_by(videos.c.over_ms, videos.c.sequence).limit(most)
     return delete(videos).where(videos.c.sequence.in_(old))
@@ -93,13 +93,17 @@ _CLAIM = tuple(_write_claim(fetching=fetching) for fetching in (False, True))
 
 
 class VideoRepository:
-    """``domain.video.VideoStore`` over the database."""
+    """The tables of video jobs and their prompts. Every method raises ``StoreUnavailable``; then nothing is stored.
+
+    Prompts may be long and no worker needs them. ``create`` writes them; only ``find``, ``find_by_request`` and
+    ``list_videos`` return them. Elsewhere they are empty.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def create(self, job: VideoJob) -> None:
-        """Put a job on record."""
+        """Store a job with its reservation."""
 
         async def work(connection: AsyncConnection) -> None:
             await connection.execute(insert(videos), build_video(job))
@@ -108,14 +112,22 @@ class VideoRepository:
         await self._database.write(work)
 
     async def advance(self, changes: Iterable[tuple[VideoJob, VideoJob]]) -> Sequence[bool]:
-        """Put jobs into their next condition in one commit; whether each was in the one before."""
+        """Change every first job of a pair into the second, in one commit; return whether each was changed.
+
+        A job is not changed if it is deleted, has another state by now, or another process works on it. ``finish`` ends
+        a job, not this method. The first job must have the stored receipt; the prompt does not change.
+        """
         pairs = list(changes)
         return await self._database.write(lambda connection: _advance(connection, pairs)) if pairs else []
 
     async def finish(
         self, job: VideoJob, row: RequestRecord, delivery: WebhookDelivery | None, audit: AuditRow | None = None
     ) -> bool:
-        """The end of a job, its request with its charge, and what is told of it, in one commit; once."""
+        """Store the end of a job, its request with its charge, its webhook delivery and ``audit``, in one commit.
+
+        Return False and store nothing if the job has ended before or is deleted. The job's owner does not matter: a job
+        may be cancelled while a worker owns it.
+        """
 
         async def work(connection: AsyncConnection) -> bool:
             values = {"job_id": job.id, **build_progress(job), **build_receipt(job)}
@@ -131,7 +143,10 @@ class VideoRepository:
         return await self._database.write(work)
 
     async def drop(self, job: VideoJob, row: RequestRecord) -> bool:
-        """Forget a job that no provider took, and store its request, in one commit."""
+        """Delete a job that no provider accepted, and store its request, in one commit.
+
+        Return False if the job was submitted, has ended or is deleted.
+        """
 
         async def work(connection: AsyncConnection) -> bool:
             unsent = delete(videos).where(videos.c.id == job.id, videos.c.state.in_(UNSENT))
@@ -143,11 +158,11 @@ class VideoRepository:
         return await self._database.write(work)
 
     async def claim_due(self, claim: Claim) -> Sequence[VideoJob]:
-        """Take on what is due longest, no more of each channel than the claim says."""
+        """Claim jobs that are due and that no living process works on, the longest due first, without their prompts."""
         values: Values = {"now_ms": claim.now_ms, "full": sorted(claim.full)}
         if not await self._database.read(
             _SOME[claim.fetching].params(values)
-        ):  # a reader needs neither the writer nor a commit
+        ):  # reading needs neither the writer nor a commit
             return []
         values |= {"each": claim.each, "most": claim.most}
         values |= {"by": claim.owner, "until_ms": claim.now_ms + claim.lease_ms}
@@ -159,40 +174,42 @@ class VideoRepository:
         return await self._database.write(work)
 
     async def renew(self, owner: str, until_ms: int) -> int:
-        """A process is alive: its jobs are its own until then."""
+        """Extend the claims of a living process until ``until_ms``; return how many jobs it has."""
         mine = update(videos).where(OWNED, videos.c.owner == owner)
         return await self._database.change(mine.values(lease_until_ms=until_ms))
 
     async def release(self, owner: str, *, others: bool = False) -> int:
-        """A process has ended: its jobs are free, or with ``others`` those of every other one."""
+        """Release the claims of a process that ended, or with ``others`` of every process except it; return how many.
+
+        ``others`` requires that the process is alone with the database.
+        """
         whose = videos.c.owner != owner if others else videos.c.owner == owner
         return await self._database.change(update(videos).where(OWNED, whose).values(owner="", lease_until_ms=0))
 
     async def find(self, video_id: str) -> VideoJob | None:
-        """A job, or None."""
         return await self._find(videos.c.id == video_id)
 
     async def find_by_request(self, request_id: str) -> VideoJob | None:
-        """The job that a call asked for, or None."""
+        """Return the job that a request created; None if there is none."""
         return await self._find(videos.c.request_id == request_id)
 
     async def list_videos(self, wanted: VideoFilter, limit: int) -> Sequence[VideoJob]:
-        """Jobs by the time when they were asked for."""
+        """Return at most ``limit`` jobs in the order of creation."""
         rows = await self._database.read(_list(wanted).limit(limit))
         return [parse_video(row[:-1], row[-1]) for row in rows]
 
     async def list_open(self) -> Sequence[VideoJob]:
-        """Every job that has not ended."""
+        """Return every job that has not ended, without its prompt."""
         statement = select(*_COLUMNS).where(LIVE).order_by(videos.c.sequence)
         return [parse_video(row) for row in await self._database.read(statement)]
 
     async def find_next_due(self) -> int | None:
-        """When the first job is due."""
+        """Return when the next job is due, in Unix milliseconds, claimed or not; None if all have ended."""
         ((due_ms,),) = await self._database.read(select(func.min(videos.c.due_ms)).where(DUE))
         return None if due_ms is None else int(due_ms)
 
     async def list_contradictions(self) -> Sequence[str]:
-        """Ids of jobs that have ended otherwise than their requests say."""
+        """Return the ids of ended jobs whose request is missing or has another cost (0 for a failed job)."""
         charged = requests.c.cost_nanos
         completed = and_(videos.c.state == "completed", charged != videos.c.cost_nanos)
         failed = and_(videos.c.state != "completed", charged != 0)
@@ -201,11 +218,14 @@ class VideoRepository:
         return [video_id for (video_id,) in await self._database.read(statement.order_by(videos.c.sequence))]
 
     async def remove(self, job: VideoJob) -> bool:
-        """Forget a job that has ended."""
+        """Delete a job that has ended; its request and charge stay. Return False if there is none."""
         return bool(await self._database.change(delete(videos).where(videos.c.id == job.id, _HAS_ENDED)))
 
     async def sweep_ended(self, before_ms: int, most: int) -> int:
-        """Forget jobs that have long been over."""
+        """Delete at most ``most`` jobs that ended (``VideoJob.over_ms``) before ``before_ms``, the oldest first.
+
+        Their requests, charges and webhook deliveries stay. Return how many were deleted.
+        """
         return await self._database.change(_write_sweep(before_ms, most))
 
     async def _find(self, condition: ColumnElement[bool]) -> VideoJob | None:
@@ -214,7 +234,7 @@ class VideoRepository:
 
 
 async def _advance(connection: AsyncConnection, pairs: Sequence[tuple[VideoJob, VideoJob]]) -> list[bool]:
-    """How many rows each of many updates has met no driver tells: whether it will is looked up before."""
+    """Look up the states first: drivers do not report how many rows each update of a batch matched."""
     known: dict[str, tuple[str, str]] = {}
     for first in range(0, len(pairs), _LOOKED_UP):
         ids = [before.id for before, _ in pairs[first : first + _LOOKED_UP]]
@@ -237,7 +257,7 @@ async def _advance(connection: AsyncConnection, pairs: Sequence[tuple[VideoJob, 
 
 
 def _write_change(before: VideoJob, after: VideoJob) -> Values:
-    """A job's next condition, without what it is known to have already: what is written, its indexes are too."""
+    """Return only the columns that change: a written column updates its indexes too."""
     values = {"job_id": after.id, **build_progress(after)}
     if after.state == before.state:
         del values["state"]

@@ -1,4 +1,4 @@
-"""Deliveries in the database: every telling of a job's end, until it is long over."""
+"""Webhook deliveries in the database, from the end of a job until retention deletes them."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,10 @@ _IS_FREE = deliveries.c.lease_until_ms <= bindparam("now_ms")
 
 
 def _write_choice() -> Select[tuple[int]]:
-    """What may be taken on. Places are counted in each account: what is leased is due as well, and has the first."""
+    """Select the deliveries that may be claimed.
+
+    Places are counted within each account. Leased deliveries are due as well, and take the first places.
+    """
     due_ms, sequence, lease_until_ms = deliveries.c.due_ms, deliveries.c.sequence, deliveries.c.lease_until_ms
     place = func.row_number().over(
         partition_by=deliveries.c.account_id, order_by=(case((_IS_FREE, 1), else_=0), due_ms, sequence)
@@ -34,7 +37,7 @@ def _write_choice() -> Select[tuple[int]]:
 _CHOICE = _write_choice()
 _CLAIM = (
     update(deliveries)
-    .where(deliveries.c.sequence.in_(_CHOICE), _IS_DUE, _IS_FREE)  # asked twice, for databases with many writers
+    .where(deliveries.c.sequence.in_(_CHOICE), _IS_DUE, _IS_FREE)  # repeated, for databases with several writers
     .values(owner=bindparam("by"), lease_until_ms=bindparam("until_ms"))
     .returning(*_COLUMNS, deliveries.c.sequence)
 )
@@ -43,7 +46,7 @@ _NOTE = update(deliveries).where(deliveries.c.id == bindparam("delivery_id"), de
 
 
 class WebhookDeliveryRepository:
-    """``domain.webhook.DeliveryStore`` over the database."""
+    """The ``deliveries`` table; ``VideoRepository.finish`` adds its rows. Every method raises ``StoreUnavailable``."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -51,7 +54,15 @@ class WebhookDeliveryRepository:
     async def claim_deliveries(
         self, owner: str, now_ms: int, *, lease_ms: int, most: int, each: int
     ) -> Sequence[WebhookDelivery]:
-        """Take on what is due longest, no more of each account than it may have in hands."""
+        """Claim deliveries that are due and that no living process works on, the longest due first.
+
+        Args:
+            owner: the process that claims them.
+            now_ms: Unix milliseconds.
+            lease_ms: how long the claim lasts.
+            most: the limit over all accounts. If more are due, accounts with fewer deliveries in progress come first.
+            each: the limit of one account, including deliveries that a living process works on already.
+        """
         choice = {"now_ms": now_ms, "most": most, "each": each}
         if not await self._database.read(_CHOICE.params(choice)):  # a reader needs neither the writer nor a commit
             return []
@@ -64,7 +75,10 @@ class WebhookDeliveryRepository:
         return await self._database.write(work)
 
     async def note_delivery(self, delivery: WebhookDelivery) -> None:
-        """How an attempt ended. What is over stays so: who is late with an attempt does not begin it anew."""
+        """Store the result of an attempt.
+
+        A delivery that has ended stays ended, so that a late attempt cannot reopen it.
+        """
 
         async def work(connection: AsyncConnection) -> None:
             await connection.execute(_NOTE, {"delivery_id": delivery.id, **build_delivery(delivery)})
@@ -74,7 +88,7 @@ class WebhookDeliveryRepository:
     async def list_deliveries(
         self, *, video_id: str | None, limit: int, account_id: int | None = None
     ) -> Sequence[WebhookDelivery]:
-        """The newest, the newest first."""
+        """Return the newest deliveries, newest first: of one job, of one account, or all."""
         statement = select(*_COLUMNS).order_by(deliveries.c.sequence.desc()).limit(limit)
         if video_id is not None:
             statement = statement.where(deliveries.c.video_id == video_id)
@@ -83,15 +97,15 @@ class WebhookDeliveryRepository:
         return [parse_delivery(row) for row in await self._database.read(statement)]
 
     async def find_next_delivery(self) -> int | None:
-        """When the first is due."""
+        """Return when the next delivery is due, in Unix milliseconds, claimed or not; None if none is pending."""
         ((due_ms,),) = await self._database.read(select(func.min(deliveries.c.due_ms)).where(DUE))
         return None if due_ms is None else int(due_ms)
 
     async def free_deliveries(self, owner: str) -> int:
-        """What every other process was at is free."""
+        """Release the claims of every other process; return how many. The process must be alone with the database."""
         foreign = update(deliveries).where(DUE, deliveries.c.owner != owner, deliveries.c.owner != "")
         return await self._database.change(foreign.values(owner="", lease_until_ms=0))
 
     async def sweep_deliveries(self, before_ms: int) -> int:
-        """Forget what has long been over."""
+        """Delete deliveries that ended before ``before_ms``; return how many."""
         return await self._database.change(delete(deliveries).where(deliveries.c.ended_ms < before_ms))

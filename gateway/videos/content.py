@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import structlog
 
-from gateway.domain.media import Media, MediaStore, UnknownMedia
+from gateway.domain.media import Media, UnknownMedia
 from gateway.domain.video import VideoJob
 from gateway.errors import (
     InvalidRequest,
@@ -17,6 +17,7 @@ from gateway.errors import (
 )
 from gateway.formats.video_backend import Variant
 from gateway.routing.target import Way
+from gateway.storage.media_files import MediaFiles
 from gateway.upstream.interface import FetchedFile, FileRefused
 from gateway.videos.provider_api import VideoProviderApi
 
@@ -40,7 +41,7 @@ class VideoContent:
         filming: asks providers for them.
     """
 
-    def __init__(self, store: MediaStore, filming: VideoProviderApi) -> None:
+    def __init__(self, store: MediaFiles, filming: VideoProviderApi) -> None:
         self._store = store
         self._filming = filming
 

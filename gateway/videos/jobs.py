@@ -15,17 +15,9 @@ from gateway.billing.write_queue import WriteQueue
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
 from gateway.domain.balance import Reservation
 from gateway.domain.request_log import Ending, RequestRecord, build_error
-from gateway.domain.video import (
-    CANCELLED,
-    LONGEST_HINT_S,
-    VideoError,
-    VideoFilter,
-    VideoJob,
-    VideoRules,
-    VideoStore,
-    is_video_id,
-)
+from gateway.domain.video import CANCELLED, LONGEST_HINT_S, VideoError, VideoFilter, VideoJob, VideoRules, is_video_id
 from gateway.errors import Conflict, NotFound, StoreUnavailable, TaskNotReady
+from gateway.storage.videos import VideoRepository
 from gateway.videos.notifier import JobNotifier
 from gateway.videos.provider_api import VideoProviderApi
 from gateway.videos.webhook_sender import build_delivery
@@ -64,7 +56,7 @@ class Videos:
 
     def __init__(
         self,
-        store: VideoStore,
+        store: VideoRepository,
         bank: Balances,
         outbox: WriteQueue,
         filming: VideoProviderApi,

@@ -33,7 +33,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class VideoPoller:
-    """The job between ``VideoStore`` and ``VideoTracker``.
+    """The job between ``VideoRepository`` and ``VideoTracker``.
 
     Args:
         videos: where jobs are kept.

@@ -9,8 +9,9 @@ from urllib.parse import urlsplit
 import attrs
 import structlog
 
-from gateway.domain.webhook import DeliveryStore, WebhookDelivery
+from gateway.domain.webhook import WebhookDelivery
 from gateway.errors import StoreUnavailable
+from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 from gateway.videos.webhook_sender import WebhookSender
 
 MOST = 40
@@ -54,7 +55,7 @@ class WebhookWorker:
 
     def __init__(
         self,
-        store: DeliveryStore,
+        store: WebhookDeliveryRepository,
         webhook_sender: WebhookSender,
         owner: str,
         clock: Callable[[], float],

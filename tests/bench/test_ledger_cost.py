@@ -20,7 +20,6 @@ from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.balance import Quota
 from gateway.domain.channel import Channel
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.ledger import Journal
 from gateway.domain.price import Price
 from gateway.domain.rate_limit import Limits
 from gateway.domain.request_log import RequestRecord, RequestStart
@@ -61,7 +60,7 @@ class NoJournal:
 class Desk:
     """Admission and settlement with everything on, and no request around them."""
 
-    def __init__(self, journal: Journal, limits: Limits) -> None:
+    def __init__(self, journal: RequestJournal, limits: Limits) -> None:
         self.outbox = WriteQueue(most=10**9)
         self.bank = Balances(time.time)
         self.admission = QuotaService(self.bank, InMemoryRateLimiter(time.monotonic), journal, self.outbox)

@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 
 from gateway.billing.recovery import recover
 from gateway.domain.balance import parse_day
-from gateway.domain.ledger import Ledger, OnCrash, UsageLine
-from gateway.domain.request_log import RequestFilter, RequestLog, RequestRecord
+from gateway.domain.ledger import OnCrash, UsageLine
+from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.errors import StoreUnavailable
 from gateway.storage.database import Database, open_database
 from gateway.storage.journal import RequestJournal
@@ -44,7 +44,7 @@ def crash(path: Path, *settled: RequestRecord, running: Sequence[RequestRecord] 
     journal.close()
 
 
-async def start_again(path: Path, ledger: Ledger, on_crash: OnCrash | None = "release") -> None:
+async def start_again(path: Path, ledger: LedgerRepository, on_crash: OnCrash | None = "release") -> None:
     """What the next process does about it."""
     journal = RequestJournal(path)
     try:
@@ -53,7 +53,7 @@ async def start_again(path: Path, ledger: Ledger, on_crash: OnCrash | None = "re
         journal.close()
 
 
-async def read_rows(log: RequestLog) -> list[RequestRecord]:
+async def read_rows(log: RequestLogRepository) -> list[RequestRecord]:
     return [stored.row for stored in await log.list_requests(RequestFilter(), 100)]
 
 

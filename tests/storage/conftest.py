@@ -9,14 +9,6 @@ from pathlib import Path
 import attrs
 import pytest
 
-from gateway.domain.account import AccountStore, KeyStore
-from gateway.domain.idempotency import ReplayStore
-from gateway.domain.ledger import Ledger
-from gateway.domain.request_log import RequestLog
-from gateway.domain.retention import Retirement
-from gateway.domain.traffic import Traffic
-from gateway.domain.video import VideoStore
-from gateway.domain.webhook import DeliveryStore
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.database import Database, open_database
@@ -36,12 +28,12 @@ from tests.support.gateway import make_template
 class Stores:
     """Every port of one driver."""
 
-    accounts: AccountStore
-    keys: KeyStore
-    requests: RequestLog
-    ledger: Ledger
-    traffic: Traffic
-    retirement: Retirement
+    accounts: AccountRepository
+    keys: ApiKeyRepository
+    requests: RequestLogRepository
+    ledger: LedgerRepository
+    traffic: TrafficRepository
+    retirement: RetentionRepository
 
 
 def open_stores(database: Database) -> Stores:
@@ -60,12 +52,12 @@ def open_stores(database: Database) -> Stores:
 class Archive:
     """What one driver keeps of videos, and the books that their requests go to."""
 
-    videos: VideoStore
-    deliveries: DeliveryStore
-    replays: ReplayStore
-    requests: RequestLog
-    ledger: Ledger
-    retirement: Retirement
+    videos: VideoRepository
+    deliveries: WebhookDeliveryRepository
+    replays: IdempotencyRepository
+    requests: RequestLogRepository
+    ledger: LedgerRepository
+    retirement: RetentionRepository
 
 
 def open_archive(database: Database) -> Archive:

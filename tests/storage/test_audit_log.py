@@ -7,11 +7,10 @@ import attrs
 import pytest
 from sqlalchemy import text
 
-from gateway.domain.account import Account, AccountStore, ApiKey, KeyStore
-from gateway.domain.audit_log import FILE, GATEWAY, OPERATOR, Actor, AuditFilter, AuditRow, AuditTrail
-from gateway.domain.channel import Channel, ChannelStore
-from gateway.domain.ledger import Ledger, LedgerEntry
-from gateway.domain.video import VideoStore
+from gateway.domain.account import Account, ApiKey
+from gateway.domain.audit_log import FILE, GATEWAY, OPERATOR, Actor, AuditFilter, AuditRow
+from gateway.domain.channel import Channel
+from gateway.domain.ledger import LedgerEntry
 from gateway.errors import Conflict, GatewayError, NotFound, StoreUnavailable
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
@@ -36,12 +35,12 @@ CREDIT = LedgerEntry(0, 5, "top_up", 1, None, 100, reference="pay-1")
 class Cellar:
     """Every store of one driver whose changes are on record, and the record."""
 
-    accounts: AccountStore
-    keys: KeyStore
-    channels: ChannelStore
-    ledger: Ledger
-    videos: VideoStore
-    trail: AuditTrail
+    accounts: AccountRepository
+    keys: ApiKeyRepository
+    channels: ChannelRepository
+    ledger: LedgerRepository
+    videos: VideoRepository
+    trail: AuditLogRepository
 
     async def list_actions(self) -> list[str]:
         """What was done, in order."""

@@ -7,7 +7,7 @@ import attrs
 import pytest
 from sqlalchemy import text
 
-from gateway.domain.channel import Channel, ChannelStore, Timeouts
+from gateway.domain.channel import Channel, Timeouts
 from gateway.errors import Conflict, NotFound
 from gateway.storage.channels import ChannelRepository
 from gateway.storage.database import Database, open_database
@@ -45,11 +45,11 @@ BARE = Channel("bare", "openai", "https://api.openai.com/v1")
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def channels(request: pytest.FixtureRequest, database: Database) -> ChannelStore:
+def channels(request: pytest.FixtureRequest, database: Database) -> ChannelRepository:
     return MemoryStore() if request.param == "memory" else ChannelRepository(database, SEAL)
 
 
-async def add(channels: ChannelStore, *names: str) -> list[Channel]:
+async def add(channels: ChannelRepository, *names: str) -> list[Channel]:
     return [await channels.add_channel(attrs.evolve(BARE, name=name)) for name in names]
 
 
@@ -59,11 +59,11 @@ def test_the_example_has_a_value_of_its_own_in_every_field() -> None:
     assert [name for name, value in usual.items() if getattr(FULL, name) == value] == []
 
 
-async def test_a_new_store_has_no_channels(channels: ChannelStore) -> None:
+async def test_a_new_store_has_no_channels(channels: ChannelRepository) -> None:
     assert list(await channels.list_channels()) == []
 
 
-async def test_a_channel_is_read_back_as_it_was_written(channels: ChannelStore) -> None:
+async def test_a_channel_is_read_back_as_it_was_written(channels: ChannelRepository) -> None:
     added = await channels.add_channel(FULL)
     bare = await channels.add_channel(BARE)
     assert added == attrs.evolve(FULL, id=added.id)
@@ -74,13 +74,13 @@ async def test_a_channel_is_read_back_as_it_was_written(channels: ChannelStore) 
 
 
 @pytest.mark.parametrize("origin", ["file", "environment", "local", "demo"])
-async def test_what_is_stored_says_so(channels: ChannelStore, origin: str) -> None:
+async def test_what_is_stored_says_so(channels: ChannelRepository, origin: str) -> None:
     added = await channels.add_channel(attrs.evolve(BARE, origin=origin))
     await channels.put_channel(attrs.evolve(added, origin=origin))
     assert [channel.origin for channel in await channels.list_channels()] == [added.origin] == ["stored"]
 
 
-async def test_ids_grow_and_are_never_used_again(channels: ChannelStore) -> None:
+async def test_ids_grow_and_are_never_used_again(channels: ChannelRepository) -> None:
     first = await channels.add_channel(attrs.evolve(BARE, id=77))
     (second,) = await add(channels, "second")
     assert 0 < first.id < second.id < 77
@@ -88,7 +88,7 @@ async def test_ids_grow_and_are_never_used_again(channels: ChannelStore) -> None
     assert (await add(channels, "third"))[0].id > second.id
 
 
-async def test_a_channels_name_is_its_own(channels: ChannelStore) -> None:
+async def test_a_channels_name_is_its_own(channels: ChannelRepository) -> None:
     added = await add(channels, "a", "b")
     with pytest.raises(Conflict, match="'a'") as caught:
         await add(channels, "a")
@@ -100,7 +100,7 @@ async def test_a_channels_name_is_its_own(channels: ChannelStore) -> None:
     assert [channel.name for channel in await add(channels, "A")] == ["A"]
 
 
-async def test_putting_replaces_everything_but_the_id(channels: ChannelStore) -> None:
+async def test_putting_replaces_everything_but_the_id(channels: ChannelRepository) -> None:
     one, two = await add(channels, "one", "two")
     changed = attrs.evolve(FULL, id=one.id)
     await channels.put_channel(changed)
@@ -112,7 +112,7 @@ async def test_putting_replaces_everything_but_the_id(channels: ChannelStore) ->
     assert list(await channels.list_channels()) == [back, attrs.evolve(two, name="one")]
 
 
-async def test_what_is_not_there_is_not_found(channels: ChannelStore) -> None:
+async def test_what_is_not_there_is_not_found(channels: ChannelRepository) -> None:
     (added,) = await add(channels, "a")
     for name in ("other", "a"):
         with pytest.raises(NotFound):
@@ -126,13 +126,13 @@ async def test_what_is_not_there_is_not_found(channels: ChannelStore) -> None:
     assert list(await channels.list_channels()) == []
 
 
-async def test_a_name_is_free_again_after_its_channel(channels: ChannelStore) -> None:
+async def test_a_name_is_free_again_after_its_channel(channels: ChannelRepository) -> None:
     (added,) = await add(channels, "a")
     await channels.delete_channel(added.id)
     assert [channel.name for channel in await add(channels, "a")] == ["a"]
 
 
-async def test_of_many_that_want_one_name_one_has_it(channels: ChannelStore) -> None:
+async def test_of_many_that_want_one_name_one_has_it(channels: ChannelRepository) -> None:
     ended = await asyncio.gather(*(add(channels, "same") for _ in range(10)), return_exceptions=True)
     assert sum(isinstance(end, Conflict) for end in ended) == 9
     assert len(await channels.list_channels()) == 1

@@ -11,10 +11,11 @@ from sqlalchemy import delete
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.balance import UtcDay
-from gateway.domain.ledger import Ledger, LedgerEntry, UsageFilter
+from gateway.domain.ledger import LedgerEntry, UsageFilter
 from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.errors import Conflict, StoreUnavailable
 from gateway.storage.database import Database
+from gateway.storage.ledger import LedgerRepository
 from gateway.storage.memory import MemoryStore
 from gateway.storage.schema import entries, requests, usage_days, usage_hours
 from tests.storage.conftest import Stores, open_stores
@@ -127,7 +128,7 @@ async def empty(connection: AsyncConnection) -> None:
         await connection.execute(delete(table))
 
 
-async def tell(ledger: Ledger, step: list[RequestRecord] | LedgerEntry) -> object:
+async def tell(ledger: LedgerRepository, step: list[RequestRecord] | LedgerEntry) -> object:
     """What the driver answers, without its numbers."""
     if isinstance(step, list):
         return await ledger.post(step)

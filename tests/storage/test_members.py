@@ -6,8 +6,8 @@ from typing import Any
 import attrs
 import pytest
 
-from gateway.domain.account import Account, AccountStore
-from gateway.domain.audit_log import AuditFilter, AuditRow, AuditTrail
+from gateway.domain.account import Account
+from gateway.domain.audit_log import AuditFilter, AuditRow
 from gateway.domain.member import (
     ABSOLUTE_MS,
     IDLE_MS,
@@ -16,7 +16,6 @@ from gateway.domain.member import (
     Forbidden,
     InviteLink,
     Member,
-    MemberStore,
     Session,
     WrongPassphrase,
 )
@@ -39,9 +38,9 @@ TOLD = AuditRow(0, NOW, "token", "", None, "", "member.changed", None, "ann")
 class House:
     """Every port that members touch, of one driver, and the account ``acme``."""
 
-    members: MemberStore
-    accounts: AccountStore
-    trail: AuditTrail
+    members: MemberRepository
+    accounts: AccountRepository
+    trail: AuditLogRepository
     acme: Account
 
     async def count_told(self) -> int:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.domain.request_log import Ending, RequestFilter, RequestLog, RequestPage, StoredRequest
+from gateway.domain.request_log import Ending, RequestFilter, RequestPage, StoredRequest
 from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.memory import MemoryStore
@@ -48,8 +48,8 @@ def make_history() -> list[Any]:
 class Logs:
     """The same rows in memory and in a database that looks at few of them at a time."""
 
-    memory: RequestLog
-    database: RequestLog
+    memory: RequestLogRepository
+    database: RequestLogRepository
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ async def logs(database: Database) -> Logs:
     return Logs(memory, RequestLogRepository(database, in_order=40, by_index=7))
 
 
-async def walk(log: RequestLog, wanted: RequestFilter, limit: int) -> AsyncIterator[RequestPage]:
+async def walk(log: RequestLogRepository, wanted: RequestFilter, limit: int) -> AsyncIterator[RequestPage]:
     """Every page until there are no more, as a reader goes on."""
     while True:
         page = await log.list_requests(wanted, limit)

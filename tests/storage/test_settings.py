@@ -4,8 +4,8 @@ import attrs
 import orjson
 import pytest
 
-from gateway.domain.audit_log import OPERATOR, AuditFilter, AuditTrail
-from gateway.domain.setting import Setting, SettingStore
+from gateway.domain.audit_log import OPERATOR, AuditFilter
+from gateway.domain.setting import Setting
 from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.database import Database
 from gateway.storage.memory_audit import MemoryAuditTrail
@@ -30,8 +30,8 @@ VALUES = [
 class Bench:
     """A store and the trail of what is changed in it."""
 
-    settings: SettingStore
-    trail: AuditTrail
+    settings: SettingRepository
+    trail: AuditLogRepository
 
     async def list_subjects(self) -> list[str]:
         return [row.subject for row in await self.trail.list_audit(AuditFilter(), 100)]

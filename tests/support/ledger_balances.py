@@ -3,8 +3,10 @@
 import attrs
 
 from gateway.domain.balance import UtcDay, parse_day
-from gateway.domain.ledger import Ledger, UsageAxis, UsageFilter
-from gateway.domain.request_log import RequestFilter, RequestLog
+from gateway.domain.ledger import UsageAxis, UsageFilter
+from gateway.domain.request_log import RequestFilter
+from gateway.storage.ledger import LedgerRepository
+from gateway.storage.request_log import RequestLogRepository
 from tests.support.request_records import NOON_MS, read_ms
 
 Sums = tuple[int, int, int, int, int, int]
@@ -18,7 +20,7 @@ def day_at(text: str) -> UtcDay:
     return parse_day(read_ms(text) / 1000)
 
 
-async def read_spending(ledger: Ledger, day: UtcDay) -> dict[tuple[int, int | None], Sums]:
+async def read_spending(ledger: LedgerRepository, day: UtcDay) -> dict[tuple[int, int | None], Sums]:
     """A purse's lines added up: charged ever, this month, today; credited ever, this month, today."""
     found: dict[tuple[int, int | None], Sums] = {}
     for line in await ledger.list_spending(day):
@@ -28,13 +30,13 @@ async def read_spending(ledger: Ledger, day: UtcDay) -> dict[tuple[int, int | No
     return {balance: sums for balance, sums in found.items() if any(sums)}
 
 
-async def read_totals(ledger: Ledger) -> set[tuple[int, ...]]:
+async def read_totals(ledger: LedgerRepository) -> set[tuple[int, ...]]:
     """Every key that was charged anything, anywhere: its account, its id, and what each place says."""
     totals = [attrs.astuple(total) for total in await ledger.list_totals()]
     assert len({total[:2] for total in totals}) == len(totals), "a key is listed twice"
     return {total for total in totals if any(total[2:])}
 
 
-async def read_ids(log: RequestLog) -> list[str]:
+async def read_ids(log: RequestLogRepository) -> list[str]:
     """The ids of all rows, in the order of writing."""
     return [stored.row.id for stored in await log.list_requests(RequestFilter(), 10**6)]

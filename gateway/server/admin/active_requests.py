@@ -16,7 +16,7 @@ import structlog
 from aiohttp import web
 from aiohttp_sse import EventSourceResponse
 
-from gateway.domain.audit_log import AuditRow, AuditTrail
+from gateway.domain.audit_log import AuditRow
 from gateway.errors import ClientDisconnected, GatewayError, StoreUnavailable
 from gateway.proxy.active_requests import ActiveRequests
 from gateway.server.admin.io import write_json, write_listing
@@ -25,6 +25,7 @@ from gateway.server.auth import check_still_signed
 from gateway.server.context import ACTOR, OFFICE, ROOMS
 from gateway.server.handlers.video_events import SEND_TIMEOUT_S, SubscriberLimit
 from gateway.server.openapi.schema import COUNT, FLAG, MOMENT, TEXT, listing, maybe, one_of, record
+from gateway.storage.audit_log import AuditLogRepository
 
 TICK_S = 1.0
 """How often whoever watches is told, where there is something to tell."""
@@ -155,7 +156,7 @@ async def cancel_running(request: web.Request) -> web.Response:
     return write_json({"id": request_id, "cancelled": True})
 
 
-async def note(trail: AuditTrail, row: AuditRow) -> None:
+async def note(trail: AuditLogRepository, row: AuditRow) -> None:
     """A call that must end is ended also where the store fails: the log has then who ended it."""
     try:
         await trail.add_audit(row)

@@ -9,11 +9,12 @@ import attrs
 from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.billing.cost_breakdown import BillLine, list_lines
 from gateway.domain.price import ONE_PPM
-from gateway.domain.request_log import RequestFilter, RequestLog, RequestRecord, StoredRequest
-from gateway.domain.traffic import Traffic
+from gateway.domain.request_log import RequestFilter, RequestRecord, StoredRequest
 from gateway.errors import NotFound, RateLimited
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.router import Router
+from gateway.storage.request_log import RequestLogRepository
+from gateway.storage.traffic import TrafficRepository
 
 PAGE = 200
 """Rows of an export that are in memory at a time."""
@@ -39,7 +40,12 @@ class RequestHistory:
     """
 
     def __init__(
-        self, log: RequestLog, traffic: Traffic, directory: ApiKeyAuthenticator, catalog: ModelCatalog, router: Router
+        self,
+        log: RequestLogRepository,
+        traffic: TrafficRepository,
+        directory: ApiKeyAuthenticator,
+        catalog: ModelCatalog,
+        router: Router,
     ) -> None:
         self.log = log
         self.traffic = traffic
@@ -86,7 +92,7 @@ class RequestHistory:
 
 
 async def walk(
-    log: RequestLog, wanted: RequestFilter, most: int = MOST_EXPORTED
+    log: RequestLogRepository, wanted: RequestFilter, most: int = MOST_EXPORTED
 ) -> AsyncGenerator[Sequence[StoredRequest], None]:
     """Every row that matches, the newest first, a page at a time; a page may be empty, and is no end."""
     while True:

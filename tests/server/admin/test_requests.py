@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from gateway.auth.sessions import ClientInfo
 from gateway.domain.audit_log import OPERATOR
 from gateway.domain.member import Credential, Member, Role
-from gateway.domain.request_log import MAX_ERROR, RequestFilter, RequestLog, RequestPage, RequestRecord, StoredRequest
+from gateway.domain.request_log import MAX_ERROR, RequestFilter, RequestPage, RequestRecord, StoredRequest
 from gateway.domain.usage import UsageSource
 from gateway.server.admin.operation import DOORS, PREFIX
 from gateway.server.admin.request_history import MOST_EXPORTS, PAGE
@@ -25,6 +25,7 @@ from gateway.server.admin.requests import write_row
 from gateway.server.auth import CONSOLE_HEADER, COOKIE
 from gateway.server.context import OFFICE, ROOMS, SESSIONS
 from gateway.storage.ledger import LedgerRepository
+from gateway.storage.request_log import RequestLogRepository
 from tests.conftest import StartGateway
 from tests.support.gateway import RunningGateway, channel
 from tests.support.request_records import make_row, read_ms, refuse
@@ -321,7 +322,7 @@ async def test_a_members_export_is_of_its_account(operator: Asker) -> None:
 class CountingLog:
     """The log of a gateway; it counts the pages that are asked for."""
 
-    def __init__(self, log: RequestLog) -> None:
+    def __init__(self, log: RequestLogRepository) -> None:
         self.log, self.pages = log, 0
 
     async def list_requests(self, wanted: RequestFilter, limit: int) -> RequestPage:
