@@ -1,0 +1,156 @@
+"""What one whole chat request costs, socket to socket, in calls of the gateway's own functions: printed, and bounded.
+
+The real application serves a scripted provider. The third request of a kept connection is counted, so that everything
+that is made once has been made. Their number is the same on every machine and in every run; what the gateway does
+besides (background tasks) is left out. ``make test ARGS="tests/bench/test_request_steps.py -n0 -s"`` shows it.
+"""
+
+import asyncio
+import dis
+import inspect
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import orjson
+from aiohttp.web_protocol import RequestHandler
+
+import gateway
+from tests.conftest import StartGateway
+from tests.support.gateway import KEY, channel
+from tests.support.raw_client import connect, hello, post
+from tests.support.scripted_upstream import (
+    COMPLETION,
+    DONE,
+    LAST_CHUNK,
+    SSE_HEAD,
+    ScriptedUpstream,
+    Step,
+    answer,
+    chunk,
+    delta,
+    event,
+    usage_frame,
+)
+
+SOURCE = str(Path(gateway.__file__).parent)
+DATABASE = "/storage/database.py"
+"""Its callbacks are those of the background task that writes what requests have left."""
+SITE = {
+    "account": [{"name": "acme", "quota_usd": 1_000, "rpm": 100_000, "tpm": 100_000_000}],
+    "key": [
+        {"name": "test", "account": "acme", "secret": KEY, "quota_usd": 100, "rpm": 10_000, "tpm": 10_000_000},
+    ],
+    "price": [{"model": "m", "input_usd_per_million": 1, "output_usd_per_million": 2}],
+}
+WORDS = ("a ", "few ", "words ", "of ", "text")
+TURN_S = 0.002
+"""The provider, the gateway and the client share one event loop: after any wait the piece before it has been passed."""
+
+
+_GENERATOR = dis.opmap["RETURN_GENERATOR"]
+_ASYNC = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+
+
+class Counts:
+    """Calls of the gateway's functions, by file and function."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[tuple[str, str]] = Counter()
+
+    def note(self, frame: FrameType, event_: str, _arg: object) -> None:
+        """Count a call; see ``sys.setprofile``."""
+        code = frame.f_code
+        if event_ == "call" and code.co_filename.startswith(SOURCE) and not _is_resumed(frame) and _is_foreground():
+            file = code.co_filename.removeprefix(SOURCE)
+            if file != DATABASE:
+                self.calls[file, code.co_qualname] += 1
+
+    @property
+    def total(self) -> int:
+        return self.calls.total()
+
+    @property
+    def files(self) -> set[str]:
+        return {file for file, _ in self.calls}
+
+
+def _is_resumed(frame: FrameType) -> bool:
+    """Whether a coroutine goes on after a wait, which is no call."""
+    code = frame.f_code
+    if not code.co_flags & _ASYNC:
+        return False
+    start = next((at for at in range(0, len(code.co_code), 2) if code.co_code[at] == _GENERATOR), 0)
+    return frame.f_lasti > start + 4
+
+
+def _is_foreground() -> bool:
+    """Whether this is a callback of a transport, or a task of aiohttp's server."""
+    task = asyncio.current_task()
+    return task is None or getattr(task.get_coro(), "__qualname__", "").startswith(RequestHandler.__name__)
+
+
+@contextmanager
+def count_calls() -> Iterator[Counts]:
+    """Count until the end of the block."""
+    counts = Counts()
+    before = sys.getprofile()
+    sys.setprofile(counts.note)
+    try:
+        yield counts
+    finally:
+        sys.setprofile(before)
+
+
+def write_stream(events: int) -> list[Step]:
+    """``events`` events with content, then a finish, the usage, the end mark and the end."""
+    steps: list[Step] = [SSE_HEAD, TURN_S]
+    for number in range(events):
+        steps += [chunk(event(delta(WORDS[number % len(WORDS)]))), TURN_S]
+    last = (event(delta("", "stop")), event(usage_frame()), DONE)
+    for data in last:
+        steps += [chunk(data), TURN_S]
+    return [*steps, LAST_CHUNK]
+
+
+async def count_third(gateway_with: StartGateway, script: Sequence[Step], body: bytes, end: bytes) -> Counts:
+    """The calls of the third of three requests over one connection, each answered with ``script``."""
+    async with ScriptedUpstream(script) as up:
+        gateway_ = await gateway_with({**SITE, "channel": [channel(up.base_url)]})
+        reader, writer = await connect(gateway_.url)
+        counts = Counts()
+        for _ in range(3):
+            with count_calls() as counts:
+                writer.write(post(body))
+                await reader.readuntil(end)
+                await asyncio.sleep(10 * TURN_S)
+        writer.close()
+        assert len(await gateway_.rows(3)) == 3
+        assert up.connections == 1
+    return counts
+
+
+def show(counts: Counts, name: str) -> None:
+    print(f"\n{name}: {counts.total} calls in {len(counts.files)} files", end="")
+
+
+async def test_a_json_request(gateway_with: StartGateway) -> None:
+    counts = await count_third(gateway_with, [answer(COMPLETION)], hello(), orjson.dumps(COMPLETION)[-12:])
+    show(counts, "a JSON request")
+    assert counts.total <= 174, counts.calls
+    assert len(counts.files) <= 46, counts.files
+
+
+async def test_a_streamed_request(gateway_with: StartGateway) -> None:
+    body = hello(stream=True, stream_options={"include_usage": True})
+    counts = await count_third(gateway_with, write_stream(5), body, LAST_CHUNK)
+    show(counts, "a stream of 8 events")
+    assert counts.total <= 315, counts.calls
+    assert len(counts.files) <= 54, counts.files
+    more = await count_third(gateway_with, write_stream(15), body, LAST_CHUNK)
+    each = (more.total - counts.total) / 10
+    print(f"; {each} an event", end="")
+    assert each <= 6, more.calls - counts.calls
