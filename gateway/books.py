@@ -7,8 +7,8 @@ import attrs
 import structlog
 
 from gateway.billing.accounting import AccountingService
+from gateway.billing.balances import Balances
 from gateway.billing.flush_worker import LedgerFlusher
-from gateway.billing.quota import Balances
 from gateway.billing.recovery import open_bank, recover
 from gateway.billing.write_queue import WriteQueue
 from gateway.options import AppOptions

@@ -9,7 +9,8 @@ from pathlib import Path
 import attrs
 
 from gateway.background import JobRunner
-from gateway.billing.quota import Balances, QuotaService
+from gateway.billing.balances import Balances
+from gateway.billing.quota import QuotaService
 from gateway.billing.settlement import Settlement
 from gateway.billing.write_queue import WriteQueue
 from gateway.cleanup import RecordCleanup

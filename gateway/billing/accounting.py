@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import attrs
 import structlog
 
-from gateway.billing.quota import Balances
+from gateway.billing.balances import Balances
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Account, ApiKey
 from gateway.domain.account_spec import CreditSpec, build_time

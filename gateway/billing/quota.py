@@ -5,20 +5,20 @@ provider before it, and nothing that was set aside outlives its call.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import attrs
 
+from gateway.billing.balances import Balances
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller
-from gateway.domain.balance import Balance, Charge, Owner, Reservation, UtcDay, hold, parse_day
+from gateway.domain.balance import Charge, Reservation
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.ledger import Spending
 from gateway.domain.rate_limit import RateLimiter, RateLimitPermit
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.usage import estimate_tokens
-from gateway.errors import QuotaExceeded, StoreUnavailable
+from gateway.errors import QuotaExceeded
 from gateway.request_context import Arrival, Delivery, build_interrupted
 from gateway.routing.target import Target
 from gateway.storage.journal import RequestJournal
@@ -36,163 +36,6 @@ class Grant:
     turn: RateLimitPermit | None = None
     delivery: Delivery = attrs.Factory(Delivery)
     row: RequestRecord | None = None
-
-
-class Balances:
-    """The purses of every key and account, and the holds that are open on them.
-
-    Args:
-        clock: Unix seconds.
-
-    Attributes:
-        load_day: has the running day read from the ledger, and calls ``confirm``; None: memory is believed.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._day = parse_day(clock())
-        self._known: tuple[int, ...] = (self._day.number,)
-        self._latest = self._day.number
-        self._keys: dict[int, Balance] = {}
-        self._accounts: dict[int, Balance] = {}
-        self._pairs: dict[tuple[int, int], tuple[Balance, Balance]] = {}
-        self.holds: set[Reservation] = set()
-        self.load_day: Callable[[], None] | None = None
-
-    @property
-    def today(self) -> UtcDay:
-        """The running day."""
-        return self.day_at(self._clock())
-
-    def day_at(self, now_s: float) -> UtcDay:
-        """The day of a moment, in Unix seconds; of moments near to each other it is read once.
-
-        If the purses may not know all that was spent on it, ``load_day`` is called until ``confirm`` is.
-        """
-        day = self._day
-        if not day.holds(now_s):
-            day = parse_day(now_s)
-            if self.load_day is None or self._knows(day):
-                self._turn_to(day)
-            else:
-                self.load_day()
-        return day
-
-    def confirm(self, *days: UtcDay, latest: int | None = None) -> None:
-        """The purses know all that was spent on ``days``, the last of which is today. ``latest``: see ``_latest``."""
-        self._day, self._known = days[-1], tuple([day.number for day in days])
-        self._latest = max(self._latest, self._day.number, latest or 0)
-
-    def _knows(self, day: UtcDay) -> bool:
-        """Whether the purses know all that was spent on a day: it is one of the last two, or nothing can have been."""
-        if day.number <= self._latest:
-            return day.number in self._known
-        return day.month_start_s == self._day.month_start_s or day.month_number > self._latest
-
-    def _turn_to(self, day: UtcDay) -> None:
-        # A purse knows the last two days on which it was used: of three there is one that it may have forgotten.
-        if day.number > self._latest:
-            before = (self._day.number,) if self._day.number == self._latest else ()
-            self._known, self._latest = (*before, day.number), day.number
-        self._day = day
-
-    def _find_day(self, now_s: float) -> UtcDay:
-        """The day of a moment. Raises ``StoreUnavailable`` while what was spent on it is being read."""
-        day = self.day_at(now_s)
-        if day is not self._day:
-            raise StoreUnavailable("The clock was set, and what was spent on this day is being read", retry_after_s=1)
-        return day
-
-    def load(self, spending: Iterable[Spending], day: UtcDay) -> None:
-        """Take in what the store knows, as of ``day``. A key's charges are its account's, too."""
-        for balance, line in self._split(spending):
-            today, month = balance.turn_to(day)
-            balance.lifetime.add(line.lifetime_nanos, line.lifetime_credit_nanos)
-            month.add(line.month_nanos, line.month_credit_nanos)
-            today.add(line.day_nanos, line.day_credit_nanos)
-
-    def load_before(self, spending: Iterable[Spending], day: UtcDay) -> None:
-        """Take in what was spent on ``day``, the one before that which ``load`` is of: clocks are set back, too."""
-        next_day = parse_day(day.end_s)
-        for balance, line in self._split(spending):
-            today, month = balance.turn_to(day)
-            today.add(line.day_nanos, line.day_credit_nanos)
-            if next_day.month_start_s != day.month_start_s:
-                month.add(line.month_nanos, line.month_credit_nanos)
-
-    def _split(self, spending: Iterable[Spending]) -> Iterator[tuple[Balance, Spending]]:
-        """Every purse that a line is of, with what of the line is the purse's."""
-        for line in spending:
-            account = self.find_balance("account", line.account_id)
-            if line.key_id is None:
-                yield account, line
-                continue
-            yield self.find_balance("key", line.key_id), line
-            yield account, attrs.evolve(line, lifetime_credit_nanos=0, month_credit_nanos=0, day_credit_nanos=0)
-
-    def find_balance(self, owner: Owner, owner_id: int) -> Balance:
-        """The purse of a key or an account."""
-        balances = self._keys if owner == "key" else self._accounts
-        balance = balances.get(owner_id)
-        if balance is None:
-            balance = balances[owner_id] = Balance(owner)
-        return balance
-
-    def list_balances(self, owner: Owner) -> list[tuple[int, Balance]]:
-        """Every purse that was ever used, with its owner's id."""
-        return list((self._keys if owner == "key" else self._accounts).items())
-
-    def hold(self, caller: Caller, nanos: int) -> Reservation:
-        """Set ``nanos`` aside in the purses of the key and of its account. Raises as ``check`` does."""
-        now_s = self._clock()
-        day = self._day
-        if not day.holds(now_s):
-            day = self._find_day(now_s)
-        made = hold(self._open(caller, day), nanos, day, now_s)
-        self.holds.add(made)
-        return made
-
-    def check(self, caller: Caller) -> None:
-        """Raise ``QuotaExceeded`` if a purse has nothing left at all, be it held or not; ``StoreUnavailable``."""
-        now_s = self._clock()
-        day = self._find_day(now_s)
-        balances = [(balance, balance.find_balance(day)) for balance in self._open(caller, day)]
-        empty = [
-            balance for balance, available_nanos in balances if available_nanos is not None and available_nanos <= 0
-        ]
-        hold(empty, 1, day, now_s)  # in any of these there is no room for it
-
-    def settle(self, made: Reservation, cost_nanos: int, now_s: float) -> Charge:
-        """Resolve a hold; what was resolved before stays as it is."""
-        self.holds.discard(made)
-        return made.settle(cost_nanos, self.day_at(now_s))
-
-    def restore(self, account_id: int, key_id: int, nanos: int) -> Reservation:
-        """What an earlier process has held for a job that goes on: it is held, whatever the caps are by now."""
-        made = Reservation((self.find_balance("key", key_id), self.find_balance("account", account_id)), nanos)
-        for balance in made.balances:
-            balance.restore(nanos, self.today)
-        self.holds.add(made)
-        return made
-
-    def release(self, made: Reservation) -> None:
-        """Resolve a hold at no cost."""
-        self.holds.discard(made)
-        made.settle(0, self.today)
-
-    def _open(self, caller: Caller, day: UtcDay) -> tuple[Balance, Balance]:
-        """The purses of the key and of its account, under their quotas of this moment."""
-        key, account = caller.key, caller.account
-        pair = self._pairs.get((key.id, account.id))
-        if pair is None:
-            pair = self.find_balance("key", key.id), self.find_balance("account", account.id)
-            self._pairs[key.id, account.id] = pair
-        mine, shared = pair
-        if mine.quota is not key.quota:
-            mine.use(key.quota, day)
-        if shared.quota is not account.quota:
-            shared.use(account.quota, day)
-        return pair
 
 
 class QuotaService:

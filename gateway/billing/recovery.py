@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import attrs
 import structlog
 
-from gateway.billing.quota import Balances
+from gateway.billing.balances import Balances
 from gateway.domain.balance import parse_day
 from gateway.domain.ledger import OnCrash, UnfinishedRequest
 from gateway.domain.request_log import RequestRecord

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import attrs
 import structlog
 
-from gateway.billing.quota import Balances
+from gateway.billing.balances import Balances
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
 from gateway.domain.balance import Reservation

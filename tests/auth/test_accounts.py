@@ -11,7 +11,7 @@ import pytest
 from gateway.auth.accounts import MOST_CHARS, MOST_KEYS, AccountService
 from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.billing.accounting import AccountingService
-from gateway.billing.quota import Balances
+from gateway.billing.balances import Balances
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import ApiKey
 from gateway.domain.account_spec import AccountSpec, KeySpec

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from gateway.billing.balances import Balances
 from gateway.billing.flush_worker import REST_S
-from gateway.billing.quota import Balances, QuotaService
+from gateway.billing.quota import QuotaService
 from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.billing.settlement import Settlement
 from gateway.billing.write_queue import WriteQueue

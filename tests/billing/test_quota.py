@@ -7,7 +7,8 @@ from pathlib import Path
 import attrs
 import pytest
 
-from gateway.billing.quota import BREATH_S, Balances, QuotaService
+from gateway.billing.balances import Balances
+from gateway.billing.quota import BREATH_S, QuotaService
 from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller

@@ -12,7 +12,7 @@ import attrs
 import orjson
 import pytest
 
-from gateway.billing.quota import Balances
+from gateway.billing.balances import Balances
 from gateway.domain.balance import Balance, parse_day
 from gateway.domain.request_log import RequestRecord
 from gateway.server.context import ROOMS

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 import attrs
 
 from gateway.billing.accounting import AccountingService
+from gateway.billing.balances import Balances
 from gateway.billing.flush_worker import LedgerFlusher
-from gateway.billing.quota import Balances, Grant, QuotaService
+from gateway.billing.quota import Grant, QuotaService
 from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.billing.recovery import open_bank, recover
 from gateway.billing.settlement import Settlement

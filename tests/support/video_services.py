@@ -12,7 +12,8 @@ from typing import Any
 import attrs
 import orjson
 
-from gateway.billing.quota import Balances, QuotaService
+from gateway.billing.balances import Balances
+from gateway.billing.quota import QuotaService
 from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.billing.settlement import Settlement
 from gateway.billing.write_queue import WriteQueue

@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from gateway.billing.accounting import AccountingService
-from gateway.billing.quota import Balances
+from gateway.billing.balances import Balances
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.balance import Quota

@@ -1,0 +1,178 @@
+"""The balances of API keys and accounts, kept in memory while the gateway runs."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import attrs
+
+from gateway.domain.account import Caller
+from gateway.domain.balance import Balance, Charge, Owner, Reservation, UtcDay, hold, parse_day
+from gateway.domain.ledger import Spending
+from gateway.errors import StoreUnavailable
+
+
+class Balances:
+    """The balances of every API key and account, and the reservations that are open on them.
+
+    The counters live in memory and are changed on the event loop only, so that a request is admitted without I/O.
+
+    Args:
+        clock: Unix seconds.
+
+    Attributes:
+        holds: open reservations.
+        load_day: starts to read the current day from the ledger and calls ``confirm`` afterwards. None: the balances
+            are taken to know every day.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._day = parse_day(clock())
+        self._known: tuple[int, ...] = (self._day.number,)
+        self._latest = self._day.number
+        self._keys: dict[int, Balance] = {}
+        self._accounts: dict[int, Balance] = {}
+        self._pairs: dict[tuple[int, int], tuple[Balance, Balance]] = {}
+        self.holds: set[Reservation] = set()
+        self.load_day: Callable[[], None] | None = None
+
+    @property
+    def today(self) -> UtcDay:
+        return self.day_at(self._clock())
+
+    def day_at(self, now_s: float) -> UtcDay:
+        """Return the UTC day of ``now_s`` (Unix seconds).
+
+        If the balances may not know everything that was spent on that day, this calls ``load_day``.
+        """
+        day = self._day
+        if not day.holds(now_s):
+            day = parse_day(now_s)
+            if self.load_day is None or self._knows(day):
+                self._turn_to(day)
+            else:
+                self.load_day()
+        return day
+
+    def confirm(self, *days: UtcDay, latest: int | None = None) -> None:
+        """Record that the balances know everything spent on ``days``, the last of which is today.
+
+        ``latest`` is the number of the newest day on which anything can have been spent.
+        """
+        self._day, self._known = days[-1], tuple([day.number for day in days])
+        self._latest = max(self._latest, self._day.number, latest or 0)
+
+    def _knows(self, day: UtcDay) -> bool:
+        """Return whether the balances know everything spent on ``day``: it is one of the last two, or still unused."""
+        if day.number <= self._latest:
+            return day.number in self._known
+        return day.month_start_s == self._day.month_start_s or day.month_number > self._latest
+
+    def _turn_to(self, day: UtcDay) -> None:
+        # A balance keeps the counters of the last two days on which it was used; it may have dropped an older one.
+        if day.number > self._latest:
+            before = (self._day.number,) if self._day.number == self._latest else ()
+            self._known, self._latest = (*before, day.number), day.number
+        self._day = day
+
+    def _find_day(self, now_s: float) -> UtcDay:
+        """Return the UTC day of ``now_s``. Raises ``StoreUnavailable`` while its spending is being read."""
+        day = self.day_at(now_s)
+        if day is not self._day:
+            raise StoreUnavailable("The clock was set, and what was spent on this day is being read", retry_after_s=1)
+        return day
+
+    def load(self, spending: Iterable[Spending], day: UtcDay) -> None:
+        """Add the stored spending, as of ``day``. A charge to a key counts for its account, too."""
+        for balance, line in self._split(spending):
+            today, month = balance.turn_to(day)
+            balance.lifetime.add(line.lifetime_nanos, line.lifetime_credit_nanos)
+            month.add(line.month_nanos, line.month_credit_nanos)
+            today.add(line.day_nanos, line.day_credit_nanos)
+
+    def load_before(self, spending: Iterable[Spending], day: UtcDay) -> None:
+        """Add the spending of ``day``, the day before that of ``load``: the clock may be set back to it."""
+        next_day = parse_day(day.end_s)
+        for balance, line in self._split(spending):
+            today, month = balance.turn_to(day)
+            today.add(line.day_nanos, line.day_credit_nanos)
+            if next_day.month_start_s != day.month_start_s:
+                month.add(line.month_nanos, line.month_credit_nanos)
+
+    def _split(self, spending: Iterable[Spending]) -> Iterator[tuple[Balance, Spending]]:
+        """Yield each balance that a line belongs to, with the line's share of that balance."""
+        for line in spending:
+            account = self.find_balance("account", line.account_id)
+            if line.key_id is None:
+                yield account, line
+                continue
+            yield self.find_balance("key", line.key_id), line
+            yield account, attrs.evolve(line, lifetime_credit_nanos=0, month_credit_nanos=0, day_credit_nanos=0)
+
+    def find_balance(self, owner: Owner, owner_id: int) -> Balance:
+        """Return the balance of a key or an account; it is created if it does not exist."""
+        balances = self._keys if owner == "key" else self._accounts
+        balance = balances.get(owner_id)
+        if balance is None:
+            balance = balances[owner_id] = Balance(owner)
+        return balance
+
+    def list_balances(self, owner: Owner) -> list[tuple[int, Balance]]:
+        """Return every balance that was ever used, with its owner's id."""
+        return list((self._keys if owner == "key" else self._accounts).items())
+
+    def hold(self, caller: Caller, nanos: int) -> Reservation:
+        """Reserve ``nanos`` in the balances of the key and its account.
+
+        Raises:
+            QuotaExceeded: one of them has not enough left.
+            StoreUnavailable: the day's spending is being read.
+        """
+        now_s = self._clock()
+        day = self._day
+        if not day.holds(now_s):
+            day = self._find_day(now_s)
+        reservation = hold(self._open(caller, day), nanos, day, now_s)
+        self.holds.add(reservation)
+        return reservation
+
+    def check(self, caller: Caller) -> None:
+        """Raise ``QuotaExceeded`` if a balance is used up even without its reservations; ``StoreUnavailable``."""
+        now_s = self._clock()
+        day = self._find_day(now_s)
+        balances = [(balance, balance.find_balance(day)) for balance in self._open(caller, day)]
+        empty = [
+            balance for balance, available_nanos in balances if available_nanos is not None and available_nanos <= 0
+        ]
+        hold(empty, 1, day, now_s)  # raises if there is any
+
+    def settle(self, reservation: Reservation, cost_nanos: int, now_s: float) -> Charge:
+        """Turn a reservation into a charge. A reservation that was settled before keeps its first charge."""
+        self.holds.discard(reservation)
+        return reservation.settle(cost_nanos, self.day_at(now_s))
+
+    def restore(self, account_id: int, key_id: int, nanos: int) -> Reservation:
+        """Reserve again what an earlier process reserved for a job that still runs, whatever the quotas are now."""
+        reservation = Reservation((self.find_balance("key", key_id), self.find_balance("account", account_id)), nanos)
+        for balance in reservation.balances:
+            balance.restore(nanos, self.today)
+        self.holds.add(reservation)
+        return reservation
+
+    def release(self, reservation: Reservation) -> None:
+        """Settle a reservation at no cost."""
+        self.holds.discard(reservation)
+        reservation.settle(0, self.today)
+
+    def _open(self, caller: Caller, day: UtcDay) -> tuple[Balance, Balance]:
+        """Return the balances of the key and its account, with their current quotas applied."""
+        key, account = caller.key, caller.account
+        pair = self._pairs.get((key.id, account.id))
+        if pair is None:
+            pair = self.find_balance("key", key.id), self.find_balance("account", account.id)
+            self._pairs[key.id, account.id] = pair
+        mine, shared = pair
+        if mine.quota is not key.quota:
+            mine.use(key.quota, day)
+        if shared.quota is not account.quota:
+            shared.use(account.quota, day)
+        return pair
