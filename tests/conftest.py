@@ -2,10 +2,8 @@
 
 import gc
 import logging
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from itertools import count
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,10 @@ from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 from gateway.log import configure_log
-from tests.support.gateway import RunningGateway, make_template, start_gateway
+from tests.support.gateway import RunningGateway, make_template
 from tests.support.outcome_table import write_table
 from tests.support.shared_gateways import Stand
+from tests.support.started_gateways import ReadLog, StartGateway, starting
 from tests.support.statement_cache import share
 
 # A machine's speed is no property of the code: examples are bounded by number, never by time.
@@ -25,12 +24,6 @@ settings.register_profile("house", deadline=None, max_examples=40, suppress_heal
 settings.load_profile("house")
 
 share()
-
-StartGateway = Callable[..., Awaitable[RunningGateway]]
-ReadLog = Callable[[], str]
-
-NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""For the SDKs: each of their clients would read the certificates of this machine anew (20 ms), and none speaks TLS."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -71,22 +64,6 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def template_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("template") / "gateway.db"
-
-
-@asynccontextmanager
-async def starting(tmp_path: Path, template_path: Path) -> AsyncIterator[StartGateway]:
-    """What ``gateway_with`` is, in whichever event loop it is."""
-    if not template_path.exists():
-        await make_template(template_path)
-    numbers = count()
-    async with AsyncExitStack() as stack:  # it closes every gateway, even if another one fails to close
-
-        async def start(config: dict[str, Any], **kwargs: Any) -> RunningGateway:
-            gateway = await start_gateway(tmp_path / f"data{next(numbers)}", template_path, config, **kwargs)
-            stack.push_async_callback(gateway.close)
-            return gateway
-
-        yield start
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 from gateway.app import FIRST_ACCOUNT, FIRST_KEY
 from gateway.demo.server import DEMO_MODELS
 from gateway.server.context import OFFICE, ROOMS
-from tests.conftest import StartGateway
 from tests.support.gateway import KEY, RunningGateway, channel, make_template, start_gateway
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
 
 BARE: dict[str, Any] = {"account": [], "key": []}
 OTHER_KEY = "sk-the-key-of-another-caller"

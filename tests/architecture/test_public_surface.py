@@ -21,9 +21,9 @@ import pytest
 
 from gateway.cli.main import main
 from gateway.errors import STATUS
-from tests.conftest import StartGateway
 from tests.support.gateway import CHAT, HELLO, KEY, channel
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer, chat_script
+from tests.support.started_gateways import StartGateway
 
 SURFACE = Path(__file__).parent / "surface"
 PROSE = frozenset({"description", "summary", "title", "example", "examples"})

@@ -9,9 +9,9 @@ from playwright.async_api import Page
 
 from tests.browser.chromium import BROWSER
 from tests.browser.gateways import Guests
-from tests.conftest import StartGateway
 from tests.support.gateway import CHAT, KEY, RunningGateway, channel
 from tests.support.scripted_upstream import ScriptedUpstream, answer, chat_script
+from tests.support.started_gateways import StartGateway
 
 pytestmark = BROWSER
 

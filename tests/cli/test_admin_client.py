@@ -28,8 +28,8 @@ from gateway.cli.admin_client import (
 )
 from gateway.cli.options import changed_fields, new_fields, read_fields
 from gateway.storage.data_folder import DataFolder
-from tests.conftest import StartGateway
 from tests.support.gateway import RunningGateway
+from tests.support.started_gateways import StartGateway
 
 
 def place_of(gateway: RunningGateway, **more: Any) -> CliContext:

@@ -26,7 +26,7 @@ from gateway.cli.output_billing import fill_days, fit_columns, format_bars, form
 from gateway.domain.request_log import RequestRecord
 from gateway.storage.database import open_database
 from gateway.storage.ledger import LedgerRepository
-from tests.cli.test_main import Server, run_many, start_server, stop_server
+from tests.support.command_line import Server, run_many, start_server, stop_server
 
 JANUARY = ["--since", "2026-01-01", "--until", "2026-01-31"]
 STEERING = "evil\x1b[31m\r\nmodel"

@@ -6,27 +6,25 @@ import os
 import pty
 import signal
 import subprocess
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import attrs
 import click
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from structlog.testing import capture_logs
 
 from gateway.cli import output_channels as cli_show_channels
 from gateway.cli.main import main
 from gateway.cli.options import channel_options
 from gateway.cli.output import format_request, print_reload
-from tests.cli.test_main import GATEWAY, PATIENCE_S, environment, run_many, serving
-from tests.conftest import StartGateway
-from tests.support.gateway import RunningGateway, channel, channels
+from tests.support.cli_operator import log, sit_down  # noqa: F401 - fixtures
+from tests.support.command_line import GATEWAY, PATIENCE_S, environment, run_many, serving
+from tests.support.gateway import channel, channels
 from tests.support.scripted_upstream import COMPLETION, Script, ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
 
 GOOD_KEY = "sk-good-0123456789abcd"
 OTHER_KEY = "sk-other-0123456789wxyz"
@@ -38,49 +36,6 @@ def listing(*models: str) -> Script:
     """A provider that has these models."""
     items = [{"id": model, "object": "model", "created": 1, "owned_by": "them"} for model in models]
     return [answer({"object": "list", "data": items})]
-
-
-@pytest.fixture(autouse=True)
-def log() -> Iterator[list[Any]]:
-    """What the gateway logs: it is in the process of the commands, and must not print among what they do."""
-    with capture_logs() as entries:
-        yield entries
-
-
-@attrs.frozen
-class Operator:
-    """Who types commands at a gateway of the test's own event loop."""
-
-    gateway: RunningGateway
-
-    async def type(self, *words: str, stdin: str | None = None, width: int = 80) -> Result:
-        words = (*words, "--data", str(self.gateway.folder.path))
-        env = {"COLUMNS": str(width)}
-        return await asyncio.to_thread(lambda: CliRunner().invoke(main, words, input=stdin, env=env))
-
-    async def see(self, *words: str, stdin: str | None = None, width: int = 80) -> str:
-        """What a command that works prints."""
-        result = await self.type(*words, stdin=stdin, width=width)
-        assert result.exit_code == 0, result.output
-        assert max(map(len, result.stdout.splitlines()), default=0) <= width
-        return result.stdout
-
-    async def ask(self, *words: str, stdin: str | None = None) -> Any:
-        """Its JSON."""
-        result = await self.type(*words, "--json", stdin=stdin)
-        assert result.exit_code == 0, result.output
-        return json.loads(result.stdout)
-
-    async def add(self, upstream: ScriptedUpstream, *words: str, stdin: str | None = None) -> Any:
-        """A channel called ``lab`` to ``upstream``."""
-        first = ("channels", "add", "lab", "--provider", "custom", "--base-url", upstream.base_url)
-        return await self.ask(*first, *words, stdin=stdin)
-
-
-async def sit_down(gateway_with: StartGateway, config: Any = None) -> Operator:
-    gateway = await gateway_with(config or {})
-    gateway.folder.announce(gateway.url)
-    return Operator(gateway)
 
 
 async def test_a_channel_is_added_changed_disabled_enabled_and_deleted(gateway_with: StartGateway) -> None:

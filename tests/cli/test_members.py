@@ -10,9 +10,9 @@ from gateway.cli.main import main
 from gateway.cli.output import greet
 from gateway.options import StartupInfo
 from gateway.server.context import INVITATIONS, SESSIONS
-from tests.cli.test_channels import log, sit_down
-from tests.conftest import StartGateway
+from tests.support.cli_operator import log, sit_down
 from tests.support.console import add_member, open_session, spare_work
+from tests.support.started_gateways import StartGateway
 
 __all__ = ["log"]
 """A fixture of every test here, too."""

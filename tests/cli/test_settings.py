@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from gateway.cli.settings import read_value
-from tests.cli.test_channels import Operator, log, sit_down
-from tests.conftest import StartGateway
+from tests.support.cli_operator import Operator, log, sit_down
 from tests.support.gateway import channel
+from tests.support.started_gateways import StartGateway
 
 __all__ = ["log"]
 """A fixture of every test here, too."""

@@ -6,11 +6,11 @@ import pytest
 
 from gateway.cli.status import format_duration, write_bytes
 from gateway.server.context import ROOMS
-from tests.cli.test_channels import log, sit_down
-from tests.conftest import StartGateway
+from tests.support.cli_operator import log, sit_down
 from tests.support.fault_scene import UNHURRIED, call, until
 from tests.support.gateway import channel
 from tests.support.scripted_upstream import COMPLETION, STALL, ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
 
 __all__ = ["log"]
 """A fixture of every test here, too."""

@@ -24,10 +24,10 @@ from gateway.cli.main import main
 from gateway.cli.output_videos import NOTHING, format_change, format_status, print_as_they_change, print_videos
 from gateway.cli.progress import draw_bars, draw_table
 from gateway.cli.videos import watch_videos
-from tests.cli.test_channels import Operator, log, sit_down
-from tests.cli.test_main import AT_A_TERMINAL, PATIENCE_S, environment
-from tests.conftest import StartGateway
+from tests.support.cli_operator import Operator, log, sit_down
+from tests.support.command_line import AT_A_TERMINAL, PATIENCE_S, environment
 from tests.support.openai_videos import OpenAiVideos, Play
+from tests.support.started_gateways import StartGateway
 from tests.support.video_scene import await_job, site, submit
 
 __all__ = ["log"]

@@ -33,7 +33,6 @@ from gateway.storage.data_folder import DataFolder
 from gateway.storage.media_files import MediaFiles
 from gateway.storage.memory_audit import MemoryAuditTrail
 from gateway.storage.memory_settings import MemorySettingStore
-from tests.conftest import StartGateway
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel, make_template
 from tests.support.gateway_process import write_toml
 from tests.support.image_providers import draw
@@ -49,6 +48,7 @@ from tests.support.scripted_upstream import (
     chat_events,
     chunk,
 )
+from tests.support.started_gateways import StartGateway
 
 Tables = dict[str, Any]
 

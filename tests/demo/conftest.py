@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from gateway.demo.server import DemoUpstream
-from tests.conftest import NO_TLS
+from tests.support.started_gateways import NO_TLS
 
 
 @pytest.fixture

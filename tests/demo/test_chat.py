@@ -15,6 +15,7 @@ from gateway.demo import chat as talk
 from gateway.demo import requests as asks
 from gateway.demo import text as words
 from gateway.demo.schemas import fill, wants_json
+from tests.support.json_strategies import json_values
 
 WEATHER = {
     "type": "object",
@@ -30,11 +31,6 @@ WEATHER = {
     "required": ["city", "unit", "days", "hourly", "tags", "extra"],
 }
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.text("aé \n", max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("aé \n", max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
 schema_words = st.sampled_from(["type", "properties", "required", "enum", "const", "anyOf", "$ref", "object", "#/a"])
 schemas = st.dictionaries(schema_words, st.recursive(schema_words | json_values, st.lists, max_leaves=3), max_size=5)
 

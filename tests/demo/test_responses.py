@@ -16,8 +16,8 @@ from pydantic import BaseModel
 from gateway.demo.requests import RequestError
 from gateway.demo.responses import DemoResponse
 from gateway.demo.server import DemoUpstream
-from tests.conftest import NO_TLS
-from tests.demo.test_chat import json_values
+from tests.support.json_strategies import json_values
+from tests.support.started_gateways import NO_TLS
 
 ASK: Any = {"model": "demo-chat", "input": "Why is the sky blue?"}
 CITY: Any = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

@@ -31,6 +31,7 @@ from gateway.domain.audio import (
     weigh_length,
 )
 from gateway.domain.usage import MAX_DURATION_MS
+from tests.support.audio_headers import EBML, OPUS_HEAD, VORBIS_HEAD, ogg_page
 from tests.support.openai_audio import SRT, VTT, make_mp3, make_wav, speak
 
 ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers(), max_size=2)
@@ -237,15 +238,6 @@ def test_any_bytes_have_a_possible_length_or_none(head: bytes, size: int, kind: 
     assert found is None or 0 <= found <= MAX_DURATION_MS
 
 
-def ogg_page(position: int, packet: bytes = b"", serial: int = 7) -> bytes:
-    head = struct.pack("<4sBBqIIIBB", b"OggS", 0, 4, position, serial, 1, 0, 1, len(packet))
-    return head + packet
-
-
-OPUS_HEAD = b"OpusHead\x01\x01" + struct.pack("<HIhB", 312, 48_000, 0, 0)
-VORBIS_HEAD = b"\x01vorbis\0\0\0\0\x02" + struct.pack("<I", 44_100) + bytes(14)
-
-
 def test_a_page_of_ogg_says_where_its_stream_ends() -> None:
     assert parse_ogg_page(ogg_page(96_312)) == (96_312, 7)
     for page in (ogg_page(-1), ogg_page(5)[:-5], b"OggS\x01" + bytes(30), b""):
@@ -257,9 +249,6 @@ def test_opus_counts_48000_samples_a_second_and_vorbis_what_it_says() -> None:
     assert find_ogg_rate(ogg_page(0, VORBIS_HEAD)) == (44_100, 0)
     for head in (ogg_page(0, b"Speex   "), ogg_page(0, b"\x01vorbis"), b"OggS", b""):
         assert find_ogg_rate(head) is None
-
-
-EBML = b"\x1a\x45\xdf\xa3\x84webm"
 
 
 def test_a_webm_file_says_its_length_in_ticks() -> None:

@@ -20,7 +20,8 @@ from gateway.domain.frames import (
     measure_seconds,
     parse_opus_seconds,
 )
-from tests.domain.test_audio import OPUS_HEAD, VORBIS_HEAD, ogg_page
+from tests.support.audio_frames import flac_frame, page_of
+from tests.support.audio_headers import OPUS_HEAD, VORBIS_HEAD, ogg_page
 from tests.support.openai_audio import make_mp3
 
 
@@ -53,16 +54,6 @@ def test_a_frame_of_mpeg_sounds_as_long_as_its_samples_take(header: bytes, secon
 def test_what_is_no_frame_of_mpeg_is_none(header: bytes) -> None:
     assert not is_mpeg(header)
     assert not any(seconds for _, seconds in find_mpeg_frames(header))
-
-
-def flac_frame(number: int, code: bytes = b"\xc5", rest: bytes = b"") -> bytes:
-    """4,096 samples at 16,000 a second, or what its code says."""
-    header = b"\xff\xf8" + code + b"\x08" + chr(number).encode() + rest
-    crc = 0
-    for bit in range(len(header) * 8):
-        top = crc >> 7 ^ header[bit // 8] >> 7 - bit % 8 & 1
-        crc = (crc << 1 ^ (0x07 if top else 0)) & 0xFF
-    return header + bytes([crc])
 
 
 FLAC_HEAD = b"fLaC\x80\0\0\x22" + bytes(10) + (22_050 << 4).to_bytes(3, "big") + bytes(21)
@@ -110,12 +101,6 @@ def test_a_frame_of_flac_says_its_samples_and_their_rate(frame: bytes, seconds: 
 )
 def test_a_packet_of_opus_says_how_long_it_sounds(packet: bytes, ms: float) -> None:
     assert parse_opus_seconds(packet) == ms / 1_000
-
-
-def page_of(packets: list[bytes], *, serial: int = 7, inside: bool = False) -> bytes:
-    """A page with several packets; ``inside``: the first of them began on the page before."""
-    head = struct.pack("<4sBBqIIIB", b"OggS", 0, inside, 5, serial, 1, 0, len(packets))
-    return head + bytes(map(len, packets)) + b"".join(packets)
 
 
 def test_packets_of_ogg_are_counted_page_by_page() -> None:

@@ -11,12 +11,12 @@ import pytest_asyncio
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
-from tests.conftest import NO_TLS, StartGateway, starting
 from tests.support.anthropic_provider import AnthropicProvider
 from tests.support.gateway import KEY, RunningGateway
 from tests.support.gemini_provider import GeminiProvider
 from tests.support.openai_provider import OpenAIProvider, ThinkingProvider
 from tests.support.providers import Provider
+from tests.support.started_gateways import NO_TLS, StartGateway, starting
 
 MakeClient = Callable[..., AsyncOpenAI]
 MakeClaude = Callable[..., AsyncAnthropic]

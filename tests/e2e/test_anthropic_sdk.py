@@ -15,7 +15,6 @@ from anthropic import (
 )
 from pydantic import BaseModel
 
-from tests.conftest import StartGateway
 from tests.e2e.conftest import Dialect, MakeClaude
 from tests.support.anthropic_provider import AnthropicProvider, sign
 from tests.support.gateway import KEY, channels
@@ -23,6 +22,7 @@ from tests.support.gemini_provider import SIGNATURE, GeminiProvider
 from tests.support.openai_provider import OpenAIProvider, ThinkingProvider
 from tests.support.providers import Call, Picture, Provider, Says
 from tests.support.scripted_upstream import FIN, SSE_HEAD, ScriptedUpstream, chunk, delta, event
+from tests.support.started_gateways import StartGateway
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
 PDF = b"%PDF-1.4\n%%EOF"

@@ -11,10 +11,10 @@ import orjson
 import pytest
 from openai import APIConnectionError, BadRequestError, InternalServerError, PermissionDeniedError
 
-from tests.conftest import StartGateway
 from tests.e2e.conftest import MakeClient
 from tests.support.gateway import KEY
 from tests.support.openai_audio import SOUND_TYPES, SRT, TEXT, VTT, OpenAiAudio, make_mp3, make_wav, speak
+from tests.support.started_gateways import StartGateway
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt", "diarized_json")
 SECOND = 1_000_000_000

@@ -7,7 +7,6 @@ import orjson
 import pytest
 from openai import APIError, OpenAI
 
-from tests.conftest import StartGateway
 from tests.e2e.conftest import MakeClient
 from tests.support.gateway import KEY, channels
 from tests.support.scripted_upstream import (
@@ -22,6 +21,7 @@ from tests.support.scripted_upstream import (
     delta,
     event,
 )
+from tests.support.started_gateways import StartGateway
 
 ASK: list[Any] = [{"role": "user", "content": "What is a gateway?"}]
 WEATHER: Any = {

@@ -7,10 +7,10 @@ from typing import Any, Literal
 import pytest
 from openai import InternalServerError
 
-from tests.conftest import StartGateway
 from tests.e2e.conftest import MakeClient
 from tests.support.gateway import channels
 from tests.support.scripted_upstream import ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
 
 VECTOR = [0.5, -0.25, 1.0]
 PACKED = base64.b64encode(struct.pack("<3f", *VECTOR)).decode()

@@ -14,10 +14,10 @@ from openai import (
     RateLimitError,
 )
 
-from tests.conftest import StartGateway
 from tests.e2e.conftest import MakeClient
 from tests.support.gateway import KEY, RunningGateway, channel, channels
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
 
 ASK: list[Any] = [{"role": "user", "content": "hi"}]
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -7,10 +7,10 @@ import anthropic
 import openai
 import pytest
 
-from tests.conftest import StartGateway
 from tests.e2e.conftest import Dialect, MakeClaude, MakeClient
 from tests.support.anthropic_provider import AnthropicProvider
 from tests.support.providers import KEY, Fails, Provider, Says
+from tests.support.started_gateways import StartGateway
 
 ASK: list[Any] = [{"role": "user", "content": "What is a gateway?"}]
 ERRORS = [

@@ -7,9 +7,9 @@ import pytest
 import pytest_asyncio
 from openai import APIStatusError, BadRequestError
 
-from tests.conftest import StartGateway
 from tests.e2e.conftest import MakeClaude, MakeClient
 from tests.support.gateway import RunningGateway
+from tests.support.started_gateways import StartGateway
 
 HELLO: Any = [{"role": "user", "content": "Hello"}]
 WEATHER: Any = {

@@ -12,10 +12,10 @@ import pytest
 from openai import NotFoundError
 
 from gateway.config.schema import Config
-from tests.conftest import StartGateway
 from tests.e2e.conftest import MakeClient
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel
 from tests.support.scripted_upstream import COMPLETION, FIN, RST, Received, ScriptedUpstream, Step, answer
+from tests.support.started_gateways import StartGateway
 
 NOW = 1_750_000_000
 OTHER_KEY = "sk-the-key-of-another-caller"

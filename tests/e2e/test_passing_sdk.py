@@ -7,7 +7,6 @@ import orjson
 import pytest
 from openai import APIError, BadRequestError, InternalServerError, OpenAI
 
-from tests.conftest import StartGateway
 from tests.e2e.conftest import MakeClient
 from tests.support.anthropic_provider import AnthropicProvider
 from tests.support.gateway import KEY, channels
@@ -22,6 +21,7 @@ from tests.support.scripted_upstream import (
     chunk,
     event,
 )
+from tests.support.started_gateways import StartGateway
 
 
 def completion(text: str, finish: str | None = None, **more: Any) -> dict[str, Any]:

@@ -17,10 +17,10 @@ import orjson
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoFilter
 from gateway.server.context import ROOMS
-from tests.conftest import StartGateway
 from tests.support.gateway import KEY, RunningGateway, channel
 from tests.support.openai_videos import OpenAiVideos, Play, write_clip
 from tests.support.providers import Json
+from tests.support.started_gateways import StartGateway
 from tests.support.video_vendors import (
     IMAGE,
     DashScopeVideos,

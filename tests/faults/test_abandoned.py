@@ -15,10 +15,6 @@ import pytest
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.token_estimate import estimate_text
 from gateway.server.context import ROOMS
-from tests.conftest import StartGateway
-from tests.faults.test_caller_leaves import Writer, close, reset
-from tests.faults.test_shutdown import SHORT, stored
-from tests.faults.test_slow_reader import unread
 from tests.support.fault_scene import (
     PATIENCE_S,
     PRICE,
@@ -32,6 +28,7 @@ from tests.support.fault_scene import (
 )
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel
 from tests.support.image_scene import DATA, IMAGES, leave, read_stored
+from tests.support.leaving_clients import Writer, close, reset
 from tests.support.scripted_upstream import (
     COMPLETION,
     FIN,
@@ -48,6 +45,9 @@ from tests.support.scripted_upstream import (
     delta,
     event,
 )
+from tests.support.slow_readers import unread
+from tests.support.started_gateways import StartGateway
+from tests.support.stored_jobs import SHORT, stored
 
 LONG = "Sixty thousand tokens, more or less. " * 6_000
 CHINESE = "我是一种新型的语言模型。" * 500

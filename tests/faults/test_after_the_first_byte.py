@@ -3,10 +3,10 @@
 Each fault alone, and beside a healthy second channel, is in ``test_matrix.py``.
 """
 
-from tests.conftest import StartGateway
 from tests.support.fault_scene import audit, call, check_broken_stream, good_script, site
 from tests.support.gateway import channel
 from tests.support.scripted_upstream import FIN, LAST_CHUNK, RST, STALL, ScriptedUpstream, chunk, event, usage_frame
+from tests.support.started_gateways import StartGateway
 from tests.support.upstream_scripts import ONE, TOLD, TWO
 
 

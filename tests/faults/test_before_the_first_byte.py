@@ -5,10 +5,10 @@ Each fault alone, and with a healthy second channel, streamed and whole, is in `
 
 import pytest
 
-from tests.conftest import StartGateway
 from tests.support.fault_scene import call, site
 from tests.support.gateway import channel
 from tests.support.scripted_upstream import ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
 
 REPEATED = {"error": {"message": "refused: provider-key"}}
 

@@ -1,82 +1,27 @@
 """C1: a caller who leaves takes the provider's request with it, at once, in whatever phase it is."""
 
 import asyncio
-import socket
-import struct
 from collections.abc import Callable
 
-import attrs
-import orjson
 import pytest
 
 from gateway.domain.token_estimate import estimate_text
-from tests.conftest import StartGateway
 from tests.support.fault_scene import PATIENCE_S, UNHURRIED, audit, good_script, healthy, site, until
-from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel
+from tests.support.gateway import CHAT, KEY, channel
+from tests.support.leaving_clients import PHASES, Phase, Writer, close, connect, half_close, reset
 from tests.support.scripted_upstream import (
-    COMPLETION,
     DONE,
     LAST_CHUNK,
     SSE_HEAD,
     STALL,
-    Script,
     ScriptedUpstream,
     answer,
     chunk,
     event,
     usage_frame,
 )
-from tests.support.upstream_scripts import COMMENT, ONE, TEXT, TOLD, TWO
-
-Writer = asyncio.StreamWriter
-
-
-async def connect(gateway: RunningGateway, *, stream: bool) -> tuple[asyncio.StreamReader, Writer]:
-    """A caller's bare connection, its request sent."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", int(gateway.url.rpartition(":")[2]))
-    body = orjson.dumps({**HELLO, "stream": stream})
-    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
-    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-    return reader, writer
-
-
-def close(writer: Writer) -> None:
-    writer.close()
-
-
-def reset(writer: Writer) -> None:
-    sock: socket.socket = writer.get_extra_info("socket")
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.close()
-
-
-def half_close(writer: Writer) -> None:
-    writer.write_eof()
-
-
-@attrs.frozen
-class Phase:
-    """``heard`` is what has reached the caller when it leaves. ``refused``: the provider has said that it failed."""
-
-    name: str
-    script: Script
-    stream: bool
-    heard: bytes = b""
-    refused: bool = False
-
-
-PHASES = [
-    Phase("before the headers", [STALL], stream=True),
-    Phase("before the headers of a whole answer", [STALL], stream=False),
-    Phase("before the first event", [SSE_HEAD, STALL], stream=True),
-    Phase("after a comment", [SSE_HEAD, COMMENT, STALL], stream=True),
-    Phase("in the first event", [SSE_HEAD, chunk(ONE[:-1]), STALL], stream=True),
-    Phase("in mid-stream", [*TOLD, STALL], stream=True, heard=ONE + TWO),
-    Phase("in the middle of an event", [*TOLD, chunk(b"data: {"), STALL], stream=True, heard=ONE + TWO),
-    Phase("in a whole answer", [answer(COMPLETION)[:-5], STALL], stream=False),
-    Phase("in the body of an error", [answer({"error": {}}, 500)[:-1], STALL], stream=False, refused=True),
-    Phase("in a whole answer sent for a stream", [answer(COMPLETION)[:-5], STALL], stream=True),
-]
+from tests.support.started_gateways import StartGateway
+from tests.support.upstream_scripts import TEXT, TOLD, TWO
 
 
 @pytest.mark.parametrize("leave", [close, reset, half_close])

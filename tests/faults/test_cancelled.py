@@ -12,12 +12,10 @@ from gateway.domain.request_log import RequestRecord
 from gateway.domain.token_estimate import estimate_text
 from gateway.errors import Conflict, NotFound
 from gateway.server.context import ROOMS
-from tests.conftest import StartGateway
-from tests.faults.test_caller_leaves import PHASES, Phase, connect, reset
-from tests.faults.test_slow_reader import STORY, settle, unread
 from tests.support import video_scene as film_set
 from tests.support.fault_scene import UNHURRIED, Heard, call, cost_of, good_script, healthy, hear, site, until
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel
+from tests.support.leaving_clients import PHASES, Phase, connect, reset
 from tests.support.openai_videos import SILENCE, OpenAiVideos, Play
 from tests.support.scripted_upstream import (
     COMPLETION,
@@ -30,6 +28,8 @@ from tests.support.scripted_upstream import (
     answer,
     chunk,
 )
+from tests.support.slow_readers import STORY, settle, unread
+from tests.support.started_gateways import StartGateway
 from tests.support.upstream_scripts import ONE, TEXT, TOLD, TWO
 
 CODE = "request_cancelled"

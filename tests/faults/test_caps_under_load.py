@@ -16,8 +16,7 @@ from gateway.billing.balances import Balances
 from gateway.domain.balance import Balance, parse_day
 from gateway.domain.request_log import RequestRecord
 from gateway.server.context import ROOMS
-from tests.conftest import StartGateway
-from tests.faults.test_usage import UNBELIEVABLE, answer_of
+from tests.support.capped_calls import FIRST, RESERVE, stream_until
 from tests.support.fault_scene import PRICE, cost_of, site
 from tests.support.gateway import CHAT, HELLO, RunningGateway, channel
 from tests.support.scripted_upstream import (
@@ -25,39 +24,27 @@ from tests.support.scripted_upstream import (
     LAST_CHUNK,
     SSE_HEAD,
     ScriptedUpstream,
-    Step,
     answer,
     chunk,
     delta,
     event,
     usage_frame,
 )
+from tests.support.started_gateways import StartGateway
+from tests.support.usage_answers import UNBELIEVABLE, answer_of
 
 CALLERS = 200
 ADMITTED = 37
-RESERVE = 18 * 1_000 + 4_096 * 2_000
-"""Of ``HELLO``: 18 tokens of prompt at the most, and the output of a caller who does not bound it; nano-USD."""
 CAP = ADMITTED * RESERVE + RESERVE - 1
 COST = 5 * 1_000 + 7 * 2_000
 """What one good stream costs."""
 KEYS = tuple(f"sk-load-test-number-{number}" for number in range(4))
-FIRST = event(delta("good"))
 PATIENT = {"connect_timeout_s": 50, "first_byte_timeout_s": 50, "idle_timeout_s": 50, "total_timeout_s": 50}
 """Of a provider that stands still until a whole crowd has been served."""
 
 Owner = tuple[str, int]
 KEY_1: Owner = ("key", 1)
 ACCOUNT: Owner = ("account", 1)
-
-
-def stream_until(go: asyncio.Event, usage: dict[str, Any] | None = None) -> list[Step]:
-    """A good stream that stands still after its first event until ``go`` is set."""
-
-    async def wait(_received: object) -> None:
-        await go.wait()
-
-    rest = event(delta(" words", "stop")) + event(usage or usage_frame()) + DONE
-    return [SSE_HEAD, chunk(FIRST), wait, chunk(rest), LAST_CHUNK]
 
 
 async def until_all(condition: Callable[[], object]) -> None:

@@ -19,11 +19,11 @@ from gateway.domain.rate_limit import burst
 from gateway.routing.channel_state import INSISTING_RPM, ChannelState
 from gateway.routing.load_balancer import DEFAULT_SETTINGS
 from gateway.server.context import ROOMS
-from tests.conftest import StartGateway
 from tests.support.fast_provider import Reaction, Seen, SwiftUpstream, dead, failing, hanging, slow, well
 from tests.support.fault_scene import site
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel
 from tests.support.outcome_table import Notes
+from tests.support.started_gateways import StartGateway
 
 pytestmark = pytest.mark.slow
 

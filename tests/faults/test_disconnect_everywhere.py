@@ -11,10 +11,9 @@ from gateway.domain.request_log import RequestRecord
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.usage import UsageSource
 from gateway.server.context import OFFICE, ROOMS
-from tests.conftest import StartGateway
-from tests.faults.test_caller_leaves import Writer, close, connect, half_close, reset
 from tests.support.fault_scene import audit, cost_of, site, until
 from tests.support.gateway import RunningGateway, channel
+from tests.support.leaving_clients import Writer, close, connect, half_close, reset
 from tests.support.scripted_upstream import (
     DONE,
     LAST_CHUNK,
@@ -27,6 +26,7 @@ from tests.support.scripted_upstream import (
     event,
     usage_frame,
 )
+from tests.support.started_gateways import StartGateway
 
 WORDS = ("This", " is", " what", " was", " delivered", ".")
 SPOKEN = [event(delta(word)) for word in WORDS]

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import pytest
 
 from gateway.formats.sse import MAX_NOISE_BYTES
-from tests.conftest import StartGateway
 from tests.support.fault_scene import (
     WORDS,
     audit,
@@ -33,6 +32,7 @@ from tests.support.scripted_upstream import (
     chat_events,
     chunk,
 )
+from tests.support.started_gateways import StartGateway
 from tests.support.upstream_scripts import ONE, TOLD, TWO
 
 MB = 1024 * 1024

@@ -11,10 +11,10 @@ import pytest
 
 from gateway.server.context import ROOMS
 from gateway.upstream.exhaustion import ResourcesExhausted, find_exhaustion
-from tests.conftest import StartGateway
 from tests.support.gateway import channels
 from tests.support.raw_client import connect, hello, post, read_answer
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
 
 
 @contextmanager

@@ -16,7 +16,6 @@ import pytest
 
 from gateway.domain.request_log import RequestRecord
 from gateway.formats.sse import parse_data
-from tests.conftest import StartGateway
 from tests.support.fault_scene import Heard, audit, call, check_broken_stream, check_error, healthy, read_text, site
 from tests.support.gateway import HELLO, RunningGateway, channel
 from tests.support.scripted_upstream import (
@@ -35,6 +34,7 @@ from tests.support.scripted_upstream import (
     event,
     usage_frame,
 )
+from tests.support.started_gateways import StartGateway
 
 Outcome = Literal["passes", "told"]
 

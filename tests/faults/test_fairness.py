@@ -10,12 +10,12 @@ import pytest
 
 from gateway.routing.route import LONGEST_PAUSE_S
 from gateway.server.context import ROOMS
-from tests.conftest import StartGateway
 from tests.support.fast_provider import Reaction, Seen, SwiftUpstream, dead, failing, hanging, well
 from tests.support.fault_scene import healthy, site
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel
 from tests.support.image_providers import draw
 from tests.support.scripted_upstream import RST, ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
 
 OTHER = "sk-test-key-of-somebody-else"
 ACCOUNTS = {

@@ -11,7 +11,6 @@ from structlog.testing import capture_logs
 
 from gateway.domain.image import MAX_IMAGE_BYTES
 from gateway.upstream.safe_fetch import MAX_REDIRECTS
-from tests.conftest import StartGateway
 from tests.support.fault_scene import Heard, check_charged_once, check_error, until
 from tests.support.gateway import RunningGateway, channel
 from tests.support.image_providers import draw, measure
@@ -31,6 +30,7 @@ from tests.support.image_scene import (
     site,
 )
 from tests.support.scripted_upstream import FIN, RST, STALL, Flood, Script, ScriptedUpstream, answer, chunk
+from tests.support.started_gateways import StartGateway
 
 MB = 1024 * 1024
 PNG = answer(draw(), content_type="image/png")

@@ -14,13 +14,13 @@ import attrs
 import pytest
 
 from gateway.domain.request_log import RequestRecord
-from tests.faults.test_kill import check_offline, roll, telling
-from tests.server.test_multipart import TYPE, count_open, part
 from tests.support.fault_scene import until
 from tests.support.gateway import KEY, channel
 from tests.support.gateway_process import GatewayProcess, eventually, open_caller
 from tests.support.image_providers import draw
 from tests.support.image_scene import A_IMAGE, EDITS, IMAGES, PAINTED, PRICE
+from tests.support.kill_runs import check_offline, roll, telling
+from tests.support.multipart_bodies import TYPE, count_open, part
 from tests.support.replicate_images import ReplicatePictures
 from tests.support.scripted_upstream import Received, ScriptedUpstream
 from tests.support.uploads import (

@@ -17,7 +17,12 @@ import pytest
 
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import RequestRecord
-from tests.faults.test_kill import (
+from tests.support import image_scene as studio
+from tests.support import video_scene as film_set
+from tests.support.fault_scene import PRICE
+from tests.support.gateway import channel
+from tests.support.gateway_process import GatewayProcess, eventually, open_caller
+from tests.support.kill_runs import (
     ANSWER_COST,
     KEYS,
     REFILL,
@@ -29,12 +34,7 @@ from tests.faults.test_kill import (
     roll,
     telling,
 )
-from tests.faults.test_kill import site as chat_site
-from tests.support import image_scene as studio
-from tests.support import video_scene as film_set
-from tests.support.fault_scene import PRICE
-from tests.support.gateway import channel
-from tests.support.gateway_process import GatewayProcess, eventually, open_caller
+from tests.support.kill_runs import site as chat_site
 from tests.support.openai_videos import OpenAiVideos, Play
 from tests.support.scripted_upstream import Received, ScriptedUpstream
 

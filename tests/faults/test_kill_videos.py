@@ -19,10 +19,10 @@ import pytest
 from aiohttp import web
 
 from gateway.domain.video import INTERRUPTED, SUBMIT_UNKNOWN
-from tests.faults.test_kill import check_offline
 from tests.support.fault_scene import until
 from tests.support.gateway import KEY
 from tests.support.gateway_process import GatewayProcess, eventually, open_caller
+from tests.support.kill_runs import check_offline
 from tests.support.openai_videos import BREAK, CLIP_BYTES, SILENCE, Cut, OpenAiVideos, Play, Said, write_clip
 from tests.support.video_scene import A_VIDEO, PRICE, SECONDS, VIDEOS, write_mark
 

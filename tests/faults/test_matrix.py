@@ -16,7 +16,6 @@ import pytest
 from gateway.domain.rate_limit import burst
 from gateway.domain.token_estimate import estimate_text
 from gateway.routing.channel_state import INSISTING_RPM
-from tests.conftest import StartGateway
 from tests.support import format_scripts as foreign
 from tests.support.fault_scene import (
     TOKENS,
@@ -37,6 +36,7 @@ from tests.support.fault_scene import (
 from tests.support.gateway import RunningGateway, channel
 from tests.support.outcome_table import Channels, Notes, When
 from tests.support.scripted_upstream import FIN, LAST_CHUNK, RST, Script, ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
 from tests.support.upstream_scripts import AFTER, BEFORE, BODY, FINE, ONE, TEXT, TOLD, TWO, Scene
 
 BAD = "bad"

@@ -17,13 +17,13 @@ import pytest
 from gateway.domain.idempotency import MAX_ANSWER_BYTES, MAX_KEY_CHARS
 from gateway.domain.video import SUBMIT_UNKNOWN
 from gateway.server.context import ROOMS
-from tests.conftest import StartGateway
 from tests.support.fault_scene import Heard, hear, until
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel, make_template, start_gateway
 from tests.support.image_providers import draw
 from tests.support.image_scene import IMAGES, PAINTED, PROMPT, leave
 from tests.support.openai_videos import SILENCE, OpenAiVideos, Play, Said
 from tests.support.scripted_upstream import COMPLETION, STALL, Received, Script, ScriptedUpstream, answer, chat_script
+from tests.support.started_gateways import StartGateway
 from tests.support.video_scene import VIDEOS, audit, await_ends, await_job, find_jobs, site, submit, without
 
 OTHER = "sk-test-key-of-somebody-else"

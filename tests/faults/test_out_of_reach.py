@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from gateway.domain.request_log import parse_tried
-from tests.conftest import StartGateway
 from tests.support.fault_scene import (
     UNHURRIED,
     audit,
@@ -30,6 +29,7 @@ from tests.support.gateway import HELLO, KEY, channel
 from tests.support.gateway_process import GatewayProcess, ask_chat, open_caller
 from tests.support.outcome_table import Channels, Notes
 from tests.support.scripted_upstream import STALL, ScriptedUpstream
+from tests.support.started_gateways import StartGateway
 
 MakeContext = Callable[[str], tuple[ssl.SSLContext, Path]]
 

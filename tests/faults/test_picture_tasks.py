@@ -7,7 +7,6 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from tests.conftest import StartGateway
 from tests.support.dashscope_images import DashScopePictures
 from tests.support.fault_scene import check_error, until
 from tests.support.image_providers import PictureProvider
@@ -29,6 +28,7 @@ from tests.support.image_scene import (
 from tests.support.openai_images import CustomPictures
 from tests.support.replicate_images import ReplicatePictures
 from tests.support.scripted_upstream import RST, STALL, Received, Script, ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
 
 TASK = "gm3qorzdhgbfurvjtvhg6dck00"
 BEGUN = answer({"id": TASK, "status": "starting"}, 201)

@@ -17,7 +17,6 @@ from structlog.testing import capture_logs
 
 from gateway.media.images import MAX_ANSWER_BYTES
 from gateway.server.context import ROOMS
-from tests.conftest import StartGateway
 from tests.support.chat_images import ChatPictures
 from tests.support.dashscope_images import DashScopePictures
 from tests.support.fault_scene import check_charged_once, check_error, until
@@ -50,6 +49,7 @@ from tests.support.scripted_upstream import (
     chunk,
     event,
 )
+from tests.support.started_gateways import StartGateway
 
 MB = 1024 * 1024
 PROVIDERS: tuple[type[PictureProvider], ...] = (

@@ -5,7 +5,6 @@ import statistics
 
 import pytest
 
-from tests.conftest import StartGateway
 from tests.support.fault_scene import PATIENCE_S, UNHURRIED, audit, call, site
 from tests.support.gateway import HELLO, channel
 from tests.support.scripted_upstream import (
@@ -19,6 +18,7 @@ from tests.support.scripted_upstream import (
     delta,
     event,
 )
+from tests.support.started_gateways import StartGateway
 
 PIECES = [
     b": the provider thinks\n\n",

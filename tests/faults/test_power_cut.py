@@ -15,11 +15,11 @@ import attrs
 import pytest
 
 from gateway.storage.data_folder import SECRETS
-from tests.faults.test_kill import KEYS, Memory, keep_calling, open_up, roll, site, telling
 from tests.support import synced_disk
 from tests.support.fault_scene import until
 from tests.support.gateway import make_template
 from tests.support.gateway_process import GatewayProcess
+from tests.support.kill_runs import KEYS, Memory, keep_calling, open_up, roll, site, telling
 
 CUTS = 6
 CALLERS = 24

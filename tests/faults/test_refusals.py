@@ -12,7 +12,6 @@ import pytest
 from gateway.domain.rate_limit import burst
 from gateway.routing.channel_state import INSISTING_RPM, ChannelState
 from gateway.server.context import ROOMS
-from tests.conftest import StartGateway
 from tests.support.fast_provider import SwiftUpstream, by_key, failing, well
 from tests.support.fault_scene import (
     audit,
@@ -27,6 +26,7 @@ from tests.support.fault_scene import (
 )
 from tests.support.gateway import RunningGateway, channel
 from tests.support.outcome_table import Channels, Notes
+from tests.support.started_gateways import StartGateway
 
 COOLDOWN_S, CAP_S = 20, 150
 ROUTING = {"cooldown_s": COOLDOWN_S, "max_cooldown_s": CAP_S}

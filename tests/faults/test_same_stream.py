@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from gateway.formats.openai.chat import ChatPassthrough, parse_chat_call
 from gateway.formats.sse import BOM
-from tests.conftest import StartGateway
 from tests.support.fault_scene import audit, call, site, until
 from tests.support.gateway import HELLO, channel
 from tests.support.scripted_upstream import (
@@ -25,6 +24,7 @@ from tests.support.scripted_upstream import (
     event,
     usage_frame,
 )
+from tests.support.started_gateways import StartGateway
 
 ENDS = {"LF": b"\n", "CRLF": b"\r\n", "CR": b"\r"}
 HEAD = b": a comment\n\nevent: message\n" + event(delta("Grüße, 世界 🌍")) + b"\n: between\n"

@@ -1,25 +1,20 @@
 """P3: on SIGTERM nothing new is taken, what runs may finish in its time, and the rest is told and settled."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiohttp
 import orjson
 import pytest
 
-from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.server.context import ROOMS
-from gateway.storage.database import open_database
-from gateway.storage.request_log import RequestLogRepository
-from tests.conftest import StartGateway
 from tests.support.fault_scene import (
     PATIENCE_S,
     Heard,
     call,
     check_broken_stream,
     check_error,
-    cost_of,
     good_script,
     healthy,
     site,
@@ -40,21 +35,9 @@ from tests.support.scripted_upstream import (
     event,
     usage_frame,
 )
+from tests.support.started_gateways import StartGateway
+from tests.support.stored_jobs import SHORT, stored
 from tests.support.upstream_scripts import ONE, TOLD, TWO
-
-SHORT = {"server": {"drain_timeout_s": 0.1}}
-
-
-async def stored(gateway: RunningGateway) -> Sequence[RequestRecord]:
-    """The rows as the next start of the gateway would find them."""
-    database = await open_database(f"sqlite:///{gateway.folder.path / 'gateway.db'}")
-    try:
-        found = await RequestLogRepository(database).list_requests(RequestFilter(), 100)
-    finally:
-        await database.close()
-    rows = [item.row for item in found]
-    assert all(row.cost_nanos == cost_of(row) for row in rows)
-    return rows
 
 
 async def stop_under(gateway: RunningGateway, up: ScriptedUpstream, *, stream: bool) -> Heard:

@@ -9,7 +9,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.upstream.interface import RESEND_WITHIN_S
-from tests.conftest import StartGateway
 from tests.support.fault_scene import (
     Heard,
     call,
@@ -25,6 +24,7 @@ from tests.support.fault_scene import (
 from tests.support.gateway import HELLO, RunningGateway, channel
 from tests.support.image_providers import draw
 from tests.support.scripted_upstream import FIN, RST, STALL, Act, ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
 
 SOUND = answer(b"RIFF", content_type="audio/wav")
 BOTH_ENDS = pytest.mark.parametrize("act", [FIN, RST])

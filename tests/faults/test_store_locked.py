@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.test_disk_full import scene
 from tests.support.gateway_process import eventually
 from tests.support.scripted_upstream import DONE
+from tests.support.small_disk import scene
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 

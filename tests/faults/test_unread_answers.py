@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from gateway.serve import SEND_BUFFER
-from tests.conftest import StartGateway
 from tests.support.gateway import KEY, RunningGateway, channels
 from tests.support.raw_client import hello, post
 from tests.support.scripted_upstream import DONE, LAST_CHUNK, SSE_HEAD, Flood, ScriptedUpstream, chunk, delta, event
+from tests.support.started_gateways import StartGateway
 
 pytestmark = pytest.mark.slow
 

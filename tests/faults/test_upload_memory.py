@@ -14,10 +14,10 @@ import pytest
 
 from gateway.domain.request_log import RequestRecord
 from gateway.storage.media_files import MIN_FREE_BYTES
-from tests.faults.test_disk_full import small_disk
-from tests.server.test_multipart import count_open, watch_memory
 from tests.support.fault_scene import until
 from tests.support.gateway_process import GatewayProcess, eventually
+from tests.support.multipart_bodies import count_open, watch_memory
+from tests.support.small_disk import small_disk
 from tests.support.uploads import (
     BLOCK,
     MB,

@@ -14,12 +14,12 @@ import orjson
 import pytest
 
 from gateway.server.context import ROOMS
-from tests.conftest import StartGateway
-from tests.faults.test_kill import roll, telling
-from tests.server.test_multipart import count_open, form, part
 from tests.support.fault_scene import until
 from tests.support.gateway import KEY, RunningGateway
+from tests.support.kill_runs import roll, telling
+from tests.support.multipart_bodies import count_open, form, part
 from tests.support.raw_client import RawAnswer
+from tests.support.started_gateways import StartGateway
 from tests.support.uploads import (
     BLOCK,
     EDITS,

@@ -5,45 +5,23 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from tests.conftest import StartGateway
 from tests.support.fault_scene import audit, call, site
 from tests.support.gateway import channel
 from tests.support.scripted_upstream import (
-    COMPLETION,
     DONE,
     LAST_CHUNK,
     SSE_HEAD,
     ScriptedUpstream,
-    answer,
     chunk,
     delta,
     event,
     usage_frame,
 )
+from tests.support.started_gateways import StartGateway
+from tests.support.usage_answers import MISSING, TEXT, UNBELIEVABLE, answer_of
 
-TEXT = "hello there"
 ESTIMATE = (1, 3)
 """Of "hi" and of ``TEXT``, four characters a token."""
-MISSING = object()
-
-UNBELIEVABLE = [
-    MISSING,
-    None,
-    {},
-    [],
-    "12",
-    {"total_tokens": 12},
-    {"prompt_tokens": 5},
-    {"prompt_tokens": -5, "completion_tokens": 7},
-    {"prompt_tokens": 5, "completion_tokens": -7},
-    {"prompt_tokens": 5.0, "completion_tokens": 7},
-    {"prompt_tokens": 5, "completion_tokens": 7.5},
-    {"prompt_tokens": "5", "completion_tokens": 7},
-    {"prompt_tokens": 5, "completion_tokens": None},
-    {"prompt_tokens": True, "completion_tokens": 7},
-    {"prompt_tokens": 5, "completion_tokens": 10**9},
-    {"prompt_tokens": 2**63, "completion_tokens": 7},
-]
 
 
 def stream_of(*frames: dict[str, Any], after: bytes = b"") -> list[bytes]:
@@ -58,12 +36,6 @@ def frame_of(usage: Any) -> dict[str, Any]:
     else:
         frame["usage"] = usage
     return frame
-
-
-def answer_of(usage: Any) -> bytes:
-    body = {key: value for key, value in COMPLETION.items() if key != "usage"}
-    body["choices"] = [{"index": 0, "message": {"role": "assistant", "content": TEXT}, "finish_reason": "stop"}]
-    return answer(body if usage is MISSING else body | {"usage": usage})
 
 
 @pytest.mark.parametrize("stream", [False, True])

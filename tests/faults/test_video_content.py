@@ -19,9 +19,6 @@ from gateway.errors import StoreUnavailable
 from gateway.serve import SEND_BUFFER
 from gateway.server.context import ROOMS
 from gateway.videos.content import MAX_VIDEO_BYTES
-from tests.conftest import StartGateway
-from tests.faults.test_disk_full import small_disk
-from tests.faults.test_slow_reader import HELD, narrow, waiting_bytes
 from tests.support.fault_scene import until
 from tests.support.gateway import KEY, RunningGateway, channel
 from tests.support.image_providers import draw
@@ -38,6 +35,9 @@ from tests.support.openai_videos import (
     Turn,
     write_clip,
 )
+from tests.support.slow_readers import HELD, narrow, waiting_bytes
+from tests.support.small_disk import small_disk
+from tests.support.started_gateways import StartGateway
 from tests.support.video_scene import VIDEOS, audit, await_ends, await_job, digest, find_jobs, look, site, submit
 
 MB = 1024 * 1024

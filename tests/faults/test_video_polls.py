@@ -16,11 +16,11 @@ from gateway.domain.video import (
     find_wait_s,
 )
 from gateway.server.context import ROOMS
-from tests.conftest import StartGateway
-from tests.server.admin.test_operations import ask_office
+from tests.support.admin_calls import ask_office
 from tests.support.fault_scene import PATIENCE_S, until
 from tests.support.gateway import channel
 from tests.support.openai_videos import BREAK, CLOSE, KEY, SILENCE, OpenAiVideos, Play, Raw, Said, Turn
+from tests.support.started_gateways import StartGateway
 from tests.support.video_scene import (
     A_VIDEO,
     VIDEOS,

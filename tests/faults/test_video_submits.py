@@ -9,12 +9,12 @@ import orjson
 
 from gateway.domain.video import CANCELLED, SUBMIT_UNKNOWN
 from gateway.server.context import ROOMS
-from tests.conftest import StartGateway
 from tests.support.fault_scene import Heard, hear, until
 from tests.support.gateway import RunningGateway, channel
 from tests.support.image_providers import draw
 from tests.support.image_scene import leave
 from tests.support.openai_videos import BREAK, CLOSE, SILENCE, OpenAiVideos, Play, Raw, Said, Turn
+from tests.support.started_gateways import StartGateway
 from tests.support.video_scene import (
     A_VIDEO,
     SECONDS,

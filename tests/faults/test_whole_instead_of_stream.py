@@ -8,7 +8,6 @@ import pytest
 
 from gateway.formats.json_or_stream import MAX_WHOLE_BYTES
 from gateway.formats.sse import parse_data
-from tests.conftest import StartGateway
 from tests.support.fault_scene import (
     TOKENS,
     Heard,
@@ -25,6 +24,7 @@ from tests.support.gateway import HELLO, RunningGateway, channel
 from tests.support.gemini_cassettes import chunk as gemini_answer
 from tests.support.gemini_cassettes import usage as gemini_usage
 from tests.support.scripted_upstream import COMPLETION, LAST_CHUNK, Flood, ScriptedUpstream, answer, chat_script, chunk
+from tests.support.started_gateways import StartGateway
 
 MESSAGE: dict[str, Any] = {
     "id": "msg_1",

@@ -13,8 +13,8 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.upload import Upload
 from gateway.domain.usage import MAX_DURATION_MS
 from gateway.media.audio_duration import BLOCK_BYTES, MAX_BLOCKS, STRETCHES, Dice, listen
-from tests.domain.test_audio import EBML, OPUS_HEAD, VORBIS_HEAD, ogg_page
-from tests.domain.test_frames import flac_frame, page_of
+from tests.support.audio_frames import flac_frame, page_of
+from tests.support.audio_headers import EBML, OPUS_HEAD, VORBIS_HEAD, ogg_page
 from tests.support.openai_audio import make_mp3, make_wav
 
 

@@ -11,9 +11,9 @@ import pytest
 from gateway.domain.image import Image, PictureForm
 from gateway.errors import ProviderBadResponse
 from gateway.media.image_delivery import ImageDelivery
-from tests.media.test_images import Files, Shelf, ask, play, studio
-from tests.media.test_images import images as answer
 from tests.support.image_providers import draw
+from tests.support.image_services import Files, Shelf, ask, play, studio
+from tests.support.image_services import images as answer
 
 PNG = draw()
 LONG = PNG + bytes(range(256)) * 12_000

@@ -5,7 +5,7 @@ On a loop whose clock jumps, over a provider, a fetcher and a store of the test'
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -16,11 +16,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.billing.quota import Grant
-from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.balance import Reservation
 from gateway.domain.capability import Capability
-from gateway.domain.channel import Channel, Timeouts
-from gateway.domain.http_request import HttpRequest
+from gateway.domain.channel import Timeouts
 from gateway.domain.image import Image
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import NO_USAGE, Usage
@@ -36,232 +34,48 @@ from gateway.errors import (
     StoreUnavailable,
     UnsupportedByProvider,
 )
-from gateway.formats.openai.images import parse_images_call
 from gateway.formats.sse import KEEPALIVE
 from gateway.media.buffered_stream import BufferedPassthrough, BufferedStream
-from gateway.media.image_delivery import ImageDelivery
 from gateway.media.images import (
     ABANDON_TIMEOUT_S,
     CLOSE_TIMEOUT_S,
     LONGEST_WAIT_S,
     MOST_FAILURES,
     POLL_TIMEOUT_S,
-    ImageService,
     can_pass,
-    find_patience,
+    find_timeouts,
 )
 from gateway.media.word_filter import WordList
 from gateway.proxy.failover import Proxy
-from gateway.routing.load_balancer import LoadBalancer
-from gateway.routing.model_catalog import ModelCatalog
-from gateway.routing.pricing_policy import PricingPolicy
-from gateway.routing.route import Route
-from gateway.routing.router import Router
-from gateway.routing.target import Attempt
-from gateway.upstream.interface import PumpResult, Sink
+from gateway.upstream.interface import PumpResult
 from tests.support.image_providers import draw
+from tests.support.image_services import (
+    BEGUN,
+    NOW_S,
+    TASK,
+    Answer,
+    Asked,
+    Clerk,
+    Said,
+    Studio,
+    ask,
+    images,
+    number,
+    play,
+    studio,
+    task,
+)
 from tests.support.skip_rules import run_skipping
 
-CALLER = Caller(Account(1, "acme"), ApiKey(1, 1, "k", b"", ""))
-TASK = "gm3qorzdhgbfurvjtvhg6dck00"
 IMAGE = base64.b64encode(draw()).decode()
-NOW_S = 1_750_000_000
 
 
-@attrs.frozen
-class Said:
-    """What a provider answers, after ``wait_s``."""
-
-    body: Any = None
-    status: int = 200
-    wait_s: float = 0.0
-    headers: Mapping[str, str] = {}
-
-
-class Reply:
-    """``upstream.port.Reply`` over a ``Said``."""
-
-    def __init__(self, said: Said) -> None:
-        self.status, self.headers = said.status, said.headers
-        self._raw = said.body if isinstance(said.body, bytes) else orjson.dumps(said.body)
-
-    async def read(self, limit: int) -> bytes:
-        assert len(self._raw) <= limit
-        return self._raw
-
-    async def pump(self, sink: Sink) -> PumpResult:
-        sink(self._raw)
-        return PumpResult.ENDED
-
-    def abort(self, fault: ProviderError) -> None:
-        raise AssertionError(fault)
-
-    def finish(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-Answer = Said | ProviderError
-Clerk = Callable[["Asked"], Answer]
-
-
-@attrs.frozen
-class Asked:
-    """A request as the provider saw it, and when."""
-
-    at: float
-    method: str
-    path: str
-    body: Any
-    number: int
-
-
-class Provider:
-    """``upstream.port.Upstream``: answers as ``clerk`` says, and keeps what it was asked."""
-
-    def __init__(self, clerk: Clerk) -> None:
-        self._clerk = clerk
-        self.asked: list[Asked] = []
-        self.running = self.most = 0
-
-    async def send(self, plan: HttpRequest) -> Reply:
-        body = orjson.loads(plan.body) if isinstance(plan.body, bytes) else None
-        asked = Asked(asyncio.get_running_loop().time(), plan.method, plan.url[len("http://up/v1") :], body,
-                      len(self.asked))  # fmt: skip
-        self.asked.append(asked)
-        self.running += 1
-        self.most = max(self.most, self.running)
-        try:
-            said = self._clerk(asked)
-            if isinstance(said, ProviderError):
-                raise said
-            await asyncio.sleep(said.wait_s)
-            return Reply(said)
-        finally:
-            self.running -= 1
-
-    async def close(self) -> None: ...
-
-    @property
-    def polls(self) -> list[float]:
-        """When it was asked after a task."""
-        return [asked.at for asked in self.asked if asked.method == "GET"]
-
-    @property
-    def cancels(self) -> list[str]:
-        return [asked.path for asked in self.asked if asked.path.endswith("/cancel")]
-
-
-class Files:
-    """``upstream.port.Fetcher`` over a table."""
-
-    def __init__(self, files: Mapping[str, bytes]) -> None:
-        self._files = files
-        self.asked: list[dict[str, Any]] = []
-
-    async def fetch(self, url: str, **more: Any) -> bytes:
-        self.asked.append({"url": url, **more})
-        if url not in self._files:
-            raise ProviderBadResponse("The provider's file was answered with status 404")
-        return self._files[url]
-
-    async def close(self) -> None: ...
-
-
-class Shelf:
-    """A ``Keeper`` over a list."""
-
-    def __init__(self) -> None:
-        self.kept: list[bytes] = []
-        self.full = False
-
-    async def keep(self, data: bytes) -> str:
-        self.kept.append(data)
-        return f"/media/{len(self.kept) - 1}"
-
-    def check_room(self) -> None:
-        if self.full:
-            raise StoreUnavailable("no room")
-
-
-@attrs.define
-class Studio:
-    """The rooms of a picture, over one channel ``up``."""
-
-    provider: Provider
-    images: ImageService
-    shelf: Shelf
-    files: Files
-    router: Router
-    board: LoadBalancer
-
-    def route(self, call: InferenceRequest) -> Route:
-        route = self.router.route(CALLER, call)
-        route.rank()
-        return route
-
-    def begin(self, call: InferenceRequest) -> Attempt:
-        return self.route(call).begin("1", NOW_S)
-
-    async def answer(self, call: InferenceRequest | None = None) -> Any:
-        """The answer, parsed; and when it was there."""
-        call = call or ask()
-        raw, usage = await self.images.answer(self.begin(call), call)
-        return orjson.loads(raw), usage, asyncio.get_running_loop().time()
-
-
-def ask(**more: Any) -> InferenceRequest:
-    body = {"model": "m", "prompt": "a cat", "response_format": "b64_json", **more}
-    return attrs.evolve(parse_images_call(body), origin="https://gateway.example")
-
-
-def studio(
-    clerk: Clerk,
-    provider: str = "replicate",
-    model: str = "black-forest-labs/flux-schnell",
-    *,
-    files: Mapping[str, bytes] | None = None,
-    models: Sequence[Capability] = (),
-    **more: Any,
-) -> Studio:
-    channel = Channel("up", provider, "http://up/v1", ("key-of-up",), ("m",), model_map=(("m", model),), **more)
-    catalog, board = ModelCatalog(clock=lambda: 0.0), LoadBalancer(lambda: asyncio.get_running_loop().time())
-    catalog.use([channel])
-    board.use([channel])
-    router = Router(catalog, board, PricingPolicy())
-    router.models = tuple(models)
-    made, shelf, table = Provider(clerk), Shelf(), Files(files or {})
-    images = ImageService(made, ImageDelivery(table, shelf), clock=lambda: float(NOW_S))  # type: ignore[arg-type]
-    return Studio(made, images, shelf, table, router, board)
-
-
-def task(state: str, **more: Any) -> Said:
-    return Said({"id": TASK, "status": state, **more})
-
-
-BEGUN = task("starting")
 DONE = task("succeeded", output=[f"data:image/png;base64,{IMAGE}"])
 FAILED = Said({"detail": "Internal server error"}, 500)
 
 
-def play(*answers: Answer, cancel: Answer = BEGUN) -> Clerk:
-    """Answers in their order, the last again and again; wishes to cancel are answered beside them."""
-    left = list(answers)
-
-    def answer(asked: Asked) -> Answer:
-        if asked.path.endswith("/cancel"):
-            return cancel
-        return left.pop(0) if len(left) > 1 else left[0]
-
-    return answer
-
-
 def openai(clerk: Clerk, **more: Any) -> Studio:
     return studio(clerk, "custom", "org/painter", **more)
-
-
-def images(*data: str, **more: Any) -> Said:
-    return Said({"created": 1, "data": [{"b64_json": one} for one in data], **more})
 
 
 async def see(work: Awaitable[Any]) -> ProviderError:
@@ -545,10 +359,6 @@ def test_a_caller_who_leaves_as_the_id_comes_cancels_once() -> None:
 
 def parts_of(up: Studio) -> list[int]:
     return [asked.body.get("n", 1) for asked in up.provider.asked]
-
-
-def number(count: int) -> Capability:
-    return Capability("m", max_n=count)
 
 
 def paint_as_told(asked: Asked) -> Said:
@@ -1011,8 +821,8 @@ def test_a_stream_passes_where_it_is_known_that_there_is_one(
 
 def test_a_image_is_given_the_whole_time_for_its_first_byte_and_a_text_is_not() -> None:
     timeouts = Timeouts(first_byte_s=5, idle_s=6, total_s=700)
-    assert find_patience(timeouts, ask()).first_byte_s == 700
-    assert find_patience(timeouts, attrs.evolve(ask(), image=None)) == timeouts
+    assert find_timeouts(timeouts, ask()).first_byte_s == 700
+    assert find_timeouts(timeouts, attrs.evolve(ask(), image=None)) == timeouts
 
 
 def test_a_image_says_nothing_of_itself_where_it_is_printed() -> None:

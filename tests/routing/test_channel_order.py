@@ -23,7 +23,7 @@ from gateway.proxy.failover import make_cancelled
 from gateway.routing.channel_order import set_priorities
 from gateway.routing.channel_state import RECENT_CALLS, Lease
 from gateway.routing.load_balancer import LoadBalancer
-from tests.routing.test_channels import BARE, DECLARED, House, house_with
+from tests.support.channel_services import BARE, DECLARED, House, house_with
 
 NOTHING_KNOWN = {"latency_ms": None, "success_ratio": None, "calls": 0, "failures": 0}
 

@@ -1,7 +1,6 @@
 """Which channels there are: declared, stored, found; and every change in force when it returns."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import attrs
@@ -11,18 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.auth.accounts import parse_spec
-from gateway.domain.audit_log import AuditRow
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
-from gateway.errors import Conflict, GatewayError, InvalidRequest, NotFound, ProviderBadResponse, StoreUnavailable
+from gateway.errors import Conflict, InvalidRequest, NotFound, ProviderBadResponse, StoreUnavailable
 from gateway.routing.channel_spec import ChannelSpec, build_channel, build_secrets
-from gateway.routing.channels import ChannelService, Found
-from gateway.routing.load_balancer import LoadBalancer
-from gateway.routing.model_catalog import ModelCatalog
-from gateway.storage.memory import MemoryStore
+from tests.support.channel_services import BARE, DECLARED, NOW, Disk, House, Vendors, house_with
 
-NOW = 1_750_000_000
-BARE: dict[str, Any] = {"name": "up", "provider": "custom", "base_url": "http://127.0.0.1:9/v1", "models": ["m"]}
 SYNCED: dict[str, Any] = {"name": "up", "provider": "custom", "base_url": "http://127.0.0.1:9/v1", "sync": True}
 SECRETS: dict[str, Any] = {
     "api_keys": ["key-one-canary-0001", "key-two-canary-0002"],
@@ -50,100 +43,8 @@ FULL: dict[str, Any] = {
     "allow_fields": ["service_tier"],
     "status": "disabled",
 }
-DECLARED = Channel("filed", "custom", "http://127.0.0.1:9/v1", models=("m",))
 DEMO = Channel("demo", "demo", "http://127.0.0.1:9/v1", models=("demo-chat",), origin="demo")
 LOCAL = Channel("ollama", "ollama", "http://127.0.0.1:9/v1", sync=True, origin="local")
-
-
-@attrs.define
-class Vendors:
-    """Every provider at once. ``lists``: what it answers by channel; where it has nothing, nobody is there."""
-
-    lists: dict[str, Sequence[str] | GatewayError] = attrs.Factory(dict)
-    asked: list[Channel] = attrs.Factory(list)
-    before: Callable[[Channel], Awaitable[None]] | None = None
-    """Awaited while it answers."""
-
-    async def list_models(self, channel: Channel) -> Sequence[ModelInfo]:
-        self.asked.append(channel)
-        found = self.lists.get(channel.name, ProviderBadResponse("nobody there"))
-        if self.before is not None:
-            await self.before(channel)
-        if isinstance(found, GatewayError):
-            raise found
-        return [ModelInfo(name, NOW, channel.provider) for name in found]
-
-
-@attrs.define
-class Disk(MemoryStore):
-    """A store that reads every channel anew, as a database does, and takes nothing any more once it is ``broken``."""
-
-    broken: bool = False
-
-    def __attrs_post_init__(self) -> None:
-        super().__init__()
-
-    async def list_channels(self) -> Sequence[Channel]:
-        return [attrs.evolve(channel) for channel in await super().list_channels()]
-
-    async def add_channel(self, channel: Channel, audit: AuditRow | None = None) -> Channel:
-        self._check()
-        return await super().add_channel(channel, audit)
-
-    async def put_channels(self, changed: Sequence[Channel], audit: AuditRow | None = None) -> None:
-        self._check()
-        await super().put_channels(changed, audit)
-
-    async def delete_channel(self, channel_id: int, audit: AuditRow | None = None) -> None:
-        self._check()
-        await super().delete_channel(channel_id, audit)
-
-    def _check(self) -> None:
-        if self.broken:
-            raise StoreUnavailable("The store cannot be written to")
-
-
-@attrs.define
-class House:
-    """A fleet with what it tells."""
-
-    found: Sequence[Found] = ()
-    vendors: Vendors = attrs.Factory(Vendors)
-    store: Disk = attrs.Factory(Disk)
-    catalog: ModelCatalog = attrs.Factory(lambda: ModelCatalog(clock=lambda: float(NOW)))
-    switchboard: LoadBalancer = attrs.Factory(lambda: LoadBalancer(lambda: 0.0))
-    looked: int = 0
-    fleet: ChannelService = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.fleet = ChannelService(
-            self.catalog,
-            self.switchboard,
-            self.store,
-            fetch=self.vendors.list_models,
-            discover=self._discover,
-            clock=lambda: float(NOW),
-        )
-
-    async def _discover(self) -> Sequence[Found]:
-        self.looked += 1
-        return self.found
-
-    @property
-    def names(self) -> list[str]:
-        """Every channel that is offered; the switchboard knows the same ones, as they are."""
-        assert [line.channel for line in self.switchboard.lines.values()] == list(self.catalog.channels)
-        return [channel.name for channel in self.catalog.channels]
-
-    def offers(self, name: str) -> list[str] | None:
-        offer = self.catalog.find_offer(self.fleet.get(name))
-        return None if offer is None else [listed.id for listed in offer]
-
-
-async def house_with(*declared: Channel, **kwargs: Any) -> House:
-    house = House(**kwargs)
-    await house.fleet.declare(declared)
-    return house
 
 
 async def test_a_channel_that_is_added_is_offered_stored_and_has_a_line() -> None:

@@ -15,7 +15,7 @@ from gateway.domain.usage import Usage
 from gateway.errors import GatewayError, InvalidRequest, ModelNotAllowed, ModelNotFound
 from gateway.formats.anthropic.request import parse_count_call, parse_messages_call
 from gateway.routing.target import Target, find_answered
-from tests.routing.test_router import CALLER, MESSAGES, Floor, call_of, caller_of, channel, priced
+from tests.support.routing_calls import CALLER, MESSAGES, Floor, call_of, caller_of, channel, priced
 
 CHEAP, DEAR = "openai/cheap", "openai/dear"
 PRICES = (priced(CHEAP, 1), priced(DEAR, 50))

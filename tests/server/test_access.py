@@ -21,8 +21,6 @@ from gateway.server.auth import COOKIE, KEY_HEADER
 from gateway.server.console.routes import list_pages
 from gateway.server.context import OFFICE, ROOMS
 from gateway.storage.data_folder import DataFolder
-from tests.conftest import StartGateway
-from tests.server.handlers.test_videos import Cinema
 from tests.support.access_table import (
     ACCESS,
     ADMIN,
@@ -50,6 +48,8 @@ from tests.support.access_table import (
 from tests.support.console import PAGE, add_member, open_session, spare_work
 from tests.support.gateway import KEY
 from tests.support.openai_videos import OpenAiVideos, Play
+from tests.support.started_gateways import StartGateway
+from tests.support.video_gateway import Cinema
 
 ROOT = "/console"
 PROVIDERS_KEY = "sk-of-a-provider-9f3e"

@@ -11,10 +11,10 @@ import pytest
 
 from gateway.large_work import MAX_ON_LOOP
 from gateway.upstream.decompress import STEP_BYTES
-from tests.conftest import StartGateway
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channels
 from tests.support.raw_client import RawAnswer, connect, hello, post, read_answer
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
 
 MB = 2**20
 GZIP = "Content-Encoding: gzip"

@@ -18,10 +18,10 @@ from gateway.server.connection_limits import (
     ConnectionLimits,
     find_limits,
 )
-from tests.conftest import StartGateway
 from tests.support.gateway import RunningGateway, channels
 from tests.support.raw_client import connect, hello, post, read_answer, split
 from tests.support.scripted_upstream import COMPLETION, STALL, ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
 LIMITS = ConnectionLimits(total=20, per_address=10, reserve=4)

@@ -11,10 +11,10 @@ import pytest
 
 from gateway.server.cors import CORS
 from gateway.server.openapi.document import get_document
-from tests.conftest import StartGateway
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel, channels
 from tests.support.raw_client import connect, split, talk
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer, chat_script
+from tests.support.started_gateways import StartGateway
 
 APP, OTHER = "https://app.example.com", "http://localhost:5173"
 NOWHERE = {"channel": [channel("http://127.0.0.1:9/v1")]}

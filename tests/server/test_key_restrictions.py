@@ -9,15 +9,15 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.conftest import StartGateway
-from tests.faults.test_caps_under_load import FIRST, RESERVE, stream_until
-from tests.server.admin.test_operations import ask_office
+from tests.support.admin_calls import ask_office
+from tests.support.capped_calls import FIRST, RESERVE, stream_until
 from tests.support.fault_scene import cost_of, site
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel
 from tests.support.image_providers import draw
 from tests.support.openai_audio import make_wav
 from tests.support.raw_client import RawAnswer, connect, hello, post, read_answer
 from tests.support.scripted_upstream import COMPLETION, DONE, ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
 
 NOWHERE = channel("http://127.0.0.1:9/v1", models=["m", "e"])
 EMBEDDINGS = "/v1/embeddings"

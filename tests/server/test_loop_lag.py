@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable
 import orjson
 import pytest
 
-from tests.conftest import StartGateway
 from tests.support import anthropic_cassettes as cassettes
 from tests.support.gateway import KEY, channels
 from tests.support.raw_client import connect, post, read_answer
@@ -28,6 +27,7 @@ from tests.support.scripted_upstream import (
     delta,
     event,
 )
+from tests.support.started_gateways import StartGateway
 
 MAX_LAG = 2.5
 """Of what parsing ``LARGEST`` bytes costs: 50 ms."""

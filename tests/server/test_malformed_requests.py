@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from tests.conftest import StartGateway
 from tests.support.gateway import CHAT, KEY, channels
 from tests.support.raw_client import connect, hello, post, read_answer, split, talk
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
 
 CHUNKED = (
     "POST /v1/chat/completions HTTP/1.1\r\nHost: gateway\r\n"

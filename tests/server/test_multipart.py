@@ -10,8 +10,8 @@ import random
 import tempfile
 import time
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +30,11 @@ from gateway.server.multipart import PIECE_BYTES, FormLimits, MultipartReader
 from gateway.storage.upload_spool import PLACES, UploadSpool
 from tests.support.forked_commands import Forked
 from tests.support.gateway import check_tasks
+from tests.support.multipart_bodies import MB, TYPE, count_open, form, part, watch_memory
 
-MB = 2**20
 LIMITS = FormLimits(max_body_bytes=8 * MB, max_file_bytes=4 * MB)
-TYPE = "multipart/form-data; boundary=edge"
 PNG = b"\x89PNG\r\n\x1a\n"
 MAX_TURN_S = 0.05
-
-
-def part(name: str, data: bytes, *more: str, filename: str | None = None) -> bytes:
-    """One part; ``more`` are further header lines."""
-    told = f'form-data; name="{name}"' + (f'; filename="{filename}"' if filename is not None else "")
-    return "\r\n".join(["--edge", f"Content-Disposition: {told}", *more, "", ""]).encode() + data + b"\r\n"
-
-
-def form(*parts: bytes) -> bytes:
-    return b"".join(parts) + b"--edge--\r\n"
 
 
 def data_of(size: int) -> bytes:
@@ -112,15 +101,6 @@ async def open_booth(tmp_path: Path) -> AsyncIterator[OpenBooth]:
         await runner.cleanup()
     await until(lambda: count_open(tmp_path / "uploads") == 0)
     assert not (tmp_path / "uploads").exists() or list((tmp_path / "uploads").iterdir()) == []
-
-
-def count_open(folder: Path, process: int | str = "self") -> int:
-    """Descriptors of a process on files that have, or had, a place in ``folder``."""
-    found = 0
-    for descriptor in Path(f"/proc/{process}/fd").iterdir():
-        with suppress(FileNotFoundError):
-            found += str(descriptor.readlink()).startswith(f"{folder}/")
-    return found
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -662,18 +642,6 @@ async def through(folder: Path) -> AsyncIterator[tuple[str, psutil.Process]]:
         await asyncio.to_thread(process.wait)
         await check_tasks(before)  # the sink has heard of it
         server.close()
-
-
-@contextmanager
-def watch_memory(process: psutil.Process) -> Iterator[list[float]]:
-    """How far the process's resident memory rises in the block at the most, in MB, as the one item of the list."""
-    began = process.memory_info().rss
-    Path(f"/proc/{process.pid}/clear_refs").write_text("5")  # its highest mark is from now on
-    risen = [0.0]
-    yield risen
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    highest = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
-    risen[0] = int(highest) / 1024 - began / MB
 
 
 def big_form(data: bytes) -> bytes:

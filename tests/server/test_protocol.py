@@ -11,8 +11,8 @@ from aiohttp.test_utils import make_mocked_request
 from aiohttp.web_protocol import MAX_MSG_QUEUE_SIZE, RequestHandler
 
 from gateway.server.protocol import GatewayProtocol, GatewayRunner, GatewayServer
-from tests.conftest import StartGateway
 from tests.support.raw_client import connect, post, read_answer
+from tests.support.started_gateways import StartGateway
 
 
 async def test_the_runner_makes_gateway_protocols() -> None:

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from gateway.server.context import ROOMS
-from tests.conftest import StartGateway
-from tests.faults.test_caps_under_load import RESERVE, stream_until
-from tests.server.admin.test_operations import ask_office
+from tests.support.admin_calls import ask_office
+from tests.support.capped_calls import RESERVE, stream_until
 from tests.support.fault_scene import PRICE, site, until
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel, channels
 from tests.support.scripted_upstream import (
@@ -28,6 +27,7 @@ from tests.support.scripted_upstream import (
     delta,
     event,
 )
+from tests.support.started_gateways import StartGateway
 
 OTHER_KEY = "sk-test-key-of-the-second-caller"
 ANSWERS = [answer(COMPLETION)]

@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.conftest import ReadLog, StartGateway
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channels
 from tests.support.raw_client import RawAnswer, connect, hello, post, read_answer
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.started_gateways import ReadLog, StartGateway
 
 EMBEDDINGS = "/v1/embeddings"
 JSON = {"Content-Type": "application/json"}

@@ -6,10 +6,10 @@ import aiohttp
 import orjson
 import pytest
 
-from tests.conftest import StartGateway
 from tests.support.gateway import CHAT, HELLO, KEY, channel, channels
 from tests.support.raw_client import split, talk
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer, chat_script
+from tests.support.started_gateways import StartGateway
 
 REQUEST_ID = re.compile(r"req_[0-9a-f]{24}\Z")
 NOWHERE = {"channel": [channel("http://127.0.0.1:9/v1")]}

@@ -16,7 +16,6 @@ from gateway.domain.account import key_digest
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.server.context import OFFICE, ROOMS
 from gateway.storage.data_folder import DataFolder
-from tests.conftest import ReadLog, StartGateway
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel
 from tests.support.scripted_upstream import (
     COMPLETION,
@@ -30,6 +29,7 @@ from tests.support.scripted_upstream import (
     delta,
     event,
 )
+from tests.support.started_gateways import ReadLog, StartGateway
 
 CALLER_KEY = "sk-CANARY-caller-9f8e7d6c5b4a39281706"
 PROVIDER_KEY = "CANARY-provider-0a1b2c3d4e5f6071829384"

@@ -6,9 +6,9 @@ import pytest
 
 from gateway.auth.unknown_keys import FREE, MAX_HELD
 from gateway.server.context import ROOMS
-from tests.conftest import StartGateway
 from tests.support.gateway import KEY
 from tests.support.raw_client import connect, read_answer
+from tests.support.started_gateways import StartGateway
 
 
 def write(path: str, *lines: str) -> bytes:

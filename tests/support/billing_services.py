@@ -51,6 +51,8 @@ def unix(moment: str) -> float:
     return datetime.fromisoformat(f"{moment}Z").timestamp()
 
 
+MOST_WORDS = 10_000
+"""Of a prompt; a request for dollars would have hundreds of millions, which no test reads."""
 NOON = unix("2027-05-15T12:00")
 
 
@@ -73,7 +75,7 @@ def option_of(price: Price | None = None, multiplier_ppm: int = ONE_PPM, *, mode
 
 def call_for(nanos: int, *, output: int = 0) -> InferenceRequest:
     """A call that at ``NANO_A_TOKEN`` may cost ``nanos`` and ``output`` more. Its prompt is estimated at two thirds."""
-    body = {"messages": [{"role": "user", "content": "a " * (nanos * 2 // 3)}]}
+    body = {"messages": [{"role": "user", "content": "a " * min(nanos * 2 // 3, MOST_WORDS)}]}
     return InferenceRequest(
         "chat", "m", body, prompt_chars=4 * nanos, max_prompt_tokens=nanos, max_output_tokens=output
     )

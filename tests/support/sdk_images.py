@@ -6,7 +6,6 @@ from typing import Any
 
 import attrs
 
-from tests.conftest import StartGateway
 from tests.support.chat_images import ChatPictures
 from tests.support.dashscope_images import DashScopePictures
 from tests.support.gateway import RunningGateway
@@ -14,6 +13,7 @@ from tests.support.gemini_images import GeminiPictures
 from tests.support.image_providers import Fate, PictureProvider
 from tests.support.openai_images import CustomPictures, OpenAiPictures
 from tests.support.replicate_images import ReplicatePictures
+from tests.support.started_gateways import StartGateway
 
 
 @attrs.frozen

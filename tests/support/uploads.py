@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 import attrs
 import orjson
 
-from tests.server.test_multipart import TYPE, part
 from tests.support.fault_scene import PRICE
 from tests.support.gateway import KEY, channel
 from tests.support.gemini_images import write_answer
 from tests.support.image_providers import draw
+from tests.support.multipart_bodies import TYPE, part
 from tests.support.raw_client import RawAnswer, split
 
 MB = 2**20

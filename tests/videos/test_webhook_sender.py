@@ -25,9 +25,9 @@ from gateway.domain.webhook import (
 from gateway.errors import EgressRefused, ProviderBadResponse, ProviderTimeout
 from gateway.upstream.safe_fetch import SafeFetcher, _read_url
 from gateway.videos.webhook_sender import TIMEOUT_S, USER_AGENT, WebhookSender, build_delivery
-from tests.conftest import NO_TLS
 from tests.support.request_records import ROW
 from tests.support.scripted_upstream import FIN, RST, Script, ScriptedUpstream, answer
+from tests.support.started_gateways import NO_TLS
 
 NOW_MS = 1_800_000_000_500
 HOOK = "https://hooks.example.com/videos?token=secret"

@@ -372,8 +372,8 @@ def test_retry_after_may_be_a_date(value: str, seconds: float | None) -> None:
 
 
 ZONELESS = """
-from gateway.formats.openai.errors import read_retry_after
-print(*(read_retry_after(date, 1_792_567_680.0) for date in ("Wed Oct 21 07:28:30 2026", "21 Oct 2026 07:28:30")))
+from gateway.formats.openai.errors import parse_retry_after
+print(*(parse_retry_after(date, 1_792_567_680.0) for date in ("Wed Oct 21 07:28:30 2026", "21 Oct 2026 07:28:30")))
 """
 
 

@@ -13,7 +13,7 @@ from gateway.formats.image_backend import ImageBackend
 from gateway.formats.openai.image_backend import OpenAiImageBackend
 from gateway.formats.openai.images import parse_edits_call, parse_images_call
 from gateway.formats.request_body import Form
-from tests.formats.openai.test_images import form, upload
+from tests.support.image_forms import form, upload
 from tests.support.image_providers import draw
 
 ASK = {"model": "m", "prompt": "a cat"}

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.image import Image, ImageRequest
-from gateway.domain.upload import HEAD_BYTES, Upload
 from gateway.domain.usage import Usage
 from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.form import ReceivedForm
@@ -27,7 +26,7 @@ from gateway.formats.openai.images import (
     parse_images_call,
 )
 from tests.support.corrupt_json import spoilt
-from tests.support.image_providers import draw
+from tests.support.image_forms import PNG, form, upload
 
 ASK = {"model": "m", "prompt": "a cat"}
 FULL = ASK | {
@@ -35,7 +34,6 @@ FULL = ASK | {
     "output_compression": 50, "output_format": "webp", "quality": "high", "background": "opaque", "user": "u",
     "moderation": "low", "style": "vivid", "frame_count": 2, "frame_duration_ms": 100, "svg": {"model": "x"}, "odd": 1,
 }  # fmt: skip
-PNG = draw()
 B64 = base64.b64encode(PNG).decode()
 ANSWER = {
     "created": 1_700_000_000,
@@ -51,30 +49,6 @@ ANSWER = {
         "total_tokens": 322,
     },
 }
-
-
-@attrs.frozen
-class Kept:
-    """A file that waits in memory."""
-
-    data: bytes
-
-    @property
-    def size(self) -> int:
-        return len(self.data)
-
-    async def read(self, offset: int, size: int) -> bytes:
-        return self.data[offset : offset + size]
-
-
-def upload(field: str = "image", data: bytes = PNG, filename: str = "cat.png") -> Upload:
-    """A file of a form."""
-    return Upload(field, filename, "application/octet-stream", data[:HEAD_BYTES], Kept(data))
-
-
-def form(*files: Upload, **fields: str) -> ReceivedForm:
-    """A form with a model and a prompt."""
-    return ReceivedForm(tuple({"model": "m", "prompt": "a hat", **fields}.items()), files)
 
 
 def refuse(read: Any, asked: Any) -> InvalidRequest:

@@ -7,11 +7,11 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.conftest import StartGateway
-from tests.server.admin.test_operations import Ask, ask_office
+from tests.support.admin_calls import Ask, ask_office
 from tests.support.console_people import Person, invite, make_administrator
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channels
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
 
 OTHER_KEY = "sk-test-key-of-another-caller"
 NOBODY = "video_" + "0" * 32

@@ -22,10 +22,10 @@ from gateway.server.admin.routes import list_doors
 from gateway.server.auth import CONSOLE_HEADER, COOKIE
 from gateway.server.context import OFFICE, ROOMS, SESSIONS
 from gateway.storage.memory_audit import MemoryAuditTrail
-from tests.conftest import StartGateway
 from tests.support.fault_scene import UNHURRIED, site, until
 from tests.support.gateway import HELLO, RunningGateway, channel
 from tests.support.scripted_upstream import STALL, ScriptedUpstream
+from tests.support.started_gateways import StartGateway
 from tests.support.upstream_scripts import TOLD, TWO
 
 OTHER = "sk-test-key-of-another-account"

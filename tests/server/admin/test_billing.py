@@ -13,13 +13,13 @@ import pytest
 
 from gateway.server.admin.operation import PREFIX
 from gateway.server.context import OFFICE
-from tests.conftest import StartGateway
-from tests.faults.test_caps_under_load import RESERVE, stream_until
-from tests.server.admin.test_operations import Ask, ask_office
+from tests.support.admin_calls import Ask, ask_office
+from tests.support.capped_calls import RESERVE, stream_until
 from tests.support.fault_scene import PRICE, site, until
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel
 from tests.support.raw_client import connect
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
 
 COST_USD = 0.000019
 """Of one call that the good provider answers: 5 tokens at 1,000 nano-USD and 7 at 2,000."""

@@ -17,13 +17,13 @@ from gateway.parsing import parse_table
 from gateway.server.context import OFFICE
 from gateway.server.protocol import GatewayRunner
 from gateway.storage.data_folder import SECRETS, DataFolder, DataFolderDamaged
-from tests.conftest import StartGateway
-from tests.faults.test_caps_under_load import FIRST, stream_until
-from tests.server.admin.test_operations import Ask, ask_office
+from tests.support.admin_calls import Ask, ask_office
+from tests.support.capped_calls import FIRST, stream_until
 from tests.support.fault_scene import PRICE, until
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel, make_template, start_gateway
 from tests.support.raw_client import connect
 from tests.support.scripted_upstream import COMPLETION, DONE, ScriptedUpstream, Step, answer, delta, event
+from tests.support.started_gateways import StartGateway
 
 STREAM = {**HELLO, "stream": True}
 ELSEWHERE = channel("http://127.0.0.1:9/v1", "filed", models=["other"])

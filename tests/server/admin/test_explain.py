@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import StartGateway
-from tests.faults.test_caps_under_load import stream_until
-from tests.server.admin.test_operations import ask_office
+from tests.support.admin_calls import ask_office
+from tests.support.capped_calls import stream_until
 from tests.support.fault_scene import PRICE, until
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, Step, answer
+from tests.support.started_gateways import StartGateway
 
 NOWHERE = "http://127.0.0.1:9/v1"
 GOLD_KEY = "sk-test-key-of-the-gold-group"

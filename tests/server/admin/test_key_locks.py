@@ -11,9 +11,9 @@ from gateway.domain.key_lock import LOCKABLE
 from gateway.server.admin.operation import PREFIX
 from gateway.server.auth import COOKIE
 from gateway.server.context import OFFICE
-from tests.conftest import StartGateway
 from tests.support.console import PAGE, add_member, open_session, spare_work
 from tests.support.gateway import RunningGateway, channel
+from tests.support.started_gateways import StartGateway
 
 CONFIG: dict[str, Any] = {"channel": [channel("http://127.0.0.1:9/v1")], "account": [{"name": "acme"}], "key": []}
 SET: Mapping[str, Any] = {

@@ -1,25 +1,23 @@
 """The admin API: every operation once, its refusals, and that a change is in force when it returns."""
 
 import re
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 import aiohttp
 import pytest
-from yarl import URL
 
 from gateway.server.admin.operation import PREFIX
 from gateway.server.admin.routes import list_doors
-from tests.conftest import StartGateway
+from tests.support.admin_calls import Ask, ask_office
 from tests.support.gateway import CHAT, KEY, RunningGateway, channel, channels
 from tests.support.raw_client import connect, hello, post, read_answer
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
 
 NOWHERE = "http://127.0.0.1:9/v1"
 PART = re.compile(r"\{[^}]*\}")
-Ask = Callable[..., Awaitable[tuple[int, Any]]]
 OPERATIONS = tuple((door.method, PART.sub("1", door.path)) for door in list_doors() if door.access != "anyone")
 """Every operation but those by which people come in."""
 
@@ -33,14 +31,6 @@ async def gateway(gateway_with: StartGateway) -> RunningGateway:
 def ask(gateway: RunningGateway) -> Ask:
     """``status, value = await ask("GET", "/keys")`` with the admin token."""
     return partial(ask_office, gateway)
-
-
-async def ask_office(gateway: RunningGateway, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-    """Status and JSON of an operation of the admin API."""
-    url = URL(f"{gateway.url}{PREFIX}{path}", encoded=True)
-    headers = {"Authorization": f"Bearer {gateway.admin_token}"}
-    async with gateway.client.request(method, url, json=body, headers=headers) as response:
-        return response.status, await response.json()
 
 
 @pytest.mark.parametrize("token", [None, "", "wrong", KEY, "sk-"])

@@ -26,9 +26,9 @@ from gateway.server.auth import CONSOLE_HEADER, COOKIE
 from gateway.server.context import OFFICE, ROOMS, SESSIONS
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.request_log import RequestLogRepository
-from tests.conftest import StartGateway
 from tests.support.gateway import RunningGateway, channel
 from tests.support.request_records import make_row, read_ms, refuse
+from tests.support.started_gateways import StartGateway
 
 NOW_S = read_ms("2026-03-15 12:30") / 1000
 CONFIG: dict[str, Any] = {

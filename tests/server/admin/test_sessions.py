@@ -17,10 +17,10 @@ from gateway.domain.member_spec import MemberSpec
 from gateway.server.admin.operation import PREFIX
 from gateway.server.auth import CONSOLE_HEADER, COOKIE, KEY_HEADER, SECURE_COOKIE
 from gateway.server.context import INVITATIONS, OFFICE
-from tests.conftest import StartGateway
 from tests.support.console import FROGS, PAGE, add_member, open_session, spare_work
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel
 from tests.support.raw_client import connect, read_answer
+from tests.support.started_gateways import StartGateway
 
 CANARY = "c4nary of the seven seas"
 CONFIG: dict[str, Any] = {

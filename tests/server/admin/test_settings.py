@@ -27,9 +27,9 @@ from gateway.server.admin.operation import DOORS, PREFIX
 from gateway.server.context import OFFICE, ROOMS, SESSIONS
 from gateway.storage.memory_audit import MemoryAuditTrail
 from gateway.storage.memory_settings import MemorySettingStore
-from tests.conftest import StartGateway
-from tests.server.admin.test_operations import ask_office
+from tests.support.admin_calls import ask_office
 from tests.support.gateway import RunningGateway, channel, furnish
+from tests.support.started_gateways import StartGateway
 
 NOWHERE = "http://127.0.0.1:9/v1"
 FILE = {

@@ -9,13 +9,13 @@ import pytest
 
 from gateway.domain.webhook import build_secret, sign
 from gateway.server.context import OFFICE
-from tests.conftest import StartGateway
-from tests.server.admin.test_operations import Ask, ask_office
+from tests.support.admin_calls import Ask, ask_office
 from tests.support.console_people import invite, make_administrator
 from tests.support.fault_scene import until
 from tests.support.gateway import KEY, RunningGateway
 from tests.support.openai_videos import OpenAiVideos, Play, Said
 from tests.support.scripted_upstream import ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
 from tests.support.video_scene import VIDEOS, await_job, find_jobs, site, submit
 
 OTHER_KEY = "sk-test-key-of-another-caller"

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.server.console.account import tell_device
-from tests.conftest import StartGateway
 from tests.support.console_people import PASSPHRASE, make_administrator, meet
+from tests.support.started_gateways import StartGateway
 
 WEBKIT = "AppleWebKit/537.36 (KHTML, like Gecko)"
 

@@ -10,11 +10,11 @@ import pytest
 from gateway.server.admin.operation import PREFIX
 from gateway.server.auth import COOKIE, KEY_HEADER
 from gateway.server.context import ROOMS
-from tests.conftest import StartGateway
 from tests.support.console import PAGE, add_member, open_session
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channels
 from tests.support.raw_client import RawAnswer, connect, read_answer
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
 
 FORM = b'--x\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n--x--\r\n'
 BODIES = {

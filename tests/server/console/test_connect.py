@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from gateway.server.console.connect import format_json_text, format_shell_json_text, format_shell_text
 from gateway.server.context import OFFICE
-from tests.conftest import StartGateway
 from tests.support.console_people import invite, make_administrator
 from tests.support.gateway import KEY, channel
+from tests.support.started_gateways import StartGateway
 
 MODEL = """it's "q" <b>&{{7+7}} $HOME `id` \\"""
 _NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=40)

@@ -12,8 +12,8 @@ from yarl import URL
 from gateway.domain.member import may
 from gateway.server.console.page import HEADERS
 from gateway.server.console.routes import list_pages
-from tests.conftest import StartGateway
 from tests.support.console_people import Person, invite, make_administrator, meet
+from tests.support.started_gateways import StartGateway
 
 HOSTILE = (
     "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{7*7}}", "</textarea><script>alert(2)</script>",

@@ -7,8 +7,8 @@ from urllib.parse import quote
 import pytest
 
 from gateway.server.console.playground import find_mode
-from tests.conftest import StartGateway
 from tests.support.console_people import invite, make_administrator
+from tests.support.started_gateways import StartGateway
 
 HOSTILE = '"><img src=x onerror=alert(1)>{{7*7}}'
 

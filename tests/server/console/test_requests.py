@@ -5,8 +5,8 @@ import re
 
 from gateway.server.context import OFFICE
 from gateway.storage.request_log import RequestLogRepository
-from tests.conftest import StartGateway
 from tests.support.console_people import Person, make_administrator
+from tests.support.started_gateways import StartGateway
 
 _OLDER = re.compile(r'href="/console(/requests\?[^"]*)" rel="next"')
 

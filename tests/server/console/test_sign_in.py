@@ -4,8 +4,8 @@ import re
 from importlib.resources import files
 
 from gateway.server.context import INVITATIONS
-from tests.conftest import StartGateway
 from tests.support.console_people import PASSPHRASE, make_administrator, meet
+from tests.support.started_gateways import StartGateway
 
 
 async def test_the_setup_is_offered_until_it_is_done_and_then_says_so(gateway_with: StartGateway) -> None:

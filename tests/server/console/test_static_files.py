@@ -5,7 +5,7 @@ import re
 import aiohttp
 
 from gateway.server.console.static_files import find_build, read_files
-from tests.conftest import StartGateway
+from tests.support.started_gateways import StartGateway
 
 
 async def test_a_file_is_kept_for_good_below_the_digest_of_them_all(gateway_with: StartGateway) -> None:

@@ -11,11 +11,11 @@ import pytest
 from gateway.server.admin.operation import PREFIX
 from gateway.server.auth import COOKIE, KEY_HEADER
 from gateway.server.context import ROOMS
-from tests.conftest import StartGateway
-from tests.server.handlers.test_videos import OTHER, VIDEOS, Cinema, open_cinema
 from tests.support.console import PAGE, add_member, open_session
 from tests.support.gateway import KEY
 from tests.support.openai_videos import CLIP_BYTES, Play
+from tests.support.started_gateways import StartGateway
+from tests.support.video_gateway import OTHER, VIDEOS, Cinema, open_cinema
 
 LOOKS = {"Sec-Fetch-Site": "same-origin"}
 """What a browser sends by itself, of a video on a page."""

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import StartGateway
-from tests.server.admin.test_operations import ask_office
+from tests.support.admin_calls import ask_office
 from tests.support.fault_scene import site
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
 
 SUBSCRIPTION, USAGE = "/v1/dashboard/billing/subscription", "/v1/dashboard/billing/usage"
 OTHER_KEY = "sk-test-key-of-a-colleague"

@@ -6,7 +6,6 @@ import aiohttp
 import pytest
 
 from gateway.server.context import PROBE, ROOMS
-from tests.conftest import StartGateway
 from tests.support.gateway import CHAT, HELLO, channel, channels
 from tests.support.raw_client import connect, hello, post, read_answer
 from tests.support.scripted_upstream import (
@@ -19,6 +18,7 @@ from tests.support.scripted_upstream import (
     chat_events,
     chunk,
 )
+from tests.support.started_gateways import StartGateway
 
 
 async def test_a_gateway_that_serves_a_model_is_alive_and_ready(gateway_with: StartGateway) -> None:

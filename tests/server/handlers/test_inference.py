@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from gateway.server.context import ROOMS
-from tests.conftest import StartGateway
 from tests.support.fault_scene import PRICE, site, until
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel, channels
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, Step, answer, chat_events, chat_script
+from tests.support.started_gateways import StartGateway
 
 PROMPT_BOUND = 18
 """Tokens of ``HELLO`` at the most: two of text, eight around the message and eight around the prompt."""

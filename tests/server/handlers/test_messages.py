@@ -9,9 +9,8 @@ import attrs
 import orjson
 import pytest
 
-from tests.conftest import StartGateway
-from tests.server.admin.test_operations import ask_office
 from tests.support import anthropic_cassettes as cassettes
+from tests.support.admin_calls import ask_office
 from tests.support.fault_scene import PRICE, UNHURRIED
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel
 from tests.support.raw_client import connect, read_answer
@@ -30,6 +29,7 @@ from tests.support.scripted_upstream import (
     delta,
     event,
 )
+from tests.support.started_gateways import StartGateway
 
 MESSAGES, COUNT = "/v1/messages", "/v1/messages/count_tokens"
 ASK = {"model": "m", "max_tokens": 10, "messages": [{"role": "user", "content": "hi"}]}

@@ -7,7 +7,6 @@ import orjson
 import pytest
 
 from gateway.domain.token_estimate import estimate_text
-from tests.conftest import StartGateway
 from tests.support.fault_scene import PRICE, UNHURRIED
 from tests.support.gateway import RunningGateway, channel
 from tests.support.scripted_upstream import (
@@ -24,6 +23,7 @@ from tests.support.scripted_upstream import (
     chunk,
     event,
 )
+from tests.support.started_gateways import StartGateway
 
 NOWHERE = "http://127.0.0.1:9/v1"
 

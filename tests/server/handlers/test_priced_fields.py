@@ -6,7 +6,6 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.conftest import StartGateway
 from tests.support.gateway import KEY, RunningGateway, channel
 from tests.support.scripted_upstream import (
     COMPLETION,
@@ -19,6 +18,7 @@ from tests.support.scripted_upstream import (
     chunk,
     event,
 )
+from tests.support.started_gateways import StartGateway
 
 CHEAP, DEAR = "vendor/cheap", "vendor/dear"
 PRICES = [

@@ -10,9 +10,9 @@ import pytest
 
 from gateway.domain.response_owner import KEPT_MS
 from gateway.server.context import OFFICE, ROOMS
-from tests.conftest import StartGateway
 from tests.support.gateway import RunningGateway, channel
 from tests.support.scripted_upstream import LAST_CHUNK, SSE_HEAD, ScriptedUpstream, answer, chunk
+from tests.support.started_gateways import StartGateway
 
 PATH = "/v1/responses"
 KEYS = {"ann": "sk-Jd83kfLq02mzPw71", "bob": "sk-Xw92nvRt56bcHy38"}

@@ -8,10 +8,10 @@ import pyotp
 import pytest
 
 from gateway.server.context import INVITATIONS
-from tests.conftest import StartGateway
 from tests.support.gateway import CHAT, KEY
 from tests.support.openapi_calls import Call, Caller, Memory, spoil
 from tests.support.openapi_provider import MODEL, Everything
+from tests.support.started_gateways import StartGateway
 from tests.support.video_scene import await_job
 
 WORDS, OTHER_WORDS = "a lamp over the kitchen table", "three boats behind the island"

@@ -10,8 +10,8 @@ from gateway.server.console.page import HEADERS
 from gateway.server.openapi.docs_page import build_curl, build_page, build_prose
 from gateway.server.openapi.document import get_document
 from gateway.server.openapi.schema_table import SchemaRow, list_rows, name_kind
-from tests.conftest import StartGateway
 from tests.support.gateway import KEY
+from tests.support.started_gateways import StartGateway
 
 EMPTY = {"meta", "link", "input", "img", "br", "hr"}
 

@@ -19,7 +19,7 @@ from gateway.server.openapi.document import build_document, get_document
 from gateway.server.openapi.error_responses import list_codes
 from gateway.server.openapi.schema import COUNT, FLAG, TEXT, array, listing, record
 from gateway.server.unserved_paths import refuse_unserved
-from tests.conftest import StartGateway
+from tests.support.started_gateways import StartGateway
 
 Json = dict[str, Any]
 METHODS = {"get", "put", "post", "delete", "patch"}

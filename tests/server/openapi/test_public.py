@@ -7,11 +7,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from tests.conftest import StartGateway
 from tests.support.image_providers import draw
 from tests.support.openai_audio import make_wav
 from tests.support.openapi_calls import Call, Caller, Memory, exceed, spoil
 from tests.support.openapi_provider import MODEL, Everything
+from tests.support.started_gateways import StartGateway
 from tests.support.video_scene import await_job
 
 HELLO = [{"role": "user", "content": "hi"}]

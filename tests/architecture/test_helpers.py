@@ -1,0 +1,32 @@
+"""Helpers of tests lie in ``tests/support``: a test module can be moved or deleted without another one."""
+
+import ast
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+STILL = {"tests.storage.conftest", "tests.browser.conftest"}
+"""Modules with fixtures that others still import from."""
+
+
+def find_borrowed(text: str) -> list[str]:
+    """The test modules and conftests that a test module imports from."""
+    modules = [node.module or "" for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
+    last = {module: module.rpartition(".")[2] for module in modules if module.startswith("tests.")}
+    return [module for module, name in last.items() if name.startswith("test_") or name == "conftest"]
+
+
+def test_no_test_module_imports_from_another() -> None:
+    paths = [path for path in TESTS.rglob("*.py") if path.is_relative_to(TESTS / "architecture") is False]
+    found = [
+        f"{path.relative_to(TESTS)} imports from {module}; helpers lie in tests/support"
+        for path in sorted(paths)
+        for module in find_borrowed(path.read_text())
+        if module not in STILL
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_a_borrowed_helper_is_found() -> None:
+    assert find_borrowed("from tests.server.test_routes import ask") == ["tests.server.test_routes"]
+    assert find_borrowed("def f():\n    from tests.conftest import x") == ["tests.conftest"]
+    assert find_borrowed("from tests.support.gateway import channel\nfrom gateway.app import build") == []

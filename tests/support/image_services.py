@@ -1,0 +1,235 @@
+"""The image service over scripted backends."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.domain.account import Account, ApiKey, Caller
+from gateway.domain.capability import Capability
+from gateway.domain.channel import Channel
+from gateway.domain.http_request import HttpRequest
+from gateway.domain.inference_request import InferenceRequest
+from gateway.errors import (
+    ProviderBadResponse,
+    ProviderError,
+    StoreUnavailable,
+)
+from gateway.formats.openai.images import parse_images_call
+from gateway.media.image_delivery import ImageDelivery
+from gateway.media.images import (
+    ImageService,
+)
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.model_catalog import ModelCatalog
+from gateway.routing.pricing_policy import PricingPolicy
+from gateway.routing.route import Route
+from gateway.routing.router import Router
+from gateway.routing.target import Attempt
+from gateway.upstream.interface import PumpResult, Sink
+
+CALLER = Caller(Account(1, "acme"), ApiKey(1, 1, "k", b"", ""))
+
+
+TASK = "gm3qorzdhgbfurvjtvhg6dck00"
+
+
+NOW_S = 1_750_000_000
+
+
+@attrs.frozen
+class Said:
+    """What a provider answers, after ``wait_s``."""
+
+    body: Any = None
+    status: int = 200
+    wait_s: float = 0.0
+    headers: Mapping[str, str] = {}
+
+
+class Reply:
+    """``upstream.port.Reply`` over a ``Said``."""
+
+    def __init__(self, said: Said) -> None:
+        self.status, self.headers = said.status, said.headers
+        self._raw = said.body if isinstance(said.body, bytes) else orjson.dumps(said.body)
+
+    async def read(self, limit: int) -> bytes:
+        assert len(self._raw) <= limit
+        return self._raw
+
+    async def pump(self, sink: Sink) -> PumpResult:
+        sink(self._raw)
+        return PumpResult.ENDED
+
+    def abort(self, fault: ProviderError) -> None:
+        raise AssertionError(fault)
+
+    def finish(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+Answer = Said | ProviderError
+
+
+Clerk = Callable[["Asked"], Answer]
+
+
+@attrs.frozen
+class Asked:
+    """A request as the provider saw it, and when."""
+
+    at: float
+    method: str
+    path: str
+    body: Any
+    number: int
+
+
+class Provider:
+    """``upstream.port.Upstream``: answers as ``clerk`` says, and keeps what it was asked."""
+
+    def __init__(self, clerk: Clerk) -> None:
+        self._clerk = clerk
+        self.asked: list[Asked] = []
+        self.running = self.most = 0
+
+    async def send(self, plan: HttpRequest) -> Reply:
+        body = orjson.loads(plan.body) if isinstance(plan.body, bytes) else None
+        asked = Asked(asyncio.get_running_loop().time(), plan.method, plan.url[len("http://up/v1") :], body,
+                      len(self.asked))  # fmt: skip
+        self.asked.append(asked)
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            said = self._clerk(asked)
+            if isinstance(said, ProviderError):
+                raise said
+            await asyncio.sleep(said.wait_s)
+            return Reply(said)
+        finally:
+            self.running -= 1
+
+    async def close(self) -> None: ...
+
+    @property
+    def polls(self) -> list[float]:
+        """When it was asked after a task."""
+        return [asked.at for asked in self.asked if asked.method == "GET"]
+
+    @property
+    def cancels(self) -> list[str]:
+        return [asked.path for asked in self.asked if asked.path.endswith("/cancel")]
+
+
+class Files:
+    """``upstream.port.Fetcher`` over a table."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        self._files = files
+        self.asked: list[dict[str, Any]] = []
+
+    async def fetch(self, url: str, **more: Any) -> bytes:
+        self.asked.append({"url": url, **more})
+        if url not in self._files:
+            raise ProviderBadResponse("The provider's file was answered with status 404")
+        return self._files[url]
+
+    async def close(self) -> None: ...
+
+
+class Shelf:
+    """A ``Keeper`` over a list."""
+
+    def __init__(self) -> None:
+        self.kept: list[bytes] = []
+        self.full = False
+
+    async def keep(self, data: bytes) -> str:
+        self.kept.append(data)
+        return f"/media/{len(self.kept) - 1}"
+
+    def check_room(self) -> None:
+        if self.full:
+            raise StoreUnavailable("no room")
+
+
+@attrs.define
+class Studio:
+    """The rooms of a picture, over one channel ``up``."""
+
+    provider: Provider
+    images: ImageService
+    shelf: Shelf
+    files: Files
+    router: Router
+    board: LoadBalancer
+
+    def route(self, call: InferenceRequest) -> Route:
+        route = self.router.route(CALLER, call)
+        route.rank()
+        return route
+
+    def begin(self, call: InferenceRequest) -> Attempt:
+        return self.route(call).begin("1", NOW_S)
+
+    async def answer(self, call: InferenceRequest | None = None) -> Any:
+        """The answer, parsed; and when it was there."""
+        call = call or ask()
+        raw, usage = await self.images.answer(self.begin(call), call)
+        return orjson.loads(raw), usage, asyncio.get_running_loop().time()
+
+
+def ask(**more: Any) -> InferenceRequest:
+    body = {"model": "m", "prompt": "a cat", "response_format": "b64_json", **more}
+    return attrs.evolve(parse_images_call(body), origin="https://gateway.example")
+
+
+def studio(
+    clerk: Clerk,
+    provider: str = "replicate",
+    model: str = "black-forest-labs/flux-schnell",
+    *,
+    files: Mapping[str, bytes] | None = None,
+    models: Sequence[Capability] = (),
+    **more: Any,
+) -> Studio:
+    channel = Channel("up", provider, "http://up/v1", ("key-of-up",), ("m",), model_map=(("m", model),), **more)
+    catalog, board = ModelCatalog(clock=lambda: 0.0), LoadBalancer(lambda: asyncio.get_running_loop().time())
+    catalog.use([channel])
+    board.use([channel])
+    router = Router(catalog, board, PricingPolicy())
+    router.models = tuple(models)
+    made, shelf, table = Provider(clerk), Shelf(), Files(files or {})
+    images = ImageService(made, ImageDelivery(table, shelf), clock=lambda: float(NOW_S))  # type: ignore[arg-type]
+    return Studio(made, images, shelf, table, router, board)
+
+
+def task(state: str, **more: Any) -> Said:
+    return Said({"id": TASK, "status": state, **more})
+
+
+BEGUN = task("starting")
+
+
+def play(*answers: Answer, cancel: Answer = BEGUN) -> Clerk:
+    """Answers in their order, the last again and again; wishes to cancel are answered beside them."""
+    left = list(answers)
+
+    def answer(asked: Asked) -> Answer:
+        if asked.path.endswith("/cancel"):
+            return cancel
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return answer
+
+
+def images(*data: str, **more: Any) -> Said:
+    return Said({"created": 1, "data": [{"b64_json": one} for one in data], **more})
+
+
+def number(count: int) -> Capability:
+    return Capability("m", max_n=count)

@@ -1,0 +1,106 @@
+"""Requests, callers and channels for the router."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from gateway.domain.account import Account, ApiKey, Caller
+from gateway.domain.channel import Channel
+from gateway.domain.circuit_breaker import BreakerSettings
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.price import ONE_PPM, Price, PriceList
+from gateway.errors import (
+    ProviderError,
+)
+from gateway.formats.openai.chat import parse_chat_call
+from gateway.routing.load_balancer import LoadBalancer, RetrySettings
+from gateway.routing.model_catalog import ModelCatalog
+from gateway.routing.pricing_policy import PricingPolicy
+from gateway.routing.route import Route
+from gateway.routing.router import Router
+from gateway.routing.target import Attempt, Target
+
+CALLER = Caller(Account(1, "acme"), ApiKey(1, 1, "k", b"", ""))
+
+
+RULES = BreakerSettings(failures=3, cooldown_s=10, max_cooldown_s=300, ramp_s=10)
+
+
+ENDLESS = RetrySettings(RULES, max_attempts=99, least_retries=99)
+
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+def call_of(model: str = "m", **more: Any) -> InferenceRequest:
+    return parse_chat_call({"model": model, "messages": MESSAGES, **more})
+
+
+def channel(name: str, *models: str, **more: Any) -> Channel:
+    keys = more.pop("keys", (f"key-of-{name}",))
+    return Channel(name, more.pop("provider", "custom"), f"http://{name}/v1", keys, models, **more)
+
+
+class Floor(Router):
+    """Rooms 3 and below, as far as routing sees them; the clock is turned by hand, the dice are the same again."""
+
+    def __init__(self, *channels: Channel, prices: Sequence[Price] = (), **more: Any) -> None:
+        self.time = 1_000.0
+        self.throws = iter(random.Random(17).random, None)  # noqa: S311 - turns, not secrets
+        self.catalog = ModelCatalog(clock=lambda: 0.0)
+        self.board = LoadBalancer(lambda: self.time, self.throw)
+        self.board.settings = more.pop("settings", ENDLESS)
+        self.use(*channels)
+        super().__init__(self.catalog, self.board, PricingPolicy(PriceList(prices), **more))
+
+    def throw(self) -> float:
+        return next(self.throws)
+
+    def use(self, *channels: Channel) -> None:
+        self.catalog.use(channels)
+        self.board.use(channels)
+
+    def options(self, call: InferenceRequest | None = None, caller: Caller = CALLER) -> Sequence[Target]:
+        return self.route(caller, call or call_of()).options
+
+    def names(self, model: str = "m", caller: Caller = CALLER) -> list[str]:
+        return [option.channel.name for option in self.options(call_of(model), caller)]
+
+    def begin(self, call: InferenceRequest | None = None) -> tuple[Route, Attempt]:
+        route = self.route(CALLER, call or call_of())
+        return route, route.begin("1", 99)
+
+    def fail(self, attempt: Attempt, fault: ProviderError) -> None:
+        """What the relay does when an attempt fails."""
+        self.board.record_failure(attempt.lease, fault)
+        self.board.end(attempt.lease)
+
+    def trip(self, name: str, provider_retry_after_s: float) -> None:
+        """Take a channel down for so long."""
+        self.board.lines[name].breaker.trip(
+            self.time, RULES, reason="ill", rng=0.5, provider_retry_after_s=provider_retry_after_s
+        )
+
+    def walk(self, fault: ProviderError, call: InferenceRequest | None = None) -> list[str]:
+        """The channels that are tried where every one of them meets ``fault``."""
+        route, attempt = self.begin(call)
+        tried = [attempt.channel.name]
+        while True:
+            self.fail(attempt, fault)
+            following = route.follow(attempt) if route.may_follow(attempt, fault) else None
+            if following is None:
+                return tried
+            attempt = following
+            tried.append(attempt.channel.name)
+
+
+def caller_of(group: str | None = None, *groups: str, models: tuple[str, ...] = ()) -> Caller:
+    """A caller whose key is of ``group``, and whose account may use ``groups``."""
+    key = attrs.evolve(CALLER.key, group=group, models=models)
+    return Caller(attrs.evolve(CALLER.account, groups=groups), key)
+
+
+def priced(model: str, nanos_a_token: int, provider: str | None = None) -> Price:
+    return Price(model, nanos_a_token * ONE_PPM, provider=provider)
