@@ -19,7 +19,6 @@ import orjson
 from aiohttp.web_protocol import RequestHandler
 
 import gateway
-from tests.conftest import StartGateway
 from tests.support.gateway import KEY, channel
 from tests.support.raw_client import connect, hello, post
 from tests.support.scripted_upstream import (
@@ -35,6 +34,7 @@ from tests.support.scripted_upstream import (
     event,
     usage_frame,
 )
+from tests.support.started_gateways import StartGateway
 
 SOURCE = str(Path(gateway.__file__).parent)
 DATABASE = "/storage/database.py"

@@ -1,6 +1,6 @@
 """The real SDKs as the callers, without retries unless a test is about them; and the languages of providers."""
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +11,9 @@ import pytest_asyncio
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
-from tests.support.anthropic_provider import AnthropicProvider
 from tests.support.gateway import KEY, RunningGateway
-from tests.support.gemini_provider import GeminiProvider
-from tests.support.openai_provider import OpenAIProvider, ThinkingProvider
-from tests.support.providers import Provider
+from tests.support.sdk_clients import DIALECTS, THINKING, Dialect, MakeClaude, MakeClient, name_dialect
 from tests.support.started_gateways import NO_TLS, StartGateway, starting
-
-MakeClient = Callable[..., AsyncOpenAI]
-MakeClaude = Callable[..., AsyncAnthropic]
-Dialect = type[Provider]
-
-DIALECTS: tuple[Dialect, ...] = (OpenAIProvider, AnthropicProvider, GeminiProvider)
-THINKING: tuple[Dialect, ...] = (ThinkingProvider, AnthropicProvider, GeminiProvider)
-"""The same, but for the convention a server that says what it thinks."""
-
-
-def name_dialect(dialect: object) -> str | None:
-    """How a test's parameter is called."""
-    return dialect.slug if isinstance(dialect, type) and issubclass(dialect, Provider) else None
 
 
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:

@@ -15,13 +15,13 @@ from anthropic import (
 )
 from pydantic import BaseModel
 
-from tests.e2e.conftest import Dialect, MakeClaude
 from tests.support.anthropic_provider import AnthropicProvider, sign
 from tests.support.gateway import KEY, channels
 from tests.support.gemini_provider import SIGNATURE, GeminiProvider
 from tests.support.openai_provider import OpenAIProvider, ThinkingProvider
 from tests.support.providers import Call, Picture, Provider, Says
 from tests.support.scripted_upstream import FIN, SSE_HEAD, ScriptedUpstream, chunk, delta, event
+from tests.support.sdk_clients import Dialect, MakeClaude
 from tests.support.started_gateways import StartGateway
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)

@@ -11,9 +11,9 @@ import orjson
 import pytest
 from openai import APIConnectionError, BadRequestError, InternalServerError, PermissionDeniedError
 
-from tests.e2e.conftest import MakeClient
 from tests.support.gateway import KEY
 from tests.support.openai_audio import SOUND_TYPES, SRT, TEXT, VTT, OpenAiAudio, make_mp3, make_wav, speak
+from tests.support.sdk_clients import MakeClient
 from tests.support.started_gateways import StartGateway
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt", "diarized_json")

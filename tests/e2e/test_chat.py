@@ -7,7 +7,6 @@ import orjson
 import pytest
 from openai import APIError, OpenAI
 
-from tests.e2e.conftest import MakeClient
 from tests.support.gateway import KEY, channels
 from tests.support.scripted_upstream import (
     COMPLETION,
@@ -21,6 +20,7 @@ from tests.support.scripted_upstream import (
     delta,
     event,
 )
+from tests.support.sdk_clients import MakeClient
 from tests.support.started_gateways import StartGateway
 
 ASK: list[Any] = [{"role": "user", "content": "What is a gateway?"}]

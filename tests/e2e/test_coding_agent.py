@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Dialect, MakeClaude, name_dialect
 from tests.support.anthropic_provider import AnthropicProvider, sign
 from tests.support.gemini_provider import GeminiProvider
 from tests.support.openai_provider import OpenAIProvider, ThinkingProvider
 from tests.support.providers import Call, Fails, Picture, Says
+from tests.support.sdk_clients import Dialect, MakeClaude, name_dialect
 from tests.support.started_gateways import StartGateway
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)

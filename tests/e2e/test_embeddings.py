@@ -7,9 +7,9 @@ from typing import Any, Literal
 import pytest
 from openai import InternalServerError
 
-from tests.e2e.conftest import MakeClient
 from tests.support.gateway import channels
 from tests.support.scripted_upstream import ScriptedUpstream, answer
+from tests.support.sdk_clients import MakeClient
 from tests.support.started_gateways import StartGateway
 
 VECTOR = [0.5, -0.25, 1.0]

@@ -6,12 +6,12 @@ import struct
 import pytest
 from openai import BadRequestError, InternalServerError, OpenAIError, RateLimitError
 
-from tests.e2e.conftest import MakeClient
 from tests.support.anthropic_provider import AnthropicProvider
 from tests.support.gateway import channel
 from tests.support.gemini_provider import GeminiProvider
 from tests.support.providers import Fails
 from tests.support.scripted_upstream import ScriptedUpstream, answer
+from tests.support.sdk_clients import MakeClient
 from tests.support.started_gateways import StartGateway
 
 PLAIN = {"object": "list", "model": "m", "data": [], "usage": {"prompt_tokens": 1, "total_tokens": 1}}

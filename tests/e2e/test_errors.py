@@ -14,9 +14,9 @@ from openai import (
     RateLimitError,
 )
 
-from tests.e2e.conftest import MakeClient
 from tests.support.gateway import KEY, RunningGateway, channel, channels
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.sdk_clients import MakeClient
 from tests.support.started_gateways import StartGateway
 
 ASK: list[Any] = [{"role": "user", "content": "hi"}]

@@ -7,9 +7,9 @@ import anthropic
 import openai
 import pytest
 
-from tests.e2e.conftest import Dialect, MakeClaude, MakeClient
 from tests.support.anthropic_provider import AnthropicProvider
 from tests.support.providers import KEY, Fails, Provider, Says
+from tests.support.sdk_clients import Dialect, MakeClaude, MakeClient
 from tests.support.started_gateways import StartGateway
 
 ASK: list[Any] = [{"role": "user", "content": "What is a gateway?"}]

@@ -7,12 +7,12 @@ import orjson
 import pytest
 from openai import InternalServerError
 
-from tests.e2e.conftest import DIALECTS, THINKING, Dialect, MakeClaude, MakeClient, name_dialect
 from tests.support.anthropic_provider import AnthropicProvider
 from tests.support.gateway import RunningGateway
 from tests.support.openai_provider import OpenAIProvider
 from tests.support.providers import Call, Fails, Provider, Says
 from tests.support.scripted_upstream import LAST_CHUNK, SSE_HEAD, STALL, ScriptedUpstream, chunk
+from tests.support.sdk_clients import DIALECTS, THINKING, Dialect, MakeClaude, MakeClient, name_dialect
 from tests.support.started_gateways import StartGateway
 
 ASK: list[Any] = [{"role": "user", "content": "What is the weather in Oslo?"}]

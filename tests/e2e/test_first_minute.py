@@ -7,8 +7,8 @@ import pytest
 import pytest_asyncio
 from openai import APIStatusError, BadRequestError
 
-from tests.e2e.conftest import MakeClaude, MakeClient
 from tests.support.gateway import RunningGateway
+from tests.support.sdk_clients import MakeClaude, MakeClient
 from tests.support.started_gateways import StartGateway
 
 HELLO: Any = [{"role": "user", "content": "Hello"}]

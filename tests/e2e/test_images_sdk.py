@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 from openai import APIError, AsyncOpenAI, BadRequestError, InternalServerError, PermissionDeniedError, RateLimitError
 
-from tests.e2e.conftest import MakeClient
 from tests.support.gateway import KEY, RunningGateway
 from tests.support.image_providers import draw, draw_mask, measure
+from tests.support.sdk_clients import MakeClient
 from tests.support.sdk_images import KINDS, Kind, Place, open_kind
 from tests.support.started_gateways import StartGateway
 

@@ -8,11 +8,11 @@ from openai import APIStatusError, AsyncOpenAI, PermissionDeniedError, RateLimit
 
 from gateway.domain.request_log import RequestFilter
 from gateway.server.context import OFFICE
-from tests.e2e.conftest import MakeClient
 from tests.support.capped_calls import stream_until
 from tests.support.fault_scene import site
 from tests.support.gateway import KEY, RunningGateway, channel
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.sdk_clients import MakeClient
 from tests.support.started_gateways import StartGateway
 
 ASK: list[Any] = [{"role": "user", "content": "hi"}]

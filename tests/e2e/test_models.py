@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from openai import NotFoundError
 
-from tests.e2e.conftest import MakeClient
 from tests.support.gateway import KEY, channel
+from tests.support.sdk_clients import MakeClient
 from tests.support.started_gateways import StartGateway
 
 NOWHERE = "http://127.0.0.1:9/v1"

@@ -12,9 +12,9 @@ import pytest
 from openai import NotFoundError
 
 from gateway.config.schema import Config
-from tests.e2e.conftest import MakeClient
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel
 from tests.support.scripted_upstream import COMPLETION, FIN, RST, Received, ScriptedUpstream, Step, answer
+from tests.support.sdk_clients import MakeClient
 from tests.support.started_gateways import StartGateway
 
 NOW = 1_750_000_000

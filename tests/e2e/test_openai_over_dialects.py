@@ -9,11 +9,11 @@ import pytest
 from openai import BadRequestError, OpenAI
 from pydantic import BaseModel
 
-from tests.e2e.conftest import Dialect, MakeClient
 from tests.support.anthropic_provider import AnthropicProvider
 from tests.support.gateway import KEY
 from tests.support.openai_provider import OpenAIProvider
 from tests.support.providers import Call, Picture, Says
+from tests.support.sdk_clients import Dialect, MakeClient
 from tests.support.started_gateways import StartGateway
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)

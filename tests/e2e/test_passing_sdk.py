@@ -7,7 +7,6 @@ import orjson
 import pytest
 from openai import APIError, BadRequestError, InternalServerError, OpenAI
 
-from tests.e2e.conftest import MakeClient
 from tests.support.anthropic_provider import AnthropicProvider
 from tests.support.gateway import KEY, channels
 from tests.support.scripted_upstream import (
@@ -21,6 +20,7 @@ from tests.support.scripted_upstream import (
     chunk,
     event,
 )
+from tests.support.sdk_clients import MakeClient
 from tests.support.started_gateways import StartGateway
 
 

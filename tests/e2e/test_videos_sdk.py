@@ -15,10 +15,10 @@ from aiohttp import web
 from openai import AsyncOpenAI, BadRequestError, ConflictError, NotFoundError, OpenAI
 
 from gateway.domain.webhook import build_secret, derive_secret
-from tests.e2e.conftest import MakeClient
 from tests.support.gateway import KEY, RunningGateway
 from tests.support.image_providers import draw
 from tests.support.openai_videos import OpenAiVideos, Play, write_clip
+from tests.support.sdk_clients import MakeClient
 from tests.support.started_gateways import NO_TLS, StartGateway
 
 pytestmark = pytest.mark.filterwarnings("ignore:The Sora API:DeprecationWarning")

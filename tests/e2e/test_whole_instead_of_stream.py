@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import MakeClaude, MakeClient
 from tests.support import anthropic_cassettes as cassettes
 from tests.support.gateway import HELLO, channel
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.sdk_clients import MakeClaude, MakeClient
 from tests.support.started_gateways import StartGateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -1,0 +1,31 @@
+"""The real client libraries, and gateways with providers of each API format."""
+
+from collections.abc import Callable
+
+from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI
+
+from tests.support.anthropic_provider import AnthropicProvider
+from tests.support.gemini_provider import GeminiProvider
+from tests.support.openai_provider import OpenAIProvider, ThinkingProvider
+from tests.support.providers import Provider
+
+MakeClient = Callable[..., AsyncOpenAI]
+
+
+MakeClaude = Callable[..., AsyncAnthropic]
+
+
+Dialect = type[Provider]
+
+
+DIALECTS: tuple[Dialect, ...] = (OpenAIProvider, AnthropicProvider, GeminiProvider)
+
+
+THINKING: tuple[Dialect, ...] = (ThinkingProvider, AnthropicProvider, GeminiProvider)
+"""The same, but for the convention a server that says what it thinks."""
+
+
+def name_dialect(dialect: object) -> str | None:
+    """How a test's parameter is called."""
+    return dialect.slug if isinstance(dialect, type) and issubclass(dialect, Provider) else None
