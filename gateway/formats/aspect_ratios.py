@@ -1,7 +1,8 @@
-"""Sizes of models that are told an aspect ratio and a tier of resolution instead: Gemini's, wherever they are served.
+"""Image sizes of models that take an aspect ratio and a resolution tier instead: Gemini's, at any provider.
 
-ai.google.dev/gemini-api/docs/image-generation, "Aspect ratios and image size": a table a model. Sizes of the tiers 2K
-and 4K are twice and four times those of 1K, those of 512 half. 512 of 21:9 is left out: the table has a slip there.
+ai.google.dev/gemini-api/docs/image-generation, "Aspect ratios and image size": one table per model. Sizes of the tiers
+2K and 4K are twice and four times those of 1K, those of 512 half. 21:9 of 512 is left out, because the table has an
+error there.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,12 +15,12 @@ from gateway.errors import InvalidRequest
 Ratios = Mapping[str, tuple[int, int]]
 
 DEFAULT_TIER = "1K"
-"""What a model paints that is told no tier."""
+"""The tier of an image if none is requested."""
 
 
 @attrs.frozen
 class AspectRatio:
-    """What a model is told instead of a size."""
+    """The ratio and the tier that a model gets instead of a size."""
 
     ratio: str
     tier: str = DEFAULT_TIER
@@ -57,7 +58,7 @@ _EXTREME: Ratios = MappingProxyType(
     {"1:4": (512, 2048), "4:1": (2048, 512), "1:8": (384, 3072), "8:1": (3072, 384)},
 )
 _TIERS = {"1K": 2, "2K": 4, "4K": 8, "512": 1}
-"""Each in halves of 1K, in the order in which a caller is told of them."""
+"""In halves of 1K, in the order in which error messages list them."""
 
 
 def _list(ratios: Ratios, tiers: Iterable[str]) -> dict[str, AspectRatio]:
@@ -73,22 +74,24 @@ _ALL_TIERS = tuple(_TIERS)
 _SHAPES: Mapping[str, AspectRatio] = MappingProxyType(
     _list(_FIRST, ("1K",)) | _list(_USUAL, _ALL_TIERS) | _list(_EXTREME, _ALL_TIERS),
 )
-"""No size is of two models and means something else to each."""
+"""No size belongs to two models with different meanings."""
 
 FIRST_SIZES = tuple(_list(_FIRST, ("1K",)))
-"""Of gemini-2.5-flash-image."""
+"""Sizes of gemini-2.5-flash-image."""
 SMALL_SIZES = tuple(_list(_USUAL, ("1K",)))
-"""Of gemini-3.1-flash-lite-image."""
+"""Sizes of gemini-3.1-flash-lite-image."""
 USUAL_SIZES = tuple(_list(_USUAL, ("1K", "2K", "4K")))
-"""Of gemini-3-pro-image."""
+"""Sizes of gemini-3-pro-image."""
 WIDE_SIZES = (*USUAL_SIZES, *_list(_EXTREME, ("1K", "2K", "4K")))
-"""Of gemini-nano-banana-2.1."""
+"""Sizes of gemini-nano-banana-2.1."""
 WIDEST_SIZES = (*WIDE_SIZES, *_list(_USUAL, ("512",)), *_list(_EXTREME, ("512",)))
-"""Of gemini-3.1-flash-image."""
+"""Sizes of gemini-3.1-flash-image."""
 
 
 def parse_shape(size: str, allowed: tuple[str, ...] | None) -> AspectRatio:
-    """What to tell for ``size``. Raises ``InvalidRequest`` with what is ``allowed``, where no ratio gives that size."""
+    """Return the ratio and tier for ``size``. Raises ``InvalidRequest``, listing ``allowed``, if no ratio gives that
+    size.
+    """
     shape = _SHAPES.get(size)
     if shape is None:
         known = [one for one in allowed or USUAL_SIZES if one in _SHAPES]

@@ -4,7 +4,8 @@ Some providers answer with the images, others with a task that has to be polled.
 request until it has images; ``media/images.py`` sends them and waits. There is one backend object per request.
 """
 
-from typing import Literal, Protocol
+from abc import ABC, abstractmethod
+from typing import Literal
 
 import attrs
 
@@ -37,24 +38,22 @@ class ProviderCall:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-class ImageBackend(Protocol):
+class ImageBackend(ABC):
     """Gets the images of one request from one provider."""
 
-    def begin(self, count: int) -> ProviderCall:
-        """Return the first request, for ``count`` images. Raises ``InvalidRequest`` naming the field that is not
-        supported.
-        """
-        ...
+    __slots__ = ()
 
+    @abstractmethod
+    def begin(self, count: int) -> ProviderCall:
+        """Return the first request, for ``count`` images. Raises ``InvalidRequest`` naming an unsupported field."""
+
+    @abstractmethod
     def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderCall:
         """Parse a successful (2xx) answer to the last request; return the images or the next request.
 
         Raises ``ProviderBadResponse`` if it is neither, ``ImageBlocked`` if a filter removed the images.
         """
-        ...
 
     def abandon(self) -> ProviderCall | None:
-        """Return the request that cancels a running task after the client disconnected; None if there is nothing to
-        cancel.
-        """
-        ...
+        """Return the request that cancels a running task; None if there is nothing to cancel."""
+        return None

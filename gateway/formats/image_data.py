@@ -62,7 +62,7 @@ def parse_url(url: str) -> FoundImage:
         if media_type is None or not head.lower().endswith(";base64"):
             raise ProviderBadResponse("The provider's answer has a data URL that is no picture's")
         return FoundImage(Image(data=parse_base64(url[comma + 1 :])), media_type)
-    if len(url) <= _LONGEST_URL and is_web_url(url):
+    if find_url(url) is not None:
         return FoundImage(Image(url=url))
     raise ProviderBadResponse("The provider's answer has a picture whose address makes no sense")
 
@@ -72,6 +72,11 @@ def is_web_url(url: str) -> bool:
     return (
         url[:8].lower().startswith(("http://", "https://")) and url.isascii() and url.isprintable() and " " not in url
     )
+
+
+def find_url(value: object) -> str | None:
+    """Return ``value`` if it is an http or https address of usable length, else None."""
+    return value if isinstance(value, str) and len(value) <= _LONGEST_URL and is_web_url(value) else None
 
 
 def build_format_field(found: tuple[FoundImage, ...]) -> dict[str, str]:

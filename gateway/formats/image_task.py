@@ -24,7 +24,7 @@ MAX_INVALID_POLLS = 3
 _SHOWN_CHARS = 64
 _FORM_FLAGS = {"true": True, "false": False}
 _FORM_NUMBER = re.compile(r"-?[0-9]{1,15}(?P<rest>\.[0-9]{1,15})?\Z", re.ASCII)
-_UNSAYABLE = ("svg", "frame_count", "frame_duration_ms")
+_UNSUPPORTED = ("svg", "frame_count", "frame_duration_ms")
 _SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})\Z", re.ASCII)
 
 
@@ -137,14 +137,19 @@ def check_expressible(call: InferenceRequest, *, takes: bool, needs: bool) -> No
         raise InvalidRequest("The model does not edit images", param="model")
     if needs and not sources:
         raise InvalidRequest("The model only edits images", param="model")
+    check_plain_image(call)
+
+
+def check_plain_image(call: InferenceRequest) -> None:
+    """Raise ``InvalidRequest`` for masks, transparency and more than one frame."""
     stray = next((file.field for file in call.files if file.field != "image"), None)
     if stray is not None:
         raise InvalidRequest(f"The model takes no '{stray}'", param=stray)
     if call.body.get("background") == "transparent":
         raise InvalidRequest("'background' must be opaque or auto", param="background")
-    unsayable = next((name for name in _UNSAYABLE if call.body.get(name) is not None), None)
-    if unsayable is not None:
-        raise InvalidRequest(f"The model takes no '{unsayable}'", param=unsayable)
+    unsupported = next((name for name in _UNSUPPORTED if call.body.get(name) is not None), None)
+    if unsupported is not None:
+        raise InvalidRequest(f"The model takes no '{unsupported}'", param=unsupported)
 
 
 def check_format(wanted: object, formats: Sequence[str]) -> None:

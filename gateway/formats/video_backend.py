@@ -1,21 +1,34 @@
-"""How videos are had from one provider: what to ask, and what the answers mean. Sans-IO, and without a memory.
+"""The interface of video backends: which requests get videos from a provider, and what its answers mean. No I/O.
 
-A job outlives processes, so a ``VideoBackend`` keeps nothing: everything it needs to know of a task is handed to it.
-Who asks, waits and keeps records is ``videos/jobs.py`` and ``videos/provider_api.py``.
+A job outlives processes, so a ``VideoBackend`` has no state: it gets everything about a task as an argument.
+``videos/jobs.py`` and ``videos/provider_api.py`` send the requests, wait and keep the records.
 """
 
 import re
-from typing import Literal, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from typing import Literal
+from urllib.parse import quote
 
 import attrs
 import orjson
 
 from gateway.domain.video import BLOCKED_CODE, FAILED_CODE, Reference, VideoError
 from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError
-from gateway.formats.content_filter import NEVER_BLOCKS, build_verdict, find_blocked, is_block, parse_worded_fault
+from gateway.formats.content_filter import (
+    NEVER_BLOCKS,
+    build_verdict,
+    find_blocked,
+    is_block,
+    parse_worded_fault,
+    parse_words,
+)
 from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_data import find_url, is_web_url
+from gateway.formats.image_task import parse_field
+from gateway.formats.json_values import loads_or_none
 from gateway.formats.openai.errors import Secrets, mask
-from gateway.formats.request_body import Body
+from gateway.formats.request_body import Body, Inline, build_data_url
 
 TaskState = Literal["queued", "processing", "completed", "failed"]
 Variant = Literal["video", "thumbnail", "spritesheet"]
@@ -25,19 +38,21 @@ _ID = re.compile(r"[A-Za-z0-9._:=~-]{1,512}\Z")
 _SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})\Z", re.ASCII)
 _ADDRESS = re.compile(r"\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]{1,5})?\b")
 _MAX_MESSAGE = 500
+_MAX_WORDS = 300
+_GOOD = 200
 _NO_REASON = "The provider gave no reason"
-_BLOCKED = "The provider's safety filter blocked the video, or what was asked for"
+BLOCKED = "The provider's safety filter blocked the video, or what was asked for"
 
 
 @attrs.frozen(eq=False)
 class VideoSpec:
-    """What a provider is asked to make.
+    """The video that a provider is asked to make.
 
     Attributes:
-        model: the provider's own name of it.
-        mark: our id of the job.
-        seconds, size: None where the caller left it open, and nothing is known of what the model does then.
-        extra: what else stands in the caller's body, under the convention's or the provider's names.
+        model: the provider's name of the model.
+        mark: the gateway's id of the job.
+        seconds, size: None if the client left it open and the model's default is unknown.
+        extra: the other fields of the client's body, with the names of the OpenAI API format or of the provider.
     """
 
     model: str
@@ -51,7 +66,7 @@ class VideoSpec:
 
 @attrs.frozen
 class ProviderTask:
-    """A task as it is known here: its provider's id, its model there, and the last ``clue`` (see ``TaskStatus``)."""
+    """A task: its id at the provider, the provider's model name, and the last ``clue`` (see ``TaskStatus``)."""
 
     id: str
     model: str
@@ -60,15 +75,15 @@ class ProviderTask:
 
 @attrs.frozen
 class TaskStatus:
-    """What an answer says of a task.
+    """The status of a task according to an answer.
 
     Attributes:
-        state: None where it is in none that is known: then it goes on.
-        id: the provider's; only of an answer to a submit.
-        progress: in percent; None where nothing is said of it.
-        error: of a task that failed.
-        clue: of a task that is completed, in words of the filmmaker's own: where its video is.
-        seconds, size: of the video, where the provider says what they are.
+        state: None if it is unknown; the task is then taken to continue.
+        id: the provider's id; only in an answer to a submit.
+        progress: percent; None if the provider does not report it.
+        error: of a failed task.
+        clue: of a completed task: where its video is, in a form that only its backend reads.
+        seconds, size: of the video, if the provider reports them.
     """
 
     state: TaskState | None = None
@@ -85,10 +100,10 @@ class ContentLocation:
     """Where a file is.
 
     Attributes:
-        path: behind the channel's base URL (or the server's root, where the endpoint is ``rooted``), to be asked with
-            the channel's key; None where there is a ``url``.
-        url: an address as the provider wrote it.
-        signed: it is asked with the channel's key as well, as long as it is at the channel's own server.
+        path: appended to the channel's base URL (or to the server's root if the endpoint is ``rooted``) and requested
+            with the channel's key; None if there is a ``url``.
+        url: an address as the provider gave it.
+        signed: the channel's key is sent to ``url`` too, if it is on the channel's own server.
     """
 
     path: str | None = None
@@ -96,83 +111,144 @@ class ContentLocation:
     signed: bool = False
 
 
-class VideoBackend(Protocol):
-    """One provider's language of videos. Every method is a function of what it is given."""
+class VideoBackend(ABC):
+    """One provider's video API. Every method depends only on its arguments.
 
-    takes_urls: bool
-    """Whether a reference may be an address for the provider to fetch; else it is fetched here, and sent along."""
+    By default a task's ``clue`` is the address of its video, and a provider does not remix, cancel or delete.
+    """
 
-    def submit(self, shot: VideoSpec) -> ProviderCall:
-        """How to begin a task. Raises ``InvalidRequest`` naming what cannot be said."""
-        ...
+    __slots__ = ()
 
+    takes_urls = True
+    """Whether the provider fetches a reference by its address; else the gateway fetches it and sends the file."""
+
+    @abstractmethod
+    def submit(self, spec: VideoSpec) -> ProviderCall:
+        """Return the request that starts a task. Raises ``InvalidRequest`` naming a field that is not supported."""
+
+    @abstractmethod
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
-        """A good answer (2xx) to it: a task with an ``id``.
+        """Parse a successful (2xx) answer to it into a task with an ``id``.
 
-        Raises ``ProviderBadResponse`` where it has none; an ``ProviderError`` where it is a refusal in disguise.
+        Raises ``ProviderBadResponse`` if it has no id, another ``ProviderError`` if it reports a rejection.
         """
-        ...
 
     def parse_refused(
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
-        """Any other answer, to whatever was asked: the fault it is."""
-        ...
+        """Convert any unsuccessful answer into an error."""
+        return parse_video_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
 
+    @abstractmethod
     def poll(self, task: ProviderTask) -> ProviderCall:
-        """How to ask after a task."""
-        ...
+        """Return the request for a task's status."""
 
+    @abstractmethod
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
-        """A good answer (2xx) to that. Raises ``ProviderBadResponse`` where it says nothing of a task."""
-        ...
+        """Parse a successful (2xx) answer to it. Raises ``ProviderBadResponse`` if it describes no task."""
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
-        """Where the file of a completed task is, or what to ask to learn it; None where there is no such variant."""
-        ...
+        """Return where a completed task's file is, or the request that finds out; None if there is no such variant."""
+        if variant != "video":
+            return None
+        return ContentLocation(url=task.clue) if task.clue else self.poll(task)
 
-    def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:
-        """A good answer (2xx) to that question. Raises ``ProviderBadResponse`` where it tells no place."""
-        ...
+    def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002
+        """Parse a successful (2xx) answer to that request. Raises ``ProviderBadResponse`` if it names no location."""
+        raise ProviderBadResponse("The provider was not asked where its video is")
 
-    def remix(self, task: ProviderTask, shot: VideoSpec) -> ProviderCall | None:
-        """How to make the video of a task anew by another prompt; answered as a submit is. None: it cannot be done."""
-        ...
+    def remix(self, task: ProviderTask, spec: VideoSpec) -> ProviderCall | None:  # noqa: ARG002
+        """Return the request that remakes a video with another prompt, answered like a submit; None: not supported."""
+        return None
 
-    def cancel(self, task: ProviderTask) -> ProviderCall | None:
-        """How to stop a task that has not ended; None where that is not offered."""
-        ...
+    def cancel(self, task: ProviderTask) -> ProviderCall | None:  # noqa: ARG002
+        """Return the request that stops a task that has not ended; None: not supported."""
+        return None
 
-    def delete(self, task: ProviderTask) -> ProviderCall | None:
-        """How to have a task that has ended forgotten, and its files; None where that is not offered."""
-        ...
+    def delete(self, task: ProviderTask) -> ProviderCall | None:  # noqa: ARG002
+        """Return the request that deletes a task that has ended, and its files; None: not supported."""
+        return None
+
+
+def check_size_and_seconds(spec: VideoSpec, sizes: Collection[str], seconds: Collection[int]) -> None:
+    """Raise ``InvalidRequest`` for a size or a length that a model does not make."""
+    if spec.size is not None and spec.size not in sizes:
+        raise InvalidRequest(f"'size' must be one of {', '.join(sizes)}", param="size")
+    if spec.seconds is not None and spec.seconds not in seconds:
+        allowed = ", ".join(map(str, sorted(seconds)))
+        raise InvalidRequest(f"'seconds' must be one of {allowed}", param="seconds")
+
+
+def check_reference(spec: VideoSpec, *, takes: bool = True, needs: bool = False) -> None:
+    """Raise ``InvalidRequest`` for an image that a model does not take, or if one that it needs is missing."""
+    if spec.reference is not None and not takes:
+        raise InvalidRequest("The model takes no picture to start from", param="input_reference")
+    if spec.reference is None and needs:
+        raise InvalidRequest("The model needs a picture to start from", param="input_reference")
+
+
+def check_fixed_fields(extra: Body, fixed: Mapping[str, object]) -> None:
+    """Raise ``InvalidRequest`` for a field of the provider that asks for anything but its ``fixed`` value.
+
+    The client would miss an option that is dropped silently, and would not pay for one that is sent on.
+    """
+    for name, usual in fixed.items():
+        if parse_field(extra.get(name)) not in (None, "", usual):
+            raise InvalidRequest(f"'{name}' is not taken", param=name)
+
+
+def build_reference(reference: Reference) -> Inline | str:
+    """Return a reference image as it is sent; a client may not name a file that is stored at the provider."""
+    if reference.upload is not None:
+        return build_data_url(reference.upload)
+    url = reference.url or ""
+    if not url.startswith("data:image/") and not is_web_url(url):
+        message = "'input_reference' must be a picture: a file, an address or a data: URL"
+        raise InvalidRequest(message, param="input_reference")
+    return url
+
+
+def build_task_path(place: str, task: ProviderTask) -> str:
+    """Return the path of one task below the path of all tasks."""
+    return f"{place}/{quote(task.id, safe='')}"
+
+
+def parse_video_url(value: object) -> str:
+    """Return a video's address. Raises ``ProviderBadResponse`` if it is none."""
+    url = find_url(value)
+    if url is None:
+        raise ProviderBadResponse("The provider's task has no video with a usable address")
+    return url
+
+
+def parse_message(value: Body, secrets: Secrets) -> str:
+    """Return the masked ``message`` of an error, or a sentence that there is none."""
+    message = value.get("message")
+    return mask(message, secrets)[:_MAX_WORDS] if isinstance(message, str) and message else _NO_REASON
 
 
 def parse_id(found: object) -> str:
-    """A task's id. Raises ``ProviderBadResponse`` where it is none that may stand in a path, percent-encoded or not."""
+    """Return a task's id. Raises ``ProviderBadResponse`` if it cannot be used in a path."""
     if not isinstance(found, str) or not _ID.match(found) or found.strip(".") == "":
         raise ProviderBadResponse("The provider gave its task no usable id")
     return found
 
 
 def parse_object(raw: bytes) -> Body:
-    """An answer's JSON object. Raises ``ProviderBadResponse``."""
-    try:
-        value = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        value = None
+    """Parse an answer's JSON object. Raises ``ProviderBadResponse``."""
+    value = loads_or_none(raw)
     if not isinstance(value, dict):
         raise ProviderBadResponse("The provider's answer is not a JSON object")
     return value
 
 
 def parse_progress(value: object) -> int | None:
-    """Percent: an integer from 0 to 100, or None where it is none."""
+    """Return a percentage from 0 to 100; None for anything else."""
     return value if type(value) is int and 0 <= value <= 100 else None  # noqa: PLR2004
 
 
 def parse_sides(size: str) -> tuple[int, int]:
-    """Width and height of ``1280x720``. Raises ``InvalidRequest``."""
+    """Parse ``1280x720`` into width and height. Raises ``InvalidRequest``."""
     found = _SIZE.match(size)
     if found is None:
         raise InvalidRequest("'size' must be width and height as in 1280x720", param="size")
@@ -180,35 +256,52 @@ def parse_sides(size: str) -> tuple[int, int]:
 
 
 def build_error(code: object, message: object, secrets: Secrets) -> VideoError:
-    """Why a task failed, masked; a filter's verdict has a code of its own."""
-    said = str(code) if type(code) is int else code if isinstance(code, str) else ""
+    """Build the masked error of a failed task; a content filter's verdict has its own code."""
+    name = str(code) if type(code) is int else code if isinstance(code, str) else ""
     words = _ADDRESS.sub("[masked]", mask(message, secrets))[:_MAX_MESSAGE] if isinstance(message, str) else ""
-    if is_block(said, words):
-        return VideoError(
-            BLOCKED_CODE, words or "The provider's safety filter blocked the video, or what was asked for"
-        )
+    if is_block(name, words):
+        return VideoError(BLOCKED_CODE, words or BLOCKED)
     return VideoError(FAILED_CODE, words or _NO_REASON)
 
 
 def parse_video_fault(
     status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
 ) -> ProviderError:
-    """A provider's answer outside 2xx -> the fault it is, in whichever of the usual shapes.
+    """Convert an unsuccessful answer (not 2xx), in any of the usual shapes, into an error.
 
-    A block is a ``ContentBlocked``: pictures have another code for it.
+    A block is a ``ContentBlocked``: images have another code for it.
     """
     if status not in NEVER_BLOCKS:
-        try:
-            blocked, message = find_blocked(orjson.loads(raw))
-        except orjson.JSONDecodeError:
-            blocked, message = False, None
+        blocked, message = find_blocked(loads_or_none(raw))
         if blocked:
-            return ContentBlocked(build_verdict(_BLOCKED, message, secrets))
+            return ContentBlocked(build_verdict(BLOCKED, message, secrets))
     return parse_worded_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
 
 
 def find_refusal(code: str, message: str, secrets: Secrets, status: int) -> ProviderError:
-    """A refusal that came under 200, as if it had come under ``status``."""
+    """Return the error for a rejection that came with status 200, as if it had come with ``status``."""
     fault = parse_video_fault(status, orjson.dumps({"error": {"code": code, "message": message}}), secrets)
     fault.declined = True
     return fault
+
+
+def parse_reported(value: object, secrets: Secrets) -> ProviderBadResponse:
+    """Return the error that an answer with status 200 reports."""
+    return ProviderBadResponse(f"The provider reported an error: {parse_words(value, secrets) or 'it gave no reason'}")
+
+
+def parse_code_fault(
+    status: int,
+    raw: bytes,
+    secrets: Secrets,
+    *,
+    code: int,
+    statuses: Mapping[int, int],
+    provider_retry_after_s: float | None = None,
+) -> ProviderError:
+    """Convert an answer with a numeric error ``code``, whose HTTP status ``statuses`` gives, into an error."""
+    if status == _GOOD and code not in statuses:
+        fault = parse_reported(loads_or_none(raw), secrets)
+        fault.declined = bool(code)
+        return fault
+    return parse_video_fault(statuses.get(code, status), raw, secrets, provider_retry_after_s=provider_retry_after_s)

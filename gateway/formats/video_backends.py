@@ -1,4 +1,4 @@
-"""Which filmmaker speaks which of the providers' video languages."""
+"""The video backend of each video API format."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

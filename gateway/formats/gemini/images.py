@@ -1,8 +1,8 @@
-"""Pictures from Gemini's own models: ``:generateContent`` with pictures in the answer, and in the question for an edit.
+"""Images from Gemini's models: ``:generateContent`` with images in the answer, and in the prompt for an edit.
 
-ai.google.dev/gemini-api/docs/image-generation (how they are asked for, sizes, how many pictures a model takes in) and
+ai.google.dev/gemini-api/docs/image-generation (fields, sizes, the most input images of a model) and
 ai.google.dev/api/generate-content (``ImageConfig``, ``Candidate``, ``FinishReason``, ``PromptFeedback``). A model makes
-one candidate, in PNG or JPEG as it likes; there is no mask, and no transparency.
+one candidate, in PNG or JPEG by its own choice; masks and transparency are not supported.
 """
 
 from collections.abc import Iterator
@@ -17,8 +17,10 @@ from gateway.domain.usage import Usage, parse_count
 from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse
 from gateway.formats.aspect_ratios import DEFAULT_TIER, parse_shape
 from gateway.formats.content_filter import build_block, find_block
-from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_backend import ImageBackend, ProviderCall
 from gateway.formats.image_data import FoundImage, build_format_field, estimate_usage, parse_base64, parse_media_type
+from gateway.formats.image_task import check_format, check_plain_image
+from gateway.formats.json_values import as_object, as_text, list_objects
 from gateway.formats.openai.errors import Secrets, mask, parse_error_value
 from gateway.formats.request_body import Inline
 
@@ -28,15 +30,15 @@ BLOCKED = frozenset(
     {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT",
      "IMAGE_RECITATION", "ESCALATION", "MODEL_ARMOR"},
 )  # fmt: skip
-"""Finish reasons that say a filter took the picture away. NO_IMAGE and IMAGE_OTHER are failures of the model."""
+"""Finish reasons of a content filter. NO_IMAGE and IMAGE_OTHER are failures of the model."""
 _UNSAID = frozenset({"", "BLOCK_REASON_UNSPECIFIED", "FINISH_REASON_UNSPECIFIED", "STOP"})
 _FORMATS = ("jpeg", "png")
-_UNSAYABLE = ("svg", "frame_count", "frame_duration_ms")
+
 _SHOWN_CHARS = 300
 
 
-class GeminiImageBackend:
-    """See ``painting.Painter``."""
+class GeminiImageBackend(ImageBackend):
+    """``ImageBackend`` of Gemini."""
 
     __slots__ = ("_call", "_capability", "_count", "_image")
 
@@ -47,7 +49,7 @@ class GeminiImageBackend:
         self._count = 1
 
     def begin(self, count: int) -> ProviderCall:
-        """Ask for a picture. Raises ``InvalidRequest``: for several, a mask, another format, a size it has not."""
+        """Rejects several images, masks, other formats, and sizes that the model does not make."""
         check_expressible(self._call, count)
         self._count = count
         parts: list[Body] = [{"text": self._image.prompt}]
@@ -65,7 +67,7 @@ class GeminiImageBackend:
         return ProviderCall({"contents": [{"role": "user", "parts": parts}], "generationConfig": config})
 
     def read(self, raw: bytes, secrets: Secrets) -> Images:
-        """The pictures; what the model says beside them is left out."""
+        """Return the images; the model's text is left out."""
         try:
             value = orjson.loads(raw)
         except orjson.JSONDecodeError:
@@ -74,8 +76,8 @@ class GeminiImageBackend:
         if not isinstance(value, dict):
             raise ProviderBadResponse("The provider's answer is not a JSON object")
         _check_prompt(value.get("promptFeedback"), secrets)
-        candidates = _list_objects(value.get("candidates"))
-        # A model may paint drafts on the way; the last is what it meant.
+        candidates = list_objects(value.get("candidates"))
+        # A model may make drafts first; the last image is the result.
         found = tuple(_find_images(candidates))[-self._count :]
         if not found:
             raise _find_reason(candidates, secrets)
@@ -86,28 +88,16 @@ class GeminiImageBackend:
             build_format_field(found),
         )
 
-    def abandon(self) -> None:
-        """Nothing goes on there once the connection is closed."""
-
 
 def check_expressible(call: InferenceRequest, count: int) -> None:
-    """Raise ``InvalidRequest`` for what a model that answers with pictures has no words for.
+    """Raise ``InvalidRequest`` for what a model that answers with images does not support.
 
-    Shades of how (quality, style, moderation…) are left to the model.
+    Fields that only tune the result (quality, style, moderation…) are left to the model.
     """
     if count != 1:
         raise InvalidRequest("'n' must be 1", param="n")
-    stray = next((file.field for file in call.files if file.field != "image"), None)
-    if stray is not None:
-        raise InvalidRequest(f"The model takes no '{stray}'", param=stray)
-    if call.body.get("background") == "transparent":
-        raise InvalidRequest("'background' must be opaque or auto", param="background")
-    wanted = call.body.get("output_format")
-    if wanted is not None and wanted not in _FORMATS:
-        raise InvalidRequest(f"'output_format' must be one of {', '.join(_FORMATS)}", param="output_format")
-    unsayable = next((name for name in _UNSAYABLE if call.body.get(name) is not None), None)
-    if unsayable is not None:
-        raise InvalidRequest(f"The model takes no '{unsayable}'", param=unsayable)
+    check_plain_image(call)
+    check_format(call.body.get("output_format"), _FORMATS)
 
 
 def _check_error(value: object, secrets: Secrets) -> None:
@@ -118,13 +108,13 @@ def _check_error(value: object, secrets: Secrets) -> None:
 
 
 def _check_prompt(feedback: object, secrets: Secrets) -> None:
-    reason = _text(feedback.get("blockReason")) if isinstance(feedback, dict) else ""
+    reason = as_text(as_object(feedback).get("blockReason"))
     if reason not in _UNSAID:
         raise build_block(reason, secrets)
 
 
 def _find_images(candidates: list[Body]) -> Iterator[FoundImage]:
-    """Every picture that is not a thought. Raises ``ProviderBadResponse`` for one that is none."""
+    """Yield every image that is not part of the reasoning. Raises ``ProviderBadResponse`` for an invalid one."""
     for part in _list_parts(candidates):
         blob = part.get("inlineData", part.get("inline_data"))
         if part.get("thought") is True or not isinstance(blob, dict):
@@ -135,28 +125,28 @@ def _find_images(candidates: list[Body]) -> Iterator[FoundImage]:
 
 
 def _find_reason(candidates: list[Body], secrets: Secrets) -> ProviderBadResponse | ImageBlocked:
-    """Why there is no picture."""
-    reasons = [_text(candidate.get("finishReason")) for candidate in candidates]
-    explained = next(filter(None, (_text(candidate.get("finishMessage")) for candidate in candidates)), "")
+    """Return the error for an answer without images."""
+    reasons = [as_text(candidate.get("finishReason")) for candidate in candidates]
+    explained = next(filter(None, (as_text(candidate.get("finishMessage")) for candidate in candidates)), "")
     blocked = next((reason for reason in reasons if reason in BLOCKED), None)
     if blocked is not None:
         return build_block(f"{blocked}. {explained}", secrets)
-    said = "".join(_text(part.get("text")) for part in _list_parts(candidates) if part.get("thought") is not True)
+    text = "".join(as_text(part.get("text")) for part in _list_parts(candidates) if part.get("thought") is not True)
     reason = next((reason for reason in reasons if reason not in _UNSAID), "")
     if reason:
-        return build_unpainted(f"The model made no picture: {show(f'{reason} {explained or said}', secrets)}")
-    return build_unpainted(build_words(said, secrets))
+        return build_no_image(f"The model made no picture: {show(f'{reason} {explained or text}', secrets)}")
+    return build_no_image(build_text_answer(text, secrets))
 
 
-def build_words(said: str, secrets: Secrets) -> str:
-    """A sentence on an answer without pictures, in which the model ``said`` something, or nothing."""
-    if said.strip():
-        return f"The model answered in words instead of with a picture: {show(said, secrets)}"
+def build_text_answer(text: str, secrets: Secrets) -> str:
+    """Return the message for an answer without images that contains ``text``, which may be empty."""
+    if text.strip():
+        return f"The model answered in words instead of with a picture: {show(text, secrets)}"
     return "The provider's answer has no pictures"
 
 
-def build_unpainted(message: str) -> ProviderBadResponse:
-    """A fault of the model's, which says nothing against the channel."""
+def build_no_image(message: str) -> ProviderBadResponse:
+    """Build an error of the model, which does not count against the channel."""
     fault = ProviderBadResponse(message)
     fault.failure_scope = "nobody"
     fault.answered = True
@@ -164,7 +154,7 @@ def build_unpainted(message: str) -> ProviderBadResponse:
 
 
 def _parse_usage(raw: object, images: int) -> Usage | None:
-    """The counts; None where they cannot be believed. A count of zero is left out of the JSON."""
+    """Return the counts; None if they are not believable. Gemini leaves a count of zero out of the JSON."""
     if not isinstance(raw, dict) or raw.get("promptTokenCount") is None or raw.get("candidatesTokenCount") is None:
         return None
     names = ("promptTokenCount", "toolUsePromptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
@@ -178,18 +168,9 @@ def _parse_usage(raw: object, images: int) -> Usage | None:
 
 def _list_parts(candidates: list[Body]) -> Iterator[Body]:
     for candidate in candidates:
-        content = candidate.get("content")
-        yield from _list_objects(content.get("parts") if isinstance(content, dict) else None)
-
-
-def _list_objects(value: object) -> list[Body]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+        yield from list_objects(as_object(candidate.get("content")).get("parts"))
 
 
 def show(text: str, secrets: Secrets) -> str:
-    """As much of what a model said as goes into a sentence for the caller."""
+    """Return as much of a model's text as fits into an error message, masked."""
     return mask(text[: _SHOWN_CHARS * 4], secrets)[:_SHOWN_CHARS]

@@ -1,21 +1,20 @@
-"""Videos of Veo at Google's own API: long-running operations, which are asked after by name until they are done.
+"""Videos of Veo at Google's API: long-running operations, polled by name until they are done.
 
 ai.google.dev/gemini-api/docs/veo ("Veo API parameters and specifications", "Handling asynchronous operations",
 "Limitations": a video is kept for two days) and .../docs/deprecations (Veo 2 and 3 were shut down on 30 June 2026).
-What the page leaves to the client libraries is as github.com/googleapis/python-genai has it for this API
-(``google/genai/models.py``, ``_GenerateVideosParameters_to_mldev``, ``_Image_to_mldev``): a picture is
-``bytesBase64Encoded``, and an answer's videos are in ``response.generateVideoResponse.generatedSamples``. Words of
+Details that the page leaves to the client libraries follow github.com/googleapis/python-genai
+(``google/genai/models.py``, ``_GenerateVideosParameters_to_mldev``, ``_Image_to_mldev``): an image is
+``bytesBase64Encoded``, and an answer's videos are in ``response.generateVideoResponse.generatedSamples``. Messages of
 refusals: docs.cloud.google.com, "Responsible AI for Veo".
 
-Left out: a last frame, further pictures and the lengthening of videos, for which the convention has no words; progress,
-cancelling and deleting, which are not described for these operations; videos that stand in the answer themselves
-(``encodedVideo``), which this API is not said to send.
+Not supported: a last frame, further images and extending a video, which the OpenAI API format cannot express; progress,
+cancelling and deleting, which are not documented for these operations; videos inside the answer (``encodedVideo``),
+which this API is not documented to send.
 """
 
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 from urllib.parse import quote
 
 import attrs
@@ -29,8 +28,9 @@ from gateway.errors import (
     ProviderRejected,
 )
 from gateway.formats.image_backend import ProviderCall
-from gateway.formats.image_data import is_web_url
+from gateway.formats.image_data import find_url
 from gateway.formats.image_task import parse_field
+from gateway.formats.json_values import as_list, as_object
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Body, Inline
 from gateway.formats.video_backend import (
@@ -38,6 +38,7 @@ from gateway.formats.video_backend import (
     ProviderTask,
     TaskStatus,
     Variant,
+    VideoBackend,
     VideoSpec,
     build_error,
     parse_object,
@@ -45,7 +46,7 @@ from gateway.formats.video_backend import (
 )
 
 SECONDS = (8, 4, 6)
-"""Lengths of Veo 3.1; the first is that of whoever names none."""
+"""Lengths of Veo 3.1; the first is the default."""
 SIZES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "1280x720": ("16:9", "720p"),
@@ -65,33 +66,29 @@ _NUMBERS = ("seed",)
 _UNSAYABLE = ("lastFrame", "referenceImages", "video", "image")
 _NAME = re.compile(r"(?:models/[A-Za-z0-9][A-Za-z0-9._-]{0,127}/)?operations/[A-Za-z0-9_-]{1,256}\Z", re.ASCII)
 _BLOCKS = ("usage guidelines", "responsible ai practices", "safety filters")
-_MAX_URL = 4_096
 _HTTP = range(400, 600)
 
 
-class GeminiVideoBackend:
-    """``VideoBackend``; see there. A task's id is its operation's name with ``~`` for every ``/``."""
+class GeminiVideoBackend(VideoBackend):
+    """``VideoBackend``; a task's id is its operation's name with ``~`` for every ``/``."""
 
     __slots__ = ()
 
     takes_urls = False
 
-    def submit(self, shot: VideoSpec) -> ProviderCall:
-        """One video. Raises ``InvalidRequest``."""
-        stray = next((name for name in _UNSAYABLE if shot.extra.get(name) not in (None, "")), None)
+    def submit(self, spec: VideoSpec) -> ProviderCall:
+        stray = next((name for name in _UNSAYABLE if spec.extra.get(name) not in (None, "")), None)
         if stray is not None:
             raise InvalidRequest(f"'{stray}' is not taken: a picture to start from is 'input_reference'", param=stray)
-        instance: Body = {"prompt": shot.prompt}
-        if shot.reference is not None:
-            instance["image"] = _build_image(shot.reference)
-        said: Body = {"instances": [instance]}
-        parameters = _build_parameters(shot)
-        if parameters:
-            said["parameters"] = parameters
-        return ProviderCall(said, begins=True)
+        instance: Body = {"prompt": spec.prompt}
+        if spec.reference is not None:
+            instance["image"] = _build_image(spec.reference)
+        body: Body = {"instances": [instance]}
+        if parameters := _build_parameters(spec):
+            body["parameters"] = parameters
+        return ProviderCall(body, begins=True)
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
-        """An operation; it may have come to its end already."""
         value = parse_object(raw)
         if "name" not in value:
             raise _find_error(value, raw, secrets)
@@ -103,45 +100,27 @@ class GeminiVideoBackend:
     def parse_refused(
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
-        """Google's error object; a block is said in words alone."""
+        """Google's error object; a block is recognizable only by its message."""
         fault = parse_video_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
         if type(fault) is ProviderRejected and _is_block(fault.message):
             return ContentBlocked(fault.message)
         return fault
 
     def poll(self, task: ProviderTask) -> ProviderCall:
-        """Ask after the operation."""
         name = "/".join(quote(part, safe="") for part in task.id.split("~"))
         return ProviderCall(method="GET", path=f"/{name}", passing=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
-        """What has become of it."""
         value = parse_object(raw)
         if "name" not in value and "done" not in value:
             raise ProviderBadResponse("The provider's answer says nothing of the task")
         return _parse_operation(value, secrets)
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
-        """At an address that wants the key."""
+        """The address needs the key."""
         if variant != "video" or task.clue is None:
             return None
         return ContentLocation(url=task.clue, signed=True)
-
-    def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - nothing is asked
-        """Never: the place is known."""
-        raise ProviderBadResponse("The provider was not asked where its video is")
-
-    def remix(self, task: ProviderTask, shot: VideoSpec) -> ProviderCall | None:  # noqa: ARG002 - nothing is offered
-        """A video is lengthened here, not made anew."""
-        return None
-
-    def cancel(self, task: ProviderTask) -> ProviderCall | None:  # noqa: ARG002 - nothing is offered
-        """Not described."""
-        return None
-
-    def delete(self, task: ProviderTask) -> ProviderCall | None:  # noqa: ARG002 - nothing is offered
-        """Not described; videos are gone after two days."""
-        return None
 
 
 def _build_image(reference: Reference) -> Body:
@@ -154,22 +133,22 @@ def _build_image(reference: Reference) -> Body:
     return {"bytesBase64Encoded": data, "mimeType": "image/jpeg" if media_type == "image/jpg" else media_type}
 
 
-def _build_parameters(shot: VideoSpec) -> Body:
-    said: Body = {name: shot.extra[name] for name in _TEXTS if shot.extra.get(name) is not None}
-    said |= {name: parse_field(shot.extra[name]) for name in _NUMBERS if shot.extra.get(name) is not None}
+def _build_parameters(spec: VideoSpec) -> Body:
+    parameters: Body = {name: spec.extra[name] for name in _TEXTS if spec.extra.get(name) is not None}
+    parameters |= {name: parse_field(spec.extra[name]) for name in _NUMBERS if spec.extra.get(name) is not None}
     tier = _SMALL
-    if shot.size is not None:
-        if shot.size not in SIZES:
+    if spec.size is not None:
+        if spec.size not in SIZES:
             raise InvalidRequest(f"'size' must be one of {', '.join(SIZES)}", param="size")
-        said["aspectRatio"], tier = SIZES[shot.size]
-        said["resolution"] = tier
-    if shot.seconds is not None:
-        if shot.seconds not in SECONDS:
+        parameters["aspectRatio"], tier = SIZES[spec.size]
+        parameters["resolution"] = tier
+    if spec.seconds is not None:
+        if spec.seconds not in SECONDS:
             raise InvalidRequest(f"'seconds' must be one of {', '.join(map(str, SECONDS))}", param="seconds")
-        if tier != _SMALL and shot.seconds != _WHOLE:
+        if tier != _SMALL and spec.seconds != _WHOLE:
             raise InvalidRequest(f"'seconds' must be {_WHOLE} for videos of that size", param="seconds")
-        said["durationSeconds"] = shot.seconds
-    return said
+        parameters["durationSeconds"] = spec.seconds
+    return parameters
 
 
 def _parse_operation(value: Body, secrets: Secrets) -> TaskStatus:
@@ -180,15 +159,14 @@ def _parse_operation(value: Body, secrets: Secrets) -> TaskStatus:
         return _build_failure(error.get("message"), secrets, blocked=_is_block(error.get("message")))
     if not isinstance(response, dict):
         raise ProviderBadResponse("The provider's task is done, and nothing is said of how")
-    made: Any = response.get("generateVideoResponse")
-    made = made if isinstance(made, dict) else {}
-    url = _find_url(made.get("generatedSamples"))
+    result = as_object(response.get("generateVideoResponse"))
+    samples = as_list(result.get("generatedSamples"))
+    url = find_url(as_object(as_object(samples[0]).get("video")).get("uri")) if samples else None
     if url is not None:
         return TaskStatus("completed", progress=100, clue=url)
-    reasons = made.get("raiMediaFilteredReasons")
-    told = [text for text in reasons if isinstance(text, str)] if isinstance(reasons, list) else []
-    count = made.get("raiMediaFilteredCount")
-    return _build_failure(" ".join(told), secrets, blocked=bool(told) or (type(count) is int and count > 0))
+    reasons = [text for text in as_list(result.get("raiMediaFilteredReasons")) if isinstance(text, str)]
+    count = result.get("raiMediaFilteredCount")
+    return _build_failure(" ".join(reasons), secrets, blocked=bool(reasons) or (type(count) is int and count > 0))
 
 
 def _build_failure(message: object, secrets: Secrets, *, blocked: bool) -> TaskStatus:
@@ -196,21 +174,13 @@ def _build_failure(message: object, secrets: Secrets, *, blocked: bool) -> TaskS
     return TaskStatus("failed", error=error)
 
 
-def _find_url(samples: object) -> str | None:
-    first: Any = samples[0] if isinstance(samples, list) and samples else None
-    video = first.get("video") if isinstance(first, dict) else None
-    url = video.get("uri") if isinstance(video, dict) else None
-    return url if isinstance(url, str) and len(url) <= _MAX_URL and is_web_url(url) else None
-
-
 def _is_block(message: object) -> bool:
     return isinstance(message, str) and any(words in message.lower() for words in _BLOCKS)
 
 
 def _find_error(value: Body, raw: bytes, secrets: Secrets) -> ProviderError:
-    """The fault of an answer that is no operation, though its status was a good one."""
-    error = value.get("error")
-    code = error.get("code") if isinstance(error, dict) else None
+    """Return the error of an answer that is no operation, despite its successful status."""
+    code = as_object(value.get("error")).get("code")
     if type(code) is int and code in _HTTP:
         return GeminiVideoBackend().parse_refused(code, raw, secrets)
     return ProviderBadResponse("The provider gave its task no usable id")

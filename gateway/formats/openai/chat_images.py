@@ -1,9 +1,9 @@
-"""Pictures from chat models that answer with them: ``/chat/completions`` with ``modalities``.
+"""Images from chat models: ``/chat/completions`` with ``modalities``.
 
 OpenRouter's shape: its "Image Generation" guide (``modalities``, ``image_config`` with ``aspect_ratio`` and
 ``image_size``, ``message.images[].image_url.url``), the ``ChatAssistantImages`` of its SDK (an address, or base64), and
-openrouter.ai/docs/api/reference/errors-and-debugging (errors under status 200, what a block looks like). Other servers
-of that kind put the picture into ``message.content``, as a part or as Markdown.
+openrouter.ai/docs/api/reference/errors-and-debugging (errors with status 200, the shape of a block). Other servers put
+the image into ``message.content``, as a part or as Markdown.
 """
 
 import re
@@ -20,8 +20,8 @@ from gateway.domain.usage import parse_usage
 from gateway.errors import ImageBlocked, ProviderBadResponse
 from gateway.formats.aspect_ratios import DEFAULT_TIER, parse_shape
 from gateway.formats.content_filter import build_block, find_block
-from gateway.formats.gemini.images import BLOCKED, build_unpainted, build_words, check_expressible
-from gateway.formats.image_backend import ProviderCall
+from gateway.formats.gemini.images import BLOCKED, build_no_image, build_text_answer, check_expressible
+from gateway.formats.image_backend import ImageBackend, ProviderCall
 from gateway.formats.image_data import (
     FoundImage,
     build_format_field,
@@ -30,6 +30,7 @@ from gateway.formats.image_data import (
     parse_base64,
     parse_url,
 )
+from gateway.formats.json_values import as_list, as_object, as_text, list_objects
 from gateway.formats.openai.errors import Secrets, parse_error_value
 from gateway.formats.request_body import build_data_url
 
@@ -38,14 +39,14 @@ Body = dict[str, Any]
 _IN_TEXT = re.compile(
     r"""(data:image/[a-z0-9.+-]{1,64};base64,[^\s()<>"'\]]++)|\]\(\s{0,4}+<?(https?://[^\s()<>"']{1,4096}+)""",
 )
-"""A data URL anywhere, and the address of a Markdown link, which is a picture's where an exclamation mark begins it."""
+"""A data URL, or the address of a Markdown link, which is an image's if an exclamation mark begins it."""
 _LONGEST_ALT = 512
 _BLOCKED_TYPES = frozenset({"content_policy_violation", "refusal"})
 _IMAGE_PARTS = frozenset({"image_url", "output_image", "image"})
 
 
-class ChatImageBackend:
-    """See ``painting.Painter``."""
+class ChatImageBackend(ImageBackend):
+    """``ImageBackend`` of a chat model."""
 
     __slots__ = ("_call", "_capability", "_count", "_image", "_model")
 
@@ -57,7 +58,7 @@ class ChatImageBackend:
         self._count = 1
 
     def begin(self, count: int) -> ProviderCall:
-        """Ask for a picture. Raises ``InvalidRequest``: for several, a mask, another format, a size it has not."""
+        """Rejects several images, masks, other formats, and sizes that the model does not make."""
         check_expressible(self._call, count)
         self._count = count
         body: Body = {
@@ -83,7 +84,7 @@ class ChatImageBackend:
         return [{"type": "text", "text": self._image.prompt}, *images]
 
     def read(self, raw: bytes, secrets: Secrets) -> Images:
-        """The pictures; what the model says beside them is left out."""
+        """Return the images; the model's text is left out."""
         try:
             value = orjson.loads(raw)
         except orjson.JSONDecodeError:
@@ -91,7 +92,7 @@ class ChatImageBackend:
         _check_error(value, secrets)
         if not isinstance(value, dict):
             raise ProviderBadResponse("The provider's answer is not a JSON object")
-        choices = _list_objects(value.get("choices"))
+        choices = list_objects(value.get("choices"))
         messages = [message for choice in choices if isinstance(message := choice.get("message"), dict)]
         found = tuple(one for message in messages for one in _find_images(message))[-self._count :]
         if not found:
@@ -103,12 +104,9 @@ class ChatImageBackend:
             build_format_field(found),
         )
 
-    def abandon(self) -> None:
-        """Nothing goes on there once the connection is closed."""
-
 
 def _check_error(value: object, secrets: Secrets) -> None:
-    """Raise the fault that an answer, or a choice of it, says it is."""
+    """Raise the error that an answer, or one of its choices, reports."""
     error = parse_error_value(value, secrets)
     if error is None:
         return
@@ -118,34 +116,34 @@ def _check_error(value: object, secrets: Secrets) -> None:
 
 
 def _parse_error_type(value: object) -> str:
-    """OpenRouter's own name of an error; none where it has none."""
-    for name in ("error", "metadata"):
-        value = value.get(name) if isinstance(value, dict) else None
-    return _text(value.get("error_type")) if isinstance(value, dict) else ""
+    """Return OpenRouter's name of an error; empty if it has none."""
+    return as_text(as_object(as_object(as_object(value).get("error")).get("metadata")).get("error_type"))
 
 
 def _find_images(message: Mapping[str, Any]) -> list[FoundImage]:
-    """The pictures of a message, from where it has any: several places tell of the same ones."""
-    listed = [one for item in _list(message.get("images")) for one in _parse_part(item)]
+    """Return the images of a message from the first place that has any: several places repeat the same ones."""
+    listed = [one for item in as_list(message.get("images")) for one in _parse_part(item)]
     if listed:
         return listed
     content = message.get("content")
     if isinstance(content, str):
         return list(_find_in_text(content))
-    return [one for part in _list(content) for one in _parse_content_part(part)]
+    return [one for part in as_list(content) for one in _parse_content_part(part)]
 
 
 def _parse_content_part(part: object) -> Iterator[FoundImage]:
     if not isinstance(part, dict):
         return
-    if _text(part.get("type")) in _IMAGE_PARTS:
+    if as_text(part.get("type")) in _IMAGE_PARTS:
         yield from _parse_part(part)
     elif isinstance(part.get("text"), str):
         yield from _find_in_text(part["text"])
 
 
 def _parse_part(part: object) -> Iterator[FoundImage]:
-    """A picture as ``{"image_url": {"url"}}``, ``{"image_url": "…"}``, ``{"url"}``, ``{"b64_json"}`` or an address."""
+    """Parse an image as ``{"image_url": {"url"}}``, ``{"image_url": "…"}``, ``{"url"}``, ``{"b64_json"}`` or an
+    address.
+    """
     url: object = part
     if isinstance(part, dict):
         url = part.get("image_url", part.get("url"))
@@ -158,7 +156,7 @@ def _parse_part(part: object) -> Iterator[FoundImage]:
 
 
 def _find_in_text(text: str) -> Iterator[FoundImage]:
-    """At most ``MAX_IMAGES`` that are shown in a text. A link to one is none."""
+    """Yield at most ``MAX_IMAGES`` images that a text displays; a link to an image is none."""
     found = 0
     for match in _IN_TEXT.finditer(text):
         data, url = match.groups()
@@ -172,32 +170,22 @@ def _find_in_text(text: str) -> Iterator[FoundImage]:
 
 
 def _is_shown(text: str, end: int) -> bool:
-    """Whether what closes at ``end`` began with an exclamation mark, and is no link behind a picture."""
+    """Return whether the Markdown that closes at ``end`` began with an exclamation mark, and is no link behind an
+    image.
+    """
     opened = text.rfind("![", max(end - _LONGEST_ALT, 0), end)
     return opened >= 0 and text.find("](", opened, end) < 0
 
 
 def _find_reason(choices: list[Body], messages: list[Body], secrets: Secrets) -> ProviderBadResponse | ImageBlocked:
-    """Why there is no picture. Raises what a choice says went wrong."""
+    """Return the error for an answer without images. Raises an error that a choice reports."""
     for choice in choices:
         _check_error(choice, secrets)
-        reasons = {_text(choice.get("finish_reason")), _text(choice.get("native_finish_reason"))}
+        reasons = {as_text(choice.get("finish_reason")), as_text(choice.get("native_finish_reason"))}
         if "content_filter" in reasons or reasons & BLOCKED:
             return build_block(None, secrets)
-    refusal = next(filter(None, (_text(message.get("refusal")) for message in messages)), "")
+    refusal = next(filter(None, (as_text(message.get("refusal")) for message in messages)), "")
     if refusal:
         return build_block(refusal, secrets)
-    said = "".join(_text(message.get("content")) for message in messages)
-    return build_unpainted(build_words(said, secrets))
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _list_objects(value: object) -> list[Body]:
-    return [item for item in _list(value) if isinstance(item, dict)]
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    text = "".join(as_text(message.get("content")) for message in messages)
+    return build_no_image(build_text_answer(text, secrets))

@@ -38,6 +38,18 @@ def parse_model(body: Body) -> str:
     raise InvalidRequest(f"'model' must be at most {MAX_MODEL_LENGTH} printable characters", param="model")
 
 
+def parse_prompt(body: Body, max_chars: int) -> str:
+    """Return the required ``prompt``. Raises ``InvalidRequest`` if it is missing, blank or too long."""
+    prompt = read_text(body, "prompt")
+    if prompt is None:
+        raise InvalidRequest("Missing required field 'prompt'", param="prompt")
+    if not prompt.strip():
+        raise InvalidRequest("'prompt' must not be empty", param="prompt")
+    if len(prompt) > max_chars:
+        raise InvalidRequest(f"'prompt' must be at most {max_chars} characters", param="prompt")
+    return prompt
+
+
 def read_text(body: Body, name: str) -> str | None:
     """An optional string."""
     value = body.get(name)

@@ -1,24 +1,24 @@
-"""Pictures from providers that speak the convention: whole answers to generations and to edits."""
+"""Images from providers that use the OpenAI API format: unstreamed answers to generations and to edits."""
 
 import attrs
 
 from gateway.domain.capability import Capability
 from gateway.domain.image import Images, PictureForm
 from gateway.domain.inference_request import InferenceRequest
-from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_backend import ImageBackend, ProviderCall
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.fields import Body
 from gateway.formats.openai.images import build_edits_form, build_images_body, parse_images_answer
 from gateway.formats.request_body import Form
 
 
-class OpenAiImageBackend:
-    """One call for pictures, as JSON or, for an edit, as a form; see ``painting.Painter``.
+class OpenAiImageBackend(ImageBackend):
+    """``ImageBackend`` of one request, sent as JSON or, for an edit, as a form.
 
     Args:
-        call: what is asked for.
-        model: the provider's own name of the model.
-        _mark: not needed: nothing of the body's is ours to name.
+        call: the request.
+        model: the provider's name of the model.
+        _mark: unused.
         capability: what the model can be asked to answer with.
     """
 
@@ -30,10 +30,7 @@ class OpenAiImageBackend:
         self._count = 1
 
     def begin(self, count: int) -> ProviderCall:
-        """The one request. How many is not said where it is one, and the caller did not say it either.
-
-        Raises ``InvalidRequest`` where a size is said in a vendor's own words.
-        """
+        """Return the only request. ``n`` is left out if it is one and the client did not set it."""
         self._count = count
         if self._call.operation == "image_edits":
             form = build_edits_form(self._call, self._model, shaped=self._shaped)
@@ -41,28 +38,27 @@ class OpenAiImageBackend:
         return ProviderCall(self._shape(build_images_body(self._call, self._model, shaped=self._shaped)))
 
     def _shape(self, body: Body) -> Body:
-        """The body without what is for streams, in the form and number that are wanted of this provider."""
-        said = body.pop("n", None)
+        """Return the body without stream fields, with the form and number that this provider gets."""
+        asked = body.pop("n", None)
         for name in ("stream", "partial_images"):
             body.pop(name, None)
-        if self._count > 1 or said is not None:
+        if self._count > 1 or asked is not None:
             body["n"] = self._count
         if self._form is not None:
             body["response_format"] = self._form
         return body
 
     def read(self, raw: bytes, secrets: Secrets) -> Images:
-        """The answer: no more pictures than were asked for."""
+        """Return at most as many images as were requested."""
         images = parse_images_answer(raw, self._call, secrets)
         items = images.items[: self._count]
         return attrs.evolve(images, items=items, usage=attrs.evolve(images.usage, images=len(items)))
 
-    def abandon(self) -> None:
-        """Nothing goes on once the request has been broken off."""
-
 
 def _choose_form(call: InferenceRequest, capability: Capability) -> PictureForm | None:
-    """What the provider is asked to answer with; None: it is not asked. The caller's own form saves a conversion."""
+    """Return the form that the provider is asked for; None: the field is not sent. The client's own form saves a
+    conversion.
+    """
     wanted: PictureForm = "b64_json" if call.stream or call.image is None else call.image.form
     formats = capability.response_formats
     if formats is None:

@@ -1,15 +1,16 @@
-"""Fields of a call for pictures that say how many or how large in other words than ``n`` and ``size``.
+"""Fields of an image request that set the number or the size under other names than ``n`` and ``size``.
 
-These two are checked, set aside for and charged. Vendors know the same by other names, and whoever knows one believes
-it, beside ours or before it: ``batch_size`` and ``image_size`` (docs.siliconflow.com, "Image Generation"), ``width``,
-``height``, ``resolution`` and ``aspect_ratio`` (docs.together.ai/docs/inference/images/parameters, docs.x.ai, "Image
-Generation"), ``num_images`` and ``image_size`` (fal.ai), ``num_outputs``, ``batches`` and ``megapixels`` (models at
-replicate.com), ``max_images`` and ``sequential_image_generation`` (Seedream's), ``enable_sequential`` (Wan 2.7's),
-``num_images_per_prompt`` (diffusers), ``n_iter`` (AUTOMATIC1111), ``sampleCount`` (Imagen), ``numberResults``
-(Runware). They are refused by name: a wish that is dropped is missed, and one that passes is not paid for.
+These two are checked, reserved for and charged. Vendors have other names for them, and a server that knows such a field
+uses it, beside ours or instead: ``batch_size`` and ``image_size`` (docs.siliconflow.com, "Image Generation"),
+``width``, ``height``, ``resolution`` and ``aspect_ratio`` (docs.together.ai/docs/inference/images/parameters,
+docs.x.ai, "Image Generation"), ``num_images`` and ``image_size`` (fal.ai), ``num_outputs``, ``batches`` and
+``megapixels`` (models at replicate.com), ``max_images`` and ``sequential_image_generation`` (Seedream),
+``enable_sequential`` (Wan 2.7), ``num_images_per_prompt`` (diffusers), ``n_iter`` (AUTOMATIC1111), ``sampleCount``
+(Imagen), ``numberResults`` (Runware). They are rejected by name: the client would miss a field that is dropped, and
+would not pay for one that is sent on.
 
-Names are compared as the least strict server does: in any case (Go's encoding/json takes ``N`` for ``n``), with or
-without what is between their words, and in objects too, which some servers lay over the body (``extra_body``).
+Names are compared like the least strict server does: in any case (Go's encoding/json takes ``N`` for ``n``), with or
+without separators between words, and in nested objects too, which some servers merge into the body (``extra_body``).
 """
 
 from collections.abc import Iterator
@@ -25,24 +26,24 @@ COUNTS = (
     "num_outputs_per_prompt", "num_pictures", "num_results", "num_samples", "num_variations", "number_of_images",
     "number_results", "quantity", "sample_count", "samples", "sequential_image_generation",
 )  # fmt: skip
-"""How many."""
+"""Names for the number of images."""
 SIZES = (
     "size", "aspect_ratio", "dimensions", "height", "image_height", "image_ratio", "image_resolution", "image_size",
     "image_width", "megapixels", "output_height", "output_megapixels", "output_resolution", "output_size",
     "output_width", "ratio", "resolution", "target_height", "target_size", "target_width", "upscale",
     "upscale_factor", "width",
 )  # fmt: skip
-"""How large, or of what shape."""
+"""Names for the size or the shape."""
 _SHAPE = "aspect_ratio"
 _OURS = (
     "model", "prompt", "n", "size", "quality", "response_format", "output_format", "stream", "partial_images",
     "frame_count",
 )  # fmt: skip
-"""The convention's that the gateway relies on."""
+"""Fields of the OpenAI API format that the gateway relies on."""
 _NOTHING = (None, False, "", "false", "disabled")
-"""Values that ask for nothing: Seedream's own examples say ``disabled``."""
+"""Values that request nothing: Seedream's examples use ``disabled``."""
 _APART = frozenset({"svg", "metadata"})
-"""Objects whose fields are no server's to lay over the body."""
+"""Objects that no server merges into the body."""
 _SHOWN_CHARS = 64
 
 
@@ -56,14 +57,15 @@ _SPELLED = {_fold(name): name for name in _OURS}
 
 
 def is_count(name: str) -> bool:
-    """Whether a field of that name says how many."""
+    """Return whether a field of that name sets the number of images."""
     return _fold(name) in _COUNTS
 
 
 def check_fields(body: Body, *, sized: bool) -> None:
-    """Raise ``InvalidRequest`` for what says how many beside ``n``, and for the convention's own in another spelling.
+    """Raise ``InvalidRequest`` for fields that set the number beside ``n``, and for misspelt fields of the OpenAI API
+    format.
 
-    ``sized``: there is a ``size``, beside which nothing else may say how large.
+    ``sized``: there is a ``size``, beside which no other field may set the size.
     """
     for name in body:
         spelled = _SPELLED.get(_fold(name), name)
@@ -77,9 +79,9 @@ def check_fields(body: Body, *, sized: bool) -> None:
 
 
 def check_size(body: Body, *, shaped: bool = False) -> None:
-    """Raise ``InvalidRequest`` for what says how large beside ``size``.
+    """Raise ``InvalidRequest`` for fields that set the size beside ``size``.
 
-    ``shaped``: the model takes no size, but a shape, which may be said.
+    ``shaped``: the model takes no size but a shape, which is allowed.
     """
     for path, name in _list_fields(body):
         if _fold(name) in _SIZES and path != "size" and not (shaped and path == _SHAPE):
@@ -87,7 +89,7 @@ def check_size(body: Body, *, shaped: bool = False) -> None:
 
 
 def _list_fields(body: Body) -> Iterator[tuple[str, str]]:
-    """Where fields stand that ask for something, ``extra_body.width``, and their names."""
+    """List the fields that request something: their paths, such as ``extra_body.width``, and their names."""
     waiting: list[tuple[str, dict[str, Any]]] = [("", body)]
     while waiting:
         place, fields = waiting.pop()

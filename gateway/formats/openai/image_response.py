@@ -1,7 +1,7 @@
-"""Pictures as the convention's callers are given them, whoever painted them.
+"""Images as clients of the OpenAI API format get them, from any provider.
 
-Shapes: the convention's OpenAPI document, ``ImagesResponse``, ``ImageGenCompletedEvent``, ``ImageEditCompletedEvent``.
-Nothing passes that a provider said beside what these have.
+Shapes: OpenAI's OpenAPI document, ``ImagesResponse``, ``ImageGenCompletedEvent``, ``ImageEditCompletedEvent``. No other
+field of a provider is passed on.
 """
 
 import base64
@@ -26,17 +26,16 @@ _WORDS = {
 }
 _STREAMED_FORMATS = frozenset({"png", "webp", "jpeg"})
 _HEAD_CHARS = 64
-"""Of base64: a picture's first 48 bytes, which say what it is."""
+"""Of base64: an image's first 48 bytes, which show its format."""
 
 
 def build_answer(images: Images, form: PictureForm, *, created_s: int) -> bytes:
-    """The answer; every picture has to be there in the ``form`` that is wanted, or an ``ProviderBadResponse`` is
-    raised.
+    """Build the answer. Raises ``ProviderBadResponse`` if an image is not in the ``form`` that the client wants.
 
-    ``created_s`` is Unix time. An estimate of what was used is not told.
+    ``created_s`` is Unix time. An estimated usage is left out.
     """
     answer: dict[str, Any] = {"created": created_s, "data": [_build_image(one, form) for one in images.items]}
-    answer |= {name: word for name, word in _list_told(images.told).items() if word is not None}
+    answer |= {name: word for name, word in _list_reported(images.told).items() if word is not None}
     usage = _find_usage(images)
     if usage is not None:
         answer["usage"] = usage
@@ -53,10 +52,10 @@ def _build_image(image: Image, form: PictureForm) -> dict[str, str]:
     return written
 
 
-def _list_told(told: Mapping[str, Any]) -> dict[str, str | None]:
-    """What the pictures' provider said of them in the convention's words; None for what it did not."""
-    found: dict[str, str | None] = {name: _find_word(told.get(name), words) for name, words in _WORDS.items()}
-    return found | {"size": told["size"] if is_size(told.get("size")) else None}
+def _list_reported(reported: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the description that the provider gave of its images; None for what it did not."""
+    found: dict[str, str | None] = {name: _find_word(reported.get(name), words) for name, words in _WORDS.items()}
+    return found | {"size": reported["size"] if is_size(reported.get("size")) else None}
 
 
 def _find_word(value: object, words: frozenset[str]) -> str | None:
@@ -71,7 +70,7 @@ def _find_usage(images: Images) -> dict[str, Any] | None:
 
 
 def _build_usage(used: Usage) -> dict[str, Any]:
-    """A usage whose parts nobody told: the whole prompt counts as text."""
+    """Build a usage without details: the whole prompt counts as text."""
     return {
         "input_tokens": used.prompt_tokens,
         "input_tokens_details": {"image_tokens": 0, "text_tokens": used.prompt_tokens},
@@ -81,10 +80,10 @@ def _build_usage(used: Usage) -> dict[str, Any]:
 
 
 def build_completed(images: Images, call: InferenceRequest, created_s: int) -> bytes:
-    """The stream that says what a whole answer does: a ``completed`` event for each picture, and the end mark.
+    """Build the stream equivalent to an unstreamed answer: a ``completed`` event for each image, and the end mark.
 
-    What was used is in the last event; the others say that they used nothing. Raises ``ProviderBadResponse`` where a
-    picture is there as an address only.
+    The usage is in the last event; the others report zero. Raises ``ProviderBadResponse`` if an image is only an
+    address.
     """
     kind = "image_edit.completed" if call.operation == "image_edits" else "image_generation.completed"
     last = len(images.items) - 1
@@ -105,20 +104,20 @@ def build_completed(images: Images, call: InferenceRequest, created_s: int) -> b
 
 
 def _describe(images: Images, call: InferenceRequest, data: str) -> dict[str, str]:
-    """What a picture is: by its provider's word, else as it was asked for."""
-    told = _list_told(images.told)
+    """Describe an image by its provider's report, else by the request."""
+    reported = _list_reported(images.told)
     asked = {name: _find_word(call.body.get(name), words) for name, words in _WORDS.items()}
     size = call.image.size if call.image else None
     return {
-        "background": told["background"] or asked["background"] or AUTO,
-        "output_format": _find_format(data) or _find_word(told["output_format"], _STREAMED_FORMATS) or "png",
-        "quality": told["quality"] or asked["quality"] or AUTO,
-        "size": told["size"] or size or AUTO,
+        "background": reported["background"] or asked["background"] or AUTO,
+        "output_format": _find_format(data) or _find_word(reported["output_format"], _STREAMED_FORMATS) or "png",
+        "quality": reported["quality"] or asked["quality"] or AUTO,
+        "size": reported["size"] or size or AUTO,
     }
 
 
 def _find_format(data: str) -> str | None:
-    """What a picture's own first bytes say that it is."""
+    """Return an image's format by its first bytes."""
     try:
         head = base64.b64decode(data[:_HEAD_CHARS], validate=True)
     except (binascii.Error, ValueError):

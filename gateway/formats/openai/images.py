@@ -1,6 +1,6 @@
-"""Pictures in the convention: the calls, and both sides' bodies.
+"""Images in the OpenAI API format: requests, and the bodies of both sides.
 
-Shapes: the convention's OpenAPI document, ``CreateImageRequest``, ``CreateImageEditRequest`` and ``ImagesResponse``.
+Shapes: OpenAI's OpenAPI document, ``CreateImageRequest``, ``CreateImageEditRequest`` and ``ImagesResponse``.
 """
 
 import re
@@ -24,6 +24,7 @@ from gateway.formats.openai.fields import (
     parse_integer,
     parse_model,
     parse_object,
+    parse_prompt,
     read_text,
 )
 from gateway.formats.openai.image_params import check_fields, check_size
@@ -33,21 +34,24 @@ from gateway.formats.request_body import Form
 
 MAX_PROMPT_CHARS = 32_000
 IMAGE_TOKENS = 8_232
-"""A picture of at most ``_USUAL_PIXELS``, at the highest quality: developers.openai.com/api/docs/guides/
-image-generation, "Cost and latency". Its table ends at 6,240 for 1024x1536. Its calculator tells 7,024 for 1024x1024,
-14,272 for 2048x2048, and less for what is no square: of a square's pixels ``_SQUARE_TOKENS`` are the most it tells."""
+"""Tokens of an image of at most ``_USUAL_PIXELS``, at the highest quality:
+developers.openai.com/api/docs/guides/image-generation, "Cost and latency". Its table ends at 6,240 for 1024x1536. Its
+calculator gives 7,024 for 1024x1024, 14,272 for 2048x2048, and less for other shapes: ``_SQUARE_TOKENS`` of a square's
+pixels are the most it gives.
+"""
 _USUAL_PIXELS = 1024 * 1536
 _SQUARE_TOKENS = (9_216, 2_000_000, 4_000_000)
-"""Tokens a square takes: the first times (the second and its pixels), divided by the third."""
+"""Tokens of a square: the first times (the second plus its pixels), divided by the third."""
 PARTIAL_TOKENS = 100
-"""Each partial picture: "Partial images cost" there."""
+"""Of each partial image: "Partial images cost", same page."""
 _USUAL_FRAMES = 9
-"""Of a GIF, whose frames are painted as one sheet: ``frame_count`` in the reference."""
+"""Of a GIF, whose frames are generated as one sheet: ``frame_count`` in the reference."""
 SOURCE_TOKENS = 6_821
-"""A picture that is not square, to be edited at high fidelity: 65 tokens, four tiles of 129, and 6240 more:
-developers.openai.com/api/docs/guides/images-vision, "Calculating costs"."""
+"""Of a non-square image to be edited at high fidelity: 65 tokens, four tiles of 129, and 6240 more:
+developers.openai.com/api/docs/guides/images-vision, "Calculating costs".
+"""
 ESTIMATED_IMAGE_TOKENS = 1_056
-"""A square picture at medium quality, where a provider does not count its tokens."""
+"""Of a square image at medium quality, if a provider does not count its tokens."""
 SIZE = re.compile(r"[1-9][0-9]{0,4}x[1-9][0-9]{0,4}", re.ASCII)
 
 _TEXTS = (
@@ -69,7 +73,7 @@ _INTEGERS = (
 )
 _KINDS = Kinds(integers=("n", *(name for name, _, _ in _INTEGERS)), flags=("stream",))
 _FILES = ("image", "mask", "markup")
-_TOLD = {
+_REPORTED = {
     "background": frozenset({"transparent", "opaque", "auto"}),
     "output_format": frozenset({"png", "webp", "jpeg", "gif", "svg"}),
     "quality": frozenset({"low", "medium", "high", "xhigh", "max", "auto"}),
@@ -78,16 +82,18 @@ _LAST_SECOND = 2**40
 
 
 def parse_images_call(body: Body) -> InferenceRequest:
-    """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field.
+    """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field.
 
-    Checked is what the gateway relies on or what no provider accepts; every other field passes as it is.
+    Checks only what the gateway relies on or what no provider accepts; every other field passes unchanged.
     """
     parse_object(body, "svg")
     return _parse_call("images", body)
 
 
 def parse_edits_call(form: ReceivedForm) -> InferenceRequest:
-    """A form -> the checked call: one picture to sixteen, perhaps a mask or a markup, and fields as of a generation."""
+    """Check a form and return the request: one to sixteen images, optionally a mask or a markup, and the fields of a
+    generation.
+    """
     check_files(form, _FILES)
     body = parse_fields(form, _KINDS)
     stray = next((name for name in _FILES if name in body), None)
@@ -110,7 +116,7 @@ def parse_edits_call(form: ReceivedForm) -> InferenceRequest:
 
 def _parse_call(operation: Operation, body: Body) -> InferenceRequest:
     model = parse_model(body)
-    prompt = _parse_prompt(body)
+    prompt = parse_prompt(body, MAX_PROMPT_CHARS)
     for name in _TEXTS:
         read_text(body, name)
     for name, low, high in _INTEGERS:
@@ -136,17 +142,6 @@ def _parse_call(operation: Operation, body: Body) -> InferenceRequest:
     )
 
 
-def _parse_prompt(body: Body) -> str:
-    prompt = read_text(body, "prompt")
-    if prompt is None:
-        raise InvalidRequest("Missing required field 'prompt'", param="prompt")
-    if not prompt.strip():
-        raise InvalidRequest("'prompt' must not be empty", param="prompt")
-    if len(prompt) > MAX_PROMPT_CHARS:
-        raise InvalidRequest(f"'prompt' must be at most {MAX_PROMPT_CHARS} characters", param="prompt")
-    return prompt
-
-
 def _parse_size(body: Body) -> str | None:
     size = read_text(body, "size")
     if size is None or size == AUTO:
@@ -157,7 +152,7 @@ def _parse_size(body: Body) -> str | None:
 
 
 def _bound_image(body: Body, size: str | None) -> int:
-    """Tokens that a picture will hardly exceed, of all its frames, with the partial ones before it."""
+    """Return an upper estimate of an image's tokens, all frames and partial images included."""
     width, height = map(int, size.split("x")) if size else (0, 0)
     frames = body.get("frame_count") or (_USUAL_FRAMES if body.get("output_format") == "gif" else 1)
     rate, more, divisor = _SQUARE_TOKENS
@@ -182,22 +177,22 @@ def _get_ask(call: InferenceRequest) -> ImageRequest:
 
 
 def build_images_body(call: InferenceRequest, model: str, *, shaped: bool = False) -> Body:
-    """The body of a generation for the provider, under its own name of the model.
+    """Build the body of a generation with the provider's name of the model.
 
-    The form that the caller wants is not in it: a stream has its pictures in it, and what a provider can be asked for
-    otherwise is ``OpenAiImageBackend``'s to know. Raises ``InvalidRequest`` where a size is said in a vendor's words;
-    for ``shaped`` see ``check_size``.
+    ``response_format`` is left out: a stream contains its images, and otherwise ``OpenAiImageBackend`` knows what a
+    provider can be asked for. Raises ``InvalidRequest`` if a vendor's field sets the size; for ``shaped`` see
+    ``check_size``.
     """
     check_size(call.body, shaped=shaped)
     body = call.body | {"model": model}
     body.pop("response_format", None)
     if _get_ask(call).size is None:
-        body.pop("size", None)  # the default says the same, also to those who do not know the word
+        body.pop("size", None)  # the default means the same, also to servers that do not know "auto"
     return body
 
 
 def build_edits_form(call: InferenceRequest, model: str, *, shaped: bool = False) -> Form:
-    """The form of an edit for the provider. Several pictures are ``image[]``, as the client libraries say it.
+    """Build the form of an edit. Several images are ``image[]``, as in the client libraries.
 
     Raises ``InvalidRequest``; see ``build_images_body``.
     """
@@ -207,11 +202,11 @@ def build_edits_form(call: InferenceRequest, model: str, *, shaped: bool = False
 
 
 def parse_images_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Images:
-    """A provider's answer with status 200 -> its pictures.
+    """Parse the images of a provider's answer with status 200.
 
-    Raises ``ImageBlocked`` where a filter took them away, ``ProviderBadResponse`` where there are none for another
-    reason. SiliconFlow calls the list ``images`` (docs.siliconflow.com, "Image Generation"); xAI's base64 may be a
-    ``data:`` URL (docs.x.ai, "Image generations").
+    Raises ``ImageBlocked`` if a filter removed them, ``ProviderBadResponse`` if there are none for another reason.
+    SiliconFlow calls the list ``images`` (docs.siliconflow.com, "Image Generation"); xAI's base64 may be a ``data:``
+    URL (docs.x.ai, "Image generations").
     """
     value = parse_any_object(raw)
     items = value.get("data")
@@ -221,7 +216,7 @@ def parse_images_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = (
     images = tuple(image for image in found if image is not None)
     if not images or value.get("error"):
         raise find_block(value, secrets) or _build_failure(value, secrets)
-    return Images(images, _parse_usage(value.get("usage"), call, len(images)), _parse_told(value))
+    return Images(images, _parse_usage(value.get("usage"), call, len(images)), _parse_reported(value))
 
 
 def _build_failure(value: Body, secrets: Secrets) -> ProviderBadResponse:
@@ -245,7 +240,7 @@ def _parse_image(item: object) -> Image | None:
 
 
 def _parse_data_url(text: str) -> str | None:
-    """The base64 of a ``data:`` URL (RFC 2397); None where it is in no base64."""
+    """Return the base64 of a ``data:`` URL (RFC 2397); None if it is not encoded in base64."""
     head, comma, data = text.partition(",")
     return (data or None) if comma and head.lower().endswith(";base64") else None
 
@@ -262,12 +257,12 @@ def _parse_usage(raw: object, call: InferenceRequest, images: int) -> Usage:
 
 
 def estimate_usage(call: InferenceRequest, images: int) -> Usage:
-    """What so many pictures used, where their provider does not say."""
+    """Estimate the usage of ``images`` images whose provider does not report it."""
     return Usage(estimate_prompt(call), ESTIMATED_IMAGE_TOKENS * images, 0, "estimate", images)
 
 
 def parse_images_usage(raw: object) -> Usage | None:
-    """The convention's usage of pictures, or of a chat; None where it is missing or cannot be believed."""
+    """Parse the usage of images, or of a chat; None if it is missing or not believable."""
     if not isinstance(raw, dict):
         return None
     prompt, completion = parse_count(raw.get("input_tokens")), parse_count(raw.get("output_tokens"))
@@ -276,21 +271,21 @@ def parse_images_usage(raw: object) -> Usage | None:
     return Usage(prompt, completion, 0, "upstream")
 
 
-def _parse_told(value: Body) -> Body:
-    """What an answer says of itself, as far as it is the convention's."""
-    told: Body = {name: value[name] for name, words in _TOLD.items() if _is_word(value.get(name), words)}
+def _parse_reported(value: Body) -> Body:
+    """Return the fields that describe the images, as far as they are valid in the OpenAI API format."""
+    reported: Body = {name: value[name] for name, words in _REPORTED.items() if _is_word(value.get(name), words)}
     if is_size(value.get("size")):
-        told["size"] = value["size"]
+        reported["size"] = value["size"]
     if type(value.get("created")) is int and 0 <= value["created"] < _LAST_SECOND:
-        told["created"] = value["created"]
+        reported["created"] = value["created"]
     details = parse_details(value.get("usage"))
     if details is not None:
-        told["usage"] = details
-    return told
+        reported["usage"] = details
+    return reported
 
 
 def is_size(value: object) -> bool:
-    """Whether ``value`` is a size such as ``1024x1024``."""
+    """Return whether ``value`` is a size such as ``1024x1024``."""
     return isinstance(value, str) and SIZE.fullmatch(value) is not None
 
 
@@ -299,7 +294,7 @@ def _is_word(value: Any, words: frozenset[str]) -> bool:
 
 
 def parse_details(raw: object) -> Body | None:
-    """A usage of pictures as callers are told it, of counts that can be believed; None where one is missing."""
+    """Build the usage object of images for clients; None if a count is missing or not believable."""
     used = raw if isinstance(raw, dict) else {}
     details = used.get("input_tokens_details")
     counts = [parse_count(used.get(name)) for name in ("input_tokens", "output_tokens")]

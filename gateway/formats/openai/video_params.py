@@ -1,9 +1,8 @@
-"""Calls for videos in the convention: JSON, or a form, as the client libraries send one even without a file.
+"""Requests for videos in the OpenAI API format: JSON, or a form, which the client libraries send even without a file.
 
-Shapes: the convention's OpenAPI document, ``CreateVideoMultipartBody``, ``CreateVideoJsonBody`` and
-``CreateVideoRemixBody``. How long and how large a video is to be is said as ``seconds`` and ``size``, which are
-checked, set aside for and charged. What vendors call the same is refused by name: a wish that is dropped is missed, and
-one that passes is not paid for.
+Shapes: OpenAI's OpenAPI document, ``CreateVideoMultipartBody``, ``CreateVideoJsonBody`` and ``CreateVideoRemixBody``.
+Length and size are ``seconds`` and ``size``, which are checked, reserved for and charged. Vendors' names for them are
+rejected: the client would miss a field that is dropped, and would not pay for one that is sent on.
 """
 
 import binascii
@@ -18,23 +17,23 @@ from gateway.domain.upload import Upload
 from gateway.domain.video import MAX_PROMPT_CHARS, MAX_SECONDS, Reference, VideoRequest
 from gateway.errors import InvalidRequest
 from gateway.formats.form import Kinds, ReceivedForm, check_files, parse_fields, parse_files
-from gateway.formats.openai.fields import Body, kind_of, parse_model, read_text
+from gateway.formats.openai.fields import Body, kind_of, parse_model, parse_prompt, read_text
 from gateway.formats.openai.token_bounds import bound_text
 
 REFERENCE = "input_reference"
 _REFERENCE_URL = f"{REFERENCE}[image_url]"
 _REFERENCE_FILE = f"{REFERENCE}[file_id]"
 _OURS = ("model", "prompt", "seconds", "size", REFERENCE, "webhook_url")
-_OTHER_WORDS = (
+_VENDOR_FIELDS = (
     "duration", "duration_seconds", "durationSeconds", "length", "num_seconds", "video_length", "num_frames", "frames",
     "frame_count", "fps", "resolution", "width", "height", "aspect_ratio", "ratio", "video_size", "n", "num_videos",
     "numberOfVideos", "sample_count", "video_count", "count",
 )  # fmt: skip
-"""Vendors' words for how long, how large and how many."""
+"""Vendors' names for length, size and number."""
 _SECONDS = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
 _SIZE = re.compile(r"[1-9][0-9]{0,4}x[1-9][0-9]{0,4}", re.ASCII)
 _DATA_URL = re.compile(r"data:image/(?:png|jpe?g|webp);base64,(?P<head>[A-Za-z0-9+/=]{4,512})", re.ASCII)
-"""Its beginning; the rest is looked at when it is decoded, step by step (``videos/reference_image.py``)."""
+"""The beginning; the rest is checked when it is decoded, step by step (``videos/reference_image.py``)."""
 _WEB_URL = re.compile(r"https?://[!#-;=?-Z\[\]_a-z~]+\Z", re.ASCII)
 _MAX_URL = 8_190
 _SHOWN_CHARS = 64
@@ -47,37 +46,39 @@ def _fold(name: str) -> str:
 
 
 _FOLDED = {_fold(name): name for name in _OURS}
-_REFUSED = frozenset(map(_fold, _OTHER_WORDS))
+_REFUSED = frozenset(map(_fold, _VENDOR_FIELDS))
 
 
 def parse_videos_call(body: Body) -> InferenceRequest:
-    """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field."""
+    """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field."""
     return _parse_call(body, _parse_reference(body.get(REFERENCE), REFERENCE))
 
 
 def parse_videos_form(form: ReceivedForm) -> InferenceRequest:
-    """The same for a form, whose ``input_reference`` may be a file."""
+    """Like ``parse_videos_call``, for a form, whose ``input_reference`` may be a file."""
     check_files(form, (REFERENCE,))
     body = parse_fields(form, _KINDS)
     files = parse_files(form, REFERENCE, 1)
-    told = {name: body.pop(name, None) for name in (REFERENCE, _REFERENCE_URL, _REFERENCE_FILE)}
-    said = [name for name, value in told.items() if value not in _NOTHING]
-    if len(said) + len(files) > 1:
+    fields = {name: body.pop(name, None) for name in (REFERENCE, _REFERENCE_URL, _REFERENCE_FILE)}
+    given = [name for name, value in fields.items() if value not in _NOTHING]
+    if len(given) + len(files) > 1:
         raise InvalidRequest(f"'{REFERENCE}' is there more than once", param=REFERENCE)
     if files:
         return _parse_call(body, _parse_file(files[0]), files)
-    if told[_REFERENCE_FILE] not in _NOTHING:
+    if fields[_REFERENCE_FILE] not in _NOTHING:
         raise _refuse_file_id(_REFERENCE_FILE)
-    return _parse_call(body, _parse_reference(told[said[0]] if said else None, said[0] if said else REFERENCE))
+    return _parse_call(body, _parse_reference(fields[given[0]] if given else None, given[0] if given else REFERENCE))
 
 
 def parse_remix_call(body: Body) -> InferenceRequest:
-    """A remix -> a call without its model and its original, which the path tells. Raises ``InvalidRequest``."""
+    """Check a remix and return a request without model and original, which the path names. Raises
+    ``InvalidRequest``.
+    """
     stray = next((name for name in body if name not in {"prompt", "webhook_url"} and body[name] not in _NOTHING), None)
     if stray is not None:
         shown = stray[:_SHOWN_CHARS]
         raise InvalidRequest(f"'{shown}' is not taken: a remix has a prompt alone", param=shown)
-    prompt = _parse_prompt(body)
+    prompt = parse_prompt(body, MAX_PROMPT_CHARS)
     ask = VideoRequest(prompt, webhook_url=read_text(body, "webhook_url") or None)
     return InferenceRequest(
         "video_remixes", "", body, prompt_chars=len(prompt), max_prompt_tokens=bound_text(prompt), video=ask
@@ -85,7 +86,7 @@ def parse_remix_call(body: Body) -> InferenceRequest:
 
 
 def parse_remix_form(form: ReceivedForm) -> InferenceRequest:
-    """The same for a form."""
+    """Like ``parse_remix_call``, for a form."""
     check_files(form, ())
     return parse_remix_call(parse_fields(form, _KINDS))
 
@@ -93,7 +94,7 @@ def parse_remix_form(form: ReceivedForm) -> InferenceRequest:
 def _parse_call(body: Body, reference: Reference | None, files: tuple[Upload, ...] = ()) -> InferenceRequest:
     _check_names(body)
     model = parse_model(body)
-    prompt = _parse_prompt(body)
+    prompt = parse_prompt(body, MAX_PROMPT_CHARS)
     ask = VideoRequest(
         prompt,
         seconds=_parse_seconds(body.get("seconds")),
@@ -122,19 +123,8 @@ def _check_names(body: Body) -> None:
             raise InvalidRequest(f"'{shown}' is not taken: say 'seconds' and 'size', of one video", param=shown)
 
 
-def _parse_prompt(body: Body) -> str:
-    prompt = read_text(body, "prompt")
-    if prompt is None:
-        raise InvalidRequest("Missing required field 'prompt'", param="prompt")
-    if not prompt.strip():
-        raise InvalidRequest("'prompt' must not be empty", param="prompt")
-    if len(prompt) > MAX_PROMPT_CHARS:
-        raise InvalidRequest(f"'prompt' must be at most {MAX_PROMPT_CHARS} characters", param="prompt")
-    return prompt
-
-
 def _parse_seconds(value: Any) -> int | None:
-    """The convention says a string, and many say a number."""
+    """Parse OpenAI's string; many clients send a number."""
     if value in _NOTHING and not isinstance(value, bool):
         return None
     text = str(value) if type(value) is int else value
@@ -153,14 +143,14 @@ def _parse_size(body: Body) -> str | None:
 
 
 def _parse_reference(value: Any, param: str) -> Reference | None:
-    """An address, alone or as ``{"image_url": …}``."""
+    """Parse an address, alone or as ``{"image_url": …}``."""
     if value in _NOTHING:
         return None
     if isinstance(value, dict):
         if value.get("file_id") not in _NOTHING:
             raise _refuse_file_id(f"{param}.file_id")
         param, value = f"{param}.image_url", value.get("image_url")
-        if isinstance(value, dict):  # as pictures in messages have it
+        if isinstance(value, dict):  # like an image in a chat message
             param, value = f"{param}.url", value.get("url")
     if not isinstance(value, str):
         raise InvalidRequest(f"'{param}' must be an address or a data: URL, not {kind_of(value)}", param=param)

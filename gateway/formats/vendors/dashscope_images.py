@@ -1,21 +1,20 @@
-"""Pictures of Alibaba Cloud Model Studio (DashScope): most are tasks, which are begun and asked after until they end.
+"""Images of Alibaba Cloud Model Studio (DashScope): most models create tasks, which are polled until they end.
 
-Tasks: alibabacloud.com/help/en/model-studio/manage-asynchronous-tasks (one that is PENDING can be cancelled; of one
-that runs the wish is refused, and does no harm). What is asked where, with which fields:
+Tasks: alibabacloud.com/help/en/model-studio/manage-asynchronous-tasks (a PENDING task can be cancelled; a running task
+rejects the request, harmlessly). Paths and fields:
     Wan 2.5 and older     alibabacloud.com/help/en/model-studio/text-to-image-v2-api-reference
     Wan 2.5, editing      docs.qwencloud.com/api-reference/image-generation/wan25-general-image-editing
     Wan 2.1, editing      alibabacloud.com/help/en/model-studio/wanx-image-edit
     Wan 2.6 and 2.7       docs.qwencloud.com/api-reference/image-generation/wan26-image-gen-edit, and wan27-… beside it
-    Qwen-Image            alibabacloud.com/help/en/model-studio/qwen-image-api; docs.qwencloud.com/api-reference/
-                          image-generation/qwen-image-editing
-Whatever is not begun as a task there is answered at once with the pictures. Every picture that goes in may be a
-``data:`` URL; those that come out are addresses, good for a day. Errors: .../help/en/model-studio/error-code.
+    Qwen-Image            alibabacloud.com/help/en/model-studio/qwen-image-api;
+        docs.qwencloud.com/api-reference/image-generation/qwen-image-editing
+Models without a task API answer with the images at once. An input image may be a ``data:`` URL. Output images are
+addresses that are valid for a day. Errors: .../help/en/model-studio/error-code.
 """
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Any
 
 import attrs
 
@@ -24,7 +23,7 @@ from gateway.domain.image import Image, ImageRequest, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import ProviderBadResponse, ProviderError, ProviderRateLimited, ProviderRejected
 from gateway.formats.content_filter import build_block, is_block
-from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_backend import ImageBackend, ProviderCall
 from gateway.formats.image_task import (
     ImageTask,
     build_images,
@@ -35,6 +34,7 @@ from gateway.formats.image_task import (
     parse_sides,
     parse_state,
 )
+from gateway.formats.json_values import as_object, as_text, list_objects
 from gateway.formats.openai.errors import Secrets, mask
 from gateway.formats.openai.image_params import check_size
 from gateway.formats.request_body import Body, build_data_url
@@ -48,23 +48,23 @@ _OVER = ("SUCCEEDED", "FAILED", "CANCELED", "UNKNOWN")
 _FORMATS = ("png",)
 _NO_REASON = "The provider gave no reason"
 _PARAMETERS = ("negative_prompt", "prompt_extend", "watermark", "seed", "thinking_mode")
-"""What a caller may say beside the convention's fields. Not those that change how many pictures come."""
+"""Fields that a client may set beside those of the OpenAI API format; none of them changes the number of images."""
 _CALLERS_FAULT = ("InvalidParameter", "InvalidURL", "BadRequest")
 _TOO_MANY = 429
 
 
 @attrs.frozen
 class _CallMode:
-    """How models are spoken to.
+    """How a group of models is called.
 
     Attributes:
-        path: behind the server's root.
-        task: whether it begins a task; else the answer has the pictures.
-        talks: the prompt and the pictures are parts of a message; else fields.
-        takes: whether it takes pictures.
-        needs: whether it cannot do without.
-        negative: where ``negative_prompt`` stands.
-        function: what an editor of several crafts is asked to do.
+        path: below the server's root.
+        task: the answer is a task; else it contains the images.
+        talks: the prompt and the images are parts of a message; else fields.
+        takes: the model accepts images.
+        needs: the model requires an image.
+        negative: the object that contains ``negative_prompt``.
+        function: the operation for an editor that has several.
     """
 
     path: str
@@ -80,7 +80,7 @@ _FIELDS = _CallMode(f"{_SERVICES}/text2image/image-synthesis", takes=False, nega
 _MESSAGE = _CallMode(f"{_SERVICES}/image-generation/generation", talks=True)
 _AT_ONCE = _CallMode(f"{_SERVICES}/multimodal-generation/generation", talks=True, task=False)
 _EDITOR = _CallMode(f"{_SERVICES}/image2image/image-synthesis", needs=True, negative="input")
-_MANNERS: Mapping[str, _CallMode] = MappingProxyType(
+_CALL_MODES: Mapping[str, _CallMode] = MappingProxyType(
     {
         "wanx2.1-imageedit": attrs.evolve(_EDITOR, function="description_edit"),
         "wan2.5-i2i*": _EDITOR,
@@ -94,68 +94,65 @@ _MANNERS: Mapping[str, _CallMode] = MappingProxyType(
         "qwen-image-edit*": attrs.evolve(_AT_ONCE, needs=True),
     },
 )
-"""By globs of models, the first that matches; without one a model is asked at once, as all the newest are."""
+"""By globs of model names, first match. Any other model is called with a message and no task, like all new ones."""
 
 
-def _find_manner(model: str) -> _CallMode:
-    return next((manner for glob, manner in _MANNERS.items() if fnmatchcase(model, glob)), _AT_ONCE)
+def _find_call_mode(model: str) -> _CallMode:
+    return next((mode for glob, mode in _CALL_MODES.items() if fnmatchcase(model, glob)), _AT_ONCE)
 
 
-class DashScopeImageBackend:
-    """``ImageBackend``; see there. Paths are behind the server's root."""
+class DashScopeImageBackend(ImageBackend):
+    """``ImageBackend`` with paths below the server's root."""
 
-    __slots__ = ("_ask", "_call", "_count", "_manner", "_model", "_task")
+    __slots__ = ("_ask", "_call", "_count", "_mode", "_model", "_task")
 
     def __init__(self, call: InferenceRequest, model: str, _mark: str, _capability: Capability) -> None:
         self._call = call
         self._ask = call.image or ImageRequest("")
         self._model = model
-        self._manner = _find_manner(model)
+        self._mode = _find_call_mode(model)
         self._task = ImageTask(TASKS, _FIRST_WAIT_S)
         self._count = 1
 
     def begin(self, count: int) -> ProviderCall:
-        """What to ask first."""
-        manner = self._manner
-        check_expressible(self._call, takes=manner.takes, needs=manner.needs)
+        mode = self._mode
+        check_expressible(self._call, takes=mode.takes, needs=mode.needs)
         check_format(self._call.body.get("output_format"), _FORMATS)
         check_size(self._call.body)
         self._count = count
-        said: Body = {"model": self._model, "input": self._build_input(), "parameters": self._build_parameters()}
+        body: Body = {"model": self._model, "input": self._build_input(), "parameters": self._build_parameters()}
         for name in _PARAMETERS:
             if self._call.body.get(name) is not None:
                 value = self._call.body[name]
-                said[manner.negative if name == "negative_prompt" else "parameters"][name] = (
+                body[mode.negative if name == "negative_prompt" else "parameters"][name] = (
                     value if name == "negative_prompt" else parse_field(value)
                 )
-        return ProviderCall(said, path=manner.path, begins=manner.task, headers=(_AS_TASK,) if manner.task else ())
+        return ProviderCall(body, path=mode.path, begins=mode.task, headers=(_AS_TASK,) if mode.task else ())
 
     def _build_input(self) -> Body:
-        manner = self._manner
+        mode = self._mode
         images = [build_data_url(file) for file in self._call.files if file.field == "image"]
         prompt = self._ask.prompt
-        if manner.talks:
+        if mode.talks:
             content = [*({"image": image} for image in images), {"text": prompt}]
             return {"messages": [{"role": "user", "content": content}]}
-        if manner.function is not None:
-            return {"function": manner.function, "prompt": prompt, "base_image_url": images[0]}
+        if mode.function is not None:
+            return {"function": mode.function, "prompt": prompt, "base_image_url": images[0]}
         return {"prompt": prompt, "images": images} if images else {"prompt": prompt}
 
     def _build_parameters(self) -> Body:
         parameters: Body = {}
         if self._ask.size is not None:
             parameters["size"] = "{}*{}".format(*parse_sides(self._ask.size))
-        if self._manner.task or self._count > 1:  # a task makes four where it is not told; the others make one
+        if self._mode.task or self._count > 1:  # the default of a task is four, of the others one
             parameters["n"] = self._count
         return parameters
 
     def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderCall:
-        """The pictures, or how to ask after the task."""
         value = self._task.parse_object(raw)
         if value is None:
             return self._task.ask_after()
-        found = value.get("output")
-        output: dict[str, Any] = found if isinstance(found, dict) else {}
+        output = as_object(value.get("output"))
         state = output.get("task_status")
         self._task.ended = state in _OVER
         if state in _UNDER_WAY:
@@ -167,40 +164,31 @@ class DashScopeImageBackend:
         return build_images(list(_parse_images(output, secrets)), self._count)
 
     def abandon(self) -> ProviderCall | None:
-        """How to cancel the task."""
         return self._task.abandon()
 
 
-def _parse_images(output: dict[str, Any], secrets: Secrets) -> Iterator[Image]:
-    """Pictures of either shape. Raises a fault for one that failed: all of them were asked for."""
-    for result in _list(output.get("results")):
-        if isinstance(result, dict):
-            if _has_code(result):
-                raise _find_fault(result, secrets)
-            prompt = result.get("actual_prompt")
-            image = parse_image(result.get("url"))
-            yield attrs.evolve(image, revised_prompt=prompt) if isinstance(prompt, str) else image
-    for choice in _list(output.get("choices")):
-        message = choice.get("message") if isinstance(choice, dict) else None
-        for part in _list(message.get("content") if isinstance(message, dict) else None):
-            if isinstance(part, dict) and "image" in part:
+def _parse_images(output: Body, secrets: Secrets) -> Iterator[Image]:
+    """Parse images of either shape. Raises an error if one failed: all of them were requested."""
+    for result in list_objects(output.get("results")):
+        if _has_code(result):
+            raise _find_fault(result, secrets)
+        prompt = result.get("actual_prompt")
+        image = parse_image(result.get("url"))
+        yield attrs.evolve(image, revised_prompt=prompt) if isinstance(prompt, str) else image
+    for choice in list_objects(output.get("choices")):
+        for part in list_objects(as_object(choice.get("message")).get("content")):
+            if "image" in part:
                 yield parse_image(part["image"])
 
 
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _has_code(value: Body) -> bool:
+    return bool(as_text(value.get("code")))
 
 
-def _has_code(said: dict[str, Any]) -> bool:
-    code = said.get("code")
-    return isinstance(code, str) and bool(code)
-
-
-def _find_fault(said: dict[str, Any], secrets: Secrets) -> ProviderError:
-    """The fault that ``{"code", "message"}`` is."""
-    code = said["code"] if isinstance(said.get("code"), str) else ""
-    told = said.get("message")
-    message = mask(told, secrets) if isinstance(told, str) and told else _NO_REASON
+def _find_fault(value: Body, secrets: Secrets) -> ProviderError:
+    """Convert ``{"code", "message"}`` into an error."""
+    code = as_text(value.get("code"))
+    message = mask(as_text(value.get("message")), secrets) or _NO_REASON
     if is_block(code, message):
         return build_block(message, secrets)
     if code.startswith("Throttling"):

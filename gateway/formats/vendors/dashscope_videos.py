@@ -1,51 +1,57 @@
-"""Videos of Alibaba Cloud Model Studio (DashScope): tasks, which are begun and asked after until they end.
+"""Videos of Alibaba Cloud Model Studio (DashScope): tasks, polled until they end.
 
-Tasks are as those of its pictures (``formats/vendors/dashscope_images.py``). What is asked, with which fields:
-    Wan 2.6 and older, by words      alibabacloud.com/help/en/model-studio/legacy-wan-text-to-video-api-reference
-    Wan 2.6 and older, by a picture  .../legacy-image-to-video-api-reference
-    Wan 2.7                          .../text-to-video-api-reference and .../image-to-video-general-api-reference
-Errors: .../error-code. A model that starts from a picture makes a video of its shape: it is told the tier of a size.
-A video's address is good for a day, and so is its task: afterwards that is ``UNKNOWN``, which says nothing of its end.
+Tasks work as for images (``formats/vendors/dashscope_images.py``). Fields:
+    Wan 2.6 and older, from text      alibabacloud.com/help/en/model-studio/legacy-wan-text-to-video-api-reference
+    Wan 2.6 and older, from an image  .../legacy-image-to-video-api-reference
+    Wan 2.7                           .../text-to-video-api-reference and .../image-to-video-general-api-reference
+Errors: .../error-code. A model that starts from an image makes a video of its shape, so it gets only the tier of a
+size. A video's address is valid for a day, as is its task: afterwards the task is ``UNKNOWN``, which says nothing about
+its end.
 
-Not taken: ``audio``, which changes the price, and what there is to start from beside a picture. Left out: models that
-start from videos or from two pictures (``…-r2v``, ``…-kf2v``, ``…-s2v``, ``…-vace``, ``…-animate-…``, ``…-videoedit``),
-and Wan 3.0 and HappyHorse, whose pages were not at hand.
+Rejected: ``audio``, which changes the price, and inputs other than an image. Not supported: models that start from
+videos or from two images (``…-r2v``, ``…-kf2v``, ``…-s2v``, ``…-vace``, ``…-animate-…``, ``…-videoedit``), and Wan 3.0
+and HappyHorse, whose documentation was not available.
 """
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any, Literal
-from urllib.parse import quote
 
 import attrs
-import orjson
 
-from gateway.domain.video import BLOCKED_CODE, MAX_SECONDS, Reference, VideoError
+from gateway.domain.video import BLOCKED_CODE, MAX_SECONDS, VideoError
 from gateway.errors import (
     ContentBlocked,
-    InvalidRequest,
     ProviderAuthError,
     ProviderBadResponse,
     ProviderError,
     ProviderRateLimited,
 )
 from gateway.formats.image_backend import ProviderCall
-from gateway.formats.image_data import is_web_url
 from gateway.formats.image_task import parse_field
-from gateway.formats.openai.errors import Secrets, mask
-from gateway.formats.request_body import Body, Inline, build_data_url
+from gateway.formats.json_values import as_object, as_text, loads_or_none
+from gateway.formats.openai.errors import Secrets
+from gateway.formats.request_body import Body
 from gateway.formats.video_backend import (
+    BLOCKED,
     ContentLocation,
     ProviderTask,
     TaskStatus,
-    Variant,
+    VideoBackend,
     VideoSpec,
     build_error,
+    build_reference,
+    build_task_path,
+    check_fixed_fields,
+    check_reference,
+    check_size_and_seconds,
     find_refusal,
     parse_id,
+    parse_message,
     parse_object,
     parse_video_fault,
+    parse_video_url,
 )
 
 SYNTHESIS = "/api/v1/services/aigc/video-generation/video-synthesis"
@@ -55,39 +61,36 @@ _UNDER_WAY: Mapping[str, Literal["queued", "processing"]] = MappingProxyType(
     {"PENDING": "queued", "RUNNING": "processing"},
 )
 _PARAMETERS = ("prompt_extend", "shot_type", "watermark", "seed")
-"""What a caller may say beside the convention's fields, and ``negative_prompt``."""
-_UNSAYABLE: Mapping[str, object] = MappingProxyType(
+"""Fields that a client may set beside those of the OpenAI API format, and beside ``negative_prompt``."""
+_FIXED_FIELDS: Mapping[str, object] = MappingProxyType(
     {"audio": True, "audio_url": None, "template": None, "img_url": None, "media": None},
 )
-"""What is not taken, and what is made all the same."""
+"""Fields that are rejected unless they have the value that applies anyway."""
 _INFRINGES = "IPInfringementSuspect"
-_OUR_TROUBLE = ("InvalidApiKey", "AccessDenied", "Arrearage", "AllocationQuota", "Workspace.AccessDenied")
-_CALLERS_FAULT = ("InvalidParameter", "InvalidURL", "BadRequest")
+_ACCOUNT_ERRORS = ("InvalidApiKey", "AccessDenied", "Arrearage", "AllocationQuota", "Workspace.AccessDenied")
+_CLIENT_ERRORS = ("InvalidParameter", "InvalidURL", "BadRequest")
 _NEVER_BLOCKS = (401, 402, 429)
-_BLOCKED = "The provider's safety filter blocked the video, or what was asked for"
-_NO_REASON = "The provider gave no reason"
-_MOST_WORDS = 300
-_LONGEST_URL = 4_096
+
 
 Tier = Literal["480P", "720P", "1080P"]
 Sizes = Mapping[str, tuple[Tier, str]]
-"""Each with the words for it: a tier and an aspect ratio."""
+"""Each with its tier and its aspect ratio."""
 
 
 @attrs.frozen
 class WanModel:
-    """How a model is spoken to, and what it makes.
+    """How a model is called, and what it makes.
 
     Attributes:
-        seconds: lengths; the first is what it makes that is told none. One alone is not said: it cannot be changed.
-        sizes: the first is what it makes that is told none.
-        told: a size as such (``1280*720``), or as its tier, with the aspect ratio or without.
-        picture: where its picture stands; None: it takes none, else it needs one.
+        seconds: lengths, the default first. A single length is not sent: it is fixed.
+        sizes: the default first.
+        size_form: a size is sent as such (``1280*720``), or as its tier, with the aspect ratio or without.
+        image: the field of its image; None: it takes none, else it requires one.
     """
 
     seconds: tuple[int, ...]
     sizes: Sizes
-    told: Literal["size", "ratio", "tier"] = "size"
+    size_form: Literal["size", "ratio", "tier"] = "size"
     image: Literal["img_url", "media"] | None = None
 
 
@@ -111,7 +114,7 @@ _NEW_SIZES: Sizes = MappingProxyType(
 
 
 def _pick(*tiers: Tier) -> Sizes:
-    """The older models' sizes of some tiers, in their order."""
+    """Return the sizes of older models in these tiers, in order."""
     return MappingProxyType(
         {size: words for tier in tiers for size, words in _OLD_SIZES.items() if words[0] == tier},
     )
@@ -139,7 +142,7 @@ MODELS: Mapping[str, WanModel] = MappingProxyType(
         "wan*2.1-i2v-plus": attrs.evolve(_BY_IMAGE, seconds=(5,), sizes=_pick("720P")),
     },
 )
-"""By globs of models, the first that matches. Any other is spoken to as the newest are."""
+"""By globs of model names, first match. Any other model is called like the newest ones."""
 
 
 def _find_model(name: str) -> WanModel:
@@ -147,204 +150,120 @@ def _find_model(name: str) -> WanModel:
     return known or (_NEW_BY_IMAGE if "-i2v" in name else _NEW)
 
 
-class DashScopeVideoBackend:
-    """``VideoBackend``; see there. Paths are behind the server's root."""
+class DashScopeVideoBackend(VideoBackend):
+    """``VideoBackend`` with paths below the server's root."""
 
     __slots__ = ()
 
-    takes_urls = True
-
-    def submit(self, shot: VideoSpec) -> ProviderCall:
-        """How to begin a task."""
-        model = _find_model(shot.model)
-        _check(shot, model)
-        said: Body = {"prompt": shot.prompt}
-        if shot.extra.get("negative_prompt") is not None:
-            said["negative_prompt"] = shot.extra["negative_prompt"]
-        if shot.reference is not None:
-            image = _build_image(shot.reference)
-            said |= {"img_url": image} if model.image == "img_url" else _build_media(image)
-        parameters = _build_parameters(shot, model)
-        return ProviderCall(
-            {"model": shot.model, "input": said, "parameters": parameters},
-            path=SYNTHESIS,
-            begins=True,
-            headers=(_AS_TASK,),
-        )
+    def submit(self, spec: VideoSpec) -> ProviderCall:
+        model = _find_model(spec.model)
+        check_reference(spec, takes=model.image is not None, needs=model.image is not None)
+        check_size_and_seconds(spec, model.sizes, model.seconds)
+        check_fixed_fields(spec.extra, _FIXED_FIELDS)
+        source: Body = {"prompt": spec.prompt}
+        if spec.extra.get("negative_prompt") is not None:
+            source["negative_prompt"] = spec.extra["negative_prompt"]
+        if spec.reference is not None:
+            image = build_reference(spec.reference)
+            by_url = model.image == "img_url"
+            source |= {"img_url": image} if by_url else {"media": [{"type": "first_frame", "url": image}]}
+        body = {"model": spec.model, "input": source, "parameters": _build_parameters(spec, model)}
+        return ProviderCall(body, path=SYNTHESIS, begins=True, headers=(_AS_TASK,))
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
-        """The task's id, and whether it waits. Raises the fault that an error under 200 is."""
         value = parse_object(raw)
-        output = _find_output(value)
-        if "task_id" not in output and _parse_code(value):
+        output = as_object(value.get("output"))
+        if "task_id" not in output and as_text(value.get("code")):
             raise _find_fault(value, secrets)
         return TaskStatus(_find_state(output.get("task_status")), id=parse_id(output.get("task_id")))
 
     def parse_refused(
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
-        """The fault. An account in arrears is told so under 400."""
-        try:
-            value = orjson.loads(raw)
-        except orjson.JSONDecodeError:
-            value = None
-        code = _parse_code(value) if isinstance(value, dict) else ""
-        if code in {"Arrearage", _INFRINGES} and status not in _NEVER_BLOCKS:
+        """Like the base class, but an account in arrears is reported with status 400."""
+        value = as_object(loads_or_none(raw))
+        if as_text(value.get("code")) in {"Arrearage", _INFRINGES} and status not in _NEVER_BLOCKS:
             return _find_fault(value, secrets)
         return parse_video_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
 
     def poll(self, task: ProviderTask) -> ProviderCall:
-        """How to ask after a task."""
-        return ProviderCall(method="GET", path=_find_path(task), passing=True)
+        return ProviderCall(method="GET", path=build_task_path(TASKS, task), passing=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
-        """What is said of it."""
         value = parse_object(raw)
-        output = _find_output(value)
+        output = as_object(value.get("output"))
         status = output.get("task_status")
         if not isinstance(status, str):
-            raise ProviderBadResponse(f"The provider said nothing of the task: {_parse_message(value, secrets)}")
+            raise ProviderBadResponse(f"The provider said nothing of the task: {parse_message(value, secrets)}")
         if status == "SUCCEEDED":
-            usage = value.get("usage")
-            told: Body = usage if isinstance(usage, dict) else {}
-            clue = _parse_address(output.get("video_url"))
-            return TaskStatus("completed", clue=clue, seconds=_parse_seconds(told), size=_parse_size(told))
+            usage = as_object(value.get("usage"))
+            clue = parse_video_url(output.get("video_url"))
+            return TaskStatus("completed", clue=clue, seconds=_parse_seconds(usage), size=_parse_size(usage))
         if status == "FAILED":
             return TaskStatus("failed", error=_build_failure(output, secrets))
         if status == "CANCELED":
             return TaskStatus("failed", error=build_error(None, "The task was cancelled at the provider", secrets))
         return TaskStatus(_find_state(status))
 
-    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
-        """The address that was told of it; where none was, the task is asked."""
-        if variant != "video":
-            return None
-        return ContentLocation(url=task.clue) if task.clue else self.poll(task)
-
     def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
-        """The address in what is said of a task."""
-        return ContentLocation(url=_parse_address(_find_output(parse_object(raw)).get("video_url")))
-
-    def remix(self, task: ProviderTask, shot: VideoSpec) -> ProviderCall | None:  # noqa: ARG002
-        """None: there is no such thing."""
-        return None
+        return ContentLocation(url=parse_video_url(as_object(parse_object(raw).get("output")).get("video_url")))
 
     def cancel(self, task: ProviderTask) -> ProviderCall | None:
-        """How to stop it, which is done only while it waits."""
-        return ProviderCall(path=f"{_find_path(task)}/cancel", passing=True)
-
-    def delete(self, task: ProviderTask) -> ProviderCall | None:  # noqa: ARG002
-        """None: tasks are forgotten after a day."""
-        return None
+        """Only a waiting task can be cancelled."""
+        return ProviderCall(path=f"{build_task_path(TASKS, task)}/cancel", passing=True)
 
 
-def _check(shot: VideoSpec, model: WanModel) -> None:
-    """Raise ``InvalidRequest`` for what ``model`` does not make."""
-    if shot.reference is not None and model.image is None:
-        raise InvalidRequest("The model takes no picture to start from", param="input_reference")
-    if shot.reference is None and model.image is not None:
-        raise InvalidRequest("The model needs a picture to start from", param="input_reference")
-    if shot.size is not None and shot.size not in model.sizes:
-        raise InvalidRequest(f"'size' must be one of {', '.join(model.sizes)}", param="size")
-    if shot.seconds is not None and shot.seconds not in model.seconds:
-        allowed = ", ".join(map(str, sorted(model.seconds)))
-        raise InvalidRequest(f"'seconds' must be one of {allowed}", param="seconds")
-    for name, usual in _UNSAYABLE.items():
-        if parse_field(shot.extra.get(name)) not in (None, "", usual):
-            raise InvalidRequest(f"'{name}' is not taken", param=name)
-
-
-def _build_parameters(shot: VideoSpec, model: WanModel) -> Body:
-    said: Body = {}
-    if shot.size is not None:
-        tier, ratio = model.sizes[shot.size]
-        if model.told == "size":
-            said["size"] = shot.size.replace("x", "*")
+def _build_parameters(spec: VideoSpec, model: WanModel) -> Body:
+    parameters: Body = {}
+    if spec.size is not None:
+        tier, ratio = model.sizes[spec.size]
+        if model.size_form == "size":
+            parameters["size"] = spec.size.replace("x", "*")
         else:
-            said["resolution"] = tier
-        if model.told == "ratio":
-            said["ratio"] = ratio
-    if shot.seconds is not None and len(model.seconds) > 1:
-        said["duration"] = shot.seconds
+            parameters["resolution"] = tier
+        if model.size_form == "ratio":
+            parameters["ratio"] = ratio
+    if spec.seconds is not None and len(model.seconds) > 1:
+        parameters["duration"] = spec.seconds
     for name in _PARAMETERS:
-        if shot.extra.get(name) is not None:
-            said[name] = parse_field(shot.extra[name])
-    return said
-
-
-def _build_image(reference: Reference) -> Inline | str:
-    """A picture as it is sent. What is kept at the provider (``oss://``) is not its caller's to name."""
-    if reference.upload is not None:
-        return build_data_url(reference.upload)
-    url = reference.url or ""
-    if not url.startswith("data:image/") and not is_web_url(url):
-        message = "'input_reference' must be a picture: a file, an address or a data: URL"
-        raise InvalidRequest(message, param="input_reference")
-    return url
-
-
-def _build_media(image: Inline | str) -> Body:
-    return {"media": [{"type": "first_frame", "url": image}]}
-
-
-def _find_path(task: ProviderTask) -> str:
-    return f"{TASKS}/{quote(task.id, safe='')}"
-
-
-def _find_output(value: Body) -> Body:
-    found = value.get("output")
-    return found if isinstance(found, dict) else {}
+        if spec.extra.get(name) is not None:
+            parameters[name] = parse_field(spec.extra[name])
+    return parameters
 
 
 def _find_state(status: object) -> Literal["queued", "processing"] | None:
     return _UNDER_WAY.get(status) if isinstance(status, str) else None
 
 
-def _parse_code(said: Body) -> str:
-    code = said.get("code")
-    return code if isinstance(code, str) else ""
-
-
-def _parse_message(said: Body, secrets: Secrets) -> str:
-    message = said.get("message")
-    return mask(message, secrets)[:_MOST_WORDS] if isinstance(message, str) and message else _NO_REASON
-
-
 def _build_failure(output: Body, secrets: Secrets) -> VideoError:
-    if _parse_code(output).startswith(_INFRINGES):
-        return VideoError(BLOCKED_CODE, _parse_message(output, secrets))
+    if as_text(output.get("code")).startswith(_INFRINGES):
+        return VideoError(BLOCKED_CODE, parse_message(output, secrets))
     return build_error(output.get("code"), output.get("message"), secrets)
 
 
-def _find_fault(said: Body, secrets: Secrets) -> ProviderError:
-    """The fault that ``{"code", "message"}`` is."""
-    code, message = _parse_code(said), _parse_message(said, secrets)
+def _find_fault(value: Body, secrets: Secrets) -> ProviderError:
+    """Convert ``{"code", "message"}`` into an error."""
+    code, message = as_text(value.get("code")), parse_message(value, secrets)
     if code.startswith(_INFRINGES):
-        return ContentBlocked(f"{_BLOCKED}: {message}")
-    if code.startswith(_OUR_TROUBLE):
+        return ContentBlocked(f"{BLOCKED}: {message}")
+    if code.startswith(_ACCOUNT_ERRORS):
         return ProviderAuthError("The provider refused the gateway's credentials", should_retry=False)
     limited = code.startswith("Throttling")
-    status = 429 if limited else 400 if code.startswith(_CALLERS_FAULT) else 500
+    status = 429 if limited else 400 if code.startswith(_CLIENT_ERRORS) else 500
     fault = find_refusal(code, message, secrets, status)
     if isinstance(fault, ProviderRateLimited):
         fault.retry_after_s = 1
     return fault
 
 
-def _parse_address(found: object) -> str:
-    if not isinstance(found, str) or len(found) > _LONGEST_URL or not is_web_url(found):
-        raise ProviderBadResponse("The provider's task has no video with a usable address")
-    return found
-
-
 def _parse_seconds(usage: Body) -> str | None:
-    """How long the video is: what went in is in ``duration`` as well, and what is not said may be 0."""
+    """Return the video's length. ``duration`` includes the input, and an unknown length may be 0."""
     named: Iterable[Any] = map(usage.get, ("output_video_duration", "video_duration", "duration"))
     return next((str(int(value)) for value in named if _is_length(value)), None)
 
 
 def _is_length(value: object) -> bool:
-    """Whether it is a number of whole seconds; 10.0 is one."""
+    """Return whether ``value`` is a number of whole seconds, such as 10.0."""
     if not isinstance(value, int | float) or type(value) is bool:
         return False
     return 0 < value <= MAX_SECONDS and value == int(value)

@@ -1,22 +1,22 @@
-"""Videos of Kling: tasks, in two languages that the same server speaks.
+"""Videos of Kling: tasks, in two API versions of the same server.
 
-kling.ai/document-api (every page also with ``.md`` behind it):
+kling.ai/document-api (each page also with ``.md`` appended):
     api/get-started/authentication, error-codes
-    api/video/3-0-omni/text-to-video, image-to-video, video-omni; 3-0-turbo/…; 2-6/…; o1/video-omni: the model is in
-        the path, what is wanted stands in ``settings``, and ``GET /tasks`` asks after every task. An API key alone.
+    api/video/3-0-omni/text-to-video, image-to-video, video-omni; 3-0-turbo/…; 2-6/…; o1/video-omni: the model is in the
+        path, options are in ``settings``, and ``GET /tasks`` polls every task. Needs only an API key.
     api/video/3-0-omni/text-to-video/legacy, image-to-video/legacy: ``POST /v1/videos/text2video`` and ``image2video``,
-        with a ``model_name``, and each path asks after its own tasks; which of them it was is not in the answer, so it
-        is said to the provider as part of an id of our own, which every answer repeats. Also for an AccessKey.
+        with a ``model_name``; each path polls its own tasks. The answer does not name the path, so it is part of the
+        gateway's own id, which the provider repeats in every answer. Also works with an AccessKey.
     guides/capability-map/video: lengths and resolutions. Models before ``kling-v2-5-turbo`` ended on 15 September 2026.
 
-A model is told a resolution and a shape, and nobody says how many pixels a square has: sizes stand for both. With a
-picture to start from, its shape is the video's. A video's length costs more with sound, which is therefore not to be
-had; models that always have it have it. A failed task costs nothing.
+A model takes a resolution and a shape. The pixels of a square are not documented: sizes stand for both. A video that
+starts from an image has its shape. Sound costs extra and is therefore rejected, except for models that always have it.
+A failed task costs nothing.
 
-Left out: models whose pages were not at hand (``/text-to-video/kling-2.5-turbo``, ``kling-v3-omni`` and
-``kling-video-o1`` of the older language); last frames, elements, voices, masks and storyboards, for which the
-convention has no words; progress, cancelling and deleting, which are not described; the length that an answer tells,
-which is no whole number.
+Not supported: models whose documentation was not available (``/text-to-video/kling-2.5-turbo``, ``kling-v3-omni`` and
+``kling-video-o1`` of the older version); last frames, elements, voices, masks and storyboards, which the OpenAI API
+format cannot express; progress, cancelling and deleting, which are not documented; the reported length, which is no
+whole number.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,14 +25,14 @@ from typing import Any
 from urllib.parse import quote
 
 import attrs
-import orjson
 
 from gateway.domain.video import Reference
 from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.content_filter import build_block, parse_words
 from gateway.formats.image_backend import ProviderCall
-from gateway.formats.image_data import is_web_url
+from gateway.formats.image_data import find_url
 from gateway.formats.image_task import parse_field
+from gateway.formats.json_values import as_object, as_text, list_objects, loads_or_none
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Body, Inline
 from gateway.formats.video_backend import (
@@ -41,16 +41,19 @@ from gateway.formats.video_backend import (
     TaskState,
     TaskStatus,
     Variant,
+    VideoBackend,
     VideoSpec,
     build_error,
+    check_size_and_seconds,
+    parse_code_fault,
     parse_id,
     parse_object,
-    parse_video_fault,
+    parse_reported,
 )
 
 _LONGER = (5, 3, 4, *range(6, 16))
 _SHORTER = (5, 10)
-"""The first is the length of whoever names none."""
+"""The first is the default length."""
 _RATIOS = {"16:9": (16, 9), "9:16": (9, 16), "1:1": (1, 1)}
 _TIERS = {"720p": 720, "1080p": 1080, "4k": 2160}
 """Pixels of the shorter side."""
@@ -72,13 +75,13 @@ _ALL = _list_sizes(("720p", "1080p", "4k"))
 
 @attrs.frozen
 class KlingModel:
-    """What a model takes.
+    """What a model accepts.
 
     Attributes:
         sizes: each with its shape and its resolution.
-        older: it is called in the older language.
-        omni: everything is asked of one path, in ``contents``.
-        shots: whether it can be told to make several shots, or one.
+        older: the model uses the older API version.
+        omni: one path for every input, in ``contents``.
+        shots: the number of shots (one or several) can be chosen.
     """
 
     seconds: tuple[int, ...]
@@ -101,17 +104,17 @@ MODELS: Mapping[str, KlingModel] = MappingProxyType(
     },
 )
 TEXT = "/v1/videos/text2video"
-_PLACES = MappingProxyType({"text2video": TEXT, "image2video": "/v1/videos/image2video"})
-"""Of the older language, each for its own tasks."""
+_OLDER_PATHS = MappingProxyType({"text2video": TEXT, "image2video": "/v1/videos/image2video"})
+"""Paths of the older version; each has its own tasks."""
 _MODES = {"720p": "std", "1080p": "pro", "4k": "4k"}
 _OLDER_TEXTS = ("negative_prompt", "camera_control")
-_UNSAYABLE = (
+_REJECTED = (
     "image", "image_tail", "first_frame", "last_frame", "contents", "settings", "element_list", "voice_list",
     "static_mask", "dynamic_masks", "shot_type", "multi_prompt", "mode",
 )  # fmt: skip
 _SOUNDS = ("sound", "audio")
 _NOTHING = (None, False, "", "off", "false")
-"""Values that ask for nothing."""
+"""Values that request nothing."""
 _STATES: dict[str, TaskState] = {
     "submitted": "queued",
     "processing": "processing",
@@ -130,34 +133,28 @@ _STATUS = MappingProxyType(
         **dict.fromkeys((5000, 5001, 5002), 500),
     },
 )
-"""What each code means; theirs is 429 for an account with nothing left too."""
+"""The HTTP status of each code; Kling itself sends 429 also for an account without credit."""
 _GOOD = 200
 _BLOCKS = (1300, 1301)
 _RISK = ("risk control", "风控")
-"""In the reason of a task that failed."""
-_MAX_URL = 4_096
+"""In the message of a failed task."""
 
 
-class KlingVideoBackend:
-    """``VideoBackend``; see there. The id of a task of the older language has its path's last word before it."""
+class KlingVideoBackend(VideoBackend):
+    """``VideoBackend``; the id of a task of the older version is prefixed with the last word of its path."""
 
     __slots__ = ()
 
-    takes_urls = True
-
-    def submit(self, shot: VideoSpec) -> ProviderCall:
-        """One video, in the language of its model. Raises ``InvalidRequest``."""
-        model = MODELS.get(shot.model)
+    def submit(self, spec: VideoSpec) -> ProviderCall:
+        model = MODELS.get(spec.model)
         if model is None:
             raise InvalidRequest(f"The provider's models are {', '.join(MODELS)}", param="model")
-        _check(shot, model)
-        return _build_older(shot, model) if model.older else _write(shot, model)
+        _check(spec, model)
+        return _build_older(spec, model) if model.older else _build_body(spec, model)
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
-        """A task in either language. Raises what its code says where that is no success."""
         value = parse_object(raw)
-        code = _parse_code(value)
-        if code:
+        if _parse_code(value):
             raise _find_fault(_GOOD, raw, secrets)
         data = value.get("data")
         if not isinstance(data, dict):
@@ -169,21 +166,19 @@ class KlingVideoBackend:
     def parse_refused(
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
-        """By its code, where there is one."""
         return _find_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
 
     def poll(self, task: ProviderTask) -> ProviderCall:
-        """Ask after it."""
         kind, _, older_id = task.id.partition(":")
-        if kind in _PLACES:
-            return ProviderCall(method="GET", path=f"{_PLACES[kind]}/{quote(older_id, safe='')}", passing=True)
+        if kind in _OLDER_PATHS:
+            return ProviderCall(method="GET", path=f"{_OLDER_PATHS[kind]}/{quote(older_id, safe='')}", passing=True)
         return ProviderCall(method="GET", path=f"/tasks?task_ids={quote(task.id, safe='')}", passing=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
-        """What has become of it. An answer that is no success is no verdict."""
+        """An unsuccessful answer says nothing about the task."""
         value = parse_object(raw)
         if _parse_code(value):
-            raise ProviderBadResponse(_build_words(value, secrets))
+            raise parse_reported(value, secrets)
         data = value.get("data")
         task = data[0] if isinstance(data, list) and len(data) == 1 else data
         if not isinstance(task, dict) or not ("status" in task or "task_status" in task):
@@ -191,88 +186,68 @@ class KlingVideoBackend:
         return _parse_task(task, secrets)
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
-        """At an address for everybody, which is good for thirty days."""
+        """The address is public and valid for thirty days."""
         return ContentLocation(url=task.clue) if variant == "video" and task.clue is not None else None
 
-    def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - nothing is asked
-        """Never: the place is known."""
-        raise ProviderBadResponse("The provider was not asked where its video is")
 
-    def remix(self, task: ProviderTask, shot: VideoSpec) -> ProviderCall | None:  # noqa: ARG002 - nothing is offered
-        """No words for it."""
-        return None
-
-    def cancel(self, task: ProviderTask) -> ProviderCall | None:  # noqa: ARG002 - nothing is offered
-        """Not described."""
-        return None
-
-    def delete(self, task: ProviderTask) -> ProviderCall | None:  # noqa: ARG002 - nothing is offered
-        """Not described; videos are gone after thirty days."""
-        return None
-
-
-def _check(shot: VideoSpec, model: KlingModel) -> None:
-    """Raise ``InvalidRequest`` for what the model does not make, or the convention says in other words."""
-    if shot.size is not None and shot.size not in model.sizes:
-        raise InvalidRequest(f"'size' must be one of {', '.join(model.sizes)}", param="size")
-    if shot.seconds is not None and shot.seconds not in model.seconds:
-        allowed = ", ".join(map(str, sorted(model.seconds)))
-        raise InvalidRequest(f"'seconds' must be one of {allowed}", param="seconds")
-    for name in _list_unsayable(model):
-        if shot.extra.get(name) not in _NOTHING:
+def _check(spec: VideoSpec, model: KlingModel) -> None:
+    """Raise ``InvalidRequest`` for what the model does not make, or the OpenAI API format names differently."""
+    check_size_and_seconds(spec, model.sizes, model.seconds)
+    for name in _list_rejected(model):
+        if spec.extra.get(name) not in _NOTHING:
             raise InvalidRequest(f"'{name}' is not taken", param=name)
     for name in _SOUNDS:
-        if shot.extra.get(name) not in _NOTHING:
+        if spec.extra.get(name) not in _NOTHING:
             raise InvalidRequest(f"'{name}' is not taken: sound has a price of its own", param=name)
 
 
-def _list_unsayable(model: KlingModel) -> Iterator[str]:
-    yield from _UNSAYABLE
-    yield "multi_shot" if model.older else "negative_prompt"  # takes the prompt's place; is part of it
+def _list_rejected(model: KlingModel) -> Iterator[str]:
+    yield from _REJECTED
+    yield "multi_shot" if model.older else "negative_prompt"  # replaces the prompt; is part of the prompt
 
 
-def _write(shot: VideoSpec, model: KlingModel) -> ProviderCall:
+def _build_body(spec: VideoSpec, model: KlingModel) -> ProviderCall:
     settings: Body = {}
-    if shot.size is not None:
-        ratio, settings["resolution"] = model.sizes[shot.size]
-        if shot.reference is None:
+    if spec.size is not None:
+        ratio, settings["resolution"] = model.sizes[spec.size]
+        if spec.reference is None:
             settings["aspect_ratio"] = ratio
-    if shot.seconds is not None:
-        settings["duration"] = shot.seconds
-    several = parse_field(shot.extra.get("multi_shot"))
+    if spec.seconds is not None:
+        settings["duration"] = spec.seconds
+    several = parse_field(spec.extra.get("multi_shot"))
     if model.shots and isinstance(several, bool):
         settings["multi_shot"] = several
-    said: Body = {"settings": settings} if settings else {}
-    if shot.reference is None and not model.omni:
-        return ProviderCall({"prompt": shot.prompt, **said}, path=f"/text-to-video/{shot.model}", begins=True)
-    contents: list[Body] = [{"type": "prompt", "text": shot.prompt}]
-    if shot.reference is not None:
-        contents.append({"type": "first_frame", "url": _build_image(shot.reference)})
+    body: Body = {"settings": settings} if settings else {}
+    if spec.reference is None and not model.omni:
+        return ProviderCall({"prompt": spec.prompt, **body}, path=f"/text-to-video/{spec.model}", begins=True)
+    contents: list[Body] = [{"type": "prompt", "text": spec.prompt}]
+    if spec.reference is not None:
+        contents.append({"type": "first_frame", "url": _build_image(spec.reference)})
     path = "omni-video" if model.omni else "image-to-video"
-    return ProviderCall({"contents": contents, **said}, path=f"/{path}/{shot.model}", begins=True)
+    return ProviderCall({"contents": contents, **body}, path=f"/{path}/{spec.model}", begins=True)
 
 
-def _build_older(shot: VideoSpec, model: KlingModel) -> ProviderCall:
-    kind = "text2video" if shot.reference is None else "image2video"
-    said: Body = {"model_name": shot.model, "prompt": shot.prompt, "external_task_id": f"{kind}-{shot.mark}"}
-    said |= {name: shot.extra[name] for name in _OLDER_TEXTS if shot.extra.get(name) not in (None, "")}
-    freedom = parse_field(shot.extra.get("cfg_scale"))
-    if freedom is not None and not shot.model.startswith("kling-v2"):  # those do not know the field
-        said["cfg_scale"] = freedom
-    if shot.size is not None:
-        ratio, tier = model.sizes[shot.size]
-        said["mode"] = _MODES[tier]
-        if shot.reference is None:
-            said["aspect_ratio"] = ratio
-    if shot.seconds is not None:
-        said["duration"] = str(shot.seconds)
-    if shot.reference is not None:
-        said["image"] = _build_image(shot.reference)
-    return ProviderCall(said, path=_PLACES[kind], begins=True)
+def _build_older(spec: VideoSpec, model: KlingModel) -> ProviderCall:
+    kind = "text2video" if spec.reference is None else "image2video"
+    body: Body = {"model_name": spec.model, "prompt": spec.prompt, "external_task_id": f"{kind}-{spec.mark}"}
+    body |= {name: spec.extra[name] for name in _OLDER_TEXTS if spec.extra.get(name) not in (None, "")}
+    freedom = parse_field(spec.extra.get("cfg_scale"))
+    if freedom is not None and not spec.model.startswith("kling-v2"):  # those do not know the field
+        body["cfg_scale"] = freedom
+    if spec.size is not None:
+        ratio, tier = model.sizes[spec.size]
+        body["mode"] = _MODES[tier]
+        if spec.reference is None:
+            body["aspect_ratio"] = ratio
+    if spec.seconds is not None:
+        body["duration"] = str(spec.seconds)
+    if spec.reference is not None:
+        body["image"] = _build_image(spec.reference)
+    return ProviderCall(body, path=_OLDER_PATHS[kind], begins=True)
 
 
 def _build_image(reference: Reference) -> str | Inline:
-    """An address, or base64 without anything before it."""
+    """Return an address, or base64 without a prefix."""
     if reference.upload is not None:
         return Inline(reference.upload)
     url = reference.url or ""
@@ -285,17 +260,15 @@ def _build_image(reference: Reference) -> str | Inline:
 
 
 def _parse_code(value: object) -> int:
-    """The code of an answer; 0, success, also where there is none."""
+    """Return the code of an answer; 0, success, if it has none."""
     code: Any = value.get("code") if isinstance(value, dict) else None
     return code if type(code) is int else 0
 
 
 def _parse_kind(data: Body) -> str:
-    """Which path a task is from, by the id that was given to it."""
-    info = data.get("task_info")
-    ours = info.get("external_task_id") if isinstance(info, dict) else None
-    kind = ours.partition("-")[0] if isinstance(ours, str) else ""
-    return kind if kind in _PLACES else "text2video"
+    """Return the path of a task, by the id that the gateway gave it."""
+    kind = as_text(as_object(data.get("task_info")).get("external_task_id")).partition("-")[0]
+    return kind if kind in _OLDER_PATHS else "text2video"
 
 
 def _parse_task(task: Body, secrets: Secrets) -> TaskStatus:
@@ -314,35 +287,20 @@ def _parse_task(task: Body, secrets: Secrets) -> TaskStatus:
 
 
 def _list_urls(task: Body) -> Iterator[str]:
-    result = task.get("task_result")
-    older = result.get("videos") if isinstance(result, dict) else None
-    outputs = task.get("outputs")
-    for output in [*_objects(outputs), *_objects(older)]:
-        url = output.get("url")
-        if output.get("type", "video") == "video" and isinstance(url, str) and len(url) <= _MAX_URL and is_web_url(url):
+    older = as_object(task.get("task_result")).get("videos")
+    for output in [*list_objects(task.get("outputs")), *list_objects(older)]:
+        url = find_url(output.get("url"))
+        if output.get("type", "video") == "video" and url is not None:
             yield url
-
-
-def _objects(value: object) -> list[Body]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _build_words(value: object, secrets: Secrets) -> str:
-    return f"The provider reported an error: {parse_words(value, secrets) or 'it gave no reason'}"
 
 
 def _find_fault(
     status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
 ) -> ProviderError:
-    try:
-        value = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        value = None
+    value = loads_or_none(raw)
     code = _parse_code(value)
     if code in _BLOCKS:
         return ContentBlocked(build_block(parse_words(value, secrets), secrets).message)
-    if status == _GOOD and code not in _STATUS:
-        fault = ProviderBadResponse(_build_words(value, secrets))
-        fault.declined = bool(code)
-        return fault
-    return parse_video_fault(_STATUS.get(code, status), raw, secrets, provider_retry_after_s=provider_retry_after_s)
+    return parse_code_fault(
+        status, raw, secrets, code=code, statuses=_STATUS, provider_retry_after_s=provider_retry_after_s
+    )

@@ -1,35 +1,34 @@
-"""Videos of MiniMax, Hailuo: tasks, in two versions of a language.
+"""Videos of MiniMax (Hailuo): tasks, in two API versions.
 
 platform.minimax.io/docs/api-reference:
-    video-generation-t2v, -i2v, -query, -download (``files/retrieve``): Hailuo 2.3 and older. Whatever goes wrong, its
-        status is 200, and ``base_resp`` has a code; errorcode says what the codes mean.
-    video-generation-v2-create, -v2-query, -v2-delete: H3, with statuses that are what they say, and errors in the shape
-        of the convention, whose text ends with such a code. A task that waits can be stopped, and one that has ended
-        forgotten; of one that runs either wish is refused, and does no harm.
+    video-generation-t2v, -i2v, -query, -download (``files/retrieve``): Hailuo 2.3 and older. Errors have status 200 and
+        a code in ``base_resp``; errorcode explains the codes.
+    video-generation-v2-create, -v2-query, -v2-delete: H3, with meaningful statuses, and errors in the shape of the
+        OpenAI API format, whose message ends with such a code. A waiting task can be cancelled, one that has ended
+        deleted; a running task rejects both, harmlessly.
 
-A model is told a resolution, and H3 a shape besides. A picture to start from gives the video its shape. Nobody says how
-many pixels 768P and 480P have: sizes stand for them, with 2K as 1440 lines and 768P of Hailuo as 1366x768.
+A model takes a resolution, H3 also a shape. An image to start from gives the video its shape. The pixels of 768P and
+480P are not documented: sizes stand for them, with 2K as 1440 lines and 768P of Hailuo as 1366x768.
 
-Left out: 512P, which needs a picture, and whose size nobody says; S2V-01, which needs a subject; last frames, reference
-videos and sound, templates, for which the convention has no words; ``extra.prompt_expansion_mode`` of H3 Max; progress,
-which is not told. There is no word to make a video anew by another prompt (``video_regeneration`` makes it larger).
+Not supported: 512P, which needs an image, and whose size is not documented; S2V-01, which needs a subject; last frames,
+reference videos and sound, templates, which the OpenAI API format cannot express; ``extra.prompt_expansion_mode`` of H3
+Max; progress, which is not reported; remixing (``video_regeneration`` only enlarges).
 """
 
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 from urllib.parse import quote
 
 import attrs
-import orjson
 
 from gateway.domain.video import Reference
 from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.content_filter import build_block, parse_words
 from gateway.formats.image_backend import ProviderCall
-from gateway.formats.image_data import is_web_url
+from gateway.formats.image_data import find_url
 from gateway.formats.image_task import parse_field
+from gateway.formats.json_values import as_object, as_text, loads_or_none
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Body, Inline, build_data_url
 from gateway.formats.video_backend import (
@@ -39,11 +38,15 @@ from gateway.formats.video_backend import (
     TaskState,
     TaskStatus,
     Variant,
+    VideoBackend,
     VideoSpec,
     build_error,
+    check_reference,
+    check_size_and_seconds,
+    parse_code_fault,
     parse_id,
     parse_object,
-    parse_video_fault,
+    parse_reported,
 )
 
 _H3 = "MiniMax-H3"
@@ -55,7 +58,7 @@ _FULL_SECONDS = 6
 
 
 def _list_sizes(*tiers: str) -> Mapping[str, tuple[str, str]]:
-    """Sides are even numbers, as films have them."""
+    """List sizes; sides are even numbers, as video codecs require."""
     return MappingProxyType(
         {
             f"{_side(_LINES[tier], width, height)}x{_side(_LINES[tier], height, width)}": (tier, ratio)
@@ -71,12 +74,12 @@ def _side(lines: int, this: int, other: int) -> int:
 
 @attrs.frozen
 class HailuoModel:
-    """What a model takes.
+    """What a model accepts.
 
     Attributes:
-        seconds: the first is the length of whoever names none.
+        seconds: the default length first.
         sizes: each with its resolution and its shape.
-        pictures: whether it can start from a picture; ``needs``: it cannot do without.
+        images: the model can start from an image; ``needs``: it requires one.
     """
 
     seconds: tuple[int, ...]
@@ -104,11 +107,11 @@ MODELS: Mapping[str, HailuoModel] = MappingProxyType(
 TASKS = "/v1/video_generation"
 _QUERY = "/v1/query/video_generation?task_id="
 _FILE = "/v1/files/retrieve?file_id="
-_TASKS_2 = "/v2/video_generation"
-_QUERY_2 = "/v2/query/video_generation/"
+_TASKS_H3 = "/v2/video_generation"
+_QUERY_H3 = "/v2/query/video_generation/"
 _FLAGS = ("prompt_optimizer", "fast_pretreatment")
-_FLAGS_2 = ("aigc_watermark",)
-_UNSAYABLE = ("first_frame_image", "last_frame_image", "subject_reference", "content")
+_FLAGS_H3 = ("aigc_watermark",)
+_REJECTED = ("first_frame_image", "last_frame_image", "subject_reference", "content")
 _STATES: dict[str, TaskState] = {
     "Preparing": "queued",
     "Queueing": "queued",
@@ -125,7 +128,7 @@ _STATES: dict[str, TaskState] = {
 _ENDINGS = MappingProxyType(
     {"cancelled": "The provider cancelled the task", "expired": "The provider let the task expire"},
 )
-"""``expired`` is told on platform.minimaxi.com, "video-generation-v2-delete", as a state in which a task has ended."""
+"""``expired`` is documented at platform.minimaxi.com, "video-generation-v2-delete", as a final state."""
 _STATUS = MappingProxyType(
     {
         **dict.fromkeys((1004, 2049), 401),
@@ -135,32 +138,27 @@ _STATUS = MappingProxyType(
         **dict.fromkeys((1000, 1001, 1024, 1033), 500),
     },
 )
-"""What each code means."""
+"""The HTTP status of each code."""
 _BLOCKS = (1026, 1027)
-"""What was asked for, and what came of it."""
+"""The prompt was blocked; the video was blocked."""
 _GOOD = 200
 _CODE_IN_TEXT = re.compile(r"\((\d{4})\)\s*\Z", re.ASCII)
 _MOST_SECONDS = 600
-_MAX_URL = 4_096
 
 
-class MiniMaxVideoBackend:
-    """A clue is a file's id, for which an address is asked; H3 gives a new one each time."""
+class MiniMaxVideoBackend(VideoBackend):
+    """``VideoBackend``; a ``clue`` is the id of a file, whose address is requested. H3 gives a new id each time."""
 
     __slots__ = ()
 
-    takes_urls = True
-
-    def submit(self, shot: VideoSpec) -> ProviderCall:
-        """One video, in the version of its model. Raises ``InvalidRequest``."""
-        model = MODELS.get(shot.model)
+    def submit(self, spec: VideoSpec) -> ProviderCall:
+        model = MODELS.get(spec.model)
         if model is None:
             raise InvalidRequest(f"The provider's models are {', '.join(MODELS)}", param="model")
-        _check(shot, model)
-        return _build_2(shot, model) if _is_2(shot.model) else _write(shot, model)
+        _check(spec, model)
+        return _build_h3_body(spec, model) if _is_h3(spec.model) else _build_body(spec, model)
 
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
-        """A task. Raises what its code says where that is no success."""
         value = parse_object(raw)
         if _parse_code(value) or "error" in value:
             raise _find_fault(_GOOD, raw, secrets)
@@ -169,104 +167,90 @@ class MiniMaxVideoBackend:
     def parse_refused(
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
-        """By its code, where there is one."""
         return _find_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
 
     def poll(self, task: ProviderTask) -> ProviderCall:
-        """Ask after it."""
-        path = _QUERY_2 if _is_2(task.model) else _QUERY
+        path = _QUERY_H3 if _is_h3(task.model) else _QUERY
         return ProviderCall(method="GET", path=path + quote(task.id, safe=""), passing=True)
 
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
-        """What has become of it. An error is no verdict, except where it is the filter's."""
+        """An error says nothing about the task, except the filter's."""
         value = parse_object(raw)
         task = value.get("task")
-        return _parse_task_2(task, secrets) if isinstance(task, dict) else _parse_task(value, secrets)
+        return _parse_h3_task(task, secrets) if isinstance(task, dict) else _parse_task(value, secrets)
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
-        """Its address is asked for: it is good for some hours."""
+        """The address is valid for some hours, so it is requested each time."""
         if variant != "video" or task.clue is None:
             return None
-        if _is_2(task.model):
+        if _is_h3(task.model):
             return self.poll(task)
         return ProviderCall(method="GET", path=_FILE + quote(task.clue, safe=""), passing=True)
 
     def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:
-        """An address for everybody."""
         value = parse_object(raw)
         if _parse_code(value):
-            raise ProviderBadResponse(_build_words(value, secrets))
+            raise parse_reported(value, secrets)
         task = value.get("task")
-        holder = task.get("content") if isinstance(task, dict) else value.get("file")
-        url = _find_url(holder.get("url") or holder.get("download_url")) if isinstance(holder, dict) else None
+        holder = as_object(task.get("content") if isinstance(task, dict) else value.get("file"))
+        url = find_url(holder.get("url") or holder.get("download_url"))
         if url is None:
             raise ProviderBadResponse("The provider does not say where its video is")
         return ContentLocation(url=url)
 
-    def remix(self, task: ProviderTask, shot: VideoSpec) -> ProviderCall | None:  # noqa: ARG002 - nothing is offered
-        """No words for it."""
-        return None
-
     def cancel(self, task: ProviderTask) -> ProviderCall | None:
-        """Of H3, one that waits."""
+        """Only H3, and only a waiting task."""
         return self.delete(task)
 
     def delete(self, task: ProviderTask) -> ProviderCall | None:
-        """Of H3, one that has ended."""
-        if not _is_2(task.model):
+        """Only H3, and only a task that has ended."""
+        if not _is_h3(task.model):
             return None
-        return ProviderCall(method="DELETE", path=f"{_TASKS_2}/{quote(task.id, safe='')}", passing=True)
+        return ProviderCall(method="DELETE", path=f"{_TASKS_H3}/{quote(task.id, safe='')}", passing=True)
 
 
-def _is_2(model: str) -> bool:
+def _is_h3(model: str) -> bool:
     return model.startswith(_H3)
 
 
-def _check(shot: VideoSpec, model: HailuoModel) -> None:
-    """Raise ``InvalidRequest`` for what the model does not make, or the convention says in other words."""
-    if shot.reference is not None and not model.images:
-        raise InvalidRequest("The model takes no picture to start from", param="input_reference")
-    if shot.reference is None and model.needs:
-        raise InvalidRequest("The model needs a picture to start from", param="input_reference")
-    if shot.size is not None and shot.size not in model.sizes:
-        raise InvalidRequest(f"'size' must be one of {', '.join(model.sizes)}", param="size")
-    if shot.seconds is not None and shot.seconds not in model.seconds:
-        allowed = ", ".join(map(str, sorted(model.seconds)))
-        raise InvalidRequest(f"'seconds' must be one of {allowed}", param="seconds")
-    stray = next((name for name in _UNSAYABLE if shot.extra.get(name) not in (None, "")), None)
+def _check(spec: VideoSpec, model: HailuoModel) -> None:
+    """Raise ``InvalidRequest`` for what the model does not make, or the OpenAI API format names differently."""
+    check_reference(spec, takes=model.images, needs=model.needs)
+    check_size_and_seconds(spec, model.sizes, model.seconds)
+    stray = next((name for name in _REJECTED if spec.extra.get(name) not in (None, "")), None)
     if stray is not None:
         raise InvalidRequest(f"'{stray}' is not taken: a picture to start from is 'input_reference'", param=stray)
 
 
-def _write(shot: VideoSpec, model: HailuoModel) -> ProviderCall:
-    said: Body = {"model": shot.model, "prompt": shot.prompt, **_parse_flags(shot.extra, _FLAGS)}
-    if shot.size is not None:
-        said["resolution"] = model.sizes[shot.size][0]
-    if shot.seconds is not None:
-        if said.get("resolution") == _FULL and shot.seconds != _FULL_SECONDS:
+def _build_body(spec: VideoSpec, model: HailuoModel) -> ProviderCall:
+    body: Body = {"model": spec.model, "prompt": spec.prompt, **_parse_flags(spec.extra, _FLAGS)}
+    if spec.size is not None:
+        body["resolution"] = model.sizes[spec.size][0]
+    if spec.seconds is not None:
+        if body.get("resolution") == _FULL and spec.seconds != _FULL_SECONDS:
             raise InvalidRequest(f"'seconds' must be {_FULL_SECONDS} for videos of that size", param="seconds")
-        said["duration"] = shot.seconds
-    if shot.reference is not None:
-        said["first_frame_image"] = _build_image(shot.reference)
-    return ProviderCall(said, path=TASKS, begins=True)
+        body["duration"] = spec.seconds
+    if spec.reference is not None:
+        body["first_frame_image"] = _build_image(spec.reference)
+    return ProviderCall(body, path=TASKS, begins=True)
 
 
-def _build_2(shot: VideoSpec, model: HailuoModel) -> ProviderCall:
-    """Length, resolution and, without a picture, a shape are to be said here."""
-    resolution, ratio = model.sizes[shot.size or next(iter(model.sizes))]
-    content: list[Body] = [{"type": "text", "text": shot.prompt}]
-    if shot.reference is not None:
-        image = {"type": "image_url", "image_url": {"url": _build_image(shot.reference)}, "role": "first_frame"}
+def _build_h3_body(spec: VideoSpec, model: HailuoModel) -> ProviderCall:
+    """Build the body for H3, which requires length, resolution and, without an image, a shape."""
+    resolution, ratio = model.sizes[spec.size or next(iter(model.sizes))]
+    content: list[Body] = [{"type": "text", "text": spec.prompt}]
+    if spec.reference is not None:
+        image = {"type": "image_url", "image_url": {"url": _build_image(spec.reference)}, "role": "first_frame"}
         content.append(image)
-    said: Body = {
-        "model": shot.model,
+    body: Body = {
+        "model": spec.model,
         "content": content,
         "resolution": resolution,
-        "ratio": ratio if shot.reference is None else "adaptive",
-        "duration": shot.seconds or model.seconds[0],
-        **_parse_flags(shot.extra, _FLAGS_2),
+        "ratio": ratio if spec.reference is None else "adaptive",
+        "duration": spec.seconds or model.seconds[0],
+        **_parse_flags(spec.extra, _FLAGS_H3),
     }
-    return ProviderCall(said, path=_TASKS_2, begins=True)
+    return ProviderCall(body, path=_TASKS_H3, begins=True)
 
 
 def _parse_flags(extra: Body, names: tuple[str, ...]) -> Body:
@@ -274,18 +258,17 @@ def _parse_flags(extra: Body, names: tuple[str, ...]) -> Body:
 
 
 def _build_image(reference: Reference) -> str | Inline:
-    """An address, which may be a ``data:`` URL."""
+    """Return an address, which may be a ``data:`` URL."""
     return build_data_url(reference.upload) if reference.upload is not None else reference.url or ""
 
 
 def _parse_task(value: Body, secrets: Secrets) -> TaskStatus:
     code, word = _parse_code(value), value.get("status")
     if word == "Fail" or code in _BLOCKS:
-        base = value.get("base_resp")
-        message = base.get("status_msg") if code and isinstance(base, dict) else None
+        message = as_object(value.get("base_resp")).get("status_msg") if code else None
         return TaskStatus("failed", error=build_error(code or None, message, secrets))
     if code or not isinstance(word, str):
-        raise ProviderBadResponse(_build_words(value, secrets))
+        raise parse_reported(value, secrets)
     state = _STATES.get(word)
     if state != "completed":
         return TaskStatus(state)
@@ -295,20 +278,18 @@ def _parse_task(value: Body, secrets: Secrets) -> TaskStatus:
     return TaskStatus(state, progress=100, clue=clue)
 
 
-def _parse_task_2(task: Body, secrets: Secrets) -> TaskStatus:
+def _parse_h3_task(task: Body, secrets: Secrets) -> TaskStatus:
     word = task.get("status")
     if not isinstance(word, str):
         raise ProviderBadResponse("The provider's answer says nothing of the task")
     state = _STATES.get(word)
     if state == "failed":
-        error = task.get("error")
-        told = error if isinstance(error, dict) else {}
-        message = told.get("message") or _ENDINGS.get(word)
-        return TaskStatus(state, error=build_error(told.get("code"), message, secrets))
+        error = as_object(task.get("error"))
+        message = error.get("message") or _ENDINGS.get(word)
+        return TaskStatus(state, error=build_error(error.get("code"), message, secrets))
     if state != "completed":
         return TaskStatus(state)
-    content = task.get("content")
-    url = _find_url(content.get("url")) if isinstance(content, dict) else None
+    url = find_url(as_object(task.get("content")).get("url"))
     if url is None:
         raise ProviderBadResponse("The provider's task is done, and has no video")
     return TaskStatus(state, progress=100, clue=url, seconds=_parse_seconds(task.get("duration")))
@@ -319,48 +300,30 @@ def _parse_seconds(value: object) -> str | None:
 
 
 def _read_text(value: object) -> str | None:
-    """An id, which some answers have as a number."""
+    """Return an id, which some answers have as a number."""
     text = str(value) if type(value) is int and value > 0 else value
     return text if isinstance(text, str) and 0 < len(text) <= MAX_ID_CHARS else None
 
 
-def _find_url(value: object) -> str | None:
-    return value if isinstance(value, str) and len(value) <= _MAX_URL and is_web_url(value) else None
-
-
 def _parse_code(value: object) -> int:
-    """The code of an answer; 0, success, also where there is none."""
-    if not isinstance(value, dict):
-        return 0
-    base: Any = value.get("base_resp")
-    code = base.get("status_code") if isinstance(base, dict) else None
+    """Return the code of an answer; 0, success, if it has none."""
+    fields = as_object(value)
+    code = as_object(fields.get("base_resp")).get("status_code")
     if type(code) is int:
         return code
-    error: Any = value.get("error")
-    message = error.get("message") if isinstance(error, dict) else None
-    found = _CODE_IN_TEXT.search(message[-16:]) if isinstance(message, str) else None
+    found = _CODE_IN_TEXT.search(as_text(as_object(fields.get("error")).get("message"))[-16:])
     return int(found[1]) if found else 0
-
-
-def _build_words(value: object, secrets: Secrets) -> str:
-    return f"The provider reported an error: {parse_words(value, secrets) or 'it gave no reason'}"
 
 
 def _find_fault(
     status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
 ) -> ProviderError:
-    """Of H3 the status is what counts, and 422 is the filter's; of the others, whose status is good, the code."""
-    try:
-        value = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        value = None
+    """Convert an answer into an error: by its status for H3, where 422 is the filter's; by its code for the others."""
+    value = loads_or_none(raw)
     code = _parse_code(value)
-    kind = value.get("error") if isinstance(value, dict) else None
-    sensitive = isinstance(kind, dict) and kind.get("type") == "unprocessable_entity_error"
+    sensitive = as_object(as_object(value).get("error")).get("type") == "unprocessable_entity_error"
     if code in _BLOCKS or sensitive:
         return ContentBlocked(build_block(parse_words(value, secrets), secrets).message)
-    if status == _GOOD and code not in _STATUS:
-        fault = ProviderBadResponse(_build_words(value, secrets))
-        fault.declined = bool(code)
-        return fault
-    return parse_video_fault(_STATUS.get(code, status), raw, secrets, provider_retry_after_s=provider_retry_after_s)
+    return parse_code_fault(
+        status, raw, secrets, code=code, statuses=_STATUS, provider_retry_after_s=provider_retry_after_s
+    )

@@ -1,14 +1,13 @@
-"""Pictures of models at Replicate: predictions, which are begun and asked after until they end.
+"""Images of models at Replicate: predictions, polled until they end.
 
 Predictions: replicate.com/docs/reference/http; .../docs/topics/predictions/lifecycle (states), .../create-a-prediction.
-``Prefer: wait`` is not said: while it holds the request open nobody knows the prediction's id, and what a caller leaves
-behind could not be cancelled. The addresses an answer names for asking and cancelling are not used.
+``Prefer: wait`` is not sent: while the request is held open, the prediction has no known id and could not be cancelled.
+The addresses that an answer gives for polling and cancelling are not used.
 
-Each model has fields of its own: replicate.com/OWNER/NAME/versions/…/api of those in ``MODELS``; what a model of the
-first FLUX makes of an aspect ratio is in github.com/replicate/cog-flux, predict.py. Of any other model only the prompt
-is known, and callers give its own fields beside it; those of a size where they say no ``size``, and where nobody has
-said which sizes there may be. No mask is known: theirs are black and white, the convention's are transparent where the
-picture is to be changed.
+Each model has its own fields: replicate.com/OWNER/NAME/versions/…/api of those in ``MODELS``; the first FLUX models'
+use of an aspect ratio is in github.com/replicate/cog-flux, predict.py. Of any other model only the prompt is known.
+Clients set its own fields directly, also those of the size unless ``size`` is given or the operator lists the sizes.
+Masks are not supported: these models use black and white, the OpenAI API format uses transparency.
 """
 
 import re
@@ -24,7 +23,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.aspect_ratios import FIRST_SIZES, USUAL_SIZES, parse_shape
 from gateway.formats.content_filter import build_block, is_block
-from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_backend import ImageBackend, ProviderCall
 from gateway.formats.image_task import (
     ImageTask,
     build_images,
@@ -47,7 +46,7 @@ _MODEL = re.compile(
     r"(?P<owned>[A-Za-z0-9][A-Za-z0-9._-]{0,127}/[A-Za-z0-9][A-Za-z0-9._-]{0,127})(?::(?P<version>[a-f0-9]{1,64}))?\Z",
     re.ASCII,
 )
-_NOT_THE_MODELS = frozenset(
+_GATEWAY_FIELDS = frozenset(
     {
         "model", "prompt", "n", "size", "response_format", "user", "quality", "style", "background", "moderation",
         "output_format", "output_compression", "stream", "partial_images", "safety_identifier", "input_fidelity",
@@ -55,23 +54,24 @@ _NOT_THE_MODELS = frozenset(
         "disable_safety_checker",
     },
 )  # fmt: skip
-"""Fields that are the convention's, beside those that say how many; and the filter, which is the business of whoever
-answers for the account."""
+"""Fields of the OpenAI API format, beside those for the number of images; and the safety filter, which only the owner
+of the account may change.
+"""
 
 
 @attrs.frozen
 class ReplicateModel:
-    """What a model takes, and under which names.
+    """What a model accepts, and in which fields.
 
     Attributes:
-        sizes: those it makes, each with the fields that say it.
-        sides: of a model that makes any size, the shortest and the longest side, both multiples of ``STEP``.
-        many_field: how many pictures it is to make; None: it makes one.
-        most: pictures at once.
-        source_field: the pictures to start from; None: it takes none.
-        most_sources: of these; None: nobody says. Where there may be several the field is a list.
-        needs: whether it cannot do without.
-        formats: what its pictures can be; none: nobody says.
+        sizes: the sizes that it makes, each with the fields for it.
+        sides: of a model that makes any size: the shortest and the longest side, both multiples of ``STEP``.
+        many_field: the number of images; None: it makes one.
+        most: the most images per request.
+        source_field: the input images; None: it accepts none.
+        most_sources: the most input images; None: not documented. If there may be several, the field is a list.
+        needs: it requires an input image.
+        formats: its output formats; empty: not documented.
     """
 
     sizes: Mapping[str, Mapping[str, str]] | None = None
@@ -88,7 +88,7 @@ STEP = 32
 _ALL_FORMATS = ("webp", "jpeg", "png")
 
 
-def _tell_ratios(ratios: Mapping[str, str]) -> Mapping[str, Mapping[str, str]]:
+def _list_ratios(ratios: Mapping[str, str]) -> Mapping[str, Mapping[str, str]]:
     return MappingProxyType({size: {"aspect_ratio": ratio} for size, ratio in ratios.items()})
 
 
@@ -100,18 +100,18 @@ _RATIOS = {
     "1024x1024": "1:1", "1536x1024": "3:2", "1024x1536": "2:3", "1024x768": "4:3", "768x1024": "3:4",
     "1280x720": "16:9", "720x1280": "9:16", "1280x1024": "5:4", "1024x1280": "4:5",
 }  # fmt: skip
-"""A size stands for its shape where a model is only told shapes, and nobody says how large its pictures are."""
-_SHAPES = _tell_ratios(_RATIOS)
+"""Sizes that stand for a shape, for models that take only shapes and whose pixels are not documented."""
+_SHAPES = _list_ratios(_RATIOS)
 _IMAGEN_RATIOS = ("1:1", "9:16", "16:9", "3:4", "4:3")
-_IMAGEN_SHAPES = _tell_ratios({size: ratio for size, ratio in _RATIOS.items() if ratio in _IMAGEN_RATIOS})
-_BANANA_SIZES = _tell_ratios({size: parse_shape(size, None).ratio for size in FIRST_SIZES})
+_IMAGEN_SHAPES = _list_ratios({size: ratio for size, ratio in _RATIOS.items() if ratio in _IMAGEN_RATIOS})
+_BANANA_SIZES = _list_ratios({size: parse_shape(size, None).ratio for size in FIRST_SIZES})
 _PRO_SIZES = MappingProxyType(
     {
         size: {"aspect_ratio": shape.ratio, "resolution": shape.tier}
         for size, shape in ((size, parse_shape(size, None)) for size in USUAL_SIZES)
     },
 )
-_IDEOGRAM_SIZES = (  # noqa: SIM905 - as their page has them
+_IDEOGRAM_SIZES = (  # noqa: SIM905 - the format of their documentation
     "512x1536 576x1408 576x1472 576x1536 640x1344 640x1408 640x1472 640x1536 704x1152 704x1216 704x1280 704x1344 "
     "704x1408 704x1472 736x1312 768x1088 768x1216 768x1280 768x1344 800x1280 832x960 832x1024 832x1088 832x1152 "
     "832x1216 832x1248 864x1152 896x960 896x1024 896x1088 896x1120 896x1152 960x832 960x896 960x1024 960x1088 "
@@ -119,7 +119,7 @@ _IDEOGRAM_SIZES = (  # noqa: SIM905 - as their page has them
     "1152x896 1216x704 1216x768 1216x832 1248x832 1280x704 1280x768 1280x800 1312x736 1344x640 1344x704 1344x768 "
     "1408x576 1408x640 1408x704 1472x576 1472x640 1472x704 1536x512 1536x576 1536x640"
 ).split()
-_FLUX = ReplicateModel(_tell_ratios(_FLUX_RATIOS), many_field="num_outputs", most=4, formats=_ALL_FORMATS)
+_FLUX = ReplicateModel(_list_ratios(_FLUX_RATIOS), many_field="num_outputs", most=4, formats=_ALL_FORMATS)
 _KONTEXT = ReplicateModel(_SHAPES, source_field="input_image")
 _IMAGEN = ReplicateModel(_IMAGEN_SHAPES)
 _BANANA = ReplicateModel(_BANANA_SIZES, source_field="image_input", most_sources=None)
@@ -156,8 +156,8 @@ MODELS: Mapping[str, ReplicateModel] = MappingProxyType(
 )
 
 
-class ReplicateImageBackend:
-    """``ImageBackend``; see there."""
+class ReplicateImageBackend(ImageBackend):
+    """``ImageBackend`` of one prediction."""
 
     __slots__ = ("_ask", "_call", "_count", "_limited", "_model", "_takes", "_task")
 
@@ -171,7 +171,6 @@ class ReplicateImageBackend:
         self._count = 1
 
     def begin(self, count: int) -> ProviderCall:
-        """What to ask first."""
         takes = self._takes
         check_expressible(self._call, takes=takes.source_field is not None, needs=takes.needs)
         named = _MODEL.match(self._model)
@@ -180,33 +179,32 @@ class ReplicateImageBackend:
         if self._limited or self._ask.size is not None:
             check_size(self._call.body)
         self._count = count
-        said: Body = {"input": self._build_input()}
+        body: Body = {"input": self._build_input()}
         if named["version"] is None:
-            return ProviderCall(said, path=f"/models/{named['owned']}{PREDICTIONS}", begins=True)
-        return ProviderCall({"version": named["version"], **said}, path=PREDICTIONS, begins=True)
+            return ProviderCall(body, path=f"/models/{named['owned']}{PREDICTIONS}", begins=True)
+        return ProviderCall({"version": named["version"], **body}, path=PREDICTIONS, begins=True)
 
     def _build_input(self) -> Body:
         takes, ask, body = self._takes, self._ask, self._call.body
-        apart = _NOT_THE_MODELS | {takes.source_field}
-        told: Body = {
+        apart = _GATEWAY_FIELDS | {takes.source_field}
+        fields: Body = {
             name: parse_field(value)
             for name, value in body.items()
             if name not in apart and not is_count(name) and value is not None
         }
-        told["prompt"] = ask.prompt
+        fields["prompt"] = ask.prompt
         if ask.size is not None:
-            told |= _build_size(takes, ask.size)
+            fields |= _build_size(takes, ask.size)
         if takes.many_field is not None:
-            told[takes.many_field] = self._count
+            fields[takes.many_field] = self._count
         elif self._count > 1:
             raise InvalidRequest("'n' must be 1", param="n")
         images = [build_data_url(file) for file in self._call.files if file.field == "image"]
         if takes.source_field is not None and images:
-            told[takes.source_field] = images[0] if takes.most_sources == 1 else images
-        return told | _build_format(takes, body.get("output_format"))
+            fields[takes.source_field] = images[0] if takes.most_sources == 1 else images
+        return fields | _build_format(takes, body.get("output_format"))
 
     def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderCall:
-        """The pictures, or how to ask after the prediction."""
         value = self._task.parse_object(raw)
         if value is None:
             return self._task.ask_after()
@@ -219,11 +217,10 @@ class ReplicateImageBackend:
         if state != "succeeded":
             raise ProviderBadResponse(f"The provider's prediction is {parse_state(state, secrets)}")
         output = value.get("output")
-        given = output if isinstance(output, list) else [output]
-        return build_images([parse_image(one) for one in given if one is not None], self._count)
+        addresses = output if isinstance(output, list) else [output]
+        return build_images([parse_image(one) for one in addresses if one is not None], self._count)
 
     def abandon(self) -> ProviderCall | None:
-        """How to cancel the prediction."""
         return self._task.abandon()
 
 
@@ -242,7 +239,7 @@ def _build_size(takes: ReplicateModel, size: str) -> dict[str, Any]:
 
 
 def _build_format(takes: ReplicateModel, wanted: object) -> dict[str, Any]:
-    """The convention's ``output_format``."""
+    """Build the field for ``output_format``."""
     check_format(wanted, takes.formats)
     if wanted is None:
         return {}
@@ -250,7 +247,7 @@ def _build_format(takes: ReplicateModel, wanted: object) -> dict[str, Any]:
 
 
 def _find_fault(error: object, secrets: Secrets) -> ProviderError:
-    """The fault of a prediction that failed, whose model has said why in its own words."""
+    """Return the error of a failed prediction, whose model gives the reason in its own words."""
     message = mask(error, secrets) if isinstance(error, str) and error else "The provider gave no reason"
     if is_block(None, message):
         return build_block(message, secrets)

@@ -25,7 +25,7 @@ from gateway.errors import (
 )
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.openai.videos import (
-    SHADES,
+    SAFE_FIELDS,
     OpenAiVideoBackend,
     build_deleted,
     build_status,
@@ -161,7 +161,7 @@ def test_a_video_is_asked_for_in_the_conventions_words_over_the_callers_own() ->
 
 
 def test_shades_pass_and_nothing_else_that_a_caller_says() -> None:
-    shades = dict.fromkeys(SHADES, "x")
+    shades = dict.fromkeys(SAFE_FIELDS, "x")
     assert read_sent(MAKER.submit(shot(extra=shades))) == shades | {"model": "sora-2", "prompt": "a cat"}
     for name, value in (
         ("model", "another"),

@@ -1,0 +1,35 @@
+"""Lenient access to parsed JSON of providers, whose answers may have any shape."""
+
+from typing import Any
+
+import orjson
+
+Body = dict[str, Any]
+
+
+def loads_or_none(raw: bytes) -> Any:
+    """Parse JSON; return None if it is invalid."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def as_object(value: object) -> Body:
+    """Return ``value`` if it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: object) -> list[Any]:
+    """Return ``value`` if it is an array, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def as_text(value: object) -> str:
+    """Return ``value`` if it is a string, else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def list_objects(value: object) -> list[Body]:
+    """Return the objects of an array; none if ``value`` is no array."""
+    return [item for item in as_list(value) if isinstance(item, dict)]
