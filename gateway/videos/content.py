@@ -1,4 +1,4 @@
-"""Footage: the files of videos, fetched once and kept, or passed through."""
+"""Video files: download them once and keep them, or pass them through from the provider."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,19 +26,19 @@ MAX_FETCH_S = 3_600.0
 PACE_S = 30.0
 _VIDEO = "video/"
 _NO_VARIANT = frozenset({400, 405, 406, 415, 422, 501})
-"""What servers say to a variant that they do not make."""
+"""The statuses of servers that do not have a variant."""
 LEAST_RATE = 32 * 1024
-"""Bytes a second, on the average of so long."""
+"""Bytes per second that a download must reach on average over ``PACE_S``."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class VideoContent:
-    """Keeps videos.
+    """Downloads, keeps and opens video files.
 
     Args:
-        store: where they are kept.
-        filming: asks providers for them.
+        store: the kept files.
+        filming: the client of the providers' video APIs.
     """
 
     def __init__(self, store: MediaFiles, filming: VideoProviderApi) -> None:
@@ -46,13 +46,14 @@ class VideoContent:
         self._filming = filming
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` where the disk has no room for another video."""
+        """Raise ``StoreUnavailable`` if the disk has no room for another video."""
         self._store.check_room()
 
     async def fetch(self, way: Way, job: VideoJob) -> Media:
-        """The video of a job whose provider has finished it, kept, and whole.
+        """Download and keep the whole video of a job that its provider has completed.
 
-        Raises ``ProviderContentGone``, another ``ProviderError``, ``StoreUnavailable``; then nothing is kept.
+        Raises:
+            ProviderContentGone, ProviderError, StoreUnavailable: nothing is kept.
         """
         file = await self._filming.open_anew(way, job, "video")
         if file is None:
@@ -89,16 +90,18 @@ class VideoContent:
         return media
 
     async def find(self, job: VideoJob, variant: Variant) -> Media | None:
-        """The file that is kept of a completed job; None where none is. Raises ``StoreUnavailable``."""
+        """Return the kept file of a completed job; None if there is none. Raises ``StoreUnavailable``."""
         if variant != "video" or job.media_id is None:
             return None
         return await self._store.find(job.media_id)
 
     async def open(self, job: VideoJob, variant: Variant, wanted: str | None) -> FetchedFile:
-        """The provider's own file of a completed job, at its headers.
+        """Open the provider's file of a completed job, up to its headers.
 
-        Raises ``NotFound`` if it is gone; ``NotFound`` or ``InvalidRequest`` naming a variant that there is not; an
-        ``ProviderError``.
+        Raises:
+            NotFound: the file, or the variant, is gone.
+            InvalidRequest: there is no such variant.
+            ProviderError: the provider does not deliver.
         """
         way = self._filming.find_way(job)
         if way is None:
@@ -117,7 +120,7 @@ class VideoContent:
         return file
 
     async def remove(self, media_id: str) -> None:
-        """A file is wanted no more. Never raises: the sweep takes what is left."""
+        """Delete a kept file. Never raises: the media cleanup deletes what is left."""
         try:
             await self._store.remove(media_id)
         except StoreUnavailable as fault:
@@ -130,7 +133,7 @@ def _check_size(size: int) -> None:
 
 
 class _Pace:
-    """Watches a file arrive: whoever trickles takes a place that others wait for."""
+    """Measures a download, so that a trickling one does not keep a place that others wait for."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -139,7 +142,7 @@ class _Pace:
         self.size = 0
 
     def note(self, count: int) -> None:
-        """So many bytes have come. Raises an ``ProviderError``."""
+        """Count received bytes. Raises ``ProviderError`` if they are too many or arrive too slowly."""
         self.size += count
         _check_size(self.size)
         passed_s = self._clock() - self._since_s
@@ -150,5 +153,5 @@ class _Pace:
 
 
 def make_gone() -> NotFound:
-    """The answer for a video that was there."""
+    """Return the error for a video that was there."""
     return NotFound("The video is not kept any more", param="video_id", should_retry=False)

@@ -1,4 +1,4 @@
-"""Videos: what every step of a job is on record as, and how it ends; once, and together with its money."""
+"""Record every step of a video job, and end each job once, in one commit with its charge."""
 
 import asyncio
 import secrets
@@ -24,7 +24,7 @@ from gateway.videos.webhook_sender import build_delivery
 
 LEASE_MS = 30_000
 INSIST_S = 10.0
-"""How long a caller waits for a store that fails; what it is to record is recorded later all the same."""
+"""Seconds that a request waits for a failing store. The work goes on afterwards, and its result is stored later."""
 CLOSE_TIMEOUT_S = 3.0
 _INSIST_EVERY_S = 0.5
 _ID_BYTES = 16
@@ -35,23 +35,24 @@ T = TypeVar("T")
 
 
 class Videos:
-    """Jobs, and what is held for them.
+    """Create, read, cancel and end video jobs, and hold the reservations of the open ones.
 
     Args:
-        store: where jobs live.
-        bank: the purses.
-        outbox: whoever writes charges does it under its lock, so that an audit sees a job's money in one place.
-        filming: asks providers.
-        rules: the settings, asked anew for each job.
-        clock: Unix seconds, not set back or forth while the process runs.
-        pace: what waits are multiplied by.
+        store: the repository of jobs.
+        balances: the balances that reservations are settled on.
+        write_queue: the writer of charges. Jobs end under its lock, so that a reconciliation sees a job's money in one
+            place.
+        filming: the client of the providers' video APIs.
+        rules: returns the current settings.
+        clock: Unix seconds; the process never sets it forwards or back.
+        pace: the factor of every wait.
 
     Attributes:
-        owner: this process, in the store's leases.
-        signals: rung whenever a job has moved.
-        ended: called when a job has ended; set by whoever tells others of it.
-        begun: called when a job is to be looked at.
-        cancelled: called with the id of a job that was ended under the hands of whoever looks at it.
+        owner: the name of this process in the store's leases.
+        signals: notified of every change of a job.
+        ended: called after a job has ended; wakes the webhook worker.
+        begun: called when a job is ready to be polled.
+        cancelled: called with the id of a job that was cancelled, possibly while a task polls it.
     """
 
     def __init__(
@@ -84,58 +85,54 @@ class Videos:
 
     @property
     def now_ms(self) -> int:
-        """Now, Unix milliseconds."""
         return int(self._clock() * 1000)
 
     @property
     def busy(self) -> bool:
-        """Whether jobs may be this process's own without having been claimed."""
+        """Return whether jobs may belong to this process that the poll worker has not claimed."""
         return bool(self._tasks)
 
     @property
     def rules(self) -> VideoRules:
-        """The settings as they are now."""
         return self._rules()
 
     async def open(self) -> None:
-        """At start: what is held for jobs that go on is held again. For a process that is alone with its store."""
+        """Restore the reservations of open jobs. The process must be the only one that uses the store."""
         await self.store.release(self.owner, others=True)
         jobs, now_ms = await self.store.list_open(), self.now_ms
         for job in jobs:
             self.hold(job, self._bank.restore(job.account_id, job.key_id, job.held_nanos))
-        # What was put off for longer than anybody puts anything off: the clock was set back meanwhile.
+        # No wait is longer than this one: the clock was set back since.
         latest_ms = now_ms + round(LONGEST_HINT_S * 1000)
         await self.store.advance([(job, job.let_go(now_ms)) for job in jobs if (job.due_ms or 0) > latest_ms])
 
     async def close(self) -> None:
-        """Wait for what is being recorded, not for long; then let go of every job."""
+        """Wait up to ``CLOSE_TIMEOUT_S`` for what is being stored, cancel the rest, and release every lease."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT_S)
-        while self._tasks:  # one that ends may begin another
+        while self._tasks:  # a task may start another one as it ends
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
             await self.store.release(self.owner)
         except StoreUnavailable:
-            log.warning("leases_not_released")  # they run out
+            log.warning("leases_not_released")  # the leases run out by themselves
 
     def hold(self, job: VideoJob, held: Reservation) -> None:
-        """What was set aside for a new job is the job's, until it ends."""
+        """Keep the reservation of a new job until the job ends."""
         self._holds[job.id] = held
         self._open[job.account_id] += 1
 
     def count_open(self, account_id: int) -> int:
-        """Jobs of an account that have not ended."""
         return self._open[account_id]
 
     @property
     def all_open(self) -> int:
-        """Jobs of every account that have not ended."""
         return self._open.total()
 
     def release(self, job: VideoJob) -> None:
-        """Nothing is left of a job, and nothing is held for it."""
+        """Release the reservation of a job that was dropped."""
         held = self._let_go_of(job)
         if held is not None:
             self._bank.release(held)
@@ -149,20 +146,21 @@ class Videos:
         return held
 
     def list_held(self) -> dict[str, int]:
-        """What is held for each job, in nano-USD."""
+        """Return the reservation of each open job, in nano-USD."""
         return {video_id: held.nanos for video_id, held in self._holds.items()}
 
     async def advance(self, changes: Sequence[tuple[VideoJob, VideoJob]]) -> None:
-        """Put jobs that go on on record. Raises ``StoreUnavailable``."""
+        """Store changes of jobs that go on: pairs of before and after. Raises ``StoreUnavailable``."""
         moved = await self.store.advance(changes)
         for (before, after), done in zip(changes, moved, strict=True):
             if done and (before.state, before.progress) != (after.state, after.progress):
                 self.signals.ring(after.id)
 
     async def finish(self, job: VideoJob, audit: AuditRow | None = None) -> bool:
-        """A job has ended: on record with its charge, or without one; once. False where it had ended before.
+        """Store the end of a job together with its charge, if any. Return False if the job had ended before.
 
-        Raises ``StoreUnavailable``: then it has not.
+        Raises:
+            StoreUnavailable: the job has not ended.
         """
         return await asyncio.shield(self.run(self._finish(job, audit)))
 
@@ -170,7 +168,7 @@ class Videos:
         now_ms = self.now_ms
         row = build_end(job, now_ms)
         delivery = build_delivery(job, now_ms, f"evt_{secrets.token_hex(_ID_BYTES)}")
-        async with self._outbox.writing:  # an audit sees both or neither
+        async with self._outbox.writing:  # a reconciliation sees both or neither
             finished = await self.store.finish(job, row, delivery, audit)
             if finished:
                 self._settle(job, row.cost_nanos)
@@ -196,18 +194,21 @@ class Videos:
             self._bank.settle(held, cost_nanos, self._clock())
 
     async def complete(self, job: VideoJob) -> bool:
-        """A job has its video. Raises ``StoreUnavailable``."""
+        """End a job whose video is ready. Raises ``StoreUnavailable``."""
         now_ms = self.now_ms
         return await self.finish(job.complete(now_ms, now_ms + round(self.rules.keep_days * _DAY_MS)))
 
     async def fail(self, job: VideoJob, error: VideoError, audit: AuditRow | None = None) -> bool:
-        """A job has failed. Raises ``StoreUnavailable``."""
+        """End a job as failed. Raises ``StoreUnavailable``."""
         return await self.finish(job.fail(error, self.now_ms), audit)
 
     async def cancel(self, video_id: str, by: Actor = OPERATOR) -> VideoJob:
-        """End a job that has not ended; the provider is asked to stop, where it can be.
+        """Cancel a job, and ask its provider to stop if the provider can.
 
-        Raises ``NotFound``, ``Conflict`` where it has ended, ``StoreUnavailable``.
+        Raises:
+            NotFound: there is no such job in the actor's scope.
+            Conflict: the job has ended.
+            StoreUnavailable: the job goes on.
         """
         job = await self.get(video_id, by.scope)
         change = build_change({"status": job.state}, {"status": "failed"})
@@ -220,29 +221,27 @@ class Videos:
             self.run(self.filming.cancel(way, job))
         return await self.get(video_id)
 
-    # --- looking
-
     async def get(self, video_id: str, account_id: int | None = None) -> VideoJob:
-        """A job, of an account where one is named. Raises ``NotFound``, which says the same of others' jobs."""
+        """Return a job, of one account if ``account_id`` is given. Raises ``NotFound`` for others' jobs too."""
         job = await self.store.find(video_id) if is_video_id(video_id) else None
         if job is None or (account_id is not None and job.account_id != account_id):
             raise NotFound("There is no such video", param="video_id", should_retry=False)
         return job
 
     async def find(self, video_id: str) -> VideoJob | None:
-        """A job, whosever it is; None where it is gone."""
+        """Return a job of any account; None if there is none."""
         return await self.store.find(video_id)
 
     async def find_by_request(self, request_id: str) -> VideoJob | None:
-        """The job of a call."""
+        """Return the job that a request created; None if there is none."""
         return await self.store.find_by_request(request_id)
 
     async def list_videos(self, wanted: VideoFilter, limit: int) -> Sequence[VideoJob]:
-        """Jobs by the time when they were asked for."""
+        """Return jobs in the order of their creation."""
         return await self.store.list_videos(wanted, limit)
 
     async def remove(self, job: VideoJob) -> None:
-        """Forget a job that has ended; what it cost stays. Raises ``TaskNotReady``, ``NotFound``."""
+        """Delete an ended job; its charge stays. Raises ``TaskNotReady``, ``NotFound``."""
         if not job.ended:
             raise TaskNotReady("The job has not ended: it can be deleted when it has", param="video_id")
         if not await self.store.remove(job):
@@ -251,11 +250,9 @@ class Videos:
         if way is not None:
             self.run(self.filming.delete(way, job))
 
-    # --- work that outlives whoever waits for it
-
     @contextmanager
     def claim(self, video_id: str) -> Iterator[None]:
-        """Somebody but the poller works on a job, until the end of the block."""
+        """Mark a job as worked on outside the poll worker until the block ends."""
         self._in_hand[video_id] += 1
         try:
             yield
@@ -265,18 +262,17 @@ class Videos:
                 del self._in_hand[video_id]
 
     def has_in_hand(self, video_id: str) -> bool:
-        """Whether somebody does."""
         return video_id in self._in_hand
 
     def run(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """``work`` in a task that is remembered."""
+        """Start a task that ``close`` waits for."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._let_go)
         return task
 
     async def retry_until_stored(self, video_id: str, work: Callable[[], Awaitable[T]]) -> T | None:
-        """``work`` on a job, again and again while the store fails; None where it takes longer than ``INSIST_S``."""
+        """Repeat ``work`` on a job until the store takes it; return None if that takes longer than ``INSIST_S``."""
         done, _ = await asyncio.wait({task := self.run(self._repeat(video_id, work))}, timeout=INSIST_S)
         return task.result() if done else None
 
@@ -291,11 +287,11 @@ class Videos:
     def _let_go(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waited for it has been told; and perhaps nobody did
+            task.exception()  # keeps asyncio from logging it: all waiters may have been cancelled
 
 
 def check_completed(job: VideoJob) -> None:
-    """Raise ``TaskNotReady`` where a job has not ended, ``NotFound`` where it has no video."""
+    """Raise ``TaskNotReady`` if a job has not ended, ``NotFound`` if it has failed."""
     if not job.ended:
         raise TaskNotReady("The video is not completed yet", param="video_id")
     if job.state == "failed":
@@ -303,7 +299,7 @@ def check_completed(job: VideoJob) -> None:
 
 
 def build_end(job: VideoJob, now_ms: int) -> RequestRecord:
-    """The row of a call whose job has ended, with its charge."""
+    """Return the request log's record of an ended job, with its charge."""
     completed, receipt = job.state == "completed", job.receipt
     stopped = receipt.ending == "interrupted" or job.error_code == CANCELLED.code
     ending: Ending = "completed" if completed else "interrupted" if stopped else "upstream_failed"

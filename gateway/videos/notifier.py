@@ -1,4 +1,4 @@
-"""Signals: whoever waits for news of a job is woken when there are any."""
+"""Wake the tasks that wait for changes of a video job."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,19 +6,19 @@ from contextlib import asynccontextmanager
 
 
 class JobNotifier:
-    """Bells by the id of what they are rung for. Nobody who does not listen costs anything."""
+    """Events by job id. A job without listeners costs nothing."""
 
     def __init__(self) -> None:
         self._bells: dict[str, set[asyncio.Event]] = {}
 
     def ring(self, name: str) -> None:
-        """There is news."""
+        """Wake the listeners of ``name``."""
         for bell in self._bells.get(name, ()):
             bell.set()
 
     @asynccontextmanager
     async def listen(self, name: str) -> AsyncIterator[asyncio.Event]:
-        """A bell that is rung for ``name``; to be cleared by whoever has heard it."""
+        """Yield an event that is set at every change of ``name``; the listener clears it."""
         bell = asyncio.Event()
         self._bells.setdefault(name, set()).add(bell)
         try:

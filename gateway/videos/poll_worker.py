@@ -1,7 +1,7 @@
-"""Looks at every job when it is due: claimed in batches, asked after at the same time, and noted in batches again.
+"""Poll video jobs when they are due: claim a batch, poll its jobs concurrently, store the results as one batch.
 
-Each channel has places of its own, for answers and for files: what is slow or dead takes its own places and no
-other's. A process that works on jobs says every few seconds that it is alive; what a dead one was at is taken over.
+Each channel has its own number of polls and downloads at a time, so a slow provider delays only its own jobs. A
+process renews the leases of its jobs every few seconds; another process takes over the jobs of one that died.
 """
 
 import asyncio
@@ -17,31 +17,31 @@ from gateway.videos.jobs import LEASE_MS, Videos
 from gateway.videos.tracker import VideoTracker
 
 TICK_S = 0.25
-"""While something is due or under way: the answers and the claims of so long go into one commit each."""
+"""The pause while jobs are due or under way: the results and the claims of one pause share a commit each."""
 IDLE_S = 10.0
 PAUSE_S = 0.05
-"""Between two turns, however much there is to do."""
+"""The shortest pause between two turns."""
 RENEW_S = LEASE_MS / 1000 / 4
 STRAYS_S = 60.0
 MOST = 400
-"""Claimed at a time."""
+"""The most jobs claimed at a time."""
 AGAIN_MS = 2_000
 FETCHES = 4
-"""Files of one channel at a time."""
+"""Downloads of one channel at a time."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class VideoPoller:
-    """The job between ``VideoRepository`` and ``VideoTracker``.
+    """The worker that takes jobs from ``VideoRepository`` to ``VideoTracker``.
 
     Args:
-        videos: where jobs are kept.
-        watch: looks at one.
-        polls: answers of one channel that are waited for at a time; asked anew at every turn.
+        videos: the video jobs.
+        watch: checks one job.
+        polls: returns how many polls of one channel may run at a time.
 
     Attributes:
-        idle: there is no job at the start, and the store is not asked until somebody wakes this one.
+        idle: there is no open job at the start: the worker does not read the store before ``wake`` or ``IDLE_S``.
     """
 
     def __init__(self, videos: Videos, watch: VideoTracker, *, polls: Callable[[], int]) -> None:
@@ -56,22 +56,22 @@ class VideoPoller:
         self._more = self.idle = False
 
     def wake(self) -> None:
-        """There is a job to be looked at."""
+        """Start the next turn at once."""
         self._wakened.set()
 
     def drop(self, video_id: str) -> None:
-        """A job has ended under our hands: its place is another's."""
+        """Cancel the task of a job that has ended, so that another job gets its place."""
         task = self._tasks.get(video_id)
         if task is not None:
             task.cancel()
 
     async def run(self) -> None:
-        """For ever. Cancelled, it leaves what is under way to whoever claims it next."""
+        """Run for ever. When cancelled, leave unfinished jobs to the next claim."""
         try:
             if self.idle:
                 await self._rest(IDLE_S)
             while True:
-                self._wakened.clear()  # before the turn: who wakes it during one has begun what it may have missed
+                self._wakened.clear()  # before the turn: a wake during the turn may come after the turn's claim
                 try:
                     wait_s = await self._turn()
                 except StoreUnavailable as fault:
@@ -92,7 +92,7 @@ class VideoPoller:
         await asyncio.sleep(PAUSE_S)
 
     async def _turn(self) -> float:
-        """Note, claim, begin. Returns after how many seconds there is to be another turn."""
+        """Store results, claim jobs and start their tasks. Return the seconds until the next turn."""
         await self._note()
         await self._renew()
         await self._find_strays()
@@ -108,7 +108,7 @@ class VideoPoller:
         return TICK_S
 
     async def _note(self) -> None:
-        """What was seen since the last turn."""
+        """Store the results since the last turn."""
         seen, self._seen = self._seen, []
         if seen:
             noted = False
@@ -128,7 +128,7 @@ class VideoPoller:
             self._renewed_s = now_s
 
     async def _find_strays(self) -> None:
-        """Let go of jobs that are ours by the record, and that nobody here is at: of a claim whose answer was lost."""
+        """Release jobs that the store assigns to this process but no task works on: a claim whose reply was lost."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._looked_s < STRAYS_S:
             return
@@ -155,11 +155,11 @@ class VideoPoller:
         taken: list[VideoJob] = []
         for job in claimed:
             busy[job.channel] += 1
-            if job.id in self._working:  # where the clock was set, leases of our own may seem to have run out
+            if job.id in self._working:  # the clock was set: a lease of our own seems to have run out
                 continue
             if busy[job.channel] <= each:
                 taken.append(job)
-            else:  # a channel has half of its places free, or more: the rest of what was claimed waits on
+            else:  # Release what the claim holds beyond the channel's free places.
                 self._seen.append((job, job.let_go(job.due_ms or claim.now_ms)))
         self._more = self._more or any(count >= each for count in busy.values())
         return taken
@@ -171,12 +171,12 @@ class VideoPoller:
         task.add_done_callback(partial(self._end, job))
 
     def _end(self, job: VideoJob, task: "asyncio.Task[VideoJob | None]") -> None:
-        """A job was looked at. What went wrong is said, and it is looked at again."""
+        """Queue the result of a task. A task that failed is logged, and its job is polled again."""
         del self._tasks[job.id]
-        if self._more:  # others may wait for its place
+        if self._more:  # another job may wait for its place
             self._wakened.set()
         if task.cancelled():
-            self._seen.append((job, job.let_go(self._videos.now_ms)))  # where this is no stop, but a new start
+            self._seen.append((job, job.let_go(self._videos.now_ms)))  # dropped; nothing stores it if the worker stops
             return
         error = task.exception()
         if error is not None:
@@ -189,5 +189,5 @@ class VideoPoller:
 
 
 def _find_bug(error: BaseException) -> BaseException | None:
-    """What is to be shown whole; a condition is said by its words."""
+    """Return an exception whose traceback is worth logging; None for an error condition that its message describes."""
     return None if isinstance(error, GatewayError) else error

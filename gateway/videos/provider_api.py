@@ -1,6 +1,6 @@
-"""What is asked of providers for the sake of a job: to begin it, what became of it, and where its file is.
+"""Ask providers about video jobs: submit, poll, cancel, delete, and open the file.
 
-Nothing here keeps records: whoever asks does (``videos/jobs.py``).
+``videos/jobs.py`` keeps the records.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ from gateway.routing.target import Attempt, Way
 from gateway.upstream.interface import FetchedFile, Fetcher, FileRequest, HttpClient, HttpResponse
 
 MAX_ANSWER_BYTES = 256 * 1024
-"""Of what is said of a task: it is read in one go."""
+"""The largest answer about a task; it is read whole."""
 POLL_TIMEOUT_S = 30.0
 _PRINT_CHARS = 12
 _OF_NOBODY = frozenset({408, 502, 504, *range(520, 528)})
-"""What servers between here and the provider say of it: nothing that tells whether it heard."""
+"""Statuses that proxies in front of the provider send too: they do not tell whether the provider has the request."""
 _MOVED = frozenset({301, 302, 307, 308})
 _ERRORS = range(400, 600)
 _GONE = frozenset({404, 410})
@@ -47,12 +47,12 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 def must_fetch(wire: str) -> bool:
-    """Whether addresses of pictures have to be fetched for whoever speaks a language."""
+    """Return whether the gateway must fetch reference images itself, because the provider fetches no URLs."""
     return not VIDEO_BACKENDS[wire].takes_urls
 
 
 class SubmitOutcomeUnknown(ProviderError):
-    """A provider was asked to begin a job, and nobody knows whether it did: it must not be asked again."""
+    """A submit that the provider may have taken or not: the request must not be repeated."""
 
     retryable = False
 
@@ -60,40 +60,40 @@ class SubmitOutcomeUnknown(ProviderError):
         super().__init__(
             f"{fault.message}; whether the job was begun is not known", phase=fault.phase, should_retry=False
         )
-        if fault.status in _OF_NOBODY:  # whoever hears it in turn must not take it for a refusal, as a 503 is
+        if fault.status in _OF_NOBODY:  # the client must not take this for a refusal, as a 503 is
             self.status, self.public_code = fault.status, fault.public_code
         self.failure_scope = fault.failure_scope
 
 
 def _is_refusal(status: int) -> bool:
-    """Whether an answer outside 2xx says that nothing was done. Whatever is no status of the sort says nothing."""
+    """Return whether a status outside 2xx says that the provider did nothing. Invalid statuses say nothing."""
     return status in _MOVED or (status in _ERRORS and status not in _OF_NOBODY)
 
 
 @attrs.frozen
 class PollResult:
-    """What an answer said of a task, and how long the provider wants to be left alone; None where it does not say."""
+    """What a provider reported of a task; ``poll_after_s`` is None if the provider does not say when to poll again."""
 
     take: TaskStatus
     poll_after_s: float | None = None
 
 
 def build_print(key: str) -> str:
-    """A fingerprint of a channel's key: a task is known to the key that began it."""
+    """Return a fingerprint of a channel's key. A provider finds a task only with the key that created it."""
     return sha256(key.encode()).hexdigest()[:_PRINT_CHARS] if key else ""
 
 
 def find_key(channel: Channel, key_print: str, other: str) -> str:
-    """The key of that fingerprint, or where the channel has it no more the ``other``."""
+    """Return the channel's key with that fingerprint, else ``other``."""
     return next((key for key in channel.api_keys if build_print(key) == key_print), other)
 
 
 class VideoProviderApi:
-    """Asks providers.
+    """The providers' video APIs.
 
     Args:
-        upstream: the way out.
-        fetcher: the guarded way to files.
+        upstream: sends requests to providers.
+        fetcher: opens files at addresses that providers name.
         catalog: the channels.
         clock: Unix seconds.
     """
@@ -107,13 +107,15 @@ class VideoProviderApi:
         self._clock = clock
 
     async def submit(self, attempt: Attempt, job: VideoJob, shot: VideoSpec, original: VideoJob | None) -> TaskStatus:
-        """Have a job begun; once.
+        """Ask the provider, once, to start a job.
 
-        Raises an ``ProviderError`` where the provider said no, or was never reached; ``SubmitOutcomeUnknown``.
+        Raises:
+            ProviderError: the provider refused, or was not reached.
+            SubmitOutcomeUnknown: anything else.
         """
         maker = VIDEO_BACKENDS[attempt.option.endpoint.wire]
         way = attrs.evolve(attempt.way, mark=job.id)
-        if original is not None:  # a task is known to the key that began it
+        if original is not None:  # a provider finds a task only with the key that created it
             way = attrs.evolve(way, key=find_key(attempt.channel, original.key_print, way.key))
         plan = way.plan(self._prepare(maker, shot, original), self._now_s, once=True)
         try:
@@ -141,7 +143,7 @@ class VideoProviderApi:
 
     @staticmethod
     def _prepare(maker: VideoBackend, shot: VideoSpec, original: VideoJob | None) -> ProviderCall:
-        """The submit, or the remix. Raises ``UnsupportedByProvider``."""
+        """Return the provider's submit or remix request. Raises ``UnsupportedByProvider``."""
         try:
             if original is None:
                 return maker.submit(shot)
@@ -153,7 +155,7 @@ class VideoProviderApi:
         return ask
 
     def find_way(self, job: VideoJob) -> Way | None:
-        """The way to a job's task; None where its channel is no more, or leads to another vendor."""
+        """Return how to reach a job's task; None if its channel is gone or now belongs to another provider."""
         channel = next((one for one in self._catalog.channels if one.name == job.channel), None)
         if channel is None or channel.provider != job.provider:
             return None
@@ -167,23 +169,25 @@ class VideoProviderApi:
         return Way(channel, endpoint, job.upstream_model, key, job.id)
 
     async def poll(self, way: Way, job: VideoJob) -> PollResult:
-        """Ask after a task. Raises an ``ProviderError``: then nothing is known of it."""
+        """Return the state of a task. Raises ``ProviderError``: then the state is unknown."""
         maker = VIDEO_BACKENDS[job.wire]
         raw, poll_after_s = await self._ask(way, maker, maker.poll(_name_task(job)))
         return PollResult(maker.parse_polled(raw, way.channel.secrets), poll_after_s)
 
     async def cancel(self, way: Way, job: VideoJob) -> bool:
-        """Have a task stopped, if the provider offers that; whether it was. Never raises for what it says."""
+        """Ask the provider to stop a task; return whether it did. Never raises."""
         return await self._say(way, job, VIDEO_BACKENDS[job.wire].cancel(_name_task(job)))
 
     async def delete(self, way: Way, job: VideoJob) -> bool:
-        """Have a task forgotten, if the provider offers that; whether it was. Never raises for what it says."""
+        """Ask the provider to delete a task; return whether it did. Never raises."""
         return await self._say(way, job, VIDEO_BACKENDS[job.wire].delete(_name_task(job)))
 
     async def open(self, way: Way, job: VideoJob, variant: Variant, wanted: str | None = None) -> FetchedFile | None:
-        """The file of a completed task, at its headers; None where the provider has no such variant.
+        """Open the file of a completed task, up to its headers; None if the provider has no such variant.
 
-        Raises ``ProviderContentGone``, or another ``ProviderError``.
+        Raises:
+            ProviderContentGone: the file is gone.
+            ProviderError: anything else.
         """
         maker = VIDEO_BACKENDS[job.wire]
         found = maker.find_content(_name_task(job), variant)
@@ -192,7 +196,10 @@ class VideoProviderApi:
         return None if found is None else await self._fetcher.open(self._locate(way, found, wanted))
 
     async def _ask_place(self, way: Way, maker: VideoBackend, ask: ProviderCall) -> bytes:
-        """Raises as ``open`` does: that the provider refuses to say is no mistake of whoever wants the file."""
+        """Return the answer that names the file's address.
+
+        A rejection becomes a provider error: the client that wants the file did not send that request.
+        """
         try:
             return (await self._ask(way, maker, ask))[0]
         except ProviderRejected as refused:
@@ -202,7 +209,7 @@ class VideoProviderApi:
     async def open_anew(
         self, way: Way, job: VideoJob, variant: Variant, wanted: str | None = None
     ) -> FetchedFile | None:
-        """The same, by an address that is fresh: those that were given once expire."""
+        """Do what ``open`` does, and retry once with a fresh address: providers' addresses expire."""
         try:
             return await self.open(way, job, variant, wanted)
         except (ProviderContentGone, ProviderBadResponse):
@@ -212,7 +219,7 @@ class VideoProviderApi:
             return await self.open(way, attrs.evolve(job, clue=clue), variant, wanted)
 
     async def _find_clue(self, way: Way, job: VideoJob) -> str | None:
-        """Where its provider says now that a video is; None where it says nothing of it, or nothing at all."""
+        """Return the provider's current reference to the content; None if it gives none."""
         try:
             return (await self.poll(way, job)).take.clue
         except ProviderError:
@@ -241,7 +248,7 @@ class VideoProviderApi:
         return True
 
     async def _ask(self, way: Way, maker: VideoBackend, ask: ProviderCall) -> tuple[bytes, float | None]:
-        """A good answer's body, and its hint. Raises an ``ProviderError``."""
+        """Return the body of a 2xx answer and the provider's poll hint in seconds. Raises ``ProviderError``."""
         try:
             async with asyncio.timeout(POLL_TIMEOUT_S):
                 reply = await self._upstream.send(way.plan(ask, self._now_s))
@@ -255,7 +262,7 @@ class VideoProviderApi:
             raise ProviderTimeout("The provider took too long to answer", phase="headers") from None
 
     async def _parse_refusal(self, reply: HttpResponse, maker: VideoBackend, channel: Channel) -> ProviderError:
-        """The fault of an answer outside 2xx, whether or not the whole of it can be read."""
+        """Return the error of an answer outside 2xx, even if its body cannot be read."""
         provider_retry_after_s = parse_retry_after(reply.headers.get("Retry-After"), self._clock())
         try:
             raw = await reply.read(MAX_ERROR_BYTES)

@@ -1,7 +1,6 @@
-"""Pictures that videos start from: brought in before anything is held or anybody is asked.
+"""Load the images that videos start from, before money is reserved or a provider is asked.
 
-What came as a ``data:`` URL, and what has to be fetched for a provider that fetches nothing itself, waits on the disk
-as an upload does: it is sent from there, and bounded there. A caller whose picture does not come takes nobody's place.
+An image from a ``data:`` URL, or one that the gateway fetches for the provider, is spooled to disk as an upload is.
 """
 
 import asyncio
@@ -23,16 +22,16 @@ from gateway.upstream.safe_fetch import is_literal, may_be_public
 FETCH_TIMEOUT_S = 15.0
 _FIELD = "input_reference"
 _STEP = 4 * 64 * 1024
-"""Characters of base64 that are decoded at a time."""
+"""Characters of base64 decoded before the event loop runs other tasks."""
 _KINDS = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp"}
 
 
 class References:
-    """Brings pictures in.
+    """Loads reference images.
 
     Args:
-        fetcher: the guarded way to addresses.
-        spool: where they wait.
+        fetcher: opens addresses of the public internet only.
+        spool: where images wait until they are sent.
     """
 
     def __init__(self, fetcher: Fetcher, spool: UploadSpool) -> None:
@@ -41,10 +40,16 @@ class References:
 
     @asynccontextmanager
     async def bring_in(self, reference: Reference, account_id: int, *, fetch: bool) -> AsyncIterator[Reference]:
-        """The same picture as it is to be sent, there until the end of the block.
+        """Yield the image in the form in which it is sent; its file exists until the block ends.
 
-        ``fetch``: an address is fetched; else it is the provider's to fetch, where it is a public one. Raises
-        ``InvalidRequest``, ``RateLimited``, ``Overloaded``, ``StoreUnavailable``.
+        Args:
+            reference: an upload, a ``data:`` URL or an address.
+            account_id: whose share of the spool it takes.
+            fetch: whether the gateway fetches an address; if not, the provider does, and the address must be public.
+
+        Raises:
+            InvalidRequest: the image cannot be used.
+            RateLimited, Overloaded, StoreUnavailable: the spool takes no more.
         """
         if reference.upload is not None:
             yield reference
@@ -84,7 +89,7 @@ class References:
 
 
 async def _decode(reference: Reference, file: SpooledFile) -> bytes:
-    """The picture of a ``data:`` URL. A step at a time: others have their turn in between."""
+    """Write the image of a ``data:`` URL to ``file`` in steps; return its first bytes."""
     data = (reference.url or "").partition(",")[2]
     if len(data) // 4 * 3 > MAX_IMAGE_BYTES:
         raise _refuse(f"it is larger than {MAX_IMAGE_BYTES // 2**20} MB")
@@ -97,13 +102,13 @@ async def _decode(reference: Reference, file: SpooledFile) -> bytes:
             head += piece[: HEAD_BYTES - len(head)]
             await file.write(piece)
             await asyncio.sleep(0)
-    except ValueError:  # binascii's own is one; and what is not ASCII
+    except ValueError:  # binascii.Error is one, and so is the error for characters outside ASCII
         raise _refuse("it is not valid base64") from None
     return head
 
 
 def _check_public(url: str) -> None:
-    """Raise ``InvalidRequest`` where a provider would be sent to a place of its own network, or of the gateway's."""
+    """Raise ``InvalidRequest`` for an address in a private network, to which no provider may be sent."""
     try:
         host = urlsplit(url).hostname or ""
     except ValueError:

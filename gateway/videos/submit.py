@@ -1,7 +1,7 @@
-"""How a call becomes a job: on record with what is held for it, then begun by one provider, then on record again.
+"""Turn a request into a video job: store the job with its reservation, have a provider start it, store the result.
 
-Whoever asks for a video may leave at any moment, and this process may end at any moment. So a call is carried to the
-end of its submit in a task of its own, and nothing is asked of a provider that is not on record before.
+The client may disconnect and the process may stop at any moment. So a submit runs to its end in a task of its own, and
+the store knows a job before a provider does.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from gateway.formats.video_backend import TaskStatus, VideoSpec
 from gateway.media.word_filter import WordList, check_body
 from gateway.proxy.attempt import Visit
 from gateway.proxy.failover import Proxy
-from gateway.request_context import Arrival, Delivery, Outcome, build_row
+from gateway.request_context import Arrival, Outcome, build_row
 from gateway.routing.route import Route
 from gateway.routing.target import UNKNOWN_SECONDS, Attempt
 from gateway.videos.content import VideoContent
@@ -53,11 +53,11 @@ T = TypeVar("T")
 
 @attrs.define(eq=False)
 class Submission:
-    """One call on its way to being a job.
+    """One request that becomes a job.
 
     Attributes:
-        row: what is on record of the call, once something is.
-        standing: how its caller stands at its rate limits, where it has any.
+        row: the request's record, once there is one.
+        standing: the caller's rate limit status; None if the caller has no limits.
     """
 
     arrival: Arrival
@@ -70,18 +70,18 @@ class Submission:
 
 
 class VideoSubmitter:
-    """Makes jobs of calls.
+    """Creates video jobs.
 
     Args:
-        videos: where jobs are kept.
-        admission: grants calls.
-        settlement: writes the rows of those that are refused.
-        relay: makes attempts.
-        footage: must have room for what is to come.
-        references: brings in what videos start from.
+        videos: the video jobs.
+        admission: checks quotas and reserves money.
+        settlement: records refused requests.
+        relay: makes attempts, with failover.
+        video_content: says whether there is room for another video.
+        references: loads reference images.
 
     Attributes:
-        words: what nobody may ask a video of; may be replaced.
+        words: the words that prompts must not contain; None for no check. May be replaced.
     """
 
     def __init__(
@@ -103,7 +103,12 @@ class VideoSubmitter:
         self.words: WordList | None = None
 
     def check(self, call: InferenceRequest) -> None:
-        """Before anything is held. Raises ``ContentForbidden``; ``StoreUnavailable`` where no video could be kept."""
+        """Check the prompt and the free disk space.
+
+        Raises:
+            ContentForbidden: the prompt has a listed word.
+            StoreUnavailable: there is no room for a video, and videos are kept.
+        """
         try:
             check_body(self.words, call.body | {"prompt": _get_ask(call).prompt})
         except SensitiveWords as forbidden:
@@ -112,9 +117,10 @@ class VideoSubmitter:
             self._video_content.check_room()
 
     async def submit(self, ticket: Submission) -> VideoJob:
-        """The job of a call, on record and begun. To be run to its end, whoever waits for it.
+        """Return the stored and started job of a request. Run this to its end even if the client disconnects.
 
-        Raises the fault that refused it; then no job is left of it, unless whether it was begun is not known.
+        Raises:
+            GatewayError: why there is no job. A job remains only if the outcome of its submit is unknown.
         """
         async with AsyncExitStack() as stack:
             try:
@@ -128,7 +134,7 @@ class VideoSubmitter:
                 return await self._have_begun(ticket, job)
 
     async def _bring_in(self, ticket: Submission, stack: AsyncExitStack) -> None:
-        """The picture that it starts from, before anything is held. Raises as ``References.bring_in`` does."""
+        """Load the reference image. Raises what ``References.bring_in`` raises."""
         ask, account = _get_ask(ticket.call), ticket.arrival.caller.account
         if ask.reference is None:
             return
@@ -153,13 +159,13 @@ class VideoSubmitter:
             raise
         finally:
             self._admission.leave(_get(ticket.grant))
-            if not judged:  # a bug of ours, or the end of this process: whoever looks at it next decides
+            if not judged:  # a bug of ours, or the process stops: the poll worker decides later
                 asked = _get(ticket.job)
                 self._videos.run(self._advance_one(asked, asked.let_go(self._videos.now_ms)))
         return await self._note_begun(ticket, take)
 
     async def _put_on_record(self, ticket: Submission) -> VideoJob:
-        """The job with what is held for it. Raises a fault; then neither is."""
+        """Store the job with its reservation. If this raises, neither is left."""
         if self._relay.broken_off:
             raise ShuttingDown("The gateway is shutting down", phase="shutdown")
         grant = await self._admission.open(ticket.arrival, ticket.call, ticket.route.rank())
@@ -212,7 +218,7 @@ class VideoSubmitter:
         )
 
     async def _send(self, ticket: Submission, visit: Visit, attempt: Attempt) -> TaskStatus:
-        """One attempt to have it begun."""
+        """Make one attempt to start the job."""
         job, ask = _get(ticket.job), attempt.option.capability.fill(_get_ask(ticket.call))
         original = ask.remix_of
         asked = job.move(
@@ -223,7 +229,7 @@ class VideoSubmitter:
             wire=attempt.option.endpoint.wire,
             upstream_model=attempt.option.model,
             key_print=build_print(_find_key(attempt, original)),
-            lease_until_ms=self._videos.now_ms + LEASE_MS,  # renewed meanwhile: what the job was made with is old
+            lease_until_ms=self._videos.now_ms + LEASE_MS,  # the lease has been renewed since the job was created
             seconds=original.seconds if original else str(ask.seconds or ""),
             size=original.size if original else ask.size or "",
         )
@@ -250,17 +256,19 @@ class VideoSubmitter:
         return take
 
     def _price(self, job: VideoJob, attempt: Attempt, take: TaskStatus) -> VideoJob:
-        """What it costs once it is completed. Where nobody had said how long it is to be, the provider says."""
+        """Set the charge of the completed job, by the provider's length if the request named none."""
         seconds, size = job.seconds or _parse_seconds(take.seconds), job.size or take.size or ""
         duration_ms = min(int(seconds or UNKNOWN_SECONDS) * 1000, MAX_DURATION_MS)
         cost = attempt.option.cost(Usage(source="upstream", duration_ms=duration_ms, size=size))
         return attrs.evolve(job, seconds=seconds, size=size, cost_nanos=cost)
 
     async def _note_begun(self, ticket: Submission, take: TaskStatus) -> VideoJob:
-        """On record, whatever it takes: the provider works, and only this process knows the name of its task."""
+        """Store the started job, however long that takes: only this process knows the id of the provider's task."""
         asked, grant = _get(ticket.job), _get(ticket.grant)
         outcome = Outcome("completed", self._loop_s, self._videos.now_ms)
-        receipt = build_row(ticket.arrival, ticket.call, outcome, delivery=_told(grant.delivery, self._loop_s))
+        receipt = build_row(
+            ticket.arrival, ticket.call, outcome, delivery=attrs.evolve(grant.delivery, first_byte_at=self._loop_s)
+        )
         begun = asked.move(
             "queued" if take.state == "queued" else "processing",
             self._videos.now_ms,
@@ -277,7 +285,7 @@ class VideoSubmitter:
         return begun
 
     async def _give_up(self, begun: VideoJob) -> VideoJob:
-        """It was cancelled while it was being begun."""
+        """Cancel the provider's task of a job that was cancelled during its submit."""
         way = self._videos.filming.find_way(begun)
         if way is not None:
             await self._videos.filming.cancel(way, begun)
@@ -290,7 +298,7 @@ class VideoSubmitter:
         return all(await self._videos.store.advance([(before, after)]))
 
     async def _drop(self, ticket: Submission, fault: GatewayError) -> None:
-        """No provider took it: only the row of its call is left."""
+        """Delete a job that no provider started; only the request's record stays."""
         job, grant = _get(ticket.job), _get(ticket.grant)
         failed = isinstance(fault, ProviderError) and not isinstance(fault, ProviderRejected)
         ending: Ending = "upstream_failed" if failed else "refused"
@@ -314,21 +322,16 @@ class VideoSubmitter:
         return asyncio.get_running_loop().time()
 
 
-def _told(delivery: Delivery, now: float) -> Delivery:
-    """The caller is being told now."""
-    return attrs.evolve(delivery, first_byte_at=now)
-
-
 def _find_key(attempt: Attempt, original: VideoJob | None) -> str:
-    """The key that the provider is asked with: of a remix that which knows the original."""
+    """Return the key that the provider is asked with: for a remix the one that created the original."""
     key = attempt.lease.key.key
     return find_key(attempt.channel, original.key_print, key) if original else key
 
 
-def _parse_seconds(said: str | None) -> str:
-    """How long a provider says a video is, in whole seconds and never shorter than it said; empty where it does not."""
+def _parse_seconds(reported: str | None) -> str:
+    """Return a provider's video length in whole seconds, rounded up; empty if it gives none."""
     try:
-        seconds = math.ceil(float(said or 0))
+        seconds = math.ceil(float(reported or 0))
     except (ValueError, OverflowError):
         return ""
     return str(seconds) if 0 < seconds <= MAX_DURATION_MS // 1000 else ""
@@ -340,5 +343,5 @@ def _get_ask(call: InferenceRequest) -> VideoRequest:
 
 def _get(value: T | None) -> T:
     if value is None:
-        raise AssertionError("it was put there a moment ago")
+        raise AssertionError("the submit has set it")
     return value

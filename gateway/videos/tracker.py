@@ -1,7 +1,7 @@
-"""Watching: what becomes of a job whose turn it is to be looked at.
+"""Check one video job: poll its provider, or download its file, and decide what follows.
 
-Only a provider's own word ends a job as failed. An answer that is none, a refusal, a silence say nothing of it: it is
-asked after again, less often.
+Only the provider's own report ends a job as failed. After an invalid answer, a refusal or a timeout the job is polled
+again, less often.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,22 +31,23 @@ from gateway.videos.jobs import Videos
 from gateway.videos.provider_api import PollResult
 
 MOST_GONE = 20
-"""In a row: so often a provider may say that the file of a finished job is not there (yet); about a quarter of an hour.
-While a file is fetched, they are what ``VideoJob.polls`` counts."""
+"""How often in a row a provider may report that the file of a completed job is missing: about a quarter of an hour.
+While a file is fetched, ``VideoJob.polls`` counts these reports.
+"""
 MOST_MISSED = 9
-"""In a row: so often a job is looked for at a channel that is not there; about four minutes."""
+"""How often in a row a job's channel may be missing: about four minutes."""
 _ABANDONED: Mapping[VideoState, VideoError] = {"created": INTERRUPTED, "submitting": SUBMIT_UNKNOWN}
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class VideoTracker:
-    """Looks at jobs.
+    """Checks video jobs.
 
     Args:
-        videos: where they are kept.
-        footage: fetches what they made.
-        expiry: Unix seconds, by which the deadlines of jobs pass that an earlier process has created.
+        videos: the video jobs.
+        video_content: downloads files.
+        expiry: Unix seconds; the clock for the deadlines of jobs that an earlier process created.
     """
 
     def __init__(self, videos: Videos, video_content: VideoContent, expiry: Callable[[], float]) -> None:
@@ -56,12 +57,13 @@ class VideoTracker:
         self._video_content = video_content
 
     async def look(self, job: VideoJob) -> VideoJob | None:
-        """A job that was claimed -> as it is to be on record, let go of; None where it has ended, and is.
+        """Check a claimed job. Return the released job to store; None if the job has ended, which is stored already.
 
-        Raises ``StoreUnavailable``: then it is as it was.
+        Raises:
+            StoreUnavailable: the job is unchanged.
         """
         abandoned = _ABANDONED.get(job.state)
-        if abandoned is not None:  # whoever was at it is dead, or it would not have been claimed
+        if abandoned is not None:  # its process is dead: the job could not have been claimed otherwise
             await self._videos.fail(job, abandoned)
             return None
         way = self._videos.filming.find_way(job)
@@ -70,7 +72,7 @@ class VideoTracker:
         return await (self._fetch(way, job) if job.state == "fetching" else self._poll(way, job))
 
     async def _miss(self, job: VideoJob) -> VideoJob | None:
-        """There is no channel. A slip in a file takes it away, too, while its provider works on: that can be mended."""
+        """Put off a job whose channel is missing. An operator may have removed the channel by mistake."""
         if job.failures + 1 >= MOST_MISSED:
             await self._videos.fail(job, CHANNEL_GONE)
             return None
@@ -102,7 +104,7 @@ class VideoTracker:
         return after.let_go(now_ms + self._scale(wait_s))
 
     async def _take_over(self, job: VideoJob, clue: str | None) -> VideoJob | None:
-        """The provider has finished: its file is fetched, or passed through when somebody asks."""
+        """Move a job whose provider has completed it to fetching, or end it if videos are not kept."""
         videos = self._videos
         job = attrs.evolve(job, clue=clue or job.clue, polls=0, failures=0)
         if not videos.rules.keep:
@@ -132,11 +134,11 @@ class VideoTracker:
         except StoreUnavailable:
             await self._video_content.remove(media.id)
             raise
-        if not finished:  # it was cancelled under our hands
+        if not finished:  # the job was cancelled meanwhile
             await self._video_content.remove(media.id)
 
     async def _put_off(self, job: VideoJob, fault: GatewayError, late: VideoError) -> VideoJob | None:
-        """Nothing is known now. After the deadline that is for good."""
+        """Put off a job whose state is unknown; end it after its deadline."""
         videos = self._videos
         now_ms = videos.now_ms
         log.info(
@@ -161,10 +163,11 @@ class VideoTracker:
         return after.let_go(now_ms + self._scale(wait_s))
 
     def _is_late(self, job: VideoJob) -> bool:
-        """Whether its deadline has passed by the clock that set it.
+        """Return whether the deadline has passed by the clock that set it.
 
-        ``expiry`` is behind the clock for a day if no record was written shortly before the start. A job of this
-        process has its deadline from this process's clock, and would end so much later.
+        ``expiry`` is behind the clock for a day if no record was written shortly before the start. The deadline of a
+        job of
+        this process comes from this process's clock, and would pass that much later.
         """
         if job.created_ms >= self._opened_ms:
             return self._videos.now_ms >= job.deadline_ms

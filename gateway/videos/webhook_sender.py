@@ -1,8 +1,8 @@
-"""Telling callers' servers of the end of their videos: what is said, to whom it may be said, and one attempt at it.
+"""Webhooks about ended videos: build the event, and make one attempt to deliver it.
 
 The event is that of OpenAI's webhooks (platform.openai.com/docs/guides/video-generation, "Use webhooks for
-notifications"; its other events are listed in the API reference under "Webhook events"). How it is signed, and when it
-is attempted again: ``domain/webhook.py``.
+notifications"; the API reference lists the other events under "Webhook events"). ``domain/webhook.py`` has the
+signature and the retry schedule.
 """
 
 from collections.abc import Callable
@@ -19,12 +19,12 @@ USER_AGENT = "model-gateway"
 
 
 def build_delivery(job: VideoJob, now_ms: int, delivery_id: str) -> WebhookDelivery | None:
-    """What is to be told of a job that has ended, due at once; None where nobody is to be told.
+    """Return the delivery of a job's end, due at once; None if the job has no webhook.
 
     Args:
-        job: as it ended. Raises ``ValueError`` where it has not.
+        job: the ended job. Raises ``ValueError`` if it has not ended.
         now_ms: Unix milliseconds.
-        delivery_id: ``evt_…``, of nothing else.
+        delivery_id: unique, ``evt_...``.
     """
     if job.webhook_url is None:
         return None
@@ -53,13 +53,13 @@ def build_delivery(job: VideoJob, now_ms: int, delivery_id: str) -> WebhookDeliv
 
 
 class WebhookSender:
-    """Makes one attempt at a time; who attempts again, and when, is the job's and the delivery's own business.
+    """Makes single attempts; ``WebhookWorker`` repeats them.
 
     Args:
-        fetcher: the guarded way to strangers' addresses.
-        secret_of: what signs the deliveries of an API key, by the key's id.
+        fetcher: opens addresses of the public internet only.
+        secret_of: returns the signing secret of an API key, by the key's id.
         clock: Unix seconds, as jobs count them.
-        wall: Unix seconds, as everybody else counts them: receivers refuse what was signed at another time.
+        wall: Unix seconds of the system's clock: receivers refuse signatures with another time. None for ``clock``.
     """
 
     def __init__(
@@ -74,18 +74,18 @@ class WebhookSender:
         self._clock = clock
         self._wall = wall or clock
 
-    async def tell(self, delivery: WebhookDelivery) -> WebhookDelivery:
-        """The delivery after one attempt, whatever the other side did: a redirect is an answer, and not followed."""
+    async def send(self, delivery: WebhookDelivery) -> WebhookDelivery:
+        """Make one attempt and return the delivery with its outcome. A redirect is an answer and is not followed."""
         answer, hopeless = None, False
         try:
-            answer = await self._fetcher.post(delivery.url, delivery.body, self._write_headers(delivery), TIMEOUT_S)
+            answer = await self._fetcher.post(delivery.url, delivery.body, self._build_headers(delivery), TIMEOUT_S)
             error = f"The webhook's receiver answered with status {answer}"
         except ProviderError as fault:
             error, hopeless = fault.message, isinstance(fault, EgressRefused)
         return delivery.note(answer, error, round(self._clock() * 1000), hopeless=hopeless)
 
-    def _write_headers(self, delivery: WebhookDelivery) -> dict[str, str]:
-        """Of this attempt: receivers refuse what was signed more than a few minutes ago."""
+    def _build_headers(self, delivery: WebhookDelivery) -> dict[str, str]:
+        """Sign this attempt: receivers refuse a signature that is a few minutes old."""
         now_s = int(self._wall())
         return {
             "Content-Type": "application/json",

@@ -1,4 +1,4 @@
-"""Tells callers' servers what has become of their videos: as soon as it is due, and no one at another's cost."""
+"""Deliver webhooks when they are due, without letting one slow receiver delay others."""
 
 import asyncio
 import contextlib
@@ -15,19 +15,19 @@ from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 from gateway.videos.webhook_sender import WebhookSender
 
 MOST = 40
-"""Deliveries in hand. Most of them wait for an answer, which costs a socket."""
+"""Deliveries at a time. Most of them wait for an answer, which costs a socket."""
 EACH = 8
-"""Of one account."""
+"""Deliveries of one account at a time."""
 AT_ONE_HOST = 3
-"""Of one account at one host."""
+"""Deliveries of one account to one host at a time."""
 LEASE_MS = 30_000
-"""Longer than a delivery is in hand: it waits for a place at its host, and then for an answer."""
+"""Longer than a delivery takes: it waits for a place at its host, then for an answer."""
 PLACE_S = 1.0
-"""How long a place at a host is waited for, before the delivery makes room for others'."""
+"""Seconds that a delivery waits for a place at its host before it is put off."""
 PAUSE_S = 0.05
-"""Before every look: what ends together makes room together."""
+"""The pause before every turn: deliveries that end together make room together."""
 REST_S = 1.0
-"""Between two looks while there is something in hand, or somebody else has what is due."""
+"""The pause between two turns while deliveries run, or while another process has what is due."""
 LONGEST_REST_S = 30.0
 RETRY_AFTER_S = 1.0
 
@@ -35,22 +35,23 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class WebhookWorker:
-    """The job. Whoever is told twice can tell by the delivery's id: after a crash it happens.
+    """The delivery worker. After a crash a receiver may get an event twice; the delivery's id tells.
 
-    A receiver that does not answer is waited for. So an account has a few places and no more, which the store sees to
-    as it hands deliveries out; and one host has fewer still of these. What else an account has due at that host is put
-    off to when it would be its turn, by the time that host's deliveries take, and what is due elsewhere comes first.
-    Accounts share no host's places: a receiver may be silent to one of them only.
+    A silent receiver holds its places until the timeout. So an account has few places, which the store enforces as it
+    hands out deliveries, and one host has fewer still. Further deliveries to a full host are put off by the time that
+    its deliveries take, and those to other hosts go first. Accounts do not share a host's places: a receiver may be
+    silent
+    to one of them only.
 
     Args:
-        store: where deliveries live.
-        teller: makes the attempts.
-        owner: this process, as leases name it.
+        store: the repository of deliveries.
+        webhook_sender: makes the attempts.
+        owner: the name of this process in leases.
         clock: Unix seconds.
-        pace: what waits are multiplied by.
+        pace: the factor of every wait.
 
     Attributes:
-        idle: there is nothing in the store at the start, which is not asked until somebody wakes the job.
+        idle: the store is empty at the start: the worker does not read it before ``wake`` or ``LONGEST_REST_S``.
     """
 
     def __init__(
@@ -73,11 +74,10 @@ class WebhookWorker:
         self.idle = False
 
     def wake(self) -> None:
-        """A job has ended, and there may be something to tell."""
         self._woken.set()
 
     async def run(self) -> None:
-        """Tell what is due, for ever. What is under way when it is cancelled is told again once its lease is over."""
+        """Deliver what is due, for ever. What is under way at a cancellation is repeated once its lease has run out."""
         async with asyncio.TaskGroup() as group:
             if self.idle:
                 await self._rest(LONGEST_REST_S)
@@ -94,14 +94,14 @@ class WebhookWorker:
                 await self._woken.wait()
 
     async def _look(self, group: asyncio.TaskGroup) -> float:
-        """Take on what is due, as far as there is room; seconds until the next look, where nobody wakes it before."""
+        """Start what is due, as far as there is room; return the seconds until the next turn."""
         try:
             if room := MOST - len(self._hand):
                 self._take_on(group, await self._claim(room))
-            due_ms = await self._store.find_next_delivery()  # what is in hand is still due
+            due_ms = await self._store.find_next_delivery()  # this includes what is under way
         except StoreUnavailable as fault:
             if not self._failing:
-                log.error("deliveries_not_claimed", error=fault.message)  # noqa: TRY400 - the store has said why
+                log.error("deliveries_not_claimed", error=fault.message)  # noqa: TRY400 - the store has logged why
             self._failing = True
             return RETRY_AFTER_S
         self._failing = False
@@ -114,39 +114,39 @@ class WebhookWorker:
 
     def _take_on(self, group: asyncio.TaskGroup, claimed: Sequence[WebhookDelivery]) -> None:
         for delivery in claimed:
-            if delivery.id not in self._hand:  # its lease is over, for the store would not take its outcome
+            if delivery.id not in self._hand:  # else its lease ran out, because the store did not take its outcome
                 self._hand.add(delivery.id)
                 group.create_task(self._attend(delivery)).add_done_callback(partial(self._let_go, delivery.id))
 
     def _let_go(self, delivery_id: str, _task: asyncio.Task[None]) -> None:
-        # Not in the task itself: one that is cancelled before its first step runs no ``finally``.
+        # Not in the task itself: a task cancelled before its first step runs no ``finally``.
         self._hand.discard(delivery_id)
-        self.wake()  # there is room, and there may be more
+        self.wake()  # there is room for another one
 
     async def _attend(self, delivery: WebhookDelivery) -> None:
-        """Make one attempt, or put it off; then it is the store's again."""
+        """Make one attempt, or put it off; then store the delivery."""
         host = self._hosts.setdefault((delivery.account_id, _find_host(delivery.url)), _Host())
         host.guests += 1
         try:
             if await host.enter(PLACE_S * self._pace):
-                delivery = await self._tell(delivery, host)
+                delivery = await self._send(delivery, host)
             else:
                 delivery = host.put_off(delivery, self._now_ms())
             await self._note(delivery)
         finally:
             host.guests -= 1
 
-    async def _tell(self, delivery: WebhookDelivery, host: "_Host") -> WebhookDelivery:
+    async def _send(self, delivery: WebhookDelivery, host: "_Host") -> WebhookDelivery:
         try:
             began_ms = self._now_ms()
-            told = await self._webhook_sender.tell(delivery)
+            sent = await self._webhook_sender.send(delivery)
             host.took_ms = self._now_ms() - began_ms
-            return told
+            return sent
         finally:
             host.leave()
 
     async def _note(self, delivery: WebhookDelivery) -> None:
-        """Store how it ended, however long the store takes to be well again: it is not told twice for that."""
+        """Store the outcome, however long the store fails: otherwise the event would be delivered twice."""
         failing = False
         while True:
             try:
@@ -176,12 +176,12 @@ class WebhookWorker:
 
 
 class _Host:
-    """One host that one account tells something, for as long as something for it is in hand, or put off.
+    """One host of one account, while deliveries to it are under way or put off.
 
     Attributes:
-        guests: deliveries in hand.
-        took_ms: how long the last attempt took that has ended.
-        turn_ms: when the turn will be of those that were put off (Unix ms).
+        guests: deliveries under way.
+        took_ms: the duration of the last attempt that has ended.
+        turn_ms: when the deliveries that were put off have had their turn (Unix ms).
     """
 
     def __init__(self) -> None:
@@ -192,7 +192,7 @@ class _Host:
         self._stuck = False
 
     async def enter(self, timeout_s: float) -> bool:
-        """Take a place; False where none is free in time, or somebody has waited for one in vain just before."""
+        """Take a place. Return False if none becomes free in time, or if a delivery has just waited in vain."""
         if self._stuck:
             return False
         try:
@@ -204,19 +204,18 @@ class _Host:
         return True
 
     def leave(self) -> None:
-        """Give a place back."""
         self._stuck = False
         self._places.release()
 
     def put_off(self, delivery: WebhookDelivery, now_ms: int) -> WebhookDelivery:
-        """The delivery without an attempt, due at a time of its own: when those before it will have had theirs."""
+        """Return the delivery without an attempt, due when those before it have had theirs."""
         took_ms = max(self.took_ms, round(PLACE_S * 1000))
         self.turn_ms = max(self.turn_ms, now_ms) + took_ms // AT_ONE_HOST
         return attrs.evolve(delivery, owner="", lease_until_ms=0, due_ms=self.turn_ms + took_ms)
 
 
 def _find_host(url: str) -> str:
-    """Whose places an attempt takes: the host, or the whole text where nothing can be read out of it."""
+    """Return whose places an attempt takes: the URL's host, or the whole URL if it has none."""
     try:
         return urlsplit(url).hostname or url
     except ValueError:

@@ -178,7 +178,7 @@ def test_any_text_is_a_webhook_or_has_a_problem(text: str) -> None:
 async def test_what_is_told_is_signed_so_that_other_peoples_libraries_take_it(guarded: Guarded) -> None:
     async with ScriptedUpstream([answer(b"", 204)]) as up:
         delivery = make_delivery(f"http://127.0.0.1:{up.port}/hook?a=%2F")
-        told = await guarded.webhook_sender.tell(delivery)
+        told = await guarded.webhook_sender.send(delivery)
         assert (told.status, told.attempts, told.answer, told.error, told.due_ms) == ("delivered", 1, 204, None, None)
         (seen,) = up.received
     assert (seen.method, seen.path, seen.body) == ("POST", "/hook?a=%2F", delivery.body)
@@ -201,14 +201,14 @@ async def test_every_attempt_has_a_time_of_its_own_and_the_same_id(guarded: Guar
     now_s = time.time() - 3600
     webhook_sender = WebhookSender(guarded.fetcher, find_secret, lambda: now_s)
     async with ScriptedUpstream([answer(b"no", 500)], [answer(b"")]) as up:
-        delivery = await webhook_sender.tell(make_delivery(up.base_url))
+        delivery = await webhook_sender.send(make_delivery(up.base_url))
         assert (delivery.status, delivery.attempts, delivery.answer) == ("pending", 1, 500)
         assert (delivery.due_ms, delivery.error) == (
             round(now_s * 1000) + RETRY_AFTER_S[0] * 1000,
             "The webhook's receiver answered with status 500",
         )
         now_s += 3600
-        assert (await webhook_sender.tell(delivery)).status == "delivered"
+        assert (await webhook_sender.send(delivery)).status == "delivered"
         first, second = up.received
     assert first.body == second.body
     assert first.headers["webhook-id"] == second.headers["webhook-id"] == "evt_1"
@@ -234,7 +234,7 @@ async def test_whatever_a_receiver_does_is_an_attempt(
     guarded: Guarded, script: Script, status: int | None, error: str
 ) -> None:
     async with ScriptedUpstream(script) as up:
-        told = await guarded.webhook_sender.tell(make_delivery(f"{up.base_url}/hook"))
+        told = await guarded.webhook_sender.send(make_delivery(f"{up.base_url}/hook"))
         assert (told.status, told.attempts, told.answer) == ("pending", 1, status)
         assert error in (told.error or "")
         assert [seen.path for seen in up.received] == ["/v1/hook"]
@@ -242,7 +242,7 @@ async def test_whatever_a_receiver_does_is_an_attempt(
 
 async def test_whoever_says_that_it_is_gone_is_told_nothing_more(guarded: Guarded) -> None:
     async with ScriptedUpstream([answer(b"", 410)]) as up:
-        told = await guarded.webhook_sender.tell(make_delivery(f"{up.base_url}/hook"))
+        told = await guarded.webhook_sender.send(make_delivery(f"{up.base_url}/hook"))
         assert (told.status, told.attempts, told.answer, told.due_ms) == ("failed", 1, 410, None)
 
 
@@ -253,7 +253,7 @@ async def test_a_private_address_is_not_told_and_tried_again_where_it_has_a_name
     """A name may lead elsewhere tomorrow; an address does not."""
     guarded.networks = ()
     async with ScriptedUpstream([answer(b"")]) as up:
-        told = await guarded.webhook_sender.tell(make_delivery(f"http://{host}:{up.port}/hook?secret"))
+        told = await guarded.webhook_sender.send(make_delivery(f"http://{host}:{up.port}/hook?secret"))
         assert (told.status, told.attempts, told.answer, told.due_ms is None) == (status, 1, None, status == "failed")
         assert told.error == "The webhook's address leads to where the gateway sends nothing"
         assert up.connections == 0
@@ -261,7 +261,7 @@ async def test_a_private_address_is_not_told_and_tried_again_where_it_has_a_name
 
 async def test_what_is_refused_for_its_url_is_not_told_again() -> None:
     webhook_sender = WebhookSender(Post(EgressRefused("no")), find_secret, lambda: NOW_MS / 1000)  # type: ignore[arg-type]
-    told = await webhook_sender.tell(make_delivery(HOOK))
+    told = await webhook_sender.send(make_delivery(HOOK))
     assert (told.status, told.attempts, told.error, told.ended_ms, told.due_ms) == ("failed", 1, "no", NOW_MS, None)
 
 
@@ -274,7 +274,7 @@ async def test_after_a_day_nobody_is_told_any_more(outcome: int | Exception) -> 
     delivery, waits = attrs.evolve(make_delivery(HOOK), created_ms=NOW_MS, due_ms=NOW_MS), []
     while delivery.due_ms is not None:
         now_s = delivery.due_ms / 1000
-        delivery = await webhook_sender.tell(delivery)
+        delivery = await webhook_sender.send(delivery)
         waits.append((delivery.due_ms or 0) / 1000 - now_s)
     assert waits[:-1] == pytest.approx(RETRY_AFTER_S)
     assert (delivery.status, delivery.attempts) == ("failed", 1 + len(RETRY_AFTER_S))
