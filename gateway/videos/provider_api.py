@@ -36,7 +36,7 @@ MAX_ANSWER_BYTES = 256 * 1024
 """The largest answer about a task; it is read whole."""
 POLL_TIMEOUT_S = 30.0
 _PRINT_CHARS = 12
-_OF_NOBODY = frozenset({408, 502, 504, *range(520, 528)})
+_NOT_THE_PROVIDER = frozenset({408, 502, 504, *range(520, 528)})
 """Statuses that proxies in front of the provider send too: they do not tell whether the provider has the request."""
 _MOVED = frozenset({301, 302, 307, 308})
 _ERRORS = range(400, 600)
@@ -60,14 +60,14 @@ class SubmitOutcomeUnknown(ProviderError):
         super().__init__(
             f"{fault.message}; whether the job was begun is not known", phase=fault.phase, should_retry=False
         )
-        if fault.status in _OF_NOBODY:  # the client must not take this for a refusal, as a 503 is
+        if fault.status in _NOT_THE_PROVIDER:  # the client must not take this for a refusal, as a 503 is
             self.status, self.public_code = fault.status, fault.public_code
         self.failure_scope = fault.failure_scope
 
 
 def _is_refusal(status: int) -> bool:
     """Return whether a status outside 2xx says that the provider did nothing. Invalid statuses say nothing."""
-    return status in _MOVED or (status in _ERRORS and status not in _OF_NOBODY)
+    return status in _MOVED or (status in _ERRORS and status not in _NOT_THE_PROVIDER)
 
 
 @attrs.frozen

@@ -105,7 +105,6 @@ NOT_YET = (
     "server/",
     "storage/",
     "upstream/",
-    "videos/",
     "ward.py",
 )
 """Beginnings of paths that are still to be rewritten."""
