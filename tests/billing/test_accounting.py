@@ -27,7 +27,7 @@ def key(quota: Quota = NO_QUOTA) -> ApiKey:
 
 
 async def problems(books: Books) -> list[str]:
-    report = await books.accounting.audit()
+    report = await books.accounting.reconcile()
     assert report["ok"] is (not report["problems"])
     return list(report["problems"])
 

@@ -53,7 +53,7 @@ async def test_a_cap_that_was_used_up_stays_so_however_the_clock_is_set(
             await books.flush.flush()
         if crashes:
             await books.crash("charge")
-        assert (await books.accounting.audit())["problems"] == []
+        assert (await books.accounting.reconcile())["problems"] == []
 
 
 async def test_while_a_day_is_read_nothing_is_admitted_and_what_ends_is_counted(books: Books) -> None:
@@ -77,7 +77,7 @@ async def test_while_a_day_is_read_nothing_is_admitted_and_what_ends_is_counted(
     with pytest.raises(QuotaExceeded):
         await books.admit(caller, call_for(31))
     await books.spend(caller, 30)
-    assert (await books.accounting.audit())["problems"] == []
+    assert (await books.accounting.reconcile())["problems"] == []
 
 
 async def test_a_day_that_cannot_be_read_is_read_when_the_store_is_back(books: Books) -> None:
@@ -115,7 +115,7 @@ async def test_a_credit_of_a_day_comes_back_with_it_once(books: Books) -> None:
     await books.spend(caller, 50)
     with pytest.raises(QuotaExceeded):
         await books.admit(caller, call_for(1))
-    assert (await books.accounting.audit())["problems"] == []
+    assert (await books.accounting.reconcile())["problems"] == []
 
 
 async def test_midnight_is_no_reason_to_read_anything(books: Books) -> None:
@@ -140,7 +140,7 @@ def test_whatever_is_done_at_whatever_time_the_books_agree(
                     await books.spend(caller, nanos)
                 except QuotaExceeded:
                     await books.flush.flush()
-                assert (await books.accounting.audit())["problems"] == []
+                assert (await books.accounting.reconcile())["problems"] == []
         finally:
             books.close()
 

@@ -404,7 +404,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if not self.looked:  # whoever comes first after midnight need not be the auditor
             self.looked = True
             return
-        report = self.do(self.books.accounting.audit())
+        report = self.do(self.books.accounting.reconcile())
         assert report["ok"], report["problems"]
         assert report["open_holds"] == len(self.running)
         for place in self.list_places():

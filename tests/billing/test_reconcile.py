@@ -9,8 +9,9 @@ import attrs
 import pytest
 from sqlalchemy import text
 
-from gateway.billing.accounting import LOOK_AGAIN_S, AccountingService
+from gateway.billing.accounting import AccountingService
 from gateway.billing.flush_worker import LedgerFlusher
+from gateway.billing.reconcile import LOOK_AGAIN_S
 from gateway.domain.balance import Reservation
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.video import CANCELLED, VideoJob, VideoRules
@@ -39,7 +40,7 @@ DOLLAR = NANOS_PER_USD
 
 
 async def problems(books: Books) -> list[str]:
-    report = await books.accounting.audit()
+    report = await books.accounting.reconcile()
     assert report["ok"] is (not report["problems"])
     return list(report["problems"])
 
@@ -60,7 +61,7 @@ async def busy(books: Books) -> None:
 
 async def test_the_audit_of_a_busy_gateway_finds_nothing(books: Books) -> None:
     await busy(books)
-    assert await books.accounting.audit() == {
+    assert await books.accounting.reconcile() == {
         "ok": True,
         "problems": [],
         "purses": 3,
@@ -84,7 +85,7 @@ async def test_a_gateway_that_starts_again_has_the_same_balances(books: Books) -
 
 
 async def test_an_empty_gateway_has_nothing_to_add_up(books: Books) -> None:
-    report = await books.accounting.audit()
+    report = await books.accounting.reconcile()
     assert (report["ok"], report["purses"], report["charged_nanos"], report["open_holds"]) == (True, 0, 0, 0)
 
 
@@ -201,7 +202,7 @@ async def test_calls_go_on_while_the_books_are_audited(tmp_path: Path) -> None:
     await busy(books)
     caller = caller_of(capped(1_000, "monthly"), capped(500))
     running = await books.admit(caller, call_for(30))
-    auditing = await begin(books.accounting.audit(), disk)
+    auditing = await begin(books.accounting.reconcile(), disk)
     books.settle(running, 30)
     await books.spend(caller, 5)
     flushing = asyncio.create_task(books.flush.flush())
@@ -221,7 +222,7 @@ async def test_an_audit_waits_for_rows_that_are_on_their_way_to_the_store(tmp_pa
     books = Books(tmp_path, disk=disk)
     await books.spend(caller_of(), 5)
     flushing = await begin(books.flush.flush(), disk)
-    auditing = asyncio.create_task(books.accounting.audit())
+    auditing = asyncio.create_task(books.accounting.reconcile())
     await asyncio.sleep(0)
     disk.go.set()
     report = await auditing
@@ -280,7 +281,7 @@ def build_studio(books: Books, store: MemoryVideoStore | None = None) -> Studio:
 async def test_what_jobs_hold_is_told_beside_what_calls_hold(books: Books, studio: Studio) -> None:
     running = await books.admit(caller_of(capped(1_000), capped(500)), call_for(20))
     first, second, free = [await studio.begin(number, nanos) for number, nanos in ((1, 30), (2, 40), (3, 0))]
-    report = await books.accounting.audit()
+    report = await books.accounting.reconcile()
     assert report["ok"], report["problems"]
     assert (report["open_holds"], report["video_holds"]) == (1, 3)
     assert (report["held_usd"], report["video_held_usd"]) == (90 / DOLLAR, 70 / DOLLAR)
@@ -288,7 +289,7 @@ async def test_what_jobs_hold_is_told_beside_what_calls_hold(books: Books, studi
     assert await studio.videos.fail(second, CANCELLED)
     assert await studio.videos.fail(free, CANCELLED)
     books.settle(running, 20)
-    report = await books.accounting.audit()
+    report = await books.accounting.reconcile()
     assert report["ok"], report["problems"]
     assert (report["open_holds"], report["video_holds"], report["held_usd"], report["waiting_rows"]) == (0, 0, 0, 1)
     assert report["charged_nanos"] == 25
@@ -364,7 +365,7 @@ async def test_a_job_that_is_struck_off_a_moment_before_its_money_is_free_is_no_
     studio.store._jobs.clear()
     asyncio.get_running_loop().call_later(LOOK_AGAIN_S / 2, studio.videos.release, job)
     assert await problems(books) == []
-    assert (await books.accounting.audit())["held_usd"] == 0
+    assert (await books.accounting.reconcile())["held_usd"] == 0
 
 
 class Restless(MemoryVideoStore):
@@ -390,14 +391,14 @@ async def test_no_job_ends_while_the_books_are_audited(tmp_path: Path) -> None:
     books = Books(tmp_path, disk=disk)
     studio = build_studio(books)
     job = await studio.begin(1, 30)
-    auditing = await begin(books.accounting.audit(), disk)
+    auditing = await begin(books.accounting.reconcile(), disk)
     ending = asyncio.create_task(studio.videos.complete(job))
     await asyncio.sleep(0)
     disk.go.set()
     report = await auditing
     assert (report["problems"], report["video_holds"], report["charged_nanos"]) == ([], 1, 0)
     assert await ending
-    report = await books.accounting.audit()
+    report = await books.accounting.reconcile()
     assert (report["problems"], report["video_holds"], report["charged_nanos"]) == ([], 0, 25)
     books.close()
 
@@ -437,7 +438,7 @@ async def test_the_audit_finds_what_was_changed_in_the_database(
     await accounting.credit(caller_of(capped(DOLLAR)).account, top_up("2"))
     await LedgerFlusher(books.outbox, ledger, books.journal).flush()
     await database.change(text(statement))
-    found = (await accounting.audit())["problems"]
+    found = (await accounting.reconcile())["problems"]
     assert bool(found) is bool(told)
     for problem in told:
         assert any(line.startswith(problem) for line in found), found

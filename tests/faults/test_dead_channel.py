@@ -128,7 +128,7 @@ async def traffic_to(
         traffic = Traffic(gateway, client)
         yield gateway, traffic
         await traffic.finish()
-    rows = await gateway.app[ROOMS].accounting.audit()
+    rows = await gateway.app[ROOMS].accounting.reconcile()
     assert rows["ok"], rows["problems"]
     switchboard = gateway.app[ROOMS].switchboard
     assert (switchboard.running, switchboard.retrying) == (0, 0)

@@ -115,7 +115,7 @@ async def read_charged(gateway: RunningGateway) -> Charged:
     lines = await ledger.list_usage("key", UsageFilter(since=0, until=2**31))
     used = [(line.requests, line.prompt_tokens, line.completion_tokens, line.cost_nanos) for line in lines]
     assert len(used) <= 1
-    return Charged(*spent, (await ledger.audit())["charged_nanos"], *(used[0] if used else ()))
+    return Charged(*spent, (await ledger.reconcile())["charged_nanos"], *(used[0] if used else ()))
 
 
 async def check_settled_once(gateway: RunningGateway, row: RequestRecord, before: Charged) -> None:

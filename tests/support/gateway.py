@@ -143,7 +143,7 @@ class RunningGateway:
         async with asyncio.timeout(15):
             while self.app[ROOMS].admission.open_holds:  # noqa: ASYNC110 - a hold has no event to tend
                 await asyncio.sleep(0.005)
-        report = await self.app[OFFICE].accounting.audit()
+        report = await self.app[OFFICE].accounting.reconcile()
         assert report["ok"], report["problems"]
         assert report["held_usd"] == 0
         self.agreed = self.asked

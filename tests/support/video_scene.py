@@ -140,7 +140,7 @@ async def auditing(gateway: RunningGateway) -> AsyncIterator[None]:
     async def keep_looking() -> None:
         nonlocal looked
         while True:
-            report = await gateway.app[OFFICE].accounting.audit()
+            report = await gateway.app[OFFICE].accounting.reconcile()
             assert report["ok"], report["problems"]
             looked += 1
             await asyncio.sleep(0.2)

@@ -82,7 +82,7 @@ async def list_key_credits(request: web.Request) -> web.Response:
 
 async def get_audit(request: web.Request) -> web.Response:
     """Whether every balance is the sum of its entries."""
-    return write_json(await request.app[OFFICE].accounting.audit())
+    return write_json(await request.app[OFFICE].accounting.reconcile())
 
 
 MONEY_DOORS: tuple[AdminOperation, ...] = (
