@@ -20,7 +20,6 @@ class BufferedStream:
     """
 
     __slots__ = ("_fault", "_spent", "_task", "usage")
-    framed = None
 
     def __init__(self, work: Coroutine[Any, Any, tuple[bytes, Usage]]) -> None:
         self._task = asyncio.get_running_loop().create_task(work)
@@ -47,7 +46,7 @@ class BufferedStream:
         """Everything; see ``upstream.port.Reply``."""
         pieces: list[bytes] = []
 
-        def keep(piece: bytes) -> bool:
+        def keep(piece: bytes, _raw: bytes | None) -> bool:
             pieces.append(piece)
             return False
 
@@ -65,7 +64,7 @@ class BufferedStream:
             raise self._fault
         events, self.usage = self._task.result()
         self._spent = True
-        return PumpResult.PAUSED if sink(events) else PumpResult.ENDED
+        return PumpResult.PAUSED if sink(events, None) else PumpResult.ENDED
 
     def abort(self, fault: ProviderError) -> None:
         """End the painting with ``fault``."""

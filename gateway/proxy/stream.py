@@ -191,7 +191,7 @@ class StreamRelay:
         assert isinstance(gate, TranslatingStream)  # noqa: S101 - it is heavy
         if not gate.unwritten:
 
-            def take(piece: bytes) -> bool:
+            def take(piece: bytes, _raw: bytes | None) -> bool:
                 pieces.append(piece)
                 return True
 
@@ -237,13 +237,13 @@ class StreamRelay:
             if not kind.startswith(EVENT_STREAM):
                 self._gate.fault = ProviderBadResponse("The provider did not answer with an event stream")
 
-    def _pass_first(self, data: bytes) -> bool:
+    def _pass_first(self, data: bytes, raw_chunks: bytes | None) -> bool:
         """The sink of a caller who was answered with a comment, until something has come."""
         self._look(data)
-        self._pass(data)
+        self._pass(data, raw_chunks)
         return True
 
-    def _hold(self, data: bytes) -> bool:
+    def _hold(self, data: bytes, _raw_chunks: bytes | None) -> bool:
         """The sink before the caller is answered."""
         if self._open_whole is not None:
             self._look(data)
@@ -267,7 +267,7 @@ class StreamRelay:
                 f"The provider sent {MAX_NOISE_BYTES} bytes without an event", phase="stream"
             )
 
-    def _pass(self, data: bytes) -> bool:
+    def _pass(self, data: bytes, raw_chunks: bytes | None) -> bool:
         """The sink of the hot path."""
         gate, pulse = self._gate, self._pulse
         before = gate.events
@@ -285,7 +285,7 @@ class StreamRelay:
         if gate.closed:
             self._last += out
             return True
-        return self._client_stream.write(out, self._reply.framed if out is data else None)
+        return self._client_stream.write(out, raw_chunks if out is data else None)
 
     def _write_usage(self, fault: ProviderError | None) -> None:
         """What the gate says; of a stream that broke it knows from nobody else."""

@@ -43,7 +43,6 @@ class AiohttpResponse:
     """A reply over an aiohttp response."""
 
     __slots__ = ("_ending", "_fault", "_inflation", "_response", "_tasks")
-    framed = None  # aiohttp has taken it apart
 
     def __init__(self, response: aiohttp.ClientResponse, tasks: set[asyncio.Task[None]]) -> None:
         self._response = response
@@ -80,7 +79,7 @@ class AiohttpResponse:
                     raise self._fault
                 if not piece:
                     return PumpResult.ENDED
-                if sink(piece):
+                if sink(piece, None):  # aiohttp has removed the framing
                     return PumpResult.PAUSED
         except zlib.error as error:
             self._response.close()

@@ -22,12 +22,6 @@ _REFUSED = 400
 _BLANK_LINE = b"\n\n"
 
 
-class Pusher(Protocol):
-    """Who is told, while the sink is called, how the piece lay on the wire."""
-
-    framed: bytes | None
-
-
 class Keeper(Protocol):
     """Where connections wait for their next request, and what watches their deadlines."""
 
@@ -53,7 +47,6 @@ class Connection(asyncio.Protocol):
         heard: whether any byte of an answer to the last has come.
         gone: it is closed, or being closed.
         peek: see ``content.find_peek``.
-        pusher: the reply to the last request, as long as it is wanted.
         sent: all of the request has been given to the transport.
         choked: the transport holds more than it should; see ``wait``.
         fault: what it was broken with from our side.
@@ -63,7 +56,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_divided", "_ending", "_held", "_keeper", "_loop", "_sink", "_waiter", "backlog", "broken", "busy", "choked",
-        "deadline", "fault", "framing", "gone", "heard", "idle", "met", "peek", "pusher", "sent", "transport",
+        "deadline", "fault", "framing", "gone", "heard", "idle", "met", "peek", "sent", "transport",
         "waiting_bytes",
     )  # fmt: skip
 
@@ -79,7 +72,6 @@ class Connection(asyncio.Protocol):
         self.waiting_bytes = 0
         self.deadline = NEVER
         self._sink: Sink | None = None
-        self.pusher: Pusher | None = None
         self.peek: Peek = see_nothing
         self._waiter: asyncio.Future[None] | None = None
         self._divided = self._held = self._ending = self.choked = self.gone = self.busy = self.heard = False
@@ -160,7 +152,7 @@ class Connection(asyncio.Protocol):
 
     def release(self) -> None:
         """Done with the answer: the connection is used again where nothing at all speaks against it."""
-        self.pusher = self._sink = None
+        self._sink = None
         if self.framing.complete and not (self.backlog or self.gone or self.fault):
             self.busy = self._ending = False
             if self._held:
@@ -207,7 +199,14 @@ class Connection(asyncio.Protocol):
             if self.framing.at_chunk:
                 payload = read_chunks(data)
                 if payload is not None:
-                    self._push(sink, payload, data)
+                    # The hot path: what ``_push`` does, without its call.
+                    try:
+                        enough = sink(payload, data)
+                    except Exception as error:  # noqa: BLE001 - the coroutine that pumps raises it
+                        self.met, enough = error, True
+                    if enough:
+                        self._sink = None
+                        self._wake()
                     return
         elif not self.busy:
             self.abort()  # nobody asked: it would be the next request's answer
@@ -236,20 +235,15 @@ class Connection(asyncio.Protocol):
 
     # What comes of it.
 
-    def _push(self, sink: Sink, payload: bytes, framed: bytes | None) -> None:
-        pusher = self.pusher
-        if pusher is None:
-            return
-        pusher.framed = framed
+    def _push(self, sink: Sink, payload: bytes) -> None:
+        """Give the sink a payload whose chunked framing is not known. The coroutine that pumps raises its exception."""
         try:
-            if sink(payload):
-                self._sink = None
-                self._wake()
-        except Exception as error:  # noqa: BLE001 - it is raised to who pumps
-            self.met = error
+            enough = sink(payload, None)
+        except Exception as error:  # noqa: BLE001 - the coroutine that pumps raises it
+            self.met, enough = error, True
+        if enough:
             self._sink = None
             self._wake()
-        pusher.framed = None
 
     def _receive(self, data: bytes) -> None:
         framing = self.framing
@@ -270,7 +264,7 @@ class Connection(asyncio.Protocol):
 
     def _give(self, payload: bytes) -> None:
         if self._sink is not None and len(payload) <= MAX_PUSH_BYTES:
-            self._push(self._sink, payload, None)
+            self._push(self._sink, payload)
             return
         if self._sink is not None:
             self._divided = True

@@ -40,7 +40,7 @@ Send = Callable[[HttpRequest], Coroutine[Any, Any, HttpResponse]]
 class FastHttpResponse:
     """A response over an own connection, at its headers. Raises ``ProviderBadResponse`` if it cannot be decoded."""
 
-    __slots__ = ("_fault", "_head", "_inflation", "_line", "framed", "status")
+    __slots__ = ("_fault", "_head", "_inflation", "_line", "status")
 
     def __init__(self, line: Connection) -> None:
         framing = line.framing
@@ -49,8 +49,6 @@ class FastHttpResponse:
         self._inflation = open_inflation(framing.encoding)
         self._head = framing.head
         self.status = framing.status
-        self.framed: bytes | None = None
-        line.pusher = self
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -84,7 +82,7 @@ class FastHttpResponse:
                     turns = 0
                     await asyncio.sleep(0)
                     (self._line or self._refuse_line()).check()
-                if sink(piece):
+                if sink(piece, None):
                     return PumpResult.PAUSED
                 turns += share
             elif line.framing.complete:

@@ -1,6 +1,6 @@
 """The upstream port: send a plan, get a reply at its headers, then read it whole or have it pushed.
 
-The push is synchronous, so that a streamed piece costs no task switch: ``pump`` calls ``sink(piece)`` for each one
+The push is synchronous, so that a streamed piece costs no task switch: ``pump`` calls the sink for each one
 until the body ends or the sink says it has enough for now (a first event to look at, a slow reader to wait for, the
 end mark). A reply that is not being pumped does not read on from its provider.
 """
@@ -14,8 +14,12 @@ import attrs
 from gateway.domain.http_request import HttpRequest
 from gateway.errors import Blame, ProviderBadResponse, ProviderError
 
-Sink = Callable[[bytes], bool]
-"""Takes one piece; True asks ``pump`` to return."""
+Sink = Callable[[bytes, bytes | None], bool]
+"""Takes ``(payload, raw_chunks)`` and returns True to make ``pump`` return.
+
+``raw_chunks`` is the same data with the chunked framing in which it arrived (RFC 9112, 7.1): it can be forwarded
+unchanged. None if it did not arrive as whole chunks, or if the client does not know.
+"""
 
 
 RESEND_WITHIN_S = 0.1
@@ -54,14 +58,6 @@ class HttpResponse(Protocol):
     @property
     def headers(self) -> Mapping[str, str]:
         """The headers, case-insensitive."""
-        ...
-
-    @property
-    def framed(self) -> bytes | None:
-        """While the sink is called: its piece as it lay on the wire, where that was whole chunks and nothing besides.
-
-        None where it was not, and where the way out does not know: whoever sends the piece on frames it himself.
-        """
         ...
 
     async def read(self, limit: int) -> bytes:

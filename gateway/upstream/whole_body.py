@@ -11,7 +11,7 @@ async def read_pushed(reply: HttpResponse, limit: int, announced: int | None) ->
     pieces: list[bytes] = []
     size = 0
 
-    def keep(piece: bytes) -> bool:
+    def keep(piece: bytes, _raw: bytes | None) -> bool:
         nonlocal size
         size += len(piece)
         pieces.append(piece)

@@ -76,7 +76,6 @@ class Thinker:
     """A reply of ``pieces``: bytes to say, or seconds to think before."""
 
     status = 200
-    framed = None
     headers: Mapping[str, str] = {"Content-Type": "text/event-stream"}
 
     def __init__(self, pieces: Pieces) -> None:
@@ -95,7 +94,7 @@ class Thinker:
                     self._aborted.result()
                 self._ready_at = 0.0
             self._pieces.pop(0)
-            if isinstance(piece, bytes) and sink(piece):
+            if isinstance(piece, bytes) and sink(piece, None):
                 return PumpResult.PAUSED
         return PumpResult.ENDED
 

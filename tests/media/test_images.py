@@ -743,7 +743,7 @@ def test_a_painted_reply_gives_its_one_piece_once() -> None:
         reply = make_reply(paint)
         gate, heard = BufferedPassthrough(reply), list[bytes]()
 
-        def sink(data: bytes) -> bool:
+        def sink(data: bytes, _raw: bytes | None) -> bool:
             heard.append(gate.feed(data))
             return gate.closed
 

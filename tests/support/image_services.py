@@ -61,7 +61,7 @@ class Reply:
         return self._raw
 
     async def pump(self, sink: Sink) -> PumpResult:
-        sink(self._raw)
+        sink(self._raw, None)
         return PumpResult.ENDED
 
     def abort(self, fault: ProviderError) -> None:

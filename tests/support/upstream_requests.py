@@ -39,7 +39,7 @@ async def pump_all(reply: HttpResponse) -> bytes:
     """Everything that is pushed until the end."""
     pieces: list[bytes] = []
 
-    def keep(piece: bytes) -> bool:
+    def keep(piece: bytes, _raw: bytes | None) -> bool:
         pieces.append(piece)
         return False
 

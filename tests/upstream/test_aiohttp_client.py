@@ -125,7 +125,7 @@ async def test_a_pump_paused_after_every_piece_loses_no_byte(upstream: HttpClien
         reply = await upstream.send(plan(up))
         got: list[bytes] = []
 
-        def keep(piece: bytes) -> bool:
+        def keep(piece: bytes, _raw: bytes | None) -> bool:
             got.append(piece)
             return True
 
@@ -139,7 +139,7 @@ async def test_a_pause_is_obeyed_at_once(upstream: HttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, chunk(b"one"), 0.02, chunk(b"two"), LAST_CHUNK]) as up:
         reply = await upstream.send(plan(up))
         got: list[bytes] = []
-        assert await reply.pump(lambda piece: bool(got.append(piece)) or True) is PumpResult.PAUSED
+        assert await reply.pump(lambda piece, _raw: bool(got.append(piece)) or True) is PumpResult.PAUSED
         await asyncio.sleep(0.05)
         assert got == [b"one"]
         assert await pump_all(reply) == b"two"
@@ -164,7 +164,7 @@ async def test_abort_while_pumping_raises_exactly_the_given_fault(upstream: Http
         reply = await upstream.send(plan(up))
         asyncio.get_running_loop().call_later(0.02, reply.abort, fault)
         with pytest.raises(ProviderTimeout) as caught:
-            await reply.pump(lambda _: False)
+            await reply.pump(lambda *_: False)
         assert caught.value is fault
         await asyncio.wait_for(up.hung_up.wait(), 2)
         reply.close()
@@ -186,7 +186,7 @@ async def test_abort_from_within_the_sink_raises_the_fault(upstream: HttpClient)
     async with ScriptedUpstream([SSE_HEAD, chunk(b"one"), 0.01, chunk(b"two"), STALL]) as up:
         reply = await upstream.send(plan(up))
         with pytest.raises(ProviderBadResponse) as caught:
-            await reply.pump(lambda _: reply.abort(fault) or False)  # type: ignore[func-returns-value]
+            await reply.pump(lambda *_: reply.abort(fault) or False)  # type: ignore[func-returns-value]
         assert caught.value is fault
 
 
@@ -194,12 +194,12 @@ async def test_abort_of_a_paused_reply_is_raised_by_the_next_pump(upstream: Http
     first, second = ProviderTimeout("first"), ProviderTimeout("second")
     async with ScriptedUpstream([SSE_HEAD, chunk(b"one"), STALL]) as up:
         reply = await upstream.send(plan(up))
-        assert await reply.pump(lambda _: True) is PumpResult.PAUSED
+        assert await reply.pump(lambda *_: True) is PumpResult.PAUSED
         reply.abort(first)
         reply.abort(second)
         await asyncio.wait_for(up.hung_up.wait(), 2)
         with pytest.raises(ProviderTimeout) as caught:
-            await reply.pump(lambda _: False)
+            await reply.pump(lambda *_: False)
         assert caught.value is first
 
 
@@ -209,14 +209,14 @@ async def test_a_pause_is_told_before_an_abort_that_came_after_it(upstream: Http
     async with ScriptedUpstream([SSE_HEAD, 0.01, chunk(b"one"), STALL]) as up:
         reply = await upstream.send(plan(up))
 
-        def pause(_: bytes) -> bool:
+        def pause(*_: bytes | None) -> bool:
             asyncio.get_running_loop().call_soon(reply.abort, fault)
             return True
 
         assert await reply.pump(pause) is PumpResult.PAUSED
         await asyncio.sleep(0)
         with pytest.raises(ProviderBadResponse) as caught:
-            await reply.pump(lambda _: False)
+            await reply.pump(lambda *_: False)
         assert caught.value is fault
 
 
@@ -241,7 +241,7 @@ async def test_so_does_a_large_one(upstream: HttpClient, size: int, chunked: boo
 async def test_close_in_the_middle_of_a_body_breaks_the_connection_at_once(upstream: HttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, chunk(b"one"), STALL]) as up:
         reply = await upstream.send(plan(up))
-        await reply.pump(lambda _: True)
+        await reply.pump(lambda *_: True)
         reply.close()
         await asyncio.wait_for(up.hung_up.wait(), 2)
 
@@ -268,7 +268,7 @@ async def test_a_cancelled_pump_goes_on_where_it_was(upstream: HttpClient) -> No
         got: list[bytes] = []
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.03):
-                await reply.pump(lambda piece: bool(got.append(piece)))
+                await reply.pump(lambda piece, _raw: bool(got.append(piece)))
         assert b"".join(got) + await pump_all(reply) == b"onetwo"
         reply.close()
 
@@ -277,7 +277,7 @@ async def test_after_finish_the_connection_is_used_again_once_the_transports_end
     late = [SSE_HEAD, chunk(b"data: [DONE]\n\n"), 0.03, LAST_CHUNK]
     async with ScriptedUpstream(late, [HELLO]) as up:
         reply = await upstream.send(plan(up))
-        await reply.pump(lambda _: True)
+        await reply.pump(lambda *_: True)
         reply.finish()
         reply.close()
         await asyncio.sleep(0.08)
@@ -299,7 +299,7 @@ async def test_after_finish_a_body_that_goes_on_breaks_the_connection(upstream: 
     more = [SSE_HEAD, chunk(b"data: [DONE]\n\n"), 0.03, chunk(b"data: more\n\n"), STALL]
     async with ScriptedUpstream(more, [HELLO]) as up:
         reply = await upstream.send(plan(up))
-        await reply.pump(lambda _: True)
+        await reply.pump(lambda *_: True)
         reply.finish()
         reply.close()
         await asyncio.wait_for(up.hung_up.wait(), 0.8)
@@ -311,7 +311,7 @@ async def test_after_finish_a_body_that_goes_on_breaks_the_connection(upstream: 
 async def test_after_finish_a_transport_that_never_ends_is_broken_after_a_moment(upstream: HttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, chunk(b"data: [DONE]\n\n"), STALL]) as up:
         reply = await upstream.send(plan(up))
-        await reply.pump(lambda _: True)
+        await reply.pump(lambda *_: True)
         reply.finish()
         reply.close()
         await asyncio.sleep(0.2)
@@ -324,7 +324,7 @@ async def test_close_breaks_every_connection_and_leaves_no_task(upstream: HttpCl
     async with ScriptedUpstream([HELLO], [SSE_HEAD, chunk(b"x"), STALL]) as up:
         await ask(upstream, up)
         reply = await upstream.send(plan(up))
-        await reply.pump(lambda _: True)
+        await reply.pump(lambda *_: True)
         reply.finish()
         reply.close()
         await upstream.close()

@@ -159,7 +159,7 @@ async def test_a_body_cut_off_delivers_what_came_and_then_raises(upstream: HttpC
         reply = await upstream.send(plan(up))
         got: list[bytes] = []
         with pytest.raises(ProviderBadResponse):
-            await reply.pump(lambda piece: bool(got.append(piece)))
+            await reply.pump(lambda piece, _raw: bool(got.append(piece)))
         reply.close()
         assert b"".join(got) == b"hel"
         await until(lambda: up.open_connections == 0)
@@ -325,7 +325,7 @@ async def test_a_compressed_stream_is_decoded_as_it_comes(upstream: HttpClient) 
     async with ScriptedUpstream([head, chunk(pieces[0]), 0.02, chunk(pieces[1]), LAST_CHUNK]) as up:
         reply = await upstream.send(plan(up))
         first: list[bytes] = []
-        await reply.pump(lambda piece: bool(first.append(piece)) or True)
+        await reply.pump(lambda piece, _raw: bool(first.append(piece)) or True)
         assert first == [b"one"]
         assert await pump_all(reply) == b"two"
         reply.close()

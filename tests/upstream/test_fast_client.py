@@ -199,8 +199,7 @@ async def test_while_a_chunk_is_pushed_the_reply_says_how_it_lay_on_the_wire(wir
     async with ScriptedUpstream([SSE_HEAD, *(step for part in parts for step in (0.02, part)), 0.02, LAST_CHUNK]) as up:
         reply = await wire.send(plan(up))
         seen: list[tuple[bytes, bytes | None]] = []
-        assert await reply.pump(lambda piece: bool(seen.append((piece, reply.framed)))) is PumpResult.ENDED
-        assert reply.framed is None
+        assert await reply.pump(lambda *pushed: bool(seen.append(pushed))) is PumpResult.ENDED
         reply.close()
     assert seen == [
         (b"one", parts[0]),
@@ -217,12 +216,11 @@ async def test_what_the_sink_raises_is_raised_to_who_pumps_and_what_comes_then_i
     async with ScriptedUpstream([SSE_HEAD, 0.01, chunk(b"one"), 0.02, chunk(b"two"), LAST_CHUNK]) as up:
         reply, _ = await open_reply(wire, up)
 
-        def fail(_: bytes) -> bool:
+        def fail(*_: bytes | None) -> bool:
             raise LookupError("the sink's own")
 
         with pytest.raises(LookupError):
             await reply.pump(fail)
-        assert reply.framed is None
         assert await pump_all(reply) == b"two"
         reply.close()
 
@@ -232,7 +230,7 @@ async def test_what_a_sink_raised_that_nobody_heard_is_not_raised_to_the_next_on
     async with ScriptedUpstream(script) as up:
         reply = await wire.send(plan(up))
 
-        def fail(_: bytes) -> bool:
+        def fail(*_: bytes | None) -> bool:
             pumping.cancel()
             raise LookupError("the sink's own")
 
@@ -280,7 +278,7 @@ class Turns:
             self.now += 1
             await asyncio.sleep(0)
 
-    def take(self, piece: bytes) -> bool:
+    def take(self, piece: bytes, _raw: bytes | None) -> bool:
         """A sink that never has enough."""
         self.pieces.append((piece, self.now))
         return False
@@ -339,7 +337,7 @@ async def test_a_burst_is_not_overtaken_by_what_comes_while_it_waits_for_its_tur
     async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
         reply, line = await open_reply(wire, up)
         pieces: list[bytes] = []
-        pumping = asyncio.ensure_future(reply.pump(lambda piece: bool(pieces.append(piece)) or len(pieces) == 4))
+        pumping = asyncio.ensure_future(reply.pump(lambda piece, _raw: bool(pieces.append(piece)) or len(pieces) == 4))
         await asyncio.sleep(0)
         line._give(b"a" * (2 * MAX_PUSH_BYTES + 1))
         line._give(b"b")
@@ -363,7 +361,7 @@ async def test_a_burst_is_divided_between_events(wire: FastHttpClient) -> None:
 async def test_a_short_pause_does_not_stop_the_reading(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, chunk(b"one"), 0.01, chunk(b"two"), STALL]) as up:
         reply, line = await open_reply(wire, up)
-        await reply.pump(lambda _: True)
+        await reply.pump(lambda *_: True)
         await until(lambda: line.waiting_bytes)
         assert not line._held
         reply.close()
@@ -384,7 +382,7 @@ async def test_a_long_backlog_is_pushed_in_turns_with_others(wire: FastHttpClien
 
         counting = asyncio.create_task(count())
         seen: list[bytes] = []
-        await reply.pump(lambda piece: bool(seen.append(piece)) or len(seen) == 1000)
+        await reply.pump(lambda piece, _raw: bool(seen.append(piece)) or len(seen) == 1000)
         counting.cancel()
         assert turns > 20
         reply.close()
@@ -428,7 +426,7 @@ async def test_a_bomb_is_pushed_in_steps(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([answer(packed, Content_Encoding="gzip")]) as up:
         reply = await wire.send(plan(up))
         sizes: list[int] = []
-        assert await reply.pump(lambda piece: bool(sizes.append(len(piece)))) is PumpResult.ENDED
+        assert await reply.pump(lambda piece, _raw: bool(sizes.append(len(piece)))) is PumpResult.ENDED
         reply.close()
     assert sum(sizes) == 4 << 20
     assert max(sizes) <= 64 * 1024

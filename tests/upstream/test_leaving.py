@@ -39,7 +39,7 @@ async def ask_for_a_tunnel(wire: FastHttpClient, up: ScriptedUpstream) -> object
 async def pump(wire: FastHttpClient, up: ScriptedUpstream) -> object:
     reply = await wire.send(plan(up))
     try:
-        return await reply.pump(lambda _: False)
+        return await reply.pump(lambda *_: False)
     finally:
         reply.close()
 
