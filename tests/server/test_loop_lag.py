@@ -1,7 +1,7 @@
-"""Whoever sends nonsense, or very much, waits for it alone: the event loop is never held for long.
+"""A client that sends nonsense, or very much, waits for it alone: the event loop is never held for long.
 
-Held is counted in CPU time between two turns of the loop, and compared with what parsing the largest body costs, which
-is 20 ms of a core of 2020: what else a machine is doing is not the code's, nor how fast it is.
+The lag is the CPU time between two turns of the loop, divided by the CPU time of parsing the largest body at the same
+moment (20 ms on a core of 2020): neither the speed of the machine nor its other work changes that ratio much.
 """
 
 import asyncio
@@ -33,6 +33,8 @@ MAX_LAG = 2.5
 """Of what parsing ``LARGEST`` bytes costs: 50 ms."""
 MB = 2**20
 LARGEST = 16 * MB - 1024
+TRIES = 5
+"""The best of so many counts: what the code costs is the same in each."""
 MESSAGE = b'"model":"m","messages":[{"role":"user","content":"hi"}]'
 
 HEAVY: dict[str, Callable[[], bytes]] = {
@@ -89,6 +91,8 @@ LARGE: dict[str, Callable[[], bytes]] = {
 }
 
 
+PROSE = converse(b"the quick brown fox ")()
+
 WAYS = [
     ("/v1/chat/completions", "custom"),
     ("/v1/messages", "anthropic"),
@@ -110,9 +114,9 @@ MESSAGE_ANSWER = {
 
 @contextlib.asynccontextmanager
 async def watch_lag() -> AsyncIterator[list[float]]:
-    """The most CPU time in seconds of one turn of the loop, as the one item of the list, when the block has ended.
+    """The most CPU time of one turn of the loop, in parsings; the one item of the list, when the block has ended.
 
-    It is the time of all threads: one that holds the interpreter holds the loop.
+    It is the time of all threads: a thread that holds the interpreter holds the loop.
     """
     worst = [0.0]
 
@@ -131,47 +135,47 @@ async def watch_lag() -> AsyncIterator[list[float]]:
         ticking.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await ticking
+        worst[0] /= measure_parsing()
 
 
-@pytest.fixture(scope="module")
-def most_s() -> float:
-    """CPU time in seconds that nobody may hold the loop for, on this machine."""
-    raw, took = converse(b"the quick brown fox ")(), []
-    for _ in range(3):
+def measure_parsing() -> float:
+    """CPU seconds that parsing the largest body takes at this moment."""
+    took = []
+    for _ in range(2):
         before = time.thread_time()
-        orjson.loads(raw)
+        orjson.loads(PROSE)
         took.append(time.thread_time() - before)
-    return MAX_LAG * min(took)
+    return min(took)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", HEAVY)
-async def test_the_loop_is_not_held_by_bad_input(gateway_with: StartGateway, case: str, most_s: float) -> None:
+async def test_the_loop_is_not_held_by_bad_input(gateway_with: StartGateway, case: str) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with(channels([up]))
         path = "/v1/embeddings" if "token ids" in case else "/v1/chat/completions"
         raw = post(HEAVY[case](), path=path)
-        assert await _measure(gateway.url, raw, case, {200, 400}, most_s) < most_s
+        assert await _measure(gateway.url, raw, case, {200, 400}) < MAX_LAG
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("path", "provider"), WAYS)
 @pytest.mark.parametrize("case", LARGE)
 async def test_the_loop_is_not_held_by_the_largest_calls(
-    gateway_with: StartGateway, case: str, path: str, provider: str, most_s: float
+    gateway_with: StartGateway, case: str, path: str, provider: str
 ) -> None:
     async with ScriptedUpstream([answer(COMPLETION if provider == "custom" else MESSAGE_ANSWER)]) as up:
         gateway = await gateway_with(channels([up], provider=provider))
         body = LARGE[case]()
         raw = post(body if "chat" in path else b'{"max_tokens":9,' + body[1:], path=path)
-        assert await _measure(gateway.url, raw, f"{case}, {path}, {provider}", {200, 400}, most_s) < most_s
+        assert await _measure(gateway.url, raw, f"{case}, {path}, {provider}", {200, 400}) < MAX_LAG
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
 @pytest.mark.parametrize(("path", "provider"), TRANSLATED)
 async def test_the_loop_is_not_held_by_the_largest_translated_event(
-    gateway_with: StartGateway, path: str, provider: str, line_end: bytes, most_s: float
+    gateway_with: StartGateway, path: str, provider: str, line_end: bytes
 ) -> None:
     said = "word " * (15 * MB // 5)
     if provider == "custom":
@@ -185,29 +189,31 @@ async def test_the_loop_is_not_held_by_the_largest_translated_event(
         gateway = await gateway_with(channels([up], provider=provider))
         body = b'{"max_tokens":9,"stream":true,' + MESSAGE + b"}"
         best = float("inf")
-        for _ in range(3):
+        for _ in range(TRIES):
             async with watch_lag() as worst:
                 answered = await _read_to_end(gateway.url, post(body, "Connection: close", path=path))
-            print(f"{path}, {provider}: the loop was held for {worst[0] * 1000:.0f} ms")  # noqa: T201
+            print(f"{path}, {provider}: the loop was held for {worst[0]:.1f} parsings")  # noqa: T201
             assert answered.count(b"word ") == len(said) // 5
             assert b"message_stop" in answered or b"[DONE]" in answered
             best = min(best, worst[0])
-        assert best < most_s
+            if best < MAX_LAG:
+                break
+        assert best < MAX_LAG
 
 
 @pytest.mark.slow
-async def test_the_loop_is_not_held_by_a_gzip_bomb(gateway_with: StartGateway, most_s: float) -> None:
+async def test_the_loop_is_not_held_by_a_gzip_bomb(gateway_with: StartGateway) -> None:
     bomb = gzip.compress(b'{"a":' * (20 * MB), compresslevel=1)
     gateway = await gateway_with({})
     raw = post(bomb, "Content-Encoding: gzip")
-    assert await _measure(gateway.url, raw, "a gzip bomb", {413}, most_s) < most_s
+    assert await _measure(gateway.url, raw, "a gzip bomb", {413}) < MAX_LAG
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["application/json", "multipart/form-data; boundary=x"])
 @pytest.mark.parametrize("parameter", [b";", b' a="b";', b"a*0*=x;"])
 async def test_the_loop_is_not_held_by_parameters_of_a_media_type(
-    gateway_with: StartGateway, kind: str, parameter: bytes, most_s: float
+    gateway_with: StartGateway, kind: str, parameter: bytes
 ) -> None:
     """Each time another header: whoever parses them may remember those that came before."""
     gateway = await gateway_with({})
@@ -219,22 +225,22 @@ async def test_the_loop_is_not_held_by_parameters_of_a_media_type(
             best = min(
                 best,
                 await _measure(
-                    gateway.url, raw + f"Authorization: Bearer {key}\r\n\r\n{{}}".encode(), path, {400, 401, 415}, 0
+                    gateway.url, raw + f"Authorization: Bearer {key}\r\n\r\n{{}}".encode(), path, {400, 401, 415}
                 ),
             )
-        assert best < most_s
+        assert best < MAX_LAG
 
 
-async def _measure(url: str, raw: bytes, case: str, allowed: set[int], most_s: float) -> float:
-    """The lag in seconds; on a busy machine the best of three, for the code's share of it is the same each time."""
+async def _measure(url: str, raw: bytes, case: str, allowed: set[int]) -> float:
+    """The least lag of several tries, in parsings; the first that is small enough ends them."""
     best = float("inf")
-    for _ in range(3 if most_s else 1):
+    for _ in range(TRIES):
         async with watch_lag() as worst:
             status = await _send(url, raw)
-        print(f"{case}: the loop was held for {worst[0] * 1000:.0f} ms, answered {status}")  # noqa: T201
+        print(f"{case}: the loop was held for {worst[0]:.1f} parsings, answered {status}")  # noqa: T201
         assert status in allowed
         best = min(best, worst[0])
-        if best < most_s:
+        if best < MAX_LAG:
             break
     return best
 
