@@ -10,6 +10,7 @@ from aiohttp import web
 
 from gateway.auth.accounts import AccountService
 from gateway.auth.api_keys import ApiKeyAuthenticator
+from gateway.auth.declared import declare
 from gateway.background import JobRunner
 from gateway.billing.quota import QuotaService
 from gateway.billing.rate_limiter import InMemoryRateLimiter
@@ -387,7 +388,7 @@ async def _fetch_models(upstream: HttpClient, clock: Callable[[], float], channe
 async def _declare(administration: AccountService, site: AppOptions) -> str | None:
     """Bring the file's accounts and keys into the store; with none anywhere, make the first and return its secret."""
     if site.declare:
-        await administration.declare(site.config.account, site.config.key)
+        await declare(administration, site.config.account, site.config.key)
     else:
         await administration.reload()
     if await administration.list_accounts():

@@ -16,6 +16,8 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import attrs
 import cattrs
 
+from gateway.errors import InvalidRequest
+
 T = TypeVar("T")
 
 _CHECK, _ABOUT = "check", "about"
@@ -96,6 +98,18 @@ def parse_table(table: Any, kind: type[T]) -> T:
     """``table`` -> an instance of ``kind``. Raises ``ValidationErrors``."""
     made: T = _CONVERTER.structure(table, kind)
     return made
+
+
+def parse_spec(fields: Mapping[str, Any], kind: type[T]) -> T:
+    """Parse the fields of an admin API request as ``kind``. Raises ``InvalidRequest`` that names every problem."""
+    try:
+        return parse_table(fields, kind)
+    except ValidationErrors as error:
+        where, _ = error.problems[0]
+        message = "; ".join(f"{path}: {what}" for path, what in error.problems)
+        raise InvalidRequest(message, param=where) from None
+    except ValueError as error:
+        raise InvalidRequest(str(error)) from None
 
 
 def join_path(where: str, key: str) -> str:

@@ -6,7 +6,7 @@ What the configuration file declares is read-only here; ``declare`` alone writes
 import asyncio
 import secrets
 import string
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import attrs
@@ -16,11 +16,11 @@ from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.billing.accounting import AccountingService
 from gateway.domain.account import KEY_LENGTH, KEY_PREFIX, Account, ApiKey
 from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec, build_account, build_key, build_time
-from gateway.domain.audit_log import FILE, OPERATOR, Actor
-from gateway.domain.key_lock import LOCKABLE, check_deletable, check_locks, lock
+from gateway.domain.audit_log import OPERATOR, Actor
+from gateway.domain.key_lock import check_deletable, check_locks, lock
 from gateway.domain.webhook import find_webhook_problem
 from gateway.errors import Conflict, InvalidRequest
-from gateway.parsing import ValidationErrors, parse_table
+from gateway.parsing import parse_spec
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
 
@@ -30,9 +30,6 @@ MOST_KEYS, MOST_CHARS = 500, 4_096
 anew, a glob is compiled where it is first met (20 us a character), and nobody is served meanwhile."""
 
 Fields = dict[str, Any]
-Place = tuple[int, str]
-"""A key's account and its name there."""
-S = TypeVar("S")
 T = TypeVar("T", AccountSpec, KeySpec)
 
 
@@ -68,7 +65,7 @@ class AccountService:
         *,
         clock: Callable[[], float],
     ) -> None:
-        self._register = AccountRegister(accounts, keys, clock=clock)
+        self.register = AccountRegister(accounts, keys, clock=clock)
         self.directory = directory
         self._accounting = accounting
         self._clock = clock
@@ -82,7 +79,7 @@ class AccountService:
 
     async def list_accounts(self, by: Actor = OPERATOR) -> list[Fields]:
         """Every account."""
-        return [self._show_account(account) for account in await self._register.list_accounts(by)]
+        return [self._show_account(account) for account in await self.register.list_accounts(by)]
 
     async def get_account(self, name: str, by: Actor = OPERATOR) -> Fields:
         """One account by its name. Raises ``NotFound``."""
@@ -91,7 +88,7 @@ class AccountService:
     async def add_account(self, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """A new account. Raises ``InvalidRequest``, ``Conflict``."""
         spec = parse_spec(fields, AccountSpec)
-        return self._show_account(await self._register.add_account(spec, by))
+        return self._show_account(await self.register.add_account(spec, by))
 
     async def edit_account(self, name: str, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """Change some fields. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``."""
@@ -101,7 +98,7 @@ class AccountService:
             changed = _parse_change(build_account(account), fields, AccountSpec).apply(account)
             if account.status == "active" and changed.status != "active":
                 await self.check_account_may_go(account.id)
-            await self._register.put_account(account, changed, by)
+            await self.register.put_account(account, changed, by)
             await self.directory.reload()
         return self._show_account(changed)
 
@@ -111,21 +108,21 @@ class AccountService:
             account = await self.get_account_noun(name, by)
             _check_editable(account.declared, f"account {name!r}")
             await self.check_account_may_go(account.id)
-            await self._register.delete_account(account, by)
+            await self.register.delete_account(account, by)
             await self.directory.reload()
 
     async def list_keys(self, by: Actor = OPERATOR, account: str | None = None) -> list[Fields]:
         """Every key, or those of one account, without their secrets. Raises ``NotFound`` on the account."""
         if account is not None:
             by = attrs.evolve(by, scope=(await self.get_account_noun(account, by)).id)
-        keys = await self._register.keys.list_keys()
-        names = {seen.id: seen.name for seen in await self._register.list_accounts(by)}
+        keys = await self.register.keys.list_keys()
+        names = {seen.id: seen.name for seen in await self.register.list_accounts(by)}
         return [self._show_key(key, names[key.account_id]) for key in keys if key.account_id in names]
 
     async def get_key(self, key_id: int, by: Actor = OPERATOR) -> Fields:
         """One key. Raises ``NotFound``."""
         key = await self.get_key_noun(key_id, by)
-        return self._show_key(key, (await self._register.get_owner(key)).name)
+        return self._show_key(key, (await self.register.get_owner(key)).name)
 
     async def add_key(self, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """A new key; only here is its ``secret`` shown. A member's is of its own account, where none is named.
@@ -137,7 +134,7 @@ class AccountService:
         if by.scope is not None:
             if fields.get("secret") is not None:
                 raise InvalidRequest("A key's secret is made by the gateway", param="secret")
-            own = next((account.name for account in await self._register.list_accounts(by)), "")
+            own = next((account.name for account in await self.register.list_accounts(by)), "")
             fields = {"account": own, **fields}
         spec = parse_spec(fields, KeySpec)
         async with self.changing:
@@ -146,12 +143,12 @@ class AccountService:
                 await self._check_room(account)
                 if spec.group is None and account.groups:
                     spec = attrs.evolve(spec, group=account.groups[0])
-            self._check_key(spec, self._new_key(account, ""), account, by)
+            self._check_key(spec, self.new_key(account, ""), account, by)
             secret = spec.secret or make_secret()
-            fresh = self._new_key(account, secret)
+            fresh = self.new_key(account, secret)
             if by.scope is None:
                 fresh = attrs.evolve(fresh, locked=lock(spec.apply(fresh), fields).locked)
-            key = await self._register.add_key(spec, fresh, account, by)
+            key = await self.register.add_key(spec, fresh, account, by)
             await self.directory.reload()
         return {**self._show_key(key, account.name), "secret": secret}
 
@@ -163,7 +160,7 @@ class AccountService:
         async with self.changing:
             key = await self.get_key_noun(key_id, by)
             _check_editable(key.declared, f"key {key_id}")
-            account = await self._register.get_owner(key)
+            account = await self.register.get_owner(key)
             spec = _parse_change(build_key(key, account.name), fields, KeySpec)
             if by.scope is not None:
                 await self.get_account_noun(spec.account, by)
@@ -175,7 +172,7 @@ class AccountService:
                 changed = lock(changed, fields)
             else:
                 check_locks(key, changed)
-            await self._register.put_key(key, changed, account, by)
+            await self.register.put_key(key, changed, account, by)
             await self.directory.reload()
         return self._show_key(changed, account.name)
 
@@ -188,7 +185,7 @@ class AccountService:
         async with self.changing:
             key = await self.get_key_noun(key_id, by)
             _check_editable(key.declared, f"key {key_id}")
-            account, secret = await self._register.get_owner(key), make_secret()
+            account, secret = await self.register.get_owner(key), make_secret()
             rotated = attrs.evolve(
                 key,
                 digest=self.directory.digest(secret),
@@ -196,7 +193,7 @@ class AccountService:
                 former_digest=key.digest if overlap_s else None,
                 former_until_s=int(self._clock()) + overlap_s if overlap_s else None,
             )
-            await self._register.put_key(key, rotated, account, by, action="key.rotated")
+            await self.register.put_key(key, rotated, account, by, action="key.rotated")
             await self.directory.reload()
         return {**self._show_key(rotated, account.name), "secret": secret}
 
@@ -207,85 +204,22 @@ class AccountService:
             _check_editable(key.declared, f"key {key_id}")
             if by.scope is not None:
                 check_deletable(key.locked)
-            await self._register.delete_key(key, by)
+            await self.register.delete_key(key, by)
             await self.directory.reload()
 
-    async def declare(self, accounts: Iterable[AccountSpec], keys: Iterable[KeySpec]) -> None:
-        """Make the store agree with the configuration file.
-
-        What it declares is written as it says; what an earlier file declared and this one does not is disabled,
-        and no longer read-only. A name that was made by hand is taken over.
-        """
-        async with self.changing:
-            await self._declare_keys(keys, await self._declare_accounts(accounts))
-            await self.directory.reload()
-
-    async def _declare_accounts(self, specs: Iterable[AccountSpec]) -> list[Account]:
-        known = {account.name: account for account in await self._register.list_accounts(FILE)}
-        now = dict(known)
-        for spec in specs:
-            before = known.pop(spec.name, None)
-            if before is None:
-                now[spec.name] = await self._register.add_account(spec, FILE, declared=True)
-                continue
-            now[spec.name] = after = attrs.evolve(spec.apply(before), declared=True)
-            if after != before:
-                await self._register.put_account(before, after, FILE)
-        for account in known.values():
-            if account.declared:
-                after = attrs.evolve(account, declared=False, status="disabled")
-                await self._register.put_account(account, after, FILE)
-        return list(now.values())
-
-    async def _declare_keys(self, specs: Iterable[KeySpec], accounts: Sequence[Account]) -> None:
-        named, owners = {account.name: account for account in accounts}, {account.id: account for account in accounts}
-        wanted = {(named[spec.account].id, spec.name): spec for spec in specs}
-        known = {(key.account_id, key.name): key for key in await self._free_secrets(wanted, owners)}
-        for place, spec in wanted.items():
-            account = owners[place[0]]
-            fresh = attrs.evolve(self._new_key(account, spec.secret or ""), declared=True)
-            before = known.pop(place, None)
-            if before is None:
-                await self._register.add_key(spec, fresh, account, FILE)
-                continue
-            after = spec.apply(attrs.evolve(fresh, id=before.id, created_ms=before.created_ms))
-            if after != before:
-                await self._register.put_key(before, after, account, FILE)
-        for key in known.values():
-            if key.declared:
-                after = lock(attrs.evolve(key, declared=False, status="disabled"), LOCKABLE)
-                await self._register.put_key(key, after, owners[key.account_id], FILE)
-
-    async def _free_secrets(self, wanted: Mapping[Place, KeySpec], owners: Mapping[int, Account]) -> list[ApiKey]:
-        """Take a secret that the file gives to one key away from any other that has it: it was renamed or moved.
-
-        Returns every key as it is then.
-        """
-        places = {self.directory.digest(spec.secret or ""): place for place, spec in wanted.items()}
-        keys = list(await self._register.keys.list_keys())
-        for index, key in enumerate(keys):
-            here = (key.account_id, key.name)
-            if key.former_digest is not None and places.get(key.former_digest, here) != here:
-                keys[index] = attrs.evolve(keys[index], former_digest=None, former_until_s=None)
-            if places.get(key.digest, here) != here:
-                unusable = secrets.token_bytes(len(key.digest))
-                keys[index] = attrs.evolve(keys[index], digest=unusable, status="disabled")
-            if keys[index] is not key:
-                await self._register.put_key(key, keys[index], owners[key.account_id], FILE)
-        return keys
-
-    def _new_key(self, account: Account, secret: str) -> ApiKey:
+    def new_key(self, account: Account, secret: str) -> ApiKey:
+        """Return a key of ``account`` with default settings and without a name; it is not stored."""
         return ApiKey(
             id=0,
             account_id=account.id,
             name="",
             digest=self.directory.digest(secret),
             last4=secret[-4:],
-            created_ms=self._register.now_ms,
+            created_ms=self.register.now_ms,
         )
 
     async def _check_room(self, account: Account) -> None:
-        keys = await self._register.keys.list_keys()
+        keys = await self.register.keys.list_keys()
         if sum(key.account_id == account.id for key in keys) >= MOST_KEYS:
             raise Conflict(f"The account {account.name!r} has {MOST_KEYS} keys or more: delete one that nobody needs")
 
@@ -307,15 +241,15 @@ class AccountService:
 
     async def get_account_noun(self, name: str, by: Actor = OPERATOR) -> Account:
         """The account itself. Raises ``NotFound``."""
-        return await self._register.get_account(name, by)
+        return await self.register.get_account(name, by)
 
     async def get_key_noun(self, key_id: int, by: Actor = OPERATOR) -> ApiKey:
         """The key itself. Raises ``NotFound``."""
-        return await self._register.get_key(key_id, by)
+        return await self.register.get_key(key_id, by)
 
     async def name_accounts(self) -> dict[int, str]:
         """The name of every account, by its id."""
-        return {account.id: account.name for account in await self._register.list_accounts(OPERATOR)}
+        return {account.id: account.name for account in await self.register.list_accounts(OPERATOR)}
 
     def _show_account(self, account: Account) -> Fields:
         return build_account(account) | self._accounting.describe(account)
@@ -334,18 +268,6 @@ class AccountService:
 def make_secret() -> str:
     """A new key's secret: ``sk-`` and 48 characters from the system's random source."""
     return KEY_PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(KEY_LENGTH))
-
-
-def parse_spec(fields: Fields, kind: type[S]) -> S:
-    """Fields of the admin API -> what they specify. Raises ``InvalidRequest`` with every problem."""
-    try:
-        return parse_table(fields, kind)
-    except ValidationErrors as error:
-        where, _ = error.problems[0]
-        message = "; ".join(f"{path}: {what}" for path, what in error.problems)
-        raise InvalidRequest(message, param=where) from None
-    except ValueError as error:
-        raise InvalidRequest(str(error)) from None
 
 
 def _parse_change(before: Fields, change: Fields, kind: type[T]) -> T:

@@ -7,7 +7,6 @@ from typing import Any, Literal, get_args, get_origin
 import attrs
 import structlog
 
-from gateway.auth.accounts import parse_spec
 from gateway.billing.price_spec import GroupSpec, PriceSpec, build_price
 from gateway.books import Books
 from gateway.config.loader import read_shipped
@@ -35,7 +34,7 @@ from gateway.domain.setting import (
 )
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.options import AppOptions
-from gateway.parsing import find_about, find_check
+from gateway.parsing import find_about, find_check, parse_spec
 from gateway.providers.registry import PROVIDERS
 from gateway.storage.settings import SettingRepository
 

@@ -11,6 +11,7 @@ import attrs
 import structlog
 
 from gateway.auth.accounts import AccountService
+from gateway.auth.declared import declare
 from gateway.billing.abandoned import Abandoned
 from gateway.config.diff import describe_channels, describe_items, describe_section
 from gateway.config.loader import ConfigError, read_prices, read_words_file
@@ -188,7 +189,7 @@ class Reloader:
             tariff = build_tariff(settled)
             before = {channel.name: channel for channel in ruled.catalog.channels}
             # The store first, for it alone can refuse; what follows is memory.
-            await ruled.administration.declare(config.account, config.key)
+            await declare(ruled.administration, config.account, config.key)
             await self._note(by, changes)
             await ruled.fleet.declare(build_channels(config))
             ruled.router.models = build_models(config)

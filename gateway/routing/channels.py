@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 import attrs
 import structlog
 
-from gateway.auth.accounts import parse_spec
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
 from gateway.domain.channel import Channel
@@ -20,6 +19,7 @@ from gateway.domain.circuits import Tripped
 from gateway.domain.model_info import ModelInfo
 from gateway.domain.statistics import find_percentile
 from gateway.errors import Conflict, InvalidRequest, NotFound, ProviderError
+from gateway.parsing import parse_spec
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_order import ChannelOrder, pick_channels, set_priorities
 from gateway.routing.channel_spec import ChannelSpec, build_channel, build_secrets

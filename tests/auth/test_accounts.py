@@ -10,6 +10,7 @@ import pytest
 
 from gateway.auth.accounts import MOST_CHARS, MOST_KEYS, AccountService
 from gateway.auth.api_keys import ApiKeyAuthenticator
+from gateway.auth.declared import declare
 from gateway.billing.accounting import AccountingService
 from gateway.billing.balances import Balances
 from gateway.billing.write_queue import WriteQueue
@@ -288,17 +289,17 @@ ACCOUNTS = [{"name": "filed", "rpm": 5}]
 KEYS = [{"name": "k", "account": "filed", "secret": SECRET, "webhook_url": HOOK}]
 
 
-async def declare(desk: Desk, accounts: list[dict[str, Any]], keys: list[dict[str, Any]]) -> None:
+async def declare_all(desk: Desk, accounts: list[dict[str, Any]], keys: list[dict[str, Any]]) -> None:
     specs = [parse_table(fields, AccountSpec) for fields in accounts], [parse_table(fields, KeySpec) for fields in keys]
-    await desk.administration.declare(*specs)
+    await declare(desk.administration, *specs)
 
 
 async def test_what_the_file_declares_is_on_record_as_the_files_and_only_where_it_changes_something(desk: Desk) -> None:
     rows = len(await desk.list_rows())
     for _ in range(3):
-        await declare(desk, ACCOUNTS, KEYS)
-    await declare(desk, [{"name": "filed", "rpm": 6}], [{**KEYS[0], "secret": f"{SECRET}-too"}])
-    await declare(desk, [], [])
+        await declare_all(desk, ACCOUNTS, KEYS)
+    await declare_all(desk, [{"name": "filed", "rpm": 6}], [{**KEYS[0], "secret": f"{SECRET}-too"}])
+    await declare_all(desk, [], [])
     assert await desk.find_news(rows) == [
         ("account.created", "filed", {"rpm": [None, 5]}),
         ("key.created", "filed/k", {"webhook_url": "changed"}),
@@ -316,7 +317,7 @@ async def test_what_the_file_declares_is_on_record_as_the_files_and_only_where_i
 
 
 async def test_what_the_file_declares_is_not_rotated(desk: Desk) -> None:
-    await declare(desk, ACCOUNTS, KEYS)
+    await declare_all(desk, ACCOUNTS, KEYS)
     key_id = desk.directory.authenticate(f"Bearer {SECRET}").key.id
     with pytest.raises(Conflict, match="configuration file"):
         await desk.administration.rotate_key(key_id, {})
@@ -327,7 +328,7 @@ async def test_a_secret_that_the_file_gives_away_is_no_other_keys_former_one_any
     new = (await desk.administration.rotate_key(desk.mine, {}))["secret"]
     with pytest.raises(Conflict):
         await desk.administration.add_key({"name": "k", "account": "acme", "secret": old})
-    await declare(desk, ACCOUNTS, [{**KEYS[0], "secret": old}])
+    await declare_all(desk, ACCOUNTS, [{**KEYS[0], "secret": old}])
     assert desk.directory.authenticate(f"Bearer {old}").account.name == "filed"
     assert desk.directory.authenticate(f"Bearer {new}").key.id == desk.mine
     assert (await desk.administration.get_key(desk.mine))["former_until"] is None

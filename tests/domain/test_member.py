@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.auth.accounts import parse_spec
 from gateway.domain.member import (
     ABSOLUTE_MS,
     IDLE_MS,
@@ -25,6 +24,7 @@ from gateway.domain.member import (
 from gateway.domain.member_spec import InviteSpec, LinkUseSpec, MemberSpec, SetupSpec, SignInSpec, build_member
 from gateway.error_status import STATUS
 from gateway.errors import InvalidRequest
+from gateway.parsing import parse_spec
 
 NOW = 1_800_000_000_000
 HASH = "$argon2id$ann"

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.auth.accounts import parse_spec
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import Conflict, InvalidRequest, NotFound, ProviderBadResponse, StoreUnavailable
+from gateway.parsing import parse_spec
 from gateway.routing.channel_spec import ChannelSpec, build_channel, build_secrets
 from tests.support.channel_services import BARE, DECLARED, NOW, Disk, House, Vendors, house_with
 

@@ -11,8 +11,8 @@ import attrs
 import orjson
 import pytest
 
-from gateway.auth.accounts import parse_spec
 from gateway.domain.account import key_digest
+from gateway.parsing import parse_spec
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.server.context import OFFICE, ROOMS
 from gateway.storage.data_folder import DataFolder

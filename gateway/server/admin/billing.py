@@ -2,8 +2,8 @@
 
 from aiohttp import web
 
-from gateway.auth.accounts import parse_spec
 from gateway.domain.account_spec import CreditSpec
+from gateway.parsing import parse_spec
 from gateway.server.admin.accounts import STANDING
 from gateway.server.admin.io import LIMIT, read_change, read_id, read_limit, write_json, write_listing
 from gateway.server.admin.operation import AdminOperation

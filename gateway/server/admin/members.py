@@ -4,10 +4,10 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.auth.accounts import parse_spec
 from gateway.domain.member import ROLES
 from gateway.domain.member_spec import InviteSpec, MemberSpec
 from gateway.errors import NotFound
+from gateway.parsing import parse_spec
 from gateway.server.admin.io import read_change, write_json, write_listing
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.admin.sessions import MEMBER, SESSION_DOORS

@@ -4,7 +4,6 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from gateway.auth.accounts import parse_spec
 from gateway.auth.sessions import ClientInfo, CurrentUser, NewSession
 from gateway.domain.account_spec import build_time
 from gateway.domain.member import ROLES, Session
@@ -20,6 +19,7 @@ from gateway.domain.member_spec import (
     build_member,
 )
 from gateway.errors import RequestTooLarge
+from gateway.parsing import parse_spec
 from gateway.server.admin.io import write_json, write_listing
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.auth import check_still_signed, clear_cookie, find_reference, get_signed, set_cookie

@@ -8,11 +8,11 @@ from typing import Any, get_args
 import attrs
 from aiohttp import web
 
-from gateway.auth.accounts import parse_spec
 from gateway.billing.price_spec import GroupSpec, PriceSpec, SettingSpec, build_price
 from gateway.domain.price import ONE_PPM
 from gateway.domain.setting import GroupView, PriceSource, PriceView, SettingView, Source
 from gateway.errors import InvalidRequest
+from gateway.parsing import parse_spec
 from gateway.server.admin.io import read_change, write_json, write_listing
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, OFFICE

@@ -6,6 +6,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gateway.auth.declared import declare
 from gateway.domain.account_spec import AccountSpec, KeySpec
 from gateway.domain.key_lock import LOCKABLE
 from gateway.server.admin.operation import PREFIX
@@ -140,8 +141,8 @@ async def test_a_key_that_the_file_no_longer_declares_is_not_a_members_to_enable
     office = Office(gateway, await open_session(gateway, await add_member(gateway, "ann", "member")))
     administration = gateway.app[OFFICE].administration
     spec = KeySpec(name="declared", account="acme", secret="sk-declared-once-only", rpm=5)
-    await administration.declare([AccountSpec(name="acme")], [spec])
-    await administration.declare([AccountSpec(name="acme")], [])
+    await declare(administration, [AccountSpec(name="acme")], [spec])
+    await declare(administration, [AccountSpec(name="acme")], [])
     (key,) = (await office.ask("member", "GET", "/keys"))[1]["data"]
     assert (key["status"], key["locked"]) == ("disabled", ["rpm", "status"])
     assert (await office.ask("member", "PATCH", f"/keys/{key['id']}", {"status": "active"}))[0] == 403
