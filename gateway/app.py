@@ -395,8 +395,7 @@ async def _declare(administration: AccountService, site: AppOptions) -> str | No
         return None
     await administration.add_account({"name": FIRST_ACCOUNT}, GATEWAY)
     key = await administration.add_key({"name": FIRST_KEY, "account": FIRST_ACCOUNT}, GATEWAY)
-    secret: str = key["secret"]
-    return secret
+    return str(key["secret"])
 
 
 async def _discover(site: AppOptions, upstream: HttpClient, stack: AsyncExitStack) -> list[Found]:
