@@ -1,8 +1,9 @@
-"""The hub: what every chat dialect is read into and written from, so that N languages need N readers and N writers.
+"""The common chat model: every chat API format is parsed into it and built from it, so N formats need N parsers and N
+builders.
 
-A request is a ``ChatRequest``; an answer, streamed or whole, is a sequence of events. Same language on both sides
-never comes here: those bytes pass untouched. What a dialect has and the hub has not is lost in translation, and only
-there.
+A request is a ``ChatRequest``; an answer, streamed or not, is a sequence of events. If client and provider use the same
+format, the bytes pass through and this model is not involved. Whatever a format has and the model has not is lost in
+translation.
 """
 
 from collections.abc import Mapping
@@ -14,13 +15,13 @@ from gateway.domain.usage import Usage
 from gateway.errors import ProviderError
 
 Json = Mapping[str, Any]
-GEMINI_MARK = "gemini:"
-"""Begins a thought's signature that is Gemini's, so that no other provider is given it as its own."""
+GEMINI_PREFIX = "gemini:"
+"""Prefix of reasoning signatures that are Gemini's, so that no other provider gets them as its own."""
 
 
 @attrs.frozen
 class TextPart:
-    """Words. ``cache``: a cache mark as Anthropic writes it (``{"type": "ephemeral"}``), None where there is none."""
+    """Text. ``cache``: Anthropic's cache control (``{"type": "ephemeral"}``); None if there is none."""
 
     text: str
     cache: Json | None = None
@@ -28,9 +29,9 @@ class TextPart:
 
 @attrs.frozen
 class MediaPart:
-    """A picture, a recording or a file: its bytes in base64 with their media type, or an address.
+    """An image, a recording or a file: its base64 with the media type, or an address.
 
-    ``name`` is a file's name, ``detail`` the convention's wish for a picture (auto, low, high).
+    ``name`` is a file's name, ``detail`` the OpenAI API's detail of an image (auto, low, high).
     """
 
     kind: Literal["image", "audio", "file"]
@@ -44,9 +45,9 @@ class MediaPart:
 
 @attrs.frozen
 class ReasoningPart:
-    """What a model thought in an earlier turn, with the signature its provider wants back.
+    """A model's reasoning in an earlier message, with the signature that its provider requires.
 
-    ``redacted`` is the provider's sealed form of one; then there is no text.
+    ``redacted`` is the provider's encrypted form; then there is no text.
     """
 
     text: str = ""
@@ -56,7 +57,7 @@ class ReasoningPart:
 
 @attrs.frozen
 class ToolCallPart:
-    """A call of a tool by the model; ``arguments`` is JSON as text, as the model wrote it.
+    """A tool call of the model; ``arguments`` is JSON as text, as the model wrote it.
 
     ``signature`` is Gemini's thought signature of the call.
     """
@@ -70,7 +71,7 @@ class ToolCallPart:
 
 @attrs.frozen
 class ToolResultPart:
-    """What a tool answered to the call of that ``id``."""
+    """The result of the tool call ``id``."""
 
     id: str
     parts: tuple["TextPart | MediaPart", ...]
@@ -83,7 +84,7 @@ Part = TextPart | MediaPart | ReasoningPart | ToolCallPart | ToolResultPart
 
 @attrs.frozen
 class Message:
-    """One message. The convention's ``developer`` is ``system`` here; tool results are parts of the user's turns."""
+    """One message. OpenAI's ``developer`` is ``system`` here; tool results are parts of the user's messages."""
 
     role: Literal["system", "user", "assistant"]
     parts: tuple[Part, ...]
@@ -91,7 +92,7 @@ class Message:
 
 @attrs.frozen
 class Tool:
-    """A function the model may call; ``schema`` is the JSON Schema of its arguments, None where it takes none."""
+    """A function that the model may call; ``schema`` is the JSON Schema of its arguments, None if it has none."""
 
     name: str
     description: str | None = None
@@ -102,7 +103,7 @@ class Tool:
 
 @attrs.frozen
 class ForcedTool:
-    """The choice of exactly this tool."""
+    """The model must call this tool."""
 
     name: str
 
@@ -112,12 +113,12 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORT_TOKENS: Mapping[str, int] = {
     "none": 0, "minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 16_384, "xhigh": 24_576, "max": 32_768,
 }  # fmt: skip
-"""What an effort comes to in a dialect that counts thinking in tokens. Our own choice; the dialects give no table."""
+"""The token budget of an effort, for formats that count reasoning in tokens. Our choice; no API documents a table."""
 
 
 @attrs.frozen
 class ResponseFormat:
-    """The shape an answer must have: any JSON object, or what ``schema`` says."""
+    """The required form of an answer: any JSON object, or one that satisfies ``schema``."""
 
     kind: Literal["json", "schema"]
     schema: Json | None = None
@@ -127,23 +128,23 @@ class ResponseFormat:
 
 @attrs.frozen
 class ChatRequest:
-    """A chat request. None, or empty, is "not said".
+    """A chat request. None, or empty, means "not set".
 
     Attributes:
-        max_tokens: most tokens of one answer.
-        choices: how many answers.
-        thinking_tokens: most tokens to think with; 0 forbids it. Set where the dialect said a number.
-        effort: how hard to think, where the dialect said a word.
-        user: whom the caller calls for, as an opaque name.
+        max_tokens: the most tokens of one answer.
+        n: number of answers.
+        thinking_tokens: the most tokens of reasoning; 0 forbids it. Set if the format gives a number.
+        effort: how hard to think, if the format gives a word.
+        user: the client's own user, as an opaque name.
     """
 
-    turns: tuple[Message, ...]
+    messages: tuple[Message, ...]
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
     stop: tuple[str, ...] = ()
-    choices: int = 1
+    n: int = 1
     seed: int | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
@@ -156,15 +157,15 @@ class ChatRequest:
     user: str | None = None
 
 
-# What happens in an answer. ``choice`` counts the answers from 0, ``index`` the tool calls of one answer from 0.
+# Events of an answer. ``choice`` counts the answers from 0, ``index`` the tool calls of one answer from 0.
 
 Reason = Literal["stop", "length", "tool_calls", "content_filter"]
-"""Why an answer ended, in the convention's words. A stop sequence is a ``stop``."""
+"""Why an answer ended, in the words of the OpenAI API. A stop sequence is a ``stop``."""
 
 
 @attrs.frozen
 class MessageStart:
-    """The answer begins. ``usage`` is what the provider has counted already, if it says so here."""
+    """The answer begins. ``usage`` is what the provider has counted so far, if it reports that here."""
 
     id: str
     model: str
@@ -174,7 +175,7 @@ class MessageStart:
 
 @attrs.frozen
 class TextDelta:
-    """More words."""
+    """More text."""
 
     text: str
     choice: int = 0
@@ -182,7 +183,7 @@ class TextDelta:
 
 @attrs.frozen
 class RefusalDelta:
-    """More words of a refusal, where the dialect has a place of its own for them."""
+    """More text of a refusal, if the format separates it."""
 
     text: str
     choice: int = 0
@@ -190,7 +191,7 @@ class RefusalDelta:
 
 @attrs.frozen
 class ReasoningDelta:
-    """More of a thought."""
+    """More reasoning."""
 
     text: str
     choice: int = 0
@@ -198,7 +199,7 @@ class ReasoningDelta:
 
 @attrs.frozen
 class ReasoningSignature:
-    """The thought so far is complete, and this is its provider's signature."""
+    """The reasoning so far is complete; this is its provider's signature."""
 
     signature: str
     choice: int = 0
@@ -206,7 +207,7 @@ class ReasoningSignature:
 
 @attrs.frozen
 class RedactedReasoning:
-    """A thought that the provider shows only sealed."""
+    """Reasoning that the provider shows only encrypted."""
 
     data: str
     choice: int = 0
@@ -214,7 +215,9 @@ class RedactedReasoning:
 
 @attrs.frozen
 class ToolCallStart:
-    """A tool call begins; its arguments follow. ``id`` is never empty: a reader makes one where there is none."""
+    """A tool call begins; its arguments follow. ``id`` is never empty: a parser makes one if the provider gives
+    none.
+    """
 
     index: int
     id: str
@@ -234,7 +237,7 @@ class ToolCallDelta:
 
 @attrs.frozen
 class ImageOutput:
-    """A whole picture, in base64."""
+    """A complete image, in base64."""
 
     media_type: str
     data: str = attrs.field(repr=False)
@@ -243,7 +246,7 @@ class ImageOutput:
 
 @attrs.frozen
 class ChoiceFinished:
-    """One answer is complete. ``stop_sequence``: the one it ended at, where the provider says so."""
+    """One answer is complete. ``stop_sequence``: the one that ended it, if the provider reports it."""
 
     reason: Reason
     choice: int = 0
@@ -252,7 +255,7 @@ class ChoiceFinished:
 
 @attrs.frozen
 class UsageReport:
-    """What the provider has counted, as totals; a later one replaces an earlier. Reasoning is part of completion."""
+    """The provider's counts so far; a later report replaces an earlier one. Reasoning is part of completion."""
 
     usage: Usage
     reasoning_tokens: int = 0
@@ -260,14 +263,14 @@ class UsageReport:
 
 @attrs.frozen
 class StreamError:
-    """The provider reported a fault inside its answer; nothing after it counts."""
+    """The provider reported an error inside its answer; nothing after it counts."""
 
     fault: ProviderError
 
 
 @attrs.frozen
 class StreamEnd:
-    """The dialect's end mark: the answer is whole."""
+    """The format's end mark: the answer is complete."""
 
 
 Event = (

@@ -32,4 +32,4 @@ def as_text(value: object) -> str:
 
 def list_objects(value: object) -> list[Body]:
     """Return the objects of an array; none if ``value`` is no array."""
-    return [item for item in as_list(value) if isinstance(item, dict)]
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

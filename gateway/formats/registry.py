@@ -120,7 +120,7 @@ class _Passthrough:
 class _ClientFormat:
     """An API format that clients use: requests are parsed from it, answers are built in it."""
 
-    parse_conversation: Callable[[Body], ChatRequest]
+    parse_chat_request: Callable[[Body], ChatRequest]
     open_writer: Callable[[InferenceRequest, ResponseIdentity], StreamSerializer]
     write_answer: Callable[[Sequence[Event], ResponseIdentity], bytes]
 
@@ -148,7 +148,7 @@ class _ChatTranslation:
         return PLAIN
 
     def write_body(self) -> Body:
-        return self.provider.write_body(self.client.parse_conversation(self.call.body), self.call, self.naming.model)
+        return self.provider.write_body(self.client.parse_chat_request(self.call.body), self.call, self.naming.model)
 
     def open_gate(self, secrets: Secrets) -> StreamTransform:
         return TranslatingStream(
@@ -194,7 +194,7 @@ def _parse_count(raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity,
 
 
 def _build_gemini_count(call: InferenceRequest, model: str) -> Body:
-    return gemini_writer.build_count_body(anthropic_reader.parse_conversation(call.body), model)
+    return gemini_writer.build_count_body(anthropic_reader.parse_chat_request(call.body), model)
 
 
 def _parse_gemini_count(raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets) -> _Parsed:
@@ -229,7 +229,7 @@ _PASSTHROUGH: Mapping[Wire, _PassthroughFormat] = MappingProxyType(
         "openai_completions": _PassthroughFormat(
             openai_completions.build_completions_body,
             _parse_chat,
-            openai_completions.CompletionsGate,
+            openai_completions.CompletionsPassthrough,
             openai_whole.build_whole,
         ),
         "openai_moderations": _PassthroughFormat(
@@ -283,7 +283,7 @@ _PASSTHROUGH: Mapping[Wire, _PassthroughFormat] = MappingProxyType(
 _CLIENT_FORMATS: Mapping[str, _ClientFormat] = MappingProxyType(
     {
         "chat": _ClientFormat(
-            openai_reader.parse_conversation,
+            openai_reader.parse_chat_request,
             lambda call, naming: ChatStreamSerializer(
                 answer_id=f"chatcmpl-{naming.id}",
                 model=naming.model,
@@ -298,7 +298,7 @@ _CLIENT_FORMATS: Mapping[str, _ClientFormat] = MappingProxyType(
             ),
         ),
         "messages": _ClientFormat(
-            anthropic_reader.parse_conversation,
+            anthropic_reader.parse_chat_request,
             lambda _call, naming: MessagesStreamSerializer(naming.model, f"msg_{naming.id}"),
             lambda events, naming: anthropic_response.build_answer(
                 events, model=naming.model, message_id=f"msg_{naming.id}"

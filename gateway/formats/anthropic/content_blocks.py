@@ -1,4 +1,4 @@
-"""The content blocks of Anthropic's Messages API, made from events: for a stream one after another, or all for a whole.
+"""Builds the content blocks of Anthropic's Messages API from events: one after another for a stream, or all at once.
 
 Shapes: platform.claude.com/docs/en/api/messages (ContentBlock) and /docs/en/build-with-claude/streaming (delta types).
 """
@@ -20,25 +20,25 @@ from gateway.formats.chat import (
     ToolCallStart,
 )
 
-ID_BEGINS = "msg_"
+ID_PREFIX = "msg_"
 _BLOCK_BYTES = 1_024
 _DELTA_BYTES = 256
 _PIECE_BYTES = 64
-"""What a block, a delta in it and a piece of arguments take, besides their texts."""
+"""Memory of a block, of a delta and of a piece of arguments, besides their texts."""
 
 
 @attrs.define(eq=False)
 class Block:
-    """One content block in the making.
+    """One content block under construction.
 
     Attributes:
         start: the block as it begins.
-        deltas: what follows, as far as nobody has taken it yet.
-        arguments: of a tool call, all of them.
+        deltas: what follows, as far as it has not been taken yet.
+        arguments: all arguments of a tool call.
         over: nothing more belongs to it.
         shown: a stream has begun it.
-        waiting: bytes, about, that ``deltas`` take.
-        kept: the same of ``arguments``.
+        waiting: approximate bytes of ``deltas``.
+        kept: approximate bytes of ``arguments``.
     """
 
     start: dict[str, Any]
@@ -51,43 +51,43 @@ class Block:
 
     @property
     def kind(self) -> object:
-        """Its type."""
         return self.start["type"]
 
 
 class ContentBlockBuilder:
     """Events in, content blocks out, one after another.
 
-    The convention may mix what this dialect may not: a tool call goes on while the next has begun. So a block that was
-    begun is not over before it has been followed, and a tool call not before its arguments are whole, or all is.
+    The OpenAI API format may interleave what this format may not: a tool call continues after the next one has begun.
+    So a block is over at the earliest when another follows, and a tool call when its arguments are complete, or the
+    answer is.
 
     Attributes:
-        blocks: in the order in which they began. Whoever writes them takes them from the left.
+        blocks: in the order in which they began; the writer removes them from the left.
         called: there was a tool call.
-        held: bytes, about, of what is in the blocks and nobody has taken yet.
+        held: approximate bytes in the blocks that have not been taken yet.
     """
 
     __slots__ = ("_calls", "_name", "blocks", "called", "held")
 
     def __init__(self, message_id: str) -> None:
-        self._name = message_id.removeprefix(ID_BEGINS)
+        self._name = message_id.removeprefix(ID_PREFIX)
         self._calls: dict[int, Block] = {}
         self.blocks: deque[Block] = deque()
         self.called = False
         self.held = 0
 
-    def place(self, event: Event) -> None:
-        """Put what ``event`` says into the block it belongs to. What is not of the first answer is left out."""
+    def add_event(self, event: Event) -> None:
+        """Append ``event`` to the block that it belongs to. Events of other answers than the first are ignored."""
         match event:
             case TextDelta(choice=0) | RefusalDelta(choice=0) if event.text:
                 block = self._continue({"type": "text", "text": ""})
-                self._say(block, {"type": "text_delta", "text": event.text}, event.text)
+                self._append(block, {"type": "text_delta", "text": event.text}, event.text)
             case ReasoningDelta(choice=0) if event.text:
                 block = self._continue_thought()
-                self._say(block, {"type": "thinking_delta", "thinking": event.text}, event.text)
+                self._append(block, {"type": "thinking_delta", "thinking": event.text}, event.text)
             case ReasoningSignature(choice=0):
                 block = self._continue_thought()
-                self._say(block, {"type": "signature_delta", "signature": event.signature}, event.signature)
+                self._append(block, {"type": "signature_delta", "signature": event.signature}, event.signature)
                 block.over = True
             case RedactedReasoning(choice=0):
                 self._begin(Block({"type": "redacted_thinking", "data": event.data}, over=True))
@@ -97,30 +97,30 @@ class ContentBlockBuilder:
                 self._add_arguments(event)
 
     def take(self, block: Block) -> list[dict[str, Any]]:
-        """The deltas of ``block``, which it then no longer has."""
+        """Remove and return the deltas of ``block``."""
         self.held -= block.waiting
         block.waiting = 0
         taken, block.deltas = block.deltas, []
         return taken
 
     def drop(self) -> None:
-        """The first block is done with."""
+        """Remove the first block."""
         block = self.blocks.popleft()
         self.held -= block.waiting + block.kept
 
     def close(self) -> None:
-        """The answer is complete."""
+        """Mark every block as over: the answer is complete."""
         for block in self.blocks:
             block.over = True
         self._calls.clear()
 
-    def _say(self, block: Block, delta: dict[str, Any], text: str) -> None:
+    def _append(self, block: Block, delta: dict[str, Any], text: str) -> None:
         block.deltas.append(delta)
         block.waiting += _DELTA_BYTES + len(text)
         self.held += _DELTA_BYTES + len(text)
 
     def _continue_thought(self) -> Block:
-        # The signature is a required field of the block, and no delta has to bring one.
+        # ``signature`` is a required field of the block, but its delta may never arrive.
         return self._continue({"type": "thinking", "thinking": "", "signature": ""})
 
     def _continue(self, start: dict[str, Any]) -> Block:
@@ -150,7 +150,7 @@ class ContentBlockBuilder:
             block.arguments.append(event.arguments)
             block.kept += _PIECE_BYTES + len(event.arguments)
             self.held += _PIECE_BYTES + len(event.arguments)
-            self._say(block, {"type": "input_json_delta", "partial_json": event.arguments}, event.arguments)
+            self._append(block, {"type": "input_json_delta", "partial_json": event.arguments}, event.arguments)
 
 
 def _is_whole(arguments: list[str]) -> bool:

@@ -1,8 +1,8 @@
-"""A fault as Anthropic's clients expect it: as the body of an answer, and as an event of a stream.
+"""Errors as Anthropic's clients expect them: as the body of an answer, and as an event of a stream.
 
 Shapes: Anthropic's API documentation, "Errors", and the type ``ErrorResponse`` of its Python library. ``param`` and
-``code`` are ours, as in the convention's object; clients pass over what they do not know. A fault's message is masked
-where it is made.
+``code`` are additions, as in OpenAI's error object; clients ignore unknown fields. An error's message is already
+masked.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _FORBIDDEN = 403
 
 
 def find_error_type(fault: GatewayError) -> str:
-    """The ``error.type`` for a fault: told by its status, but for a spent quota, which they call a billing error."""
+    """Return the ``error.type`` of an error: by its status, except that a spent quota is a billing error."""
     if isinstance(fault, QuotaExceeded) and fault.status == _FORBIDDEN:
         return "billing_error"
     otherwise = "invalid_request_error" if fault.status < 500 else "api_error"  # noqa: PLR2004
@@ -39,7 +39,7 @@ def find_error_type(fault: GatewayError) -> str:
 
 
 def build_messages_error(fault: GatewayError, request_id: str) -> bytes:
-    """The error object as a JSON body."""
+    """Build the error object as a JSON body."""
     return orjson.dumps(
         {
             "type": "error",
@@ -55,5 +55,5 @@ def build_messages_error(fault: GatewayError, request_id: str) -> bytes:
 
 
 def build_messages_error_event(fault: GatewayError, request_id: str) -> bytes:
-    """The error object as the ``error`` event, with which a stream ends early."""
+    """Build the error object as the ``error`` event, which ends a stream early."""
     return b"event: error\ndata: " + build_messages_error(fault, request_id) + b"\n\n"

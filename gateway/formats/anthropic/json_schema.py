@@ -1,8 +1,8 @@
-"""A JSON Schema cut to what Anthropic's structured outputs take.
+"""Reduces a JSON Schema to what Anthropic's structured outputs support.
 
-Facts: Anthropic's documentation, "Structured outputs", and what its Python library makes of a schema
-(``transform_schema``). An object names every property it may have; most limits on numbers, texts and lists are unknown.
-A limit that cannot be kept is told in the description instead, where the model reads it.
+Sources: Anthropic's documentation, "Structured outputs", and ``transform_schema`` of its Python library. An object
+names every property that it may have; most limits on numbers, texts and lists are not supported. An unsupported limit
+is moved into the description, where the model reads it.
 """
 
 from typing import Any
@@ -15,16 +15,16 @@ _SCHEMAS = frozenset({"properties", "$defs", "definitions"})
 _LISTS = frozenset({"anyOf", "allOf", "oneOf"})
 _KEPT = _SCHEMAS | {"anyOf", "allOf", "items", "type", "$ref", "enum", "const", "description", "title", "required"}
 _NOTES = frozenset({"$schema", "$id", "$comment", "additionalProperties", "nullable"})
-"""What limits nothing, or is said again here."""
+"""Keywords that limit nothing, or that are set again here."""
 _FORMATS = frozenset(
     {"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"},
 )
 
 
 def narrow_schema(schema: Json) -> dict[str, Any]:
-    """A copy of ``schema`` that is taken; whatever satisfies it satisfies what could be kept of ``schema``."""
+    """Return a supported copy of ``schema``; whatever satisfies it satisfies the supported part of ``schema``."""
     narrowed: dict[str, Any] = {}
-    told: dict[str, Any] = {}
+    dropped: dict[str, Any] = {}
     for name, value in schema.items():
         if name in _NOTES:
             continue
@@ -33,18 +33,18 @@ def narrow_schema(schema: Json) -> dict[str, Any]:
         elif _is_taken(name, value):
             narrowed[name] = _narrow(name, value)
         else:
-            told[name] = value
+            dropped[name] = value
     if schema.get("type") == "object" or "properties" in schema:
         narrowed["additionalProperties"] = False
-    if told:
-        limits = orjson.dumps(told).decode()
+    if dropped:
+        limits = orjson.dumps(dropped).decode()
         described = narrowed.get("description")
         narrowed["description"] = f"{described}\n\n{limits}" if isinstance(described, str) and described else limits
     return narrowed
 
 
 def _narrow(name: str, value: Any) -> Any:
-    """What a keyword says, with every schema in it narrowed."""
+    """Return a keyword's value with every schema in it narrowed."""
     if name in _SCHEMAS and isinstance(value, dict):
         return {key: _narrow("items", inner) for key, inner in value.items()}
     if name in _LISTS and isinstance(value, list):

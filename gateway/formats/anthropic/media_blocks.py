@@ -1,4 +1,4 @@
-"""A picture or a file of the hub -> Anthropic's image or document block.
+"""Builds Anthropic's image and document blocks from the common chat model.
 
 Shapes: Anthropic's documentation, "Images and vision" and "PDF support", and the types ``ImageBlockParam`` and
 ``DocumentBlockParam`` of its Python library.
@@ -13,55 +13,57 @@ from gateway.formats.chat import MediaPart
 
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _HEAD = 24
-"""Characters of base64 that hold the first 18 bytes, more than the signatures below need."""
+"""Characters of base64 with the first 18 bytes, more than the signatures below need."""
 
 
-def build_matter(blob: MediaPart) -> dict[str, Any]:
-    """The block, without its cache mark. Raises ``InvalidRequest`` for sound, and for files that are no PDF or text."""
-    blob = _split_data_url(blob)
-    match blob.kind:
+def build_media_block(part: MediaPart) -> dict[str, Any]:
+    """Build the block without its cache control. Raises ``InvalidRequest`` for audio, and for files other than PDF or
+    text.
+    """
+    part = _split_data_url(part)
+    match part.kind:
         case "image":
-            return {"type": "image", "source": _build_image(blob)}
+            return {"type": "image", "source": _build_image(part)}
         case "file":
-            block: dict[str, Any] = {"type": "document", "source": _build_document(blob)}
-            return block | {"title": blob.name} if blob.name else block
+            block: dict[str, Any] = {"type": "document", "source": _build_document(part)}
+            return block | {"title": part.name} if part.name else block
         case "audio":
             raise InvalidRequest("This provider takes no sound, only text, pictures and files", param="messages")
 
 
-def _split_data_url(blob: MediaPart) -> MediaPart:
-    """A ``data:`` URL as what it holds; any other blob as it is. Also in ``data``, where some clients put one."""
-    for text in (blob.url, blob.data):
+def _split_data_url(part: MediaPart) -> MediaPart:
+    """Replace a ``data:`` URL, also one in ``data``, where some clients put it, by its content."""
+    for text in (part.url, part.data):
         if text is None or text[:5].lower() != "data:":
             continue
         head, comma, data = text[5:].partition(",")
         if not comma or not head.lower().endswith(";base64"):
             raise InvalidRequest("A data: URL must hold base64", param="messages")
-        media_type = head.partition(";")[0].lower() or blob.media_type
-        return MediaPart(blob.kind, media_type=media_type, data=data, name=blob.name)
-    return blob
+        media_type = head.partition(";")[0].lower() or part.media_type
+        return MediaPart(part.kind, media_type=media_type, data=data, name=part.name)
+    return part
 
 
-def _build_image(blob: MediaPart) -> dict[str, Any]:
-    if blob.data is None:
-        return _build_url(blob)
-    # The provider compares the two and refuses a picture that is called what it is not.
-    stated = "image/jpeg" if blob.media_type == "image/jpg" else blob.media_type
-    media_type = _sniff(blob.data) or stated
+def _build_image(part: MediaPart) -> dict[str, Any]:
+    if part.data is None:
+        return _build_url(part)
+    # The provider rejects an image whose media type does not match its content.
+    stated = "image/jpeg" if part.media_type == "image/jpg" else part.media_type
+    media_type = _sniff(part.data) or stated
     if media_type not in _IMAGES:
         raise InvalidRequest("A picture must be PNG, JPEG, GIF or WebP for this provider", param="messages")
-    return {"type": "base64", "media_type": media_type, "data": blob.data}
+    return {"type": "base64", "media_type": media_type, "data": part.data}
 
 
-def _build_document(blob: MediaPart) -> dict[str, Any]:
-    if blob.data is None:
-        return _build_url(blob)
-    media_type = (blob.media_type or "").partition(";")[0].strip().lower()
-    if media_type == "application/pdf" or _decode(blob.data[:_HEAD]).startswith(b"%PDF-"):
-        return {"type": "base64", "media_type": "application/pdf", "data": blob.data}
+def _build_document(part: MediaPart) -> dict[str, Any]:
+    if part.data is None:
+        return _build_url(part)
+    media_type = (part.media_type or "").partition(";")[0].strip().lower()
+    if media_type == "application/pdf" or _decode(part.data[:_HEAD]).startswith(b"%PDF-"):
+        return {"type": "base64", "media_type": "application/pdf", "data": part.data}
     if media_type.startswith("text/"):
         try:
-            text = _decode(blob.data).decode()
+            text = _decode(part.data).decode()
         except UnicodeDecodeError:
             text = ""
         if not text.strip():
@@ -70,14 +72,14 @@ def _build_document(blob: MediaPart) -> dict[str, Any]:
     raise InvalidRequest("A file must be a PDF or a text for this provider", param="messages")
 
 
-def _build_url(blob: MediaPart) -> dict[str, Any]:
-    if not blob.url:
+def _build_url(part: MediaPart) -> dict[str, Any]:
+    if not part.url:
         raise InvalidRequest("A picture or a file has neither data nor an address", param="messages")
-    return {"type": "url", "url": blob.url}
+    return {"type": "url", "url": part.url}
 
 
 def _sniff(data: str) -> str | None:
-    """What a picture says of itself in its first bytes."""
+    """Return an image's media type by its first bytes; None if it is unknown."""
     head = _decode(data[:_HEAD])
     if head.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
@@ -89,7 +91,7 @@ def _sniff(data: str) -> str | None:
 
 
 def _decode(data: str) -> bytes:
-    """The bytes of base64; none where it is no base64."""
+    """Decode base64; empty if it is invalid."""
     try:
         return base64.b64decode(data + "=" * (-len(data) % 4))
     except (binascii.Error, ValueError):

@@ -1,7 +1,7 @@
-"""A whole message of Anthropic's as the stream that says the same.
+"""Converts an unstreamed message of Anthropic's API into the equivalent stream.
 
 Shapes: platform.claude.com/docs/en/api/messages (Message, ContentBlock) and /docs/en/build-with-claude/streaming. Every
-field that a provider says is kept, and so is a block of a kind that nobody knows here: it begins whole.
+field of the provider is kept; a block of an unknown type is sent whole at its start.
 """
 
 from collections.abc import Iterator
@@ -14,19 +14,20 @@ from gateway.formats.anthropic.stream import STOP_EVENT, build_event
 from gateway.formats.openai.errors import Secrets
 
 _ENDS = ("stop_reason", "stop_sequence")
-_UNTOLD: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None}
+_UNFINISHED: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None}
 
 
 def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """A whole message to a call for a stream -> its events and end mark, and what it used. Raises
-    ``ProviderBadResponse``.
+    """Build the events, end mark included, from an unstreamed message, and return its usage too.
+
+    Raises ``ProviderBadResponse``.
     """
     value = parse_message(raw, secrets)
     used = parse_message_usage(value, call)
     blocks = [block for block in value["content"] if isinstance(block, dict)]
-    told = value.get("usage")
-    usage = told if isinstance(told, dict) else {"input_tokens": used.prompt_tokens}
-    begun = value | _UNTOLD | {"usage": usage | {"output_tokens": 0}}
+    reported = value.get("usage")
+    usage = reported if isinstance(reported, dict) else {"input_tokens": used.prompt_tokens}
+    begun = value | _UNFINISHED | {"usage": usage | {"output_tokens": 0}}
     delta = {name: value.get(name) for name in _ENDS}
     if delta["stop_reason"] is None:
         delta["stop_reason"] = "tool_use" if any(block.get("type") == "tool_use" for block in blocks) else "end_turn"
@@ -48,12 +49,12 @@ def _build_block(index: int, block: dict[str, Any]) -> Iterator[bytes]:
 
 
 def _split_block(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A block as it begins, and the deltas that say the rest of it."""
+    """Return a block as it begins, and the deltas with the rest of it."""
     deltas: list[dict[str, Any]] = []
     match block.get("type"):
         case "text":
             cited = block.get("citations")
-            begun = {name: said for name, said in block.items() if name != "citations"} | {"text": ""}
+            begun = {name: value for name, value in block.items() if name != "citations"} | {"text": ""}
             if text := read_text(block, "text"):
                 deltas.append({"type": "text_delta", "text": text})
             for citation in cited if isinstance(cited, list) else ():
@@ -65,6 +66,6 @@ def _split_block(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, 
             if signature := read_text(block, "signature"):
                 deltas.append({"type": "signature_delta", "signature": signature})
             return block | {"thinking": "", "signature": ""}, deltas
-    if isinstance(block.get("input"), dict) and block["input"]:  # of a tool, whoever runs it
+    if isinstance(block.get("input"), dict) and block["input"]:  # a tool of the client or of the server
         return block | {"input": {}}, [{"type": "input_json_delta", "partial_json": parse_arguments(block)}]
     return block, deltas

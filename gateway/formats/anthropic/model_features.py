@@ -1,9 +1,9 @@
-"""What each generation of Claude accepts: how it is told to think, and which dials it still has.
+"""The features of each generation of Claude: how reasoning is requested, and which sampling parameters remain.
 
-Facts: Anthropic's documentation, "Thinking", "Extended thinking", "Effort", "Structured outputs", the pages "What's
-new" of Opus 5.5 and Sonnet 5.5 and the migration guides, as of November 2026. The rules are by version, not by a list
-of names, so that a model of tomorrow is met with the newest rules rather than with a 400. Other vendors that speak this
-language (a name without "claude") know the older forms.
+Sources: Anthropic's documentation, "Thinking", "Extended thinking", "Effort", "Structured outputs", the pages "What's
+new" of Opus 5.5 and Sonnet 5.5 and the migration guides, as of November 2026. The rules depend on the version, not on a
+list of names, so that a future model gets the newest rules instead of a 400. Other vendors' models with this API (a
+name without "claude") know the older forms.
 """
 
 import re
@@ -14,13 +14,14 @@ import attrs
 from gateway.formats.chat import EFFORT_TOKENS, ChatRequest, Effort
 
 DEFAULT_MAX_TOKENS = 8_192
-"""Tokens of an answer where the caller said nothing: the API asks for a number, and no model that is still served takes
-less. What a model thinks comes out of the same number, so room for it is added where it does."""
+"""Tokens of an answer if the client sets none: the API requires a number, and no available model allows less. Reasoning
+counts towards it, so room for that is added if the model thinks.
+"""
 MIN_BUDGET = 1_024
 _MAX_OUTPUT = 64_000
-"""The most of the last models that count thinking in tokens."""
+"""The most output tokens of the newest models that count reasoning in tokens."""
 _LEAST_TOP_P = 0.95
-"""With thinking on, ``top_p`` may be from here to 1."""
+"""With reasoning, ``top_p`` must be from here to 1."""
 
 _FAMILY = re.compile(r"opus|sonnet|haiku|fable|mythos")
 # claude-opus-4-6, claude-3-7-sonnet-20250219, anthropic/claude-4.6-opus, anthropic.claude-opus-4-6-v1:0
@@ -29,12 +30,12 @@ _VERSION = re.compile(r"(?<!\d)(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
 
 @attrs.frozen
 class ClaudeFeatures:
-    """A model by its name.
+    """The features of a model, by its name.
 
     Attributes:
-        claude: whether it is one of Anthropic's at all.
-        family: opus, sonnet, haiku, fable or mythos; None where the name says none.
-        version: None where the name says none, as with aliases and previews: it counts as the newest.
+        claude: it is one of Anthropic's models.
+        family: opus, sonnet, haiku, fable or mythos; None if the name has none.
+        version: None if the name has none, as with aliases and previews: it counts as the newest.
     """
 
     claude: bool = False
@@ -46,48 +47,48 @@ class ClaudeFeatures:
 
     @property
     def adapts(self) -> bool:
-        """Whether it decides itself how much to think, and is told how hard (``effort``)."""
+        """Whether it decides itself how much to think, and takes an ``effort``."""
         return self._since(4, 6)
 
     @property
     def budgets(self) -> bool:
-        """Whether it takes a number of tokens to think with; 4.6 is the last that does."""
+        """Whether it takes a token budget for reasoning; 4.6 is the last version that does."""
         return not self._since(4, 7)
 
     @property
     def thinks_unasked(self) -> bool:
-        """Whether it thinks where nothing is said."""
+        """Whether it thinks by default."""
         return self._since(5, 0)
 
     @property
     def samples(self) -> bool:
-        """Whether it takes ``temperature``, ``top_p`` and ``top_k``; since 4.7 any but the default is refused."""
+        """Whether it takes ``temperature``, ``top_p`` and ``top_k``; since 4.7 any but the default is rejected."""
         return not self._since(4, 7)
 
     @property
-    def takes_one_dial(self) -> bool:
+    def excludes_top_p(self) -> bool:
         """Whether ``temperature`` and ``top_p`` exclude each other."""
         return self._since(4, 0)
 
     @property
     def prefills(self) -> bool:
-        """Whether it continues an assistant's message that stands last."""
+        """Whether it continues a final assistant message."""
         return not self._since(4, 6)
 
     @property
     def structures(self) -> bool:
-        """Whether it keeps to a schema: ``output_config.format`` and strict tools."""
+        """Whether it supports schemas: ``output_config.format`` and strict tools."""
         return self._since(4, 5)
 
     @property
     def forces(self) -> bool:
-        """Whether it can be made to use a tool."""
+        """Whether it can be forced to use a tool."""
         since = {"opus": (5, 5), "sonnet": (5, 5), "fable": (5, 1), "mythos": (5, 1)}.get(self.family or "")
         return since is None or self.version is None or self.version < since
 
     @property
     def off(self) -> Literal["disabled", "between_tools"] | None:
-        """The word that forbids thinking; None where there is none, and the lowest effort is the nearest to it."""
+        """The value that forbids reasoning; None if there is none, and the lowest effort is closest."""
         if not self.claude:
             return "disabled"
         if self.version is None or self.family in {"fable", "mythos"}:
@@ -97,8 +98,8 @@ class ClaudeFeatures:
         return "between_tools" if self.family == "sonnet" else None
 
 
-def parse_generation(model: str) -> ClaudeFeatures:
-    """The generation a provider's name of a model speaks of, in any of the usual spellings."""
+def parse_claude_features(model: str) -> ClaudeFeatures:
+    """Return the features of a model by a provider's name of it, in any of the usual spellings."""
     _, claude, rest = model.lower().partition("claude")
     if not claude:
         return ClaudeFeatures()
@@ -110,30 +111,30 @@ def parse_generation(model: str) -> ClaudeFeatures:
     )
 
 
-def build_thinking(conversation: ChatRequest, generation: ClaudeFeatures, *, may_budget: bool) -> dict[str, Any]:
-    """``max_tokens``, and ``thinking`` and ``output_config`` where thinking was asked for or forbidden.
+def build_thinking(request: ChatRequest, features: ClaudeFeatures, *, may_budget: bool) -> dict[str, Any]:
+    """Build ``max_tokens``, and ``thinking`` and ``output_config`` if reasoning was requested or forbidden.
 
-    The caller's ``max_tokens`` is a promise about the bill and stays: where a budget does not fit under it with a fifth
-    left for the answer, the budget shrinks, and below the least there is no thinking. ``may_budget`` is false where a
-    model that counts in tokens may not think in this turn. A wish that a model has no word for becomes the nearest.
+    The client's ``max_tokens`` limits its costs and stays: if a budget does not leave a fifth of it for the answer, the
+    budget shrinks, and below the minimum there is no reasoning. ``may_budget`` is false if a model that counts in
+    tokens may not think in this request. An unsupported option becomes the nearest supported one.
     """
-    tokens, effort = conversation.thinking_tokens, conversation.effort
+    tokens, effort = request.thinking_tokens, request.effort
     if tokens == 0 or effort == "none":
-        return _build_off(conversation.max_tokens, generation)
+        return _build_off(request.max_tokens, features)
     if tokens is None and effort is None:
-        room = EFFORT_TOKENS["high"] if generation.thinks_unasked else 0
-        return {"max_tokens": conversation.max_tokens or DEFAULT_MAX_TOKENS + room}
-    if generation.adapts and not (generation.budgets and effort is None and may_budget):
-        return _build_effort(effort or _find_effort(tokens or 0), conversation.max_tokens, generation)
+        room = EFFORT_TOKENS["high"] if features.thinks_unasked else 0
+        return {"max_tokens": request.max_tokens or DEFAULT_MAX_TOKENS + room}
+    if features.adapts and not (features.budgets and effort is None and may_budget):
+        return _build_effort(effort or _find_effort(tokens or 0), request.max_tokens, features)
     budget = tokens if tokens is not None else EFFORT_TOKENS[effort or "high"]
-    return _build_budget(budget, conversation.max_tokens, may_budget=may_budget)
+    return _build_budget(budget, request.max_tokens, may_budget=may_budget)
 
 
-def _build_off(max_tokens: int | None, generation: ClaudeFeatures) -> dict[str, Any]:
-    if generation.off is None:
+def _build_off(max_tokens: int | None, features: ClaudeFeatures) -> dict[str, Any]:
+    if features.off is None:
         room = EFFORT_TOKENS["low"]
         return {"max_tokens": max_tokens or DEFAULT_MAX_TOKENS + room, "output_config": {"effort": "low"}}
-    return {"max_tokens": max_tokens or DEFAULT_MAX_TOKENS, "thinking": {"type": generation.off}}
+    return {"max_tokens": max_tokens or DEFAULT_MAX_TOKENS, "thinking": {"type": features.off}}
 
 
 def _build_budget(budget: int, max_tokens: int | None, *, may_budget: bool) -> dict[str, Any]:
@@ -147,11 +148,11 @@ def _build_budget(budget: int, max_tokens: int | None, *, may_budget: bool) -> d
     return {"max_tokens": max_tokens, "thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
-def _build_effort(effort: Effort, max_tokens: int | None, generation: ClaudeFeatures) -> dict[str, Any]:
-    """Adaptive thinking. Since 4.7 a thought comes without its text unless ``display`` asks for it."""
+def _build_effort(effort: Effort, max_tokens: int | None, features: ClaudeFeatures) -> dict[str, Any]:
+    """Build adaptive reasoning. Since 4.7 reasoning comes without its text unless ``display`` requests it."""
     if effort == "minimal":
         effort = "low"
-    if effort == "xhigh" and generation.version == (4, 6):  # which knows all the others
+    if effort == "xhigh" and features.version == (4, 6):  # 4.6 knows all others
         effort = "high"
     return {
         "max_tokens": max_tokens or DEFAULT_MAX_TOKENS + EFFORT_TOKENS[effort],
@@ -161,7 +162,7 @@ def _build_effort(effort: Effort, max_tokens: int | None, generation: ClaudeFeat
 
 
 def _find_effort(tokens: int) -> Effort:
-    """The highest effort that comes to no more than ``tokens``, at least the lowest there is."""
+    """Return the highest effort with a budget of at most ``tokens``, at least the lowest."""
     found: Effort = "low"
     steps: tuple[Effort, ...] = ("medium", "high", "xhigh", "max")
     for effort in steps:
@@ -170,21 +171,21 @@ def _find_effort(tokens: int) -> Effort:
     return found
 
 
-def build_dials(conversation: ChatRequest, generation: ClaudeFeatures, *, thinks: bool) -> dict[str, Any]:
-    """``temperature``, ``top_p`` and ``top_k``, as far as the model takes them; the rest is dropped.
+def build_sampling(request: ChatRequest, features: ClaudeFeatures, *, thinks: bool) -> dict[str, Any]:
+    """Build ``temperature``, ``top_p`` and ``top_k``, as far as the model takes them.
 
-    The convention's temperature goes to 2 and is cut at 1, as Anthropic's own layer for that convention does it.
+    OpenAI's temperature goes to 2 and is cut at 1, as in Anthropic's own OpenAI compatibility layer.
     """
-    if not generation.samples:
+    if not features.samples:
         return {}
-    temperature, top_p = conversation.temperature, conversation.top_p
+    temperature, top_p = request.temperature, request.top_p
     if thinks:
         return {"top_p": top_p} if top_p is not None and top_p >= _LEAST_TOP_P else {}
-    if temperature is not None and generation.takes_one_dial:
+    if temperature is not None and features.excludes_top_p:
         top_p = None
-    dials = {
+    sampling = {
         "temperature": None if temperature is None else min(max(temperature, 0.0), 1.0),
         "top_p": top_p,
-        "top_k": conversation.top_k,
+        "top_k": request.top_k,
     }
-    return {name: value for name, value in dials.items() if value is not None}
+    return {name: value for name, value in sampling.items() if value is not None}

@@ -1,4 +1,4 @@
-"""The model list as Anthropic's client libraries read it. Models API: platform.claude.com/docs/en/api/models-list."""
+"""The model list for Anthropic's client libraries. Models API: platform.claude.com/docs/en/api/models-list."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,26 +9,26 @@ from gateway.domain.account_spec import build_time
 from gateway.domain.model_info import ModelInfo
 
 
-def _model(listed: ModelInfo) -> dict[str, Any]:
+def _model(model: ModelInfo) -> dict[str, Any]:
     return {
         "type": "model",
-        "id": listed.id,
-        "display_name": listed.id,
-        "created_at": build_time(listed.created_s),
+        "id": model.id,
+        "display_name": model.id,
+        "created_at": build_time(model.created_s),
         "lifecycle": "active",
     }
 
 
-def build_model(listed: ModelInfo) -> bytes:
-    """One model object."""
-    return orjson.dumps(_model(listed))
+def build_model(model: ModelInfo) -> bytes:
+    """Build one model object."""
+    return orjson.dumps(_model(model))
 
 
 def build_models(models: Sequence[ModelInfo]) -> bytes:
-    """The list, whole on one page."""
+    """Build the list, on one page."""
     return orjson.dumps(
         {
-            "data": [_model(listed) for listed in models],
+            "data": [_model(model) for model in models],
             "has_more": False,
             "first_id": models[0].id if models else None,
             "last_id": models[-1].id if models else None,

@@ -1,29 +1,30 @@
-"""A body in Anthropic's language on its way to a provider of the same: it passes as it lies, but for marks of others.
+"""A request in Anthropic's format for a provider of the same format: unchanged, except for other providers' marks.
 
-A conversation may have been answered by several providers in turn, and its caller sends back all they said. Claude
-refuses thoughts that another has signed, or nobody (anthropics/anthropic-sdk-python, issue 1598: a block that differs
-from what was returned, or that a different model made), and ids of tool calls with other letters than its own have.
+Several providers may have answered one chat in turn, and the client sends back all their answers. Claude rejects
+reasoning that is unsigned or signed by another provider (anthropics/anthropic-sdk-python, issue 1598: a block that
+differs from what was returned, or that a different model made), and ids of tool calls with other characters than its
+own.
 """
 
 from collections.abc import Iterable
 from typing import Any
 
 from gateway.domain.inference_request import InferenceRequest
-from gateway.formats.anthropic.model_features import parse_generation
+from gateway.formats.anthropic.model_features import parse_claude_features
 from gateway.formats.anthropic.request_writer import build_call_id, misses_thought
-from gateway.formats.chat import GEMINI_MARK
+from gateway.formats.chat import GEMINI_PREFIX
 
 Body = dict[str, Any]
 _ID_FIELDS = (("tool_use", "id"), ("tool_result", "tool_use_id"))
 
 
 def build_passed_body(call: InferenceRequest, model: str) -> Body:
-    """The call's body under the provider's own name of the model; what is in it is the call's, and not changed.
+    """Build the body with the provider's name of the model; the request itself is not changed.
 
-    Where a thought had to go that a turn in progress would have to begin with, this turn does without thinking.
+    If reasoning had to be removed that the current turn would have to begin with, this request goes without reasoning.
     """
     body = call.body | {"model": model}
-    claude = parse_generation(model).claude
+    claude = parse_claude_features(model).claude
     messages = body["messages"]
     passed = [_build_message(message, claude=claude) for message in messages]
     if all(after is before for after, before in zip(passed, messages, strict=True)):
@@ -44,20 +45,22 @@ def _build_message(message: Body, *, claude: bool) -> Body:
 
 
 def _list_own(content: list[Body], *, claude: bool) -> Iterable[Body]:
-    """The blocks without others' thoughts. Servers of this language that are not Anthropic's may sign none."""
+    """Return the blocks without other providers' reasoning. Servers of this format other than Anthropic's may not sign
+    any.
+    """
     return (block for block in content if block["type"] != "thinking" or _is_own(block.get("signature"), claude=claude))
 
 
 def _is_own(signature: object, *, claude: bool) -> bool:
     if isinstance(signature, str) and signature:
-        return not signature.startswith(GEMINI_MARK)
+        return not signature.startswith(GEMINI_PREFIX)
     return not claude
 
 
 def _build_block(block: Body) -> Body:
     for kind, field in _ID_FIELDS:
         if block["type"] == kind:
-            said = block.get(field)
-            name = build_call_id(said) if isinstance(said, str) else said
-            return block if name == said else block | {field: name}
+            original = block.get(field)
+            name = build_call_id(original) if isinstance(original, str) else original
+            return block if name == original else block | {field: name}
     return block

@@ -1,8 +1,8 @@
-"""A call in Anthropic's language: what is checked of a Messages body, and what its prompt may come to.
+"""Requests in Anthropic's format: the checks of a Messages body, and an upper bound of its prompt.
 
 Shapes: Anthropic's API documentation, "Create a Message" and "Count tokens in a Message", and the types
-``MessageCreateParams`` and ``MessageCountTokensParams`` of its Python library. Fields and blocks that are not known
-here pass: a provider of the same language may know them.
+``MessageCreateParams`` and ``MessageCountTokensParams`` of its Python library. Unknown fields and blocks pass: a
+provider of the same format may know them.
 """
 
 from typing import Any
@@ -29,32 +29,33 @@ from gateway.formats.openai.token_bounds import (
 )
 
 PAGE_TOKENS = 3_000
-"""One page of a PDF, as text and as a picture. "PDF support" says 1,500 to 3,000 a page."""
+"""One page of a PDF, as text and as an image. "PDF support" documents 1,500 to 3,000 per page."""
 PAGE_BYTES = 32_768
-"""What a page of a PDF weighs, at least as a rule: office documents have 30 to 100 KB a page. How many pages a file has
-is told only by reading it, and what a file of denser pages costs beyond the bound is an overrun."""
+"""The usual minimum size of a page of a PDF: office documents have 30 to 100 KB per page. The number of pages is
+unknown without parsing, and whatever denser pages cost beyond the bound is an overrun.
+"""
 MAX_PAGES = 600
-"""The most pages the API takes in one request."""
+"""The most pages that the API takes in one request."""
 FAR_DOCUMENT_TOKENS = 10 * PAGE_TOKENS
-"""A document that is not in the body: ten pages, for want of any size."""
+"""A document that is not in the body: ten pages, because its size is unknown."""
 TOOLS_TOKENS = 1_000
-"""What the provider's own system prompt about tools comes to, where there are any ("Tool use" says some hundreds)."""
+"""The provider's own system prompt about tools, if there are any ("Tool use" documents some hundreds)."""
 _MAX_STICKY = 256
 _ROLES = frozenset({"user", "assistant", "system"})
 _NO_PROMPT = frozenset(
     {"messages", "system", "metadata", "stop_sequences", "thinking", "cache_control", "tool_choice"},
 )
-"""Lists and objects of a body that do not become a part of the prompt, or are counted by themselves."""
+"""Lists and objects of a body that are not part of the prompt, or are counted separately."""
 _OBJECTS = ("tool_choice", "thinking", "output_config", "cache_control")
 
 Size = tuple[int, int]
-"""Characters of text, and tokens they hardly exceed."""
+"""Characters of text, and an upper bound of their tokens."""
 
 
 def parse_messages_call(body: Body, features: str | None = None) -> InferenceRequest:
-    """A parsed body for ``/v1/messages`` -> the checked call. Raises ``InvalidRequest`` naming the field.
+    """Check a parsed body for ``/v1/messages`` and return the request. Raises ``InvalidRequest`` naming the field.
 
-    ``max_tokens`` may be 0, which fills the provider's cache and answers nothing. ``features`` is the caller's
+    ``max_tokens`` may be 0, which fills the provider's cache without an answer. ``features`` is the client's
     ``anthropic-beta``.
     """
     model = parse_model(body)
@@ -78,9 +79,9 @@ def parse_messages_call(body: Body, features: str | None = None) -> InferenceReq
 
 
 def parse_count_call(body: Body, features: str | None = None) -> InferenceRequest:
-    """A parsed body for ``/v1/messages/count_tokens`` -> the checked call. Raises ``InvalidRequest`` naming the field.
+    """Check a parsed body for ``/v1/messages/count_tokens`` and return the request. Raises ``InvalidRequest``.
 
-    Nothing is answered, nothing is written into a cache, and nothing has to be set aside: counting is free.
+    Nothing is reserved: counting is free, without output and cache writes.
     """
     model = parse_model(body)
     _check(body)
@@ -97,7 +98,7 @@ def parse_count_call(body: Body, features: str | None = None) -> InferenceReques
 
 
 def _check(body: Body) -> int | None:
-    """What both kinds of body have; ``max_tokens``, which a count does without."""
+    """Check the fields of both kinds of body; return ``max_tokens``, which a count does not need."""
     _check_messages(body)
     _check_system(body.get("system"))
     parse_number(body, "temperature", 0.0, 1.0)
@@ -178,7 +179,7 @@ def _measure_prompt(body: Body) -> Size:
 
 
 def _measure(content: Any) -> Size:
-    """The size of a text, or of a list of blocks; what is inside a block has not been checked."""
+    """Return the size of a text, or of a list of blocks, whose content has not been checked."""
     if isinstance(content, str):
         return len(content), bound_text(content)
     if not isinstance(content, list):

@@ -1,8 +1,8 @@
-"""A checked Messages body -> the hub's conversation.
+"""Parses a checked Messages body into the common chat model.
 
 Shapes: Anthropic's API documentation, "Create a Message", and the types ``MessageCreateParams`` and
-``ContentBlockParam`` of its Python library. What only Anthropic can do (tools that run at its side, files that lie
-there) is refused by name; what is a mere wish (``service_tier``, ``speed``, ``citations``) is lost.
+``ContentBlockParam`` of its Python library. What only Anthropic can do (tools that run on its servers, files stored
+there) is rejected by name; options that only tune the answer (``service_tier``, ``speed``, ``citations``) are dropped.
 """
 
 from typing import Any, cast, get_args
@@ -33,7 +33,7 @@ _EFFORTS = frozenset(get_args(Effort))
 _CHOICES: dict[str, ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
 _OFF = frozenset({"disabled", "between_tools"})
 _OWN_FIELDS = ("mcp_servers", "container")
-"""Top-level fields that make something happen at Anthropic, not merely differ."""
+"""Top-level fields that cause actions at Anthropic."""
 _ROLE_OF = {
     "tool_use": "assistant",
     "thinking": "assistant",
@@ -42,14 +42,14 @@ _ROLE_OF = {
 }
 
 
-def parse_conversation(body: Body) -> ChatRequest:
-    """The conversation of a body that ``parse_messages_call`` or ``parse_count_call`` has checked.
+def parse_chat_request(body: Body) -> ChatRequest:
+    """Parse a body that ``parse_messages_call`` or ``parse_count_call`` has checked.
 
-    System messages in the middle stay where they are. A plain-text document becomes text, its title and context
-    before it. Adaptive thinking without an effort says nothing: it is for the model to decide, as without the field.
+    System messages stay where they are. A plain-text document becomes text, preceded by its title and context. Adaptive
+    thinking without an effort is dropped: the model decides, as without the field.
 
     Raises:
-        InvalidRequest: for what cannot be said in another language, naming the field.
+        InvalidRequest: another format cannot express a field, which is named.
     """
     for name in _OWN_FIELDS:
         if body.get(name):
@@ -59,7 +59,7 @@ def parse_conversation(body: Body) -> ChatRequest:
     choice, parallel = _parse_tool_choice(body.get("tool_choice") or {})
     thinking_tokens, effort = _parse_thinking(body)
     return ChatRequest(
-        turns=_parse_turns(body),
+        messages=_parse_messages(body),
         max_tokens=body.get("max_tokens"),
         temperature=body.get("temperature"),
         top_p=body.get("top_p"),
@@ -79,14 +79,14 @@ def _only_there(param: str, what: str) -> InvalidRequest:
     return InvalidRequest(f"{what} only works with a channel that speaks Anthropic's own language", param=param)
 
 
-def _parse_turns(body: Body) -> tuple[Message, ...]:
-    turns = []
+def _parse_messages(body: Body) -> tuple[Message, ...]:
+    messages = []
     if body.get("system"):
-        turns.append(Message("system", tuple(_read_content(body["system"], "system", "system"))))
+        messages.append(Message("system", tuple(_read_content(body["system"], "system", "system"))))
     for index, message in enumerate(body["messages"]):
         role = message["role"]
-        turns.append(Message(role, tuple(_read_content(message["content"], role, f"messages[{index}].content"))))
-    return tuple(turns)
+        messages.append(Message(role, tuple(_read_content(message["content"], role, f"messages[{index}].content"))))
+    return tuple(messages)
 
 
 def _read_content(content: str | list[Any], role: str, where: str) -> list[Part]:
@@ -112,11 +112,11 @@ def _parse_block(block: Any, role: str, where: str) -> list[Part]:
         case "tool_result":
             return [_parse_tool_result(block, where)]
         case _:
-            return [*_parse_matter(block, where)]
+            return [*_parse_media(block, where)]
 
 
-def _parse_matter(block: Any, where: str) -> list[TextPart | MediaPart]:
-    """A block that may also stand in a tool's result: text, a picture or a document."""
+def _parse_media(block: Any, where: str) -> list[TextPart | MediaPart]:
+    """Parse a block that a tool's result may contain too: text, an image or a document."""
     kind = _get_text(block, "type", where)
     match kind:
         case "text":
@@ -163,25 +163,25 @@ def _parse_document(block: Body, where: str) -> list[TextPart | MediaPart]:
             return [
                 *before,
                 *([TextPart(title)] if title else []),
-                *_parse_matters(source.get("content"), f"{here}.content"),
+                *_parse_media_list(source.get("content"), f"{here}.content"),
             ]
         case _:
             raise _only_there(f"{here}.type", f"'{here}' of type '{kind}'")
 
 
-def _parse_matters(content: object, where: str) -> list[TextPart | MediaPart]:
+def _parse_media_list(content: object, where: str) -> list[TextPart | MediaPart]:
     if isinstance(content, str):
         return [TextPart(content)]
     if not isinstance(content, list):
         raise InvalidRequest(f"'{where}' must be a string or an array of blocks, not {kind_of(content)}", param=where)
     parts: list[TextPart | MediaPart] = []
     for index, block in enumerate(content):
-        # Only a document can hold blocks in its turn, and they hold text and pictures: a document in one is refused,
-        # so that nothing here goes deeper than a body may.
+        # Only a document can contain blocks, of text and images. A document inside one is rejected, so that the
+        # recursion is bounded.
         here = f"{where}[{index}]"
         if isinstance(block, dict) and block.get("type") == "document" and ".source" in where:
             raise InvalidRequest(f"'{here}': a document holds text and pictures only", param=here)
-        parts += _parse_matter(block, here)
+        parts += _parse_media(block, here)
     return parts
 
 
@@ -201,7 +201,7 @@ def _parse_tool_result(block: Body, where: str) -> ToolResultPart:
     content = block.get("content")
     return ToolResultPart(
         id=_get_text(block, "tool_use_id", where),
-        parts=() if content is None else tuple(_parse_matters(content, f"{where}.content")),
+        parts=() if content is None else tuple(_parse_media_list(content, f"{where}.content")),
         failed=block.get("is_error") is True,
         cache=_find_cache(block),
     )
@@ -237,7 +237,7 @@ def _parse_tool_choice(choice: Body) -> tuple[ToolChoice | None, bool | None]:
 
 
 def _parse_thinking(body: Body) -> tuple[int | None, Effort | None]:
-    """The tokens to think with, and how hard. Where thinking is off, an effort only says how terse the answer is."""
+    """Return the reasoning tokens and the effort. Without reasoning, an effort only sets how terse the answer is."""
     thinking = body.get("thinking") or {}
     kind = _get_text(thinking, "type", "thinking") if thinking else None
     if kind in _OFF:
@@ -257,7 +257,7 @@ def _parse_thinking(body: Body) -> tuple[int | None, Effort | None]:
 
 
 def _parse_format(body: Body) -> ResponseFormat | None:
-    """``output_config.format``; ``output_format`` is what it was called in its beta, and still works."""
+    """Parse ``output_config.format``, or ``output_format``, its name in the beta, which still works."""
     where = "output_config.format"
     form = (body.get("output_config") or {}).get("format")
     if form is None:

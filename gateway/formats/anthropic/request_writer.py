@@ -1,8 +1,8 @@
-"""The hub's conversation -> the body of a request in Anthropic's language.
+"""Builds a request in Anthropic's format from the common chat model.
 
 Shapes: Anthropic's API documentation, "Create a Message", and the type ``MessageCreateParams`` of its Python library.
-What Anthropic's own layer for the convention passes over ("OpenAI SDK compatibility": ``seed``, penalties,
-``logit_bias``) is passed over here too; what cannot be said is refused, so that another channel may be tried.
+What Anthropic's own OpenAI compatibility layer ignores ("OpenAI SDK compatibility": ``seed``, penalties,
+``logit_bias``) is ignored here too; what cannot be expressed is rejected, so that another channel may be tried.
 """
 
 import re
@@ -14,10 +14,15 @@ import orjson
 
 from gateway.errors import InvalidRequest
 from gateway.formats.anthropic.json_schema import narrow_schema
-from gateway.formats.anthropic.media_blocks import build_matter
-from gateway.formats.anthropic.model_features import ClaudeFeatures, build_dials, build_thinking, parse_generation
+from gateway.formats.anthropic.media_blocks import build_media_block
+from gateway.formats.anthropic.model_features import (
+    ClaudeFeatures,
+    build_sampling,
+    build_thinking,
+    parse_claude_features,
+)
 from gateway.formats.chat import (
-    GEMINI_MARK,
+    GEMINI_PREFIX,
     ChatRequest,
     ForcedTool,
     Json,
@@ -36,9 +41,9 @@ Body = dict[str, Any]
 Block = dict[str, Any]
 
 OPENING = "."
-"""What the user says before an assistant that speaks first: the first message has to be the user's."""
+"""The user's text before an assistant's first message: the first message has to be the user's."""
 _MAX_DEPTH = 100
-"""Of a tool's arguments; the whole body may go a little deeper before it cannot be written any more."""
+"""Of a tool's arguments; the whole body may be a little deeper before it cannot be serialized."""
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _OTHER = re.compile(r"[^a-zA-Z0-9_-]")
@@ -47,105 +52,107 @@ _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 _JSON_ONLY = "Answer with a single JSON object and nothing else: no words around it, no code fence."
 
 
-def build_body(conversation: ChatRequest, model: str, *, stream: bool) -> Body:
-    """The body for ``POST /v1/messages`` under the provider's name of the model; fresh, but for what it quotes.
+def build_body(request: ChatRequest, model: str, *, stream: bool) -> Body:
+    """Build the body for ``POST /v1/messages`` with the provider's name of the model.
 
-    Every system turn goes to ``system``, in order, wherever it stood; turns of one role that follow each other become
-    one. "Any JSON object" has no word here and becomes a sentence in ``system``, as does a schema that is no promise
-    (not strict) for a model that cannot be held to one.
+    Every system message goes to ``system``, in order; consecutive messages of one role become one. "Any JSON object"
+    has no field here and becomes a sentence in ``system``, as does a schema that is not strict for a model without
+    schema support.
 
     Raises:
-        InvalidRequest: what this language, or this model in it, has no words for, naming the convention's field.
+        InvalidRequest: this format, or this model, does not support a field; it is named as in the OpenAI API format.
     """
-    if conversation.choices > 1:
+    if request.n > 1:
         raise InvalidRequest("'n' must be 1: this provider gives one answer", param="n")
-    generation = parse_generation(model)
-    system, messages = _build_turns(conversation, generation)
-    _check_last(messages, model, generation)
-    forced = _is_forced(conversation)
-    if forced and not generation.forces:
+    features = parse_claude_features(model)
+    system, sent_messages = _split_system(request, features)
+    _check_last(sent_messages, model, features)
+    forced = _is_forced(request)
+    if forced and not features.forces:
         raise InvalidRequest(f"'{model}' cannot be made to use a tool", param="tool_choice")
-    may_budget = not forced and not misses_thought(messages)
-    thinking = build_thinking(conversation, generation, may_budget=may_budget)
+    may_budget = not forced and not misses_thought(sent_messages)
+    thinking = build_thinking(request, features, may_budget=may_budget)
     thinks = thinking.get("thinking", {}).get("type") in {"enabled", "adaptive"}
-    body: Body = {"model": model, **thinking, "messages": messages}
+    body: Body = {"model": model, **thinking, "messages": sent_messages}
     if system:
         body["system"] = system[0]["text"] if len(system) == 1 and "cache_control" not in system[0] else system
-    if conversation.tools:
-        body["tools"] = [_build_tool(tool, generation) for tool in conversation.tools]
-    body |= _build_tool_choice(conversation)
-    body |= _build_format(conversation.format, generation, thinking)
-    body |= build_dials(conversation, generation, thinks=thinks)
-    stop = [sequence for sequence in conversation.stop if sequence.strip()]  # others are refused
+    if request.tools:
+        body["tools"] = [_build_tool(tool, features) for tool in request.tools]
+    body |= _build_tool_choice(request)
+    body |= _build_format(request.format, features, thinking)
+    body |= build_sampling(request, features, thinks=thinks)
+    stop = [sequence for sequence in request.stop if sequence.strip()]  # the API rejects blank ones
     if stop:
         body["stop_sequences"] = stop
-    if conversation.user:
-        body["metadata"] = {"user_id": conversation.user}
+    if request.user:
+        body["metadata"] = {"user_id": request.user}
     if stream:
         body["stream"] = True
     return body
 
 
-def _build_turns(conversation: ChatRequest, generation: ClaudeFeatures) -> tuple[list[Block], list[Body]]:
-    """``system`` and ``messages``. Where nobody but the system speaks last, its last words are said by the user."""
-    turns = [turn for turn in conversation.turns if _says(turn)]
-    spoken = [turn for turn in turns if turn.role != "system"]
-    if turns and turns[-1].role == "system" and (not spoken or spoken[-1].role != "user"):
-        turns[-1] = Message("user", turns[-1].parts)
-        spoken.append(turns[-1])
+def _split_system(request: ChatRequest, features: ClaudeFeatures) -> tuple[list[Block], list[Body]]:
+    """Build ``system`` and ``sent_messages``. If no user message follows the last system message, that becomes the
+    user's.
+    """
+    messages = [message for message in request.messages if _says(message)]
+    spoken = [message for message in messages if message.role != "system"]
+    if messages and messages[-1].role == "system" and (not spoken or spoken[-1].role != "user"):
+        messages[-1] = Message("user", messages[-1].parts)
+        spoken.append(messages[-1])
     if not spoken:
         raise InvalidRequest("'messages' has nothing in it to answer", param="messages")
-    system = _build_system(turn for turn in turns if turn.role == "system")
-    if conversation.format is not None and not _holds(conversation.format, generation):
-        system.append(_write_text(TextPart(_describe(conversation.format))))
+    system = _build_system(message for message in messages if message.role == "system")
+    if request.format is not None and not _holds(request.format, features):
+        system.append(_write_text(TextPart(_describe(request.format))))
     return system, _build_messages(spoken)
 
 
-def _says(turn: Message) -> bool:
-    """Whether anything is left of a turn without its blank texts and its thoughts that nobody signed."""
-    return any(_is_sayable(part) for part in turn.parts)
+def _says(message: Message) -> bool:
+    """Return whether a message has more than blank texts and unsigned reasoning."""
+    return any(_is_sayable(part) for part in message.parts)
 
 
 def _is_sayable(part: Part) -> bool:
     match part:
         case TextPart():
-            return bool(part.text.strip())  # the API refuses a text that is empty or blank
+            return bool(part.text.strip())  # the API rejects a text that is empty or blank
         case ReasoningPart():
-            own = part.signature and not part.signature.startswith(GEMINI_MARK)
+            own = part.signature and not part.signature.startswith(GEMINI_PREFIX)
             return bool(own or part.redacted)
         case _:
             return True
 
 
-def _build_system(turns: Iterable[Message]) -> list[Block]:
+def _build_system(messages: Iterable[Message]) -> list[Block]:
     blocks = []
-    for turn in turns:
-        for part in filter(_is_sayable, turn.parts):
+    for message in messages:
+        for part in filter(_is_sayable, message.parts):
             if not isinstance(part, TextPart):
                 raise InvalidRequest("A system message can only be text for this provider", param="messages")
             blocks.append(_write_text(part))
     return blocks
 
 
-def _build_messages(turns: Sequence[Message]) -> list[Body]:
-    messages: list[Body] = []
-    if turns[0].role == "assistant":
-        messages.append({"role": "user", "content": [_write_text(TextPart(OPENING))]})
-    for turn in turns:
-        blocks = [_build_part(part, turn.role) for part in turn.parts if _is_sayable(part)]
-        if messages and messages[-1]["role"] == turn.role:
-            messages[-1]["content"] += blocks
-        else:
-            messages.append({"role": turn.role, "content": blocks})
+def _build_messages(messages: Sequence[Message]) -> list[Body]:
+    sent_messages: list[Body] = []
+    if messages[0].role == "assistant":
+        sent_messages.append({"role": "user", "content": [_write_text(TextPart(OPENING))]})
     for message in messages:
-        content = message["content"]
-        content.sort(key=lambda block: block["type"] != "tool_result")  # results have to stand first; the rest stays
-        message["content"] = _shorten(content)
-    return messages
+        blocks = [_build_part(part, message.role) for part in message.parts if _is_sayable(part)]
+        if sent_messages and sent_messages[-1]["role"] == message.role:
+            sent_messages[-1]["content"] += blocks
+        else:
+            sent_messages.append({"role": message.role, "content": blocks})
+    for sent in sent_messages:
+        content = sent["content"]
+        content.sort(key=lambda block: block["type"] != "tool_result")  # results have to be first
+        sent["content"] = _shorten(content)
+    return sent_messages
 
 
 def _shorten(blocks: list[Block]) -> list[Block] | str:
-    """A single text as a plain string."""
+    """Return a single text as a plain string."""
     if len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
         text: str = blocks[0]["text"]
         return text
@@ -162,12 +169,10 @@ def _build_part(part: Part, role: str) -> Block:
     match part:
         case TextPart():
             return _write_text(part)
-        case MediaPart() if (
-            role == "assistant"
-        ):  # made by another model, and this one takes none back from an assistant
+        case MediaPart() if role == "assistant":  # made by another model; this one accepts none from an assistant
             return _write_text(TextPart(f"[{part.kind}]"))
         case MediaPart():
-            return _mark(build_matter(part), part.cache)
+            return _mark(build_media_block(part), part.cache)
         case ReasoningPart():
             return _build_thought(part)
         case ToolCallPart():
@@ -196,14 +201,14 @@ def _build_result(result: ToolResultPart) -> Block:
 
 
 def build_call_id(original: str) -> str:
-    """An id of the letters the API takes: the same for the same, different for different."""
+    """Return an id of the characters that the API accepts, distinct for distinct ids."""
     if _ID.fullmatch(original):
         return original
     return f"{_OTHER.sub('_', original)[:_KEPT_OF_ID]}_{_digest(original)}"
 
 
 def _build_name(original: str) -> str:
-    """The name of a tool in the past. One that can be used now has its own name, or is refused."""
+    """Return a valid name for a tool in the history. Names of the request's own tools are checked elsewhere."""
     return original if _NAME.fullmatch(original) else build_call_id(original)[:128] if original else "unnamed"
 
 
@@ -212,9 +217,9 @@ def _digest(text: str) -> str:
 
 
 def _build_arguments(arguments: str) -> Json:
-    """The arguments as the object they have to be. What is no object is kept whole under ``arguments``.
+    """Parse the arguments into the required object. Anything else is kept as text under ``arguments``.
 
-    A model that wrote broken JSON was told so by the next message; refusing the conversation would help nobody.
+    A model that wrote broken JSON was answered by the next message; rejecting the chat would not help.
     """
     if not arguments.strip():
         return {}
@@ -226,7 +231,7 @@ def _build_arguments(arguments: str) -> Json:
 
 
 def _is_flat(value: Any) -> bool:
-    """Whether ``value`` is nested no deeper than can be written back."""
+    """Return whether ``value`` is nested no deeper than can be serialized."""
     level = [value]
     for _ in range(_MAX_DEPTH):
         below: list[Any] = []
@@ -239,12 +244,12 @@ def _is_flat(value: Any) -> bool:
     return False
 
 
-def _check_last(messages: list[Body], model: str, generation: ClaudeFeatures) -> None:
-    """An assistant's message at the end is continued, by models that still do; it cannot end in blanks."""
-    last = messages[-1]
+def _check_last(sent_messages: list[Body], model: str, features: ClaudeFeatures) -> None:
+    """Check a final assistant message: only older models continue one, and it cannot end in blanks."""
+    last = sent_messages[-1]
     if last["role"] != "assistant":
         return
-    if not generation.prefills:
+    if not features.prefills:
         raise InvalidRequest(
             f"'{model}' does not continue a message of the assistant: the last one must be the user's", param="messages"
         )
@@ -255,27 +260,27 @@ def _check_last(messages: list[Body], model: str, generation: ClaudeFeatures) ->
         content[-1]["text"] = content[-1]["text"].rstrip()
 
 
-def misses_thought(messages: list[Body]) -> bool:
-    """Whether the assistant's turn in progress uses a tool without the thought it began with.
+def misses_thought(sent_messages: list[Body]) -> bool:
+    """Return whether the assistant's current turn uses a tool without the reasoning that it began with.
 
-    Where thinking counts in tokens such a turn has to begin with a thought; most languages have none to send back.
+    With a token budget such a turn has to begin with reasoning; most formats have none to send back.
     """
-    for message in reversed(messages):
-        content = message["content"]
+    for sent in reversed(sent_messages):
+        content = sent["content"]
         kinds = [block["type"] for block in content] if isinstance(content, list) else ["text"]
-        if message["role"] == "assistant":
+        if sent["role"] == "assistant":
             return "tool_use" in kinds and kinds[0] not in {"thinking", "redacted_thinking"}
-        if message["role"] == "user" and "tool_result" not in kinds:
+        if sent["role"] == "user" and "tool_result" not in kinds:
             return False
     return False
 
 
-def _build_tool(tool: Tool, generation: ClaudeFeatures) -> Body:
+def _build_tool(tool: Tool, features: ClaudeFeatures) -> Body:
     if not _NAME.fullmatch(tool.name):
         raise InvalidRequest(
             "A tool's name must be 1 to 128 letters, digits, '_' or '-' for this provider", param="tools"
         )
-    strict = bool(tool.strict) and generation.structures
+    strict = bool(tool.strict) and features.structures
     schema = {"type": "object", **(tool.schema or {"properties": {}})}
     written: Body = {"name": tool.name, "input_schema": narrow_schema(schema) if strict else schema}
     if tool.description:
@@ -285,15 +290,15 @@ def _build_tool(tool: Tool, generation: ClaudeFeatures) -> Body:
     return _mark(written, tool.cache)
 
 
-def _is_forced(conversation: ChatRequest) -> bool:
-    choice = conversation.tool_choice
+def _is_forced(request: ChatRequest) -> bool:
+    choice = request.tool_choice
     return choice == "required" or isinstance(choice, ForcedTool)
 
 
-def _build_tool_choice(conversation: ChatRequest) -> Body:
-    choice = conversation.tool_choice
-    if not conversation.tools:  # the API takes a choice only beside tools
-        if _is_forced(conversation):
+def _build_tool_choice(request: ChatRequest) -> Body:
+    choice = request.tool_choice
+    if not request.tools:  # the API accepts a choice only with tools
+        if _is_forced(request):
             raise InvalidRequest("'tool_choice' asks for a tool, and 'tools' has none", param="tool_choice")
         return {}
     written: Body = {"type": "auto"}
@@ -301,18 +306,18 @@ def _build_tool_choice(conversation: ChatRequest) -> Body:
         written = {"type": "tool", "name": choice.name}
     elif choice is not None:
         written = {"type": _CHOICES[choice]}
-    if conversation.parallel_tools is False and written["type"] != "none":
+    if request.parallel_tools is False and written["type"] != "none":
         written["disable_parallel_tool_use"] = True
     return {"tool_choice": written} if choice is not None or len(written) > 1 else {}
 
 
-def _holds(form: ResponseFormat, generation: ClaudeFeatures) -> bool:
-    """Whether the model is held to the format. Raises where it would have to be and cannot."""
+def _holds(form: ResponseFormat, features: ClaudeFeatures) -> bool:
+    """Return whether the model supports the format. Raises if it is required and not supported."""
     if form.kind == "json" or form.schema is None:
         return False
-    if form.strict and not generation.structures:
+    if form.strict and not features.structures:
         raise InvalidRequest("This model cannot be held to a JSON schema", param="response_format")
-    return generation.structures
+    return features.structures
 
 
 def _describe(form: ResponseFormat) -> str:
@@ -321,9 +326,9 @@ def _describe(form: ResponseFormat) -> str:
     return f"{_JSON_ONLY} It must satisfy this JSON schema: {orjson.dumps(form.schema).decode()}"
 
 
-def _build_format(form: ResponseFormat | None, generation: ClaudeFeatures, thinking: Body) -> Body:
-    """``output_config`` with the schema, beside what it says about thinking; nothing where there is none to keep to."""
-    if form is None or not _holds(form, generation):
+def _build_format(form: ResponseFormat | None, features: ClaudeFeatures, thinking: Body) -> Body:
+    """Build ``output_config`` with the schema, merged with the options for reasoning; empty if there is no schema."""
+    if form is None or not _holds(form, features):
         return {}
     written = {"type": "json_schema", "schema": narrow_schema(form.schema or {})}
     return {"output_config": {**thinking.get("output_config", {}), "format": written}}

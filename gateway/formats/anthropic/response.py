@@ -1,8 +1,8 @@
-"""Whole answers of Anthropic's Messages API, both ways; and what its streams share with them.
+"""Unstreamed answers of Anthropic's Messages API, parsed and built, and what streams share with them.
 
 Shapes: platform.claude.com/docs/en/api/messages (Message, ContentBlock, Usage, StopReason) and
-/docs/en/api/messages-count-tokens. ``input_tokens`` there are those that came from no cache and went into none: the
-prompt is the sum of all three.
+/docs/en/api/messages-count-tokens. ``input_tokens`` excludes tokens read from or written into the cache: the prompt is
+the sum of all three.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.usage import Usage, parse_count
 from gateway.errors import ProviderBadResponse
-from gateway.formats.anthropic.content_blocks import ID_BEGINS, Block, ContentBlockBuilder
+from gateway.formats.anthropic.content_blocks import ID_PREFIX, Block, ContentBlockBuilder
 from gateway.formats.chat import (
     ENDED,
     ChoiceFinished,
@@ -57,10 +57,10 @@ _PROMPT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_inp
 
 
 def parse_usage(raw: object) -> Usage | None:
-    """A usage object -> ``Usage``; None where it is missing or a count in it cannot be believed."""
+    """Parse a usage object; None if it is missing or a count is not believable."""
     if not isinstance(raw, Mapping):
         return None
-    fresh, cached, written = (parse_count(0 if (said := raw.get(name)) is None else said) for name in _PROMPT_COUNTS)
+    fresh, cached, written = (parse_count(0 if (count := raw.get(name)) is None else count) for name in _PROMPT_COUNTS)
     completion = parse_count(raw.get("output_tokens"))
     if fresh is None or cached is None or written is None or completion is None or raw.get("input_tokens") is None:
         return None
@@ -74,30 +74,30 @@ def parse_usage(raw: object) -> Usage | None:
     )
 
 
-def parse_begun(raw: object) -> Usage | None:
-    """The usage of ``message_start``: its prompt is a count, its completion hardly one yet.
+def parse_start_usage(raw: object) -> Usage | None:
+    """Parse the usage of ``message_start``, whose completion is not final.
 
-    None also where the prompt is 0: servers that count at the end only write that.
+    None also if the prompt is 0, which servers report that count only at the end.
     """
     usage = parse_usage({"output_tokens": 0, **raw}) if isinstance(raw, Mapping) else None
     return usage if usage is not None and usage.prompt_tokens else None
 
 
-def parse_used(begun: object, raw: object) -> UsageReport | None:
-    """The usage of a ``message_delta`` over that of ``message_start``, as the client libraries lay them.
+def parse_delta_usage(begun: object, raw: object) -> UsageReport | None:
+    """Merge the usage of a ``message_delta`` into that of ``message_start``, as the client libraries do.
 
-    Every count is a total and replaces; what is not said stays, and so does a prompt that is said to be 0.
+    Every count is a total and replaces an earlier one; a missing count, or a prompt of 0, does not.
     """
     if not isinstance(raw, Mapping):
         return None
-    said = {name: value for name, value in raw.items() if value is not None}
-    if not any(said.get(name) for name in _PROMPT_COUNTS):
-        said = {name: value for name, value in said.items() if name not in _PROMPT_COUNTS}
+    counts = {name: value for name, value in raw.items() if value is not None}
+    if not any(counts.get(name) for name in _PROMPT_COUNTS):
+        counts = {name: value for name, value in counts.items() if name not in _PROMPT_COUNTS}
     before = begun if isinstance(begun, Mapping) else {}
-    return _parse_used({**before, "output_tokens": None, **said})
+    return _parse_report({**before, "output_tokens": None, **counts})
 
 
-def _parse_used(raw: Mapping[str, Any]) -> UsageReport | None:
+def _parse_report(raw: Mapping[str, Any]) -> UsageReport | None:
     usage = parse_usage(raw)
     if usage is None:
         return None
@@ -107,7 +107,7 @@ def _parse_used(raw: Mapping[str, Any]) -> UsageReport | None:
 
 
 def build_usage(usage: Usage) -> dict[str, Any]:
-    """A ``Usage`` -> the usage object, without the parts of what was written."""
+    """Build the usage object, without the details of cache writes."""
     return {
         "input_tokens": max(usage.prompt_tokens - usage.cached_tokens - usage.written_tokens, 0),
         "cache_creation_input_tokens": usage.written_tokens,
@@ -116,25 +116,25 @@ def build_usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def build_written(usage: Usage) -> dict[str, Any]:
-    """The parts of what was written into the cache: a whole message and ``message_start`` have them."""
+def build_cache_creation(usage: Usage) -> dict[str, Any]:
+    """Build the details of cache writes, which a whole message and ``message_start`` have."""
     long = usage.written_long_tokens
     short = max(usage.written_tokens - long, 0)
     return {"cache_creation": {"ephemeral_5m_input_tokens": short, "ephemeral_1h_input_tokens": long}}
 
 
 def build_reasoning(used: UsageReport) -> dict[str, Any]:
-    """How much of the completion was thought, where that is known."""
+    """Build the reasoning tokens of the completion; empty if unknown."""
     return {"output_tokens_details": {"thinking_tokens": used.reasoning_tokens}} if used.reasoning_tokens else {}
 
 
-# Why an answer ended.
+# Finish reasons.
 
 
 def parse_finish(reason: object, sequence: object, *, called: bool = False) -> ChoiceFinished:
-    """``stop_reason`` and ``stop_sequence`` -> the end; one that is not said, or unknown, is a ``stop``.
+    """Parse ``stop_reason`` and ``stop_sequence``; a missing or unknown reason is a ``stop``.
 
-    ``called``: there were tool calls, which is the reason where none is said.
+    ``called``: there were tool calls, which then is the default reason.
     """
     if not isinstance(reason, str):
         return ChoiceFinished("tool_calls" if called else "stop")
@@ -143,9 +143,9 @@ def parse_finish(reason: object, sequence: object, *, called: bool = False) -> C
 
 
 def build_finish(finished: ChoiceFinished | None, *, called: bool) -> dict[str, Any]:
-    """The end -> ``stop_reason`` and ``stop_sequence``.
+    """Build ``stop_reason`` and ``stop_sequence``.
 
-    A client runs its tools only at ``tool_use``, and servers of the convention say ``stop`` there now and then.
+    A client runs its tools only at ``tool_use``; some servers of the OpenAI API format report ``stop`` instead.
     """
     if finished is not None and finished.stop_sequence is not None:
         return {"stop_reason": "stop_sequence", "stop_sequence": finished.stop_sequence}
@@ -155,21 +155,20 @@ def build_finish(finished: ChoiceFinished | None, *, called: bool) -> dict[str, 
     return {"stop_reason": _STOPS[reason], "stop_sequence": None}
 
 
-# Blocks, in.
+# Parsing of blocks.
 
 
 def parse_tool(block: Json, index: int, message_id: str) -> ToolCallStart:
-    """A ``tool_use`` block -> the call it begins. Raises ``ProviderBadResponse`` where it has no name."""
+    """Parse the start of a ``tool_use`` block. Raises ``ProviderBadResponse`` if it has no name."""
     name = block.get("name")
     if not isinstance(name, str) or not name:
         raise ProviderBadResponse("The provider's answer calls a tool without a name")
-    said = block.get("id")
-    made = f"toolu_{message_id.removeprefix(ID_BEGINS)}_{index}"
-    return ToolCallStart(index, said if isinstance(said, str) and said else made, name)
+    made = f"toolu_{message_id.removeprefix(ID_PREFIX)}_{index}"
+    return ToolCallStart(index, read_text(block, "id") or made, name)
 
 
 def parse_arguments(block: Json) -> str:
-    """The input of a ``tool_use`` block as JSON text, ``{}`` where it has none. Raises ``ProviderBadResponse``."""
+    """Return the input of a ``tool_use`` block as JSON text, ``{}`` if it has none. Raises ``ProviderBadResponse``."""
     value = block.get("input")
     try:
         return orjson.dumps(value if isinstance(value, dict) else {}).decode()
@@ -178,13 +177,13 @@ def parse_arguments(block: Json) -> str:
 
 
 def read_text(block: Json, name: str) -> str:
-    """A text in a block or a delta, empty where there is none."""
+    """Return a text of a block or a delta, empty if there is none."""
     value = block.get(name)
     return value if isinstance(value, str) else ""
 
 
-def parse_words(block: Json) -> list[Event]:
-    """What a block of text, thought or sealed thought says by itself; nothing for a block of any other kind."""
+def parse_text_block(block: Json) -> list[Event]:
+    """Return the content of a block of text or reasoning; nothing for any other block."""
     events: list[Event] = []
     match block.get("type"):
         case "text" if text := read_text(block, "text"):
@@ -197,9 +196,9 @@ def parse_words(block: Json) -> list[Event]:
 
 
 def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[Event]:
-    """A whole message -> what happens in it. Raises ``ProviderBadResponse`` for anything but a message.
+    """Parse an unstreamed message into events. Raises ``ProviderBadResponse`` for anything else.
 
-    ``answer_id`` is what the ids of tool calls are made of where the provider has none.
+    The ids of tool calls are made of ``answer_id`` if the provider gives none.
     """
     value = parse_message(raw, secrets)
     message_id = read_text(value, "id")
@@ -212,12 +211,12 @@ def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list
             events += [parse_tool(block, calls, message_id or answer_id), ToolCallDelta(calls, parse_arguments(block))]
             calls += 1
             continue
-        events += parse_words(block)
+        events += parse_text_block(block)
         if block.get("type") == "thinking" and (signature := read_text(block, "signature")):
             events.append(ReasoningSignature(signature))
     events.append(parse_finish(value.get("stop_reason"), value.get("stop_sequence"), called=calls > 0))
     usage = value.get("usage")
-    used = _parse_used(usage) if isinstance(usage, dict) else None
+    used = _parse_report(usage) if isinstance(usage, dict) else None
     return [*events, used, ENDED] if used is not None else [*events, ENDED]
 
 
@@ -227,31 +226,31 @@ def parse_passed_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = (
 
 
 def parse_message_usage(value: Mapping[str, Any], call: InferenceRequest) -> Usage:
-    """What a parsed message says it used, else an estimate."""
+    """Return the usage of a parsed message, else an estimate."""
     usage = parse_usage(value.get("usage"))
     if usage is not None:
         return usage
-    said = "".join(map(parse_said, value["content"]))
-    return Usage(estimate_prompt(call), estimate_text(said), source="estimate")
+    text = "".join(map(extract_text, value["content"]))
+    return Usage(estimate_prompt(call), estimate_text(text), source="estimate")
 
 
-def parse_said(part: object) -> str:
-    """What a block or a delta says, in whichever of their fields, for an estimate.
+def extract_text(part: object) -> str:
+    """Return the text of a block or a delta, in whichever field, for an estimate.
 
-    A thought that was sealed is billed, too: of its seal in base64 half is taken for what was thought.
+    Encrypted reasoning is billed too: half of its base64 is taken for its text.
     """
     if not isinstance(part, dict):
         return ""
     sealed = read_text(part, "data")
-    said = "".join(read_text(part, name) for name in ("text", "thinking", "partial_json")) + sealed[: len(sealed) // 2]
+    text = "".join(read_text(part, name) for name in ("text", "thinking", "partial_json")) + sealed[: len(sealed) // 2]
     try:
-        return said + (parse_arguments(part) if part.get("input") else "")
+        return text + (parse_arguments(part) if part.get("input") else "")
     except ProviderBadResponse:
-        return said
+        return text
 
 
 def parse_message(raw: bytes, secrets: Secrets) -> dict[str, Any]:
-    """A whole message, parsed; its content is a list. Raises ``ProviderBadResponse`` for anything else."""
+    """Parse a whole message, whose content is a list. Raises ``ProviderBadResponse`` for anything else."""
     value = parse_answer_object(raw, secrets)
     if value.get("type") == "error":
         raise ProviderBadResponse("The provider reported an error: The provider gave no reason")
@@ -261,7 +260,7 @@ def parse_message(raw: bytes, secrets: Secrets) -> dict[str, Any]:
 
 
 def parse_count_answer(raw: bytes, secrets: Secrets = ()) -> int:
-    """The answer to a count of tokens. Raises ``ProviderBadResponse`` where it is none."""
+    """Parse the answer to a token count. Raises ``ProviderBadResponse``."""
     tokens = parse_count(parse_answer_object(raw, secrets).get("input_tokens"))
     if tokens is None:
         raise ProviderBadResponse("The provider's answer has no count of tokens")
@@ -269,22 +268,22 @@ def parse_count_answer(raw: bytes, secrets: Secrets = ()) -> int:
 
 
 def build_count_answer(tokens: int) -> bytes:
-    """A count of tokens as an answer."""
+    """Build the answer to a token count."""
     return orjson.dumps({"input_tokens": tokens})
 
 
-# A whole message, out.
+# Building of messages.
 
 
-def build_id(said: str, message_id: str) -> str:
-    """The id of a message: the provider's where it is one of this dialect, else one made of ``message_id``."""
-    if said.startswith(ID_BEGINS):
-        return said
-    return message_id if message_id.startswith(ID_BEGINS) else ID_BEGINS + message_id
+def build_id(original: str, message_id: str) -> str:
+    """Return the id of a message: the provider's if it has this format, else one made of ``message_id``."""
+    if original.startswith(ID_PREFIX):
+        return original
+    return message_id if message_id.startswith(ID_PREFIX) else ID_PREFIX + message_id
 
 
 def build_message(message_id: str, model: str, usage: dict[str, Any]) -> dict[str, Any]:
-    """A message that has no content yet and has not ended."""
+    """Build a message without content that has not ended."""
     return {
         "id": message_id,
         "type": "message",
@@ -298,15 +297,15 @@ def build_message(message_id: str, model: str, usage: dict[str, Any]) -> dict[st
 
 
 def build_answer(events: Iterable[Event], *, model: str, message_id: str) -> bytes:
-    """What happened in an answer -> a whole message. Raises the fault of a ``StreamError``."""
-    layout = ContentBlockBuilder(message_id)
+    """Build an unstreamed message from events. Raises the error of a ``StreamError``."""
+    builder = ContentBlockBuilder(message_id)
     finished: ChoiceFinished | None = None
     used = UsageReport(Usage())
-    said = ""
+    original_id = ""
     for event in events:
         match event:
             case MessageStart():
-                said = event.id
+                original_id = event.id
             case ChoiceFinished():
                 finished = event if event.choice == 0 else finished
             case UsageReport():
@@ -314,11 +313,11 @@ def build_answer(events: Iterable[Event], *, model: str, message_id: str) -> byt
             case StreamError():
                 raise event.fault
             case _:
-                layout.place(event)
-    usage = build_usage(used.usage) | build_written(used.usage) | build_reasoning(used)
-    message = build_message(build_id(said, message_id), model, usage)
-    message["content"] = [_build_block(block) for block in layout.blocks]
-    return orjson.dumps(message | build_finish(finished, called=layout.called))
+                builder.add_event(event)
+    usage = build_usage(used.usage) | build_cache_creation(used.usage) | build_reasoning(used)
+    message = build_message(build_id(original_id, message_id), model, usage)
+    message["content"] = [_build_block(block) for block in builder.blocks]
+    return orjson.dumps(message | build_finish(finished, called=builder.called))
 
 
 def _build_block(block: Block) -> dict[str, Any]:
@@ -326,17 +325,17 @@ def _build_block(block: Block) -> dict[str, Any]:
         case "text":
             return block.start | {"text": "".join(delta["text"] for delta in block.deltas)}
         case "thinking":
-            said = {"thinking": "".join(delta.get("thinking", "") for delta in block.deltas)}
-            return block.start | said | {"signature": block.deltas[-1].get("signature", "")}
+            thinking = {"thinking": "".join(delta.get("thinking", "") for delta in block.deltas)}
+            return block.start | thinking | {"signature": block.deltas[-1].get("signature", "")}
         case "tool_use":
             return block.start | {"input": _build_input("".join(block.arguments))}
     return block.start
 
 
 def _build_input(arguments: str) -> dict[str, Any]:
-    """Arguments -> the object a client expects. Those a limit of tokens cut off are no JSON: they travel in a wrap.
+    """Parse arguments into the object that a client expects. Truncated arguments are no JSON and are wrapped.
 
-    The wrap is the one of platform.claude.com/docs/en/agents-and-tools/tool-use/fine-grained-tool-streaming.
+    The wrapper is that of platform.claude.com/docs/en/agents-and-tools/tool-use/fine-grained-tool-streaming.
     """
     if not arguments:
         return {}

@@ -1,8 +1,8 @@
-"""The stream of Anthropic's Messages API, both ways.
+"""The stream of Anthropic's Messages API, parsed and built.
 
 Shapes: platform.claude.com/docs/en/build-with-claude/streaming (event types, deltas, errors) and, for what the client
-libraries make of them, ``accumulate_event`` of the Python library. Event types, blocks and deltas that are not known
-here are left out: new ones may come at any time, says the page.
+libraries make of them, ``accumulate_event`` of the Python library. Unknown event types, blocks and deltas are ignored:
+the page announces that new ones may appear at any time.
 """
 
 import re
@@ -17,18 +17,18 @@ from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats import sse
 from gateway.formats.anthropic.content_blocks import Block, ContentBlockBuilder
 from gateway.formats.anthropic.response import (
+    build_cache_creation,
     build_finish,
     build_id,
     build_message,
     build_reasoning,
     build_usage,
-    build_written,
     parse_arguments,
-    parse_begun,
+    parse_delta_usage,
     parse_finish,
+    parse_start_usage,
+    parse_text_block,
     parse_tool,
-    parse_used,
-    parse_words,
     read_text,
 )
 from gateway.formats.chat import (
@@ -48,46 +48,46 @@ from gateway.formats.chat import (
 from gateway.formats.openai.errors import Secrets, build_reported, parse_error_value
 
 MAX_HELD = 16 * 1024 * 1024
-"""Bytes, about, of a stream's tool calls that wait for each other, or for their own end."""
+"""Approximate bytes of a stream's tool calls that wait for each other, or for their end."""
 MAX_OPEN = 64
-"""Content blocks of a provider that may be open at once; the documentation has them one after another."""
+"""A provider's content blocks that may be open at once; the documentation has them one after another."""
 STOP_EVENT = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 _NAME = re.compile(rb"(?:^|[\r\n])event: ?([^\r\n]*)")
 
 
 def parse_event(event: bytes, payload: bytes) -> tuple[str, object]:
-    """One event and its data -> its type and its JSON, None where that is broken.
+    """Return the type and the JSON of one event; None if its JSON is invalid.
 
-    The type is what the data says, else the event's name, else empty.
+    The type is that in the data, else the event's name, else empty.
     """
     try:
         value = orjson.loads(payload)
     except orjson.JSONDecodeError:
         value = None
-    said = value.get("type") if isinstance(value, dict) else None
-    if isinstance(said, str):
-        return said, value
+    kind = value.get("type") if isinstance(value, dict) else None
+    if isinstance(kind, str):
+        return kind, value
     if isinstance(value, dict) and value.get("error"):
         return "error", value
-    names = _NAME.findall(event)  # the last one counts, says the standard
+    names = _NAME.findall(event)  # by the standard the last one counts
     return (names[-1].decode(errors="replace") if names else ""), value
 
 
-def parse_failure(value: object, secrets: Secrets) -> ProviderBadResponse:
-    """The data of an ``error`` event -> the fault it reports."""
+def parse_error_event(value: object, secrets: Secrets) -> ProviderBadResponse:
+    """Convert the data of an ``error`` event into the error that it reports."""
     error = parse_error_value(value, secrets)
     reason = "The provider gave no reason" if error is None else error.message
     return build_reported(reason)
 
 
 def is_end(rest: bytes) -> bool:
-    """Whether what is left of a stream is its end mark, which then lacks its blank line."""
+    """Return whether the rest of a stream is its end mark without the blank line."""
     return parse_event(rest, sse.parse_data(rest) or b"")[0] == "message_stop"
 
 
 @attrs.define
 class _Open:
-    """A content block that has begun: what it is, and what can be said only at its end."""
+    """A content block that has begun: its type, and what is sent only at its end."""
 
     kind: object
     call: int = -1
@@ -96,11 +96,11 @@ class _Open:
 
 
 class MessagesStreamParser:
-    """A provider's stream as events; see ``gate.Reader``.
+    """Parses a provider's stream into events; see ``StreamParser``.
 
     Args:
-        secrets: what must not stand in an error's text.
-        answer_id: what the ids of tool calls are made of where the provider has none.
+        secrets: masked in error messages.
+        answer_id: part of the ids of tool calls if the provider gives none.
     """
 
     __slots__ = (
@@ -120,7 +120,6 @@ class MessagesStreamParser:
         self._fault: ProviderError | None = None
 
     def feed(self, data: bytes) -> list[Event]:
-        """What the events that ``data`` completes say."""
         if self._closed:
             return []
         try:
@@ -130,7 +129,7 @@ class MessagesStreamParser:
         return [event for piece in pieces for event in self._read(piece)]
 
     def finish(self) -> list[Event]:
-        """The transport has ended. The end mark may lack its blank line, or be missing after all else was said."""
+        """Return the last events. The end mark may lack its blank line, or be missing after everything else."""
         if self._fault is not None:
             raise self._fault
         if self._closed:
@@ -142,12 +141,10 @@ class MessagesStreamParser:
 
     @property
     def held_bytes(self) -> int:
-        """See ``gate.Reader``."""
         return self._splitter.held_bytes
 
     @property
     def noise(self) -> int:
-        """See ``gate.Gate``."""
         return self._splitter.noise
 
     def _read(self, event: bytes) -> list[Event]:
@@ -158,16 +155,16 @@ class MessagesStreamParser:
             return []
         kind, value = parse_event(event, payload)
         if kind == "error":
-            return [self._fail(parse_failure(value, self._secrets))]
+            return [self._fail(parse_error_event(value, self._secrets))]
         if not isinstance(value, dict):
             return [self._fail(ProviderBadResponse("The provider sent an event that makes no sense", phase="stream"))]
         try:
-            return self._tell(kind, value)
+            return self._convert(kind, value)
         except ProviderBadResponse as fault:
             fault.phase = "stream"
             return [self._fail(fault)]
 
-    def _tell(self, kind: str, value: Json) -> list[Event]:
+    def _convert(self, kind: str, value: Json) -> list[Event]:
         events: list[Event] = []
         match kind:
             case "content_block_delta":
@@ -190,21 +187,21 @@ class MessagesStreamParser:
             return []
         self._begun = True
         self._begun_usage = message.get("usage")
-        said = read_text(message, "id")
-        self._id = said or self._id
-        return [MessageStart(said, read_text(message, "model"), usage=parse_begun(self._begun_usage))]
+        message_id = read_text(message, "id")
+        self._id = message_id or self._id
+        return [MessageStart(message_id, read_text(message, "model"), usage=parse_start_usage(self._begun_usage))]
 
     def _start(self, value: Json) -> list[Event]:
         block = value.get("content_block")
         if not isinstance(block, dict):
             return []
         opened = _Open(block.get("type"), signature=read_text(block, "signature"))
-        before = self._stop(_index(value))  # one that was not stopped
+        before = self._stop(_index(value))  # a block that was never stopped
         self._open[_index(value)] = opened
         if len(self._open) > MAX_OPEN:
             raise ProviderBadResponse("The provider's answer has too many content blocks open at once")
         if opened.kind != "tool_use":
-            return before + parse_words(block)
+            return before + parse_text_block(block)
         opened.call = self._calls
         opened.arguments = parse_arguments(block)
         self._calls += 1
@@ -224,12 +221,12 @@ class MessagesStreamParser:
                 opened.signature = read_text(delta, "signature")
             case "input_json_delta" if opened is not None and opened.call >= 0:
                 if text := read_text(delta, "partial_json"):
-                    opened.arguments = ""  # what it began with was not yet all
+                    opened.arguments = ""  # the start did not contain all of them
                     return [ToolCallDelta(opened.call, text)]
         return []
 
     def _stop(self, index: int) -> list[Event]:
-        """What can be said only now: a tool call's arguments where no delta brought any, a thought's signature."""
+        """Return what is known only at a block's end: a tool call's arguments if no delta had any, a signature."""
         opened = self._open.pop(index, None)
         if opened is None:
             return []
@@ -242,15 +239,17 @@ class MessagesStreamParser:
         delta = value.get("delta")
         if isinstance(delta, dict) and delta.get("stop_reason") is not None and not self._finished:
             events += self._finish_with(delta.get("stop_reason"), delta.get("stop_sequence"))
-        used = parse_used(self._begun_usage, value.get("usage"))
+        used = parse_delta_usage(self._begun_usage, value.get("usage"))
         return [*events, used] if used is not None else events
 
     def _finish_with(self, reason: object, sequence: object) -> list[Event]:
         self._finished = True
-        return [*self._say_open(), parse_finish(reason, sequence, called=self._calls > 0)]
+        return [*self._flush_open(), parse_finish(reason, sequence, called=self._calls > 0)]
 
-    def _say_open(self) -> list[Event]:
-        """The last words of blocks that were not stopped; they stay open, for a stream that is cut is not whole."""
+    def _flush_open(self) -> list[Event]:
+        """Return the last events of blocks that were not stopped; they stay open, because a stream that is cut is not
+        complete.
+        """
         events: list[Event] = []
         for index, opened in list(self._open.items()):
             events += self._stop(index)
@@ -273,35 +272,34 @@ def _index(value: Json) -> int:
 
 
 def build_event(kind: str, body: dict[str, Any]) -> bytes:
-    """One event. The client libraries go by its name, which is its type."""
+    """Build one event. The client libraries use its name, which equals its type."""
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps({"type": kind, **body}))
 
 
 class MessagesStreamSerializer:
-    """Events as a stream for a client of this dialect; see ``gate.Writer``.
+    """Writes events as a stream of this format; see ``StreamSerializer``.
 
-    ``message_delta`` carries the reason and the usage at once, and the convention says the usage last: so it waits for
-    the end. Tool calls that other dialects mix are written one after another; see ``ContentBlockBuilder``. Where too
-    much would have to wait for that, ``write`` raises ``ProviderBadResponse``.
+    ``message_delta`` carries reason and usage together, but the OpenAI API format reports the usage last: so it waits
+    for the end. Interleaved tool calls are written one after another; see ``ContentBlockBuilder``. If too much would
+    have to wait for that, ``write`` raises ``ProviderBadResponse``.
 
     Args:
-        model: as the caller named it.
-        message_id: what the message is called where the provider has no name of this dialect for it.
+        model: as the client named it.
+        message_id: the message's id if the provider gives none of this format.
     """
 
-    __slots__ = ("_begun", "_finished", "_index", "_layout", "_message_id", "_model", "_used")
+    __slots__ = ("_begun", "_builder", "_finished", "_index", "_message_id", "_model", "_used")
 
     def __init__(self, model: str, message_id: str) -> None:
         self._model = model
         self._message_id = message_id
-        self._layout = ContentBlockBuilder(message_id)
+        self._builder = ContentBlockBuilder(message_id)
         self._begun = False
         self._index = 0
         self._finished: ChoiceFinished | None = None
         self._used: UsageReport | None = None
 
     def write(self, event: Event) -> bytes:
-        """The bytes that say ``event``."""
         written = b""
         match event:
             case MessageStart():
@@ -316,9 +314,9 @@ class MessagesStreamSerializer:
                 if event.choice == 0 and self._finished is None:
                     written = self._finish(event)
             case _ if self._finished is None:
-                self._layout.place(event)
+                self._builder.add_event(event)
                 written = self._build_blocks()
-                if self._layout.held > MAX_HELD:
+                if self._builder.held > MAX_HELD:
                     raise ProviderBadResponse("The provider's answer has tool calls without an end", phase="stream")
         return written if self._begun or not written else self._begin() + written
 
@@ -328,18 +326,18 @@ class MessagesStreamSerializer:
         self._begun = True
         usage = (event.usage if event is not None else None) or Usage()
         name = build_id(event.id if event is not None else "", self._message_id)
-        message = build_message(name, self._model, build_usage(usage) | build_written(usage))
+        message = build_message(name, self._model, build_usage(usage) | build_cache_creation(usage))
         return build_event("message_start", {"message": message})
 
     def _build_blocks(self) -> bytes:
         written = []
-        blocks = self._layout.blocks
+        blocks = self._builder.blocks
         while blocks:
             written += self._build_block(blocks[0])
             if not blocks[0].over:
                 break
             written.append(build_event("content_block_stop", {"index": self._index}))
-            self._layout.drop()
+            self._builder.drop()
             self._index += 1
         return b"".join(written)
 
@@ -348,22 +346,22 @@ class MessagesStreamSerializer:
         if not block.shown:
             block.shown = True
             written.append(build_event("content_block_start", {"index": self._index, "content_block": block.start}))
-        for delta in self._layout.take(block):
+        for delta in self._builder.take(block):
             written.append(build_event("content_block_delta", {"index": self._index, "delta": delta}))  # noqa: PERF401
         return written
 
     def _finish(self, event: ChoiceFinished) -> bytes:
         self._finished = event
-        self._layout.close()
+        self._builder.close()
         return self._build_blocks()
 
     def _end(self) -> bytes:
-        self._layout.close()
+        self._builder.close()
         blocks = self._build_blocks()
-        delta = build_finish(self._finished, called=self._layout.called)
+        delta = build_finish(self._finished, called=self._builder.called)
         return blocks + build_event("message_delta", {"delta": delta, "usage": _build_totals(self._used)}) + STOP_EVENT
 
 
 def _build_totals(used: UsageReport | None) -> Mapping[str, Any]:
-    """The totals. Where nobody counted only the completion is said, for the client keeps the rest of the beginning."""
+    """Build the totals. Without counts only the completion is written: the client keeps the rest of the start."""
     return {"output_tokens": 0} if used is None else build_usage(used.usage) | build_reasoning(used)

@@ -1,7 +1,7 @@
-"""The convention's embeddings, asked of Gemini.
+"""OpenAI's embeddings from Gemini.
 
-Shapes: ai.google.dev/api/embeddings, ``models.batchEmbedContents``; its answer has no usage in the reference, and
-``usageMetadata.promptTokenCount`` in the tests of Google's SDK.
+Shapes: ai.google.dev/api/embeddings, ``models.batchEmbedContents``; the reference documents no usage in the answer, the
+tests of Google's SDK have ``usageMetadata.promptTokenCount``.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from gateway.formats.prompt_tokens import estimate_prompt
 
 
 def build_embeddings_body(call: InferenceRequest, model: str) -> dict[str, Any]:
-    """The body of ``:batchEmbedContents`` for a checked call. Raises ``InvalidRequest`` for token ids."""
+    """Build the body of ``:batchEmbedContents`` for a checked request. Raises ``InvalidRequest`` for token ids."""
     name = f"models/{model.removeprefix('models/')}"
     dimensions = call.body.get("dimensions")
     options = {} if dimensions is None else {"outputDimensionality": dimensions}
@@ -41,9 +41,9 @@ def _list_texts(body: dict[str, Any]) -> list[str]:
 def parse_embeddings_answer(
     raw: bytes, call: InferenceRequest, model: str, secrets: Secrets = ()
 ) -> tuple[bytes, Usage]:
-    """Gemini's answer -> the convention's, in the encoding the caller asked for, and the usage.
+    """Convert Gemini's answer into OpenAI's, in the encoding that the client requested, and return the usage too.
 
-    Raises ``ProviderBadResponse`` where there is not one vector of numbers for every text.
+    Raises ``ProviderBadResponse`` unless there is one vector of numbers per text.
     """
     value = parse_answer_object(raw, secrets)
     items = value.get("embeddings")

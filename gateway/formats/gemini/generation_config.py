@@ -1,4 +1,4 @@
-"""How Gemini is to answer: ``generationConfig``, with the thinking that a model's family allows.
+"""Gemini's ``generationConfig``, with the reasoning options of each model family.
 
 Shapes: ai.google.dev/api/generate-content, ``GenerationConfig`` and ``ThinkingConfig``. Budgets and levels by model:
 ai.google.dev/gemini-api/docs/thinking and docs.cloud.google.com/gemini-enterprise-agent-platform/models/thinking.
@@ -18,9 +18,9 @@ _NAME = re.compile(r"gemini-(\d{1,3})(?:\.(\d{1,3}))?(?=-|\Z)")
 _LATEST = re.compile(r"gemini-(?:pro|flash|flash-lite)-latest")
 _NEWEST: Version = (999, 0)
 _LEVELS: Version = (3, 0)
-"""The first version that thinks in levels, and wants its signatures back."""
+"""The first version with thinking levels, which also requires its signatures back."""
 _BUDGETS: Version = (2, 5)
-"""The only version that counts its thinking in tokens; those before it do not think."""
+"""The only version with a token budget; earlier ones do not think."""
 _LAST_MINIMAL_FLASH: Version = (3, 6)
 _NO_CHOICE = ("image", "tts", "audio", "live")
 """Models of a thinking family that take no ``thinkingConfig``."""
@@ -30,7 +30,7 @@ _SEED_RANGE = 2**31
 
 
 def parse_version(model: str) -> Version | None:
-    """The version in a Gemini model's name; None where it is another's, or has none in it."""
+    """Return the version in a Gemini model's name; None if there is none."""
     name = model.removeprefix("models/")
     if _LATEST.fullmatch(name):
         return _NEWEST
@@ -39,34 +39,36 @@ def parse_version(model: str) -> Version | None:
 
 
 def wants_signatures(model: str) -> bool:
-    """Whether ``model`` refuses a function call in its history that has no thought signature (Gemini 3 and later)."""
+    """Return whether ``model`` rejects function calls without a thought signature in the history (Gemini 3 and
+    later).
+    """
     version = parse_version(model)
     return version is not None and version >= _LEVELS
 
 
-def build_config(conversation: ChatRequest, model: str) -> dict[str, Any]:
-    """The ``generationConfig``, empty where nothing was asked. Raises ``InvalidRequest``."""
-    if len(conversation.stop) > MAX_STOPS:
+def build_config(request: ChatRequest, model: str) -> dict[str, Any]:
+    """Build the ``generationConfig``, empty if nothing is set. Raises ``InvalidRequest``."""
+    if len(request.stop) > MAX_STOPS:
         raise InvalidRequest(f"Gemini takes at most {MAX_STOPS} stop sequences", param="stop")
-    said = {
-        "maxOutputTokens": conversation.max_tokens,
-        "temperature": conversation.temperature,
-        "topP": conversation.top_p,
-        "topK": conversation.top_k,
-        "stopSequences": list(conversation.stop) or None,
-        # Asking for one is refused by models that give no more.
-        "candidateCount": conversation.choices if conversation.choices > 1 else None,
-        "seed": _fold_seed(conversation.seed),
-        "presencePenalty": conversation.presence_penalty,
-        "frequencyPenalty": conversation.frequency_penalty,
-        "thinkingConfig": build_thinking(conversation, model),
-        **_build_format(conversation.format),
+    fields = {
+        "maxOutputTokens": request.max_tokens,
+        "temperature": request.temperature,
+        "topP": request.top_p,
+        "topK": request.top_k,
+        "stopSequences": list(request.stop) or None,
+        # Models that give one answer reject the field even with the value 1.
+        "candidateCount": request.n if request.n > 1 else None,
+        "seed": _fold_seed(request.seed),
+        "presencePenalty": request.presence_penalty,
+        "frequencyPenalty": request.frequency_penalty,
+        "thinkingConfig": build_thinking(request, model),
+        **_build_format(request.format),
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _fold_seed(seed: int | None) -> int | None:
-    """A seed is 32 bits wide here. It only has to be the same for the same, so a longer one is folded."""
+    """Fold a longer seed into Gemini's 32 bits; equal seeds stay equal."""
     return seed if seed is None or -_SEED_RANGE <= seed < _SEED_RANGE else seed % _SEED_RANGE
 
 
@@ -79,33 +81,33 @@ def _build_format(wanted: ResponseFormat | None) -> dict[str, Any]:
     return written
 
 
-def build_thinking(conversation: ChatRequest, model: str) -> dict[str, Any] | None:
-    """The ``thinkingConfig``; None where nothing was asked, or the model leaves no choice.
+def build_thinking(request: ChatRequest, model: str) -> dict[str, Any] | None:
+    """Build the ``thinkingConfig``; None if nothing is set, or the model has no choice.
 
-    Where thinking is forbidden and the model cannot do without (2.5 Pro, Gemini 3), it thinks as little as it can:
-    callers forbid it by habit, and an answer serves them better than a refusal.
+    If the client forbids reasoning and the model cannot do without (2.5 Pro, Gemini 3), it thinks as little as it can:
+    many clients forbid it by default, and an answer serves them better than a rejection.
     """
-    effort = _find_effort(conversation)
+    effort = _find_effort(request)
     version = parse_version(model)
     if effort is None or version is None or any(mark in model for mark in _NO_CHOICE):
         return None
     if version >= _LEVELS:
         thinking: dict[str, Any] = {"thinkingLevel": _find_level(effort, model, version)}
     elif version == _BUDGETS:
-        tokens = conversation.thinking_tokens
+        tokens = request.thinking_tokens
         thinking = {"thinkingBudget": _fit_budget(EFFORT_TOKENS[effort] if tokens is None else tokens, model)}
     else:
         return None
     return thinking if effort == "none" else {**thinking, "includeThoughts": True}
 
 
-def _find_effort(conversation: ChatRequest) -> Effort | None:
-    """How hard to think, in a word: the caller's own, unless its number forbids it."""
-    tokens = conversation.thinking_tokens
+def _find_effort(request: ChatRequest) -> Effort | None:
+    """Return the client's effort, unless its number forbids reasoning."""
+    tokens = request.thinking_tokens
     if tokens is not None and tokens <= 0:
         return "none"
-    if conversation.effort is not None or tokens is None:
-        return conversation.effort
+    if request.effort is not None or tokens is None:
+        return request.effort
     words: list[Effort] = ["minimal", "low", "medium", "high", "xhigh"]
     return next((word for word in words if tokens <= EFFORT_TOKENS[word]), "max")
 

@@ -1,8 +1,8 @@
-"""A JSON Schema as Gemini takes it in ``parametersJsonSchema`` and ``responseJsonSchema``.
+"""Converts a JSON Schema into what Gemini takes in ``parametersJsonSchema`` and ``responseJsonSchema``.
 
-Google lists the keywords it reads at ai.google.dev/api/generate-content under ``responseJsonSchema``, and says of
-``$ref`` that nothing may stand beside it. Every other keyword is left out here, or said in one of those. The older
-``parameters`` and ``responseSchema`` are OpenAPI messages in which an unknown keyword costs the whole request.
+Google lists the supported keywords at ai.google.dev/api/generate-content under ``responseJsonSchema``, and allows none
+beside ``$ref``. Every other keyword is left out here, or expressed by one of those. The older ``parameters`` and
+``responseSchema`` are OpenAPI messages in which an unknown keyword fails the whole request.
 """
 
 from collections.abc import Mapping
@@ -23,14 +23,14 @@ _NEW_REF = "#/$defs/"
 
 
 def build_schema(schema: Mapping[str, Any], *, param: str) -> dict[str, Any]:
-    """``schema`` with what Gemini reads, and nothing else; what it was made of is left alone.
+    """Return a copy of ``schema`` with supported keywords only.
 
-    Raises ``InvalidRequest`` with ``param`` where it is nested too deeply.
+    Raises ``InvalidRequest`` with ``param`` if it is nested too deeply.
     """
     defs = _find_definitions(schema) or {}
     target = schema.get("$ref")
     root = defs.get(target.rpartition("/")[2]) if isinstance(target, str) else None
-    if isinstance(root, dict):  # a root that only refers: Gemini wants to see an object
+    if isinstance(root, dict):  # Gemini requires an object as the root, not a reference
         schema = {**root, "$defs": defs}
     return _write(schema, param, MAX_DEPTH)
 
@@ -54,12 +54,12 @@ def _write(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, Any]:
 
 
 def _build_any(value: object, param: str, depth: int) -> Any:
-    """A schema inside a schema; ``true`` and ``false`` are schemas too, and what is none is for Gemini to refuse."""
+    """Convert an inner schema; ``true`` and ``false`` are schemas too, and Gemini rejects anything invalid."""
     return _write(value, param, depth - 1) if isinstance(value, dict) else value
 
 
 def _build_ref(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, Any]:
-    """A reference alone, with the definitions where it is the root; its description would need a schema around it."""
+    """Convert a reference, with the definitions if it is the root; a description requires a schema around it."""
     target: str = schema["$ref"]
     if target.startswith(_OLD_REF):
         target = _NEW_REF + target.removeprefix(_OLD_REF)
@@ -73,41 +73,43 @@ def _build_ref(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, A
 
 
 def _respell(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords that Gemini does not read, in ones that it does."""
-    said = _merge(schema)
-    if defs := _find_definitions(said):
-        said["$defs"] = defs
-    if "const" in said and "enum" not in said:
-        said["enum"] = [said["const"]]
-    if said.get("nullable") is True and isinstance(said.get("type"), str):
-        said["type"] = [said["type"], "null"]
+    """Express keywords that Gemini does not support by supported ones."""
+    merged = _merge(schema)
+    if defs := _find_definitions(merged):
+        merged["$defs"] = defs
+    if "const" in merged and "enum" not in merged:
+        merged["enum"] = [merged["const"]]
+    if merged.get("nullable") is True and isinstance(merged.get("type"), str):
+        merged["type"] = [merged["type"], "null"]
     for name, inclusive, step in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
-        bound = said.get(name)
+        bound = merged.get(name)
         if isinstance(bound, int | float) and not isinstance(bound, bool):  # in draft 4 it is a boolean
-            said.setdefault(inclusive, bound + step if said.get("type") == "integer" else bound)
-    return said
+            merged.setdefault(inclusive, bound + step if merged.get("type") == "integer" else bound)
+    return merged
 
 
 def _merge(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """``allOf`` as one schema; of those that only refer a single one can be said, as the only choice there is."""
+    """Merge ``allOf`` into one schema; a reference in it can be expressed only if it is the only member, as a single
+    choice.
+    """
     members = schema.get("allOf")
-    said: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for member in [*(members if isinstance(members, list) else ()), schema]:
         if not isinstance(member, Mapping) or (member is not schema and "$ref" in member):
             continue
-        properties, required = said.get("properties"), said.get("required")
-        said |= member
+        properties, required = merged.get("properties"), merged.get("required")
+        merged |= member
         if isinstance(properties, dict) and isinstance(member.get("properties"), dict):
-            said["properties"] = properties | member["properties"]
+            merged["properties"] = properties | member["properties"]
         if isinstance(required, list) and isinstance(member.get("required"), list):
-            said["required"] = _join_names(required, member["required"])
+            merged["required"] = _join_names(required, member["required"])
     if isinstance(members, list) and len(members) == 1 and isinstance(members[0], dict) and "$ref" in members[0]:
-        said.setdefault("anyOf", members)
-    return said
+        merged.setdefault("anyOf", members)
+    return merged
 
 
 def _join_names(*lists: list[Any]) -> list[str]:
-    """Each name once; what is no name cannot be required."""
+    """Return each name once; anything but a name cannot be required."""
     return list(dict.fromkeys(name for names in lists for name in names if isinstance(name, str)))
 
 

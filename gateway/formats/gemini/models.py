@@ -1,8 +1,8 @@
-"""Gemini's model list, read.
+"""Parses Gemini's model list.
 
 Shape: ai.google.dev/api/models, ``models.list``: ``{"models": [{"name": "models/…", "supportedGenerationMethods":
-[…]}], "nextPageToken"}``. A page has 50 models unless ``pageSize`` asks for more, at most 1,000: it is asked for with
-``?pageSize=1000``, and there is no second page to ask for.
+[…]}], "nextPageToken"}``. A page has 50 models unless ``pageSize`` asks for more, at most 1,000: it is requested with
+``?pageSize=1000``, and further pages are not.
 """
 
 from typing import Any
@@ -14,13 +14,13 @@ from gateway.formats.openai.chat import parse_answer_object
 _METHODS = frozenset(
     {"generateContent", "streamGenerateContent", "embedContent", "batchEmbedContents", "predictLongRunning"},
 )
-"""What a model must know one of to be of use here; the others make pictures in another way, or talk over a socket."""
+"""Models without one of these cannot be used here: they make images in another way, or use a socket."""
 
 
 def parse_models(raw: bytes, *, owned_by: str, now_s: int) -> list[ModelInfo]:
-    """The list -> what of it can be called; Gemini says neither when a model was made nor by whom.
+    """Return the usable models of the list; Gemini reports neither creation time nor owner.
 
-    Raises ``ProviderBadResponse`` where the answer is no list: a failed listing must not look like an empty one.
+    Raises ``ProviderBadResponse`` if the answer is no list: a failed listing must not look like an empty one.
     """
     items = parse_answer_object(raw).get("models")
     if not isinstance(items, list):

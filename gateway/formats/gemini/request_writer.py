@@ -1,12 +1,11 @@
-"""A conversation as Gemini's ``generateContent`` and ``countTokens`` take it.
+"""Builds the bodies of Gemini's ``generateContent`` and ``countTokens`` from the common chat model.
 
 Shapes: ai.google.dev/api/generate-content, ai.google.dev/api/caching (``Content``, ``Part``, ``Tool``) and
 ai.google.dev/api/tokens; google/ai/generativelanguage/v1beta/{content,generative_service}.proto; the types of Google's
 SDK. Files by address: ai.google.dev/gemini-api/docs/file-input-methods.
 
-Lost here: whom a call is for, cache marks, a tool's strictness, a picture's detail, the wish for one tool call at a
-time. Earlier thoughts are not sent either: Gemini wants its signatures, not its words, and other providers' are
-nothing to it.
+Dropped: the user, cache control, a tool's strictness, an image's detail, the option of one tool call at a time. Earlier
+reasoning is not sent either: Gemini requires its signatures, not the text, and cannot use other providers'.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ from urllib.parse import urlsplit
 from gateway.domain.usage import parse_count
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.chat import (
-    GEMINI_MARK,
+    GEMINI_PREFIX,
     ChatRequest,
     ForcedTool,
     MediaPart,
@@ -36,7 +35,7 @@ from gateway.formats.openai.errors import Secrets
 from gateway.formats.strict_json import parse_json_object
 
 NO_SIGNATURE = "skip_thought_signature_validator"
-"""What Google's page on thought signatures gives for a call that Gemini did not make, or whose signature is lost."""
+"""Google's page on thought signatures gives this for a call that Gemini did not make, or whose signature is lost."""
 _TYPES: Mapping[str, str] = MappingProxyType(
     {
         "png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "webp": "image/webp", "heic": "image/heic",
@@ -45,68 +44,68 @@ _TYPES: Mapping[str, str] = MappingProxyType(
     },
 )  # fmt: skip
 _IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
-"""What a function's response may hold beside its JSON, from Gemini 3 on."""
+"""What a function's response may contain beside its JSON, from Gemini 3 on."""
 
 Json = dict[str, Any]
 
 
-def build_body(conversation: ChatRequest, model: str) -> Json:
-    """The body of ``:generateContent`` and ``:streamGenerateContent``. Raises ``InvalidRequest``."""
-    body = _build_prompt(conversation, model)
-    if config := build_config(conversation, model):
+def build_body(request: ChatRequest, model: str) -> Json:
+    """Build the body of ``:generateContent`` and ``:streamGenerateContent``. Raises ``InvalidRequest``."""
+    body = _build_prompt(request, model)
+    if config := build_config(request, model):
         body["generationConfig"] = config
     return body
 
 
-def build_count_body(conversation: ChatRequest, model: str) -> Json:
-    """The body of ``:countTokens``. Raises ``InvalidRequest``.
+def build_count_body(request: ChatRequest, model: str) -> Json:
+    """Build the body of ``:countTokens``. Raises ``InvalidRequest``.
 
-    ``contents`` alone would leave out the instructions and the tools; the request in a request has them.
+    ``contents`` alone would leave out the instructions and the tools; a nested request includes them.
     """
     name = f"models/{model.removeprefix('models/')}"
-    return {"generateContentRequest": {"model": name, **_build_prompt(conversation, model)}}
+    return {"generateContentRequest": {"model": name, **_build_prompt(request, model)}}
 
 
 def parse_count_answer(raw: bytes, secrets: Secrets = ()) -> int:
-    """The answer of ``:countTokens`` -> tokens. Raises ``ProviderBadResponse``."""
+    """Parse the answer of ``:countTokens`` into tokens. Raises ``ProviderBadResponse``."""
     tokens = parse_count(parse_answer_object(raw, secrets).get("totalTokens"))
     if tokens is None:
         raise ProviderBadResponse("The provider's answer has no token count")
     return tokens
 
 
-def _build_prompt(conversation: ChatRequest, model: str) -> Json:
-    turns = _end_with_user(conversation.turns)
-    instructions = _build_instructions(turns)
-    contents = _build_contents(turns, model)
+def _build_prompt(request: ChatRequest, model: str) -> Json:
+    messages = _end_with_user(request.messages)
+    instructions = _build_instructions(messages)
+    contents = _build_contents(messages, model)
     if not contents and not instructions:
         raise InvalidRequest("There is nothing in the messages to send to Gemini", param="messages")
     body: Json = {"contents": contents}
-    if not contents:  # it asks for at least one turn, and instructions alone are one
+    if not contents:  # at least one content is required; instructions alone become one
         body["contents"] = [{"role": "user", "parts": instructions}]
     elif instructions:
         body["systemInstruction"] = {"parts": instructions}
-    if conversation.tools:
-        body["tools"] = [{"functionDeclarations": [_build_tool(tool) for tool in conversation.tools]}]
-    if choice := _build_choice(conversation):
+    if request.tools:
+        body["tools"] = [{"functionDeclarations": [_build_tool(tool) for tool in request.tools]}]
+    if choice := _build_choice(request):
         body["toolConfig"] = {"functionCallingConfig": choice}
     return body
 
 
-def _end_with_user(turns: Sequence[Message]) -> Sequence[Message]:
-    """The turns; where the system alone speaks after the model, its last words are the user's.
+def _end_with_user(messages: Sequence[Message]) -> Sequence[Message]:
+    """Turn a final system message after the model's into the user's.
 
-    A request that ends with the model's turn is refused ("Requests ending with a model turn are not supported").
+    A request that ends with the model's message is rejected ("Requests ending with a model turn are not supported").
     """
-    spoken = [turn.role for turn in turns if turn.role != "system"]
-    if spoken and spoken[-1] == "assistant" and turns[-1].role == "system":
-        return [*turns[:-1], Message("user", turns[-1].parts)]
-    return turns
+    spoken = [message.role for message in messages if message.role != "system"]
+    if spoken and spoken[-1] == "assistant" and messages[-1].role == "system":
+        return [*messages[:-1], Message("user", messages[-1].parts)]
+    return messages
 
 
-def _build_instructions(turns: Iterable[Message]) -> list[Json]:
+def _build_instructions(messages: Iterable[Message]) -> list[Json]:
     written = []
-    for part in (part for turn in turns if turn.role == "system" for part in turn.parts):
+    for part in (part for message in messages if message.role == "system" for part in message.parts):
         if not isinstance(part, TextPart):
             raise InvalidRequest("Gemini takes only text as instructions", param="messages")
         if part.text:
@@ -114,16 +113,18 @@ def _build_instructions(turns: Iterable[Message]) -> list[Json]:
     return written
 
 
-def _build_contents(turns: Iterable[Message], model: str) -> list[Json]:
-    """The turns but the system's, those of one side in a row as one, but for tools' answers: see ``_set_apart``."""
+def _build_contents(messages: Iterable[Message], model: str) -> list[Json]:
+    """Build the contents without system messages; consecutive ones of one role are joined, except as in
+    ``_set_apart``.
+    """
     signs = wants_signatures(model)
     names: dict[str, str] = {}
     contents: list[Json] = []
-    for turn in turns:
-        if turn.role == "system":
+    for message in messages:
+        if message.role == "system":
             continue
-        role = "model" if turn.role == "assistant" else "user"
-        parts = _build_parts(turn.parts, names, modern=signs)
+        role = "model" if message.role == "assistant" else "user"
+        parts = _build_parts(message.parts, names, modern=signs)
         if parts and contents and contents[-1]["role"] == role:
             contents[-1]["parts"] += parts
         elif parts:
@@ -135,9 +136,9 @@ def _build_contents(turns: Iterable[Message], model: str) -> list[Json]:
 
 
 def _set_apart(content: Json) -> Iterable[Json]:
-    """Tools' answers in a content of their own, before what else the user says.
+    """Put tool results into a content of their own, before the user's other parts.
 
-    Beside anything else in one content they cost the whole request (Prism-Shadow/agenthub, pull request 189, tried on
+    Beside anything else in one content they fail the whole request (Prism-Shadow/agenthub, pull request 189, tested on
     both of Google's endpoints; envoyproxy/ai-gateway, pull request 2686).
     """
     answers = [part for part in content["parts"] if "functionResponse" in part]
@@ -146,22 +147,22 @@ def _set_apart(content: Json) -> Iterable[Json]:
 
 
 def _sign_first_call(parts: list[Json]) -> None:
-    """Of the calls in one turn only the first has to be signed; Gemini signs no other itself."""
+    """Sign the first call of a message, the only one that has to be; Gemini signs no other itself."""
     call = next((part for part in parts if "functionCall" in part), None)
     if call is not None:
         call.setdefault("thoughtSignature", NO_SIGNATURE)
 
 
 def _build_parts(parts: Iterable[Part], names: dict[str, str], *, modern: bool) -> list[Json]:
-    """``names``: the tool of every call so far, by the call's id; those made here are added."""
+    """Build parts. ``names`` maps the id of every call so far to its tool; new ones are added."""
     written: list[Json] = []
-    thought: str | None = None  # the signature of the thought that led to the next call
+    thought: str | None = None  # the signature of the reasoning before the next call
     for part in parts:
         match part:
             case TextPart():
                 written += [{"text": part.text}] if part.text else []
             case MediaPart():
-                written.append(_build_blob(part))
+                written.append(_build_media(part))
             case ReasoningPart():
                 thought = _find_signature(part) or thought
             case ToolCallPart():
@@ -174,9 +175,9 @@ def _build_parts(parts: Iterable[Part], names: dict[str, str], *, modern: bool) 
 
 
 def _find_signature(thought: ReasoningPart) -> str | None:
-    """Gemini's own signature of a thought; another provider's would be refused."""
+    """Return Gemini's signature of reasoning; another provider's would be rejected."""
     signature = thought.signature or ""
-    return signature.removeprefix(GEMINI_MARK) if signature.startswith(GEMINI_MARK) else None
+    return signature.removeprefix(GEMINI_PREFIX) if signature.startswith(GEMINI_PREFIX) else None
 
 
 def _build_call(call: ToolCallPart, signature: str | None) -> Json:
@@ -197,7 +198,7 @@ def _parse_arguments(call: ToolCallPart) -> Json:
 
 
 def _build_result(result: ToolResultPart, names: Mapping[str, str], *, modern: bool) -> list[Json]:
-    """A tool's answer, and behind it what cannot be inside it. "output" and "error" are names the API knows."""
+    """Build a tool result, followed by what it cannot contain. "output" and "error" are the API's names."""
     name = names.get(result.id)
     if name is None:
         raise InvalidRequest(f"No tool call before it has the id {result.id!r}", param="messages")
@@ -205,26 +206,26 @@ def _build_result(result: ToolResultPart, names: Mapping[str, str], *, modern: b
     response: Json = {"id": result.id, "name": name, "response": {"error" if result.failed else "output": text}}
     inside: list[Json] = []
     behind: list[Json] = []
-    for blob in (_build_blob(part) for part in result.parts if isinstance(part, MediaPart)):
-        fits = modern and blob.get("inlineData", {}).get("mimeType") in _IN_RESULTS
-        (inside if fits else behind).append(blob)
+    for media in (_build_media(part) for part in result.parts if isinstance(part, MediaPart)):
+        fits = modern and media.get("inlineData", {}).get("mimeType") in _IN_RESULTS
+        (inside if fits else behind).append(media)
     if inside:
         response["parts"] = inside
     return [{"functionResponse": response}, *behind]
 
 
-def _build_blob(blob: MediaPart) -> Json:
-    if blob.data is not None:
-        if not blob.media_type:
-            raise InvalidRequest(f"Gemini must be told the media type of this {blob.kind}", param="messages")
-        return {"inlineData": {"mimeType": blob.media_type, "data": blob.data}}
-    if blob.url is None:
-        raise InvalidRequest(f"Gemini takes this {blob.kind} only as data or by its address", param="messages")
-    scheme, path = _split_url(blob.url)
+def _build_media(media: MediaPart) -> Json:
+    if media.data is not None:
+        if not media.media_type:
+            raise InvalidRequest(f"Gemini must be told the media type of this {media.kind}", param="messages")
+        return {"inlineData": {"mimeType": media.media_type, "data": media.data}}
+    if media.url is None:
+        raise InvalidRequest(f"Gemini takes this {media.kind} only as data or by its address", param="messages")
+    scheme, path = _split_url(media.url)
     if scheme not in {"http", "https"}:
-        raise InvalidRequest(f"Gemini fetches this {blob.kind} only from an http or https address", param="messages")
-    media_type = blob.media_type or _TYPES.get(path.rpartition(".")[2].lower())
-    return {"fileData": {"fileUri": blob.url} | ({"mimeType": media_type} if media_type else {})}
+        raise InvalidRequest(f"Gemini fetches this {media.kind} only from an http or https address", param="messages")
+    media_type = media.media_type or _TYPES.get(path.rpartition(".")[2].lower())
+    return {"fileData": {"fileUri": media.url} | ({"mimeType": media_type} if media_type else {})}
 
 
 def _split_url(url: str) -> tuple[str, str]:
@@ -236,7 +237,7 @@ def _split_url(url: str) -> tuple[str, str]:
 
 
 def _build_tool(tool: Tool) -> Json:
-    """A function's declaration; one without parameters is said without a schema, an empty object being refused."""
+    """Build a function's declaration, without a schema if it has no parameters: an empty object is rejected."""
     written: Json = {"name": tool.name}
     if tool.description:
         written["description"] = tool.description
@@ -246,14 +247,14 @@ def _build_tool(tool: Tool) -> Json:
     return written
 
 
-def _build_choice(conversation: ChatRequest) -> Json | None:
-    choice = conversation.tool_choice
-    if choice is None or (choice in {"auto", "none"} and not conversation.tools):
+def _build_choice(request: ChatRequest) -> Json | None:
+    choice = request.tool_choice
+    if choice is None or (choice in {"auto", "none"} and not request.tools):
         return None
     if isinstance(choice, ForcedTool):
-        if choice.name not in {tool.name for tool in conversation.tools}:
+        if choice.name not in {tool.name for tool in request.tools}:
             raise InvalidRequest(f"There is no tool {choice.name!r} to choose", param="tool_choice")
         return {"mode": "ANY", "allowedFunctionNames": [choice.name]}
-    if not conversation.tools:
+    if not request.tools:
         raise InvalidRequest("A tool call can be required only where there are tools", param="tool_choice")
     return {"mode": {"auto": "AUTO", "none": "NONE", "required": "ANY"}[choice]}

@@ -1,11 +1,11 @@
-"""Gemini's answers as events: the stream of ``:streamGenerateContent?alt=sse``, and whole ones.
+"""Parses Gemini's answers into events: the stream of ``:streamGenerateContent?alt=sse``, and unstreamed ones.
 
 Shapes: ai.google.dev/api/generate-content, ``GenerateContentResponse`` (a chunk of a stream has the same shape as a
 whole answer); google/ai/generativelanguage/v1beta/generative_service.proto; the types of Google's SDK. Signatures:
 ai.google.dev/gemini-api/docs/thought-signatures.
 
-The dialect has no end mark: an answer is whole where the transport has ended and every candidate has said why it
-stopped. An error that comes in the middle is often no event at all but bare JSON behind the last one.
+The format has no end mark: an answer is complete if the connection has ended and every candidate has a finish reason.
+An error in the middle is often no event but bare JSON after the last one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from gateway.errors import ProviderBadResponse, ProviderError, ProviderRejected
 from gateway.formats import sse
 from gateway.formats.chat import (
     ENDED,
-    GEMINI_MARK,
+    GEMINI_PREFIX,
     ChoiceFinished,
     Event,
     ImageOutput,
@@ -46,20 +46,20 @@ _SPOILED = frozenset(
     {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE",
      "MISSING_THOUGHT_SIGNATURE"},
 )  # fmt: skip
-"""Reasons that say the answer is none, whatever came before: the model spoiled it, or was not let finish. The
-convention has no word for them, and "stop" would pass half an answer off as a whole one; asked again it may succeed."""
+"""Finish reasons of an invalid answer, despite earlier content: the model failed or was interrupted. OpenAI has no
+reason for them, and "stop" would present half an answer as a whole one; a retry may succeed.
+"""
 _UNSAID = frozenset({"", "FINISH_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED"})
 _CUT = "The provider's stream ended before it was complete"
 
 
 class GenerateContentParser:
-    """A stream as events; see ``gate.Reader``. Every ``ChoiceFinished`` comes with the end: until then there may be
-    more.
+    """Parses a stream; see ``StreamParser``. Every ``ChoiceFinished`` comes at the end: until then there may be more.
 
     Args:
-        answer_id: the answer's id where Gemini gives none, and what the ids of its tool calls are made of.
-        model: what the answer's model is called where Gemini does not say.
-        secrets: what is masked in the errors Gemini reports.
+        answer_id: the answer's id if Gemini gives none, and part of the ids of its tool calls.
+        model: the answer's model if Gemini does not report it.
+        secrets: masked in the errors that Gemini reports.
     """
 
     __slots__ = ("_answer", "_begun", "_closed", "_splitter")
@@ -71,7 +71,7 @@ class GenerateContentParser:
         self._closed = False
 
     def feed(self, data: bytes) -> list[Event]:
-        """What the events that ``data`` completes say. Never raises, and never gives ``StreamEnd``."""
+        """Never returns ``StreamEnd``."""
         if self._closed:
             return []
         events: list[Event] = []
@@ -87,7 +87,6 @@ class GenerateContentParser:
         return events
 
     def finish(self) -> list[Event]:
-        """The transport has ended. Raises ``ProviderBadResponse`` where the stream was cut."""
         if self._closed:
             return []
         self._closed = True
@@ -96,12 +95,10 @@ class GenerateContentParser:
 
     @property
     def held_bytes(self) -> int:
-        """See ``gate.Reader``."""
         return self._splitter.held_bytes
 
     @property
     def noise(self) -> int:
-        """See ``gate.Gate``."""
         return self._splitter.noise
 
     def _read(self, event: bytes, *, last: bool = False) -> Iterator[Event]:
@@ -122,7 +119,7 @@ class GenerateContentParser:
             yield from self._parse_bare(event.strip(), last=last)
 
     def _parse_bare(self, text: bytes, *, last: bool) -> Iterator[Event]:
-        """What has no data: a comment, or an error as bare JSON. Anything else is nothing, as the standard has it."""
+        """Parse an event without data: an error as bare JSON. Anything else is ignored, as the standard says."""
         if not text.startswith((b"{", b"[")):
             return
         try:
@@ -136,16 +133,16 @@ class GenerateContentParser:
 
 
 def parse_answer(raw: bytes, *, answer_id: str, model: str, secrets: Secrets = ()) -> list[Event]:
-    """A whole answer as events, up to ``StreamEnd``.
+    """Parse an unstreamed answer into events, up to ``StreamEnd``.
 
-    Raises ``ProviderRejected`` where the prompt was blocked, ``ProviderBadResponse`` where it is no answer.
+    Raises ``ProviderRejected`` if the prompt was blocked, ``ProviderBadResponse`` if it is no valid answer.
     """
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
         raise ProviderBadResponse("The provider's answer is not JSON") from None
     answer = _Answer(answer_id, model, secrets, "answer")
-    # A stream that is not asked for as events, or not understood so, is an array of chunks.
+    # A stream without ``alt=sse`` is an array of chunks.
     chunks = value if isinstance(value, list) and value else [value]
     return [*(event for chunk in chunks for event in answer.read(chunk)), *answer.finish()]
 
@@ -155,20 +152,20 @@ class _Candidate:
     """One of the answers, so far.
 
     Attributes:
-        tools: its tool calls.
-        thinking: what it said last was a thought without a signature.
-        said: it has said something that is not a thought.
-        reason: why it stopped.
+        tools: number of its tool calls.
+        thinking: its last content was unsigned reasoning.
+        has_content: it has content other than reasoning.
+        reason: its finish reason.
     """
 
     tools: int = 0
     thinking: bool = False
-    said: bool = False
+    has_content: bool = False
     reason: str | None = None
 
 
 class _Answer:
-    """Chunks of one answer as events; ``phase`` is for the faults. Both methods raise ``ProviderError``."""
+    """Converts chunks of one answer into events; ``phase`` is for the errors. Both methods raise ``ProviderError``."""
 
     __slots__ = ("_begun", "_candidates", "_id", "_model", "_phase", "_secrets", "_silent")
 
@@ -179,10 +176,10 @@ class _Answer:
         self._phase = phase
         self._candidates: dict[int, _Candidate] = {}
         self._begun = False
-        self._silent = True  # nothing has been said at all, not even a thought
+        self._silent = True  # no content so far, not even reasoning
 
     def read(self, value: object) -> Iterator[Event]:
-        """What a chunk says; a whole answer is its only one."""
+        """Yield the events of a chunk; an unstreamed answer is its only one."""
         error = parse_error_value(value, self._secrets)
         if error is not None:
             raise build_reported(error.message, self._phase)
@@ -204,7 +201,7 @@ class _Answer:
             yield used
 
     def finish(self) -> list[Event]:
-        """The answer is over."""
+        """Return the last events."""
         if self._phase == "stream" and not self._stopped:
             raise self._fault(_CUT)
         if not self._candidates:
@@ -219,13 +216,13 @@ class _Answer:
         return bool(self._candidates) and all(candidate.reason for candidate in self._candidates.values())
 
     def _find_reason(self, candidate: _Candidate) -> Reason:
-        """The reason in the convention's words; an unknown one ends as ``STOP`` does, where there is an answer."""
+        """Convert the finish reason; an unknown one counts as ``STOP`` if there is an answer."""
         reason = candidate.reason or "STOP"
         if reason in _FILTERED:
             return "content_filter"
         if reason in _TOO_LONG:
             return "length"
-        if reason != "STOP" and not candidate.said:
+        if reason != "STOP" and not candidate.has_content:
             raise self._spoiled(f"The model gave no answer: {mask(reason, self._secrets)}")
         return "tool_calls" if candidate.tools else "stop"
 
@@ -269,14 +266,14 @@ class _Answer:
                 yield ReasoningDelta(text, index)
             yield from _sign(signature, index, candidate)
             return
-        # Google signs what a thought led to; in the hub the thought itself is signed, while it is the last thing said.
+        # Google signs what follows the reasoning; the common model signs the reasoning, while it is the last content.
         yield from _sign(signature, index, candidate)
         spoken = [*self._parse_call(part, index, candidate), *_parse_image(part, index)]
         if text:
             spoken.append(TextDelta(text, index))
         if spoken:
             candidate.thinking = False
-            candidate.said = True
+            candidate.has_content = True
         yield from spoken
 
     def _parse_call(self, part: Mapping[str, Any], index: int, candidate: _Candidate) -> Iterator[Event]:
@@ -307,7 +304,6 @@ class _Answer:
         raise self._fault("The provider's answer has something else where an object should be")
 
     def _list(self, value: object) -> list[Any]:
-        """An array; none where it is absent."""
         if value is None or isinstance(value, list):
             return value or []
         raise self._fault("The provider's answer has something else where an array should be")
@@ -316,7 +312,7 @@ class _Answer:
         return ProviderBadResponse(message, phase=self._phase)
 
     def _spoiled(self, message: str) -> ProviderBadResponse:
-        """A fault of the model's, which says nothing against the channel."""
+        """Build an error of the model, which does not count against the channel."""
         fault = self._fault(message)
         fault.failure_scope = "nobody"
         fault.answered = True
@@ -326,11 +322,11 @@ class _Answer:
 def _sign(signature: str, index: int, candidate: _Candidate) -> Iterator[Event]:
     if signature and candidate.thinking:
         candidate.thinking = False
-        yield ReasoningSignature(GEMINI_MARK + signature, index)
+        yield ReasoningSignature(GEMINI_PREFIX + signature, index)
 
 
 def _parse_image(part: Mapping[str, Any], index: int) -> Iterator[Event]:
-    """A picture; sound and what else comes as data has no place in an answer of words."""
+    """Yield an image; audio and other data have no place in a chat answer."""
     blob = part.get("inlineData")
     if not isinstance(blob, dict):
         return
@@ -344,7 +340,7 @@ def _text(value: object) -> str:
 
 
 def _parse_usage(raw: object) -> UsageReport | None:
-    """The totals so far; None where they cannot be believed. A count of zero is left out of the JSON."""
+    """Return the totals so far; None if they are not believable. Gemini leaves a count of zero out of the JSON."""
     if not isinstance(raw, dict) or raw.get("promptTokenCount") is None:
         return None
     names = ("promptTokenCount", "toolUsePromptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
@@ -359,6 +355,6 @@ def _parse_usage(raw: object) -> UsageReport | None:
 
 
 def _has_completion(raw: object) -> bool:
-    """Whether it counts what was answered. In the first chunks only the prompt may be counted."""
+    """Return whether the completion is counted. The first chunks may count only the prompt."""
     names = ("candidatesTokenCount", "thoughtsTokenCount")
     return isinstance(raw, dict) and any(raw.get(name) is not None for name in names)

@@ -1,6 +1,6 @@
-"""Chat completions in the convention: the call, the stream's gate, and the usage at its end.
+"""Chat completions in the OpenAI API format: the request, the stream's passthrough, and the usage at its end.
 
-Shapes: the convention's OpenAPI document, ``CreateChatCompletionRequest`` and ``CreateChatCompletionStreamResponse``.
+Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionRequest`` and ``CreateChatCompletionStreamResponse``.
 """
 
 import re
@@ -15,6 +15,7 @@ from gateway.domain.usage import MAX_TOKENS, Usage, parse_usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats import sse
 from gateway.formats.head_tail_buffer import HeadTailBuffer
+from gateway.formats.json_values import list_objects, loads_or_none
 from gateway.formats.openai.errors import Secrets, build_reported, parse_error_value
 from gateway.formats.openai.fields import (
     MAX_CHOICES,
@@ -27,12 +28,11 @@ from gateway.formats.openai.fields import (
     parse_object,
     read_text,
 )
-from gateway.formats.openai.prompt import parse_prompt
+from gateway.formats.openai.prompt import measure_prompt
 from gateway.formats.openai.stream_tail import (
     DONE,
     NOTHING,
     find_last_usage,
-    list_objects,
     parse_choice,
     parse_chunk,
     parse_tail,
@@ -42,9 +42,9 @@ from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.formats.stream import PassthroughStream
 
 DONE_EVENT = b"data: [DONE]\n\n"
-MAX_STICKY_CHARS = 256
-_STICKY = ("prompt_cache_key", "user", "safety_identifier")
-_ANY_STICKY = frozenset(_STICKY)
+MAX_AFFINITY_CHARS = 256
+_AFFINITY_FIELDS = ("prompt_cache_key", "user", "safety_identifier")
+_ANY_AFFINITY_FIELD = frozenset(_AFFINITY_FIELDS)
 _BOUNDS = (
     ("temperature", 0.0, 2.0),
     ("top_p", 0.0, 1.0),
@@ -56,30 +56,30 @@ _NUMBERS: tuple[tuple[str, Callable[..., object], float, float], ...] = (
     ("max_completion_tokens", parse_integer, 1, MAX_TOKENS),
     *((name, parse_number, low, high) for name, low, high in _BOUNDS),
 )
-"""In the order in which they are refused: how each is read, and between what."""
+"""In the order in which they are checked: the parser and the range of each."""
 _CHUNK_BEGINS = (b"data: {", b"data:{")
 _NAMED = b"\nevent:"
 _CHUNK_END = b"}\n\n"
-"""What ends otherwise may have been cut by whoever rewrote it."""
+"""A chunk with another end may have been cut by a proxy."""
 _CR = 13
-"""As a number: a single byte is looked for at the speed of memory."""
+"""As a number: ``in`` then searches at the speed of memory."""
 _CHOICE = re.compile(rb'"choices"\s*:\s*\[\s*\{')
 _LONGEST_BEGINNING = 512
 _UNKNOWN = b"\n\n\n"
-"""What nothing can begin with whose first line's end is its last but one. It stands there too while an event waits."""
+"""Nothing can start with this if its first line end is its last byte but one. Also set while an event is incomplete."""
 _ERROR_NAME = re.compile(rb"(?:^|[\r\n])event: ?error[\r\n]")
-# Some servers write "error": null or "tool_calls": [] into every chunk: only these two are worth a parser's time.
+# Some servers write "error": null or "choices": [] into every chunk: only real errors and usage frames are parsed.
 _ERROR_KEY = re.compile(rb'"error"\s*:\s*(?!null\b|\s)')
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 
 
 def parse_chat_call(body: Body) -> InferenceRequest:
-    """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field.
+    """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field.
 
-    Checked is what the gateway relies on or what no provider accepts; every other field passes as it is.
+    Checks only what the gateway relies on or what no provider accepts; every other field passes unchanged.
     """
     model = parse_model(body)
-    prompt_chars, max_prompt_tokens = parse_prompt(body)
+    prompt_chars, max_prompt_tokens = measure_prompt(body)
     stream, include_usage = parse_stream(body)
     for name, read, low, high in _NUMBERS:
         if name in body:
@@ -89,7 +89,7 @@ def parse_chat_call(body: Body) -> InferenceRequest:
     if "user" in body:
         read_text(body, "user")
     choices = parse_integer(body, "n", 1, MAX_CHOICES) if "n" in body else None
-    return InferenceRequest(  # in the order of its fields: named, they cost more than all of it
+    return InferenceRequest(  # positional: keyword arguments would cost more than the rest
         "chat",
         model,
         body,
@@ -99,12 +99,12 @@ def parse_chat_call(body: Body) -> InferenceRequest:
         prompt_chars,
         max_prompt_tokens,
         bound_output(body),
-        find_sticky(body),
+        find_affinity_key(body),
     )
 
 
 def parse_stream(body: Body) -> tuple[bool, bool]:
-    """Whether the answer is to be streamed, and whether with the usage frame."""
+    """Return whether the answer is streamed, and whether with a usage frame."""
     stream = "stream" in body and parse_flag(body, "stream")
     options = parse_object(body, "stream_options") if "stream_options" in body else None
     if options and not stream:
@@ -113,27 +113,27 @@ def parse_stream(body: Body) -> tuple[bool, bool]:
 
 
 def check_sampling(body: Body) -> None:
-    """Refuse a temperature, a ``top_p`` or a penalty that no provider accepts."""
+    """Raise ``InvalidRequest`` for a temperature, a ``top_p`` or a penalty that no provider accepts."""
     for name, low, high in _BOUNDS:
         if name in body:
             parse_number(body, name, low, high)
 
 
-def find_sticky(body: Body) -> str | None:
-    """What the caller says its calls with the same prompt have in common: its cache key, else whom it calls for."""
-    if _ANY_STICKY.isdisjoint(body):
+def find_affinity_key(body: Body) -> str | None:
+    """Return what the client's requests with the same prompt share: its cache key, else its user."""
+    if _ANY_AFFINITY_FIELD.isdisjoint(body):
         return None
-    for name in _STICKY:
+    for name in _AFFINITY_FIELDS:
         value = body.get(name)
-        if isinstance(value, str) and 0 < len(value) <= MAX_STICKY_CHARS:
+        if isinstance(value, str) and 0 < len(value) <= MAX_AFFINITY_CHARS:
             return value
     return None
 
 
 def build_chat_body(call: InferenceRequest, model: str) -> Body:
-    """The body for the provider: the call's, under the provider's name of the model, asking for usage when streamed.
+    """Build the body with the provider's name of the model; a stream is asked for usage.
 
-    A fresh dict of the call's own values; ``parse_completions_call`` makes calls for it too.
+    Returns a new dict with the request's own values; used for legacy completions too.
     """
     body = call.body | {"model": model}
     if call.stream:
@@ -142,38 +142,34 @@ def build_chat_body(call: InferenceRequest, model: str) -> Body:
 
 
 class ChatPassthrough(PassthroughStream):
-    """What of a provider's stream may leave: whole events, up to the end mark, without a usage frame nobody asked for.
+    """Forwards whole events unchanged, up to the end mark, without a usage frame that the client did not request.
 
-    An event that has not ended is held, so that a stream which breaks in the middle of one can still end in a clean
-    error event. What is let through is byte for byte what came. It fits the port ``gate.Gate``, for chat and for the
-    legacy completions, whose frames differ only in where their text is.
+    An incomplete event is held back, so that a stream that breaks within one can still end with a valid error event.
+    Also for legacy completions, whose chunks differ only in where their text is.
 
     Attributes:
-        events: complete events with data so far, the end mark not counted.
-        ended: the end mark has passed; whatever follows it is dropped.
-        fault: the provider reported an error, or an event without an end; whatever follows it is dropped.
+        events: complete events with data so far, without the end mark.
     """
 
-    __slots__ = ("_beginning", "_call", "_strip", "_tap")
+    __slots__ = ("_beginning", "_buffer", "_call", "_strip")
 
     def __init__(self, call: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
         self._call = call
         self._strip = not call.include_usage
-        self._beginning = _UNKNOWN  # of the last chunk, up to its first choice; there is no error in it
-        self._tap = HeadTailBuffer()
+        self._beginning = _UNKNOWN  # of the last chunk, up to its first choice, without an error
+        self._buffer = HeadTailBuffer()
 
     def feed(self, data: bytes) -> bytes:
-        """A piece in, what may leave out."""
-        # Every piece of every stream comes here: this is ``HeadTailBuffer.feed``, without a call of its own.
-        tap = self._tap
-        tap.pieces.append(data)
-        tap.room -= len(data)
-        if tap.room < 0:
-            tap.trim()
-        # The usual piece is one chunk on one line. Those of a stream begin alike: what was looked for in the beginning
-        # of the last one is not looked for again, and one with a choice in it is no usage frame. There is a beginning
-        # only as long as nothing waits and the gate is open.
+        # Hot path, run for every piece of every stream: ``HeadTailBuffer.feed`` is inlined.
+        buffer = self._buffer
+        buffer.pieces.append(data)
+        buffer.room -= len(data)
+        if buffer.room < 0:
+            buffer.trim()
+        # The usual piece is one chunk on one line. The chunks of a stream begin alike: the beginning of the last one
+        # has been checked, and one with a choice is no usage frame. There is a known beginning only while no event is
+        # incomplete and the stream is open.
         beginning = self._beginning
         try:
             if (
@@ -186,12 +182,12 @@ class ChatPassthrough(PassthroughStream):
             ):
                 self.events += 1
                 return data
-        except UnicodeDecodeError:  # found again, and told, where each event is looked at
+        except UnicodeDecodeError:  # reported when the piece is checked event by event
             pass
         return self._feed_chunks(data)
 
     def _feed_chunks(self, data: bytes) -> bytes:
-        """A piece that begins otherwise, or is of several events: where nothing special is in it, it leaves as well."""
+        """Forward a piece with a new beginning or of several events, if nothing in it needs a closer look."""
         if (
             data.startswith(_CHUNK_BEGINS)
             and data.endswith(_CHUNK_END)
@@ -199,7 +195,7 @@ class ChatPassthrough(PassthroughStream):
             and DONE not in data
             and b'"error"' not in data
             and _NAMED not in data
-            and b"\n:" not in data  # a comment, or nothing at all, is no event
+            and b"\n:" not in data  # a comment or a blank line is no event
             and b"\n\n\n" not in data
             and not (self._strip and (b"[]" in data or b"[ ]" in data))
             and not self.closed
@@ -219,7 +215,7 @@ class ChatPassthrough(PassthroughStream):
         if payload.startswith(DONE):
             self.ended = True
             return event
-        # A plain word is found at the speed of memory, in images of megabytes too.
+        # A plain substring is found at the speed of memory, in images of megabytes too.
         if b"error" in event and (_ERROR_KEY.search(payload) or _ERROR_NAME.search(event)):
             self.fault = _find_error(event, payload, self._secrets)
             if self.fault is not None:
@@ -230,44 +226,40 @@ class ChatPassthrough(PassthroughStream):
         return event
 
     def finish(self) -> bytes:
-        """The stream has ended at its transport; what is still to be written. Raises ``ProviderBadResponse`` if it was
-        cut.
+        """Return the rest once the connection has ended.
 
-        A stream is complete at its end mark, or where every choice has given its finish reason. In the second case
-        the mark is added: clients wait for it, and nothing is missing.
+        A stream is complete at its end mark, or if every choice has a finish reason. In the second case the mark is
+        added, because clients wait for it.
         """
         if self.ended:
             return b""
         rest = self._splitter.take()
         marked = (sse.parse_data(rest) or b"").startswith(DONE)
-        if marked or (not rest.strip() and parse_tail(self._tap.tail).finished >= self._call.choices):
+        if marked or (not rest.strip() and parse_tail(self._buffer.tail).finished >= self._call.choices):
             self.ended = True
             return DONE_EVENT
         raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
     def parse_usage(self) -> Usage:
-        """The usage of what was streamed: the provider's word, else an estimate from a sample of the text."""
-        tap = self._tap
-        # Providers report usage near the end: an event that mentions it is parsed, not all of the tail.
-        reported = find_last_usage(tap.tail)
+        """Return the provider's counts, else an estimate from a sample of the text."""
+        buffer = self._buffer
+        # Providers report usage near the end: only events that mention it are parsed.
+        reported = find_last_usage(buffer.tail)
         if reported is not None:
             return reported
         if not self.events:
-            return Usage(source="estimate") if tap.size else Usage()
-        tail = parse_tail(tap.tail)
-        # The end alone is a poor sample where an event that never ended fills it: the beginning is one too.
-        head = parse_tail(tap.head) if tail.sample_events < self.events and not tap.whole else NOTHING
+            return Usage(source="estimate") if buffer.size else Usage()
+        tail = parse_tail(buffer.tail)
+        # An unfinished event may fill the tail, which then is a poor sample: the head is used too.
+        head = parse_tail(buffer.head) if tail.sample_events < self.events and not buffer.whole else NOTHING
         sampled = tail.sample_events + head.sample_events
         completion = estimate_sample((tail.sample, head.sample), sampled, self.events)
         return Usage(estimate_prompt(self._call), completion, 0, "estimate")
 
 
 def _find_error(event: bytes, payload: bytes, secrets: Secrets) -> ProviderBadResponse | None:
-    """The error an event reports: an ``error`` in its data, or data under the name ``error``."""
-    try:
-        value = orjson.loads(payload)
-    except orjson.JSONDecodeError:
-        value = None
+    """Return the error that an event reports: an ``error`` in its data, or data of an event named ``error``."""
+    value = loads_or_none(payload)
     error = parse_error_value(value, secrets)
     if error is None and _ERROR_NAME.search(event):
         error = parse_error_value({"error": value or {"message": None}}, secrets)
@@ -280,22 +272,21 @@ def _is_usage_frame(payload: bytes) -> bool:
 
 
 def parse_chat_answer(value: Mapping[str, Any], call: InferenceRequest) -> Usage:
-    """A whole (not streamed) answer, of ``parse_answer_object`` -> its usage. Raises ``ProviderBadResponse``: no
-    completion.
+    """Return the usage of an unstreamed answer. Raises ``ProviderBadResponse`` if it is no completion.
 
-    A legacy completion is one too. The bytes themselves go to the caller as they are.
+    A legacy completion is one too. The bytes are forwarded unchanged.
     """
     if not isinstance(value.get("choices"), list):
         raise ProviderBadResponse("The provider's answer has no choices")
     usage = parse_usage(value.get("usage"), completes=True)
     if usage is not None:
         return usage
-    said = "".join(parse_choice(choice, "message") for choice in list_objects(value.get("choices")))
-    return Usage(estimate_prompt(call), estimate_text(said), 0, "estimate")
+    text = "".join(parse_choice(choice, "message") for choice in list_objects(value.get("choices")))
+    return Usage(estimate_prompt(call), estimate_text(text), 0, "estimate")
 
 
 def parse_answer_object(raw: bytes, secrets: Secrets = ()) -> dict[str, Any]:
-    """A provider's JSON answer with status 200. Raises ``ProviderBadResponse`` for anything but an object without
+    """Parse a provider's JSON answer with status 200. Raises ``ProviderBadResponse`` unless it is an object without
     error.
     """
     value = parse_any_object(raw)
@@ -306,7 +297,7 @@ def parse_answer_object(raw: bytes, secrets: Secrets = ()) -> dict[str, Any]:
 
 
 def parse_any_object(raw: bytes) -> dict[str, Any]:
-    """The same, with or without an error in it."""
+    """Parse a provider's JSON object, with or without an error. Raises ``ProviderBadResponse``."""
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:

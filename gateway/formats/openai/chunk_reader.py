@@ -1,9 +1,9 @@
-"""Parsed chat chunks of the convention as hub events: what one says, and which tool call a fragment belongs to.
+"""Converts parsed chat chunks of the OpenAI API format into events, and assigns fragments to tool calls.
 
-Shapes: the convention's OpenAPI document, ``CreateChatCompletionStreamResponse``. What vendors do beside it, as they
-document it: thoughts as ``reasoning_content`` (DeepSeek) or ``reasoning`` (OpenRouter, vLLM) or as parts of ``content``
-(Mistral: reasoning), pictures as ``images`` (OpenRouter: image generation), usage within the last choice (Moonshot),
-Gemini's signature of a tool call in ``extra_content`` (Google: thought signatures).
+Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionStreamResponse``. Vendors' documented additions: reasoning as
+``reasoning_content`` (DeepSeek) or ``reasoning`` (OpenRouter, vLLM) or as parts of ``content`` (Mistral: reasoning),
+images as ``images`` (OpenRouter: image generation), usage within the last choice (Moonshot), Gemini's signature of a
+tool call in ``extra_content`` (Google: thought signatures).
 """
 
 import re
@@ -30,6 +30,7 @@ from gateway.formats.chat import (
     ToolCallStart,
     UsageReport,
 )
+from gateway.formats.json_values import as_object, as_text, list_objects
 from gateway.formats.openai.content_parts import find_signature, split_data_url
 from gateway.formats.openai.errors import Secrets, build_reported, parse_error_value
 from gateway.formats.openai.fields import MAX_CHOICES
@@ -41,62 +42,60 @@ _REASONS: Mapping[str, Reason] = MappingProxyType(
     },
 )  # fmt: skip
 _BROKEN = frozenset({"error", "insufficient_system_resource"})
-"""Finish reasons that say the answer is not whole (Mistral and OpenRouter; DeepSeek)."""
+"""Finish reasons of an incomplete answer (Mistral and OpenRouter; DeepSeek)."""
 _NO_ID = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_ID = 26
-"""Of an answer's id, in the ids of its tool calls: with the rest they have 40 characters at most, see
-``providers/quirks``."""
+"""Characters of an answer's id in the ids of its tool calls, which then have at most 40; see ``providers/quirks``."""
 MAX_CALLS = 1_024
 MAX_EARLY = 1024 * 1024
-"""Tool calls of one answer, and characters of arguments that may come before their tool's name: both are kept."""
-_THOUGHTS = ("reasoning_content", "reasoning")
+"""Limits: tool calls of one answer, and characters of arguments before their tool's name; both are kept."""
+_REASONING_FIELDS = ("reasoning_content", "reasoning")
 
 
 class _ToolCall:
-    """One call while its fragments come in. ``index`` is ours; ``id`` is the provider's, empty where it had none."""
+    """One call while its fragments arrive. ``index`` is ours; ``id`` is the provider's, empty if it has none."""
 
     __slots__ = ("early", "early_chars", "id", "index", "name")
 
     def __init__(self, index: int, identity: str) -> None:
         self.index = index
         self.id = identity
-        self.early: list[str] = []  # arguments that came before the name
+        self.early: list[str] = []  # arguments that arrived before the name
         self.early_chars = 0
         self.name = ""
 
     @property
     def started(self) -> bool:
-        """Whether its tool is known."""
         return bool(self.name)
 
     def keep(self, arguments: str) -> None:
-        """Keep what came before the name."""
+        """Keep arguments that arrived before the name."""
         self.early.append(arguments)
         self.early_chars += len(arguments)
 
     def is_other(self, identity: str, name: str) -> bool:
-        """Whether a fragment with this id and name begins another call, though it has the same index."""
+        """Return whether a fragment with this id and name begins another call, despite the same index."""
         if not name:
             return False
         return bool(self.id and identity != self.id) if identity else bool(self.name and name != self.name)
 
 
 class _Choice:
-    """What is known of one answer."""
+    """The state of one answer."""
 
     __slots__ = ("calls", "finished", "keys", "prefix")
 
     def __init__(self, prefix: str) -> None:
-        self.prefix = prefix  # of the ids of calls that have none
+        self.prefix = prefix  # of ids that the gateway makes
         self.finished = False
         self.calls: list[_ToolCall] = []
         self.keys: dict[object, _ToolCall] = {}
 
     def find_call(self, fragment: dict[str, Any], name: str) -> _ToolCall:
-        """The call that ``fragment`` belongs to.
+        """Return the call that ``fragment`` belongs to.
 
-        The convention tells them apart by index. Some vendors leave it out, or write 0 for each of several whole calls;
-        there another id, or without ids another name, begins another call.
+        Calls are told apart by index. Some vendors leave it out, or write 0 for each of several whole calls; then
+        another id, or without ids another name, begins another call.
         """
         index, given = fragment.get("index"), fragment.get("id")
         identity = given if isinstance(given, str) else ""
@@ -114,21 +113,21 @@ class _Choice:
         return call
 
     def begin(self, call: _ToolCall, name: str, choice: int, signature: str | None) -> ToolCallStart:
-        """The event that begins ``call``."""
+        """Start ``call`` and return its event."""
         call.name = name
         return ToolCallStart(call.index, call.id or f"call_{self.prefix}{choice}_{call.index}", name, choice, signature)
 
 
 class ChunkParser:
-    """Parsed chunks of one answer as events.
+    """Converts parsed chunks of one answer into events.
 
     Args:
-        secrets: what must not stand in an error's text.
-        answer_id: what the ids of tool calls are made of, where the provider has none for them nor for the answer.
+        secrets: masked in error messages.
+        answer_id: part of the ids of tool calls if the provider gives none, nor an id of the answer.
 
     Attributes:
-        begun: something of an answer has come.
-        finished: how many of its choices have finished.
+        begun: a part of an answer has arrived.
+        finished: number of finished choices.
     """
 
     __slots__ = ("_choices", "_late", "_prefix", "_secrets", "_used", "begun", "finished")
@@ -138,12 +137,12 @@ class ChunkParser:
         self._choices: dict[int, _Choice] = {}
         self._prefix = _make_prefix(answer_id)
         self._used: UsageReport | None = None
-        self._late = False  # a choice has finished since the usage was said
+        self._late = False  # a choice has finished since the last usage
         self.begun = False
         self.finished = 0
 
     def read(self, value: object, *, named_error: bool = False) -> Iterator[Event]:
-        """What one chunk says. ``named_error``: its event's name says that it is an error."""
+        """Yield the events of one chunk. ``named_error``: its event is named ``error``."""
         if not isinstance(value, dict):
             yield fail("The provider sent a chunk that is no JSON object")
             return
@@ -162,7 +161,7 @@ class ChunkParser:
                 yield from self._use(usage)
 
     def end(self) -> Iterator[Event]:
-        """What is still to be said of an answer that is whole. Usage is said (again) after every finish."""
+        """Yield the last events of a complete answer. The usage follows every finish, if necessary again."""
         for index, choice in self._choices.items():
             if not choice.finished:
                 yield self._finish(index, choice, "stop")
@@ -197,7 +196,7 @@ class ChunkParser:
                 yield self._finish(index, choice, _REASONS.get(reason, "stop"))
 
     def _parse_delta(self, delta: dict[str, Any], index: int, choice: _Choice) -> Iterator[Event]:
-        for name in _THOUGHTS:
+        for name in _REASONING_FIELDS:
             thought = delta.get(name)
             if isinstance(thought, str) and thought:
                 yield ReasoningDelta(thought, index)
@@ -221,7 +220,7 @@ class ChunkParser:
     def _finish(self, index: int, choice: _Choice, reason: Reason) -> ChoiceFinished:
         choice.finished = self._late = True
         self.finished += 1
-        # A tool the caller insisted on ends with a plain "stop" in the convention, and any call does with some vendors.
+        # A forced tool ends with a plain "stop" in the OpenAI API format, and with some vendors any call does.
         called = any(call.started for call in choice.calls)
         return ChoiceFinished("tool_calls" if reason == "stop" and called else reason, index)
 
@@ -229,8 +228,7 @@ class ChunkParser:
         usage = parse_usage(value, completes=True)
         if usage is None:
             return
-        details: Any = value.get("completion_tokens_details") if isinstance(value, dict) else None
-        reasoning = parse_count(details.get("reasoning_tokens")) if isinstance(details, dict) else None
+        reasoning = parse_count(as_object(as_object(value).get("completion_tokens_details")).get("reasoning_tokens"))
         used = UsageReport(usage, min(reasoning or 0, usage.completion_tokens))
         if used != self._used or self._late:
             self._used, self._late = used, False
@@ -242,30 +240,24 @@ def _make_prefix(answer_id: str) -> str:
 
 
 def fail(message: str) -> StreamError:
-    """The event of a stream that makes no sense."""
+    """Build the event of an invalid stream."""
     return StreamError(ProviderBadResponse(message, phase="stream"))
 
 
 def _parse_parts(content: list[Any], index: int) -> Iterator[Event]:
-    """Content in parts: text, and Mistral's ``{"type": "thinking", "thinking": [text parts]}``."""
-    for part in content:
-        if not isinstance(part, dict):
-            continue
-        text = part.get("text")
-        if isinstance(text, str) and text:
+    """Yield content in parts: text, and Mistral's ``{"type": "thinking", "thinking": [text parts]}``."""
+    for part in list_objects(content):
+        if text := as_text(part.get("text")):
             yield TextDelta(text, index)
-        for inner in part["thinking"] if isinstance(part.get("thinking"), list) else ():
-            thought = inner.get("text") if isinstance(inner, dict) else None
-            if isinstance(thought, str) and thought:
+        for inner in list_objects(part.get("thinking")):
+            if thought := as_text(inner.get("text")):
                 yield ReasoningDelta(thought, index)
 
 
 def _parse_images(images: object, index: int) -> Iterator[ImageOutput]:
-    """Pictures as data URLs. A picture at an address cannot be passed on: the hub has no place for one."""
-    for image in images if isinstance(images, list) else ():
-        address = image.get("image_url") if isinstance(image, dict) else None
-        url = address.get("url") if isinstance(address, dict) else None
-        found = split_data_url(url) if isinstance(url, str) else None
+    """Yield images from data URLs. An image at an address is dropped: the common chat model has no place for one."""
+    for image in list_objects(images):
+        found = split_data_url(as_text(as_object(image.get("image_url")).get("url")))
         if found is not None:
             yield ImageOutput(found[0], found[1], index)
 
@@ -294,12 +286,12 @@ def _parse_fragments(fragments: object, index: int, choice: _Choice) -> Iterator
 
 
 def _parse_arguments(value: object) -> str:
-    """Arguments as JSON text; some vendors send the object itself."""
+    """Return arguments as JSON text; some vendors send the object itself."""
     if isinstance(value, str):
         return value
     if not isinstance(value, dict):
         return ""
     try:
         return orjson.dumps(value).decode()
-    except orjson.JSONEncodeError:  # nested deeper than can be written
+    except orjson.JSONEncodeError:  # nested too deeply to be serialized
         return ""

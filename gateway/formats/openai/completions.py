@@ -1,7 +1,7 @@
-"""Legacy completions in the convention: the call, and the usage of its answer.
+"""Legacy completions in the OpenAI API format: the request, and the usage of its answer.
 
-Shapes: the convention's OpenAPI document, ``CreateCompletionRequest`` and ``CreateCompletionResponse``; a stream's
-frames are answers too, ended by the same mark as a chat's.
+Shapes: OpenAI's OpenAPI document, ``CreateCompletionRequest`` and ``CreateCompletionResponse``; a stream's chunks have
+the answer's shape and end with the same mark as a chat's.
 """
 
 from typing import Any
@@ -13,20 +13,20 @@ from gateway.formats.openai.chat import (
     ChatPassthrough,
     build_chat_body,
     check_sampling,
-    find_sticky,
+    find_affinity_key,
     parse_stream,
 )
 from gateway.formats.openai.fields import MAX_CHOICES, Body, kind_of, parse_integer, parse_model, read_text
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, bound_text
 
-CompletionsGate = ChatPassthrough
-"""What of a stream may leave; see there."""
+CompletionsPassthrough = ChatPassthrough
+"""The stream's passthrough."""
 
 
 def parse_completions_call(body: Body) -> InferenceRequest:
-    """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field.
+    """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field.
 
-    Checked is what the gateway relies on or what no provider accepts; every other field passes as it is. Every prompt
+    Checks only what the gateway relies on or what no provider accepts; every other field passes unchanged. Every prompt
     gets ``n`` answers.
     """
     model = parse_model(body)
@@ -47,12 +47,12 @@ def parse_completions_call(body: Body) -> InferenceRequest:
         prompt_chars=chars + len(suffix),
         max_prompt_tokens=sum(_bound_prompt(prompt) for prompt, _ in prompts) + bound_text(suffix),
         max_output_tokens=_bound_output(body, answers),
-        affinity_key=find_sticky(body),
+        affinity_key=find_affinity_key(body),
     )
 
 
 def _list_prompts(value: object) -> list[tuple[Any, str]]:
-    """Every prompt with its place in the body. None at all is one too: the model then begins a text of its own."""
+    """Return every prompt with its place in the body. No prompt is one too: the model then starts a text by itself."""
     if value is None or isinstance(value, str):
         return [(value or "", "prompt")]
     if not isinstance(value, list):
@@ -65,7 +65,7 @@ def _list_prompts(value: object) -> list[tuple[Any, str]]:
 
 
 def _count_prompt(prompt: object, where: str) -> int:
-    """Characters of a prompt, token ids counted as the text they stand for."""
+    """Return the characters of a prompt; token ids count as the text that they stand for."""
     if isinstance(prompt, str):
         return len(prompt)
     if isinstance(prompt, list) and prompt and all(type(token) is int for token in prompt):
@@ -74,14 +74,14 @@ def _count_prompt(prompt: object, where: str) -> int:
 
 
 def _bound_prompt(prompt: Any) -> int:
-    """Tokens of a checked prompt: its ids, or at most its bytes, and the mark that a text begins with."""
+    """Return an upper bound of a checked prompt's tokens: its ids, or its bytes, and the start mark."""
     return 1 + (bound_text(prompt) if isinstance(prompt, str) else len(prompt))
 
 
 def _bound_output(body: Body, answers: int) -> int:
-    """Tokens to set aside for one answer: also for the tries that ``best_of`` makes and does not return.
+    """Return the tokens to reserve for one answer, also for the tries of ``best_of`` that are not returned.
 
-    A call that says no ``max_tokens`` gets 16 by the convention, and as much as fits from many servers.
+    Without ``max_tokens`` OpenAI's default is 16, but many servers fill the context.
     """
     asked = parse_integer(body, "max_tokens", 0, MAX_TOKENS)
     tries = max(parse_integer(body, "best_of", 0, MAX_CHOICES) or 0, answers)
@@ -90,5 +90,5 @@ def _bound_output(body: Body, answers: int) -> int:
 
 
 def build_completions_body(call: InferenceRequest, model: str) -> Body:
-    """The body for the provider: the call's, under the provider's name of the model, asking for usage when streamed."""
+    """Build the body with the provider's name of the model; a stream is asked for usage."""
     return build_chat_body(call, model)

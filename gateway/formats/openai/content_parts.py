@@ -1,7 +1,7 @@
-"""The parts of a message in the convention: text, pictures, recordings and files, as the hub has them.
+"""Parses the parts of a message in the OpenAI API format: text, images, recordings and files.
 
-Shapes: the convention's OpenAPI document, ``ChatCompletionRequestUserMessageContentPart`` and its siblings; a file's
-address in place of its data is OpenRouter's (PDF inputs), which also documents ``cache_control`` on a part.
+Shapes: OpenAI's OpenAPI document, ``ChatCompletionRequestUserMessageContentPart`` and its siblings; an address instead
+of a file's data is OpenRouter's (PDF inputs), which also documents ``cache_control`` on a part.
 """
 
 import re
@@ -11,6 +11,7 @@ from typing import Any
 
 from gateway.errors import InvalidRequest
 from gateway.formats.chat import Json, MediaPart, TextPart
+from gateway.formats.json_values import as_object, as_text
 from gateway.formats.openai.fields import Body, kind_of
 
 _DATA_URL = re.compile(r"data:([A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+)(?:;[^;,]*)*?;base64,", re.IGNORECASE)
@@ -21,15 +22,15 @@ AUDIO_TYPES: Mapping[str, str] = MappingProxyType(
         "ogg": "audio/ogg",
     },
 )  # fmt: skip
-"""``input_audio.format`` -> media type: the convention's two, and what other vendors take besides."""
+"""``input_audio.format`` -> media type: OpenAI's two, and others that vendors accept."""
 _PDF = "application/pdf"
-"""What a file without a media type is: the convention takes no other (File inputs: Chat Completions)."""
+"""The type of a file without a media type: OpenAI accepts no other (File inputs: Chat Completions)."""
 _ALLOWED: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "system": frozenset({"text"}),
         "user": frozenset({"text", "image_url", "input_audio", "file"}),
         "assistant": frozenset({"text", "refusal"}),
-        # Text alone in the convention; several vendors take pictures here, and the hub has room for them.
+        # OpenAI accepts only text; several vendors accept images here, and the common model supports them.
         "tool": frozenset({"text", "image_url", "file"}),
         "pictures": frozenset({"image_url"}),
     },
@@ -37,47 +38,45 @@ _ALLOWED: Mapping[str, frozenset[str]] = MappingProxyType(
 
 
 def refuse(where: str, message: str) -> InvalidRequest:
-    """The fault that names ``where``."""
+    """Build the error that names ``where``."""
     return InvalidRequest(message, param=where)
 
 
 def expect_text(value: object, where: str) -> str:
-    """A required string. Raises ``InvalidRequest``."""
+    """Return a required string. Raises ``InvalidRequest``."""
     if not isinstance(value, str):
         raise refuse(where, f"'{where}' must be a string, not {kind_of(value)}")
     return value
 
 
 def expect_object(value: object, where: str) -> Body:
-    """A required object. Raises ``InvalidRequest``."""
+    """Return a required object. Raises ``InvalidRequest``."""
     if not isinstance(value, dict):
         raise refuse(where, f"'{where}' must be an object, not {kind_of(value)}")
     return value
 
 
 def expect_list(value: object, where: str) -> list[Any]:
-    """A required array. Raises ``InvalidRequest``."""
+    """Return a required array. Raises ``InvalidRequest``."""
     if not isinstance(value, list):
         raise refuse(where, f"'{where}' must be an array, not {kind_of(value)}")
     return value
 
 
 def parse_cache(values: Body, where: str) -> Json | None:
-    """The cache mark of a part, a tool or a tool's message."""
+    """Return the cache control of a part, a tool or a tool's message."""
     cache = values.get("cache_control")
     return None if cache is None else expect_object(cache, f"{where}.cache_control")
 
 
 def find_signature(call: Body) -> str | None:
-    """Gemini's thought signature of a tool call, as Google lays it into the convention."""
-    extra = call.get("extra_content")
-    google = extra.get("google") if isinstance(extra, dict) else None
-    signature = google.get("thought_signature") if isinstance(google, dict) else None
-    return signature if isinstance(signature, str) and signature else None
+    """Return Gemini's thought signature of a tool call, in Google's extension of the OpenAI API format."""
+    google = as_object(as_object(call.get("extra_content")).get("google"))
+    return as_text(google.get("thought_signature")) or None
 
 
 def split_data_url(url: str) -> tuple[str, str] | None:
-    """``data:image/png;base64,...`` -> media type and base64; None where it is no such address."""
+    """Split ``data:image/png;base64,...`` into media type and base64; None if it is no such address."""
     found = _DATA_URL.match(url)
     if found is None:
         return None
@@ -86,7 +85,7 @@ def split_data_url(url: str) -> tuple[str, str] | None:
 
 
 def parse_parts(content: str | Iterable[Any], where: str, role: str) -> tuple[TextPart | MediaPart, ...]:
-    """A message's content -> its parts, without empty text. Raises ``InvalidRequest`` naming the part's field."""
+    """Parse a message's content, without empty texts. Raises ``InvalidRequest`` naming the part's field."""
     if isinstance(content, str):
         return (TextPart(content),) if content else ()
     parts = [
@@ -110,7 +109,7 @@ def _parse_part(part: Body, where: str, role: str) -> TextPart | MediaPart:
 def _parse_image(part: Body, where: str) -> MediaPart:
     cache = parse_cache(part, where)
     image = part.get("image_url")
-    if isinstance(image, str):  # not the convention's form, but what a good many write
+    if isinstance(image, str):  # not OpenAI's form, but common
         return _parse_address(image, f"{where}.image_url", detail=None, cache=cache)
     image = expect_object(image, f"{where}.image_url")
     url = expect_text(image.get("url"), f"{where}.image_url.url")

@@ -1,6 +1,6 @@
-"""Embeddings in the convention, and the one conversion the client libraries force on us.
+"""Embeddings in the OpenAI API format, and the conversion that the client libraries require.
 
-The SDKs ask for base64 (little-endian float32) when their caller says nothing; providers may answer either way.
+The client libraries ask for base64 (little-endian float32) by default; providers may answer either way.
 """
 
 import array
@@ -26,7 +26,7 @@ _FLOAT32 = 4
 
 
 def parse_embeddings_call(body: Body) -> InferenceRequest:
-    """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field."""
+    """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field."""
     model = parse_model(body)
     chars = _count_input(body.get("input"))
     parse_integer(body, "dimensions", 1, MAX_DIMENSIONS)
@@ -45,7 +45,7 @@ def parse_embeddings_call(body: Body) -> InferenceRequest:
 
 
 def _count_input(value: object) -> int:
-    """Characters of the input, token ids counted as the text they stand for."""
+    """Return the characters of the input; token ids count as the text that they stand for."""
     if isinstance(value, str):
         if value:
             return len(value)
@@ -73,7 +73,7 @@ def _count_item(item: object, index: int) -> int:
 
 
 def _bound_input(value: Any) -> int:
-    """Tokens of a checked input: its ids, or at most the bytes of its texts and the mark that each of them ends in."""
+    """Return an upper bound of a checked input's tokens: its ids, or the bytes of its texts and their end marks."""
     if isinstance(value, str):
         return 1 + bound_text(value)
     return sum(
@@ -82,14 +82,14 @@ def _bound_input(value: Any) -> int:
 
 
 def build_embeddings_body(call: InferenceRequest, model: str) -> Body:
-    """The body for the provider, under the provider's name of the model."""
+    """Build the body with the provider's name of the model."""
     return call.body | {"model": model}
 
 
 def parse_embeddings_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """A provider's answer -> the bytes for the caller, in the encoding it asked for, and the usage.
+    """Return the answer in the encoding that the client requested, and the usage.
 
-    Bytes that need no conversion pass untouched. Raises ``ProviderBadResponse`` where it is no embedding answer.
+    Bytes that need no conversion are forwarded unchanged. Raises ``ProviderBadResponse`` if it is no embeddings answer.
     """
     value = parse_answer_object(raw, secrets)
     items = value.get("data")
@@ -111,9 +111,7 @@ def _convert(vector: Any, encoding: str) -> Any:
 
 
 def build_base64(vector: object) -> str:
-    """Numbers as base64 of little-endian float32. Raises ``ProviderBadResponse`` where ``vector`` is no array of
-    numbers.
-    """
+    """Encode numbers as base64 of little-endian float32. Raises ``ProviderBadResponse`` for anything else."""
     if not isinstance(vector, list):
         raise ProviderBadResponse("The provider's answer has an embedding that is neither numbers nor base64")
     try:

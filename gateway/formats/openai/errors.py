@@ -1,7 +1,7 @@
-"""The convention's error object, both ways.
+"""The error object of the OpenAI API format, built and parsed.
 
-Ours: ``{"error": {"message", "type", "param", "code"}}``, all four keys always, the request id at the message's end.
-Theirs: read from whatever a provider answered, with addresses, keys and account ids masked.
+Ours: ``{"error": {"message", "type", "param", "code"}}``, always with all four keys, and with the request id at the
+message's end. Providers': parsed from any answer, with addresses, keys and account ids masked.
 """
 
 import math
@@ -25,12 +25,13 @@ from gateway.errors import (
     ProviderRateLimited,
     ProviderRejected,
 )
+from gateway.formats.json_values import loads_or_none
 
 _MAX_MESSAGE = 2_000
 _MAX_MASKED = 32_000
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://[^\s\"'<>)\]]+", re.IGNORECASE)
-# An id has a digit or a capital in it; a word such as account_deactivated has neither. It is looked for nearby only:
-# a text of nothing but such words would be looked through from each of them to its end.
+# An id contains a digit or a capital; a word such as account_deactivated does not. The lookahead is bounded: otherwise
+# a text of such words would take quadratic time.
 _SECRET = re.compile(
     r"\b(?:sk|rk|pk|gsk|xai|AIza|Bearer)[-_ ]?[A-Za-z0-9*._-]{12,}"
     r"|\bkey[-_ ]?(?=[a-z*._-]{0,64}[A-Z0-9])[A-Za-z0-9*._-]{12,}"
@@ -40,23 +41,23 @@ _SECRET = re.compile(
 _SHORTEST_SECRET = 6
 
 Secrets = Sequence[str]
-"""What a channel knows and nobody may hear: its keys and the values of its headers."""
+"""Strings that must not appear in messages: a channel's keys and the values of its headers."""
 
 
 _TOO_MANY_REQUESTS = STATUS["rate_limit_exceeded"]
 _NOT_FOUND = STATUS["not_found"]
-"""What this provider has not, another may have: a model that left its list, a path that an older server lacks."""
+"""Another provider may have what this one has not: a removed model, a path that an older server lacks."""
 _BAD_REQUEST, _UNAUTHORIZED = 400, 401
 _NO_KEY = re.compile(rb'"reason"\s*:\s*"API_KEY_INVALID"')
-"""In an error of Google's, which has the status of the caller's mistakes."""
+"""In an error of Google's with the status of a client's mistake."""
 _CODES: Mapping[int, str] = MappingProxyType(
     {_BAD_REQUEST: "invalid_request", _NOT_FOUND: "not_found", _TOO_MANY_REQUESTS: "rate_limit_exceeded"}
     | {413: "request_too_large", 415: "unsupported_media_type", 422: "invalid_request"}
 )
-"""The code of a refusal in which the provider says none."""
+"""The code of a rejection without one."""
 _CREDENTIALS = frozenset({401, 402, 403})
-_PASSING_TROUBLE = frozenset({408, 425})
-_LASTING_TROUBLE = frozenset({501, 505})
+_TRANSIENT = frozenset({408, 425})
+_PERMANENT = frozenset({501, 505})
 _BROKE_DOWN = 500
 _TOO_LONG = frozenset({400, 413, 422})
 _CONTEXT_CODES = frozenset({"context_length_exceeded", "string_above_max_length", "context_window_exceeded"})
@@ -66,13 +67,13 @@ _CONTEXT = re.compile(
     r"|range of input length should be",
     re.IGNORECASE,
 )
-"""How OpenAI, vLLM and OpenRouter; Anthropic; llama.cpp and LM Studio; Gemini; DashScope say it."""
+"""Messages of OpenAI, vLLM and OpenRouter; Anthropic; llama.cpp and LM Studio; Gemini; DashScope."""
 _MOST_SEARCHED = 1_000
 _MAX_RETRY_AFTER_S = 120
 _USED_UP = frozenset(
     {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "exceeded_current_quota_error"}
 )
-"""What providers call an account with nothing left, under the status of a rate limit: OpenAI, Moonshot."""
+"""Codes for an account without credit, with the status of a rate limit: OpenAI, Moonshot."""
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?\Z", re.ASCII)
 _LONGEST_DATE = 64
 _DAY_S = 86_400.0
@@ -80,7 +81,7 @@ _DAY_S = 86_400.0
 
 @attrs.frozen
 class ErrorBody:
-    """A provider's error as it may be shown: ``message`` is masked; the rest is None where it did not say."""
+    """A provider's error as it may be shown: ``message`` is masked; other fields are None if the provider gave none."""
 
     message: str
     type: str | None = None
@@ -89,7 +90,7 @@ class ErrorBody:
 
 
 def build_error(fault: GatewayError, request_id: str) -> bytes:
-    """The error object as a JSON body."""
+    """Build the error object as a JSON body."""
     return orjson.dumps(
         {
             "error": {
@@ -103,14 +104,14 @@ def build_error(fault: GatewayError, request_id: str) -> bytes:
 
 
 def build_error_event(fault: GatewayError, request_id: str) -> bytes:
-    """The error object as one event of a stream, the form the client libraries raise ``APIError`` from."""
+    """Build the error object as an event of a stream, from which the client libraries raise ``APIError``."""
     return b"data: " + build_error(fault, request_id) + b"\n\n"
 
 
 def mask(text: str, secrets: Secrets = ()) -> str:
-    """``text`` without ``secrets``, addresses, keys and provider account ids, on one line of bounded length.
+    """Mask secrets, addresses, keys and provider account ids in ``text``; return one line of bounded length.
 
-    What is far behind what is shown is not looked at: a secret that is cut there is not shown either.
+    Text far beyond that length is not searched, and not returned.
     """
     text = text[:_MAX_MASKED]
     for secret in sorted(secrets, key=len, reverse=True):
@@ -122,16 +123,12 @@ def mask(text: str, secrets: Secrets = ()) -> str:
 
 
 def parse_error(raw: bytes, secrets: Secrets = ()) -> ErrorBody | None:
-    """A provider's error answer -> what it said, or None where it is not an error object at all."""
-    try:
-        value = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return None
-    return parse_error_value(value, secrets)
+    """Parse a provider's error answer; None if it is no error object."""
+    return parse_error_value(loads_or_none(raw), secrets)
 
 
 def parse_error_value(value: object, secrets: Secrets = ()) -> ErrorBody | None:
-    """The same for parsed JSON. ``{"error": {...}}``, ``{"error": "text"}`` and ``[{"error": ...}]`` count."""
+    """Parse an error from JSON: ``{"error": {...}}``, ``{"error": "text"}`` or ``[{"error": ...}]``."""
     if isinstance(value, list) and value:
         value = value[0]
     if not isinstance(value, dict):
@@ -158,13 +155,12 @@ def _word(value: object, secrets: Secrets) -> str | None:
 def parse_fault(
     status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None, path: str | None = None
 ) -> ProviderError:
-    """A provider's answer outside 2xx -> the fault it is.
+    """Convert a provider's unsuccessful answer (not 2xx) into an error.
 
-    The caller's own mistakes (4xx) go to the caller with the provider's words; the provider's trouble (5xx, a
-    redirect) and ours with it (401, 402, 403, a used-up account) do not. Every one of ``secrets`` is masked.
-    ``provider_retry_after_s`` is its ``Retry-After``; see ``parse_retry_after``. ``path`` is what was asked for, behind
-    the channel's base URL: a 404 that is no error object was not said of a model, but by a server that has nothing
-    there.
+    The client gets the provider's message for its own mistakes (4xx), but not for the provider's failures (5xx, a
+    redirect) nor for the gateway's (401, 402, 403, an account without credit). ``secrets`` are masked.
+    ``provider_retry_after_s`` is the ``Retry-After``; see ``parse_retry_after``. ``path`` is the requested path below
+    the channel's base URL: a 404 without an error object does not concern a model, but a server without that path.
     """
     if status == _BAD_REQUEST and _NO_KEY.search(raw):
         status = _UNAUTHORIZED
@@ -176,7 +172,7 @@ def parse_fault(
 
 
 def _find_reason(status: int, path: str | None) -> str:
-    """What is said of an answer that gives no reason."""
+    """Return the message for an answer without one."""
     if status == _NOT_FOUND and path is not None:
         return f"The provider has nothing at the path {path} (status {status})"
     return "The provider gave no reason"
@@ -193,44 +189,44 @@ def _find_fault(status: int, error: ErrorBody) -> ProviderError:
     if _exceeds_context(status, error):
         code = error.code or "context_length_exceeded"
         return ContextExceeded(message, status=status, type=error.type, param=error.param, code=code)
-    if 400 <= status < 500 and status not in _PASSING_TROUBLE:  # noqa: PLR2004
+    if 400 <= status < 500 and status not in _TRANSIENT:  # noqa: PLR2004
         refused = ProviderRejected(message, status=status, type=error.type, param=error.param, code=code)
         refused.retryable = status == _NOT_FOUND
         return refused
     if status < 500:  # noqa: PLR2004
         fault = ProviderBadResponse(f"The provider answered with status {status}")
-        fault.passing = status in _PASSING_TROUBLE
+        fault.passing = status in _TRANSIENT
         return fault
     fault = ProviderBadResponse(f"The provider failed with status {status}: {message}")
-    fault.passing = status not in _LASTING_TROUBLE
+    fault.passing = status not in _PERMANENT
     fault.may_be_prompt = status == _BROKE_DOWN
     return fault
 
 
 def _exceeds_context(status: int, error: ErrorBody) -> bool:
-    """Whether a provider says that the prompt is longer than the context of the model that it runs."""
+    """Return whether a provider reports that the prompt exceeds the model's context window."""
     if status not in _TOO_LONG:
         return False
     return error.code in _CONTEXT_CODES or _CONTEXT.search(error.message[:_MOST_SEARCHED]) is not None
 
 
 def build_reported(message: str, phase: str = "stream") -> ProviderBadResponse:
-    """The fault of an answer that began as a good one and says itself that it failed."""
+    """Build the error for an answer that began successfully and then reports a failure."""
     fault = ProviderBadResponse(f"The provider reported an error: {message}", phase=phase)
     fault.declined = True
     return fault
 
 
 def _parse_date(text: str) -> datetime:
-    """A date of RFC 9110, 5.6.7; the form without a zone is of UTC too."""
+    """Parse a date of RFC 9110, 5.6.7; a date without a zone is UTC."""
     date = parsedate_to_datetime(text)
     return date if date.tzinfo else date.replace(tzinfo=UTC)
 
 
 def parse_retry_after(value: str | None, now_s: float) -> float | None:
-    """``Retry-After`` in seconds from ``now_s`` (Unix time): RFC 9110, 10.2.3, a number of seconds or a date.
+    """Parse ``Retry-After`` (RFC 9110, 10.2.3: seconds or a date) into seconds from ``now_s`` (Unix time).
 
-    None where it is missing, negative, past or nonsense; at most a day.
+    None if it is missing, negative, past or invalid; at most a day.
     """
     if value is None:
         return None

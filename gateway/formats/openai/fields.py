@@ -1,4 +1,4 @@
-"""Typed fields of a convention body. Every reader names the field it refuses; JSON null counts as absent."""
+"""Typed fields of a request body. Each parser names the field that it rejects; JSON null counts as absent."""
 
 from typing import Any
 
@@ -16,14 +16,15 @@ GOVERNED = frozenset(
         "messages", "model", "n", "prompt", "query", "stream", "stream_options", "system", "tools", "top_n",
     },
 )  # fmt: skip
-"""Fields by which the gateway routes, bounds and charges a call. Servers written in Go take them in any case, and the
-last one counts: what was not looked at would be what is done."""
+"""Fields by which the gateway routes, bounds and charges a request. Servers written in Go accept them in any case, and
+the last one counts: an unchecked spelling would take effect.
+"""
 
 
 def parse_model(body: Body) -> str:
-    """The required ``model``: a string of 1 to 256 characters without control characters.
+    """Return the required ``model``: a string of 1 to 256 characters without control characters.
 
-    Raises ``InvalidRequest`` for it, and for a field that is one of ``GOVERNED`` in another spelling.
+    Raises ``InvalidRequest`` for it, and for a field of ``GOVERNED`` in another spelling.
     """
     for name in body:
         if name not in GOVERNED and name.casefold() in GOVERNED:
@@ -51,7 +52,7 @@ def parse_prompt(body: Body, max_chars: int) -> str:
 
 
 def read_text(body: Body, name: str) -> str | None:
-    """An optional string."""
+    """Return an optional string."""
     value = body.get(name)
     if value is not None and not isinstance(value, str):
         raise InvalidRequest(f"'{name}' must be a string, not {kind_of(value)}", param=name)
@@ -59,7 +60,7 @@ def read_text(body: Body, name: str) -> str | None:
 
 
 def parse_flag(body: Body, name: str, param: str | None = None) -> bool:
-    """An optional boolean, false where it is absent."""
+    """Return an optional boolean, False if it is absent."""
     value = body.get(name)
     if value is None:
         return False
@@ -69,7 +70,7 @@ def parse_flag(body: Body, name: str, param: str | None = None) -> bool:
 
 
 def parse_integer(body: Body, name: str, low: int, high: int) -> int | None:
-    """An optional integer from ``low`` to ``high``; booleans and floats are not integers."""
+    """Return an optional integer from ``low`` to ``high``; booleans and floats are not integers."""
     value = body.get(name)
     if type(value) is int and low <= value <= high:
         return value
@@ -81,7 +82,7 @@ def parse_integer(body: Body, name: str, low: int, high: int) -> int | None:
 
 
 def parse_number(body: Body, name: str, low: float, high: float) -> float | None:
-    """An optional number from ``low`` to ``high``."""
+    """Return an optional number from ``low`` to ``high``."""
     value = body.get(name)
     if (type(value) is float or type(value) is int) and low <= value <= high:
         return float(value)
@@ -93,7 +94,7 @@ def parse_number(body: Body, name: str, low: float, high: float) -> float | None
 
 
 def parse_list(body: Body, name: str) -> list[Any] | None:
-    """An optional array."""
+    """Return an optional array."""
     value = body.get(name)
     if value is not None and not isinstance(value, list):
         raise InvalidRequest(f"'{name}' must be an array, not {kind_of(value)}", param=name)
@@ -101,7 +102,7 @@ def parse_list(body: Body, name: str) -> list[Any] | None:
 
 
 def parse_object(body: Body, name: str) -> Body | None:
-    """An optional object."""
+    """Return an optional object."""
     value = body.get(name)
     if value is not None and not isinstance(value, dict):
         raise InvalidRequest(f"'{name}' must be an object, not {kind_of(value)}", param=name)
@@ -109,7 +110,7 @@ def parse_object(body: Body, name: str) -> Body | None:
 
 
 def kind_of(value: object) -> str:
-    """What a JSON value is, in JSON's words."""
+    """Return the name of a JSON value's type."""
     if value is None:
         return "null"
     if isinstance(value, bool):

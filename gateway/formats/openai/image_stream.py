@@ -1,13 +1,12 @@
-"""The gate of the convention's stream of pictures; see ``gate.Gate``. And streams of what came whole.
+"""Passthrough of OpenAI's image stream (see ``StreamTransform``), and streams from unstreamed answers.
 
-Shapes: the convention's OpenAPI document, ``ImageGenStreamEvent`` and ``ImageEditStreamEvent``: partial pictures, and
-a ``completed`` event for each picture that is done, with what it used. The end mark is not always sent.
+Shapes: OpenAI's OpenAPI document, ``ImageGenStreamEvent`` and ``ImageEditStreamEvent``: partial images, and a
+``completed`` event with the usage for each finished image. The end mark is not always sent.
 """
 
 import re
 
 import attrs
-import orjson
 
 from gateway.domain.image import MAX_IMAGE_BYTES
 from gateway.domain.inference_request import InferenceRequest
@@ -16,6 +15,7 @@ from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats import sse
 from gateway.formats.content_filter import find_block, parse_words
 from gateway.formats.image_data import check_whole
+from gateway.formats.json_values import loads_or_none
 from gateway.formats.openai.chat import DONE_EVENT
 from gateway.formats.openai.errors import Secrets, build_reported
 from gateway.formats.openai.image_response import build_completed
@@ -33,35 +33,33 @@ _COMPLETED = ".completed"
 _TYPE = re.compile(rb'"type"\s*:\s*"((?:image_generation|image_edit)\.[a-z_]{1,32})"')
 _NAME = re.compile(rb"(?:^|\n)event: ?([a-z_.]{1,64})\r?\n")
 _HEAD_BYTES = 128
-"""Of an event: its name is in them, and mostly the type in its data."""
+"""Of an event: contains its name, and usually the type in its data."""
 _INDEX = b'"partial_image_index"'
 _INDEX_VALUE = re.compile(rb"\s*:\s*([0-9])(?![0-9.eE])")
 MAX_IMAGE_EVENT_BYTES = MAX_IMAGE_BYTES * 4 // 3 + 64 * 1024
-"""An image in base64, with what is said of it."""
+"""An image in base64, with its description."""
 _UNNUMBERED = 10
-"""Where partial pictures are counted that do not say which of their picture's they are; those that do, from 0 to 9."""
+"""The index for partial images without one; others have 0 to 9."""
 
 
 class ImagesPassthrough(PassthroughStream):
-    """What of a provider's stream may leave: whole events, until as many pictures are done as were asked for.
+    """Forwards whole events until as many images are finished as were requested.
 
-    A partial picture is not looked into. The end mark is written by us, right behind the last picture: whatever else
-    the provider sends is dropped.
+    Partial images are not parsed. The gateway writes the end mark right after the last image: the rest is dropped.
     """
 
-    __slots__ = ("_call", "_completed", "_failed", "_under_way", "_usage")
+    __slots__ = ("_call", "_completed", "_failed", "_in_progress", "_usage")
 
     def __init__(self, call: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
         self._splitter = sse.SseSplitter(MAX_IMAGE_EVENT_BYTES)
         self._call = call
-        self._under_way = [0] * (_UNNUMBERED + 1)
+        self._in_progress = [0] * (_UNNUMBERED + 1)
         self._completed = 0
         self._failed = False
         self._usage: Usage | None = None
 
     def feed(self, data: bytes) -> bytes:
-        """A piece in, what may leave out."""
         return self._feed_slowly(data)
 
     def _pass(self, event: bytes) -> bytes:
@@ -72,10 +70,7 @@ class ImagesPassthrough(PassthroughStream):
     def _judge(self, event: bytes, payload: bytes) -> bytes:
         if payload.startswith(DONE):
             return self._end(b"")
-        try:
-            value = orjson.loads(payload)
-        except orjson.JSONDecodeError:
-            value = None
+        value = loads_or_none(payload)
         kind = _parse_kind(event, value)
         if kind == "error" or (isinstance(value, dict) and value.get("error")):
             self.fault = _parse_failure(value, self._secrets)
@@ -85,16 +80,16 @@ class ImagesPassthrough(PassthroughStream):
         return self._note_completed(event, value) if kind.endswith(_COMPLETED) else event
 
     def _note_partial(self, event: bytes) -> bytes:
-        """Every picture has each index once: as often as one has been seen, so many pictures are under way."""
+        """Count a partial image. Every image has each index once: one index seen n times means n images in progress."""
         self.events += 1
         index = _find_index(event)
-        self._under_way[index] = 1 if index == _UNNUMBERED else self._under_way[index] + 1
+        self._in_progress[index] = 1 if index == _UNNUMBERED else self._in_progress[index] + 1
         return event
 
     def _note_completed(self, event: bytes, value: object) -> bytes:
         self.events += 1
         self._completed += 1
-        self._under_way = [max(seen - 1, 0) for seen in self._under_way]
+        self._in_progress = [max(seen - 1, 0) for seen in self._in_progress]
         used = parse_images_usage(value.get("usage")) if isinstance(value, dict) else None
         if used is not None:
             self._usage = _add(self._usage or Usage(source="upstream"), used)
@@ -108,7 +103,7 @@ class ImagesPassthrough(PassthroughStream):
         return b""
 
     def finish(self) -> bytes:
-        """The transport has ended; the end mark, where pictures are done. Raises an ``ProviderError`` otherwise."""
+        """Return the end mark if images are finished. Raises ``ProviderError`` otherwise."""
         if self.ended:
             return b""
         rest = self._splitter.take().strip()
@@ -118,13 +113,13 @@ class ImagesPassthrough(PassthroughStream):
         raise self.fault or ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
     def parse_usage(self) -> Usage:
-        """The provider's word, else an estimate.
+        """Return the provider's counts, else an estimate.
 
-        A picture that is done is charged for, however the stream ends, and one that failed is not. One whose caller
-        left when it had seen a part of it is: it is painted.
+        A finished image is charged, however the stream ends, and a failed one is not. An image in progress is charged
+        if the client disconnected after a part of it: it is generated nevertheless.
         """
         failed = self._failed or self.ended or self.fault is not None
-        left = 0 if failed else min(max(self._under_way), self._call.choices - self._completed)
+        left = 0 if failed else min(max(self._in_progress), self._call.choices - self._completed)
         if not self._completed and not left:
             return NO_USAGE
         used = self._usage or estimate_usage(self._call, self._completed)
@@ -135,9 +130,9 @@ class ImagesPassthrough(PassthroughStream):
 
 
 def _find_kind(event: bytes) -> str:
-    """The type of an event, told without reading it: by its name, else by the first that looks like one.
+    """Return the type of an event without parsing it: its name, else the first text that looks like one.
 
-    In a string of JSON a quotation mark has a backslash before it: no text can say what ``_TYPE`` looks for.
+    Inside a JSON string a quotation mark is escaped, so no text can contain what ``_TYPE`` matches.
     """
     name = _NAME.search(event[:_HEAD_BYTES])
     if name is not None:
@@ -152,14 +147,14 @@ def _find_kind(event: bytes) -> str:
 
 
 def _find_index(event: bytes) -> int:
-    """Which of its picture's a partial one is, told like ``_find_kind``."""
+    """Return the index of a partial image, found like ``_find_kind``."""
     start = event.find(_INDEX)
     found = _INDEX_VALUE.match(event, start + len(_INDEX)) if start >= 0 else None
     return int(found[1]) if found else _UNNUMBERED
 
 
 def _parse_kind(event: bytes, value: object) -> str:
-    """The same of an event that has been read: its data's word is what clients go by."""
+    """Return the type of a parsed event, by its data, which clients use."""
     kind = value.get("type") if isinstance(value, dict) else None
     return kind if isinstance(kind, str) else _find_kind(event)
 
@@ -181,10 +176,10 @@ def _add(one: Usage, other: Usage) -> Usage:
 
 
 def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """A whole answer to a call for a stream -> the stream that says the same, and what was used.
+    """Build the stream from an unstreamed answer, and return its usage too.
 
-    No more pictures than were asked for. Raises ``ImageBlocked``, or ``ProviderBadResponse`` where one is none, or is
-    there as an address only.
+    At most as many images as were requested. Raises ``ImageBlocked``, or ``ProviderBadResponse`` if one is invalid or
+    only an address.
     """
     images = parse_images_answer(raw, call, secrets)
     items = images.items[: call.choices]

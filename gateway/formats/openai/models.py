@@ -1,4 +1,4 @@
-"""The model list in the convention: ours written, a provider's read."""
+"""The model list of the OpenAI API format: the gateway's, built, and a provider's, parsed."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,7 +8,7 @@ import orjson
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderBadResponse
 
-_MAX_CREATED_S = 4_102_444_800  # the year 2100; above it a provider speaks in milliseconds or nonsense
+_MAX_CREATED_S = 4_102_444_800  # the year 2100; a larger number is in milliseconds or invalid
 
 
 def _model(listed: ModelInfo) -> dict[str, Any]:
@@ -16,21 +16,21 @@ def _model(listed: ModelInfo) -> dict[str, Any]:
 
 
 def build_model(listed: ModelInfo) -> bytes:
-    """One model object."""
+    """Build one model object."""
     return orjson.dumps(_model(listed))
 
 
 def build_models(models: Iterable[ModelInfo]) -> bytes:
-    """The list object."""
+    """Build the list object."""
     return orjson.dumps({"object": "list", "data": [_model(listed) for listed in models]})
 
 
 def parse_models(raw: bytes, *, owned_by: str, now_s: int) -> list[ModelInfo]:
-    """A provider's list -> what it offers, as ``owned_by``; ``created`` is filled where it says nothing.
+    """Parse a provider's list, with ``owned_by`` as the owner and the current time for a missing ``created``.
 
-    Its own word for the owner is left out: it may be the account that the gateway's key belongs to.
+    The provider's own owner is dropped: it may be the account of the gateway's key.
 
-    Raises ``ProviderBadResponse`` where the answer is no list: a failed listing must not look like an empty one.
+    Raises ``ProviderBadResponse`` if the answer is no list: a failed listing must not look like an empty one.
     """
     try:
         value = orjson.loads(raw)

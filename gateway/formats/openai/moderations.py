@@ -1,6 +1,6 @@
-"""Moderations in the convention: the call, and the usage of its answer.
+"""Moderations in the OpenAI API format: the request, and the usage of its answer.
 
-Shapes: the convention's OpenAPI document, ``CreateModerationRequest`` and ``CreateModerationResponse``.
+Shapes: OpenAI's OpenAPI document, ``CreateModerationRequest`` and ``CreateModerationResponse``.
 """
 
 from gateway.domain.inference_request import InferenceRequest
@@ -13,11 +13,11 @@ from gateway.formats.openai.token_bounds import PART_TOKENS, bound_text
 from gateway.formats.prompt_tokens import estimate_prompt
 
 DEFAULT_MODEL = "omni-moderation-latest"
-"""What the convention takes where the caller names no model."""
+"""OpenAI's default if the client names no model."""
 
 
 def parse_moderations_call(body: Body) -> InferenceRequest:
-    """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field."""
+    """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field."""
     model = DEFAULT_MODEL if body.get("model") is None else parse_model(body)
     counts = [_count_item(item, where) for item, where in _list_input(body.get("input"))]
     return InferenceRequest(
@@ -30,7 +30,7 @@ def parse_moderations_call(body: Body) -> InferenceRequest:
 
 
 def _list_input(value: object) -> list[tuple[object, str]]:
-    """Every text or part with its place in the body."""
+    """Return every text or part with its place in the body."""
     if value is None:
         raise InvalidRequest("Missing required field 'input'", param="input")
     if isinstance(value, str):
@@ -43,7 +43,7 @@ def _list_input(value: object) -> list[tuple[object, str]]:
 
 
 def _count_item(item: object, where: str) -> tuple[int, int]:
-    """Characters of a text or a part, and the tokens it hardly exceeds."""
+    """Return the characters of a text or a part, and an upper bound of its tokens."""
     text = item
     if isinstance(item, dict) and isinstance(item.get("type"), str):
         text = item.get("text")
@@ -55,14 +55,14 @@ def _count_item(item: object, where: str) -> tuple[int, int]:
 
 
 def build_moderations_body(call: InferenceRequest, model: str) -> Body:
-    """The body for the provider, under the provider's name of the model."""
+    """Build the body with the provider's name of the model."""
     return call.body | {"model": model}
 
 
 def parse_moderations_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
-    """An answer -> its usage: an estimate of what was looked at, for the convention reports none.
+    """Return the usage of an answer, usually an estimate: OpenAI reports none.
 
-    Raises ``ProviderBadResponse`` where it is no answer. The bytes go to the caller as they are.
+    Raises ``ProviderBadResponse`` if it is no valid answer. The bytes are forwarded unchanged.
     """
     value = parse_answer_object(raw, secrets)
     if not isinstance(value.get("results"), list):

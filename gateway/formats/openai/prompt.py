@@ -1,7 +1,7 @@
-"""The prompt of a chat body: what is checked of its messages, and what it comes to.
+"""The prompt of a chat body: the checks of its messages, and its size.
 
-Two figures: the characters of its texts, for an estimate, and the tokens that it hardly exceeds (``openai_bounds.py``
-says why), which money is set aside for.
+Two numbers: the characters of its texts, for an estimate, and an upper bound of its tokens (see ``token_bounds.py``),
+which is reserved.
 """
 
 from typing import Any
@@ -12,26 +12,26 @@ from gateway.formats.openai.token_bounds import MESSAGE_TOKENS, PART_TOKENS, bou
 
 _ROLES = frozenset({"developer", "system", "user", "assistant", "tool", "function"})
 _PLAIN_FIELDS = 2
-"""A message with so many has a role and a text, and nothing else, if it has those."""
+"""A message with so many fields has only a role and a text, if it has those."""
 _NO_PROMPT = frozenset({"messages", "stream_options", "metadata", "logit_bias", "stop", "modalities", "audio"})
-"""Lists and objects of a body that do not become a part of the prompt, or are counted by themselves."""
+"""Lists and objects of a body that are not part of the prompt, or are counted separately."""
 _SCALARS = frozenset(
     {
         "frequency_penalty", "max_completion_tokens", "max_tokens", "model", "n", "presence_penalty", "stream",
         "temperature", "top_p", "user",
     },
 )  # fmt: skip
-"""Fields that are refused where they hold a list or an object."""
+"""Fields that are rejected if they contain a list or an object."""
 _BESIDE_PROMPT = _NO_PROMPT | _SCALARS
 _TEXT_PARTS = frozenset({"text", "refusal"})
 _CONTAINERS = (list, dict)
 
 Size = tuple[int, int]
-"""Characters of text, and tokens they hardly exceed."""
+"""Characters of text, and an upper bound of their tokens."""
 
 
-def parse_prompt(body: Body) -> Size:
-    """The size of the prompt, its messages checked. Raises ``InvalidRequest`` naming the message."""
+def measure_prompt(body: Body) -> Size:
+    """Check the messages and return the size of the prompt. Raises ``InvalidRequest`` naming the message."""
     messages = parse_list(body, "messages")
     if not messages:
         raise InvalidRequest("Missing required field 'messages': at least one message", param="messages")
@@ -46,7 +46,7 @@ def parse_prompt(body: Body) -> Size:
 
 
 def _join_texts(messages: list[Any]) -> str | None:
-    """All texts of good messages that have a role and a text and nothing else, as most; None where there are others."""
+    """Join the texts of messages with only a role and a text, which most have; None if there are others."""
     texts = []
     try:
         for message in messages:
@@ -59,7 +59,7 @@ def _join_texts(messages: list[Any]) -> str | None:
 
 
 def _measure_messages(messages: list[Any]) -> Size:
-    """What is in messages of any kind."""
+    """Check and measure messages of any kind."""
     chars = tokens = 0
     for index, message in enumerate(messages):
         if not isinstance(message, dict):

@@ -1,7 +1,7 @@
-"""How a caller stands at its rate limits, in the convention's headers.
+"""The state of a caller's rate limits in OpenAI's headers.
 
-Source: the OpenAI API reference, "Rate limits in headers". A reset is a duration in the form of Go's
-``time.Duration``: ``20ms``, ``1.5s``, ``6m0s``, ``1h0m0.25s``; the clients that read it take that form only.
+Source: the OpenAI API reference, "Rate limits in headers". A reset is a duration in the form of Go's ``time.Duration``:
+``20ms``, ``1.5s``, ``6m0s``, ``1h0m0.25s``; clients accept only that form.
 """
 
 import math
@@ -11,27 +11,27 @@ from gateway.domain.rate_limit import RateLimitStatus
 _MS_PER_S = 1_000
 _S_PER_MINUTE = 60
 _MINUTES_PER_HOUR = 60
-_MAX_RESET_S = 99 * 3_600  # a debt of absurd size is told as this
+_MAX_RESET_S = 99 * 3_600  # longer resets are reported as this
 
 
-def build_limits(standing: RateLimitStatus) -> dict[str, str]:
-    """``x-ratelimit-{limit,remaining,reset}-{requests,tokens}``, for the rates that are limited.
+def build_limits(status: RateLimitStatus) -> dict[str, str]:
+    """Build ``x-ratelimit-{limit,remaining,reset}-{requests,tokens}`` for the rates that are limited.
 
-    The limit is a minute's, the remaining what would pass at this moment (at most the burst), the reset the time until
-    nothing is owed any more, in milliseconds rounded up.
+    The limit is per minute, the remaining what would pass now (at most the burst), the reset the time until the full
+    burst is available again, in milliseconds rounded up.
     """
     headers: dict[str, str] = {}
-    for unit, allowance in (("requests", standing.requests), ("tokens", standing.tokens)):
-        if allowance is not None:
-            headers[f"x-ratelimit-limit-{unit}"] = str(allowance.limit)
-            headers[f"x-ratelimit-remaining-{unit}"] = str(allowance.remaining)
-            headers[f"x-ratelimit-reset-{unit}"] = _build_duration(allowance.reset_s)
+    for unit, window in (("requests", status.requests), ("tokens", status.tokens)):
+        if window is not None:
+            headers[f"x-ratelimit-limit-{unit}"] = str(window.limit)
+            headers[f"x-ratelimit-remaining-{unit}"] = str(window.remaining)
+            headers[f"x-ratelimit-reset-{unit}"] = _build_duration(window.reset_s)
     return headers
 
 
 def _build_duration(seconds: float) -> str:
-    """Seconds as Go prints a duration: the largest unit first, no unit left out after it, no trailing zeros."""
-    # Rounded first, or 9 ms would be 10 for what a float makes of 0.009.
+    """Format seconds like Go: the largest unit first, no unit left out after it, no trailing zeros."""
+    # Rounded first: 0.009 as a float is slightly more, and would become 10 ms.
     ms = math.ceil(round(min(seconds, _MAX_RESET_S) * _MS_PER_S, 3))
     if ms < _MS_PER_S:
         return f"{ms}ms" if ms else "0s"

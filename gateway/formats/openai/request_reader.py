@@ -1,15 +1,15 @@
-"""A chat body of the convention as a ``ChatRequest``, for a channel that speaks another language.
+"""Parses a chat body of the OpenAI API format into a ``ChatRequest``, for a channel with another format.
 
-Shapes: the convention's OpenAPI document, ``CreateChatCompletionRequest``. Extensions, each as its vendor documents it:
-``cache_control``, ``reasoning`` and pictures in an assistant's message (OpenRouter: prompt caching, reasoning tokens,
+Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionRequest``. Extensions, as their vendors document them:
+``cache_control``, ``reasoning`` and images in an assistant's message (OpenRouter: prompt caching, reasoning tokens,
 image generation), ``reasoning_content`` (DeepSeek: thinking mode), ``thinking`` (Anthropic: OpenAI SDK compatibility),
 ``top_k``, and ``extra_content.google.thought_signature`` of a tool call (Google: thought signatures).
 
-Refused, because the answer would not be what was asked for: ``logprobs``, ``logit_bias``, ``moderation``,
+Rejected, because the answer would not be what was requested: ``logprobs``, ``logit_bias``, ``moderation``,
 ``web_search_options``, audio among ``modalities``, ``functions``, custom tools, uploaded files.
-Dropped, because the answer is right without them: ``audio`` (unless asked for), ``metadata``, ``prediction``,
+Dropped, because the answer is valid without them: ``audio`` (unless requested), ``metadata``, ``prediction``,
 ``store``, ``service_tier``, ``verbosity``, ``prompt_cache_*``, ``top_logprobs``, ``stream_options``,
-``reasoning.exclude``, a message's ``name``, and every field that is not the convention's.
+``reasoning.exclude``, a message's ``name``, and every field that OpenAI does not document.
 """
 
 from collections.abc import Iterator
@@ -53,29 +53,29 @@ from gateway.formats.openai.fields import (
 )
 
 _EFFORTS = get_args(Effort)
-_ONLY_AT_HOME = ("logprobs", "logit_bias", "moderation", "web_search_options", "functions", "function_call")
+_ONLY_OPENAI = ("logprobs", "logit_bias", "moderation", "web_search_options", "functions", "function_call")
 _MAX_SEED = 2**63
 _ENABLED: Effort = "medium"
-"""What ``enabled`` comes to where nothing says how hard to think (OpenRouter: reasoning tokens)."""
+"""The effort of ``enabled`` without one (OpenRouter: reasoning tokens)."""
 
 
-def parse_conversation(body: Body) -> ChatRequest:
-    """A checked body (see ``parse_chat_call``) -> what it says. Raises ``InvalidRequest`` naming the field."""
-    _refuse_what_nobody_else_does(body)
-    turns = tuple(_parse_turns(body["messages"]))
-    if not turns:
+def parse_chat_request(body: Body) -> ChatRequest:
+    """Parse a checked body (see ``parse_chat_call``). Raises ``InvalidRequest`` naming the field."""
+    _check_only_openai(body)
+    messages = tuple(_parse_messages(body["messages"]))
+    if not messages:
         raise refuse("messages", "'messages' say nothing")
     tools, choice = _parse_tools(body)
     effort, thinking = _parse_thinking(body)
     return ChatRequest(
-        turns=turns,
+        messages=messages,
         max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
         temperature=parse_number(body, "temperature", 0, 2),
         top_p=parse_number(body, "top_p", 0, 1),
-        # No limit is written as 0 or -1.
+        # 0 and -1 mean no limit.
         top_k=max(parse_integer(body, "top_k", -1, MAX_TOKENS) or 0, 0) or None,
         stop=_parse_stop(body),
-        choices=body.get("n") or 1,
+        n=body.get("n") or 1,
         seed=parse_integer(body, "seed", -_MAX_SEED, _MAX_SEED - 1),
         presence_penalty=parse_number(body, "presence_penalty", -2, 2),
         frequency_penalty=parse_number(body, "frequency_penalty", -2, 2),
@@ -89,16 +89,16 @@ def parse_conversation(body: Body) -> ChatRequest:
     )
 
 
-def _refuse_what_nobody_else_does(body: Body) -> None:
-    for name in _ONLY_AT_HOME:
+def _check_only_openai(body: Body) -> None:
+    for name in _ONLY_OPENAI:
         if body.get(name):
             raise refuse(name, f"'{name}' only works with a channel that speaks the convention")
     if "audio" in (parse_list(body, "modalities") or ()):
         raise refuse("modalities", "Audio answers only work with a channel that speaks the convention")
 
 
-def _parse_turns(messages: list[Body]) -> Iterator[Message]:
-    """The messages as turns. What is empty says nothing, and some languages refuse it: it is left out."""
+def _parse_messages(messages: list[Body]) -> Iterator[Message]:
+    """Yield the messages. Empty ones are left out, because some formats reject them."""
     results: list[Part] = []
     legacy: list[str] = []
     for index, message in enumerate(messages):
@@ -112,17 +112,17 @@ def _parse_turns(messages: list[Body]) -> Iterator[Message]:
             results = []
         if role == "assistant":
             parts = (
-                *_parse_thoughts(message, where),
-                *_parse_said(message, where),
+                *_parse_reasoning(message, where),
+                *_parse_content(message, where),
                 *_parse_calls(message, where, legacy),
             )
-            turn = Message("assistant", parts)
+            parsed = Message("assistant", parts)
         elif role == "user":
-            turn = Message("user", _read_content(message, where, "user"))
+            parsed = Message("user", _read_content(message, where, "user"))
         else:
-            turn = Message("system", _read_content(message, where, "system"))
-        if turn.parts:
-            yield turn
+            parsed = Message("system", _read_content(message, where, "system"))
+        if parsed.parts:
+            yield parsed
     if results:
         yield Message("user", tuple(results))
 
@@ -133,14 +133,14 @@ def _read_content(message: Body, where: str, role: str) -> tuple[TextPart | Any,
     return parse_parts(message["content"], f"{where}.content", role)
 
 
-def _parse_thoughts(message: Body, where: str) -> Iterator[Part]:
+def _parse_reasoning(message: Body, where: str) -> Iterator[Part]:
     for name in ("reasoning_content", "reasoning"):
         if message.get(name):
             yield ReasoningPart(expect_text(message[name], f"{where}.{name}"))
             return
 
 
-def _parse_said(message: Body, where: str) -> Iterator[Part]:
+def _parse_content(message: Body, where: str) -> Iterator[Part]:
     if message.get("audio") is not None:
         raise refuse(f"{where}.audio", "An earlier audio answer only works with a channel that speaks the convention")
     yield from parse_parts(message.get("content") or (), f"{where}.content", "assistant")
@@ -156,7 +156,7 @@ def _parse_calls(message: Body, where: str, legacy: list[str]) -> Iterator[ToolC
         yield _parse_call(call, f"{where}.tool_calls[{index}]")
     called = message.get("function_call")
     if called is not None:
-        # A call of the deprecated kind has no id: its place among them is one, and the result after it means the last.
+        # A deprecated function call has no id: its number becomes one, and the next result belongs to the last call.
         legacy.append(f"call_{len(legacy)}")
         name, arguments = _parse_function(called, f"{where}.function_call")
         yield ToolCallPart(legacy[-1], name, arguments)
@@ -168,9 +168,9 @@ def _parse_call(call: object, where: str) -> ToolCallPart:
     cache = parse_cache(values, where)
     if values.get("type") == "custom":
         custom = expect_object(values.get("custom"), f"{where}.custom")
-        spoken = expect_text(custom.get("input"), f"{where}.custom.input")
+        text = expect_text(custom.get("input"), f"{where}.custom.input")
         tool = expect_text(custom.get("name"), f"{where}.custom.name")
-        return ToolCallPart(name, tool, orjson.dumps({"input": spoken}).decode(), cache=cache)
+        return ToolCallPart(name, tool, orjson.dumps({"input": text}).decode(), cache=cache)
     tool, arguments = _parse_function(values.get("function"), f"{where}.function")
     return ToolCallPart(name, tool, arguments, find_signature(values), cache)
 
@@ -288,7 +288,7 @@ def _parse_format(body: Body) -> ResponseFormat | None:
 
 
 def _parse_thinking(body: Body) -> tuple[Effort | None, int | None]:
-    """How hard to think and with how many tokens, in whichever of the three forms it was said."""
+    """Return effort and token budget of reasoning, from any of the three forms."""
     effort = _parse_effort(body.get("reasoning_effort"), "reasoning_effort")
     tokens = None
     reasoning = parse_object(body, "reasoning") or {}

@@ -1,10 +1,10 @@
-"""A ``ChatRequest`` as a chat body of the convention, for a caller of another language over a channel that speaks it.
+"""Builds a chat body of the OpenAI API format from a ``ChatRequest``, for a client with another format.
 
-Shapes: the convention's OpenAPI document, ``CreateChatCompletionRequest``. What every vendor of the convention takes is
-preferred to what only the first one does: text alone is a string, not an array of parts.
+Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionRequest``. Forms that all vendors accept are preferred to those
+that only OpenAI does: text alone is a string, not an array of parts.
 
-Dropped: ``top_k``, cache marks, signatures, sealed thoughts, and pictures in what the assistant said, for which the
-convention has no place.
+Dropped: ``top_k``, cache control, signatures, encrypted reasoning, and images in the assistant's messages, which the
+format cannot express.
 """
 
 import base64
@@ -32,54 +32,54 @@ from gateway.formats.chat import (
 from gateway.formats.openai.content_parts import AUDIO_TYPES
 
 MAX_STOP = 4
-"""Stop sequences that the convention takes."""
+"""The most stop sequences in the OpenAI API format."""
 _JOINT = "\n\n"
 _ORDINARY_EFFORTS = ("low", "medium", "high")
-"""What every model that thinks understands. The words above and below are known to some, and refused by the others."""
+"""Efforts that every thinking model knows. Lower and higher ones are rejected by some."""
 
 JsonMessage = dict[str, Any]
 
 
-def build_body(conversation: ChatRequest, model: str, *, stream: bool) -> dict[str, Any]:
-    """The body for the provider, under its own name of the model.
+def build_body(request: ChatRequest, model: str, *, stream: bool) -> dict[str, Any]:
+    """Build the body with the provider's name of the model.
 
-    Raises ``InvalidRequest`` where the convention cannot say what was asked for.
+    Raises ``InvalidRequest`` if the format cannot express the request.
     """
-    if len(conversation.stop) > MAX_STOP:
+    if len(request.stop) > MAX_STOP:
         raise InvalidRequest(f"At most {MAX_STOP} stop sequences work with this model", param="stop_sequences")
-    said: dict[str, Any] = {
-        "max_tokens": conversation.max_tokens,
-        "temperature": conversation.temperature,
-        "top_p": conversation.top_p,
-        "stop": list(conversation.stop) or None,
-        "n": conversation.choices if conversation.choices > 1 else None,
-        "seed": conversation.seed,
-        "presence_penalty": conversation.presence_penalty,
-        "frequency_penalty": conversation.frequency_penalty,
-        "response_format": _build_format(conversation.format),
-        "reasoning_effort": _build_effort(conversation),
-        "user": conversation.user,
+    fields: dict[str, Any] = {
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "stop": list(request.stop) or None,
+        "n": request.n if request.n > 1 else None,
+        "seed": request.seed,
+        "presence_penalty": request.presence_penalty,
+        "frequency_penalty": request.frequency_penalty,
+        "response_format": _build_format(request.format),
+        "reasoning_effort": _build_effort(request),
+        "user": request.user,
     }
-    if conversation.tools:  # without tools the convention refuses both of the others
-        said["tools"] = [_build_tool(tool) for tool in conversation.tools]
-        said["tool_choice"] = _build_choice(conversation.tool_choice)
-        said["parallel_tool_calls"] = conversation.parallel_tools
+    if request.tools:  # without tools OpenAI rejects both of the others
+        fields["tools"] = [_build_tool(tool) for tool in request.tools]
+        fields["tool_choice"] = _build_choice(request.tool_choice)
+        fields["parallel_tool_calls"] = request.parallel_tools
     if stream:
-        said |= {"stream": True, "stream_options": {"include_usage": True}}
-    messages = list(_build_messages(conversation.turns))
-    return {"model": model, "messages": messages} | {name: value for name, value in said.items() if value is not None}
+        fields |= {"stream": True, "stream_options": {"include_usage": True}}
+    messages = list(_build_messages(request.messages))
+    return {"model": model, "messages": messages} | {name: value for name, value in fields.items() if value is not None}
 
 
-def _build_messages(turns: Iterable[Message]) -> Iterator[JsonMessage]:
-    """Turns of one role that follow each other are one message: many a model's template takes turn and turn about."""
-    for role, group in groupby(turns, key=lambda turn: turn.role):
-        parts = tuple([part for turn in group for part in turn.parts])
+def _build_messages(messages: Iterable[Message]) -> Iterator[JsonMessage]:
+    """Join consecutive messages of one role: many models' templates require alternating roles."""
+    for role, group in groupby(messages, key=lambda message: message.role):
+        parts = tuple([part for message in group for part in message.parts])
         if role == "user":
             yield from _build_user(parts)
             continue
-        message = _build_assistant(parts) if role == "assistant" else {"role": "system", "content": _join(parts)}
-        if any(value for name, value in message.items() if name != "role"):
-            yield message
+        written = _build_assistant(parts) if role == "assistant" else {"role": "system", "content": _join(parts)}
+        if any(value for name, value in written.items() if name != "role"):
+            yield written
 
 
 def _join(parts: Iterable[Part]) -> str:
@@ -87,11 +87,11 @@ def _join(parts: Iterable[Part]) -> str:
 
 
 def _build_assistant(parts: Sequence[Part]) -> JsonMessage:
-    """What the assistant said.
+    """Build an assistant's message.
 
-    Thoughts without a signature go back under the name they came by: DeepSeek refuses a tool's result without them
-    (Thinking Mode: tool calls), and only a provider that thinks aloud in the convention has given any. Signed ones are
-    another language's, and meant for nobody else.
+    Unsigned reasoning is sent back in the field that it came in: DeepSeek rejects a tool's result without it (Thinking
+    Mode: tool calls), and only providers of this format leave it unsigned. Signed reasoning belongs to another format's
+    provider.
     """
     message: JsonMessage = {"role": "assistant", "content": _join(parts)}
     thoughts = [part.text for part in parts if isinstance(part, ReasoningPart) and part.text and not part.signature]
@@ -109,10 +109,9 @@ def _build_call(call: ToolCallPart) -> dict[str, Any]:
 
 
 def _build_user(parts: Sequence[Part]) -> Iterator[JsonMessage]:
-    """Tool results first, each a message: the convention wants them right after the calls. Then the user's own words.
+    """Yield tool results first, each a message, because they must follow the calls; then the user's own parts.
 
-    A result takes text only; its pictures and files stand before the user's words, each lot with a word of where it
-    belongs.
+    A result contains only text; its images and files precede the user's parts, each group with a note about its origin.
     """
     shown: list[TextPart | MediaPart] = []
     for part in parts:
@@ -149,24 +148,26 @@ def _build_part(part: TextPart | MediaPart) -> dict[str, Any]:
     return _build_audio(part) if part.kind == "audio" else _build_file(part)
 
 
-def _build_address(blob: MediaPart, media_type: str) -> str:
-    return blob.url or f"data:{blob.media_type or media_type};base64,{blob.data or ''}"
+def _build_address(media: MediaPart, media_type: str) -> str:
+    return media.url or f"data:{media.media_type or media_type};base64,{media.data or ''}"
 
 
-def _build_audio(blob: MediaPart) -> dict[str, Any]:
+def _build_audio(media: MediaPart) -> dict[str, Any]:
     for form, media_type in AUDIO_TYPES.items():
-        if blob.media_type == media_type and blob.data is not None:
-            return {"type": "input_audio", "input_audio": {"data": blob.data, "format": form}}
-    raise InvalidRequest(f"Audio of the type {blob.media_type} does not work with this model", param="messages")
+        if media.media_type == media_type and media.data is not None:
+            return {"type": "input_audio", "input_audio": {"data": media.data, "format": form}}
+    raise InvalidRequest(f"Audio of the type {media.media_type} does not work with this model", param="messages")
 
 
-def _build_file(blob: MediaPart) -> dict[str, Any]:
-    """A file as a data URL, or its address (OpenRouter: PDF inputs). A text's words: the convention takes PDF alone."""
-    media_type = blob.media_type or "application/pdf"
-    if blob.data is not None and media_type.startswith("text/"):
-        title = [blob.name] if blob.name else []
-        return {"type": "text", "text": "\n".join([*title, _decode(blob.data)])}
-    file = {"filename": blob.name or "document.pdf", "file_data": _build_address(blob, media_type)}
+def _build_file(media: MediaPart) -> dict[str, Any]:
+    """Build a file as a data URL, or its address (OpenRouter: PDF inputs). A text file becomes text: only PDF is
+    accepted.
+    """
+    media_type = media.media_type or "application/pdf"
+    if media.data is not None and media_type.startswith("text/"):
+        title = [media.name] if media.name else []
+        return {"type": "text", "text": "\n".join([*title, _decode(media.data)])}
+    file = {"filename": media.name or "document.pdf", "file_data": _build_address(media, media_type)}
     return {"type": "file", "file": file}
 
 
@@ -200,11 +201,11 @@ def _build_format(wanted: ResponseFormat | None) -> dict[str, Any] | None:
     return {"type": "json_schema", "json_schema": described}
 
 
-def _build_effort(conversation: ChatRequest) -> str | None:
-    """The word that was said; a number as the ordinary word nearest to it."""
-    tokens = conversation.thinking_tokens
-    if conversation.effort is not None or tokens is None:
-        return conversation.effort
+def _build_effort(request: ChatRequest) -> str | None:
+    """Return the effort; a token budget becomes the nearest ordinary effort."""
+    tokens = request.thinking_tokens
+    if request.effort is not None or tokens is None:
+        return request.effort
     if tokens == 0:
         return "none"
     return min(_ORDINARY_EFFORTS, key=lambda effort: abs(EFFORT_TOKENS[effort] - tokens))

@@ -1,7 +1,7 @@
-"""A whole (not streamed) chat answer of the convention as hub events, and hub events as one.
+"""Unstreamed chat answers of the OpenAI API format, parsed into events and built from events.
 
-Shape: the convention's OpenAPI document, ``CreateChatCompletionResponse``; what vendors add to a message is what they
-add to a delta, see ``openai_chunks``.
+Shape: OpenAI's OpenAPI document, ``CreateChatCompletionResponse``; vendors extend a message like a delta, see
+``chunk_reader``.
 """
 
 from collections.abc import Iterable
@@ -30,15 +30,15 @@ from gateway.formats.openai.stream import build_call, build_image, build_usage
 
 
 def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[Event]:
-    """A provider's answer -> its events, ``MessageStart`` first and ``StreamEnd`` last. Raises ``ProviderBadResponse``.
+    """Parse a provider's answer, ``MessageStart`` first and ``StreamEnd`` last. Raises ``ProviderBadResponse``.
 
-    ``answer_id`` is what the ids of tool calls are made of where the provider has none.
+    The ids of tool calls are made of ``answer_id`` if the provider gives none.
     """
     value = parse_answer_object(raw, secrets)
     listed = value.get("choices")
     if not isinstance(listed, list) or not listed:
         raise ProviderBadResponse("The provider's answer has no choices")
-    # A message is a delta that says everything at once.
+    # A message is parsed as one delta with all the content.
     choices = [_parse_choice(choice, index) for index, choice in enumerate(listed)]
     reader = ChunkParser(secrets, answer_id)
     events = [*reader.read(value | {"choices": choices}), *reader.end()]
@@ -53,13 +53,13 @@ def _parse_choice(choice: object, index: int) -> dict[str, Any]:
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise ProviderBadResponse("The provider's answer has a choice without a message")
     calls = message.get("tool_calls")
-    if isinstance(calls, list):  # each is one by itself, whatever its id says
+    if isinstance(calls, list):  # each is a separate call, whatever its id
         calls = [{**call, "index": at} for at, call in enumerate(calls) if isinstance(call, dict)]
     return {**choice, "index": index, "delta": {**message, "tool_calls": calls}}
 
 
 class _Message:
-    """One choice while it is put together."""
+    """One choice under construction."""
 
     __slots__ = ("calls", "images", "reason", "refusal", "text", "thoughts")
 
@@ -72,7 +72,7 @@ class _Message:
         self.reason = "stop"
 
     def take(self, event: Event) -> None:
-        """Lay ``event`` where it belongs."""
+        """Add ``event``."""
         match event:
             case TextDelta():
                 self.text.append(event.text)
@@ -90,11 +90,11 @@ class _Message:
                 self.reason = event.reason
 
     def write(self, index: int) -> dict[str, Any]:
-        """The choice. ``content`` is null where a call or a refusal stands for it."""
-        elsewhere = self.calls or self.refusal
+        """Build the choice. ``content`` is null if a tool call or a refusal replaces it."""
+        replaced = self.calls or self.refusal
         message: dict[str, Any] = {
             "role": "assistant",
-            "content": "".join(self.text) if self.text or not elsewhere else None,
+            "content": "".join(self.text) if self.text or not replaced else None,
             "refusal": "".join(self.refusal) if self.refusal else None,
         }
         if self.thoughts:
@@ -113,9 +113,9 @@ def _build_call(started: ToolCallStart, arguments: list[str]) -> dict[str, Any]:
 
 
 def build_answer(events: Iterable[Event], *, answer_id: str, model: str, created_s: int) -> bytes:
-    """Events -> a ``chat.completion``; id, model and time are the provider's where it says them.
+    """Build a ``chat.completion``; id, model and time are the provider's if it reports them.
 
-    Raises the fault of a ``StreamError``, and ``ProviderBadResponse`` where there is no answer among ``events``.
+    Raises the error of a ``StreamError``, and ``ProviderBadResponse`` if ``events`` contain no answer.
     """
     messages: dict[int, _Message] = {}
     used: UsageReport | None = None

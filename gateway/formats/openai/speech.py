@@ -1,7 +1,7 @@
-"""Speech in the convention: the call, its sound as it comes, and the events that say the same.
+"""Speech in the OpenAI API format: the request, the streamed audio, and its event form.
 
-Shapes: the convention's OpenAPI document, ``CreateSpeechRequest``, ``SpeechAudioDeltaEvent``, ``SpeechAudioDoneEvent``.
-An answer is bytes, or with ``stream_format`` "sse" events; either is passed on as it comes.
+Shapes: OpenAI's OpenAPI document, ``CreateSpeechRequest``, ``SpeechAudioDeltaEvent``, ``SpeechAudioDoneEvent``. An
+answer is bytes, or events if ``stream_format`` is "sse"; both are forwarded unchanged.
 """
 
 from collections.abc import Mapping
@@ -26,19 +26,20 @@ from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.formats.stream import StreamState, StreamTransform
 
 MAX_INPUT_CHARS = 100_000
-"""OpenAI takes 4,096 characters, Google and Together more: how many a model takes is for its provider to say. This is
-what nobody takes, two hours of speech."""
+"""OpenAI takes 4,096 characters, Google and Together more: the provider knows a model's limit. No provider takes this
+many, two hours of speech.
+"""
 MEDIA_TYPES: Mapping[str, str] = MappingProxyType(
     {
         "mp3": "audio/mpeg",  # RFC 3003
-        "opus": "audio/ogg",  # RFC 7845, 9: Opus comes in Ogg
+        "opus": "audio/ogg",  # RFC 7845, 9: Opus is contained in Ogg
         "aac": "audio/aac",
         "flac": "audio/flac",
         "wav": "audio/wav",
-        "pcm": "audio/pcm",  # audio/L16 would be of the other byte order: RFC 2586
+        "pcm": "audio/pcm",  # not audio/L16, which has the other byte order: RFC 2586
     },
 )
-"""The formats that can be asked for, and their media types."""
+"""The supported formats and their media types."""
 _STREAM_FORMATS = ("audio", "sse")
 _SOUND_TYPES = ("audio/", "application/octet-stream", "binary/octet-stream", "application/ogg")
 _HEAD_BYTES = 64
@@ -46,10 +47,10 @@ _DELTA = b'"speech.audio.delta"'
 
 
 def parse_speech_call(body: Body) -> InferenceRequest:
-    """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field.
+    """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field.
 
-    Checked is what the gateway relies on or what no provider accepts; every other field passes as it is. It is a
-    stream in either form: sound leaves as it comes.
+    Checks only what the gateway relies on or what no provider accepts; every other field passes unchanged. The answer
+    is always a stream: audio is forwarded as it arrives.
     """
     model = parse_model(body)
     text = _parse_input(body)
@@ -81,7 +82,7 @@ def _parse_input(body: Body) -> str:
 
 
 def _check_voice(voice: object) -> None:
-    """A name, or an object with the id of a voice of one's own."""
+    """Accept a name, or an object with the id of a custom voice."""
     if voice is None or voice == "":
         raise InvalidRequest("Missing required field 'voice'", param="voice")
     if isinstance(voice, str):
@@ -99,28 +100,28 @@ def _check_word(body: Body, name: str, allowed: tuple[str, ...]) -> None:
 
 
 def build_speech_body(call: InferenceRequest, model: str) -> Body:
-    """The body for the provider, under the provider's name of the model."""
+    """Build the body with the provider's name of the model."""
     return call.body | {"model": model}
 
 
 def is_events(call: InferenceRequest) -> bool:
-    """Whether the answer is a stream of events instead of bytes."""
+    """Return whether the answer is a stream of events instead of bytes."""
     return call.body.get("stream_format") == "sse"
 
 
 def find_media_type(call: InferenceRequest) -> str:
-    """The type of the sound that was asked for."""
+    """Return the media type of the requested audio."""
     return MEDIA_TYPES[_find_format(call)]
 
 
 def is_sound_type(content_type: str) -> bool:
-    """Whether a provider's Content-Type may be that of sound; nothing may."""
+    """Return whether a provider's Content-Type may be audio; an empty one may."""
     kind = content_type.strip().lower()
     return not kind or kind.startswith(_SOUND_TYPES)
 
 
 def open_speech_gate(call: InferenceRequest, secrets: Secrets) -> StreamTransform:
-    """The gate for the answer in the form that was asked for."""
+    """Return the stream transform for the requested form."""
     return SpeechEventsPassthrough(call, secrets) if is_events(call) else SpeechPassthrough(call, secrets)
 
 
@@ -129,7 +130,7 @@ def _find_format(call: InferenceRequest) -> str:
 
 
 def _estimate(call: InferenceRequest, length_ms: int | None) -> Usage:
-    """What was used, as far as can be told from the text, and from the sound where that is known."""
+    """Estimate the usage from the text, and from the audio's length if it is known."""
     length_ms = call.sound_ms if length_ms is None else min(length_ms, bound_speech_ms(call.sound_ms))
     return Usage(
         estimate_prompt(call),
@@ -141,12 +142,10 @@ def _estimate(call: InferenceRequest, length_ms: int | None) -> Usage:
 
 
 class SpeechPassthrough(StreamState):
-    """A gate for sound: every piece leaves as it is, and the transport's end is its end. See ``gate.Gate``.
+    """Forwards audio: every piece is forwarded, and the stream ends with the connection; see ``StreamTransform``.
 
     Attributes:
         events: pieces so far.
-        ended: see ``StreamTransform``.
-        fault: the provider reported an error in place of sound.
     """
 
     __slots__ = ("_call", "_head", "_secrets", "_size", "events")
@@ -160,7 +159,6 @@ class SpeechPassthrough(StreamState):
         self.events = 0
 
     def feed(self, data: bytes) -> bytes:
-        """A piece in, the same piece out."""
         if self.closed or not data:
             return b""
         if not self.events and data.startswith(b"{"):
@@ -175,7 +173,6 @@ class SpeechPassthrough(StreamState):
         return data
 
     def finish(self) -> bytes:
-        """The transport has ended. Raises ``ProviderBadResponse`` where nothing came."""
         if self.fault is not None:
             raise self.fault
         if not self.events:
@@ -184,14 +181,14 @@ class SpeechPassthrough(StreamState):
         return b""
 
     def parse_usage(self) -> Usage:
-        """The characters, which are known, and of the sound that passed an estimate; the convention reports nothing."""
+        """Return the known number of characters, and an estimate from the forwarded audio; OpenAI reports nothing."""
         if not self.events:
             return Usage()
         return _estimate(self._call, find_speech_ms(self._head, self._size, _find_format(self._call)))
 
 
 class SpeechEventsPassthrough(AudioEventsPassthrough):
-    """The gate of speech in events; see there."""
+    """Passthrough of speech in events."""
 
     __slots__ = ("_call", "_usage")
 
@@ -203,22 +200,21 @@ class SpeechEventsPassthrough(AudioEventsPassthrough):
         self._usage: Usage | None = None
 
     def _judge(self, event: bytes, payload: bytes) -> bytes:
-        if _DELTA in payload and b'"error"' not in payload:  # megabytes of base64 are not looked into
+        if _DELTA in payload and b'"error"' not in payload:  # megabytes of base64 are not parsed
             self.events += 1
             return event
         return super()._judge(event, payload)
 
     def _note(self, value: dict[str, Any]) -> None:
-        self._usage = _parse_told(value.get("usage"), self._call) or self._usage
+        self._usage = _parse_usage(value.get("usage"), self._call) or self._usage
 
     def parse_usage(self) -> Usage:
-        """The provider's word, else an estimate."""
         if self._usage is not None:
             return self._usage
         return _estimate(self._call, None) if self.events or self.ended else Usage()
 
 
-def _parse_told(raw: object, call: InferenceRequest) -> Usage | None:
+def _parse_usage(raw: object, call: InferenceRequest) -> Usage | None:
     if not isinstance(raw, Mapping):
         return None
     prompt, completion = parse_count(raw.get("input_tokens")), parse_count(raw.get("output_tokens"))

@@ -1,7 +1,6 @@
-"""The convention's chat stream as hub events, and hub events as its stream.
+"""The chat stream of the OpenAI API format, parsed into events and built from events.
 
-Shapes: the convention's OpenAPI document, ``CreateChatCompletionStreamResponse``; what vendors do beside it, see
-``openai_chunks``.
+Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionStreamResponse``; vendors' additions: see ``chunk_reader``.
 """
 
 import re
@@ -36,12 +35,12 @@ _ERROR_NAME = re.compile(rb"(?:^|[\r\n])event: ?error[\r\n]")
 
 
 class ChatStreamParser:
-    """A stream in the convention as events; see ``StreamParser``.
+    """Parses a chat stream; see ``StreamParser``.
 
     Args:
-        choices: how many answers were asked for.
-        secrets: what must not stand in an error's text.
-        answer_id: what ids are made of where the provider has none.
+        choices: number of requested answers.
+        secrets: masked in error messages.
+        answer_id: part of ids that the provider does not give.
     """
 
     __slots__ = ("_begun", "_choices", "_chunks", "_closed", "_splitter")
@@ -54,7 +53,6 @@ class ChatStreamParser:
         self._closed = False
 
     def feed(self, data: bytes) -> list[Event]:
-        """What the events that ``data`` completes say."""
         if self._closed:
             return []
         try:
@@ -73,12 +71,10 @@ class ChatStreamParser:
 
     @property
     def held_bytes(self) -> int:
-        """See ``gate.Reader``."""
         return self._splitter.held_bytes
 
     @property
     def noise(self) -> int:
-        """See ``gate.Gate``."""
         return self._splitter.noise
 
     def _read(self, piece: bytes) -> Iterator[Event]:
@@ -107,7 +103,6 @@ class ChatStreamParser:
             yield fail("The provider's stream ended before it began")
 
     def finish(self) -> list[Event]:
-        """The transport has ended. Raises ``ProviderBadResponse`` where the stream was cut."""
         if self._closed:
             return []
         self._closed = True
@@ -119,7 +114,7 @@ class ChatStreamParser:
 
 
 def build_usage(used: UsageReport) -> dict[str, Any]:
-    """The convention's usage object."""
+    """Build the usage object."""
     usage = used.usage
     prompt: dict[str, int] = {"cached_tokens": usage.cached_tokens}
     if usage.written_tokens:
@@ -134,7 +129,7 @@ def build_usage(used: UsageReport) -> dict[str, Any]:
 
 
 def build_call(event: ToolCallStart) -> dict[str, Any]:
-    """A tool call that has no arguments yet."""
+    """Build a tool call without arguments."""
     call: dict[str, Any] = {"id": event.id, "type": "function", "function": {"name": event.name, "arguments": ""}}
     if event.signature:
         call["extra_content"] = {"google": {"thought_signature": event.signature}}
@@ -142,39 +137,38 @@ def build_call(event: ToolCallStart) -> dict[str, Any]:
 
 
 def build_image(event: ImageOutput) -> dict[str, Any]:
-    """A picture as OpenRouter lays one into the convention."""
+    """Build an image in OpenRouter's extension of the format."""
     return {"type": "image_url", "image_url": {"url": f"data:{event.media_type};base64,{event.data}"}}
 
 
 class ChatStreamSerializer:
-    """Events as a stream in the convention; see ``StreamSerializer``.
+    """Writes events as a chat stream; see ``StreamSerializer``.
 
-    The id and the model are the provider's own where it says them. Thoughts are ``reasoning_content``: it is the name
-    that most chat apps read. A thought's signature has no place in the convention.
+    Id and model are the provider's if it reports them. Reasoning is ``reasoning_content``, which most chat apps read.
+    The format cannot express a signature of reasoning.
 
     Args:
-        answer_id: the answer's id where the provider gives none.
-        model: its model where the provider gives none.
-        created_s: when it was made, seconds since 1970, where the provider does not say.
-        wants_usage: the caller asked for a usage frame.
+        answer_id: the answer's id if the provider gives none.
+        model: its model if the provider gives none.
+        created_s: its creation time in Unix seconds if the provider gives none.
+        include_usage: the client requested a usage frame.
     """
 
-    __slots__ = ("_created_s", "_heads", "_id", "_model", "_tail", "_used", "_wants_usage")
+    __slots__ = ("_created_s", "_heads", "_id", "_include_usage", "_model", "_tail", "_used")
 
     def __init__(self, *, answer_id: str, model: str, created_s: int, include_usage: bool) -> None:
         self._id = answer_id
         self._model = model
         self._created_s = created_s
-        self._wants_usage = include_usage
+        self._include_usage = include_usage
         self._tail = (
             b'},"logprobs":null,"finish_reason":null}]' + (b',"usage":null' if include_usage else b"") + b"}\n\n"
         )
-        self._heads: dict[int, bytes] = {}  # of each choice that has begun: a text chunk up to its text
+        self._heads: dict[int, bytes] = {}  # by begun choice: a text chunk up to its text
         self._used: UsageReport | None = None
 
     def write(self, event: Event) -> bytes:
-        """The bytes that say ``event``."""
-        # Nearly every event of a stream is this one: head and tail are made once, the text alone is written each time.
+        # Hot path, nearly every event of a stream: head and tail are built once, only the text each time.
         if type(event) is TextDelta and event.choice in self._heads:
             return self._heads[event.choice] + orjson.dumps(event.text) + self._tail
         delta: dict[str, Any] = {}
@@ -200,13 +194,13 @@ class ChatStreamSerializer:
 
     def _build_rest(self, event: Event) -> bytes:
         match event:
-            case MessageStart():  # says nothing yet: until the first words another channel may do better
+            case MessageStart():  # nothing is written yet: until the first content another channel may be tried
                 self._id = event.id or self._id
                 self._model = event.model or self._model
                 self._created_s = event.created_s or self._created_s
             case UsageReport():
                 self._used = event
-            case StreamEnd() if self._wants_usage and self._used is not None:
+            case StreamEnd() if self._include_usage and self._used is not None:
                 return self._build_chunk([], build_usage(self._used)) + DONE_EVENT
             case StreamEnd():
                 return DONE_EVENT
@@ -232,6 +226,6 @@ class ChatStreamSerializer:
             "model": self._model,
             "choices": choices,
         }
-        if self._wants_usage:
+        if self._include_usage:
             chunk["usage"] = usage
         return b"data: " + orjson.dumps(chunk) + b"\n\n"

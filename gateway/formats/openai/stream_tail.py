@@ -1,6 +1,6 @@
-"""What the end of a chat stream says, read once the stream has ended: usage, finished choices, a sample of the text.
+"""Parses the end of a chat stream, once it has ended: usage, finished choices, a sample of the text.
 
-Shapes: the OpenAI API's ``CreateChatCompletionStreamResponse``.
+Shapes: OpenAI's ``CreateChatCompletionStreamResponse``.
 """
 
 import re
@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import attrs
-import orjson
 
 from gateway.domain.usage import Usage, parse_usage
 from gateway.formats import sse
+from gateway.formats.json_values import list_objects, loads_or_none
 
 DONE = b"[DONE]"
 _END_MARK = re.compile(rb"(?:\A|[\r\n])data: ?\[DONE\]")
@@ -23,7 +23,7 @@ _CONTENT_KEYS = ("content", "reasoning_content", "reasoning", "refusal")
 
 @attrs.frozen
 class StreamTail:
-    """What the end of a stream says: how many choices finished, and a sample of its text."""
+    """The end of a stream: number of finished choices, and a sample of its text."""
 
     finished: int
     sample_events: int
@@ -34,9 +34,9 @@ NOTHING = StreamTail(0, 0, "")
 
 
 def find_last_usage(raw: bytes) -> Usage | None:
-    """The last believable usage in the end of a stream, up to the end mark; None if there is none.
+    """Return the last believable usage in the end of a stream, up to the end mark; None if there is none.
 
-    A first event that was cut is skipped.
+    A truncated first event is skipped.
     """
     end = _find_end_mark(raw)
     while (at := raw.rfind(_USAGE_KEY, 0, end)) >= 0:
@@ -50,9 +50,9 @@ def find_last_usage(raw: bytes) -> Usage | None:
 
 
 def _find_end_mark(raw: bytes) -> int:
-    """Where the end mark is; the length of ``raw`` if there is none. A text may contain it, too."""
+    """Return the offset of the end mark; the length of ``raw`` if there is none. A text may contain it, too."""
     at = raw.find(DONE)
-    while at >= 0:  # the pattern alone would take ten times as long to find it
+    while at >= 0:  # the pattern alone would take ten times as long
         mark = _END_MARK.search(raw, max(at - _LONGEST_MARK_START, 0), at + len(DONE))
         if mark:
             return mark.start()
@@ -61,7 +61,7 @@ def _find_end_mark(raw: bytes) -> int:
 
 
 def parse_tail(raw: bytes) -> StreamTail:
-    """Read whole events out of ``raw`` up to the end mark; a first or last event that was cut is skipped."""
+    """Parse the whole events of ``raw`` up to the end mark; a truncated first or last event is skipped."""
     finished: set[int] = set()
     events, texts = 0, []
     for value in _parse_chunks(raw):
@@ -75,7 +75,7 @@ def parse_tail(raw: bytes) -> StreamTail:
 
 
 def _parse_chunks(raw: bytes) -> Iterator[dict[str, Any]]:
-    """The completion chunks among the events of ``raw``, up to the end mark."""
+    """Yield the completion chunks among the events of ``raw``, up to the end mark."""
     for event in split_events(raw):
         payload = sse.parse_data(event)
         if not payload:
@@ -88,7 +88,7 @@ def _parse_chunks(raw: bytes) -> Iterator[dict[str, Any]]:
 
 
 def split_events(raw: bytes) -> list[bytes]:
-    """The whole events in the end or the beginning of a stream; none where it is one that never ends."""
+    """Return the whole events in the end or the beginning of a stream; none if it is one event without an end."""
     try:
         return sse.SseSplitter().split(raw)
     except sse.EventTooLong:
@@ -96,23 +96,15 @@ def split_events(raw: bytes) -> list[bytes]:
 
 
 def parse_chunk(payload: bytes) -> dict[str, Any] | None:
-    """The object in an event's data; None if there is none."""
-    try:
-        value = orjson.loads(payload)
-    except orjson.JSONDecodeError:
-        return None
+    """Return the object in an event's data; None if there is none."""
+    value = loads_or_none(payload)
     return value if isinstance(value, dict) else None
 
 
-def list_objects(value: object) -> list[dict[str, Any]]:
-    """The objects of a list; none if it is no list."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
 def parse_choice(choice: dict[str, Any], where: str) -> str:
-    """What a choice says: in its delta or its message, or in the ``text`` that the legacy completions have.
+    """Return the text of a choice: in its delta or message, or in ``text``, as in legacy completions.
 
-    Thoughts count, and what tools are told. A server that says its thoughts under two names says them once.
+    Includes reasoning and tool calls. Reasoning that a server repeats in two fields counts once.
     """
     delta = choice.get(where)
     if not isinstance(delta, dict):

@@ -1,8 +1,8 @@
-"""Transcriptions and translations in the convention: the call, its answer in every format, and its stream.
+"""Transcriptions and translations in the OpenAI API format: the request, its answer in every format, and its stream.
 
-Shapes: the convention's OpenAPI document, ``CreateTranscriptionRequest``, ``CreateTranslationRequest``,
+Shapes: OpenAI's OpenAPI document, ``CreateTranscriptionRequest``, ``CreateTranslationRequest``,
 ``CreateTranscriptionResponseJson``, ``…VerboseJson``, ``…DiarizedJson``, ``TranscriptTextDeltaEvent``,
-``TranscriptTextDoneEvent``. Mistral reports seconds and tokens in names of its own (docs.mistral.ai/api, "Audio
+``TranscriptTextDoneEvent``. Mistral reports seconds and tokens under its own names (docs.mistral.ai/api, "Audio
 Transcriptions"), vLLM a length as text (docs.vllm.ai, ``TranscriptionResponseVerbose``).
 """
 
@@ -26,6 +26,7 @@ from gateway.domain.upload import Upload
 from gateway.domain.usage import Usage, parse_count
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.form import Kinds, ReceivedForm, check_files, parse_fields, parse_files
+from gateway.formats.json_values import as_object, loads_or_none
 from gateway.formats.openai.audio_stream import AudioEventsPassthrough
 from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.errors import Secrets
@@ -46,7 +47,7 @@ _TEXTS = ("language", "prompt", "response_format")
 _TRANSLATION_FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 _FORMATS = (*_TRANSLATION_FORMATS, "diarized_json")
 _PLAIN = frozenset({"text", "srt", "vtt"})
-"""Formats that are no JSON."""
+"""Formats other than JSON."""
 _GRANULARITIES = frozenset({"word", "segment"})
 _PAGE = (b"<!doctype", b"<html")
 _EXTENSIONS: Mapping[str, str] = MappingProxyType(
@@ -61,14 +62,14 @@ _EXTENSIONS: Mapping[str, str] = MappingProxyType(
         "video/webm": "webm",
     },
 )
-"""Of the kinds of files that it takes (developers.openai.com/api/docs/guides/speech-to-text)."""
+"""Of the file types that OpenAI accepts (developers.openai.com/api/docs/guides/speech-to-text)."""
 
 
 def parse_transcription_call(form: ReceivedForm) -> InferenceRequest:
-    """A form -> the checked call. Raises ``InvalidRequest`` naming the field.
+    """Check a form and return the request. Raises ``InvalidRequest`` naming the field.
 
-    Checked is what the gateway relies on or what no provider accepts; every other field passes as it is, those of
-    ``chunking_strategy`` under the names they came by.
+    Checks only what the gateway relies on or what no provider accepts; every other field passes unchanged, those of
+    ``chunking_strategy`` with their received names.
     """
     body = parse_fields(form, _KINDS)
     call = _parse_call(form, body, "transcriptions", _FORMATS)
@@ -85,7 +86,7 @@ def parse_transcription_call(form: ReceivedForm) -> InferenceRequest:
 
 
 def parse_translation_call(form: ReceivedForm) -> InferenceRequest:
-    """The same of a translation, which is never streamed."""
+    """Like ``parse_transcription_call``, for a translation, which is never streamed."""
     body = parse_fields(form, _KINDS)
     if body.pop("stream", False):
         raise InvalidRequest("'stream' is not supported for translations", param="stream")
@@ -119,14 +120,14 @@ def _parse_call(form: ReceivedForm, body: Body, operation: Operation, formats: t
 
 
 def _list_hints(body: Body) -> list[str]:
-    """The texts that a model is given besides the sound."""
+    """Return the texts that a model gets besides the audio."""
     return [body.get("prompt", ""), *body.get("keywords", ())]
 
 
 def build_transcription_form(call: InferenceRequest, model: str) -> Form:
-    """The form for the provider, under the provider's name of the model; of a translation too.
+    """Build the form with the provider's name of the model, also for a translation.
 
-    It is never asked for text alone, which says nothing of what it costs: the text is written from JSON.
+    JSON is requested instead of plain text, which has no usage: the gateway writes the text from the JSON.
     """
     fields = call.body | {"model": model}
     if _find_format(call) == "text":
@@ -135,7 +136,7 @@ def build_transcription_form(call: InferenceRequest, model: str) -> Form:
 
 
 def _name_file(upload: Upload) -> Upload:
-    """With an extension, by which OpenAI tells what a file is; the client library calls bare bytes ``upload``."""
+    """Add the extension by which OpenAI recognizes a file's type; the client library calls bare bytes ``upload``."""
     extension = _EXTENSIONS.get(upload.media_type)
     if extension is None or "." in upload.filename:
         return upload
@@ -143,7 +144,7 @@ def _name_file(upload: Upload) -> Upload:
 
 
 def find_media_type(call: InferenceRequest) -> str:
-    """The type of a whole answer."""
+    """Return the media type of an unstreamed answer."""
     return "text/plain; charset=utf-8" if _find_format(call) in _PLAIN else "application/json"
 
 
@@ -152,9 +153,9 @@ def _find_format(call: InferenceRequest) -> str:
 
 
 def parse_transcription_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """A whole answer -> the caller's bytes, and what it used. Raises ``ProviderBadResponse`` where it is none.
+    """Return the client's bytes of an unstreamed answer, and its usage. Raises ``ProviderBadResponse``.
 
-    Bytes pass as they are. Where text was asked for and JSON came, the text is written from that.
+    Bytes pass unchanged, except that a requested text is written from a JSON answer.
     """
     kind = _find_format(call)
     if kind not in _PLAIN:
@@ -173,14 +174,8 @@ def parse_transcription_answer(raw: bytes, call: InferenceRequest, secrets: Secr
 
 
 def _is_object(raw: bytes) -> bool:
-    """Whether it is JSON: a transcript may begin with a brace, too."""
-    if not raw.lstrip().startswith(b"{"):
-        return False
-    try:
-        orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return False
-    return True
+    """Return whether it is JSON: a transcript may begin with a brace, too."""
+    return raw.lstrip().startswith(b"{") and loads_or_none(raw) is not None
 
 
 def _parse_object(raw: bytes, secrets: Secrets) -> dict[str, Any]:
@@ -191,7 +186,7 @@ def _parse_object(raw: bytes, secrets: Secrets) -> dict[str, Any]:
 
 
 def _write_text(value: Mapping[str, Any], kind: str) -> str:
-    """An answer in JSON as text or subtitles."""
+    """Write a JSON answer as text or subtitles."""
     if kind == "text":
         return f"{value['text']}\n"
     cues = list(_list_cues(value.get("segments")))
@@ -208,7 +203,7 @@ def _write_text(value: Mapping[str, Any], kind: str) -> str:
 
 
 def _list_cues(segments: object) -> Iterator[tuple[int, int, str]]:
-    """Start and end (ms) and the text of each segment; one that has not all of them is left out."""
+    """Yield start and end (ms) and the text of each segment; an incomplete segment is left out."""
     for segment in segments if isinstance(segments, list) else ():
         if isinstance(segment, dict) and isinstance(segment.get("text"), str):
             start_ms, end_ms = parse_length_ms(segment.get("start")), parse_length_ms(segment.get("end"))
@@ -223,26 +218,25 @@ def _build_clock(length_ms: int, mark: str) -> str:
 
 
 def _parse_usage(value: Mapping[str, Any], call: InferenceRequest, text: str) -> Usage:
-    """What a provider says of tokens and of the sound's length, and an estimate of what it does not say.
+    """Return the reported tokens and audio length, and estimates of what is missing.
 
-    A price is for the one or the other: who bills by length says no tokens. ``text`` was written.
+    A price uses one of them: a provider that bills by length reports no tokens. ``text`` is the transcript.
     """
-    said: Any = value.get("usage")
-    told = said if isinstance(said, Mapping) else {}
-    length_ms = _first(parse_length_ms(told.get("seconds")), parse_length_ms(told.get("prompt_audio_seconds")))
-    by_length = told.get("type") == "duration" and length_ms is not None
+    reported = as_object(value.get("usage"))
+    length_ms = _first(parse_length_ms(reported.get("seconds")), parse_length_ms(reported.get("prompt_audio_seconds")))
+    by_length = reported.get("type") == "duration" and length_ms is not None
     if length_ms is None:
         length_ms = parse_length_ms(value.get("duration"))
-    tokens = _parse_tokens(told)
+    tokens = _parse_tokens(reported)
     if tokens is None and not by_length:
         return _estimate(call, text, length_ms)
     prompt, completion = tokens or (0, 0)
     return Usage(prompt, completion, source="upstream", duration_ms=_find_length(call, length_ms))
 
 
-def _parse_tokens(told: Mapping[str, Any]) -> tuple[int, int] | None:
+def _parse_tokens(reported: Mapping[str, Any]) -> tuple[int, int] | None:
     for prompt_name, completion_name in (("input_tokens", "output_tokens"), ("prompt_tokens", "completion_tokens")):
-        prompt, completion = parse_count(told.get(prompt_name)), parse_count(told.get(completion_name))
+        prompt, completion = parse_count(reported.get(prompt_name)), parse_count(reported.get(completion_name))
         if prompt is not None and completion is not None:
             return prompt, completion
     return None
@@ -252,14 +246,14 @@ def _first(*values: int | None) -> int | None:
     return next((value for value in values if value is not None), None)
 
 
-def _find_length(call: InferenceRequest, told_ms: int | None, cue_ms: int | None = None) -> int:
-    """How long the sound is: as its provider says, within what its bytes can hold; else as the file does.
+def _find_length(call: InferenceRequest, reported_ms: int | None, cue_ms: int | None = None) -> int:
+    """Return the audio's length: as its provider reports it, within what its bytes can contain; else as its file does.
 
-    There is sound until the last subtitle, whatever the file says, and a second of it takes some bytes.
+    There is audio until the last subtitle, whatever the file says, and each second takes some bytes.
     """
     size = sum(upload.size for upload in call.files)
-    if told_ms is not None:
-        return min(told_ms, limit_length_ms(size))
+    if reported_ms is not None:
+        return min(reported_ms, limit_length_ms(size))
     file_ms = _first(*(upload.duration_ms for upload in call.files))
     if file_ms is None and cue_ms is None:
         return call.sound_ms
@@ -267,20 +261,20 @@ def _find_length(call: InferenceRequest, told_ms: int | None, cue_ms: int | None
     return max(least_ms, min(cue_ms or 0, limit_length_ms(size)))
 
 
-def _estimate(call: InferenceRequest, text: str, told_ms: int | None = None, cue_ms: int | None = None) -> Usage:
-    length_ms = _find_length(call, told_ms, cue_ms)
+def _estimate(call: InferenceRequest, text: str, reported_ms: int | None = None, cue_ms: int | None = None) -> Usage:
+    length_ms = _find_length(call, reported_ms, cue_ms)
     prompt = estimate_text("\n".join(_list_hints(call.body))) + count_heard_tokens(length_ms)
     return Usage(prompt, estimate_text(text), source="estimate", duration_ms=length_ms)
 
 
 def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """A whole answer in JSON -> the events that say the same, and what it used. Raises ``ProviderBadResponse``."""
+    """Build the events from an unstreamed JSON answer, and return its usage too. Raises ``ProviderBadResponse``."""
     value = _parse_object(raw, secrets)
     text, usage = value["text"], _parse_usage(value, call, value["text"])
     done: Body = {"type": "transcript.text.done", "text": text}
-    said = value.get("usage")
-    if isinstance(said, dict) and said.get("type") == "tokens":
-        done["usage"] = said
+    reported = value.get("usage")
+    if isinstance(reported, dict) and reported.get("type") == "tokens":
+        done["usage"] = reported
     events = [{"type": "transcript.text.delta", "delta": text}, done] if text else [done]
     try:
         return b"".join(b"data: " + orjson.dumps(event) + b"\n\n" for event in events), usage
@@ -289,7 +283,7 @@ def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tu
 
 
 class TranscriptPassthrough(AudioEventsPassthrough):
-    """The gate of a transcript in events; see there."""
+    """Passthrough of a transcript in events."""
 
     __slots__ = ("_call", "_last", "_texts")
 
@@ -309,5 +303,4 @@ class TranscriptPassthrough(AudioEventsPassthrough):
             self._texts.append(delta)
 
     def parse_usage(self) -> Usage:
-        """The provider's word, else an estimate from what passed."""
         return _parse_usage(self._last, self._call, "".join(self._texts)) if self.events or self.ended else Usage()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats.anthropic.media_blocks import build_matter
+from gateway.formats.anthropic.media_blocks import build_media_block
 from gateway.formats.chat import MediaPart
 
 
@@ -34,12 +34,12 @@ PDF = b64(b"%PDF-1.7 and so on")
 def test_a_image_is_what_its_first_bytes_say(head: bytes, media_type: str, stated: str | None) -> None:
     data = b64(head + b"x" * 40)
     source = {"type": "base64", "media_type": media_type, "data": data}
-    assert build_matter(MediaPart("image", stated, data)) == {"type": "image", "source": source}
+    assert build_media_block(MediaPart("image", stated, data)) == {"type": "image", "source": source}
 
 
 @pytest.mark.parametrize(("stated", "media_type"), [("image/jpg", "image/jpeg"), ("image/webp", "image/webp")])
 def test_where_they_say_nothing_it_is_what_it_is_called(stated: str, media_type: str) -> None:
-    assert build_matter(MediaPart("image", stated, "AAAA"))["source"]["media_type"] == media_type
+    assert build_media_block(MediaPart("image", stated, "AAAA"))["source"]["media_type"] == media_type
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_where_they_say_nothing_it_is_what_it_is_called(stated: str, media_type:
     ],
 )
 def test_what_is_written(blob: MediaPart, block: dict[str, Any]) -> None:
-    assert build_matter(blob) == block
+    assert build_media_block(blob) == block
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_what_is_written(blob: MediaPart, block: dict[str, Any]) -> None:
 )
 def test_what_cannot_be_said_is_refused_and_says_why(blob: MediaPart, why: str) -> None:
     with pytest.raises(InvalidRequest, match=why) as caught:
-        build_matter(blob)
+        build_media_block(blob)
     assert caught.value.param == "messages"
 
 
@@ -111,7 +111,7 @@ def test_garbage_is_written_or_refused_and_nothing_else(
     kind: Literal["image", "audio", "file"], media_type: str | None, data: str | None, url: str | None
 ) -> None:
     try:
-        block = build_matter(MediaPart(kind, media_type, data, url))
+        block = build_media_block(MediaPart(kind, media_type, data, url))
     except InvalidRequest:
         return
     assert block["type"] in {"image", "document"}

@@ -10,9 +10,9 @@ from gateway.formats.anthropic.model_features import (
     DEFAULT_MAX_TOKENS,
     MIN_BUDGET,
     ClaudeFeatures,
-    build_dials,
+    build_sampling,
     build_thinking,
-    parse_generation,
+    parse_claude_features,
 )
 from gateway.formats.chat import EFFORT_TOKENS, ChatRequest
 
@@ -22,11 +22,11 @@ ADAPTIVE = {"type": "adaptive", "display": "summarized"}
 
 
 def think(model: str, *, may_budget: bool = True, **said: Any) -> dict[str, Any]:
-    return build_thinking(ChatRequest((), **said), parse_generation(model), may_budget=may_budget)
+    return build_thinking(ChatRequest((), **said), parse_claude_features(model), may_budget=may_budget)
 
 
 def dial(model: str, *, thinks: bool = False, **said: Any) -> dict[str, Any]:
-    return build_dials(ChatRequest((), **said), parse_generation(model), thinks=thinks)
+    return build_sampling(ChatRequest((), **said), parse_claude_features(model), thinks=thinks)
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,11 @@ def dial(model: str, *, thinks: bool = False, **said: Any) -> dict[str, Any]:
 def test_a_name_tells_family_and_version_in_any_spelling(
     name: str, family: str | None, version: tuple[int, int] | None
 ) -> None:
-    assert parse_generation(name) == ClaudeFeatures(claude=True, family=family, version=version)
+    assert parse_claude_features(name) == ClaudeFeatures(claude=True, family=family, version=version)
 
 
 def test_a_name_without_claude_is_another_vendors() -> None:
-    assert parse_generation("deepseek-v4-5") == ClaudeFeatures()
+    assert parse_claude_features("deepseek-v4-5") == ClaudeFeatures()
 
 
 ALL = {"adapts", "budgets", "samples", "prefills", "structures", "forces"}
@@ -80,7 +80,7 @@ ALL = {"adapts", "budgets", "samples", "prefills", "structures", "forces"}
     ],
 )
 def test_what_a_generation_can(model: str, can: set[str], off: str | None) -> None:
-    seen = parse_generation(model)
+    seen = parse_claude_features(model)
     assert {name for name in ALL if getattr(seen, name)} == can
     assert seen.off == off
 

@@ -18,7 +18,7 @@ from gateway.formats.anthropic.request import (
     parse_count_call,
     parse_messages_call,
 )
-from gateway.formats.anthropic.request_reader import parse_conversation
+from gateway.formats.anthropic.request_reader import parse_chat_request
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS
 
 HELLO: dict[str, Any] = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
@@ -134,7 +134,7 @@ def test_garbage_is_refused_or_read_and_nothing_else(extra: dict[str, Any], cont
     for body in (HELLO | extra, HELLO | extra | said(content), HELLO | said(content, "assistant")):
         for read in (parse_messages_call, parse_count_call):
             try:
-                parse_conversation(read(body).body)
+                parse_chat_request(read(body).body)
             except InvalidRequest as refused:
                 assert refused.param  # noqa: PT017 - either way is right
 

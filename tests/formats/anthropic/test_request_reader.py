@@ -6,7 +6,7 @@ import pytest
 
 from gateway.errors import InvalidRequest
 from gateway.formats.anthropic.request import parse_messages_call
-from gateway.formats.anthropic.request_reader import parse_conversation
+from gateway.formats.anthropic.request_reader import parse_chat_request
 from gateway.formats.chat import (
     ChatRequest,
     ForcedTool,
@@ -28,11 +28,11 @@ OWN = "Anthropic's own language"
 
 
 def read(**more: Any) -> ChatRequest:
-    return parse_conversation(parse_messages_call(HELLO | more).body)
+    return parse_chat_request(parse_messages_call(HELLO | more).body)
 
 
 def read_block(block: Any, role: str = "user") -> tuple[Part, ...]:
-    return read(messages=[{"role": role, "content": [block]}]).turns[0].parts
+    return read(messages=[{"role": role, "content": [block]}]).messages[0].parts
 
 
 def document(source: Any, **more: Any) -> dict[str, Any]:
@@ -50,13 +50,13 @@ def test_the_system_comes_first_and_one_in_the_middle_stays_there() -> None:
         {"role": "assistant", "content": [{"type": "text", "text": "hello"}]},
     ]
     system = [{"type": "text", "text": "be brief", "cache_control": EPHEMERAL}, {"type": "text", "text": "be kind"}]
-    assert read(system=system, messages=messages).turns == (
+    assert read(system=system, messages=messages).messages == (
         Message("system", (TextPart("be brief", EPHEMERAL), TextPart("be kind"))),
         Message("user", (TextPart("hi"),)),
         Message("system", (TextPart("hurry"),)),
         Message("assistant", (TextPart("hello"),)),
     )
-    assert read(system="be brief").turns[0] == Message("system", (TextPart("be brief"),))
+    assert read(system="be brief").messages[0] == Message("system", (TextPart("be brief"),))
 
 
 @pytest.mark.parametrize(

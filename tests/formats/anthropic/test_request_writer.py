@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from gateway.errors import InvalidRequest
 from gateway.formats.anthropic.model_features import DEFAULT_MAX_TOKENS
 from gateway.formats.anthropic.request import parse_messages_call
-from gateway.formats.anthropic.request_reader import parse_conversation
+from gateway.formats.anthropic.request_reader import parse_chat_request
 from gateway.formats.anthropic.request_writer import OPENING, build_body
 from gateway.formats.chat import (
-    GEMINI_MARK,
+    GEMINI_PREFIX,
     ChatRequest,
     ForcedTool,
     MediaPart,
@@ -296,7 +296,7 @@ def test_any_json_is_a_sentence() -> None:
 
 
 def test_what_cannot_be_said_is_refused() -> None:
-    assert refuse(choices=2) == "n"
+    assert refuse(n=2) == "n"
     assert refuse(user(MediaPart("audio", "audio/wav", "AAAA"))) == "messages"
     assert refuse(Message("system", (IMAGE,)), HI) == "messages"
 
@@ -309,7 +309,7 @@ def test_a_image_that_another_model_made_is_named_in_its_place() -> None:
 
 
 def test_a_thought_that_gemini_signed_is_not_given_back_to_another() -> None:
-    thoughts = (ReasoningPart("hm", GEMINI_MARK + "c2ln"), TextPart("so"))
+    thoughts = (ReasoningPart("hm", GEMINI_PREFIX + "c2ln"), TextPart("so"))
     assert write(HI, assistant(*thoughts), HI)["messages"][1]["content"] == "so"
 
 
@@ -377,7 +377,7 @@ SAID = st.builds(
 @given(SAID)
 def test_what_both_can_say_comes_back_as_it_was(conversation: ChatRequest) -> None:
     body = build_body(conversation, OLD, stream=False)
-    assert parse_conversation(parse_messages_call(orjson.loads(orjson.dumps(body))).body) == conversation
+    assert parse_chat_request(parse_messages_call(orjson.loads(orjson.dumps(body))).body) == conversation
 
 
 @given(
@@ -387,7 +387,7 @@ def test_what_both_can_say_comes_back_as_it_was(conversation: ChatRequest) -> No
 def test_so_does_a_choice_beside_tools(choice: Any, parallel: bool | None) -> None:
     said = ChatRequest((HI,), max_tokens=1, tools=(TOOL,), tool_choice=choice, parallel_tools=parallel)
     expected = attrs.evolve(said, parallel_tools=None) if choice == "none" else said
-    assert parse_conversation(build_body(said, OLD, stream=False)) == expected
+    assert parse_chat_request(build_body(said, OLD, stream=False)) == expected
 
 
 # And whatever the hub says, what is written keeps to the rules.

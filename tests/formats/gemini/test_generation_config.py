@@ -52,7 +52,7 @@ def test_nothing_asked_is_nothing_said() -> None:
 
 def test_every_wish_has_its_name() -> None:
     assert config(
-        max_tokens=5, temperature=0.0, top_p=0.5, top_k=3, stop=("a", "b"), choices=2, seed=7,
+        max_tokens=5, temperature=0.0, top_p=0.5, top_k=3, stop=("a", "b"), n=2, seed=7,
         presence_penalty=1.0, frequency_penalty=-1.0,
     ) == {
         "maxOutputTokens": 5, "temperature": 0.0, "topP": 0.5, "topK": 3, "stopSequences": ["a", "b"],

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.chat import (
-    GEMINI_MARK,
+    GEMINI_PREFIX,
     ChatRequest,
     ForcedTool,
     MediaPart,
@@ -160,8 +160,8 @@ SIGNED = ToolCallPart("s", "f", "{}", signature="c2ln")
         ((A, B), [None, None], [NO_SIGNATURE, None]),
         ((SIGNED, B), ["c2ln", None], ["c2ln", None]),
         ((A, SIGNED), [None, "c2ln"], [NO_SIGNATURE, "c2ln"]),
-        ((ReasoningPart("hm", GEMINI_MARK + "dGh0"), TextPart("so"), A, B), ["dGh0", None], ["dGh0", None]),
-        ((ReasoningPart("hm", GEMINI_MARK + "dGh0"), SIGNED), ["c2ln"], ["c2ln"]),
+        ((ReasoningPart("hm", GEMINI_PREFIX + "dGh0"), TextPart("so"), A, B), ["dGh0", None], ["dGh0", None]),
+        ((ReasoningPart("hm", GEMINI_PREFIX + "dGh0"), SIGNED), ["c2ln"], ["c2ln"]),
         ((ReasoningPart("hm", "of another provider"), A), [None], [NO_SIGNATURE]),
         ((ReasoningPart(redacted="sealed"), A), [None], [NO_SIGNATURE]),
     ],
@@ -358,7 +358,7 @@ ARGUMENTS = st.sampled_from(["", "{}", '{"a":1}']) | TEXTS
 PARTS: st.SearchStrategy[Part] = (
     st.builds(TextPart, TEXTS)
     | BLOBS
-    | st.builds(ReasoningPart, TEXTS, st.none() | st.sampled_from(["x", GEMINI_MARK, GEMINI_MARK + "x"]))
+    | st.builds(ReasoningPart, TEXTS, st.none() | st.sampled_from(["x", GEMINI_PREFIX, GEMINI_PREFIX + "x"]))
     | st.builds(ToolCallPart, IDS, TEXTS, ARGUMENTS, st.none() | TEXTS)
     | st.builds(ToolResultPart, IDS, st.lists(st.builds(TextPart, TEXTS) | BLOBS, max_size=2).map(tuple), st.booleans())
 )

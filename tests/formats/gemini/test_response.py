@@ -14,7 +14,7 @@ from gateway.errors import ProviderBadResponse, ProviderError, ProviderRejected
 from gateway.formats import sse
 from gateway.formats.chat import (
     ENDED,
-    GEMINI_MARK,
+    GEMINI_PREFIX,
     ChoiceFinished,
     Event,
     ImageOutput,
@@ -154,7 +154,7 @@ def test_a_thought_is_signed_while_it_is_the_last_thing_said() -> None:
         MessageStart(THEIR_ID, MODEL, usage=Usage(9, 20, source="upstream")),
         ReasoningDelta("**Weighing** it. "),
         ReasoningDelta("Done."),
-        ReasoningSignature(GEMINI_MARK + SIGNATURE),
+        ReasoningSignature(GEMINI_PREFIX + SIGNATURE),
         TextDelta("42"),
         TextDelta("."),
         ChoiceFinished("stop"),
@@ -189,13 +189,13 @@ def test_a_thought_part_may_bring_its_own_signature() -> None:
     events = run(
         chunk({"text": "hm", "thought": True, "thoughtSignature": "c2ln"}), chunk({"text": "a"}, reason="STOP")
     )
-    assert events[1:4] == [ReasoningDelta("hm"), ReasoningSignature(GEMINI_MARK + "c2ln"), TextDelta("a")]
+    assert events[1:4] == [ReasoningDelta("hm"), ReasoningSignature(GEMINI_PREFIX + "c2ln"), TextDelta("a")]
 
 
 def test_tool_calls_have_ids_whole_arguments_and_their_signatures() -> None:
     events = [event for event in run(*TOOLS) if not isinstance(event, UsageReport | MessageStart | ReasoningDelta)]
     assert events == [
-        ReasoningSignature(GEMINI_MARK + SIGNATURE),
+        ReasoningSignature(GEMINI_PREFIX + SIGNATURE),
         ToolCallStart(0, "fc-1", "weather", signature=SIGNATURE),
         ToolCallDelta(0, '{"city":"Paris"}'),
         ToolCallStart(1, f"call_{ID}_0_1", "weather"),

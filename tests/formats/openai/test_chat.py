@@ -12,7 +12,7 @@ from gateway.domain.usage import MAX_TOKENS, Usage, parse_usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats import sse
 from gateway.formats.openai.chat import (
-    MAX_STICKY_CHARS,
+    MAX_AFFINITY_CHARS,
     ChatPassthrough,
     build_chat_body,
     parse_answer_object,
@@ -183,8 +183,8 @@ def test_a_call_without_a_stream_gets_no_stream_options() -> None:
         ({"user": "u", "prompt_cache_key": 5}, "u"),
         ({"user": "u", "prompt_cache_key": ["k"]}, "u"),
         ({"user": ""}, None),
-        ({"prompt_cache_key": "k" * MAX_STICKY_CHARS}, "k" * MAX_STICKY_CHARS),
-        ({"prompt_cache_key": "k" * (MAX_STICKY_CHARS + 1), "user": "u"}, "u"),
+        ({"prompt_cache_key": "k" * MAX_AFFINITY_CHARS}, "k" * MAX_AFFINITY_CHARS),
+        ({"prompt_cache_key": "k" * (MAX_AFFINITY_CHARS + 1), "user": "u"}, "u"),
     ],
 )
 def test_the_cache_key_is_what_calls_have_in_common_and_else_whom_they_are_for(

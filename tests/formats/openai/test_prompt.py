@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats.openai.prompt import parse_prompt
+from gateway.formats.openai.prompt import measure_prompt
 
 ROLES = st.sampled_from(["developer", "system", "user", "assistant", "tool", "function"])
 TEXT = st.text(st.characters(codec="utf-8"))  # any text that JSON can carry: no lone surrogates
@@ -27,7 +27,7 @@ OTHER = st.fixed_dictionaries(
 def read_or_refuse(messages: Any, **more: Any) -> object:
     """What it comes to, or what is refused of it."""
     try:
-        return parse_prompt({"model": "m", "messages": messages, **more})
+        return measure_prompt({"model": "m", "messages": messages, **more})
     except InvalidRequest as refused:
         return refused.param, refused.message
 
@@ -49,7 +49,7 @@ def test_plain_messages_come_to_what_others_would(messages: list[Any]) -> None:
 @given(st.lists(PLAIN, min_size=1))
 def test_plain_messages_come_to_their_characters_and_bytes(messages: list[dict[str, str]]) -> None:
     text = "".join(message["content"] for message in messages)
-    assert parse_prompt({"messages": messages}) == (len(text), len(text.encode()) + 8 * (1 + len(messages)))
+    assert measure_prompt({"messages": messages}) == (len(text), len(text.encode()) + 8 * (1 + len(messages)))
 
 
 @pytest.mark.parametrize("value", [None, True, 1, 0.5, "x" * 100])
@@ -61,5 +61,7 @@ def test_a_field_beside_the_messages_that_is_no_container_comes_to_nothing(name:
 
 def test_a_container_counts_whatever_stands_beside_it() -> None:
     messages = [{"role": "user", "content": "x"}]
-    _, bare = parse_prompt({"messages": messages})
-    assert parse_prompt({"messages": messages, "temperature": 1, "seed": 1, "tools": [1], "stop": ["a"]})[1] == bare + 3
+    _, bare = measure_prompt({"messages": messages})
+    assert (
+        measure_prompt({"messages": messages, "temperature": 1, "seed": 1, "tools": [1], "stop": ["a"]})[1] == bare + 3
+    )

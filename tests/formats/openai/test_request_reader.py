@@ -20,7 +20,7 @@ from gateway.formats.chat import (
     ToolResultPart,
 )
 from gateway.formats.openai.chat import parse_chat_call
-from gateway.formats.openai.request_reader import parse_conversation
+from gateway.formats.openai.request_reader import parse_chat_request
 from tests.support.corrupt_json import spoilt
 
 PNG = "data:image/png;base64,AAAA"
@@ -36,11 +36,11 @@ HELLO = {"role": "user", "content": "hi"}
 
 def read(*messages: dict[str, Any], **fields: Any) -> ChatRequest:
     body = {"model": "m", "messages": list(messages) or [HELLO]} | fields
-    return parse_conversation(parse_chat_call(body).body)
+    return parse_chat_request(parse_chat_call(body).body)
 
 
 def read_user(*parts: dict[str, Any]) -> tuple[Any, ...]:
-    (turn,) = read({"role": "user", "content": list(parts)}).turns
+    (turn,) = read({"role": "user", "content": list(parts)}).messages
     return turn.parts
 
 
@@ -66,7 +66,7 @@ def test_every_role_becomes_its_turn() -> None:
         {"role": "assistant", "content": "yes", "name": "bob"},
     )
     assert conversation == ChatRequest(
-        turns=(
+        messages=(
             Message("system", (TextPart("be kind"),)),
             Message("system", (TextPart("be brief", CACHE),)),
             Message("user", (TextPart("hi"),)),
@@ -83,7 +83,7 @@ def test_tool_calls_and_their_results_find_each_other() -> None:
         {"role": "tool", "tool_call_id": "c1", "content": "one"},
         {"role": "tool", "tool_call_id": "c2", "content": [{"type": "text", "text": "two"}], "cache_control": CACHE},
         {"role": "user", "content": "go on"},
-    ).turns
+    ).messages
     assert turns[1:] == (
         Message(
             "assistant",
@@ -99,7 +99,7 @@ def test_tool_calls_and_their_results_find_each_other() -> None:
 def test_calls_of_the_deprecated_kind_get_ids() -> None:
     called = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
     answered = {"role": "function", "name": "f", "content": "one"}
-    assert read(called, answered, called, answered).turns == (
+    assert read(called, answered, called, answered).messages == (
         Message("assistant", (ToolCallPart("call_0", "f", "{}"),)),
         Message("user", (ToolResultPart("call_0", (TextPart("one"),)),)),
         Message("assistant", (ToolCallPart("call_1", "f", "{}"),)),
@@ -110,7 +110,7 @@ def test_calls_of_the_deprecated_kind_get_ids() -> None:
 
 def test_a_custom_call_of_an_earlier_turn_is_a_call() -> None:
     custom = {"id": "c", "type": "custom", "custom": {"name": "run", "input": 'say "x"'}}
-    (turn,) = read({"role": "assistant", "tool_calls": [custom]}).turns
+    (turn,) = read({"role": "assistant", "tool_calls": [custom]}).messages
     (use,) = turn.parts
     assert isinstance(use, ToolCallPart)
     assert (use.id, use.name, orjson.loads(use.arguments)) == ("c", "run", {"input": 'say "x"'})
@@ -119,7 +119,7 @@ def test_a_custom_call_of_an_earlier_turn_is_a_call() -> None:
 def test_what_an_assistant_said_is_kept_in_order() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "b"}]
     message = {"role": "assistant", "content": parts, "refusal": "c", "reasoning": "t", "images": [image(PNG)]}
-    (turn,) = read(message).turns
+    (turn,) = read(message).messages
     assert turn.parts == (
         ReasoningPart("t"),
         TextPart("a"),
@@ -135,9 +135,9 @@ def test_what_is_empty_says_nothing() -> None:
         {"role": "assistant", "content": None, "tool_calls": []},
     )
     nothing = {"role": "user", "content": [{"type": "text", "text": ""}]}
-    assert read(*empty, HELLO, nothing).turns == (Message("user", (TextPart("hi"),)),)
+    assert read(*empty, HELLO, nothing).messages == (Message("user", (TextPart("hi"),)),)
     assert refused(*empty) == "messages"
-    assert read({"role": "tool", "tool_call_id": "c", "content": ""}).turns == (
+    assert read({"role": "tool", "tool_call_id": "c", "content": ""}).messages == (
         Message("user", (ToolResultPart("c", ()),)),
     )
 
@@ -251,13 +251,13 @@ def test_settings_are_read() -> None:
         surprise=1,
     )
     assert conversation == ChatRequest(
-        turns=(Message("user", (TextPart("hi"),)),),
+        messages=(Message("user", (TextPart("hi"),)),),
         max_tokens=7,
         temperature=1.0,
         top_p=0.5,
         top_k=40,
         stop=("a", "b"),
-        choices=2,
+        n=2,
         seed=-3,
         presence_penalty=0.1,
         frequency_penalty=-0.2,
@@ -266,7 +266,7 @@ def test_settings_are_read() -> None:
         user="s",
     )
     assert read(stop="x", max_tokens=5, user="u", top_k=-1) == ChatRequest(
-        turns=conversation.turns, stop=("x",), max_tokens=5, user="u"
+        messages=conversation.messages, stop=("x",), max_tokens=5, user="u"
     )
 
 
@@ -417,15 +417,15 @@ RICH: dict[str, Any] = {
 
 
 def test_the_rich_body_is_in_order() -> None:
-    assert len(parse_conversation(parse_chat_call(RICH).body).turns) == 5
+    assert len(parse_chat_request(parse_chat_call(RICH).body).messages) == 5
 
 
 @settings(max_examples=80)
 @given(body=spoilt(RICH).filter(lambda body: isinstance(body, dict)))
 def test_whatever_stands_anywhere_is_read_or_refused_by_name(body: dict[str, Any]) -> None:
     try:
-        conversation = parse_conversation(parse_chat_call(body).body)
+        conversation = parse_chat_request(parse_chat_call(body).body)
     except InvalidRequest as fault:
         assert fault.param  # noqa: PT017 - it may as well be read
     else:
-        assert conversation.turns
+        assert conversation.messages

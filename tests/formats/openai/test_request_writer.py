@@ -23,7 +23,7 @@ from gateway.formats.chat import (
     ToolResultPart,
 )
 from gateway.formats.openai.chat import parse_chat_call
-from gateway.formats.openai.request_reader import parse_conversation
+from gateway.formats.openai.request_reader import parse_chat_request
 from gateway.formats.openai.request_writer import build_body
 from tests.support.chat_sdk import NAMES, WORDS
 
@@ -64,7 +64,7 @@ def test_a_stream_asks_for_its_usage() -> None:
 
 def test_settings_are_written() -> None:
     assert body(
-        max_tokens=5, temperature=0.0, top_p=0.5, stop=("a",), choices=2, seed=0, presence_penalty=0.1,
+        max_tokens=5, temperature=0.0, top_p=0.5, stop=("a",), n=2, seed=0, presence_penalty=0.1,
         frequency_penalty=0.2, user="u", effort="xhigh",
     ) == {
         "max_tokens": 5, "temperature": 0.0, "top_p": 0.5, "stop": ["a"], "n": 2, "seed": 0, "presence_penalty": 0.1,
@@ -270,7 +270,7 @@ def conversations(draw: st.DrawFn) -> ChatRequest:
 @given(conversation=conversations())
 def test_what_is_written_is_read_again(conversation: ChatRequest) -> None:
     written = orjson.loads(orjson.dumps(build_body(conversation, "m", stream=True)))
-    assert parse_conversation(parse_chat_call(written).body) == conversation
+    assert parse_chat_request(parse_chat_call(written).body) == conversation
 
 
 @given(parts=st.lists(PARTS, min_size=1, max_size=5))

@@ -18,9 +18,9 @@ from gateway.formats.head_tail_buffer import TAIL_BYTES
 from gateway.formats.openai.responses import (
     ResponsesPassthrough,
     build_responses_body,
-    parse_response_usage,
     parse_responses_answer,
     parse_responses_call,
+    parse_usage_object,
 )
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS
 
@@ -514,7 +514,7 @@ def test_what_came_from_a_cache_and_what_went_into_one_are_parts_of_the_prompt(
     prompt: int, completion: int, cached: int, written: int
 ) -> None:
     details = {"cached_tokens": cached, "cache_write_tokens": written}
-    usage = parse_response_usage({"input_tokens": prompt, "output_tokens": completion, "input_tokens_details": details})
+    usage = parse_usage_object({"input_tokens": prompt, "output_tokens": completion, "input_tokens_details": details})
     assert usage is not None
     assert (usage.prompt_tokens, usage.completion_tokens, usage.source) == (prompt, completion, "upstream")
     assert usage.cached_tokens == min(cached, prompt)
@@ -535,4 +535,4 @@ def test_what_came_from_a_cache_and_what_went_into_one_are_parts_of_the_prompt(
     ],
 )
 def test_usage_that_cannot_be_believed_is_none(raw: object) -> None:
-    assert parse_response_usage(raw) is None
+    assert parse_usage_object(raw) is None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.domain.usage import MAX_TOKENS, Usage
 from gateway.formats.openai.chat import parse_chat_call
 from gateway.formats.openai.embeddings import parse_embeddings_call
-from gateway.formats.openai.prompt import parse_prompt
+from gateway.formats.openai.prompt import measure_prompt
 from gateway.formats.openai.token_bounds import (
     MAX_RESERVED_OUTPUT,
     MESSAGE_TOKENS,
@@ -59,7 +59,7 @@ def body(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def bound_prompt(body: dict[str, Any]) -> int:
-    return parse_prompt(body)[1]
+    return measure_prompt(body)[1]
 
 
 def said(content: Any, **more: Any) -> dict[str, Any]:
