@@ -4,10 +4,12 @@ A fault is the plain condition (``ProviderTimeout``), raised anywhere below the 
 one place: ``server/middlewares.py`` before the first byte, ``proxy/failover.py`` after it.
 """
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from gateway.domain.rate_limit import UNLIMITED, RateLimitStatus
 from gateway.error_status import STATUS
+
+if TYPE_CHECKING:  # an error carries it; it does not need it
+    from gateway.domain.rate_limit import RateLimitStatus
 
 LONGEST_RETRY_S = 5
 """Of a 503: beyond it the client libraries are told not to retry, for they sleep whatever ``Retry-After`` says."""
@@ -184,12 +186,12 @@ class RateLimited(GatewayError):
     """A rate limit of the key or the account is reached.
 
     Attributes:
-        standing: how the caller stands at its limits, for the ``x-ratelimit-*`` headers.
+        standing: what is left of the caller's limits, for the ``x-ratelimit-*`` headers; None if they are unknown.
     """
 
     code = "rate_limit_exceeded"
 
-    def __init__(self, message: str, *, standing: RateLimitStatus = UNLIMITED, retry_after_s: int = 1) -> None:
+    def __init__(self, message: str, *, standing: "RateLimitStatus | None" = None, retry_after_s: int = 1) -> None:
         super().__init__(message, retry_after_s=retry_after_s)
         self.standing = standing
 

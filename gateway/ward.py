@@ -6,8 +6,7 @@ from aiohttp import web
 
 from gateway.background import JobRunner
 from gateway.books import Books
-from gateway.loop_lag import LoopLagMeter
-from gateway.monitoring import EventLoopLag, FolderUsage, MonitoredParts, ProcessMonitor
+from gateway.monitoring import EventLoopLag, FolderUsage, LoopLagMeter, MonitoredParts, ProcessMonitor
 from gateway.server.admin.active_requests import LIVE, ActiveRequestsFeed
 from gateway.server.admin.health import VITALS
 from gateway.server.context import ROOMS

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway import errors as module
-from gateway.domain.rate_limit import UNLIMITED, RateLimitStatus, RateLimitWindow
+from gateway.domain.rate_limit import RateLimitStatus, RateLimitWindow
 from gateway.error_status import STATUS
 from gateway.errors import (
     GATEWAY_TYPE,
@@ -98,7 +98,7 @@ def test_a_rate_limit_says_how_long_to_wait_and_how_the_caller_stands() -> None:
     standing = RateLimitStatus(RateLimitWindow(10, 0, 6.0))
     fault = RateLimited("why", standing=standing, retry_after_s=6)
     assert (fault.status, fault.retry_after_s, fault.should_retry, fault.standing) == (429, 6, None, standing)
-    assert (RateLimited("why").retry_after_s, RateLimited("why").standing) == (1, UNLIMITED)
+    assert (RateLimited("why").retry_after_s, RateLimited("why").standing) == (1, None)
 
 
 def test_only_the_callers_own_mistakes_and_our_end_are_not_tried_elsewhere() -> None:

@@ -5,13 +5,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gateway.loop_lag import LoopLagMeter
 from gateway.monitoring import (
     FOLDERS_KNOWN_S,
     LAG_EVERY_S,
     LAG_KEPT_S,
     EventLoopLag,
     FolderUsage,
+    LoopLagMeter,
     count_open_files,
     find_memory,
     find_size,

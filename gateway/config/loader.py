@@ -18,7 +18,6 @@ import attrs
 from gateway.billing.price_spec import PriceSpec
 from gateway.config.merge import FileConfig
 from gateway.config.schema import Config
-from gateway.config.word_list import read_words_text
 from gateway.domain.price import PriceList
 from gateway.domain.setting import Source, name_setting
 from gateway.media.word_filter import WordList, read_words
@@ -191,3 +190,25 @@ def _plain_type(kind: Any) -> Any:
     if get_origin(kind) in {Union, UnionType}:
         return next(part for part in get_args(kind) if part is not type(None))
     return kind
+
+
+MAX_WORDS_MB = 2
+"""Some 150,000 words, which take about a second to be read: the stream of a gateway that reloads stands as long."""
+
+
+def read_words_text(path: Path) -> str:
+    """The text of the file, without its byte order mark.
+
+    Raises ``OSError`` where it cannot be read, and ``ValueError`` where it is larger than ``MAX_WORDS_MB`` or is not
+    UTF-8; the text of either is for the operator and names the file.
+    """
+    limit = MAX_WORDS_MB * 1024 * 1024
+    with path.open("rb") as stream:
+        raw = stream.read(limit + 1)
+    if len(raw) > limit:
+        raise ValueError(f"{path}: larger than {MAX_WORDS_MB} MB")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}: line {line} is not UTF-8") from None

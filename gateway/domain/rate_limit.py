@@ -118,9 +118,6 @@ class RateLimitStatus:
     tokens: RateLimitWindow | None = None
 
 
-UNLIMITED = RateLimitStatus()
-
-
 class GcraBucket:
     """One rate of one subject: its ``tat``, and the limit under which that was owed. ``before``: the last taking."""
 

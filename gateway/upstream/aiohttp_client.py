@@ -20,9 +20,16 @@ from gateway.domain.upload import Content
 from gateway.errors import GatewayError, ProviderBadResponse, ProviderError, ProviderTimeout
 from gateway.upstream.decompress import Decompressor, open_inflation
 from gateway.upstream.exhaustion import find_exhaustion
-from gateway.upstream.interface import IDEMPOTENT, RESEND_WITHIN_S, HttpResponse, PumpResult, Sink, StaleConnection
+from gateway.upstream.interface import (
+    IDEMPOTENT,
+    RESEND_WITHIN_S,
+    HttpResponse,
+    PumpResult,
+    Sink,
+    StaleConnection,
+    read_pushed,
+)
 from gateway.upstream.request_body import ContentPayload
-from gateway.upstream.whole_body import read_pushed
 
 READ_BUFFER = 64 * 1024
 """Per connection; aiohttp's own default of 256 KB is four times what a slow reader should be able to hold."""

@@ -18,12 +18,19 @@ from gateway.upstream.connection import Connection
 from gateway.upstream.connector import SOCKS, Connector, open_context
 from gateway.upstream.decompress import open_inflation
 from gateway.upstream.dns_cache import Resolve, resolve
-from gateway.upstream.interface import IDEMPOTENT, RESEND_WITHIN_S, HttpResponse, PumpResult, Sink, StaleConnection
+from gateway.upstream.interface import (
+    IDEMPOTENT,
+    RESEND_WITHIN_S,
+    HttpResponse,
+    PumpResult,
+    Sink,
+    StaleConnection,
+    read_pushed,
+)
 from gateway.upstream.pool import Origin, Pool
 from gateway.upstream.request_body import is_refused, read_content
 from gateway.upstream.request_head import RequestHeadCache
 from gateway.upstream.response_parser import MAX_PUSH_BYTES, Headers
-from gateway.upstream.whole_body import read_pushed
 
 ONE_WRITE_BYTES = 256 * 1024
 """A larger body is sent in pieces, at the provider's pace, and with an ear for its refusal."""

@@ -87,7 +87,6 @@ NOT_YET = (
     "large_work.py",
     "lobby.py",
     "log.py",
-    "loop_lag.py",
     "media/",
     "monitoring.py",
     "options.py",

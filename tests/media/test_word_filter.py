@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config.word_list import MAX_WORDS_MB, read_words_text
+from gateway.config.loader import MAX_WORDS_MB, read_words_text
 from gateway.errors import InvalidRequest, SensitiveWords
 from gateway.media.word_filter import MAX_CHECKED, check_body, check_prompt, read_words
 

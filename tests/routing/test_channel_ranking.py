@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.routing.channel_ranking import HIGHEST, LOWEST, NoCapacity, rank
+from gateway.routing.channel_order import HIGHEST, LOWEST, NoCapacity, rank
 
 TAKEN = st.lists(st.none() | st.integers(-4, 4) | st.integers(LOWEST, HIGHEST), max_size=8)
 
