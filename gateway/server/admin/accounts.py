@@ -7,67 +7,54 @@ from gateway.server.admin.io import OF_ACCOUNT, read_change, read_fields, read_i
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.auth import get_signed
 from gateway.server.context import ACTOR, OFFICE
-from gateway.server.openapi.schema import (
-    COUNT,
-    FLAG,
-    INTEGER,
-    MOMENT,
-    NUMBER,
-    TEXT,
-    array,
-    extend,
-    listing,
-    maybe,
-    one_of,
-    record,
-)
+from gateway.server.openapi import schema as s
 
-STATUS = one_of("active", "disabled")
-STANDING = record(
-    spent_usd=NUMBER,
-    credit_usd=NUMBER,
-    held_usd=NUMBER,
-    left_usd=maybe(NUMBER),
-    overrun_usd=NUMBER,
-    resets_at=maybe(MOMENT),
+STATUS = s.one_of("active", "disabled")
+STANDING = s.record(
+    spent_usd=s.NUMBER,
+    credit_usd=s.NUMBER,
+    held_usd=s.NUMBER,
+    left_usd=s.maybe(s.NUMBER),
+    overrun_usd=s.NUMBER,
+    resets_at=s.maybe(s.MOMENT),
 )
 """How an account or a key stands with its quota; of one that has none, nothing is left or reset."""
-_BOUNDS = record(
-    quota_usd=maybe(NUMBER),
-    quota_period=one_of("none", "daily", "monthly", "lifetime"),
-    quota_status=maybe(INTEGER),
-    rpm=maybe(COUNT),
-    tpm=maybe(COUNT),
-    max_concurrency=maybe(COUNT),
+_BOUNDS = s.record(
+    quota_usd=s.maybe(s.NUMBER),
+    quota_period=s.one_of("none", "daily", "monthly", "lifetime"),
+    quota_status=s.maybe(s.INTEGER),
+    rpm=s.maybe(s.COUNT),
+    tpm=s.maybe(s.COUNT),
+    max_concurrency=s.maybe(s.COUNT),
 )
-ACCOUNT = extend(
-    record(id=INTEGER, name=TEXT, status=STATUS, declared=FLAG, created_at=MOMENT, groups=array(TEXT)),
+ACCOUNT = s.extend(
+    s.record(id=s.INTEGER, name=s.TEXT, status=STATUS, declared=s.FLAG, created_at=s.MOMENT, groups=s.array(s.TEXT)),
     **_BOUNDS["properties"],
     **STANDING["properties"],
 )
-KEY = extend(
-    record(
-        id=INTEGER,
-        name=TEXT,
-        account=TEXT,
-        key=TEXT,
+KEY = s.extend(
+    s.record(
+        id=s.INTEGER,
+        name=s.TEXT,
+        account=s.TEXT,
+        key=s.TEXT,
         status=STATUS,
-        expires_at=maybe(MOMENT),
-        models=array(TEXT),
-        group=maybe(TEXT),
-        allow_ips=array(TEXT),
-        webhook_url=maybe(TEXT),
-        locked=array(TEXT),
-        declared=FLAG,
-        created_at=MOMENT,
-        former_until=maybe(MOMENT),
-        last_used_at=maybe(MOMENT),
+        expires_at=s.maybe(s.MOMENT),
+        models=s.array(s.TEXT),
+        group=s.maybe(s.TEXT),
+        allow_ips=s.array(s.TEXT),
+        webhook_url=s.maybe(s.TEXT),
+        locked=s.array(s.TEXT),
+        declared=s.FLAG,
+        created_at=s.MOMENT,
+        former_until=s.maybe(s.MOMENT),
+        last_used_at=s.maybe(s.MOMENT),
     ),
     **_BOUNDS["properties"],
     **STANDING["properties"],
 )
 """Its secret is shown as its last four characters; ``locked`` are the fields that an administrator has set."""
-_NEW_KEY = extend(KEY, secret=TEXT)
+_NEW_KEY = s.extend(KEY, secret=s.TEXT)
 
 
 async def list_accounts(request: web.Request) -> web.Response:
@@ -154,15 +141,15 @@ async def delete_key(request: web.Request) -> web.Response:
 
 ACCOUNT_DOORS: tuple[AdminOperation, ...] = (
     AdminOperation("GET", "/account", get_own_account, "viewer", answer=ACCOUNT),
-    AdminOperation("GET", "/accounts", list_accounts, answer=listing(ACCOUNT)),
+    AdminOperation("GET", "/accounts", list_accounts, answer=s.listing(ACCOUNT)),
     AdminOperation("POST", "/accounts", add_account, takes=AccountSpec, answer=ACCOUNT, status=201),
     AdminOperation("GET", "/accounts/{name}", get_account, answer=ACCOUNT),
     AdminOperation("PATCH", "/accounts/{name}", edit_account, takes=AccountSpec, partly=True, answer=ACCOUNT),
-    AdminOperation("DELETE", "/accounts/{name}", delete_account, answer=record(name=TEXT, deleted=FLAG)),
-    AdminOperation("GET", "/keys", list_keys, "viewer", query=(OF_ACCOUNT,), answer=listing(KEY)),
+    AdminOperation("DELETE", "/accounts/{name}", delete_account, answer=s.record(name=s.TEXT, deleted=s.FLAG)),
+    AdminOperation("GET", "/keys", list_keys, "viewer", query=(OF_ACCOUNT,), answer=s.listing(KEY)),
     AdminOperation("POST", "/keys", add_key, "member", takes=KeySpec, answer=_NEW_KEY, status=201),
     AdminOperation("GET", "/keys/{id}", get_key, "viewer", answer=KEY),
     AdminOperation("PATCH", "/keys/{id}", edit_key, "member", takes=KeySpec, partly=True, answer=KEY),
-    AdminOperation("DELETE", "/keys/{id}", delete_key, "member", answer=record(id=INTEGER, deleted=FLAG)),
+    AdminOperation("DELETE", "/keys/{id}", delete_key, "member", answer=s.record(id=s.INTEGER, deleted=s.FLAG)),
     AdminOperation("POST", "/keys/{id}/rotate", rotate_key, "member", takes=RotateSpec, answer=_NEW_KEY),
 )

@@ -24,7 +24,7 @@ from gateway.server.admin.operation import AdminOperation
 from gateway.server.auth import check_still_signed
 from gateway.server.context import ACTOR, OFFICE, ROOMS
 from gateway.server.handlers.video_events import SEND_TIMEOUT_S, SubscriberLimit
-from gateway.server.openapi.schema import COUNT, FLAG, MOMENT, TEXT, listing, maybe, one_of, record
+from gateway.server.openapi import schema as s
 from gateway.storage.audit_log import AuditLogRepository
 
 TICK_S = 1.0
@@ -165,23 +165,25 @@ async def note(trail: AuditLogRepository, row: AuditRow) -> None:
         log.error("audit_row_lost", request_id=row.subject, reason=f"{row.action} by {who}", error=fault.message)  # noqa: TRY400 - a condition, not a bug
 
 
-RUNNING = record(
-    id=TEXT,
-    account=TEXT,
-    key_name=TEXT,
-    model=TEXT,
-    operation=TEXT,
-    stream=FLAG,
-    started_at=MOMENT,
-    running_ms=COUNT,
-    phase=one_of("reading", "waiting", "streaming"),
-    channel=maybe(TEXT),
-    attempts=COUNT,
-    address=maybe(TEXT),
+RUNNING = s.record(
+    id=s.TEXT,
+    account=s.TEXT,
+    key_name=s.TEXT,
+    model=s.TEXT,
+    operation=s.TEXT,
+    stream=s.FLAG,
+    started_at=s.MOMENT,
+    running_ms=s.COUNT,
+    phase=s.one_of("reading", "waiting", "streaming"),
+    channel=s.maybe(s.TEXT),
+    attempts=s.COUNT,
+    address=s.maybe(s.TEXT),
 )
 
 RUNNING_DOORS: tuple[AdminOperation, ...] = (
-    AdminOperation("GET", "/running", list_running, "viewer", answer=listing(RUNNING)),
+    AdminOperation("GET", "/running", list_running, "viewer", answer=s.listing(RUNNING)),
     AdminOperation("GET", "/running/events", get_running_events, "viewer", media_type="text/event-stream"),
-    AdminOperation("POST", "/running/{id}/cancel", cancel_running, "member", answer=record(id=TEXT, cancelled=FLAG)),
+    AdminOperation(
+        "POST", "/running/{id}/cancel", cancel_running, "member", answer=s.record(id=s.TEXT, cancelled=s.FLAG)
+    ),
 )

@@ -11,19 +11,19 @@ from gateway.domain.audit_log import KINDS, AuditFilter, AuditRow
 from gateway.server.admin.io import LIMIT, read_limit, write_listing
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import OFFICE
-from gateway.server.openapi.schema import ANYTHING, COUNT, INTEGER, MOMENT, TEXT, listing, maybe, one_of, record, table
+from gateway.server.openapi import schema as s
 from gateway.server.query import parse_number
 
-_ROW = record(
-    sequence=INTEGER,
-    at=MOMENT,
-    actor_kind=one_of(*KINDS),
-    actor=TEXT,
-    address=TEXT,
-    action=TEXT,
-    account=maybe(TEXT),
-    subject=TEXT,
-    detail=table(ANYTHING),
+_ROW = s.record(
+    sequence=s.INTEGER,
+    at=s.MOMENT,
+    actor_kind=s.one_of(*KINDS),
+    actor=s.TEXT,
+    address=s.TEXT,
+    action=s.TEXT,
+    account=s.maybe(s.TEXT),
+    subject=s.TEXT,
+    detail=s.table(s.ANYTHING),
 )
 
 
@@ -55,10 +55,10 @@ TRAIL_DOORS: tuple[AdminOperation, ...] = (
             Query("account", "Only what was changed of this account (a name)."),
             Query("actor", "Only what this member did (a name); or `token`, `file` or `gateway`, who are no members."),
             Query("action", "Only this: `key.created`, or `key` for all that was done to keys."),
-            Query("before", "Only older ones than this `sequence`: the last one of a page leads to the next.", COUNT),
+            Query("before", "Only older ones than this `sequence`: the last one of a page leads to the next.", s.COUNT),
             LIMIT,
         ),
-        answer=listing(_ROW),
+        answer=s.listing(_ROW),
     ),
 )
 

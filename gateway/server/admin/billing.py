@@ -8,44 +8,31 @@ from gateway.server.admin.accounts import STANDING
 from gateway.server.admin.io import LIMIT, read_change, read_id, read_limit, write_json, write_listing
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.context import ACTOR, OFFICE
-from gateway.server.openapi.schema import (
-    COUNT,
-    FLAG,
-    INTEGER,
-    MOMENT,
-    NUMBER,
-    TEXT,
-    array,
-    extend,
-    listing,
-    maybe,
-    one_of,
-    record,
-)
+from gateway.server.openapi import schema as s
 
-_CREDIT = record(
-    sequence=INTEGER,
-    at=MOMENT,
-    kind=one_of("top_up", "set"),
-    account_id=INTEGER,
-    key_id=maybe(INTEGER),
-    amount_usd=NUMBER,
-    reference=maybe(TEXT),
-    note=maybe(TEXT),
+_CREDIT = s.record(
+    sequence=s.INTEGER,
+    at=s.MOMENT,
+    kind=s.one_of("top_up", "set"),
+    account_id=s.INTEGER,
+    key_id=s.maybe(s.INTEGER),
+    amount_usd=s.NUMBER,
+    reference=s.maybe(s.TEXT),
+    note=s.maybe(s.TEXT),
 )
-_CREDITED = extend(_CREDIT, added=FLAG, **STANDING["properties"])
+_CREDITED = s.extend(_CREDIT, added=s.FLAG, **STANDING["properties"])
 """``added`` is false where the purse has a credit of that reference already; that one is shown."""
-_AUDIT = record(
-    ok=FLAG,
-    problems=array(TEXT),
-    purses=COUNT,
-    charged_usd=NUMBER,
-    charged_nanos=INTEGER,
-    open_holds=INTEGER,
-    video_holds=COUNT,
-    held_usd=NUMBER,
-    video_held_usd=NUMBER,
-    waiting_rows=COUNT,
+_AUDIT = s.record(
+    ok=s.FLAG,
+    problems=s.array(s.TEXT),
+    purses=s.COUNT,
+    charged_usd=s.NUMBER,
+    charged_nanos=s.INTEGER,
+    open_holds=s.INTEGER,
+    video_holds=s.COUNT,
+    held_usd=s.NUMBER,
+    video_held_usd=s.NUMBER,
+    waiting_rows=s.COUNT,
 )
 
 
@@ -86,9 +73,9 @@ async def get_audit(request: web.Request) -> web.Response:
 
 
 MONEY_DOORS: tuple[AdminOperation, ...] = (
-    AdminOperation("GET", "/accounts/{name}/credits", list_account_credits, query=(LIMIT,), answer=listing(_CREDIT)),
+    AdminOperation("GET", "/accounts/{name}/credits", list_account_credits, query=(LIMIT,), answer=s.listing(_CREDIT)),
     AdminOperation("POST", "/accounts/{name}/credits", credit_account, takes=CreditSpec, answer=_CREDITED, status=201),
-    AdminOperation("GET", "/keys/{id}/credits", list_key_credits, "viewer", query=(LIMIT,), answer=listing(_CREDIT)),
+    AdminOperation("GET", "/keys/{id}/credits", list_key_credits, "viewer", query=(LIMIT,), answer=s.listing(_CREDIT)),
     AdminOperation("POST", "/keys/{id}/credits", credit_key, takes=CreditSpec, answer=_CREDITED, status=201),
     AdminOperation("GET", "/audit", get_audit, answer=_AUDIT),
 )

@@ -21,7 +21,7 @@ from gateway.server.admin.request_history import walk
 from gateway.server.admin.requests import FILTERS, ROW, read_filter, write_row
 from gateway.server.auth import check_still_signed
 from gateway.server.context import ACTOR, OFFICE, ROOMS
-from gateway.server.openapi.schema import one_of
+from gateway.server.openapi import schema as s
 from gateway.server.responses import await_reader
 
 _COLUMNS: tuple[str, ...] = tuple(ROW["properties"])
@@ -108,7 +108,7 @@ EXPORT_DOORS: tuple[AdminOperation, ...] = (
         "/requests/export",
         export_requests,
         "viewer",
-        query=(Query("format", "What kind of file.", one_of(*FORMATS)), *FILTERS),
+        query=(Query("format", "What kind of file.", s.one_of(*FORMATS)), *FILTERS),
         media_type="text/csv",
     ),
 )

@@ -5,7 +5,7 @@ from aiohttp import web
 from gateway.monitoring import STATES, ProcessMonitor
 from gateway.server.admin.io import write_json
 from gateway.server.admin.operation import AdminOperation
-from gateway.server.openapi.schema import COUNT, FLAG, MOMENT, NUMBER, TEXT, maybe, record
+from gateway.server.openapi import schema as s
 from gateway.server.protocol import GatewayProtocol
 
 VITALS = web.AppKey("vitals", ProcessMonitor)
@@ -18,26 +18,26 @@ async def get_health(request: web.Request) -> web.Response:
     return write_json({**await request.app[VITALS].describe(), "connections": connections})
 
 
-_FOLDER = maybe(record(bytes=COUNT, files=COUNT))
-HEALTH = record(
-    version=TEXT,
-    started_at=MOMENT,
-    uptime_s=NUMBER,
-    pid=COUNT,
-    python=TEXT,
-    memory_bytes=COUNT,
-    cpu_s=NUMBER,
-    open_files=maybe(COUNT),
-    tasks=COUNT,
-    loop_lag_ms=record(p50=NUMBER, p99=NUMBER, max=NUMBER),
-    running=COUNT,
-    store=record(bytes=COUNT, wal_bytes=COUNT, schema=TEXT, writable=FLAG, last_commit_ms=maybe(NUMBER)),
-    queue=record(waiting_rows=COUNT, failing=FLAG),
-    journal_bytes=COUNT,
+_FOLDER = s.maybe(s.record(bytes=s.COUNT, files=s.COUNT))
+HEALTH = s.record(
+    version=s.TEXT,
+    started_at=s.MOMENT,
+    uptime_s=s.NUMBER,
+    pid=s.COUNT,
+    python=s.TEXT,
+    memory_bytes=s.COUNT,
+    cpu_s=s.NUMBER,
+    open_files=s.maybe(s.COUNT),
+    tasks=s.COUNT,
+    loop_lag_ms=s.record(p50=s.NUMBER, p99=s.NUMBER, max=s.NUMBER),
+    running=s.COUNT,
+    store=s.record(bytes=s.COUNT, wal_bytes=s.COUNT, schema=s.TEXT, writable=s.FLAG, last_commit_ms=s.maybe(s.NUMBER)),
+    queue=s.record(waiting_rows=s.COUNT, failing=s.FLAG),
+    journal_bytes=s.COUNT,
     media=_FOLDER,
-    videos=record(open=COUNT, kept=_FOLDER),
-    channels=record(**dict.fromkeys(STATES, COUNT)),
-    connections=COUNT,
+    videos=s.record(open=s.COUNT, kept=_FOLDER),
+    channels=s.record(**dict.fromkeys(STATES, s.COUNT)),
+    connections=s.COUNT,
 )
 
 HEALTH_DOORS: tuple[AdminOperation, ...] = (AdminOperation("GET", "/health", get_health, answer=HEALTH),)

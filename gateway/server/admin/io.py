@@ -8,12 +8,14 @@ from aiohttp import web
 from gateway.errors import NotFound
 from gateway.server.admin.operation import Query
 from gateway.server.auth import check_still_signed
-from gateway.server.openapi.schema import COUNT
+from gateway.server.openapi import schema as s
 from gateway.server.query import is_number, parse_number
 from gateway.server.request_body import read_json
 
 LISTED, MAX_LISTED = 50, 1000
-LIMIT = Query("limit", f"How many at the most: {LISTED} where it is not said, and never more than {MAX_LISTED}.", COUNT)
+LIMIT = Query(
+    "limit", f"How many at the most: {LISTED} where it is not said, and never more than {MAX_LISTED}.", s.COUNT
+)
 OF_ACCOUNT = Query("account", "Only of this account (a name).")
 
 

@@ -14,23 +14,23 @@ from gateway.server.admin.sessions import MEMBER, SESSION_DOORS
 from gateway.server.auth import is_secure
 from gateway.server.context import ACTOR, OFFICE, ROOMS
 from gateway.server.middlewares import find_origin
-from gateway.server.openapi.schema import FLAG, INTEGER, MOMENT, TEXT, extend, listing, maybe, one_of, record
+from gateway.server.openapi import schema as s
 from gateway.server.query import is_number
 
 JOIN_PATH = "/console/join"
 SETUP_PATH = "/console/setup"
-_SHOWN = extend(MEMBER, account=TEXT, status=one_of("active", "disabled"))
-_LINK = record(
-    id=TEXT,
-    kind=one_of("invite", "reset"),
-    account=TEXT,
-    role=one_of(*ROLES),
-    name=maybe(TEXT),
-    created_at=MOMENT,
-    created_by=TEXT,
-    expires_at=MOMENT,
+_SHOWN = s.extend(MEMBER, account=s.TEXT, status=s.one_of("active", "disabled"))
+_LINK = s.record(
+    id=s.TEXT,
+    kind=s.one_of("invite", "reset"),
+    account=s.TEXT,
+    role=s.one_of(*ROLES),
+    name=s.maybe(s.TEXT),
+    created_at=s.MOMENT,
+    created_by=s.TEXT,
+    expires_at=s.MOMENT,
 )
-_NEW_LINK = extend(_LINK, token=TEXT, url=TEXT)
+_NEW_LINK = s.extend(_LINK, token=s.TEXT, url=s.TEXT)
 
 
 async def list_members(request: web.Request) -> web.Response:
@@ -75,13 +75,15 @@ async def delete_link(request: web.Request) -> web.Response:
 
 MEMBER_DOORS: tuple[AdminOperation, ...] = (
     *SESSION_DOORS,
-    AdminOperation("GET", "/members", list_members, query=(Query("account", "A name."),), answer=listing(_SHOWN)),
+    AdminOperation("GET", "/members", list_members, query=(Query("account", "A name."),), answer=s.listing(_SHOWN)),
     AdminOperation("PATCH", "/members/{id}", edit_member, takes=MemberSpec, partly=True, answer=_SHOWN),
-    AdminOperation("DELETE", "/members/{id}", delete_member, answer=record(id=INTEGER, name=TEXT, deleted=FLAG)),
+    AdminOperation(
+        "DELETE", "/members/{id}", delete_member, answer=s.record(id=s.INTEGER, name=s.TEXT, deleted=s.FLAG)
+    ),
     AdminOperation("POST", "/members/{id}/reset", reset_member, answer=_NEW_LINK, status=201),
-    AdminOperation("GET", "/links", list_links, answer=listing(_LINK)),
+    AdminOperation("GET", "/links", list_links, answer=s.listing(_LINK)),
     AdminOperation("POST", "/links", add_link, takes=InviteSpec, answer=_NEW_LINK, status=201),
-    AdminOperation("DELETE", "/links/{id}", delete_link, answer=record(id=TEXT, deleted=FLAG)),
+    AdminOperation("DELETE", "/links/{id}", delete_link, answer=s.record(id=s.TEXT, deleted=s.FLAG)),
 )
 
 

@@ -9,9 +9,9 @@ from gateway.server.admin.operation import AdminOperation
 from gateway.server.admin.settings import PRICE
 from gateway.server.auth import get_signed
 from gateway.server.context import ACTOR, OFFICE, ROOMS
-from gateway.server.openapi.schema import INTEGER, TEXT, array, listing, maybe, record
+from gateway.server.openapi import schema as s
 
-MODEL = record(id=TEXT, owned_by=TEXT, created=INTEGER, channels=array(TEXT), price=maybe(PRICE))
+MODEL = s.record(id=s.TEXT, owned_by=s.TEXT, created=s.INTEGER, channels=s.array(s.TEXT), price=s.maybe(PRICE))
 
 
 async def list_models(request: web.Request) -> web.Response:
@@ -37,5 +37,5 @@ async def list_models(request: web.Request) -> web.Response:
 
 
 MODEL_DOORS: tuple[AdminOperation, ...] = (
-    AdminOperation("GET", "/models", list_models, "viewer", answer=listing(MODEL)),
+    AdminOperation("GET", "/models", list_models, "viewer", answer=s.listing(MODEL)),
 )

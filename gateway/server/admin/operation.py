@@ -8,7 +8,7 @@ import attrs
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.server.openapi.schema import ANYTHING, TEXT, Shape
+from gateway.server.openapi import schema as s
 
 PREFIX = "/admin/v1"
 
@@ -22,7 +22,7 @@ class Query:
 
     name: str
     about: str
-    shape: Shape = TEXT
+    shape: s.Shape = s.TEXT
 
 
 @attrs.frozen
@@ -45,7 +45,7 @@ class AdminOperation:
     takes: type | None = attrs.field(default=None, kw_only=True)
     partly: bool = attrs.field(default=False, kw_only=True)
     query: tuple[Query, ...] = attrs.field(default=(), kw_only=True)
-    answer: Shape = attrs.field(default=ANYTHING, kw_only=True)
+    answer: s.Shape = attrs.field(default=s.ANYTHING, kw_only=True)
     status: int = attrs.field(default=200, kw_only=True)
     media_type: str = attrs.field(default="application/json", kw_only=True)
 

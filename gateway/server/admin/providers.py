@@ -5,7 +5,7 @@ from aiohttp import web
 from gateway.providers.registry import PROVIDERS
 from gateway.server.admin.io import write_listing
 from gateway.server.admin.operation import AdminOperation
-from gateway.server.openapi.schema import FLAG, TEXT, listing, maybe, record
+from gateway.server.openapi import schema as s
 
 _BUILT_IN = "demo"
 
@@ -32,6 +32,8 @@ PROVIDER_DOORS: tuple[AdminOperation, ...] = (
         "GET",
         "/providers",
         list_providers,
-        answer=listing(record(slug=TEXT, title=TEXT, base_url=maybe(TEXT), local=FLAG, lists_models=FLAG)),
+        answer=s.listing(
+            s.record(slug=s.TEXT, title=s.TEXT, base_url=s.maybe(s.TEXT), local=s.FLAG, lists_models=s.FLAG)
+        ),
     ),
 )

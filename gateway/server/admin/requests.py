@@ -28,78 +28,67 @@ from gateway.errors import InvalidRequest
 from gateway.server.admin.io import LIMIT, OF_ACCOUNT, read_limit, write_json
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, OFFICE
-from gateway.server.openapi.schema import (
-    COUNT,
-    FLAG,
-    INTEGER,
-    MOMENT,
-    NUMBER,
-    TEXT,
-    array,
-    extend,
-    listing,
-    maybe,
-    one_of,
-    record,
-)
+from gateway.server.openapi import schema as s
 from gateway.server.query import is_number, parse_moment, parse_number
 
 Fields = dict[str, Any]
 _ENDINGS: tuple[Ending, ...] = get_args(Ending)
 _VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
-ROW = record(
-    sequence=INTEGER,
-    id=TEXT,
-    started_at=MOMENT,
-    settled_at=MOMENT,
-    started_ms=INTEGER,
-    settled_ms=INTEGER,
-    operation=TEXT,
-    account_id=INTEGER,
-    account=TEXT,
-    key_id=INTEGER,
-    key_name=TEXT,
-    model=TEXT,
-    channel=maybe(TEXT),
-    status=INTEGER,
-    ending=one_of(*_ENDINGS),
-    error_code=maybe(TEXT),
-    error=TEXT,
-    stream=FLAG,
-    attempts=COUNT,
-    tried=TEXT,
-    prompt_tokens=COUNT,
-    completion_tokens=COUNT,
-    cached_tokens=COUNT,
-    usage_source=one_of(*get_args(UsageSource)),
-    usage_implausible=FLAG,
-    images=COUNT,
-    duration_ms=COUNT,
-    characters=COUNT,
-    cost_usd=NUMBER,
-    cost_nanos=COUNT,
-    reserved_nanos=COUNT,
-    overrun_nanos=COUNT,
-    first_byte_ms=maybe(INTEGER),
-    total_ms=INTEGER,
-    client_request_id=maybe(TEXT),
+ROW = s.record(
+    sequence=s.INTEGER,
+    id=s.TEXT,
+    started_at=s.MOMENT,
+    settled_at=s.MOMENT,
+    started_ms=s.INTEGER,
+    settled_ms=s.INTEGER,
+    operation=s.TEXT,
+    account_id=s.INTEGER,
+    account=s.TEXT,
+    key_id=s.INTEGER,
+    key_name=s.TEXT,
+    model=s.TEXT,
+    channel=s.maybe(s.TEXT),
+    status=s.INTEGER,
+    ending=s.one_of(*_ENDINGS),
+    error_code=s.maybe(s.TEXT),
+    error=s.TEXT,
+    stream=s.FLAG,
+    attempts=s.COUNT,
+    tried=s.TEXT,
+    prompt_tokens=s.COUNT,
+    completion_tokens=s.COUNT,
+    cached_tokens=s.COUNT,
+    usage_source=s.one_of(*get_args(UsageSource)),
+    usage_implausible=s.FLAG,
+    images=s.COUNT,
+    duration_ms=s.COUNT,
+    characters=s.COUNT,
+    cost_usd=s.NUMBER,
+    cost_nanos=s.COUNT,
+    reserved_nanos=s.COUNT,
+    overrun_nanos=s.COUNT,
+    first_byte_ms=s.maybe(s.INTEGER),
+    total_ms=s.INTEGER,
+    client_request_id=s.maybe(s.TEXT),
 )
-_LINE = record(what=TEXT, quantity=NUMBER, per=COUNT, unit_usd=maybe(NUMBER), cost_usd=NUMBER, estimated=FLAG)
-_WHOLE_ROW = extend(
+_LINE = s.record(
+    what=s.TEXT, quantity=s.NUMBER, per=s.COUNT, unit_usd=s.maybe(s.NUMBER), cost_usd=s.NUMBER, estimated=s.FLAG
+)
+_WHOLE_ROW = s.extend(
     ROW,
-    attempts_made=array(record(channel=maybe(TEXT), outcome=TEXT, ms=COUNT)),
-    lines=array(_LINE),
-    timing=record(first_byte_ms=maybe(INTEGER), total_ms=INTEGER),
+    attempts_made=s.array(s.record(channel=s.maybe(s.TEXT), outcome=s.TEXT, ms=s.COUNT)),
+    lines=s.array(_LINE),
+    timing=s.record(first_byte_ms=s.maybe(s.INTEGER), total_ms=s.INTEGER),
 )
 
 STATUS = Query("status", "Only with this status (429); `error`: those that failed or were refused; `ok`: the others.")
 FILTERS = (
-    Query("key", "Only of this key (an id).", COUNT),
+    Query("key", "Only of this key (an id).", s.COUNT),
     Query("model", "Only of this model."),
     Query("channel", "Only over this channel. For administrators."),
     STATUS,
-    Query("ending", "Only what ended so.", one_of(*_ENDINGS)),
+    Query("ending", "Only what ended so.", s.one_of(*_ENDINGS)),
     Query("since", "Only what was settled then or later: a time such as 2027-01-31T12:00:00Z, or a day (UTC)."),
     Query("until", "Only what was settled before that time, or until the end of that day."),
     Query("text", "Only with this in the error's text or code, whatever its capitals; or the one request of this id."),
@@ -107,8 +96,8 @@ FILTERS = (
 )
 _PAGING = (
     LIMIT,
-    Query("before", "Only earlier ones than this `sequence`: `next` of one page leads to the next.", COUNT),
-    Query("after", "Only later ones than this `sequence`, the oldest of them first, to follow what comes.", COUNT),
+    Query("before", "Only earlier ones than this `sequence`: `next` of one page leads to the next.", s.COUNT),
+    Query("after", "Only later ones than this `sequence`, the oldest of them first, to follow what comes.", s.COUNT),
 )
 
 
@@ -154,7 +143,7 @@ REQUEST_DOORS: tuple[AdminOperation, ...] = (
         list_requests,
         "viewer",
         query=(*_PAGING, *FILTERS),
-        answer=listing(ROW, more=FLAG, next=maybe(INTEGER), searched_to=maybe(MOMENT), newest=INTEGER),
+        answer=s.listing(ROW, more=s.FLAG, next=s.maybe(s.INTEGER), searched_to=s.maybe(s.MOMENT), newest=s.INTEGER),
     ),
     AdminOperation("GET", "/requests/{id}", get_request, "viewer", answer=_WHOLE_ROW),
 )

@@ -20,7 +20,7 @@ from gateway.server.admin.settings import SETTING_DOORS
 from gateway.server.admin.usage import USAGE_DOORS
 from gateway.server.admin.videos import VIDEO_DOORS
 from gateway.server.context import OFFICE
-from gateway.server.openapi.schema import COUNT, TEXT, record
+from gateway.server.openapi import schema as s
 
 
 async def get_status(request: web.Request) -> web.Response:
@@ -33,7 +33,7 @@ async def get_status(request: web.Request) -> web.Response:
 def list_doors() -> tuple[AdminOperation, ...]:
     """Every operation of the admin API."""
     return (
-        AdminOperation("GET", "/status", get_status, answer=record(version=TEXT, channels=COUNT, models=COUNT)),
+        AdminOperation("GET", "/status", get_status, answer=s.record(version=s.TEXT, channels=s.COUNT, models=s.COUNT)),
         *ACCOUNT_DOORS,
         *CHANNEL_DOORS,
         *HEALTH_DOORS,

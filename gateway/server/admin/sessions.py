@@ -25,36 +25,26 @@ from gateway.server.admin.operation import AdminOperation
 from gateway.server.auth import check_still_signed, clear_cookie, find_reference, get_signed, set_cookie
 from gateway.server.context import INVITATIONS, SESSIONS
 from gateway.server.middlewares import find_caller_address
-from gateway.server.openapi.schema import (
-    COUNT,
-    FLAG,
-    INTEGER,
-    MOMENT,
-    TEXT,
-    array,
-    extend,
-    listing,
-    maybe,
-    one_of,
-    record,
-)
+from gateway.server.openapi import schema as s
 from gateway.server.request_body import read_json
 
-MEMBER = record(
-    id=INTEGER,
-    name=TEXT,
-    role=one_of(*ROLES),
-    second_factor=FLAG,
-    recovery_left=COUNT,
-    created_at=MOMENT,
-    signed_in_at=maybe(MOMENT),
+MEMBER = s.record(
+    id=s.INTEGER,
+    name=s.TEXT,
+    role=s.one_of(*ROLES),
+    second_factor=s.FLAG,
+    recovery_left=s.COUNT,
+    created_at=s.MOMENT,
+    signed_in_at=s.maybe(s.MOMENT),
 )
 S = TypeVar("S")
 _MAX_BODY = 16 * 1024
-_ACCOUNT = record(id=INTEGER, name=TEXT)
-_SESSION = record(id=TEXT, created_at=MOMENT, seen_at=MOMENT, address=TEXT, agent=TEXT)
-_ENTRY = record(member=MEMBER, account=_ACCOUNT, expires_at=MOMENT)
-_OPENED = record(kind=one_of("invite", "reset"), account=TEXT, role=one_of(*ROLES), name=maybe(TEXT), expires_at=MOMENT)
+_ACCOUNT = s.record(id=s.INTEGER, name=s.TEXT)
+_SESSION = s.record(id=s.TEXT, created_at=s.MOMENT, seen_at=s.MOMENT, address=s.TEXT, agent=s.TEXT)
+_ENTRY = s.record(member=MEMBER, account=_ACCOUNT, expires_at=s.MOMENT)
+_OPENED = s.record(
+    kind=s.one_of("invite", "reset"), account=s.TEXT, role=s.one_of(*ROLES), name=s.maybe(s.TEXT), expires_at=s.MOMENT
+)
 
 
 async def sign_in(request: web.Request) -> web.Response:
@@ -173,12 +163,12 @@ async def use_link(request: web.Request) -> web.Response:
 SESSION_DOORS: tuple[AdminOperation, ...] = (
     AdminOperation("POST", "/session", sign_in, "anyone", takes=SignInSpec, answer=_ENTRY, status=201),
     AdminOperation(
-        "GET", "/session", get_session, "viewer", answer=record(member=MEMBER, account=_ACCOUNT, session=_SESSION)
+        "GET", "/session", get_session, "viewer", answer=s.record(member=MEMBER, account=_ACCOUNT, session=_SESSION)
     ),
-    AdminOperation("DELETE", "/session", sign_out, "viewer", answer=record(signed_out=FLAG)),
-    AdminOperation("GET", "/sessions", list_sessions, "viewer", answer=listing(extend(_SESSION, current=FLAG))),
-    AdminOperation("DELETE", "/sessions", end_other_sessions, "viewer", answer=record(deleted=COUNT)),
-    AdminOperation("DELETE", "/sessions/{id}", end_session, "viewer", answer=record(id=TEXT, deleted=FLAG)),
+    AdminOperation("DELETE", "/session", sign_out, "viewer", answer=s.record(signed_out=s.FLAG)),
+    AdminOperation("GET", "/sessions", list_sessions, "viewer", answer=s.listing(s.extend(_SESSION, current=s.FLAG))),
+    AdminOperation("DELETE", "/sessions", end_other_sessions, "viewer", answer=s.record(deleted=s.COUNT)),
+    AdminOperation("DELETE", "/sessions/{id}", end_session, "viewer", answer=s.record(id=s.TEXT, deleted=s.FLAG)),
     AdminOperation("POST", "/session/passphrase", change_passphrase, "viewer", takes=PassphraseSpec, answer=_ENTRY),
     AdminOperation(
         "POST",
@@ -186,7 +176,7 @@ SESSION_DOORS: tuple[AdminOperation, ...] = (
         begin_second_factor,
         "viewer",
         takes=ConsentSpec,
-        answer=record(secret=TEXT, uri=TEXT, qr_svg=TEXT),
+        answer=s.record(secret=s.TEXT, uri=s.TEXT, qr_svg=s.TEXT),
     ),
     AdminOperation(
         "POST",
@@ -194,7 +184,7 @@ SESSION_DOORS: tuple[AdminOperation, ...] = (
         confirm_second_factor,
         "viewer",
         takes=CodeSpec,
-        answer=record(recovery_codes=array(TEXT)),
+        answer=s.record(recovery_codes=s.array(s.TEXT)),
     ),
     AdminOperation(
         "DELETE",
@@ -202,9 +192,9 @@ SESSION_DOORS: tuple[AdminOperation, ...] = (
         remove_second_factor,
         "viewer",
         takes=RemovalSpec,
-        answer=record(second_factor=FLAG),
+        answer=s.record(second_factor=s.FLAG),
     ),
-    AdminOperation("GET", "/setup", get_setup, "anyone", answer=record(open=FLAG)),
+    AdminOperation("GET", "/setup", get_setup, "anyone", answer=s.record(open=s.FLAG)),
     AdminOperation("POST", "/setup", set_up, "anyone", takes=SetupSpec, answer=_ENTRY, status=201),
     AdminOperation("POST", "/links/open", open_link, "anyone", takes=TokenSpec, answer=_OPENED),
     AdminOperation("POST", "/links/use", use_link, "anyone", takes=LinkUseSpec, answer=_ENTRY, status=201),

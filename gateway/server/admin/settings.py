@@ -16,59 +16,45 @@ from gateway.parsing import parse_spec
 from gateway.server.admin.io import read_change, write_json, write_listing
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, OFFICE
-from gateway.server.openapi.schema import (
-    ANYTHING,
-    COUNT,
-    FLAG,
-    NUMBER,
-    TEXT,
-    Shape,
-    array,
-    extend,
-    listing,
-    maybe,
-    one_of,
-    record,
-    table,
-)
+from gateway.server.openapi import schema as s
 
 _SOURCES: tuple[Source, ...] = get_args(Source)
 _PRICE_SOURCES: tuple[PriceSource, ...] = get_args(PriceSource)
-SETTING = record(
-    value=ANYTHING,
-    default=ANYTHING,
-    source=one_of(*_SOURCES),
-    editable=FLAG,
-    type=one_of("text", "integer", "number", "boolean", "list", "choice"),
-    choices=array(TEXT),
-    expected=maybe(TEXT),
-    about=TEXT,
+SETTING = s.record(
+    value=s.ANYTHING,
+    default=s.ANYTHING,
+    source=s.one_of(*_SOURCES),
+    editable=s.FLAG,
+    type=s.one_of("text", "integer", "number", "boolean", "list", "choice"),
+    choices=s.array(s.TEXT),
+    expected=s.maybe(s.TEXT),
+    about=s.TEXT,
 )
-GROUP = record(name=TEXT, price_multiplier=NUMBER, source=one_of(*_SOURCES), keys=COUNT, channels=COUNT)
+GROUP = s.record(name=s.TEXT, price_multiplier=s.NUMBER, source=s.one_of(*_SOURCES), keys=s.COUNT, channels=s.COUNT)
 
 
-def _rates(amount: Shape) -> dict[str, Shape]:
+def _rates(amount: s.Shape) -> dict[str, s.Shape]:
     return {
         "input_usd_per_million": amount,
-        "cached_input_usd_per_million": maybe(amount),
+        "cached_input_usd_per_million": s.maybe(amount),
         "output_usd_per_million": amount,
-        "cache_write_usd_per_million": maybe(amount),
-        "cache_write_long_usd_per_million": maybe(amount),
+        "cache_write_usd_per_million": s.maybe(amount),
+        "cache_write_long_usd_per_million": s.maybe(amount),
     }
 
 
-PRICE = record(
-    model=TEXT,
-    provider=maybe(TEXT),
-    **_rates(NUMBER),
-    usd_per_image=NUMBER,
-    usd_per_second=NUMBER,
-    usd_per_million_characters=NUMBER,
-    tiers=array(record(above_tokens=COUNT, **_rates(NUMBER))),
-    sizes=array(record(size=TEXT, usd_per_second=NUMBER)),
+PRICE = s.record(
+    model=s.TEXT,
+    provider=s.maybe(s.TEXT),
+    **_rates(s.NUMBER),
+    usd_per_image=s.NUMBER,
+    usd_per_second=s.NUMBER,
+    usd_per_million_characters=s.NUMBER,
+    tiers=s.array(s.record(above_tokens=s.COUNT, **_rates(s.NUMBER))),
+    sizes=s.array(s.record(size=s.TEXT, usd_per_second=s.NUMBER)),
 )
 """Of cached input and of what is written into a cache null is as input, of what is kept for an hour as of the rest."""
-LISTED_PRICE = extend(PRICE, source=one_of(*_PRICE_SOURCES), in_force=FLAG)
+LISTED_PRICE = s.extend(PRICE, source=s.one_of(*_PRICE_SOURCES), in_force=s.FLAG)
 
 
 async def list_settings(request: web.Request) -> web.Response:
@@ -143,21 +129,21 @@ async def delete_price(request: web.Request) -> web.Response:
 
 
 SETTING_DOORS: tuple[AdminOperation, ...] = (
-    AdminOperation("GET", "/settings", list_settings, answer=record(sections=table(table(SETTING)))),
+    AdminOperation("GET", "/settings", list_settings, answer=s.record(sections=s.table(s.table(SETTING)))),
     AdminOperation("PUT", "/settings/{section}/{key}", put_setting, takes=SettingSpec, answer=SETTING),
     AdminOperation("DELETE", "/settings/{section}/{key}", delete_setting, answer=SETTING),
-    AdminOperation("GET", "/groups", list_groups, answer=listing(GROUP)),
+    AdminOperation("GET", "/groups", list_groups, answer=s.listing(GROUP)),
     AdminOperation("PUT", "/groups/{name}", put_group, takes=GroupSpec, partly=True, answer=GROUP),
-    AdminOperation("DELETE", "/groups/{name}", delete_group, answer=record(name=TEXT, deleted=FLAG)),
+    AdminOperation("DELETE", "/groups/{name}", delete_group, answer=s.record(name=s.TEXT, deleted=s.FLAG)),
     AdminOperation(
         "GET",
         "/prices",
         list_prices,
         query=(
             Query("model", "Only those that may be what this model costs."),
-            Query("source", "Only those that are said there.", one_of(*_PRICE_SOURCES)),
+            Query("source", "Only those that are said there.", s.one_of(*_PRICE_SOURCES)),
         ),
-        answer=listing(LISTED_PRICE),
+        answer=s.listing(LISTED_PRICE),
     ),
     AdminOperation("PUT", "/prices/{model}", put_price, takes=PriceSpec, partly=True, answer=LISTED_PRICE),
     AdminOperation(
@@ -165,7 +151,7 @@ SETTING_DOORS: tuple[AdminOperation, ...] = (
         "/prices/{model}",
         delete_price,
         query=(Query("provider", "Of this provider; without it, of whoever serves the model."),),
-        answer=record(model=TEXT, provider=maybe(TEXT), deleted=FLAG),
+        answer=s.record(model=s.TEXT, provider=s.maybe(s.TEXT), deleted=s.FLAG),
     ),
 )
 

@@ -18,20 +18,7 @@ from gateway.server.admin.io import OF_ACCOUNT, write_json
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.admin.requests import STATUS, read_account, read_channel
 from gateway.server.context import ACTOR, OFFICE, ROOMS
-from gateway.server.openapi.schema import (
-    COUNT,
-    INTEGER,
-    MOMENT,
-    NUMBER,
-    TEXT,
-    Shape,
-    array,
-    either,
-    extend,
-    listing,
-    one_of,
-    record,
-)
+from gateway.server.openapi import schema as s
 from gateway.server.query import day_of_number, parse_moment, parse_number
 
 Fields = dict[str, Any]
@@ -42,36 +29,36 @@ _OF_OPERATORS = ("account", "channel")
 _DAYS_SHOWN = 30
 _HOURS_SHOWN, _MOST_HOURS = 24, 31 * 24
 
-_SUMS = record(
-    requests=COUNT,
-    failed=COUNT,
-    prompt_tokens=COUNT,
-    completion_tokens=COUNT,
-    cached_tokens=COUNT,
-    cost_usd=NUMBER,
-    cost_nanos=INTEGER,
-    total_ms=INTEGER,
+_SUMS = s.record(
+    requests=s.COUNT,
+    failed=s.COUNT,
+    prompt_tokens=s.COUNT,
+    completion_tokens=s.COUNT,
+    cached_tokens=s.COUNT,
+    cost_usd=s.NUMBER,
+    cost_nanos=s.INTEGER,
+    total_ms=s.INTEGER,
 )
-_LABELS: Mapping[TrafficAxis, Shape] = MappingProxyType(
+_LABELS: Mapping[TrafficAxis, s.Shape] = MappingProxyType(
     {
-        "day": record(day=TEXT),
-        "hour": record(hour=MOMENT),
-        "model": record(model=TEXT),
-        "key": record(key=TEXT, key_id=INTEGER),
-        "account": record(account=TEXT, account_id=INTEGER),
-        "status": record(status=INTEGER),
-        "channel": record(channel=TEXT),
+        "day": s.record(day=s.TEXT),
+        "hour": s.record(hour=s.MOMENT),
+        "model": s.record(model=s.TEXT),
+        "key": s.record(key=s.TEXT, key_id=s.INTEGER),
+        "account": s.record(account=s.TEXT, account_id=s.INTEGER),
+        "status": s.record(status=s.INTEGER),
+        "channel": s.record(channel=s.TEXT),
     },
 )
-_LINES = tuple(extend(_SUMS, **label["properties"]) for label in _LABELS.values())
-_FACET = record(value=TEXT, requests=COUNT)
-_FACETS = record(
-    since=MOMENT,
-    until=MOMENT,
-    models=array(_FACET),
-    keys=array(record(value=INTEGER, name=TEXT, requests=COUNT)),
-    statuses=array(record(value=INTEGER, requests=COUNT)),
-    channels=array(_FACET),
+_LINES = tuple(s.extend(_SUMS, **label["properties"]) for label in _LABELS.values())
+_FACET = s.record(value=s.TEXT, requests=s.COUNT)
+_FACETS = s.record(
+    since=s.MOMENT,
+    until=s.MOMENT,
+    models=s.array(_FACET),
+    keys=s.array(s.record(value=s.INTEGER, name=s.TEXT, requests=s.COUNT)),
+    statuses=s.array(s.record(value=s.INTEGER, requests=s.COUNT)),
+    channels=s.array(_FACET),
 )
 
 
@@ -135,7 +122,7 @@ async def get_facets(request: web.Request) -> web.Response:
 _FILTERS = (
     Query("since", "Only what was settled from that hour on: a time such as 2027-01-31T12:00:00Z, or a day (UTC)."),
     Query("until", "Only what was settled in that hour, on that day, or before."),
-    Query("key", "Only of this key (an id).", COUNT),
+    Query("key", "Only of this key (an id).", s.COUNT),
     Query("model", "Only of this model."),
     Query("channel", "Only over this channel. For administrators."),
     OF_ACCOUNT,
@@ -147,11 +134,11 @@ USAGE_DOORS: tuple[AdminOperation, ...] = (
         get_usage,
         "viewer",
         query=(
-            Query("by", "Along what: day, where it is not said.", one_of(*_AXES)),
+            Query("by", "Along what: day, where it is not said.", s.one_of(*_AXES)),
             *_FILTERS,
-            Query("status", "Only with this status (429).", COUNT),
+            Query("status", "Only with this status (429).", s.COUNT),
         ),
-        answer=listing(either(*_LINES), by=one_of(*_AXES), since=TEXT, until=TEXT, total=_SUMS),
+        answer=s.listing(s.either(*_LINES), by=s.one_of(*_AXES), since=s.TEXT, until=s.TEXT, total=_SUMS),
     ),
     AdminOperation(
         "GET",

@@ -13,20 +13,7 @@ from gateway.errors import InvalidRequest
 from gateway.server.admin.io import LIMIT, MAX_LISTED, OF_ACCOUNT, read_id, read_limit, write_json, write_listing
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, OFFICE
-from gateway.server.openapi.schema import (
-    COUNT,
-    FLAG,
-    INTEGER,
-    MOMENT,
-    NUMBER,
-    TEXT,
-    array,
-    extend,
-    listing,
-    maybe,
-    one_of,
-    record,
-)
+from gateway.server.openapi import schema as s
 
 Fields = dict[str, Any]
 _MAX_NAMED = 100
@@ -35,62 +22,62 @@ _TRUTH = {"true": True, "false": False}
 _OPERATORS = ("channel", "provider", "upstream_model", "upstream_id", "owner", "lease_until")
 """What is nobody's business but the operator's: a member is shown null."""
 
-_JOB = record(
-    id=TEXT,
-    status=one_of(*_STATES),
-    live=FLAG,
-    progress=COUNT,
-    account=TEXT,
-    account_id=INTEGER,
-    key_id=INTEGER,
-    key_name=TEXT,
-    model=TEXT,
-    channel=maybe(TEXT),
-    size=maybe(TEXT),
-    seconds=maybe(TEXT),
-    created_at=MOMENT,
-    updated_at=MOMENT,
-    completed_at=maybe(MOMENT),
-    error_code=maybe(TEXT),
-    error_message=maybe(TEXT),
-    held_usd=NUMBER,
-    price_usd=NUMBER,
-    cost_usd=NUMBER,
-    cost_nanos=COUNT,
+_JOB = s.record(
+    id=s.TEXT,
+    status=s.one_of(*_STATES),
+    live=s.FLAG,
+    progress=s.COUNT,
+    account=s.TEXT,
+    account_id=s.INTEGER,
+    key_id=s.INTEGER,
+    key_name=s.TEXT,
+    model=s.TEXT,
+    channel=s.maybe(s.TEXT),
+    size=s.maybe(s.TEXT),
+    seconds=s.maybe(s.TEXT),
+    created_at=s.MOMENT,
+    updated_at=s.MOMENT,
+    completed_at=s.maybe(s.MOMENT),
+    error_code=s.maybe(s.TEXT),
+    error_message=s.maybe(s.TEXT),
+    held_usd=s.NUMBER,
+    price_usd=s.NUMBER,
+    cost_usd=s.NUMBER,
+    cost_nanos=s.COUNT,
 )
-_DELIVERY = record(
-    id=TEXT,
-    video_id=TEXT,
-    key_id=INTEGER,
-    event=TEXT,
-    status=one_of(*get_args(DeliveryStatus)),
-    attempts=COUNT,
-    answer=maybe(INTEGER),
-    error=maybe(TEXT),
-    url=TEXT,
-    created_at=MOMENT,
-    due_at=maybe(MOMENT),
-    ended_at=maybe(MOMENT),
+_DELIVERY = s.record(
+    id=s.TEXT,
+    video_id=s.TEXT,
+    key_id=s.INTEGER,
+    event=s.TEXT,
+    status=s.one_of(*get_args(DeliveryStatus)),
+    attempts=s.COUNT,
+    answer=s.maybe(s.INTEGER),
+    error=s.maybe(s.TEXT),
+    url=s.TEXT,
+    created_at=s.MOMENT,
+    due_at=s.maybe(s.MOMENT),
+    ended_at=s.maybe(s.MOMENT),
 )
-_WHOLE_JOB = extend(
+_WHOLE_JOB = s.extend(
     _JOB,
-    request_id=TEXT,
-    remixed_from=maybe(TEXT),
-    provider=maybe(TEXT),
-    upstream_model=maybe(TEXT),
-    upstream_id=maybe(TEXT),
-    polls=COUNT,
-    failures=COUNT,
-    due_at=maybe(MOMENT),
-    deadline_at=MOMENT,
-    owner=maybe(TEXT),
-    lease_until=maybe(MOMENT),
-    media_id=maybe(TEXT),
-    media_type=maybe(TEXT),
-    media_bytes=COUNT,
-    expires_at=maybe(MOMENT),
-    webhook_url=maybe(TEXT),
-    deliveries=array(_DELIVERY),
+    request_id=s.TEXT,
+    remixed_from=s.maybe(s.TEXT),
+    provider=s.maybe(s.TEXT),
+    upstream_model=s.maybe(s.TEXT),
+    upstream_id=s.maybe(s.TEXT),
+    polls=s.COUNT,
+    failures=s.COUNT,
+    due_at=s.maybe(s.MOMENT),
+    deadline_at=s.MOMENT,
+    owner=s.maybe(s.TEXT),
+    lease_until=s.maybe(s.MOMENT),
+    media_id=s.maybe(s.TEXT),
+    media_type=s.maybe(s.TEXT),
+    media_bytes=s.COUNT,
+    expires_at=s.maybe(s.MOMENT),
+    webhook_url=s.maybe(s.TEXT),
+    deliveries=s.array(_DELIVERY),
 )
 
 
@@ -142,21 +129,21 @@ async def get_webhook_secret(request: web.Request) -> web.Response:
 
 _VIDEO_QUERY = (
     LIMIT,
-    Query("order", "`desc`: the newest first; or `asc`.", one_of("asc", "desc")),
+    Query("order", "`desc`: the newest first; or `asc`.", s.one_of("asc", "desc")),
     Query("after", "The id of a job: only those that follow it."),
     OF_ACCOUNT,
-    Query("status", "Only those in this state.", one_of(*_STATES)),
-    Query("live", "`true`: only those that have not ended.", one_of("true", "false")),
+    Query("status", "Only those in this state.", s.one_of(*_STATES)),
+    Query("live", "`true`: only those that have not ended.", s.one_of("true", "false")),
     Query("ids", f"The ids of up to {_MAX_NAMED} jobs, with commas between them."),
 )
 _DELIVERY_QUERY = (LIMIT, Query("video", "Only of this job (an id)."))
-_SECRET = record(secret=TEXT)
+_SECRET = s.record(secret=s.TEXT)
 
 VIDEO_DOORS: tuple[AdminOperation, ...] = (
-    AdminOperation("GET", "/videos", list_videos, "viewer", query=_VIDEO_QUERY, answer=listing(_JOB)),
+    AdminOperation("GET", "/videos", list_videos, "viewer", query=_VIDEO_QUERY, answer=s.listing(_JOB)),
     AdminOperation("GET", "/videos/{id}", get_video, "viewer", answer=_WHOLE_JOB),
     AdminOperation("POST", "/videos/{id}/cancel", cancel_video, "member", answer=_JOB),
-    AdminOperation("GET", "/deliveries", list_deliveries, "viewer", query=_DELIVERY_QUERY, answer=listing(_DELIVERY)),
+    AdminOperation("GET", "/deliveries", list_deliveries, "viewer", query=_DELIVERY_QUERY, answer=s.listing(_DELIVERY)),
     AdminOperation("GET", "/keys/{id}/webhook-secret", get_webhook_secret, "member", answer=_SECRET),
 )
 

@@ -13,10 +13,10 @@ import orjson
 
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.auth import SAFE
+from gateway.server.openapi import schema as s
 from gateway.server.openapi.attrs_schema import Schema, build_noun
 from gateway.server.openapi.examples import build_sample
 from gateway.server.openapi.operation import BYTES, EVENTS, JSON, Operation, ResponseDoc, in_path, in_query, ref, stream
-from gateway.server.openapi.schema import INTEGER, TEXT, Shape
 
 PREFIX = "Admin: "
 _TAGS: Mapping[str, str] = MappingProxyType(
@@ -139,7 +139,7 @@ def _list_parts(door: AdminOperation) -> Iterator[Schema]:
     for before, part in pairwise(parts):
         found = _PART.fullmatch(part)
         if found:
-            shape = INTEGER if found["name"] == "id" and before in _NUMBERED else TEXT
+            shape = s.INTEGER if found["name"] == "id" and before in _NUMBERED else s.TEXT
             owner = _singular(before) if before and not _PART.fullmatch(before) else found["name"]
             yield in_path(found["name"], f"Of the {owner.replace('-', ' ')}.", shape)
 
@@ -181,7 +181,7 @@ def _build_nouns(doors: Iterable[AdminOperation]) -> dict[str, Schema]:
     }
 
 
-def _thaw(shape: Shape) -> Any:
+def _thaw(shape: s.Shape) -> Any:
     """A shape as plain JSON, which compares and can be written."""
     return orjson.loads(orjson.dumps(shape, default=dict))
 

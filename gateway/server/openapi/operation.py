@@ -7,15 +7,15 @@ from typing import Any
 import attrs
 
 from gateway.server.admin.operation import Access, Query
+from gateway.server.openapi import schema as s
 from gateway.server.openapi.attrs_schema import Schema
-from gateway.server.openapi.schema import TEXT, Shape
 
 JSON = "application/json"
 FORM = "multipart/form-data"
 EVENTS = "text/event-stream"
-BYTES: Shape = MappingProxyType({"type": "string", "format": "binary"})
+BYTES: s.Shape = MappingProxyType({"type": "string", "format": "binary"})
 
-_NOTHING: Mapping[str, Shape] = MappingProxyType({})
+_NOTHING: Mapping[str, s.Shape] = MappingProxyType({})
 
 
 @attrs.frozen
@@ -23,7 +23,7 @@ class ResponseDoc:
     """The response with one status. ``contents`` are its schemas by media type."""
 
     about: str
-    contents: Mapping[str, Shape] = _NOTHING
+    contents: Mapping[str, s.Shape] = _NOTHING
     status: int = 200
 
 
@@ -48,7 +48,7 @@ class Operation:
     about: str
     rights: Access
     parameters: tuple[Schema, ...]
-    takes: Mapping[str, Shape]
+    takes: Mapping[str, s.Shape]
     example: Any
     optional: bool
     answer: ResponseDoc
@@ -60,12 +60,12 @@ def ref(name: str, place: str = "schemas") -> Schema:
     return {"$ref": f"#/components/{place}/{name}"}
 
 
-def stream(event: Shape, about: str) -> Schema:
+def stream(event: s.Shape, about: str) -> Schema:
     """The schema of one event of a stream, in the form of OpenAPI 3.2: its fields, and the schema of its data."""
     data = {"type": "string", "contentMediaType": JSON, "contentSchema": dict(event)}
     return {
         "type": "object",
-        "properties": {"event": dict(TEXT), "data": data},
+        "properties": {"event": dict(s.TEXT), "data": data},
         "required": ["data"],
         "additionalProperties": True,
         "description": about,
@@ -78,7 +78,7 @@ def find_event(schema: Schema) -> Schema:
     return found
 
 
-def in_path(name: str, about: str, shape: Shape = TEXT) -> Schema:
+def in_path(name: str, about: str, shape: s.Shape = s.TEXT) -> Schema:
     """A parameter in the path."""
     return {"name": name, "in": "path", "required": True, "description": about, "schema": dict(shape)}
 
