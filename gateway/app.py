@@ -42,10 +42,10 @@ from gateway.routing.model_listing import fetch_models
 from gateway.routing.probe_worker import ChannelProber
 from gateway.routing.router import Router
 from gateway.routing.sync_worker import ModelSyncer
-from gateway.server.admin.operation import hang
+from gateway.server.admin.operation import register_operations
 from gateway.server.admin.request_history import RequestHistory
 from gateway.server.admin.route_explain import RouteExplainer
-from gateway.server.admin.routes import list_doors
+from gateway.server.admin.routes import list_admin_operations
 from gateway.server.console.routes import add_console
 from gateway.server.context import INVITATIONS, OFFICE, PROBE, ROOMS, SESSIONS, DrainState, Office, Rooms
 from gateway.server.handlers.health import add_probes
@@ -90,7 +90,7 @@ def build(site: AppOptions) -> web.Application:
         client_max_size=site.config.server.max_body_mb * 1024 * 1024,
     )
     add_routes(app, site.config.server.cors_origins)
-    hang(app, list_doors())
+    register_operations(app, list_admin_operations())
     add_console(app)
     add_docs(app)
     add_media_routes(app)

@@ -17,7 +17,7 @@ from gateway.domain.audit_log import Actor
 from gateway.domain.ip_address import is_inside
 from gateway.domain.member import Forbidden, SignedOut, may
 from gateway.errors import GatewayError, InvalidApiKey, InvalidRequest, NotFound, Overloaded
-from gateway.server.admin.operation import DOORS, AdminOperation
+from gateway.server.admin.operation import OPERATIONS, AdminOperation
 from gateway.server.context import ACTOR, CALLER, OFFICE, ROOMS, SESSIONS, SIGNED
 from gateway.server.middlewares import ANTHROPIC_PATHS, VERSION_HEADER, check_address, find_caller_address, find_peer
 from gateway.server.query import is_number
@@ -110,7 +110,7 @@ async def _find_console_caller(request: web.Request) -> Caller:
 async def let_in(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Into ``/admin/v1`` whom its door lets in. A change that was begun comes into force whoever still waits for it."""
     resource = request.match_info.route.resource
-    door = None if resource is None else request.app[DOORS].get((request.method, resource.canonical))
+    door = None if resource is None else request.app[OPERATIONS].get((request.method, resource.canonical))
     await _identify(request, door)
     return await _carry_out(request, handler)
 

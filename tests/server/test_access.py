@@ -16,7 +16,7 @@ from gateway.config.schema import Config
 from gateway.options import AppOptions
 from gateway.server.admin.active_requests import LIVE
 from gateway.server.admin.operation import PREFIX
-from gateway.server.admin.routes import list_doors
+from gateway.server.admin.routes import list_admin_operations
 from gateway.server.auth import COOKIE, KEY_HEADER
 from gateway.server.console.routes import list_pages
 from gateway.server.context import OFFICE, ROOMS
@@ -181,7 +181,7 @@ class Review:
 def list_asked(routes: set[str]) -> list[Asked]:
     """Every route with every person; what is open to anyone, and makes sessions of it, last."""
     asked = []
-    for door in sorted(list_doors(), key=lambda door: door.access == "anyone"):
+    for door in sorted(list_admin_operations(), key=lambda door: door.access == "anyone"):
         row = ADMIN[f"{door.method} {door.path}"]
         for person in PEOPLE:
             status = expect_admin(door.access, row, door.status, person)
@@ -229,7 +229,9 @@ def test_every_route_is_in_the_table(tmp_path: Path) -> None:
 def test_what_is_not_for_administrators_alone_is_chosen_one_by_one() -> None:
     """A viewer changes nothing but what is its own: its session, its passphrase, its second factor."""
     for access in ("anyone", "viewer", "member"):
-        assert {f"{door.method} {door.path}" for door in list_doors() if door.access == access} == ACCESS[access]
+        assert {f"{door.method} {door.path}" for door in list_admin_operations() if door.access == access} == ACCESS[
+            access
+        ]
     assert all(name.startswith("GET ") or " /session" in name for name in ACCESS["viewer"])
     assert {page.path for page in list_pages() if page.needs == "member"} == {"/playground"}
 
@@ -284,7 +286,11 @@ async def test_everyone_is_let_in_where_they_may_and_sees_what_is_theirs(review:
 
 async def test_naming_another_account_is_naming_none(review: Review) -> None:
     """Whatever is listed of an account by name: another's is not there, exactly as one that nobody has."""
-    doors = [door for door in list_doors() if door.access == "viewer" and any(q.name == "account" for q in door.query)]
+    doors = [
+        door
+        for door in list_admin_operations()
+        if door.access == "viewer" and any(q.name == "account" for q in door.query)
+    ]
     assert len(doors) >= 5
     headers = {**PAGE, "Cookie": f"{COOKIE}={review.references['a member of another account']}"}
     for door in doors:

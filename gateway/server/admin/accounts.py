@@ -1,4 +1,4 @@
-"""The admin API's part about accounts and their keys. Of both, a member sees its own account's."""
+"""Admin API: accounts and API keys. A member sees those of its own account."""
 
 from aiohttp import web
 
@@ -18,7 +18,7 @@ STANDING = s.record(
     overrun_usd=s.NUMBER,
     resets_at=s.maybe(s.MOMENT),
 )
-"""How an account or a key stands with its quota; of one that has none, nothing is left or reset."""
+"""The balance of an account or a key; ``left_usd`` and ``resets_at`` are null without a quota."""
 _BOUNDS = s.record(
     quota_usd=s.maybe(s.NUMBER),
     quota_period=s.one_of("none", "daily", "monthly", "lifetime"),
@@ -53,29 +53,29 @@ KEY = s.extend(
     **_BOUNDS["properties"],
     **STANDING["properties"],
 )
-"""Its secret is shown as its last four characters; ``locked`` are the fields that an administrator has set."""
+"""Of the secret only the last four characters are shown; ``locked`` lists the fields that an administrator has set."""
 _NEW_KEY = s.extend(KEY, secret=s.TEXT)
 
 
 async def list_accounts(request: web.Request) -> web.Response:
-    """Every account."""
+    """List all accounts."""
     return write_listing(await request.app[OFFICE].administration.list_accounts(request[ACTOR]))
 
 
 async def add_account(request: web.Request) -> web.Response:
-    """A new account."""
+    """Create an account."""
     fields = await read_change(request)
     return write_json(await request.app[OFFICE].administration.add_account(fields, request[ACTOR]), 201)
 
 
 async def get_account(request: web.Request) -> web.Response:
-    """One account."""
+    """Get an account."""
     name = request.match_info["name"]
     return write_json(await request.app[OFFICE].administration.get_account(name, request[ACTOR]))
 
 
 async def get_own_account(request: web.Request) -> web.Response:
-    """The account of whoever is signed in."""
+    """Get the account of the member who is signed in."""
     name = get_signed(request).account.name
     return write_json(await request.app[OFFICE].administration.get_account(name, request[ACTOR]))
 
@@ -87,59 +87,60 @@ async def edit_account(request: web.Request) -> web.Response:
 
 
 async def delete_account(request: web.Request) -> web.Response:
-    """Remove an account and its keys."""
+    """Delete an account and its keys."""
     name = request.match_info["name"]
     await request.app[OFFICE].administration.delete_account(name, request[ACTOR])
     return write_json({"name": name, "deleted": True})
 
 
 async def list_keys(request: web.Request) -> web.Response:
-    """Every key, or those of one account."""
+    """List API keys, of all accounts or of one."""
     keys = await request.app[OFFICE].administration.list_keys(request[ACTOR], request.query.get("account"))
     return write_listing(keys)
 
 
 async def add_key(request: web.Request) -> web.Response:
-    """A new key, with its secret this once.
+    """Create an API key. The answer is the only one that shows its secret.
 
-    A member's is of its own account, which need not be named, and of one of that one's groups: the first where it names
-    none. Its secret is one that the gateway makes.
+    A member creates keys for its own account and need not name it. Their group is one of the account's groups, by
+    default
+    the first, and the gateway generates their secret.
     """
     fields = await read_change(request)
     return write_json(await request.app[OFFICE].administration.add_key(fields, request[ACTOR]), 201)
 
 
 async def get_key(request: web.Request) -> web.Response:
-    """One key."""
+    """Get an API key."""
     return write_json(await request.app[OFFICE].administration.get_key(read_id(request), request[ACTOR]))
 
 
 async def edit_key(request: web.Request) -> web.Response:
-    """Change fields of a key. Those in ``locked``, which an administrator has set, a member cannot change.
+    """Change fields of an API key. A member cannot change the fields in ``locked``, which an administrator has set.
 
-    An administrator who takes a field back, with null, or enables the key unlocks that.
+    An administrator unlocks a field by setting it to null, and the status by enabling the key.
     """
     fields = await read_change(request)
     return write_json(await request.app[OFFICE].administration.edit_key(read_id(request), fields, request[ACTOR]))
 
 
 async def rotate_key(request: web.Request) -> web.Response:
-    """Another secret for a key, shown this once.
+    """Replace the secret of an API key. The answer is the only one that shows the new secret.
 
-    The one that it had stays good for ``overlap_h`` hours, then until ``former_until``; with 0 it ends at once.
+    The old secret stays valid for ``overlap_h`` hours, until ``former_until``; with 0 it ends at once.
     """
     fields = await read_fields(request)
     return write_json(await request.app[OFFICE].administration.rotate_key(read_id(request), fields, request[ACTOR]))
 
 
 async def delete_key(request: web.Request) -> web.Response:
-    """Remove a key. A member cannot remove one of which an administrator has set a field: see ``locked``."""
+    """Delete an API key. A member cannot delete a key with fields in ``locked``."""
     key_id = read_id(request)
     await request.app[OFFICE].administration.delete_key(key_id, request[ACTOR])
     return write_json({"id": key_id, "deleted": True})
 
 
-ACCOUNT_DOORS: tuple[AdminOperation, ...] = (
+ACCOUNT_OPERATIONS: tuple[AdminOperation, ...] = (
     AdminOperation("GET", "/account", get_own_account, "viewer", answer=ACCOUNT),
     AdminOperation("GET", "/accounts", list_accounts, answer=s.listing(ACCOUNT)),
     AdminOperation("POST", "/accounts", add_account, takes=AccountSpec, answer=ACCOUNT, status=201),

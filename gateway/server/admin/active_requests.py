@@ -1,7 +1,6 @@
-"""The admin API's part about calls under way: which there are, how that changes, and ending one.
+"""Admin API: list, watch and cancel the requests that are being processed.
 
-Whoever watches is shown the same look at what is under way: one is taken a tick for all of an account, another for all
-who see every account, and none where nobody watches.
+All viewers of one account, and all who see every account, share one snapshot per tick. Without viewers none is taken.
 """
 
 import asyncio
@@ -28,20 +27,20 @@ from gateway.server.openapi import schema as s
 from gateway.storage.audit_log import AuditLogRepository
 
 TICK_S = 1.0
-"""How often whoever watches is told, where there is something to tell."""
+"""Seconds between two snapshots."""
 EARLY = 0.9
-"""A timer may be early by a hair: a look that is nearly a tick old is an old one."""
+"""A timer may fire slightly early: a snapshot of nearly one tick counts as old."""
 LOOK_AGAIN_S = 10.0
-"""How long somebody whose session has ended is shown what is under way, at the most."""
+"""Seconds between two checks of a viewer's session."""
 MOST_WATCHING = 8
-"""Streams of one account at a time, and of bearers of the token."""
+"""Streams of one account at a time; the bearers of the admin token count as one account."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 @attrs.define
 class ActivityView:
-    """What was under way at one moment. ``number`` counts those that were unlike the one before."""
+    """A snapshot of the active requests. ``number`` counts the snapshots that differed from the one before."""
 
     at: float
     number: int
@@ -50,16 +49,16 @@ class ActivityView:
 
 
 class ActiveRequestsFeed:
-    """What whoever watches is shown.
+    """Takes the snapshots that viewers share.
 
     Args:
-        running: the calls under way.
+        running: the active requests.
 
     Attributes:
-        tick_s: how often whoever watches is told.
-        again_s: how often a session is looked at again.
-        following: how many watch.
-        taken: how many looks there were.
+        tick_s: seconds between two snapshots.
+        again_s: seconds between two checks of a viewer's session.
+        following: limits the viewers.
+        taken: the number of snapshots taken.
     """
 
     def __init__(self, running: ActiveRequests) -> None:
@@ -73,7 +72,7 @@ class ActiveRequestsFeed:
 
     @contextmanager
     def watch(self, scope: int | None) -> Iterator[None]:
-        """Somebody watches the account ``scope``, or all, until the end of the block."""
+        """Keep snapshots for a viewer of the account ``scope``, or of all if None, until the block ends."""
         self._watching[scope] += 1
         try:
             yield
@@ -84,7 +83,7 @@ class ActiveRequestsFeed:
                 self._looks.pop(scope, None)
 
     def look(self, scope: int | None, now: float) -> ActivityView:
-        """The newest look, taken now unless one has been taken within this tick; ``now`` is the loop's time."""
+        """Return the newest snapshot, a new one if the last is a tick old; ``now`` is the event loop's time."""
         known = self._looks.get(scope)
         if known is not None and now - known.at < self.tick_s * EARLY:
             return known
@@ -103,13 +102,13 @@ LIVE = web.AppKey("live", ActiveRequestsFeed)
 
 
 async def list_running(request: web.Request) -> web.Response:
-    """The calls under way, the longest first; of more than a thousand those alone."""
+    """List the active requests, the oldest first; at most a thousand."""
     now = asyncio.get_running_loop().time()
     return write_listing(request.app[ROOMS].running.list_calls(request[ACTOR].scope, now))
 
 
 async def get_running_events(request: web.Request) -> web.StreamResponse:
-    """The same list as the data of an event "running", at once and whenever it has changed, once a second at most."""
+    """Stream the same list as events named "running": at once, and after a change, at most once a second."""
     live, actor = request.app[LIVE], request[ACTOR]
     response = EventSourceResponse(sep="\n", send_timeout=SEND_TIMEOUT_S)
     with live.following.join(actor.account_id), live.watch(actor.scope):
@@ -140,7 +139,7 @@ async def _tell(request: web.Request, response: EventSourceResponse) -> None:
 
 
 async def cancel_running(request: web.Request) -> web.Response:
-    """End a call. Its provider is left at once, and it is charged for what has been delivered."""
+    """Cancel an active request. The gateway disconnects from the provider and charges for what was delivered."""
     rooms, actor = request.app[ROOMS], request[ACTOR]
     request_id = request.match_info["id"]
     call = rooms.running.get(request_id, actor)
@@ -157,7 +156,7 @@ async def cancel_running(request: web.Request) -> web.Response:
 
 
 async def note(trail: AuditLogRepository, row: AuditRow) -> None:
-    """A call that must end is ended also where the store fails: the log has then who ended it."""
+    """Store an audit row. If the store fails, the log has the row instead: the request is cancelled nevertheless."""
     try:
         await trail.add_audit(row)
     except StoreUnavailable as fault:
@@ -180,10 +179,10 @@ RUNNING = s.record(
     address=s.maybe(s.TEXT),
 )
 
-RUNNING_DOORS: tuple[AdminOperation, ...] = (
+_CANCELLED = s.record(id=s.TEXT, cancelled=s.FLAG)
+
+RUNNING_OPERATIONS: tuple[AdminOperation, ...] = (
     AdminOperation("GET", "/running", list_running, "viewer", answer=s.listing(RUNNING)),
     AdminOperation("GET", "/running/events", get_running_events, "viewer", media_type="text/event-stream"),
-    AdminOperation(
-        "POST", "/running/{id}/cancel", cancel_running, "member", answer=s.record(id=s.TEXT, cancelled=s.FLAG)
-    ),
+    AdminOperation("POST", "/running/{id}/cancel", cancel_running, "member", answer=_CANCELLED),
 )

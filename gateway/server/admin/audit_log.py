@@ -1,4 +1,4 @@
-"""The admin API's part about the audit trail: who changed what."""
+"""Admin API: the audit log."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -28,10 +28,9 @@ _ROW = s.record(
 
 
 async def list_audit(request: web.Request) -> web.Response:
-    """Who changed what, the newest first.
+    """List changes, the newest first.
 
-    ``detail`` has the fields that were changed, each with its value before and after; of one that is secret only that
-    it was ``changed``.
+    ``detail`` has the changed fields with their values before and after; for a secret field only that it ``changed``.
     """
     office, query = request.app[OFFICE], request.query
     account = query.get("account")
@@ -46,16 +45,18 @@ async def list_audit(request: web.Request) -> web.Response:
     return write_listing([_write_row(row, names) for row in rows])
 
 
-TRAIL_DOORS: tuple[AdminOperation, ...] = (
+AUDIT_OPERATIONS: tuple[AdminOperation, ...] = (
     AdminOperation(
         "GET",
         "/audit-trail",
         list_audit,
         query=(
-            Query("account", "Only what was changed of this account (a name)."),
-            Query("actor", "Only what this member did (a name); or `token`, `file` or `gateway`, who are no members."),
-            Query("action", "Only this: `key.created`, or `key` for all that was done to keys."),
-            Query("before", "Only older ones than this `sequence`: the last one of a page leads to the next.", s.COUNT),
+            Query("account", "Only changes of this account (a name)."),
+            Query("actor", "Only changes by this member (a name), or by `token`, `file` or `gateway`."),
+            Query("action", "Only this action, such as `key.created`, or `key` for all changes of keys."),
+            Query(
+                "before", "Only rows before this `sequence`: the last one of a page leads to the next page.", s.COUNT
+            ),
             LIMIT,
         ),
         answer=s.listing(_ROW),

@@ -1,4 +1,4 @@
-"""The admin API's paths about money: credits and the audit."""
+"""Admin API: credits, and the reconciliation of balances."""
 
 from aiohttp import web
 
@@ -21,7 +21,7 @@ _CREDIT = s.record(
     note=s.maybe(s.TEXT),
 )
 _CREDITED = s.extend(_CREDIT, added=s.FLAG, **STANDING["properties"])
-"""``added`` is false where the purse has a credit of that reference already; that one is shown."""
+"""``added`` is false if the balance already has a credit with this reference; that credit is returned."""
 _AUDIT = s.record(
     ok=s.FLAG,
     problems=s.array(s.TEXT),
@@ -37,7 +37,7 @@ _AUDIT = s.record(
 
 
 async def credit_account(request: web.Request) -> web.Response:
-    """Add to what an account may spend, or set what it has left."""
+    """Add credit to an account, or set the amount that it has left."""
     office, fields = request.app[OFFICE], await read_change(request)
     account = await office.administration.get_account_noun(request.match_info["name"], request[ACTOR])
     credited = await office.accounting.credit(account, parse_spec(fields, CreditSpec), request[ACTOR])
@@ -45,7 +45,7 @@ async def credit_account(request: web.Request) -> web.Response:
 
 
 async def credit_key(request: web.Request) -> web.Response:
-    """Add to what a key may spend, or set what it has left."""
+    """Add credit to an API key, or set the amount that it has left."""
     office, fields = request.app[OFFICE], await read_change(request)
     key = await office.administration.get_key_noun(read_id(request), request[ACTOR])
     subject = f"{(await office.administration.name_accounts()).get(key.account_id, '')}/{key.name}"
@@ -54,25 +54,25 @@ async def credit_key(request: web.Request) -> web.Response:
 
 
 async def list_account_credits(request: web.Request) -> web.Response:
-    """The newest credits of an account."""
+    """List the newest credits of an account."""
     office = request.app[OFFICE]
     account = await office.administration.get_account_noun(request.match_info["name"], request[ACTOR])
     return write_listing(await office.accounting.list_credits(account, read_limit(request)))
 
 
 async def list_key_credits(request: web.Request) -> web.Response:
-    """The newest credits of a key."""
+    """List the newest credits of an API key."""
     office = request.app[OFFICE]
     key = await office.administration.get_key_noun(read_id(request), request[ACTOR])
     return write_listing(await office.accounting.list_credits(key, read_limit(request)))
 
 
 async def get_audit(request: web.Request) -> web.Response:
-    """Whether every balance is the sum of its entries."""
+    """Check that every balance is the sum of its ledger entries."""
     return write_json(await request.app[OFFICE].accounting.reconcile())
 
 
-MONEY_DOORS: tuple[AdminOperation, ...] = (
+BILLING_OPERATIONS: tuple[AdminOperation, ...] = (
     AdminOperation("GET", "/accounts/{name}/credits", list_account_credits, query=(LIMIT,), answer=s.listing(_CREDIT)),
     AdminOperation("POST", "/accounts/{name}/credits", credit_account, takes=CreditSpec, answer=_CREDITED, status=201),
     AdminOperation("GET", "/keys/{id}/credits", list_key_credits, "viewer", query=(LIMIT,), answer=s.listing(_CREDIT)),

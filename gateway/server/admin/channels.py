@@ -1,4 +1,4 @@
-"""The admin API's part about channels: made, changed, tested, explained; and the configuration read again."""
+"""Admin API: create, change, test and explain channels, and reload the configuration."""
 
 from typing import Any, get_args
 
@@ -28,7 +28,7 @@ _CIRCUIT = s.record(
     trips=s.COUNT,
     reason=s.maybe(s.TEXT),
 )
-"""Calls of one kind that a channel, or a key of it, does not take; ``account`` null: nobody's."""
+"""Requests of one kind that a channel or a key of it refuses; ``account`` is null if that holds for all accounts."""
 _CHANNEL_KEY = s.record(
     last4=s.TEXT,
     state=s.one_of(*get_args(State)),
@@ -143,24 +143,24 @@ _EXPLAINED = s.record(
     room=s.maybe(s.record(key=_ROOM, account=_ROOM)),
 )
 _EXPLAIN_QUERY = (
-    Query("model", "The model that would be asked for."),
-    Query("key", "For this key (an id); else for anybody.", s.COUNT),
-    Query("operation", "As what it would be called; `chat` where it is not said.", s.one_of(*_OPERATIONS)),
+    Query("model", "The requested model."),
+    Query("key", "The API key (an id); without it, a caller without restrictions.", s.COUNT),
+    Query("operation", "The operation, by default `chat`.", s.one_of(*_OPERATIONS)),
 )
 
 
 async def list_channels(request: web.Request) -> web.Response:
-    """Every channel, without its secrets, and how it stands."""
+    """List all channels with their state, without secrets."""
     return write_listing(request.app[OFFICE].fleet.list_channels())
 
 
 async def add_channel(request: web.Request) -> web.Response:
-    """A new channel, live at once."""
+    """Create a channel, which takes requests at once."""
     return write_json(await request.app[OFFICE].fleet.add(await read_change(request), request[ACTOR]), 201)
 
 
 async def get_channel(request: web.Request) -> web.Response:
-    """One channel and the models it offers."""
+    """Get a channel and the models that it offers."""
     office = request.app[OFFICE]
     channel = office.fleet.get(request.match_info["name"])
     offer = office.catalog.find_offer(channel) or ()
@@ -168,26 +168,26 @@ async def get_channel(request: web.Request) -> web.Response:
 
 
 async def edit_channel(request: web.Request) -> web.Response:
-    """Change fields of a channel; what is secret and not named stays."""
+    """Change fields of a channel. Secrets that are not named stay."""
     fields = await read_change(request)
     return write_json(await request.app[OFFICE].fleet.edit(request.match_info["name"], fields, request[ACTOR]))
 
 
 async def delete_channel(request: web.Request) -> web.Response:
-    """Remove a channel; calls under way finish."""
+    """Delete a channel; active requests finish."""
     name = request.match_info["name"]
     await request.app[OFFICE].fleet.delete(name, request[ACTOR])
     return write_json({"name": name, "deleted": True})
 
 
 async def test_channel(request: web.Request) -> web.Response:
-    """Ask the provider for its models, now, with every key."""
+    """Test a channel: ask the provider for its models with every key."""
     fleet = request.app[OFFICE].fleet
     return write_json(await fleet.test(fleet.get(request.match_info["name"])))
 
 
 async def sync_channel(request: web.Request) -> web.Response:
-    """Take in the provider's list of models, now. The channel says in ``sync_error`` why that failed, if it did."""
+    """Synchronise a channel's models with the provider's list. If that fails, ``sync_error`` has the reason."""
     fleet = request.app[OFFICE].fleet
     channel = fleet.get(request.match_info["name"])
     if not channel.sync:
@@ -199,13 +199,13 @@ async def sync_channel(request: web.Request) -> web.Response:
 
 
 async def order_channels(request: web.Request) -> web.Response:
-    """Ask the channels in this order, each only where those before it cannot: stored ones get priorities for it."""
+    """Set the order in which channels are tried. Stored channels get new priorities for it."""
     fields = await read_change(request)
     return write_listing(await request.app[OFFICE].fleet.order(fields, request[ACTOR]))
 
 
 async def explain(request: web.Request) -> web.Response:
-    """Who would serve a model, and why the others would not."""
+    """Explain which channels would serve a model, and why others would not."""
     query, office = request.query, request.app[OFFICE]
     model = query.get("model", "")
     if not 0 < len(model) <= MAX_MODEL_LENGTH:
@@ -221,12 +221,12 @@ async def explain(request: web.Request) -> web.Response:
 
 
 async def reload(request: web.Request) -> web.Response:
-    """Read the configuration again: applied whole or not at all."""
+    """Reload the configuration files, all or nothing."""
     report: dict[str, Any] = await request.app[OFFICE].reload(request[ACTOR])
     return write_json(report)
 
 
-CHANNEL_DOORS: tuple[AdminOperation, ...] = (
+CHANNEL_OPERATIONS: tuple[AdminOperation, ...] = (
     AdminOperation("GET", "/channels", list_channels, answer=s.listing(_CHANNEL)),
     AdminOperation("POST", "/channels", add_channel, takes=ChannelSpec, answer=_CHANNEL, status=201),
     AdminOperation("POST", "/channels/order", order_channels, takes=ChannelOrder, answer=s.listing(_CHANNEL)),

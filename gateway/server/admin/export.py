@@ -1,4 +1,4 @@
-"""Requests as a file: read a page at a time, written as fast as it is read, and ended when nobody reads it any more."""
+"""Admin API: export the request log as a file, page by page, at the client's pace."""
 
 import asyncio
 import csv
@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 @attrs.frozen
 class Format:
-    """A kind of file: how it begins, and what rows are in it."""
+    """A file format: the first bytes, and how rows are formatted."""
 
     media_type: str
     head: bytes
@@ -40,10 +40,11 @@ class Format:
 
 
 def format_csv(rows: Sequence[Sequence[Any]]) -> bytes:
-    """Lines of RFC 4180.
+    """Format lines of RFC 4180.
 
-    A text that begins like a formula has an apostrophe before it: a spreadsheet would run what a caller has put into
-    the name of a model (OWASP, "CSV Injection").
+    A text that begins like a formula gets an apostrophe before it: a spreadsheet would run what a client has put into
+    the
+    name of a model (OWASP, "CSV Injection").
     """
     text = io.StringIO(newline="")
     csv.writer(text).writerows([_format_cell(value) for value in row] for row in rows)
@@ -73,11 +74,13 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
 
 
 async def export_requests(request: web.Request) -> web.StreamResponse:
-    """The list's rows, all of them, as a file: CSV (RFC 4180) with a line of names, or a JSON object a line.
+    """Export all requests that the filters match, as CSV (RFC 4180, with a header line) or as JSON lines.
 
-    The newest come first, and no more than a million: for older ones ask again with `until`. In CSV a text that begins
-    with `=`, `+`, `-` or `@` has an apostrophe before it, so that no spreadsheet takes it for a formula. Where the file
-    breaks off, so does the connection.
+    The newest come first, and at most a million: for older ones export again with `until`. In CSV a text that begins
+    with
+    `=`, `+`, `-` or `@` gets an apostrophe before it, so that no spreadsheet takes it for a formula. If the export
+    fails
+    halfway, the connection breaks off.
     """
     name, actor = request.query.get("format", "csv"), request[ACTOR]
     if name not in FORMATS:
@@ -88,7 +91,7 @@ async def export_requests(request: web.Request) -> web.StreamResponse:
     response.content_type, response.charset = form.media_type, "utf-8"
     with history.exporting(actor.scope):
         async with aclosing(walk(history.log, wanted)) as pages:
-            first = await anext(pages)  # what is wrong with the store can still be told
+            first = await anext(pages)  # an error of the store can still be reported
             await response.prepare(request)
             try:
                 await _send(request, response, form.head + form.write(_format_rows(first, actor)))
@@ -102,13 +105,13 @@ async def export_requests(request: web.Request) -> web.StreamResponse:
     return response
 
 
-EXPORT_DOORS: tuple[AdminOperation, ...] = (
+EXPORT_OPERATIONS: tuple[AdminOperation, ...] = (
     AdminOperation(
         "GET",
         "/requests/export",
         export_requests,
         "viewer",
-        query=(Query("format", "What kind of file.", s.one_of(*FORMATS)), *FILTERS),
+        query=(Query("format", "The file format.", s.one_of(*FORMATS)), *FILTERS),
         media_type="text/csv",
     ),
 )
@@ -119,15 +122,15 @@ def _format_rows(page: Sequence[StoredRequest], actor: Actor) -> list[Row]:
 
 
 async def _send(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
-    """Raises ``ConnectionError`` where nobody reads any more."""
+    """Raise ``ConnectionError`` if the client has disconnected."""
     if request.transport is None:
-        raise ConnectionResetError("the caller left")
+        raise ConnectionResetError("the client has disconnected")
     if data:
         await await_reader(partial(response.write, data), request.transport)
 
 
 async def _check(request: web.Request, checked_at: float) -> float:
-    """Whether it may go on, looked at now and then; when it was. Raises a fault, and the connection breaks off."""
+    """Check from time to time that the export may go on; return when that was. Raises ``GatewayError``."""
     if not request.app[ROOMS].gate.open:
         raise Overloaded("The gateway is shutting down", retry_after_s=5)
     now = asyncio.get_running_loop().time()

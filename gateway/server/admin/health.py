@@ -1,4 +1,4 @@
-"""The admin API's look at the process: what it uses, how late it is, and how its store does."""
+"""Admin API: the state of the process."""
 
 from aiohttp import web
 
@@ -12,7 +12,7 @@ VITALS = web.AppKey("vitals", ProcessMonitor)
 
 
 async def get_health(request: web.Request) -> web.Response:
-    """How the process is doing. What folders hold is looked up once a minute at most."""
+    """Get the state of the process: memory, event loop, store and channels. Folder sizes are at most a minute old."""
     connection = request.protocol
     connections = connection.connections if isinstance(connection, GatewayProtocol) else 0
     return write_json({**await request.app[VITALS].describe(), "connections": connections})
@@ -40,4 +40,4 @@ HEALTH = s.record(
     connections=s.COUNT,
 )
 
-HEALTH_DOORS: tuple[AdminOperation, ...] = (AdminOperation("GET", "/health", get_health, answer=HEALTH),)
+HEALTH_OPERATIONS: tuple[AdminOperation, ...] = (AdminOperation("GET", "/health", get_health, answer=HEALTH),)

@@ -1,4 +1,4 @@
-"""The admin API's part about members: who there is, and the links that let others in."""
+"""Admin API: members, and the links that invite them or reset their passphrases."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from gateway.errors import NotFound
 from gateway.parsing import parse_spec
 from gateway.server.admin.io import read_change, write_json, write_listing
 from gateway.server.admin.operation import AdminOperation, Query
-from gateway.server.admin.sessions import MEMBER, SESSION_DOORS
+from gateway.server.admin.sessions import MEMBER, SESSION_OPERATIONS
 from gateway.server.auth import is_secure
 from gateway.server.context import ACTOR, OFFICE, ROOMS
 from gateway.server.middlewares import find_origin
@@ -34,52 +34,55 @@ _NEW_LINK = s.extend(_LINK, token=s.TEXT, url=s.TEXT)
 
 
 async def list_members(request: web.Request) -> web.Response:
-    """Every member, or those of one account."""
+    """List members, of all accounts or of one."""
     return write_listing(await request.app[OFFICE].members.list_members(request.query.get("account")))
 
 
 async def edit_member(request: web.Request) -> web.Response:
-    """Change fields of a member. Another role or status ends its sessions; ``second_factor: false`` takes that away."""
+    """Change fields of a member.
+
+    A change of role or status ends its sessions; ``second_factor: false`` removes that.
+    """
     spec = parse_spec(await read_change(request), MemberSpec)
     return write_json(await request.app[OFFICE].members.edit(_read_member_id(request), spec, request[ACTOR]))
 
 
 async def delete_member(request: web.Request) -> web.Response:
-    """Remove a member. Its account and that one's keys stay."""
+    """Delete a member. Its account and the account's keys stay."""
     member = await request.app[OFFICE].members.delete(_read_member_id(request), request[ACTOR])
     return write_json({"id": member.id, "name": member.name, "deleted": True})
 
 
 async def reset_member(request: web.Request) -> web.Response:
-    """A link to a new passphrase, good once and for three days; shown this once."""
+    """Create a link that resets a member's passphrase: single use, valid for three days, shown only in this answer."""
     return _answer_link(request, await request.app[OFFICE].members.reset(_read_member_id(request), request[ACTOR]))
 
 
 async def add_link(request: web.Request) -> web.Response:
-    """A link for a new member of an account, good once; shown this once."""
+    """Create an invitation link for a new member of an account: single use, shown only in this answer."""
     spec = parse_spec(await read_change(request), InviteSpec)
     return _answer_link(request, await request.app[OFFICE].members.invite(spec, request[ACTOR]))
 
 
 async def list_links(request: web.Request) -> web.Response:
-    """Every link that is good, without what makes it one; the newest first."""
+    """List the valid links, the newest first, without their tokens."""
     return write_listing(await request.app[OFFICE].members.list_links())
 
 
 async def delete_link(request: web.Request) -> web.Response:
-    """Take a link back."""
+    """Revoke a link."""
     link_id = request.match_info["id"]
     await request.app[OFFICE].members.delete_link(link_id, request[ACTOR])
     return write_json({"id": link_id, "deleted": True})
 
 
-MEMBER_DOORS: tuple[AdminOperation, ...] = (
-    *SESSION_DOORS,
+_DELETED = s.record(id=s.INTEGER, name=s.TEXT, deleted=s.FLAG)
+
+MEMBER_OPERATIONS: tuple[AdminOperation, ...] = (
+    *SESSION_OPERATIONS,
     AdminOperation("GET", "/members", list_members, query=(Query("account", "A name."),), answer=s.listing(_SHOWN)),
     AdminOperation("PATCH", "/members/{id}", edit_member, takes=MemberSpec, partly=True, answer=_SHOWN),
-    AdminOperation(
-        "DELETE", "/members/{id}", delete_member, answer=s.record(id=s.INTEGER, name=s.TEXT, deleted=s.FLAG)
-    ),
+    AdminOperation("DELETE", "/members/{id}", delete_member, answer=_DELETED),
     AdminOperation("POST", "/members/{id}/reset", reset_member, answer=_NEW_LINK, status=201),
     AdminOperation("GET", "/links", list_links, answer=s.listing(_LINK)),
     AdminOperation("POST", "/links", add_link, takes=InviteSpec, answer=_NEW_LINK, status=201),
@@ -88,12 +91,12 @@ MEMBER_DOORS: tuple[AdminOperation, ...] = (
 
 
 def _answer_link(request: web.Request, link: dict[str, Any]) -> web.Response:
-    # What follows a '#' is not sent to any server, nor written into its log.
+    # Browsers do not send what follows a '#', so it gets into no server's log.
     return write_json({**link, "url": f"{_find_address(request)}{JOIN_PATH}#{link['token']}"}, 201)
 
 
 def _find_address(request: web.Request) -> str:
-    """Where the console is, as far as whoever asks can tell."""
+    """Return the console's address as far as the request tells; empty if it does not."""
     known = request.app[ROOMS].base_url
     if known:
         return known
@@ -103,7 +106,7 @@ def _find_address(request: web.Request) -> str:
 
 
 def _read_member_id(request: web.Request) -> int:
-    """The member's id in the path. Raises ``NotFound``."""
+    """Return the member id in the path. Raises ``NotFound``."""
     text = request.match_info["id"]
     if not is_number(text):
         raise NotFound(f"No member has the id {text[:40]!r}")

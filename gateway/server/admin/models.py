@@ -1,4 +1,4 @@
-"""The admin API's list of models, and what they cost whoever asks."""
+"""Admin API: models and their prices."""
 
 from aiohttp import web
 
@@ -15,10 +15,10 @@ MODEL = s.record(id=s.TEXT, owned_by=s.TEXT, created=s.INTEGER, channels=s.array
 
 
 async def list_models(request: web.Request) -> web.Response:
-    """Every model; of a member, those that a key of its account could call.
+    """List models; for a member those that a key of its account can call.
 
-    `channels` are those that serve it, best first; only administrators see them. `price` is what it costs at the first
-    of them that has one: times what that asks and, for a member, what the first of its account's groups pays.
+    `channels` are the channels that serve the model, best first; only administrators see them. `price` is the price at
+    the first of them that has one, with its multiplier and, for a member, the multiplier of the account's first group.
     """
     office, inside = request.app[OFFICE], request[ACTOR].scope is None
     account = None if inside else get_signed(request).account
@@ -36,6 +36,6 @@ async def list_models(request: web.Request) -> web.Response:
     )
 
 
-MODEL_DOORS: tuple[AdminOperation, ...] = (
+MODEL_OPERATIONS: tuple[AdminOperation, ...] = (
     AdminOperation("GET", "/models", list_models, "viewer", answer=s.listing(MODEL)),
 )

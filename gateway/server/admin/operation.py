@@ -1,4 +1,4 @@
-"""What the admin API is made of: one table of doors, from which routes, rights and the OpenAPI document are read."""
+"""The admin API's operations: routes, access rights and the OpenAPI document are generated from one table."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -13,12 +13,12 @@ from gateway.server.openapi import schema as s
 PREFIX = "/admin/v1"
 
 Access = Literal["anyone", "viewer", "member", "administrator"]
-"""Who is let in: anyone, signed in or not; else the least role. The bearer of the admin token is an administrator."""
+"""The least role that may call an operation, or anyone. A bearer of the admin token is an administrator."""
 
 
 @attrs.frozen
 class Query:
-    """A parameter of a query."""
+    """A query parameter."""
 
     name: str
     about: str
@@ -27,15 +27,15 @@ class Query:
 
 @attrs.frozen
 class AdminOperation:
-    """One operation. Its handler's docstring is what the document says of it.
+    """One operation. The OpenAPI document takes its summary and description from the handler's docstring.
 
     Attributes:
         path: without the prefix.
-        access: who is let in. What is another account's than a member's own is not there for it (404).
-        takes: the noun that its JSON body is read into (``domain/account_spec.py``); None where it has no body.
-        partly: any fields of that may be left out: what is not named stays.
-        answer: what its JSON answer looks like.
-        media_type: of its answer.
+        access: who may call it. For a member, what belongs to another account does not exist (404).
+        takes: the attrs class that its JSON body is parsed into; None without a body.
+        partly: whether any field of the body may be missing, which leaves its value unchanged.
+        answer: the schema of its JSON response.
+        media_type: the media type of its response.
     """
 
     method: str
@@ -51,22 +51,21 @@ class AdminOperation:
 
     @property
     def full_path(self) -> str:
-        """With the prefix."""
         return PREFIX + self.path
 
 
-Doors = Mapping[tuple[str, str], AdminOperation]
-DOORS: web.AppKey[Doors] = web.AppKey("doors")
-"""By method and full path."""
+Operations = Mapping[tuple[str, str], AdminOperation]
+OPERATIONS: web.AppKey[Operations] = web.AppKey("operations")
+"""Operations by method and full path."""
 
 
-def hang(app: web.Application, doors: Iterable[AdminOperation]) -> None:
-    """Put every door in its place. Raises ``ValueError`` where there is one already."""
+def register_operations(app: web.Application, operations: Iterable[AdminOperation]) -> None:
+    """Add a route for every admin operation. Raises ``ValueError`` for two operations on one method and path."""
     placed: dict[tuple[str, str], Any] = {}
-    for door in doors:
-        app.router.add_route(door.method, door.full_path, door.handler)
-        if door.method == "GET":
-            placed["HEAD", door.full_path] = door
-        if placed.setdefault((door.method, door.full_path), door) is not door:
-            raise ValueError(f"two doors at {door.method} {door.full_path}")
-    app[DOORS] = MappingProxyType(placed)
+    for operation in operations:
+        app.router.add_route(operation.method, operation.full_path, operation.handler)
+        if operation.method == "GET":
+            placed["HEAD", operation.full_path] = operation
+        if placed.setdefault((operation.method, operation.full_path), operation) is not operation:
+            raise ValueError(f"two operations at {operation.method} {operation.full_path}")
+    app[OPERATIONS] = MappingProxyType(placed)

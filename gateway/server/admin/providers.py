@@ -1,4 +1,4 @@
-"""The admin API's list of providers: what a channel can be made for."""
+"""Admin API: the providers that channels can be created for."""
 
 from aiohttp import web
 
@@ -8,10 +8,11 @@ from gateway.server.admin.operation import AdminOperation
 from gateway.server.openapi import schema as s
 
 _BUILT_IN = "demo"
+_PROVIDER = s.record(slug=s.TEXT, title=s.TEXT, base_url=s.maybe(s.TEXT), local=s.FLAG, lists_models=s.FLAG)
 
 
 async def list_providers(request: web.Request) -> web.Response:  # noqa: ARG001 - the same for everyone
-    """Every provider that is known, by its title: where it is, and whether it can be asked for its models."""
+    """List the known providers by title, with their addresses and whether they list their models."""
     known = sorted((one for one in PROVIDERS.values() if one.slug != _BUILT_IN), key=lambda one: one.title.lower())
     return write_listing(
         [
@@ -27,13 +28,11 @@ async def list_providers(request: web.Request) -> web.Response:  # noqa: ARG001 
     )
 
 
-PROVIDER_DOORS: tuple[AdminOperation, ...] = (
+PROVIDER_OPERATIONS: tuple[AdminOperation, ...] = (
     AdminOperation(
         "GET",
         "/providers",
         list_providers,
-        answer=s.listing(
-            s.record(slug=s.TEXT, title=s.TEXT, base_url=s.maybe(s.TEXT), local=s.FLAG, lists_models=s.FLAG)
-        ),
+        answer=s.listing(_PROVIDER),
     ),
 )

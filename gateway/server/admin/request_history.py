@@ -1,4 +1,4 @@
-"""What happened: requests, their sums, and what the cost of one is made of."""
+"""The request log, its sums, and the cost breakdown of a request."""
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -20,23 +20,23 @@ PAGE = 200
 """Rows of an export that are in memory at a time."""
 MOST_EXPORTED = 1_000_000
 LOOK_AGAIN_S = 10.0
-"""How long somebody whose session has ended goes on being given rows, at the most."""
+"""Seconds between two checks of the session that exports."""
 MOST_EXPORTS = 2
-"""Exports of one account, or of all, that go on at a time: each keeps the database busy."""
+"""Exports at a time of one account, or of all accounts: each keeps the database busy."""
 
 
 class RequestHistory:
-    """Looks into what the store remembers.
+    """Reads the request log and the traffic sums.
 
     Args:
-        log: where requests are found.
-        traffic: where their sums are.
+        log: the repository of requests.
+        traffic: the repository of their sums.
         directory: knows the groups of keys.
         catalog: the channels.
-        router: knows what models cost now.
+        router: knows the current prices.
 
     Attributes:
-        again_s: how often whoever exports is looked at again.
+        again_s: seconds between two checks of the session that exports.
     """
 
     def __init__(
@@ -57,18 +57,17 @@ class RequestHistory:
 
     @property
     def exports(self) -> int:
-        """Exports under way."""
         return self._exports.total()
 
     async def get(self, request_id: str, account_id: int | None = None) -> StoredRequest:
-        """A request, of that account if one is named. Raises ``NotFound``."""
+        """Return a request, of one account if ``account_id`` is given. Raises ``NotFound``."""
         found = await self.log.find_request(request_id)
         if found is None or account_id not in {None, found.row.account_id}:
             raise NotFound(f"No request has the id {request_id[:64]!r}", param="id")
         return found
 
     def list_lines(self, row: RequestRecord) -> list[BillLine]:
-        """What its cost is made of, as far as can be told."""
+        """Return the lines of a request's cost, at current prices."""
         tariff, channel = self._router.tariff, self._catalog.find_channel(row.channel or "")
         caller = self._directory.find_caller(row.key_id)
         multiplier = tariff.find_multiplier(caller.key.group if caller else None)
@@ -79,7 +78,7 @@ class RequestHistory:
 
     @contextmanager
     def exporting(self, account_id: int | None) -> Iterator[None]:
-        """One more export, until the end of the block. Raises ``RateLimited``."""
+        """Count an export until the block ends. Raises ``RateLimited`` for too many."""
         if self._exports[account_id] >= MOST_EXPORTS:
             raise RateLimited(f"{MOST_EXPORTS} exports are under way already", retry_after_s=30)
         self._exports[account_id] += 1
@@ -94,7 +93,7 @@ class RequestHistory:
 async def walk(
     log: RequestLogRepository, wanted: RequestFilter, most: int = MOST_EXPORTED
 ) -> AsyncGenerator[Sequence[StoredRequest], None]:
-    """Every row that matches, the newest first, a page at a time; a page may be empty, and is no end."""
+    """Yield all matching rows, the newest first, page by page. An empty page is not the end."""
     while True:
         page = await log.list_requests(wanted, min(PAGE, most))
         most -= len(page)

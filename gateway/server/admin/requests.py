@@ -1,4 +1,4 @@
-"""The admin API's part about requests: what was asked, how it went, what it cost. A member sees its account's."""
+"""Admin API: the request log. A member sees the requests of its account."""
 
 from collections.abc import Iterable
 from typing import Any, cast, get_args
@@ -82,31 +82,31 @@ _WHOLE_ROW = s.extend(
     timing=s.record(first_byte_ms=s.maybe(s.INTEGER), total_ms=s.INTEGER),
 )
 
-STATUS = Query("status", "Only with this status (429); `error`: those that failed or were refused; `ok`: the others.")
+STATUS = Query("status", "Only this status (429); `error`: requests that failed or were refused; `ok`: the others.")
 FILTERS = (
-    Query("key", "Only of this key (an id).", s.COUNT),
-    Query("model", "Only of this model."),
-    Query("channel", "Only over this channel. For administrators."),
+    Query("key", "Only this API key (an id).", s.COUNT),
+    Query("model", "Only this model."),
+    Query("channel", "Only this channel. For administrators."),
     STATUS,
-    Query("ending", "Only what ended so.", s.one_of(*_ENDINGS)),
-    Query("since", "Only what was settled then or later: a time such as 2027-01-31T12:00:00Z, or a day (UTC)."),
-    Query("until", "Only what was settled before that time, or until the end of that day."),
-    Query("text", "Only with this in the error's text or code, whatever its capitals; or the one request of this id."),
+    Query("ending", "Only requests that ended so.", s.one_of(*_ENDINGS)),
+    Query("since", "Only requests settled then or later: a time such as 2027-01-31T12:00:00Z, or a day (UTC)."),
+    Query("until", "Only requests settled before that time, or until the end of that day."),
+    Query("text", "Only with this in the error's text or code, ignoring case; or the one request with this id."),
     OF_ACCOUNT,
 )
 _PAGING = (
     LIMIT,
-    Query("before", "Only earlier ones than this `sequence`: `next` of one page leads to the next.", s.COUNT),
-    Query("after", "Only later ones than this `sequence`, the oldest of them first, to follow what comes.", s.COUNT),
+    Query("before", "Only rows before this `sequence`: `next` of one page leads to the next page.", s.COUNT),
+    Query("after", "Only rows after this `sequence`, the oldest first, to follow the log.", s.COUNT),
 )
 
 
 async def list_requests(request: web.Request) -> web.Response:
-    """Requests, the newest first; with `after` the oldest after it first.
+    """List requests, the newest first; with `after` the oldest after it first.
 
-    Among millions only so many are looked at: where there may be `more`, `next` leads on (as `before`, or `after`), and
-    `searched_to` says how far in time was looked, also where nothing was found. `newest` is the newest `sequence` of
-    all. Channels, and what was tried over them, are shown to administrators only.
+    One page searches a limited number of rows: if `more` is true, `next` continues (as `before`, or `after`), and
+    `searched_to` is the time up to which rows were searched. `newest` is the newest `sequence` of all. Only
+    administrators see channels and failed attempts.
     """
     wanted, query = await read_filter(request), request.query
     wanted = attrs.evolve(wanted, before=parse_number(query, "before"), after=parse_number(query, "after"))
@@ -118,10 +118,11 @@ async def list_requests(request: web.Request) -> web.Response:
 
 
 async def get_request(request: web.Request) -> web.Response:
-    """One request: every attempt, and what its cost is made of.
+    """Get a request with its attempts and its cost breakdown.
 
-    A row has no prices: `lines` are reckoned with those of now. Where they do not come to what was charged, each says
-    that it is `estimated`; the request's own `cost_usd` is what was charged.
+    The log has no prices: `lines` are calculated with the current ones. If they do not add up to the charge, each of
+    them
+    is `estimated`; the request's own `cost_usd` is the charge.
     """
     actor, history = request[ACTOR], request.app[OFFICE].history
     stored = await history.get(request.match_info["id"], actor.scope)
@@ -136,7 +137,7 @@ async def get_request(request: web.Request) -> web.Response:
     )
 
 
-REQUEST_DOORS: tuple[AdminOperation, ...] = (
+REQUEST_OPERATIONS: tuple[AdminOperation, ...] = (
     AdminOperation(
         "GET",
         "/requests",
@@ -150,7 +151,10 @@ REQUEST_DOORS: tuple[AdminOperation, ...] = (
 
 
 async def read_filter(request: web.Request) -> RequestFilter:
-    """What the query chooses, of what the caller may see. Raises ``InvalidRequest``, ``NotFound``, ``Forbidden``."""
+    """Return the filters of the query, within the actor's scope.
+
+    Raises ``InvalidRequest``, ``NotFound``, ``Forbidden``.
+    """
     query, status = request.query, request.query.get("status")
     if status is not None and status not in _VERDICTS and not is_number(status):
         raise InvalidRequest("'status' must be a number, 'error' or 'ok'", param="status")
@@ -174,7 +178,7 @@ async def read_filter(request: web.Request) -> RequestFilter:
 
 
 async def read_account(request: web.Request) -> int | None:
-    """The account that is asked for, which for a member is its own. Raises ``NotFound``."""
+    """Return the requested account's id, for a member its own; None for all. Raises ``NotFound``."""
     name, actor = request.query.get("account"), request[ACTOR]
     if name is None:
         return actor.scope
@@ -182,14 +186,14 @@ async def read_account(request: web.Request) -> int | None:
 
 
 def read_channel(request: web.Request) -> str | None:
-    """The channel that is asked for. Raises ``Forbidden``: who stands behind the gateway is the operator's business."""
+    """Return the requested channel. Raises ``Forbidden`` for a member: only operators see the channels."""
     if "channel" in request.query and request[ACTOR].scope is not None:
         raise Forbidden("Only administrators choose by channel", param="channel", should_retry=False)
     return request.query.get("channel")
 
 
 def write_row(stored: StoredRequest, actor: Actor) -> Fields:
-    """A row as lists and exports have it, for whoever asks."""
+    """Return a row as lists and exports show it to ``actor``."""
     row = stored.row
     fields = {
         "sequence": stored.sequence,
@@ -215,7 +219,7 @@ def _write_page(page: RequestPage, rows: list[Fields]) -> Fields:
 
 
 def _list_attempts(row: RequestRecord) -> tuple[FailedAttempt, ...]:
-    """Every attempt; of a call that took one its row says how it ended."""
+    """Return every attempt. A request with a single attempt has it in its own fields."""
     if row.tried or row.channel is None or not row.attempts:
         return parse_tried(row.tried)
     outcome = row.error_code or (ANSWERED if row.ending == "completed" else row.ending)

@@ -1,4 +1,4 @@
-"""Who would serve a call now, who would not and why, at what price, and what the caller has left. Changes nothing."""
+"""Explain routing: which channels would serve a request, why others would not, prices and quotas. Changes nothing."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -27,7 +27,7 @@ from gateway.routing.target import Target
 Fields = dict[str, Any]
 
 ANYBODY = Caller(Account(id=0, name=""), ApiKey(id=0, account_id=0, name="", digest=b"", last4=""))
-"""A caller without any restriction, of no group."""
+"""A caller without restrictions and without a group."""
 
 _REASONS = {
     "cooling": "cooling down after failures",
@@ -41,12 +41,12 @@ _NO_EDITS = "does not edit images"
 _IMAGES: Mapping[str, ImageRequest] = MappingProxyType(
     {"images": ImageRequest(""), "image_edits": ImageRequest("", sources=1)},
 )
-"""The least that can be asked for."""
+"""The smallest request of each operation."""
 
 
 @attrs.frozen
 class RouteExplainer:
-    """Looks at everything that routing looks at."""
+    """Explains with the state that routing uses."""
 
     catalog: ModelCatalog
     switchboard: LoadBalancer
@@ -55,12 +55,12 @@ class RouteExplainer:
     clock: Callable[[], float]
 
     def explain(self, caller: Caller | None, model: str, operation: Operation) -> Fields:
-        """Every channel with its verdict, those that would serve first; for no particular ``caller``: for anybody."""
+        """Return every channel with its verdict, the usable ones first; without ``caller`` for an unrestricted one."""
         who = caller or ANYBODY
         options = self.router.list_options(who, model, operation)
         if self.router.tariff.require_price:
             options = [option for option in options if option.price is not None]
-        # What else a picture may be asked for is told as the channel's capability.
+        # The channel's capability shows what else is possible with an image.
         unable = {option.channel.name for option in options if operation == "image_edits" and not _edits(option)}
         options = [option for option in options if option.channel.name not in unable]
         standing = [_Standing.look(option, who.account.id, self.switchboard) for option in options]
@@ -92,7 +92,7 @@ class RouteExplainer:
         }
 
     def _find_refusal(self, caller: Caller, call: InferenceRequest) -> GatewayError | None:
-        """Why it would be refused. Where it would not, and there is no channel, the gateway itself answers."""
+        """Return the error that the request would get; None if it would be routed."""
         try:
             caller.check_usable(self.clock())
             self.router.route(caller, call)
@@ -125,7 +125,7 @@ class RouteExplainer:
         }
 
     def _find_reason(self, channel: Channel, caller: Caller, model: str, operation: Operation) -> str:
-        """Why a channel is no option at all."""
+        """Return why a channel is no target."""
         if channel.status != "active":
             return "disabled"
         if not channel.serves(caller.key.group):
@@ -154,7 +154,7 @@ class RouteExplainer:
 
 @attrs.frozen
 class _Standing:
-    """One channel as it stands for a call: what is in the way, and which breakers say so."""
+    """The state of one channel for a request: its obstacle, and the breakers that are not closed."""
 
     option: Target
     obstacle: tuple[Obstacle, float] | None
@@ -164,7 +164,7 @@ class _Standing:
 
     @classmethod
     def look(cls, option: Target, account: int, switchboard: LoadBalancer) -> "_Standing":
-        """How it stands now; for account 0, which is nobody's, as whoever called last has found it."""
+        """Return the current state; for account 0, which is no account, as the latest request has found it."""
         line, now = option.line, switchboard.now
         account = account or line.find_witness(option.place)
         obstacle = line.find_obstacle(option.place, account, now)
@@ -179,16 +179,15 @@ class _Standing:
 
     @property
     def weight(self) -> float:
-        """Its part among equals."""
         return self.option.channel.weight * self.share
 
     def order(self) -> tuple[bool, int, float]:
-        """Those that go first are less."""
+        """Return the sort key; the first target is the least."""
         option = self.option
         return not option.sure, -option.channel.priority, (option.line.running + 1) / self.weight
 
     def find_reason(self) -> str | None:
-        """Why it would not serve now."""
+        """Return why the channel would not serve now; None if it would."""
         if self.obstacle is None:
             return None
         reason = _REASONS[self.obstacle[0]]
@@ -213,7 +212,7 @@ def _refuse(channel: Channel, reason: str) -> Fields:
 
 
 def _edits(option: Target) -> bool:
-    """Whether it edits pictures, as far as anybody knows."""
+    """Return whether the target edits images; an unknown one may."""
     return option.capability.edits is not False
 
 
@@ -222,13 +221,13 @@ def _find_usd(nanos: int | None) -> float | None:
 
 
 def _write_capability(able: Capability) -> Fields | None:
-    """What is known of what the model can be asked for; None where nothing is."""
+    """Return what is known of the model's capability; None if nothing is."""
     known = {name: value for name, value in attrs.asdict(able).items() if value is not None and name != "name"}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()} or None
 
 
 def _write_price(price: Price | None) -> Fields | None:
-    """Dollars per million tokens, per picture, per second, per million characters."""
+    """Dollars per million tokens, per image, per second, per million characters."""
     if price is None:
         return None
     return {

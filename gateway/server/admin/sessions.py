@@ -1,4 +1,4 @@
-"""The admin API's part about signing in: sessions, and what members do about themselves."""
+"""Admin API: sign in and out, and what members change about themselves."""
 
 from typing import Any, TypeVar
 
@@ -48,9 +48,11 @@ _OPENED = s.record(
 
 
 async def sign_in(request: web.Request) -> web.Response:
-    """Sign in: the answer sets the session's cookie. 401 ``second_factor_needed``: once more, with a ``code``.
+    """Sign in. The answer sets the session's cookie.
 
-    After five wrong tries each has to wait (429, ``Retry-After``).
+    401 ``second_factor_needed``: repeat the request with a ``code``. After five wrong attempts each further one must
+    wait
+    (429, ``Retry-After``).
     """
     spec = await _read(request, SignInSpec)
     entry = await request.app[SESSIONS].sign_in(spec.name, spec.passphrase, spec.code, find_visitor(request))
@@ -58,13 +60,13 @@ async def sign_in(request: web.Request) -> web.Response:
 
 
 async def get_session(request: web.Request) -> web.Response:
-    """Who is signed in."""
+    """Get the member who is signed in."""
     signed = get_signed(request)
     return write_json({**_write_who(signed), "session": _write_session(signed.session)})
 
 
 async def sign_out(request: web.Request) -> web.Response:
-    """Sign out: the session ends, and its cookie goes."""
+    """Sign out: end the session and clear its cookie."""
     await request.app[SESSIONS].sign_out(get_signed(request), find_visitor(request))
     response = write_json({"signed_out": True})
     clear_cookie(request, response)
@@ -72,7 +74,7 @@ async def sign_out(request: web.Request) -> web.Response:
 
 
 async def list_sessions(request: web.Request) -> web.Response:
-    """One's own sessions, the newest first; ``current`` is the one that asks."""
+    """List your own sessions, the newest first; ``current`` marks the one of this request."""
     signed = get_signed(request)
     found = await request.app[SESSIONS].list_sessions(signed)
     return write_listing(
@@ -81,20 +83,20 @@ async def list_sessions(request: web.Request) -> web.Response:
 
 
 async def end_session(request: web.Request) -> web.Response:
-    """End one of one's own sessions."""
+    """End one of your own sessions."""
     session_id = request.match_info["id"]
     await request.app[SESSIONS].end_session(get_signed(request), session_id, find_visitor(request))
     return write_json({"id": session_id, "deleted": True})
 
 
 async def end_other_sessions(request: web.Request) -> web.Response:
-    """End all of one's own sessions but the one that asks."""
+    """End all of your own sessions except this one."""
     ended = await request.app[SESSIONS].end_others(get_signed(request), find_visitor(request))
     return write_json({"deleted": ended})
 
 
 async def change_passphrase(request: web.Request) -> web.Response:
-    """Another passphrase; all other sessions end, and the answer sets another cookie."""
+    """Change your passphrase. All other sessions end, and the answer sets a new cookie."""
     spec, signed = await _read(request, PassphraseSpec), get_signed(request)
     sessions = request.app[SESSIONS]
     entry = await sessions.change_passphrase(signed, spec.current, spec.passphrase, find_visitor(request))
@@ -102,21 +104,21 @@ async def change_passphrase(request: web.Request) -> web.Response:
 
 
 async def begin_second_factor(request: web.Request) -> web.Response:
-    """A second factor for an authenticator; in force once ``confirm`` has had its first code, within 10 minutes."""
+    """Start the setup of a second factor. It is in force after ``confirm`` gets a code, within 10 minutes."""
     spec = await _read(request, ConsentSpec)
     made = await request.app[SESSIONS].enrol(get_signed(request), spec.passphrase, find_visitor(request))
     return write_json({"secret": made.secret, "uri": made.uri, "qr_svg": made.qr_svg})
 
 
 async def confirm_second_factor(request: web.Request) -> web.Response:
-    """The first code of a second factor: it is in force. The recovery codes are shown this once."""
+    """Confirm a second factor with its first code. The answer is the only one that shows the recovery codes."""
     spec = await _read(request, CodeSpec)
     codes = await request.app[SESSIONS].confirm(get_signed(request), spec.code, find_visitor(request))
     return write_json({"recovery_codes": codes})
 
 
 async def remove_second_factor(request: web.Request) -> web.Response:
-    """Without a second factor from now on."""
+    """Remove your second factor."""
     spec, signed = await _read(request, RemovalSpec), get_signed(request)
     sessions = request.app[SESSIONS]
     await sessions.remove_second_factor(signed, spec.passphrase, spec.code, find_visitor(request))
@@ -124,19 +126,19 @@ async def remove_second_factor(request: web.Request) -> web.Response:
 
 
 async def get_setup(request: web.Request) -> web.Response:
-    """Whether the console waits for its first administrator."""
+    """Get whether the console still needs its first administrator."""
     return write_json({"open": await request.app[INVITATIONS].find_setup_token() is not None})
 
 
 async def set_up(request: web.Request) -> web.Response:
-    """Make the first administrator, with what the link ends in that the start has printed; signed in at once."""
+    """Create the first administrator, with the token of the link that the gateway prints at its start, and sign in."""
     spec = await _read(request, SetupSpec)
     entry = await request.app[INVITATIONS].set_up(spec.token, spec.name, spec.passphrase, find_visitor(request))
     return _let_in(request, entry)
 
 
 async def open_link(request: web.Request) -> web.Response:
-    """What a link is for; ``name`` is whose passphrase it resets."""
+    """Get the purpose of a link; ``name`` is the member whose passphrase it resets."""
     opened = await request.app[INVITATIONS].open_link((await _read(request, TokenSpec)).token)
     member, link = opened.member, opened.link
     return write_json(
@@ -151,16 +153,16 @@ async def open_link(request: web.Request) -> web.Response:
 
 
 async def use_link(request: web.Request) -> web.Response:
-    """Use a link up: a new member by ``name``, or a new passphrase; signed in at once.
+    """Use a link: create a member by ``name``, or set a new passphrase, and sign in.
 
-    401 ``second_factor_needed``: once more, with the ``code`` of the member whose passphrase is reset.
+    401 ``second_factor_needed``: repeat the request with the ``code`` of the member whose passphrase is reset.
     """
     spec, visitor = await _read(request, LinkUseSpec), find_visitor(request)
     entry = await request.app[INVITATIONS].use_link(spec.token, spec.name, spec.passphrase, spec.code, visitor)
     return _let_in(request, entry)
 
 
-SESSION_DOORS: tuple[AdminOperation, ...] = (
+SESSION_OPERATIONS: tuple[AdminOperation, ...] = (
     AdminOperation("POST", "/session", sign_in, "anyone", takes=SignInSpec, answer=_ENTRY, status=201),
     AdminOperation(
         "GET", "/session", get_session, "viewer", answer=s.record(member=MEMBER, account=_ACCOUNT, session=_SESSION)
@@ -202,7 +204,7 @@ SESSION_DOORS: tuple[AdminOperation, ...] = (
 
 
 async def _read(request: web.Request, kind: type[S]) -> S:
-    """What a body says. Anybody may send one: no more of it is read than anybody needs."""
+    """Parse a small body: anyone may send one, signed in or not."""
     try:
         fields = await read_json(request.clone(client_max_size=_MAX_BODY))
     except RequestTooLarge:
@@ -212,7 +214,7 @@ async def _read(request: web.Request, kind: type[S]) -> S:
 
 
 def find_visitor(request: web.Request) -> ClientInfo:
-    """Who stands at the door."""
+    """Return the address, the user agent and the session reference of a request."""
     agent = request.headers.get("User-Agent", "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return ClientInfo(find_caller_address(request) or "", agent, find_reference(request))
 

@@ -1,4 +1,4 @@
-"""The admin API's part about what the gateway goes by: settings, groups and prices."""
+"""Admin API: settings, groups and prices."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -53,82 +53,82 @@ PRICE = s.record(
     tiers=s.array(s.record(above_tokens=s.COUNT, **_rates(s.NUMBER))),
     sizes=s.array(s.record(size=s.TEXT, usd_per_second=s.NUMBER)),
 )
-"""Of cached input and of what is written into a cache null is as input, of what is kept for an hour as of the rest."""
+"""Null means: cached input and cache writes cost as input does, writes for an hour as other cache writes."""
 LISTED_PRICE = s.extend(PRICE, source=s.one_of(*_PRICE_SOURCES), in_force=s.FLAG)
 
 
 async def list_settings(request: web.Request) -> web.Response:
-    """Every setting that is no secret, by its section: what is in force, and who says it."""
+    """List all settings except secrets, by section, with their values and sources."""
     sections: dict[str, dict[str, Any]] = {}
-    for told in request.app[OFFICE].settings.list_settings():
-        sections.setdefault(told.section, {})[told.key] = _write_setting(told)
+    for view in request.app[OFFICE].settings.list_settings():
+        sections.setdefault(view.section, {})[view.key] = _write_setting(view)
     return write_json({"sections": sections})
 
 
 async def put_setting(request: web.Request) -> web.Response:
-    """Set a setting, in force when this answers; 409 where the file or the environment says it, or a start reads it."""
+    """Set a setting, in force at once; 409 if the file or the environment sets it, or if only a start reads it."""
     spec, where = parse_spec(await read_change(request), SettingSpec), request.match_info
-    told = await request.app[OFFICE].settings.put_setting(where["section"], where["key"], spec.value, request[ACTOR])
-    return write_json(_write_setting(told))
+    view = await request.app[OFFICE].settings.put_setting(where["section"], where["key"], spec.value, request[ACTOR])
+    return write_json(_write_setting(view))
 
 
 async def delete_setting(request: web.Request) -> web.Response:
-    """Take back what was set: what the file says is in force again, or else the default."""
+    """Remove a setting's stored value: the file's value applies again, or the default."""
     where = request.match_info
-    told = await request.app[OFFICE].settings.delete_setting(where["section"], where["key"], request[ACTOR])
-    return write_json(_write_setting(told))
+    view = await request.app[OFFICE].settings.delete_setting(where["section"], where["key"], request[ACTOR])
+    return write_json(_write_setting(view))
 
 
 async def list_groups(request: web.Request) -> web.Response:
-    """Every group that keys, accounts or channels are of, or that has a price multiplier."""
+    """List the groups that keys, accounts or channels use, or that have a price multiplier."""
     return write_listing(await _list_groups(request, request.app[OFFICE].settings.list_groups()))
 
 
 async def put_group(request: web.Request) -> web.Response:
-    """Say what the keys of a group pay, over the price of model and channel."""
+    """Set the price multiplier of a group's keys, on top of the price of model and channel."""
     fields = await read_change(request)
-    told = await request.app[OFFICE].settings.put_group(request.match_info["name"], fields, request[ACTOR])
-    groups = await _list_groups(request, [told])
-    return write_json(next(group for group in groups if group["name"] == told.name))
+    view = await request.app[OFFICE].settings.put_group(request.match_info["name"], fields, request[ACTOR])
+    groups = await _list_groups(request, [view])
+    return write_json(next(group for group in groups if group["name"] == view.name))
 
 
 async def delete_group(request: web.Request) -> web.Response:
-    """Take a group's price multiplier back; its keys and channels stay as they are."""
+    """Remove a group's price multiplier; its keys and channels stay."""
     name = request.match_info["name"]
     await request.app[OFFICE].settings.delete_group(name, request[ACTOR])
     return write_json({"name": name, "deleted": True})
 
 
 async def list_prices(request: web.Request) -> web.Response:
-    """Every price, in dollars: the file's, then the console's, then those of the list that ships."""
+    """List all prices in dollars: the file's, then the console's, then the built-in list."""
     model, source = request.query.get("model"), request.query.get("source")
     if source is not None and source not in _PRICE_SOURCES:
         raise InvalidRequest(f"'source' must be one of {', '.join(_PRICE_SOURCES)}", param="source")
     prices = request.app[OFFICE].settings.list_prices()
     return write_listing(
         [
-            _write_listed_price(told)
-            for told in prices
-            if source in {None, told.source} and (model is None or _is_for(told.price.model, model))
+            _write_listed_price(view)
+            for view in prices
+            if source in {None, view.source} and (model is None or _is_for(view.price.model, model))
         ],
     )
 
 
 async def put_price(request: web.Request) -> web.Response:
-    """Say what a model, or every model a glob matches, costs; with ``provider`` only there. The whole price is said."""
+    """Set the whole price of a model, or of all models that a glob matches; with ``provider`` only at that provider."""
     fields = await read_change(request)
-    told = await request.app[OFFICE].settings.put_price(request.match_info["model"], fields, request[ACTOR])
-    return write_json(_write_listed_price(told))
+    view = await request.app[OFFICE].settings.put_price(request.match_info["model"], fields, request[ACTOR])
+    return write_json(_write_listed_price(view))
 
 
 async def delete_price(request: web.Request) -> web.Response:
-    """Take a price back that was set here; with ``provider``, the one that was for there."""
+    """Remove a price that was set here; with ``provider`` that provider's."""
     model, provider = request.match_info["model"], request.query.get("provider")
     await request.app[OFFICE].settings.delete_price(model, provider, request[ACTOR])
     return write_json({"model": model, "provider": provider, "deleted": True})
 
 
-SETTING_DOORS: tuple[AdminOperation, ...] = (
+SETTING_OPERATIONS: tuple[AdminOperation, ...] = (
     AdminOperation("GET", "/settings", list_settings, answer=s.record(sections=s.table(s.table(SETTING)))),
     AdminOperation("PUT", "/settings/{section}/{key}", put_setting, takes=SettingSpec, answer=SETTING),
     AdminOperation("DELETE", "/settings/{section}/{key}", delete_setting, answer=SETTING),
@@ -140,8 +140,8 @@ SETTING_DOORS: tuple[AdminOperation, ...] = (
         "/prices",
         list_prices,
         query=(
-            Query("model", "Only those that may be what this model costs."),
-            Query("source", "Only those that are said there.", s.one_of(*_PRICE_SOURCES)),
+            Query("model", "Only prices that may apply to this model."),
+            Query("source", "Only prices from this source.", s.one_of(*_PRICE_SOURCES)),
         ),
         answer=s.listing(LISTED_PRICE),
     ),
@@ -150,26 +150,26 @@ SETTING_DOORS: tuple[AdminOperation, ...] = (
         "DELETE",
         "/prices/{model}",
         delete_price,
-        query=(Query("provider", "Of this provider; without it, of whoever serves the model."),),
+        query=(Query("provider", "The price at this provider; without it, the price at any provider."),),
         answer=s.record(model=s.TEXT, provider=s.maybe(s.TEXT), deleted=s.FLAG),
     ),
 )
 
 
-def _write_setting(told: SettingView) -> dict[str, Any]:
-    fields = attrs.asdict(told)
+def _write_setting(view: SettingView) -> dict[str, Any]:
+    fields = attrs.asdict(view)
     del fields["section"], fields["key"]
-    return {**fields, "choices": list(told.choices)}
+    return {**fields, "choices": list(view.choices)}
 
 
-async def _list_groups(request: web.Request, told: Iterable[GroupView]) -> list[dict[str, Any]]:
-    """Groups that are said something of and groups that are used, by name."""
+async def _list_groups(request: web.Request, view: Iterable[GroupView]) -> list[dict[str, Any]]:
+    """Return the groups with a setting and the groups in use, by name."""
     office = request.app[OFFICE]
     keys = Counter(key["group"] for key in await office.administration.list_keys(request[ACTOR]) if key["group"])
     channels = Counter(group for channel in office.catalog.channels for group in set(channel.groups))
     accounts = await office.administration.list_accounts(request[ACTOR])
     used = {*keys, *channels, *(group for account in accounts for group in account["groups"])}
-    groups = {name: GroupView(name, ONE_PPM, "default") for name in used} | {group.name: group for group in told}
+    groups = {name: GroupView(name, ONE_PPM, "default") for name in used} | {group.name: group for group in view}
     return [
         {
             "name": name,
@@ -182,8 +182,8 @@ async def _list_groups(request: web.Request, told: Iterable[GroupView]) -> list[
     ]
 
 
-def _write_listed_price(told: PriceView) -> dict[str, Any]:
-    return {**build_price(told.price), "source": told.source, "in_force": told.in_force}
+def _write_listed_price(view: PriceView) -> dict[str, Any]:
+    return {**build_price(view.price), "source": view.source, "in_force": view.in_force}
 
 
 def _is_for(glob: str, model: str) -> bool:

@@ -1,4 +1,4 @@
-"""The admin API's part about traffic: requests and costs over time, and what there is to choose requests by."""
+"""Admin API: sums of requests and costs, and the values to filter requests by."""
 
 from collections.abc import Mapping
 from functools import reduce
@@ -63,12 +63,13 @@ _FACETS = s.record(
 
 
 async def get_usage(request: web.Request) -> web.Response:
-    """All requests summed `by` day, hour, model, key, account, status or channel.
+    """Sum all requests `by` day, hour, model, key, account, status or channel.
 
-    `failed` of the `requests` went wrong: they were refused, or failed. `total_ms` is how long all of them took
-    together. Times are whole hours; without any, the last 30 days, or by hour the last 24 hours. By hour no more than
-    31 days can be told. What named no model that is known here, or reached no channel, is in the `total` alone. By
-    account and by channel is for administrators.
+    `failed` counts the `requests` that were refused or failed. `total_ms` is the sum of their durations. Times are
+    whole
+    hours; without any, the last 30 days, or by hour the last 24 hours. By hour at most 31 days are possible. Requests
+    without a known model, or without a channel, are in the `total` alone. By account and by channel is for
+    administrators.
     """
     axis = _read_axis(request)
     wanted = await _read_filter(request, by_hour=axis == "hour")
@@ -89,10 +90,10 @@ async def get_usage(request: web.Request) -> web.Response:
 
 
 async def get_facets(request: web.Request) -> web.Response:
-    """What there is to choose requests by, and how many each choice leaves: the most frequent first.
+    """List the values to filter requests by, with the number of requests for each, the most frequent first.
 
-    Each kind is counted as if nothing had been chosen of it yet. Times are whole hours, without any the last 30 days;
-    where there is very much only the newest days are counted, and `since` says so. Channels are for administrators.
+    Each kind is counted without its own filter. Times are whole hours, without any the last 30 days; if there are very
+    many requests only the newest days are counted, and `since` is their begin. Channels are for administrators.
     """
     status, wanted = request.query.get("status"), await _read_filter(request)
     verdict = next((verdict for verdict in _VERDICTS if verdict == status), None)
@@ -120,23 +121,23 @@ async def get_facets(request: web.Request) -> web.Response:
 
 
 _FILTERS = (
-    Query("since", "Only what was settled from that hour on: a time such as 2027-01-31T12:00:00Z, or a day (UTC)."),
-    Query("until", "Only what was settled in that hour, on that day, or before."),
-    Query("key", "Only of this key (an id).", s.COUNT),
-    Query("model", "Only of this model."),
-    Query("channel", "Only over this channel. For administrators."),
+    Query("since", "Only requests settled from that hour on: a time such as 2027-01-31T12:00:00Z, or a day (UTC)."),
+    Query("until", "Only requests settled in that hour, on that day, or before."),
+    Query("key", "Only this API key (an id).", s.COUNT),
+    Query("model", "Only this model."),
+    Query("channel", "Only this channel. For administrators."),
     OF_ACCOUNT,
 )
-USAGE_DOORS: tuple[AdminOperation, ...] = (
+USAGE_OPERATIONS: tuple[AdminOperation, ...] = (
     AdminOperation(
         "GET",
         "/usage",
         get_usage,
         "viewer",
         query=(
-            Query("by", "Along what: day, where it is not said.", s.one_of(*_AXES)),
+            Query("by", "The axis, by default day.", s.one_of(*_AXES)),
             *_FILTERS,
-            Query("status", "Only with this status (429).", s.COUNT),
+            Query("status", "Only this status (429).", s.COUNT),
         ),
         answer=s.listing(s.either(*_LINES), by=s.one_of(*_AXES), since=s.TEXT, until=s.TEXT, total=_SUMS),
     ),
@@ -165,7 +166,7 @@ def _read_axis(request: web.Request) -> TrafficAxis:
 
 
 async def _read_filter(request: web.Request, *, by_hour: bool = False) -> TrafficFilter:
-    """What the query chooses, of what the caller may see, but for statuses."""
+    """Return the filters of the query except the status, within the actor's scope."""
     since, until = _read_hours(request, by_hour=by_hour)
     return TrafficFilter(
         since,
@@ -178,7 +179,7 @@ async def _read_filter(request: web.Request, *, by_hour: bool = False) -> Traffi
 
 
 def _read_hours(request: web.Request, *, by_hour: bool) -> tuple[int, int]:
-    """From which hour until which, that one not included. Raises ``InvalidRequest``."""
+    """Return the first hour, and the one after the last. Raises ``InvalidRequest``."""
     since_ms, until_ms = parse_moment(request.query, "since"), parse_moment(request.query, "until", ends=True)
     if until_ms is not None:
         until = -(-until_ms // HOUR_MS)
@@ -197,7 +198,7 @@ def _read_hours(request: web.Request, *, by_hour: bool) -> tuple[int, int]:
 
 
 async def _list_names(request: web.Request, axis: TrafficAxis) -> Names:
-    """The names of keys or accounts by their id."""
+    """Return the names of keys or accounts by their id."""
     administration, actor = request.app[OFFICE].administration, request[ACTOR]
     if axis == "account":
         return {str(account_id): name for account_id, name in (await administration.name_accounts()).items()}
@@ -211,7 +212,6 @@ def _name(label: str, names: Names) -> str:
 
 
 def _label(label: str, axis: TrafficAxis, names: Names) -> Fields:
-    """What a line is of."""
     if axis == "day":
         return {"day": day_of_number(int(label)).isoformat()}
     if axis == "hour":
@@ -222,7 +222,7 @@ def _label(label: str, axis: TrafficAxis, names: Names) -> Fields:
 
 
 def _write_times(wanted: TrafficFilter, axis: TrafficAxis) -> tuple[str, str]:
-    """Days, both of them included, where they are whole; else times, the second not included."""
+    """Return the first and last day if days are whole; else two times, the second exclusive."""
     if axis != "hour" and not wanted.since % DAY_HOURS and not wanted.until % DAY_HOURS:
         first, last = wanted.since // DAY_HOURS, wanted.until // DAY_HOURS - 1
         return day_of_number(first).isoformat(), day_of_number(last).isoformat()

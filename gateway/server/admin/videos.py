@@ -1,4 +1,4 @@
-"""The admin API's part about videos: jobs, and what was told of them. A member sees its own account's."""
+"""Admin API: video jobs and webhook deliveries. A member sees those of its own account."""
 
 from typing import Any, get_args
 
@@ -20,7 +20,7 @@ _MAX_NAMED = 100
 _STATES: tuple[VideoState, ...] = get_args(VideoState)
 _TRUTH = {"true": True, "false": False}
 _OPERATORS = ("channel", "provider", "upstream_model", "upstream_id", "owner", "lease_until")
-"""What is nobody's business but the operator's: a member is shown null."""
+"""Fields that only administrators see; for a member they are null."""
 
 _JOB = s.record(
     id=s.TEXT,
@@ -82,7 +82,7 @@ _WHOLE_JOB = s.extend(
 
 
 async def list_videos(request: web.Request) -> web.Response:
-    """Jobs, the newest first. With ``ids`` those of these ids that there are; then nothing else is looked at."""
+    """List video jobs, the newest first. With ``ids`` only these jobs, and all other filters are ignored."""
     office, query, actor = request.app[OFFICE], request.query, request[ACTOR]
     if "ids" in query:
         found = [await office.videos.find(video_id) for video_id in _read_ids(query["ids"])]
@@ -94,34 +94,34 @@ async def list_videos(request: web.Request) -> web.Response:
 
 
 async def get_video(request: web.Request) -> web.Response:
-    """One job: what the listing has, where its file is, and every telling of its end."""
+    """Get a video job with its file and its webhook deliveries."""
     office, actor = request.app[OFFICE], request[ACTOR]
     job = await office.videos.get(request.match_info["id"], actor.scope)
-    told = await office.deliveries.list_deliveries(video_id=job.id, limit=MAX_LISTED)
-    deliveries = [_write_delivery(one) for one in told]
+    found = await office.deliveries.list_deliveries(video_id=job.id, limit=MAX_LISTED)
+    deliveries = [_write_delivery(one) for one in found]
     return write_json({**_write_job(job, actor), **_write_rest(job, actor), "deliveries": deliveries})
 
 
 async def cancel_video(request: web.Request) -> web.Response:
-    """End a job that has not ended, at no cost; its provider is asked to stop where it can be."""
+    """Cancel a video job at no cost; its provider is asked to stop if it can."""
     actor = request[ACTOR]
     job = await request.app[OFFICE].videos.cancel(request.match_info["id"], actor)
     return write_json(_write_job(job, actor))
 
 
 async def list_deliveries(request: web.Request) -> web.Response:
-    """What was told of jobs' ends, the newest first."""
+    """List webhook deliveries, the newest first."""
     video_id, deliveries = request.query.get("video"), request.app[OFFICE].deliveries
     if video_id is not None and not is_video_id(video_id):
         raise InvalidRequest("'video' must be the id of a video", param="video")
-    told = await deliveries.list_deliveries(
+    found = await deliveries.list_deliveries(
         video_id=video_id, limit=read_limit(request), account_id=request[ACTOR].scope
     )
-    return write_listing([_write_delivery(one) for one in told])
+    return write_listing([_write_delivery(one) for one in found])
 
 
 async def get_webhook_secret(request: web.Request) -> web.Response:
-    """What signs the deliveries of a key's videos."""
+    """Get the secret that signs the webhooks of an API key."""
     office = request.app[OFFICE]
     key = await office.administration.get_key_noun(read_id(request), request[ACTOR])
     return write_json({"secret": build_secret(office.find_secret(key.id))})
@@ -129,17 +129,17 @@ async def get_webhook_secret(request: web.Request) -> web.Response:
 
 _VIDEO_QUERY = (
     LIMIT,
-    Query("order", "`desc`: the newest first; or `asc`.", s.one_of("asc", "desc")),
-    Query("after", "The id of a job: only those that follow it."),
+    Query("order", "`desc`, the newest first, or `asc`.", s.one_of("asc", "desc")),
+    Query("after", "Only jobs after this one (an id)."),
     OF_ACCOUNT,
-    Query("status", "Only those in this state.", s.one_of(*_STATES)),
-    Query("live", "`true`: only those that have not ended.", s.one_of("true", "false")),
-    Query("ids", f"The ids of up to {_MAX_NAMED} jobs, with commas between them."),
+    Query("status", "Only jobs in this state.", s.one_of(*_STATES)),
+    Query("live", "`true`: only jobs that have not ended.", s.one_of("true", "false")),
+    Query("ids", f"The ids of up to {_MAX_NAMED} jobs, separated by commas."),
 )
-_DELIVERY_QUERY = (LIMIT, Query("video", "Only of this job (an id)."))
+_DELIVERY_QUERY = (LIMIT, Query("video", "Only this job (an id)."))
 _SECRET = s.record(secret=s.TEXT)
 
-VIDEO_DOORS: tuple[AdminOperation, ...] = (
+VIDEO_OPERATIONS: tuple[AdminOperation, ...] = (
     AdminOperation("GET", "/videos", list_videos, "viewer", query=_VIDEO_QUERY, answer=s.listing(_JOB)),
     AdminOperation("GET", "/videos/{id}", get_video, "viewer", answer=_WHOLE_JOB),
     AdminOperation("POST", "/videos/{id}/cancel", cancel_video, "member", answer=_JOB),
@@ -178,7 +178,7 @@ async def _read_filter(request: web.Request) -> VideoFilter:
 
 
 def _write_job(job: VideoJob, actor: Actor) -> Fields:
-    """A job as a listing shows it. ``price_usd`` is what it costs if it is completed, ``cost_usd`` what it did cost."""
+    """Return a job as listings show it; ``price_usd`` is what it costs if it completes."""
     cost_nanos = job.cost_nanos if job.state == "completed" else 0
     shown = {
         "id": job.id,
@@ -207,7 +207,7 @@ def _write_job(job: VideoJob, actor: Actor) -> Fields:
 
 
 def _write_rest(job: VideoJob, actor: Actor) -> Fields:
-    """What is worth a look where one job is looked at; neither its prompt nor the provider's address of its file."""
+    """Return the fields of a single job; neither its prompt nor the provider's address of its file."""
     shown = {
         "request_id": job.receipt.id,
         "remixed_from": job.remixed_from,

@@ -21,7 +21,7 @@ from gateway import __version__
 from gateway.auth.sessions import CurrentUser
 from gateway.domain.member import Forbidden, Role, may
 from gateway.errors import GatewayError
-from gateway.server.admin.operation import DOORS, PREFIX
+from gateway.server.admin.operation import OPERATIONS, PREFIX
 from gateway.server.auth import find_signed
 from gateway.server.console.filters import FILTERS
 from gateway.server.context import ACTOR, SIGNED
@@ -77,7 +77,7 @@ async def load_nothing(request: web.Request) -> Data:  # noqa: ARG001 - as every
     return {}
 
 
-def hang_pages(app: web.Application, pages: Iterable[Page], static: Callable[[], str]) -> None:
+def register_pages(app: web.Application, pages: Iterable[Page], static: Callable[[], str]) -> None:
     """Put every page in its place; ``static`` finds the address that the console's own files are below."""
     env = aiohttp_jinja2.setup(
         app,
@@ -129,7 +129,7 @@ async def ask(request: web.Request, path: str, **query: Any) -> Any:
     ``path`` is a door's, with its parameters' names in braces: their values are those of the page's own address.
     Raises the fault that the door raises, ``Forbidden`` too.
     """
-    door = request.app[DOORS]["GET", PREFIX + path]
+    door = request.app[OPERATIONS]["GET", PREFIX + path]
     signed = request[SIGNED]
     if door.access != "anyone" and not may(signed.member.role, door.access):
         raise Forbidden(f"This needs the role {door.access!r}; yours is {signed.member.role!r}")

@@ -9,12 +9,12 @@ from gateway.server.console.channels import CHANNEL_PAGES
 from gateway.server.console.connect import CONNECT_PAGES
 from gateway.server.console.keys import KEY_PAGES
 from gateway.server.console.overview import OVERVIEW_PAGES
-from gateway.server.console.page import Page, hang_pages
+from gateway.server.console.page import Page, register_pages
 from gateway.server.console.playground import PLAYGROUND_PAGES
 from gateway.server.console.prices import PRICE_PAGES
 from gateway.server.console.requests import REQUEST_PAGES
 from gateway.server.console.sign_in import FRONT_PAGES
-from gateway.server.console.static_files import find_static, hang_files
+from gateway.server.console.static_files import find_static, register_static_files
 from gateway.server.console.videos import VIDEO_PAGES
 
 
@@ -38,5 +38,5 @@ def list_pages() -> tuple[Page, ...]:
 
 def add_console(app: web.Application) -> None:
     """Everything under ``/console``."""
-    hang_files(app)
-    hang_pages(app, list_pages(), find_static)
+    register_static_files(app)
+    register_pages(app, list_pages(), find_static)

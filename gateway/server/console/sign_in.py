@@ -6,7 +6,7 @@ import orjson
 from aiohttp import web
 
 from gateway.domain.member import MAX_PASSPHRASE, MIN_PASSPHRASE
-from gateway.server.admin.operation import DOORS, PREFIX
+from gateway.server.admin.operation import OPERATIONS, PREFIX
 from gateway.server.console.page import ROOT, Data, Page
 
 _OWN_PATH = re.compile(r"/(?:console|docs)(?:[/?#][\x21-\x7e]*)?\Z")
@@ -31,7 +31,7 @@ async def load_join(request: web.Request) -> Data:  # noqa: ARG001 - as every pa
 
 
 async def _is_setup_open(request: web.Request) -> bool:
-    answer = await request.app[DOORS]["GET", f"{PREFIX}/setup"].handler(request)
+    answer = await request.app[OPERATIONS]["GET", f"{PREFIX}/setup"].handler(request)
     return isinstance(answer, web.Response) and bool(orjson.loads(answer.body)["open"])  # type: ignore[arg-type]
 
 

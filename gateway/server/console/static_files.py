@@ -30,7 +30,7 @@ class File:
     etag: str
 
 
-def hang_files(app: web.Application) -> None:
+def register_static_files(app: web.Application) -> None:
     """Under ``/console/static``."""
     app.router.add_get(ROOT + "/static/{name:(?:[0-9a-f]+/)?[^/]+}", get_file)
 

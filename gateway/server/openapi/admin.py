@@ -1,4 +1,4 @@
-"""The admin API as the document has it: read from its doors."""
+"""Generate the admin API's part of the OpenAPI document from its operations."""
 
 import re
 from collections import Counter
@@ -62,7 +62,7 @@ _NUMBERED = frozenset({"keys", "members"})
 """Whose ids are numbers."""
 _PART = re.compile(r"\{(?P<name>[a-z_]+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
 _ALSO_AS: Mapping[str, tuple[str, ...]] = MappingProxyType({"/requests/export": ("application/jsonl",)})
-"""Media types of answers that have more than one, by the doors' paths."""
+"""Media types of answers that have more than one, by the operations' paths."""
 _CREATED = 201
 _LEAST_SHARED = 4
 """Fields of an object that is worth a name of its own."""
@@ -70,17 +70,17 @@ _LEAST_SHARED = 4
 
 @attrs.frozen
 class Admin:
-    """What the doors come to: ``schemas`` are for ``components``."""
+    """What the operations come to: ``schemas`` are for ``components``."""
 
     entries: tuple[Operation, ...]
     schemas: Mapping[str, Schema]
 
 
-def build_admin(doors: Sequence[AdminOperation], taken: Iterable[str] = ()) -> Admin:
-    """Every door as an entry. ``taken`` are the names of schemas that there are already."""
-    schemas = _build_nouns(doors)
-    shared, named = _name_shapes(doors, {*taken, *schemas})
-    entries = sorted((_build_entry(door, shared) for door in doors), key=lambda entry: _rank(entry.tag))
+def build_admin(operations: Sequence[AdminOperation], taken: Iterable[str] = ()) -> Admin:
+    """Every operation as an entry. ``taken`` are the names of schemas that there are already."""
+    schemas = _build_nouns(operations)
+    shared, named = _name_shapes(operations, {*taken, *schemas})
+    entries = sorted((_build_entry(operation, shared) for operation in operations), key=lambda entry: _rank(entry.tag))
     return Admin(tuple(entries), schemas | {name: _share(one, shared, whole=False) for name, one in named.items()})
 
 
@@ -95,47 +95,55 @@ def list_tags(entries: Iterable[Operation]) -> list[Schema]:
     return [{"name": name, "description": _ABOUT.get(name.removeprefix(PREFIX), "")} for name in names]
 
 
-def _build_entry(door: AdminOperation, shared: Mapping[str, str]) -> Operation:
-    summary, _, about = cleandoc(door.handler.__doc__ or "").replace("``", "`").partition("\n")
-    first = door.path.split("/")[1]
-    path = _PART.sub(r"{\g<name>}", door.full_path)
-    noun = None if door.takes is None else ref(_name_noun(door.takes, door.partly))
+def _build_entry(operation: AdminOperation, shared: Mapping[str, str]) -> Operation:
+    summary, _, about = cleandoc(operation.handler.__doc__ or "").replace("``", "`").partition("\n")
+    first = operation.path.split("/")[1]
+    path = _PART.sub(r"{\g<name>}", operation.full_path)
+    noun = None if operation.takes is None else ref(_name_noun(operation.takes, operation.partly))
     return Operation(
-        door.method,
+        operation.method,
         path,
-        f"admin_{find_name(door)}",
+        f"admin_{find_name(operation)}",
         f"{PREFIX}{_TAGS.get(first, first)}",
-        summary.removesuffix(".") or f"{door.method} {path}",  # python -OO leaves no word of a handler's
+        summary.removesuffix(".") or f"{operation.method} {path}",  # python -OO leaves no word of a handler's
         about.strip(),
-        rights=door.access,
-        parameters=(*_list_parts(door), *map(in_query, door.query), *_list_headers(door)),
+        rights=operation.access,
+        parameters=(*_list_parts(operation), *map(in_query, operation.query), *_list_headers(operation)),
         takes={} if noun is None else {JSON: noun},
-        example=None if door.takes is None else build_sample(door.takes, partly=door.partly),
-        optional=door.takes is not None and not door.partly and not build_noun(door.takes).get("required"),
-        answer=_build_answer(door, shared),
-        faults=_list_faults(door),
+        example=None if operation.takes is None else build_sample(operation.takes, partly=operation.partly),
+        optional=operation.takes is not None
+        and not operation.partly
+        and not build_noun(operation.takes).get("required"),
+        answer=_build_answer(operation, shared),
+        faults=_list_faults(operation),
     )
 
 
-def _build_answer(door: AdminOperation, shared: Mapping[str, str]) -> ResponseDoc:
-    about = "What was asked for." if door.method in SAFE else "It is made." if door.status == _CREATED else "Done."
-    shape: Schema = _share(_thaw(door.answer), shared)
-    if door.media_type == EVENTS:
+def _build_answer(operation: AdminOperation, shared: Mapping[str, str]) -> ResponseDoc:
+    about = (
+        "What was asked for."
+        if operation.method in SAFE
+        else "It is made."
+        if operation.status == _CREATED
+        else "Done."
+    )
+    shape: Schema = _share(_thaw(operation.answer), shared)
+    if operation.media_type == EVENTS:
         shape = stream(shape, "Events, and comments that keep it open.")
-    elif door.media_type != JSON:
+    elif operation.media_type != JSON:
         shape = dict(BYTES)
-    kinds = (door.media_type, *_ALSO_AS.get(door.path, ()))
-    return ResponseDoc(about, dict.fromkeys(kinds, shape), door.status)
+    kinds = (operation.media_type, *_ALSO_AS.get(operation.path, ()))
+    return ResponseDoc(about, dict.fromkeys(kinds, shape), operation.status)
 
 
-def find_name(door: AdminOperation) -> str:
+def find_name(operation: AdminOperation) -> str:
     """The name of its handler: what people read in a client that was made from the document."""
-    handler: Any = door.handler
+    handler: Any = operation.handler
     return str(getattr(handler, "__name__", None) or handler.func.__name__).strip("_")
 
 
-def _list_parts(door: AdminOperation) -> Iterator[Schema]:
-    parts = door.path.split("/")
+def _list_parts(operation: AdminOperation) -> Iterator[Schema]:
+    parts = operation.path.split("/")
     for before, part in pairwise(parts):
         found = _PART.fullmatch(part)
         if found:
@@ -144,25 +152,28 @@ def _list_parts(door: AdminOperation) -> Iterator[Schema]:
             yield in_path(found["name"], f"Of the {owner.replace('-', ' ')}.", shape)
 
 
-def _list_headers(door: AdminOperation) -> Iterator[Schema]:
+def _list_headers(operation: AdminOperation) -> Iterator[Schema]:
     """What shows that a page of ours asks, where there is no token to show."""
-    if door.access == "anyone" and door.method not in SAFE:
+    if operation.access == "anyone" and operation.method not in SAFE:
         yield ref("Console", "parameters")
 
 
-def _list_faults(door: AdminOperation) -> tuple[int, ...]:
-    """The statuses that a door may refuse with."""
-    names = {query.name for query in door.query}
-    changes = door.method not in SAFE
+def _list_faults(operation: AdminOperation) -> tuple[int, ...]:
+    """The statuses that a operation may refuse with."""
+    names = {query.name for query in operation.query}
+    changes = operation.method not in SAFE
     told = {
         400: changes or bool(names),
         401: True,
         403: True,
-        404: "{" in door.path or door.takes is not None or bool(names & {"account", "key"}) or door.access == "anyone",
+        404: "{" in operation.path
+        or operation.takes is not None
+        or bool(names & {"account", "key"})
+        or operation.access == "anyone",
         409: changes,
-        413: door.takes is not None,
-        415: door.takes is not None,
-        429: door.access == "anyone" or door.media_type != JSON,
+        413: operation.takes is not None,
+        415: operation.takes is not None,
+        429: operation.access == "anyone" or operation.media_type != JSON,
         500: True,
         503: True,
     }
@@ -173,11 +184,11 @@ def _name_noun(kind: type, partly: bool) -> str:
     return f"{kind.__name__.removesuffix('Spec')}Change" if partly else kind.__name__
 
 
-def _build_nouns(doors: Iterable[AdminOperation]) -> dict[str, Schema]:
+def _build_nouns(operations: Iterable[AdminOperation]) -> dict[str, Schema]:
     return {
-        _name_noun(door.takes, door.partly): build_noun(door.takes, partly=door.partly)
-        for door in doors
-        if door.takes is not None
+        _name_noun(operation.takes, operation.partly): build_noun(operation.takes, partly=operation.partly)
+        for operation in operations
+        if operation.takes is not None
     }
 
 
@@ -186,7 +197,7 @@ def _thaw(shape: s.Shape) -> Any:
     return orjson.loads(orjson.dumps(shape, default=dict))
 
 
-def _name_shapes(doors: Iterable[AdminOperation], taken: set[str]) -> tuple[dict[str, str], dict[str, Schema]]:
+def _name_shapes(operations: Iterable[AdminOperation], taken: set[str]) -> tuple[dict[str, str], dict[str, Schema]]:
     """The names of objects that are answered in more than one place, by what they are; and the objects by their names.
 
     Two are the same whatever the order of their fields.
@@ -194,13 +205,13 @@ def _name_shapes(doors: Iterable[AdminOperation], taken: set[str]) -> tuple[dict
     counts: Counter[str] = Counter()
     nouns: dict[str, tuple[str, str]] = {}
     shapes: dict[str, Schema] = {}
-    for door in doors:
-        words = [part for part in door.path.split("/") if part and not _PART.fullmatch(part)]
-        for noun, shape in _list_objects(_thaw(door.answer), _camel(words[-1])):
+    for operation in operations:
+        words = [part for part in operation.path.split("/") if part and not _PART.fullmatch(part)]
+        for noun, shape in _list_objects(_thaw(operation.answer), _camel(words[-1])):
             raw = _key(shape)
             counts[raw] += 1
             shapes.setdefault(raw, shape)
-            nouns.setdefault(raw, (noun, f"New{noun}" if door.method == "POST" else f"{noun}Record"))
+            nouns.setdefault(raw, (noun, f"New{noun}" if operation.method == "POST" else f"{noun}Record"))
     names: dict[str, str] = {}
     for raw, count in counts.items():
         if count > 1:

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document: the public API from ``public.yaml``, the admin API generated from its doors.
+"""The OpenAPI 3.1 document: the public API from ``public.yaml``, the admin API generated from its operations.
 
 It is the same in every process of one version. It is built at the first request for it, and kept as bytes.
 """
@@ -13,7 +13,7 @@ import yaml
 
 from gateway import __version__
 from gateway.server.admin.operation import AdminOperation
-from gateway.server.admin.routes import list_doors
+from gateway.server.admin.routes import list_admin_operations
 from gateway.server.openapi.admin import build_admin, list_tags
 from gateway.server.openapi.attrs_schema import Schema
 from gateway.server.openapi.error_responses import build_faults, name_fault
@@ -25,11 +25,11 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's, which takes a tenth of the time; PyYAML can be built without it."""
 
 
-def build_document(doors: Sequence[AdminOperation]) -> dict[str, Any]:
-    """The document. Raises ``ValueError`` if two operations of ``doors`` have one name or one place."""
+def build_document(operations: Sequence[AdminOperation]) -> dict[str, Any]:
+    """The document. Raises ``ValueError`` if two operations of ``operations`` have one name or one place."""
     document = parse_public()
     components = document["components"]
-    admin = build_admin(doors, components["schemas"])
+    admin = build_admin(operations, components["schemas"])
     _check_names(admin.entries)
     document["info"]["version"] = __version__
     document["tags"] += list_tags(admin.entries)
@@ -108,7 +108,7 @@ def _build_answer(answer: ResponseDoc) -> Schema:
 @cache
 def write_document() -> bytes:
     """The document of this version as JSON."""
-    return orjson.dumps(build_document(list_doors()), default=dict)
+    return orjson.dumps(build_document(list_admin_operations()), default=dict)
 
 
 def get_document() -> dict[str, Any]:

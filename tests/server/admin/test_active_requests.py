@@ -18,7 +18,7 @@ from gateway.errors import StoreUnavailable
 from gateway.proxy.active_requests import ActiveRequests
 from gateway.server.admin.active_requests import LIVE, MOST_WATCHING, TICK_S, ActiveRequestsFeed, note
 from gateway.server.admin.operation import PREFIX, AdminOperation
-from gateway.server.admin.routes import list_doors
+from gateway.server.admin.routes import list_admin_operations
 from gateway.server.auth import CONSOLE_HEADER, COOKIE
 from gateway.server.context import OFFICE, ROOMS, SESSIONS
 from gateway.storage.memory_audit import MemoryAuditTrail
@@ -65,7 +65,7 @@ class Person:
 
 
 def find_door(method: str, path: str) -> AdminOperation:
-    known = {(door.method, door.path): door for door in list_doors()}
+    known = {(door.method, door.path): door for door in list_admin_operations()}
     return known[method, "/running/{id}/cancel" if path.endswith("/cancel") else path]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.server.admin.members import MEMBER_DOORS
+from gateway.server.admin.members import MEMBER_OPERATIONS
 from gateway.server.admin.operation import PREFIX
 from gateway.server.auth import COOKIE
 from gateway.server.context import INVITATIONS, SESSIONS
@@ -40,7 +40,7 @@ async def test_the_office_is_for_administrators_and_what_is_ones_own_for_everybo
     references = {}
     for role in ("viewer", "member", "administrator"):
         references[role] = await open_session(gateway, await add_member(gateway, f"a-{role}", role))  # type: ignore[arg-type]
-    for door in MEMBER_DOORS:
+    for door in MEMBER_OPERATIONS:
         if (door.method, door.path) == ("DELETE", "/session") or door.access == "anyone":
             continue
         path = door.path.replace("{id}", "999")

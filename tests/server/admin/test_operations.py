@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from gateway.server.admin.operation import PREFIX
-from gateway.server.admin.routes import list_doors
+from gateway.server.admin.routes import list_admin_operations
 from tests.support.admin_calls import Ask, ask_office
 from tests.support.gateway import CHAT, KEY, RunningGateway, channel, channels
 from tests.support.raw_client import connect, hello, post, read_answer
@@ -18,7 +18,9 @@ from tests.support.started_gateways import StartGateway
 
 NOWHERE = "http://127.0.0.1:9/v1"
 PART = re.compile(r"\{[^}]*\}")
-OPERATIONS = tuple((door.method, PART.sub("1", door.path)) for door in list_doors() if door.access != "anyone")
+OPERATIONS = tuple(
+    (door.method, PART.sub("1", door.path)) for door in list_admin_operations() if door.access != "anyone"
+)
 """Every operation but those by which people come in."""
 
 

@@ -19,7 +19,7 @@ from gateway.domain.audit_log import OPERATOR
 from gateway.domain.member import Credential, Member, Role
 from gateway.domain.request_log import MAX_ERROR, RequestFilter, RequestPage, RequestRecord, StoredRequest
 from gateway.domain.usage import UsageSource
-from gateway.server.admin.operation import DOORS, PREFIX
+from gateway.server.admin.operation import OPERATIONS, PREFIX
 from gateway.server.admin.request_history import MOST_EXPORTS, PAGE
 from gateway.server.admin.requests import write_row
 from gateway.server.auth import CONSOLE_HEADER, COOKIE
@@ -85,7 +85,7 @@ class Asker:
             value = await response.json()
         if response.status == 200:
             plain = re.sub(r"/req_\w+$", "/{id}", path.partition("?")[0])
-            Draft202012Validator(dict(self.gateway.app[DOORS]["GET", PREFIX + plain].answer)).validate(value)
+            Draft202012Validator(dict(self.gateway.app[OPERATIONS]["GET", PREFIX + plain].answer)).validate(value)
         return response.status, value
 
     async def list_ids(self, query: str) -> list[int]:

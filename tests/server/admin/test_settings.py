@@ -23,7 +23,7 @@ from gateway.config.schema import Config
 from gateway.domain.audit_log import OPERATOR, AuditFilter
 from gateway.domain.member import Credential, Member
 from gateway.errors import StoreUnavailable
-from gateway.server.admin.operation import DOORS, PREFIX
+from gateway.server.admin.operation import OPERATIONS, PREFIX
 from gateway.server.context import OFFICE, ROOMS, SESSIONS
 from gateway.storage.memory_audit import MemoryAuditTrail
 from gateway.storage.memory_settings import MemorySettingStore
@@ -56,7 +56,7 @@ class Desk:
 
     def _check(self, method: str, path: str, answer: Any) -> None:
         parts = path.partition("?")[0].split("/")
-        for (verb, place), door in self.gateway.app[DOORS].items():
+        for (verb, place), door in self.gateway.app[OPERATIONS].items():
             theirs = place.removeprefix(PREFIX).split("/")
             if (
                 verb == method

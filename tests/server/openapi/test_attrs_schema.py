@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from gateway.domain.account_spec import AccountSpec, CreditSpec, KeySpec
 from gateway.parsing import NOT_NEGATIVE, POSITIVE, ValidationErrors, between, must, parse_table
 from gateway.routing.channel_spec import ChannelSpec
-from gateway.server.admin.routes import list_doors
+from gateway.server.admin.routes import list_admin_operations
 from gateway.server.openapi.attrs_schema import WORDS, allow_null, build_kind, build_noun, parse_attributes
 
 SPECS = (AccountSpec, KeySpec, CreditSpec, ChannelSpec)
@@ -135,7 +135,7 @@ def test_a_docstring_without_attributes_tells_nothing(text: str) -> None:
 
 def list_nouns() -> Iterator[tuple[str, Any]]:
     """Every schema of a noun that a door takes, or that is in one, and the class's name."""
-    for kind in {door.takes for door in list_doors() if door.takes is not None}:
+    for kind in {door.takes for door in list_admin_operations() if door.takes is not None}:
         yield kind.__name__, build_noun(kind)
         for field in attrs.fields(kind):
             for inner in filter(attrs.has, get_args(field.type)):
