@@ -97,7 +97,6 @@ NOT_YET = (
     "retention_clock.py",
     "routing/",
     "serve.py",
-    "server/admin/",
     "server/console/",
     "server/handlers/",
     "server/openapi/",

@@ -44,7 +44,7 @@ class ActivityView:
 
     at: float
     number: int
-    told: list[tuple[Any, ...]]
+    state: list[tuple[Any, ...]]
     data: str
 
 
@@ -89,10 +89,10 @@ class ActiveRequestsFeed:
             return known
         calls = self._running.list_calls(scope, now)
         self.taken += 1
-        told = [(call["id"], call["phase"], call["model"], call["channel"], call["attempts"]) for call in calls]
-        if known is None or told != known.told:
+        state = [(call["id"], call["phase"], call["model"], call["channel"], call["attempts"]) for call in calls]
+        if known is None or state != known.state:
             number = 1 if known is None else known.number + 1
-            self._looks[scope] = ActivityView(now, number, told, orjson.dumps(calls).decode())
+            self._looks[scope] = ActivityView(now, number, state, orjson.dumps(calls).decode())
         else:
             known.at = now
         return self._looks[scope]
@@ -115,19 +115,19 @@ async def get_running_events(request: web.Request) -> web.StreamResponse:
         await response.prepare(request)
         try:
             async with response:
-                await _tell(request, response)
+                await _send_changes(request, response)
         except (TimeoutError, ConnectionError):
             raise ClientDisconnected from None
     return response
 
 
-async def _tell(request: web.Request, response: EventSourceResponse) -> None:
+async def _send_changes(request: web.Request, response: EventSourceResponse) -> None:
     live, scope, loop = request.app[LIVE], request[ACTOR].scope, asyncio.get_running_loop()
-    gate, told, checked_at = request.app[ROOMS].gate, 0, loop.time()
+    gate, sent, checked_at = request.app[ROOMS].gate, 0, loop.time()
     while gate.open:
         look = live.look(scope, loop.time())
-        if look.number != told:
-            told = look.number
+        if look.number != sent:
+            sent = look.number
             await response.send(look.data, event="running")
         await asyncio.sleep(live.tick_s)
         if loop.time() - checked_at >= live.again_s:
@@ -140,14 +140,14 @@ async def _tell(request: web.Request, response: EventSourceResponse) -> None:
 
 async def cancel_running(request: web.Request) -> web.Response:
     """Cancel an active request. The gateway disconnects from the provider and charges for what was delivered."""
-    rooms, actor = request.app[ROOMS], request[ACTOR]
+    services, actor = request.app[ROOMS], request[ACTOR]
     request_id = request.match_info["id"]
-    call = rooms.running.get(request_id, actor)
+    call = services.running.get(request_id, actor)
     if call.cancel():
         row = actor.did(
             "request.cancelled",
             request_id,
-            int(rooms.clock() * 1000),
+            int(services.clock() * 1000),
             account_id=call.arrival.caller.account.id,
             detail=orjson.dumps({"key": call.arrival.caller.key.name}).decode(),
         )

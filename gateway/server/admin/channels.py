@@ -182,20 +182,20 @@ async def delete_channel(request: web.Request) -> web.Response:
 
 async def test_channel(request: web.Request) -> web.Response:
     """Test a channel: ask the provider for its models with every key."""
-    fleet = request.app[OFFICE].fleet
-    return write_json(await fleet.test(fleet.get(request.match_info["name"])))
+    channels = request.app[OFFICE].fleet
+    return write_json(await channels.test(channels.get(request.match_info["name"])))
 
 
 async def sync_channel(request: web.Request) -> web.Response:
     """Synchronise a channel's models with the provider's list. If that fails, ``sync_error`` has the reason."""
-    fleet = request.app[OFFICE].fleet
-    channel = fleet.get(request.match_info["name"])
+    channels = request.app[OFFICE].fleet
+    channel = channels.get(request.match_info["name"])
     if not channel.sync:
         raise InvalidRequest(f"The channel {channel.name!r} does not synchronise its models", param="sync")
     if channel.status != "active":
         raise Conflict(f"The channel {channel.name!r} is disabled; its provider is not asked")
-    await fleet.sync(channel)
-    return write_json(fleet.describe(channel))
+    await channels.sync(channel)
+    return write_json(channels.describe(channel))
 
 
 async def order_channels(request: web.Request) -> web.Response:

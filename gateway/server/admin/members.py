@@ -1,4 +1,4 @@
-"""Admin API: members, and the links that invite them or reset their passphrases."""
+"""Admin API: members, and the links that invite them or let them set a new passphrase."""
 
 from typing import Any
 

@@ -26,7 +26,7 @@ from gateway.routing.target import Target
 
 Fields = dict[str, Any]
 
-ANYBODY = Caller(Account(id=0, name=""), ApiKey(id=0, account_id=0, name="", digest=b"", last4=""))
+UNRESTRICTED_CALLER = Caller(Account(id=0, name=""), ApiKey(id=0, account_id=0, name="", digest=b"", last4=""))
 """A caller without restrictions and without a group."""
 
 _REASONS = {
@@ -49,22 +49,22 @@ class RouteExplainer:
     """Explains with the state that routing uses."""
 
     catalog: ModelCatalog
-    switchboard: LoadBalancer
+    load_balancer: LoadBalancer
     router: Router
     accounting: AccountingService
     clock: Callable[[], float]
 
     def explain(self, caller: Caller | None, model: str, operation: Operation) -> Fields:
         """Return every channel with its verdict, the usable ones first; without ``caller`` for an unrestricted one."""
-        who = caller or ANYBODY
+        who = caller or UNRESTRICTED_CALLER
         options = self.router.list_options(who, model, operation)
         if self.router.tariff.require_price:
             options = [option for option in options if option.price is not None]
         # The channel's capability shows what else is possible with an image.
         unable = {option.channel.name for option in options if operation == "image_edits" and not _edits(option)}
         options = [option for option in options if option.channel.name not in unable]
-        standing = [_Standing.look(option, who.account.id, self.switchboard) for option in options]
-        usable = sorted((one for one in standing if one.obstacle is None), key=_Standing.order)
+        standing = [_ChannelStatus.of(option, who.account.id, self.load_balancer) for option in options]
+        usable = sorted((one for one in standing if one.obstacle is None), key=_ChannelStatus.order)
         equals = [one for one in usable if one.order()[:2] == usable[0].order()[:2]]
         total = sum(one.weight for one in equals)
         lines = [
@@ -101,7 +101,7 @@ class RouteExplainer:
         return None
 
     def _describe(
-        self, standing: "_Standing", operation: Operation, rank: int | None, chance: float, *, tried: bool = False
+        self, standing: "_ChannelStatus", operation: Operation, rank: int | None, chance: float, *, tried: bool = False
     ) -> Fields:
         option, obstacle = standing.option, standing.obstacle
         channel, reason = option.channel, standing.find_reason()
@@ -153,7 +153,7 @@ class RouteExplainer:
 
 
 @attrs.frozen
-class _Standing:
+class _ChannelStatus:
     """The state of one channel for a request: its obstacle, and the breakers that are not closed."""
 
     option: Target
@@ -163,9 +163,9 @@ class _Standing:
     may_insist: bool
 
     @classmethod
-    def look(cls, option: Target, account: int, switchboard: LoadBalancer) -> "_Standing":
+    def of(cls, option: Target, account: int, load_balancer: LoadBalancer) -> "_ChannelStatus":
         """Return the current state; for account 0, which is no account, as the latest request has found it."""
-        line, now = option.line, switchboard.now
+        line, now = option.line, load_balancer.now
         account = account or line.find_witness(option.place)
         obstacle = line.find_obstacle(option.place, account, now)
         may_insist = obstacle is not None and obstacle[0] in AFTER_FAILURES
@@ -173,7 +173,7 @@ class _Standing:
             option,
             obstacle,
             line.list_ill(option.place, account),
-            line.find_share(option.place, account, now, switchboard.settings.rules),
+            line.find_share(option.place, account, now, load_balancer.settings.rules),
             may_insist and line.find_insisting_s(option.place, account, now) is not None,
         )
 
@@ -191,8 +191,8 @@ class _Standing:
         if self.obstacle is None:
             return None
         reason = _REASONS[self.obstacle[0]]
-        said = next((breaker.reason for breaker in self.ill if breaker.reason), None)
-        return f"{reason} ({said})" if said and self.obstacle[0] in {"cooling", "trial"} else reason
+        breaker_reason = next((breaker.reason for breaker in self.ill if breaker.reason), None)
+        return f"{reason} ({breaker_reason})" if breaker_reason and self.obstacle[0] in {"cooling", "trial"} else reason
 
 
 _ROOM = frozenset({"left_usd", "held_usd", "resets_at"})
