@@ -20,7 +20,7 @@ from gateway.config.merge import FileConfig
 from gateway.config.schema import Config
 from gateway.domain.price import PriceList
 from gateway.domain.setting import Source, name_setting
-from gateway.media.word_filter import WordList, read_words
+from gateway.media.word_filter import WordList, parse_words
 from gateway.parsing import EnvText, Problem, ValidationErrors, join_path, parse_table
 
 ENV_PREFIX = "GATEWAY_"
@@ -128,7 +128,7 @@ def read_words_file(config: Config) -> WordList | None:
 @lru_cache(1)
 def _build_words(text: str) -> WordList:
     """A long list takes up to a second: the same one is built once, however often the configuration is read."""
-    return read_words(text)
+    return parse_words(text)
 
 
 def find_data(name: str) -> Path:

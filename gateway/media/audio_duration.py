@@ -1,12 +1,12 @@
-"""How long the sound is that came with a call: told before money is held for it.
+"""Measure the audio files of a request, before money is reserved for it.
 
-The headers of a file are read, and of its sound the beginnings of frames in a few blocks of it, in memory. Which blocks
-is left to chance, so that nobody can put there what is not elsewhere.
+Headers are read, and in a few blocks of the file the beginnings of audio frames. Which blocks is random, so that a
+client cannot put frames only there.
 
 =======  ================================  ===================================  ===================  ===============
-format   told by                           checked by                           charged at least     held at least
+format   length from                       checked by                           charged at least     held at least
 =======  ================================  ===================================  ===================  ===============
-WAV      the rate of its samples           (it is played at that rate)          as told              as told
+WAV      the rate of its samples           (it is played at that rate)          as reported          as reported
 MP3      a header, or its first frames     frames of MPEG audio                 size / 320 kbit/s    as charged
 FLAC     its header                        frames of FLAC                       size / 10 Mbit/s     as charged
 Ogg      its last page                     packets of Opus, pages of Vorbis     size / 512 kbit/s    as charged
@@ -16,15 +16,14 @@ others   a header, if any                  nothing                              
 unknown  nothing                           nothing                              size / 16 kbit/s     as charged
 =======  ================================  ===================================  ===================  ===============
 
-Held is the longest of what is told, what was seen and that. Charged is what the provider says; where it says nothing,
-what is told, or what was seen if that is more than twice as long. WebM and MP4 in which nothing is seen are "others";
-a FLAC, MP3 or Ogg file in which nothing is seen is "unknown". No length is believed at which the file would have less
-than 1 kbit/s, not even a provider's.
+Held is the longest of the reported length, the length by frames, and the last column. Charged is the length that the
+provider reports; without it, the reported length, or the length by frames if that is more than twice as long. WebM and
+MP4 without recognised frames are "others"; FLAC, MP3 and Ogg without recognised frames are "unknown". A length that
+gives the file less than 1 kbit/s is not believed, not even from a provider.
 
-What is left: sound of less than 16 kbit/s in what nobody can read costs up to three times its hold, and who packs the
-frames of a WebM or MP4 file so that they are not found (laced, several in one) holds for 128 kbit/s what may have 8.
-Either is charged in full where the provider says a length. A film holds more than it takes: its pictures are taken for
-sound.
+What remains: audio of less than 16 kbit/s in an unreadable format costs up to three times its reservation, and a WebM
+or MP4 file with frames that are not found (laced, several in one) is held for 128 kbit/s although it may have 8. Both
+are charged in full if the provider reports a length. A film holds more than it costs: its images count as audio.
 """
 
 import asyncio
@@ -76,17 +75,17 @@ from gateway.domain.usage import MAX_DURATION_MS
 
 BLOCK_BYTES = 64 * 1024
 MAX_BLOCKS = 24
-"""Of one file. Half a minute of an MP3 whose bitrate changes is looked at, behind the pictures in its tags."""
+"""Of one file. This covers half a minute of an MP3 with variable bitrate, behind the images in its tags."""
 MAX_READS = 50_000
-"""Of one file, however often its reader begins anew: about 50 ms."""
+"""Of one file, for all attempts of the parser together: about 50 ms."""
 MAX_MARKS = 2_000
 """Places of one file that look like the beginning of a page or a cluster: about 1 ms."""
 MAX_READ_BYTES = 256 * 1024
-"""At once: no header is as long, whatever it says."""
+"""The most bytes of one read: no header is as long."""
 MAX_TAGS = 4
-"""Before the sound of an MP3."""
+"""Before the audio of an MP3."""
 STRETCHES = 16
-"""Of one file, looked at for frames: about 10 ms, and a tenth of its length more or less where its bitrate changes."""
+"""Of one file, searched for frames: about 10 ms, with an error of a tenth if the bitrate changes."""
 
 PLAIN = Ceiling(MOST_BITRATE, MOST_BITRATE)
 MP3 = Ceiling(MP3_BITRATE, MP3_BITRATE)
@@ -101,18 +100,19 @@ _TAG_HAS_FOOT = 16
 _MP4_MARK = b"ftyp"
 
 T = TypeVar("T")
-Dice = Callable[[], float]
+RandomSource = Callable[[], float]
 
 
-async def listen(call: InferenceRequest, rng: Dice = random.random) -> InferenceRequest:
-    """``call`` with the length of the sound in its files, and the tokens a model makes of it.
+async def measure_audio(call: InferenceRequest, rng: RandomSource = random.random) -> InferenceRequest:
+    """Return ``call`` with the length of the audio in its files, and the tokens that a model makes of it.
 
-    Where a file does not say, its upload has no length. The call's is what it hardly exceeds, in whole seconds, as
-    providers count. ``rng``: 0 to 1.
+    A file without a known length has none in its upload. The request's own length is one that it hardly exceeds, in
+    whole
+    seconds, as providers count. ``rng`` returns 0 to 1.
     """
     if not call.files:
         return call
-    lengths = [await _listen_to(upload.spooled, rng) for upload in call.files]
+    lengths = [await _measure_file(upload.spooled, rng) for upload in call.files]
     heard = zip(call.files, lengths, strict=True)
     files = tuple(attrs.evolve(upload, duration_ms=length.believed_ms) for upload, length in heard)
     sound_ms = min(sum(-(-length.bound_ms // _SECOND_MS) * _SECOND_MS for length in lengths), MAX_DURATION_MS)
@@ -120,52 +120,52 @@ async def listen(call: InferenceRequest, rng: Dice = random.random) -> Inference
     return attrs.evolve(call, files=files, sound_ms=sound_ms, max_prompt_tokens=max_prompt_tokens)
 
 
-async def _listen_to(spooled: Spooled, rng: Dice) -> Length:
+async def _measure_file(spooled: Spooled, rng: RandomSource) -> Length:
     head = await spooled.read(0, BLOCK_BYTES)
     if is_wav(head):
         return weigh_length(find_wav_seconds(head, spooled.size), None, spooled.size, PLAIN)
     if head.startswith(OGG_MARK):
-        return await _listen_to_ogg(spooled, head, rng)
+        return await _measure_ogg(spooled, head, rng)
     if head.startswith(WEBM_HEAD):
-        return await _listen_to_webm(spooled, head, rng)
-    told = await _measure(spooled, glimpse := _Glimpse(spooled.size, head))
+        return await _measure_webm(spooled, head, rng)
+    reported = await _measure_by_header(spooled, partial := _PartialFile(spooled.size, head))
     if head.startswith(FLAC_MARK):
-        seen = None if told is None else await _sample(spooled, 0, make_flac_finder(head), rng)
-        return weigh_length(told, seen, spooled.size, PLAIN)
+        seen = None if reported is None else await _sample(spooled, 0, make_flac_finder(head), rng)
+        return weigh_length(reported, seen, spooled.size, PLAIN)
     if head.startswith(_TAG_MARK) or is_mpeg(head):
-        return await _listen_to_mp3(spooled, told, rng)
-    seen = count_mp4_seconds(glimpse.join()) if head[4:8] == _MP4_MARK else 0.0
-    return _weigh_container(told, seen, spooled.size)
+        return await _measure_mp3(spooled, reported, rng)
+    seen = count_mp4_seconds(partial.join()) if head[4:8] == _MP4_MARK else 0.0
+    return _weigh_container(reported, seen, spooled.size)
 
 
-def _weigh_container(told: float | None, seen: float, size: int) -> Length:
-    """Of what may have its sound in ways that cannot be seen, and pictures beside it."""
-    return weigh_length(told, seen, size, SEEN) if seen else weigh_length(told, None, size, UNSEEN)
+def _weigh_container(reported: float | None, seen: float, size: int) -> Length:
+    """Judge a container, whose audio may be unrecognisable and lie beside images."""
+    return weigh_length(reported, seen, size, SEEN) if seen else weigh_length(reported, None, size, UNSEEN)
 
 
-async def _listen_to_ogg(spooled: Spooled, head: bytes, rng: Dice) -> Length:
-    told = await _measure_ogg(spooled, head)
-    seen = None if told is None else await _sample(spooled, 0, make_ogg_finder(head), rng)
-    return weigh_length(told, seen, spooled.size, LOSSY)
+async def _measure_ogg(spooled: Spooled, head: bytes, rng: RandomSource) -> Length:
+    reported = await _find_ogg_seconds(spooled, head)
+    seen = None if reported is None else await _sample(spooled, 0, make_ogg_finder(head), rng)
+    return weigh_length(reported, seen, spooled.size, LOSSY)
 
 
-async def _listen_to_webm(spooled: Spooled, head: bytes, rng: Dice) -> Length:
-    told = await _measure_webm(spooled, head)
+async def _measure_webm(spooled: Spooled, head: bytes, rng: RandomSource) -> Length:
+    reported = await _find_webm_seconds(spooled, head)
     seen = await _sample(spooled, 0, find_webm_packets, rng) if is_opus_only(head) else 0.0
-    return _weigh_container(told, seen, spooled.size)
+    return _weigh_container(reported, seen, spooled.size)
 
 
-async def _listen_to_mp3(spooled: Spooled, told: float | None, rng: Dice) -> Length:
-    """Without its tags, which may have pictures; what is no MP3 behind them may be anything."""
+async def _measure_mp3(spooled: Spooled, reported: float | None, rng: RandomSource) -> Length:
+    """Judge an MP3 without its tags, which may contain images; what follows them may be anything."""
     start = await _skip_tags(spooled)
     if not is_mpeg((await spooled.read(start, BLOCK_BYTES)).lstrip(b"\0")):
         return weigh_length(None, None, spooled.size, MP3)
-    seen = None if told is None else await _sample(spooled, start, find_mpeg_frames, rng)
-    return weigh_length(told, seen, spooled.size - start, MP3)
+    seen = None if reported is None else await _sample(spooled, start, find_mpeg_frames, rng)
+    return weigh_length(reported, seen, spooled.size - start, MP3)
 
 
 async def _skip_tags(spooled: Spooled) -> int:
-    """Where the sound begins, behind tags in ID3v2 (id3.org/id3v2.4.0-structure, 3.1)."""
+    """Return where the audio begins after tags in ID3v2 (id3.org/id3v2.4.0-structure, 3.1)."""
     start = 0
     for _ in range(MAX_TAGS):
         tag = await spooled.read(start, _TAG_HEAD_BYTES)
@@ -176,10 +176,10 @@ async def _skip_tags(spooled: Spooled) -> int:
     return start
 
 
-async def _sample(spooled: Spooled, start: int, find: FindFrames, rng: Dice) -> float:
-    """Seconds that a file sounds from ``start`` on, by the frames that begin in a few stretches of it.
+async def _sample(spooled: Spooled, start: int, find: FindFrames, rng: RandomSource) -> float:
+    """Return the seconds of audio from ``start`` on, by the frames that begin in a few random stretches.
 
-    Each is somewhere in its own share of the file; a file that is short is looked at whole.
+    Each stretch lies in its own share of the file; a short file is searched completely.
     """
     size = max(spooled.size - start, 1)
     share = max(size / STRETCHES, BLOCK_BYTES)
@@ -189,14 +189,14 @@ async def _sample(spooled: Spooled, start: int, find: FindFrames, rng: Dice) -> 
         stretch = min(BLOCK_BYTES, size - at)
         if stretch <= 0:
             break
-        block = await spooled.read(start + at, 2 * BLOCK_BYTES)  # a page may go on behind it
+        block = await spooled.read(start + at, 2 * BLOCK_BYTES)  # a page may continue behind it
         seconds += measure_seconds(block, stretch, find)
         looked += stretch
     return seconds * size / looked
 
 
-async def _measure_ogg(spooled: Spooled, head: bytes) -> float | None:
-    """By its last page: between the first and that one a reader would have to go from page to page."""
+async def _find_ogg_seconds(spooled: Spooled, head: bytes) -> float | None:
+    """Return the seconds by the last page: a parser would have to go through all pages before it."""
     rate, first = find_ogg_rate(head), parse_ogg_page(head)
     if rate is None or first is None:
         return None
@@ -209,14 +209,14 @@ async def _measure_ogg(spooled: Spooled, head: bytes) -> float | None:
     return None if last is None else (last[1] - rate[1]) / rate[0]
 
 
-async def _measure_webm(spooled: Spooled, head: bytes) -> float | None:
-    """As it says, and as long as its last cluster begins; else by that, and what share of the file it is."""
-    told = find_webm_seconds(head)
+async def _find_webm_seconds(spooled: Spooled, head: bytes) -> float | None:
+    """Return the longer of the header's length and the last cluster's time; without a header, an estimate."""
+    reported = find_webm_seconds(head)
     last = await _find_last(spooled, WEBM_MARK, CLUSTER_BYTES, lambda cluster: parse_cluster_seconds(head, cluster))
     if last is None:
-        return told
+        return reported
     at, begins = last
-    return max(told, begins) if told else begins * spooled.size / max(at, 1)
+    return max(reported, begins) if reported else begins * spooled.size / max(at, 1)
 
 
 async def _find_last(
@@ -225,7 +225,7 @@ async def _find_last(
     length: int,
     read: Callable[[bytes], T | None],
 ) -> tuple[int, T] | None:
-    """The last place where ``mark`` is and ``read`` makes something of the ``length`` bytes there; where, and what."""
+    """Find the last ``mark`` from whose ``length`` bytes ``read`` returns a result; return its place and the result."""
     marks = 0
     for number in range(1, MAX_BLOCKS + 1):
         start = max(spooled.size - number * BLOCK_BYTES, 0)
@@ -242,39 +242,40 @@ async def _find_last(
     return None
 
 
-async def _measure(spooled: Spooled, glimpse: "_Glimpse") -> float | None:
-    """Seconds; None where the file does not say, or takes too long to.
+async def _measure_by_header(spooled: Spooled, partial: "_PartialFile") -> float | None:
+    """Return the seconds; None if the file has no length, or takes too long to parse.
 
-    Where its reader asks for a block that is not there, that is fetched and the reader begins anew: so it needs no
-    thread to wait in.
+    If the parser reads a block that is not loaded, the block is loaded and the parser starts again: so it needs no
+    thread
+    to wait in.
     """
     for _ in range(MAX_BLOCKS):
-        # Headers that lead in circles are the caller's choice, and the loop has others to serve.
-        seconds = await asyncio.to_thread(_parse_length, glimpse)
-        number = glimpse.take_missing()
+        # A client may send headers that lead in circles, and the event loop has others to serve.
+        seconds = await asyncio.to_thread(_parse_length, partial)
+        number = partial.take_missing()
         if number is None:
             return seconds
-        glimpse.blocks[number] = await spooled.read(number * BLOCK_BYTES, BLOCK_BYTES)
+        partial.blocks[number] = await spooled.read(number * BLOCK_BYTES, BLOCK_BYTES)
     return None
 
 
-def _parse_length(glimpse: "_Glimpse") -> float | None:
-    glimpse.seek(0)
+def _parse_length(partial: "_PartialFile") -> float | None:
+    partial.seek(0)
     try:
-        return TinyTag.get(file_obj=cast("BinaryIO", glimpse), tags=False).duration
-    except (TinyTagException, _NotThereError):  # whatever else a header leads to, the reader makes the first of it
+        return TinyTag.get(file_obj=cast("BinaryIO", partial), tags=False).duration
+    except (TinyTagException, _NotThereError):  # the parser turns every other error into the first of these
         return None
 
 
 class _NotThereError(OSError):
-    """A block that has to be fetched, or more than a header is worth."""
+    """A block must be loaded, or the headers are too long."""
 
 
-class _Glimpse:
-    """A file of which only some blocks are there.
+class _PartialFile:
+    """A file of which only some blocks are loaded.
 
     Attributes:
-        blocks: those that are there, by their number.
+        blocks: the loaded blocks by number.
     """
 
     def __init__(self, size: int, head: bytes) -> None:
@@ -285,20 +286,17 @@ class _Glimpse:
         self._reads = 0
 
     def take_missing(self) -> int | None:
-        """The block that was asked for and is not there; it is asked for no more."""
+        """Return the block that is missing, once; None if none is."""
         missing, self._missing = self._missing, None
         return missing
 
     def join(self) -> bytes:
-        """All that is there."""
         return b"".join(block for _, block in sorted(self.blocks.items()))
 
     def tell(self) -> int:
-        """Where the next read begins."""
         return self._at
 
     def seek(self, offset: int, whence: int = SEEK_SET) -> int:
-        """As of any file."""
         at = offset + {SEEK_SET: 0, SEEK_CUR: self._at, SEEK_END: self._size}[whence]
         if at < 0:
             raise _NotThereError
@@ -306,7 +304,6 @@ class _Glimpse:
         return at
 
     def read(self, size: int) -> bytes:
-        """As of any file. Raises ``_NotThereError``."""
         self._reads += 1
         end = min(self._at + size, self._size)
         if self._missing is not None or self._reads > MAX_READS or not 0 <= size <= MAX_READ_BYTES:
@@ -318,7 +315,7 @@ class _Glimpse:
                 self._missing = number
                 raise _NotThereError
             piece = self.blocks[number][skipped : skipped + end - self._at]
-            if not piece:  # the file is shorter than it was
+            if not piece:  # the file has become shorter
                 raise _NotThereError
             pieces.append(piece)
             self._at += len(piece)

@@ -1,4 +1,4 @@
-"""Removes media that are too old, and the oldest where there are too many."""
+"""Delete media that are too old, and the oldest if there are too many."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,11 +15,11 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class MediaCleanup:
-    """The job.
+    """The worker.
 
     Args:
-        store: where media live.
-        rules: how long they are kept and how many; asked anew each time, for they may be changed while it runs.
+        store: the kept files.
+        rules: returns the current limits of age and size.
         clock: Unix seconds.
     """
 
@@ -29,14 +29,13 @@ class MediaCleanup:
         self._clock = clock
 
     async def run(self) -> None:
-        """Sweep soon after the start, and then regularly, for ever."""
+        """Run for ever: soon after the start, then regularly."""
         await asyncio.sleep(FIRST_AFTER_S)
         while True:
             await self.sweep()
             await asyncio.sleep(SWEEP_EVERY_S)
 
     async def sweep(self) -> None:
-        """Sweep once."""
         rules = self._rules()
         swept = await self._store.sweep(before_s=self._clock() - rules.max_age_s, max_bytes=rules.max_bytes)
         if swept.files:

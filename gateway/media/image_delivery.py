@@ -1,4 +1,4 @@
-"""A painted picture on its way to whoever asked for it: looked at, fetched where it is elsewhere, and given a form."""
+"""Deliver a generated image in the requested form: check it, fetch it if it is elsewhere, encode or store it."""
 
 import asyncio
 import base64
@@ -18,15 +18,15 @@ from gateway.upstream.interface import Fetcher
 
 FETCH_TIMEOUT_S = 60.0
 _STEP = 3 * 4 * 64 * 1024
-"""Bytes that are coded at a time, of base64 or into it: about a millisecond. A thread would hold the loop as well."""
+"""Bytes decoded or encoded before the event loop runs other tasks: about 1 ms. A thread would hold the GIL as long."""
 
 
 class ImageDelivery:
-    """Gives pictures the form that is wanted. What is given is a picture by its first bytes, and whole.
+    """Converts images to the requested form, after checking that they are images.
 
     Args:
-        fetcher: the guarded way to the addresses that providers name.
-        keeper: keeps pictures for callers who want addresses.
+        fetcher: opens addresses of the public internet only.
+        keeper: stores images for clients that want addresses.
     """
 
     def __init__(self, fetcher: Fetcher, keeper: SignedLinks) -> None:
@@ -34,11 +34,11 @@ class ImageDelivery:
         self._keeper = keeper
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` where the disk has no room for another picture."""
+        """Raise ``StoreUnavailable`` if the disk has no room for another image."""
         self._keeper.check_room()
 
     async def give(self, attempt: Attempt, call: InferenceRequest, image: Image, form: PictureForm) -> Image:
-        """``image`` in ``form``. Raises an ``ProviderError``, ``StoreUnavailable``."""
+        """Return ``image`` in ``form``. Raises ``ProviderError``, ``StoreUnavailable``."""
         try:
             if form == "url":
                 return await self._give_url(attempt, call, image)
@@ -49,7 +49,7 @@ class ImageDelivery:
             raise
 
     async def _give_url(self, attempt: Attempt, call: InferenceRequest, image: Image) -> Image:
-        """The picture at an address of ours; or of the provider's, where the channel says that this may be seen."""
+        """Return the image with a signed link, or with the provider's address if the channel passes addresses on."""
         if image.url is not None and attempt.channel.pass_urls:
             return attrs.evolve(image, data=None)
         raw = await self._fetch(attempt, image) if image.data is None else await _read(image.data)
@@ -57,7 +57,7 @@ class ImageDelivery:
         return attrs.evolve(image, data=None, url=f"{call.origin}{link}")
 
     async def _give_data(self, attempt: Attempt, image: Image) -> Image:
-        """The picture in base64, which is that of a picture."""
+        """Return the image in base64, checked."""
         if image.data is not None:
             check_image((await _decode(image.data, keep=1))[0])
             return attrs.evolve(image, url=None)
@@ -84,7 +84,7 @@ async def _read(data: str) -> bytes:
 
 
 async def _decode(data: str, keep: int | None = None) -> list[bytes]:
-    """What the base64 of a picture holds, in pieces; all of them are looked at, and the first ``keep`` returned."""
+    """Decode an image's base64 completely, in pieces; return the first ``keep`` of them, all if None."""
     try:
         return await _in_turns(_decode_strictly, _encode(data), keep)
     except ValueError:
@@ -92,7 +92,7 @@ async def _decode(data: str, keep: int | None = None) -> list[bytes]:
 
 
 def _encode(data: str) -> bytes:
-    if not data or len(data) % 4 or data.find("=", 0, -2) >= 0:  # padding between two pieces nobody else would notice
+    if not data or len(data) % 4 or data.find("=", 0, -2) >= 0:  # the decoder would miss padding between two steps
         raise ValueError
     return data.encode("ascii")
 
@@ -102,7 +102,7 @@ def _decode_strictly(data: bytes) -> bytes:
 
 
 async def _in_turns(code: Callable[[bytes], bytes], data: bytes, keep: int | None = None) -> list[bytes]:
-    """``code`` over ``data``, a step at a time; others have their turn in between."""
+    """Apply ``code`` to ``data`` in steps, and let other tasks run in between."""
     done: list[bytes] = []
     for step in _cut(data):
         piece = code(step)

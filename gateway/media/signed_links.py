@@ -1,4 +1,4 @@
-"""Keeping media for callers: a file in, a link out; and whether a link that comes back is good."""
+"""Store media and build signed links to them; check the links that clients use."""
 
 import math
 from collections.abc import Callable
@@ -9,12 +9,12 @@ from gateway.storage.media_files import MediaFiles
 
 
 class SignedLinks:
-    """Gives out links to what it keeps.
+    """Stores media and signs links to them.
 
     Args:
-        store: where media live.
-        key: what links are signed with; whoever has it can make links to whatever id they know.
-        ttl_s: how long a link works; asked anew for each, where it may be changed while the gateway runs.
+        store: the kept files.
+        key: the signing key.
+        ttl_s: how long a link is valid, in seconds; a function if the setting can change.
         clock: Unix seconds.
     """
 
@@ -32,21 +32,21 @@ class SignedLinks:
         self._clock = clock
 
     async def keep(self, data: bytes) -> str:
-        """Store ``data``; returns path and query of a link to it. Raises ``UnknownMedia``, ``StoreUnavailable``."""
+        """Store ``data``; return path and query of a link to it. Raises ``UnknownMedia``, ``StoreUnavailable``."""
         media = await self._store.put(data)
         return self.build_link(media.id)
 
     def build_link(self, media_id: str) -> str:
-        """Path and query of a fresh link to what is stored."""
+        """Return path and query of a new link to a stored file."""
         ttl_s = self._ttl_s() if callable(self._ttl_s) else self._ttl_s
         return build_link(self._key, media_id, math.ceil(self._clock() + ttl_s))
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` where there is too little room for another file."""
+        """Raise ``StoreUnavailable`` if there is too little room for another file."""
         self._store.check_room()
 
     async def find(self, media_id: str, expires: str, signature: str) -> Media:
-        """What a link leads to. Raises ``NotFound``, which does not say what is wrong; ``StoreUnavailable``."""
+        """Return the file of a link. Raises ``NotFound`` without telling what is wrong, ``StoreUnavailable``."""
         now_s = self._clock()
         if check_link(self._key, media_id, expires=expires, signature=signature, now_s=now_s):
             media = await self._store.find(media_id)
@@ -55,10 +55,10 @@ class SignedLinks:
         raise make_not_found()
 
     def count_seconds_left(self, expires: str) -> int:
-        """For how long a link works that ``find`` took."""
+        """Return how long a valid link stays valid."""
         return max(0, int(int(expires) - self._clock()))
 
 
 def make_not_found() -> NotFound:
-    """The one answer to whatever is wrong with a link."""
+    """Return the error for every kind of invalid link."""
     return NotFound("There is no such file, or its link has expired", should_retry=False)

@@ -1,12 +1,12 @@
-"""The operator's own list of words, which prompts are checked against before anything is asked of a provider.
+"""The operator's list of forbidden words, checked before a request goes to a provider.
 
-Words and prompts are compared in one spelling: compatibility forms, case, runs of whitespace and what cannot be seen
-make no difference; between the words of a phrase, what cannot be seen may stand for the space. Marks on letters
-(accents, points, strokes) make none either where the list's word has none of its own; a word that is listed with them
-is found only with them, for elsewhere they make another word. What is no letter or digit but is spelled with some
-(``²``, ``™``, ``ⓐ``) may be a part of the word beside it or not: both are looked at.
+Words and prompts are compared in one spelling: compatibility forms, case, runs of whitespace and invisible characters
+make no difference. Between the words of a phrase an invisible character may replace the space. Marks on letters
+(accents, dots, strokes) are ignored if the listed word has none; a word that is listed with marks matches only with
+them, because without them it is another word. A sign that is spelled with letters or digits (``²``, ``™``, ``ⓐ``) may
+belong to the word beside it or not: both readings are checked.
 
-Whatever the list and the prompt, a search takes time in proportion to their length.
+A search takes time in proportion to the length of list and prompt.
 """
 
 import re
@@ -23,50 +23,51 @@ if TYPE_CHECKING:
     from ahocorasick_rs import AhoCorasick
 
 MAX_CHECKED = 65_536
-"""Characters of a call's texts, together, that are looked through; each value in it counts for ``_VALUE`` more."""
+"""The most characters of a request's texts that are checked; each value counts for ``_VALUE`` more."""
 _VALUE = 16
 
 
 def _find_runs(characters: str) -> re.Pattern[str]:
-    """Runs of some characters. ``re`` finds the first of a set in half the time it takes to find a repeated set."""
+    """Compile a pattern for runs of characters. ``re`` finds the first of a set twice as fast as a repeated set."""
     return re.compile(f"[{characters}][{characters}]*")
 
 
-_CONTROLS = (*range(0x09), *range(0x0E, 0x1C), 0x7F)  # ASCII's that are no white space
+_CONTROLS = (*range(0x09), *range(0x0E, 0x1C), 0x7F)  # ASCII controls except white space
 _UNSEEN_ASCII: Mapping[str, Mapping[int, str | None]] = {
     "": dict.fromkeys(_CONTROLS),
     " ": dict.fromkeys(_CONTROLS, " "),
 }
-"""What is put in their place -> the table that does it."""
+"""The replacement -> the translation table."""
 _UNSEEN = _find_runs(
     "\0-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     "\u202a-\u202e\u2060-\u206f\u3164\ud800-\uf8ff\ufdd0-\ufdef\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U0010ffff"
 )
-"""What is not drawn: Unicode's default-ignorable code points (zero-width ones, soft hyphens, variation selectors),
-controls that are no white space, annotation marks, what no character is assigned to for good, and private use."""
+"""Characters that are not drawn: Unicode's default-ignorable code points (zero-width ones, soft hyphens, variation
+selectors), controls except white space, annotation marks, noncharacters, and private use.
+"""
 
 _MARKS = _find_runs(
     "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
     "\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0711\u0730-\u074a\u0897-\u089f\u08ca-\u08e1\u08e3-\u08ff"
     "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\u2de0-\u2dff\ua66f-\ua672\ua674-\ua67d\ua69e\ua69f\ufe20-\ufe2f"
 )
-"""Combining marks that decorate a letter. Those of other scripts (India's, Thai, kana) are its vowels and voice."""
+"""Combining marks that decorate a letter. Those of other scripts (India's, Thai, kana) are vowels and voicing."""
 
 _ODD = (
     "[^\\w\\s\\x00-\u02ff\u2000-\u20cf\u2100-\u2cee\u2cf2-\u2d7e\u2d80-\u2ddf\u2e00-\u3029\u3030-\u3098\u309b-\ua66e"
     "\U0001f000-\U0001faff]"
 )
-"""Every combining mark (of categories Mn, Mc, Me), with a few signs among them, but no common ones."""
+"""All combining marks (categories Mn, Mc, Me) and a few rare signs among them."""
 _STRAY = re.compile(
     f"{_ODD}(?<![^\\W\\x00-\u058f\u1e00-\u1fff\u2c60-\u2c7f\ua720-\ua7ff\uab30-\uab6f]{_ODD})(?<!{_ODD}{_ODD}){_ODD}*"
 )
-"""Marks on a letter of Latin, Greek or Cyrillic, which have no vowels of the kind, or on nothing at all."""
+"""Marks on a letter of Latin, Greek or Cyrillic, which have no vowel marks, or on no letter."""
 
 _MAYBE_MARKS = re.compile(f"{_ODD}{_ODD}{{30,}}")
-_MANY_MARKS = re.compile("(?:M.|Cn){31,}")  # one that is unknown may be a mark
+_MANY_MARKS = re.compile("(?:M.|Cn){31,}")  # an unassigned one may be a mark
 _MOST_MARKS = 30
-"""On one letter: UAX #15, "Stream-Safe Text Format"."""
+"""The most marks on one letter: UAX #15, "Stream-Safe Text Format"."""
 
 _RUN_ON = _find_runs(
     "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u2e80-\u312f\u31a0-\u31ff\u3400-\u9fff"
@@ -81,7 +82,7 @@ _RAISED = (
     "\u2070-\u209c\u2120\u2122\u2150-\u215f\u2189\u2460-\u249b\u24ea\u2c7c\u2c7d\u2d6f\u3251-\u325f\u32b1-\u32bf\ua69c"
     "\ua69d\ua770\ua7f2-\ua7f4\ua7f8\ua7f9\uab5c-\uab5f\uab69"
 )
-"""Numbers that are no digits, and letters above or below the line."""
+"""Numbers that are no digits, and superscript and subscript letters."""
 _ENCLOSED = (
     "\u20a8\u2100\u2101\u2103\u2105\u2106\u2109\u2116\u2121\u213b\u24b6-\u24e9\u2adc\u3250\u3260-\u327e\u32c0-\u32cf"
     "\u3358-\u337a\u3380-\u33ff\ufdfc"
@@ -95,23 +96,25 @@ _SIGNS = re.compile(
 
 _ASCII_WORDS = re.compile("([0-9a-z]+)")
 _WORDS = re.compile("(?:[LM].|N[dl])+")  # letters, marks and digits, in categories of two letters each
-_EDGE = "\0"  # of a word; no folded text has one
-_HALVES = "\n"  # between the two readings of a prompt; no folded text has one either
-_IMAGE_HEAD = 128  # characters of a picture in base64; fewer are no picture
+_EDGE = "\0"  # of a word; folded texts do not contain it
+_HALVES = "\n"  # between the two readings of a prompt; folded texts do not contain it either
+_IMAGE_HEAD = 128  # characters of an image in base64; fewer are no image
 
 
 class WordList:
-    """Words that no prompt may have, found in one pass however many they are.
+    """A list of forbidden words, all found in one pass.
 
-    A word that begins, or ends, with a letter or digit of a script written with spaces is found there at the edge of
-    a word only; one of a script without spaces, anywhere. Korean is written with spaces, but its words grow at their
-    end (particles), so there they are open.
+    A word that begins or ends with a letter or digit of a script with spaces matches there only at the edge of a word;
+    with
+    one of a script without spaces, anywhere. Korean has spaces, but its words take particles at their end, so there
+    they
+    match inside a word.
     """
 
     __slots__ = ("_anywhere", "_in_phrases", "_phrases", "_whole", "_words")
 
     def __init__(self, words: Mapping[str, str]) -> None:
-        """``words``: as ``_fold`` has them -> as the list has them."""
+        """``words``: the folded words -> the words as listed."""
         phrases = {folded: word for folded, word in words.items() if " " in folded}
         self._words = tuple(words.values())
         self._phrases = tuple(phrases.values())
@@ -124,7 +127,7 @@ class WordList:
         return len(self._words)
 
     def find(self, text: str) -> str | None:
-        """A word of the list that ``text`` has, as the list has it; None where there is none. For the log only."""
+        """Return a listed word that ``text`` contains; None if there is none. For the log only."""
         if self._anywhere is None or self._whole is None:
             return None
         readings = [text]
@@ -132,7 +135,7 @@ class WordList:
             readings.append(_SIGNS.sub(r" \g<0> ", text))
         for reading in readings:
             both = _read_twice(_replace_unseen(reading, ""))
-            # The first search is a sieve: what passes it may be a part of a longer word.
+            # The first search is a fast filter: its matches may be parts of longer words.
             if self._anywhere.find_matches_as_indexes(both):
                 found = self._whole.find_matches_as_indexes(_mark_edges(both))
                 if found:
@@ -140,7 +143,7 @@ class WordList:
         return self._find_phrase(readings[-1])
 
     def _find_phrase(self, text: str) -> str | None:
-        """A phrase whose words have only what is unseen between them."""
+        """Return a phrase whose words have only invisible characters between them."""
         if self._in_phrases is None:
             return None
         gaping = _replace_unseen(text, " ")
@@ -150,8 +153,8 @@ class WordList:
         return self._phrases[found[0][0]] if found else None
 
 
-def read_words(text: str) -> WordList:
-    """A list: one word or phrase a line; blank lines, and those that begin with ``#``, are none."""
+def parse_words(text: str) -> WordList:
+    """Parse a list: one word or phrase a line, without blank lines and lines that begin with ``#``."""
     words: dict[str, str] = {}
     for line in text.splitlines():
         word = line.strip("\ufeff \t")
@@ -162,15 +165,19 @@ def read_words(text: str) -> WordList:
 
 
 def check_prompt(words: WordList | None, prompt: str, param: str = "prompt") -> None:
-    """Raise ``SensitiveWords`` where a prompt has a listed word. The caller is not told which."""
+    """Raise ``SensitiveWords`` if a prompt has a listed word. The error does not name the word."""
     if words is not None and words.find(prompt) is not None:
         raise SensitiveWords("The prompt contains words that this gateway does not allow", param=param)
 
 
 def check_body(words: WordList | None, body: Mapping[str, Any]) -> None:
-    """Look through every text in a call's body, but its model's name and pictures in base64: any may be painted.
+    """Check every text in a request's body, except the model's name and images in base64.
 
-    Raises ``SensitiveWords``, and ``InvalidRequest`` where there is more than ``MAX_CHECKED``; both name the field.
+    Providers may draw any of them.
+
+    Raises:
+        SensitiveWords: a text has a listed word; names the field.
+        InvalidRequest: there is more text than ``MAX_CHECKED``; names the field.
     """
     if words is None or not len(words):
         return
@@ -186,7 +193,7 @@ def check_body(words: WordList | None, body: Mapping[str, Any]) -> None:
 
 
 def _find_texts(value: object) -> Iterator[str]:
-    """Every text in a JSON value, however deep; an empty one for whatever else is there."""
+    """Yield every text in a JSON value at any depth, and an empty text for every other value."""
     waiting = [iter((value,))]
     while waiting:
         one = next(waiting[-1], waiting)
@@ -201,7 +208,7 @@ def _find_texts(value: object) -> Iterator[str]:
 
 
 def _is_image(text: str) -> bool:
-    """Whether a text is a picture in base64, bare or as a data URL: its letters are no words, and may be many."""
+    """Return whether a text is an image in base64, bare or as a data URL: its letters are no words, and may be many."""
     data = text[text.find(",", 0, 2 * _IMAGE_HEAD) + 1 :] if text.startswith("data:") else text
     if len(data) < _IMAGE_HEAD or not data.isascii() or len(data.split(None, 1)) != 1:
         return False
@@ -215,7 +222,7 @@ def _build_search(words: Iterable[str]) -> "AhoCorasick | None":
     patterns = tuple(words)
     if not patterns:
         return None
-    # Imported by those who have a list.
+    # Imported only if there is a list.
     from ahocorasick_rs import AhoCorasick  # noqa: PLC0415
 
     return AhoCorasick(patterns, store_patterns=False)
@@ -228,35 +235,34 @@ def _replace_unseen(text: str, put: str) -> str:
 
 
 def _read_twice(text: str) -> str:
-    """``text`` as it is compared, without the marks on its letters and, where it has any, with them."""
+    """Return ``text`` as compared: without marks on its letters and, if it has any, also with them."""
     folded = _fold(text)
     bare = _strip_marks(folded)
     return folded if bare == folded else f"{bare}{_HALVES}{folded}"
 
 
 def _fold(text: str) -> str:
-    """``text``, in which nothing is unseen, in the spelling that is compared.
+    """Return ``text``, without invisible characters, in the compared spelling.
 
-    Marks that are one with their letter (``é``) are kept.
+    Marks that compose with their letter (``é``) are kept.
     """
     if text.isascii():
         return " ".join(text.lower().split())
-    # A mark that is one with no letter must go before it becomes a letter of its own: the iota below.
+    # A mark that composes with no letter must go before it becomes a letter itself: the iota below.
     seen = normalize("NFKC", _limit_marks(text)).replace("\u0345", "").casefold()
     plain = _STRAY.sub(_drop_marks, _MARKS.sub("", normalize("NFKC", seen)))
     return " ".join(normalize("NFKC", plain).split())
 
 
 def _strip_marks(folded: str) -> str:
-    """``folded`` without the marks on its letters."""
     if folded.isascii():
         return folded
     return normalize("NFC", _MARKS.sub("", normalize("NFD", folded)))
 
 
 def _limit_marks(text: str) -> str:
-    """No more marks on a letter than text in a stream may have: of thousands ``normalize`` takes seconds to sort."""
-    # The two letters that become marks: half-width voices of kana.
+    """Limit the marks on a letter to those of stream-safe text: ``normalize`` takes seconds to sort thousands."""
+    # The two letters that become marks: half-width voicing marks of kana.
     return _MAYBE_MARKS.sub(_cut_marks, text.replace("\uff9e", "\u3099").replace("\uff9f", "\u309a"))
 
 
@@ -273,13 +279,13 @@ def _drop_marks(found: re.Match[str]) -> str:
 
 
 def _mark_word(folded: str) -> str:
-    """A word of the list as it stands in a text that went through ``_mark_edges``."""
+    """Return a listed word as it appears in a text after ``_mark_edges``."""
     marked = _mark_edges(folded)
     return marked.removesuffix(_EDGE) if _HANGUL.match(folded[-1]) else marked
 
 
 def _mark_edges(folded: str) -> str:
-    """``folded`` with ``_EDGE`` before and after every word of a script written with spaces."""
+    """Return ``folded`` with ``_EDGE`` before and after every word of a script written with spaces."""
     if folded.isascii():
         return _EDGE.join(_ASCII_WORDS.split(folded))
     kinds = "".join(map(category, _RUN_ON.sub(_blank, folded)))

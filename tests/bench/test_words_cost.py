@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from gateway.media.word_filter import WordList, read_words
+from gateway.media.word_filter import WordList, parse_words
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +54,7 @@ def test_ten_thousand_times_the_words_do_not_make_a_search_ten_thousand_times_de
     for count in (10, 100_000):
         text = "\n".join(make_words(count, alphabet, 8, 14))
         began = time.process_time()
-        lists.append(read_words(text))
+        lists.append(parse_words(text))
         print(f"\n{kind}: a list of {count} words is read in {(time.process_time() - began) * 1e3:.0f} ms", end="")
     few, many = measure(lists, prompt)
     print(f"\n{kind}: {len(prompt)} characters against 10 words: {few:.0f} us, against 100,000: {many:.0f} us")
@@ -76,7 +76,7 @@ def test_ten_thousand_times_the_words_do_not_make_a_search_ten_thousand_times_de
 )
 def test_a_heap_of_marks_costs_what_letters_cost(marks: str) -> None:
     """It cost three hundred times as much where ``normalize`` sorted all of them."""
-    words = [read_words("badword")]
+    words = [parse_words("badword")]
     (few,) = measure(words, "\u00e9" * CHARACTERS)
     (many,) = measure(words, "a" + marks)
     print(f"\n{CHARACTERS} letters: {few:.0f} us, marks: {many:.0f} us")
@@ -84,8 +84,8 @@ def test_a_heap_of_marks_costs_what_letters_cost(marks: str) -> None:
 
 
 def test_words_in_one_another_cost_what_others_cost() -> None:
-    nested = read_words("\n".join("a" * length for length in range(1, 2_000)))
-    others = read_words("\n".join(make_words(2_000, LETTERS, 8, 14)))
+    nested = parse_words("\n".join("a" * length for length in range(1, 2_000)))
+    others = parse_words("\n".join(make_words(2_000, LETTERS, 8, 14)))
     few, many = measure([others, nested], "a" * (CHARACTERS - 1) + "b")
     print(f"\n{CHARACTERS} characters against 2,000 words: {few:.0f} us, against 2,000 in one another: {many:.0f} us")
     assert many < 200 * few

@@ -12,7 +12,7 @@ from gateway.domain.audio import count_heard_tokens, limit_length_ms
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.upload import Upload
 from gateway.domain.usage import MAX_DURATION_MS
-from gateway.media.audio_duration import BLOCK_BYTES, MAX_BLOCKS, STRETCHES, Dice, listen
+from gateway.media.audio_duration import BLOCK_BYTES, MAX_BLOCKS, STRETCHES, Dice, measure_audio
 from tests.support.audio_frames import flac_frame, page_of
 from tests.support.audio_headers import EBML, OPUS_HEAD, VORBIS_HEAD, ogg_page
 from tests.support.openai_audio import make_mp3, make_wav
@@ -39,7 +39,7 @@ async def hear(data: bytes, rng: Dice = random.random) -> tuple[int | None, Infe
     """The length that is found in a file, and the call it came with."""
     kept = Kept(data)
     upload = Upload("file", "a.bin", "application/octet-stream", data[:512], kept)
-    call = await listen(InferenceRequest("transcriptions", "m", {}, max_prompt_tokens=10, files=(upload,)), rng)
+    call = await measure_audio(InferenceRequest("transcriptions", "m", {}, max_prompt_tokens=10, files=(upload,)), rng)
     assert kept.read_bytes <= (MAX_BLOCKS + 2 * STRETCHES + 4) * BLOCK_BYTES
     assert 0 <= call.sound_ms <= MAX_DURATION_MS
     assert call.max_prompt_tokens == 10 + count_heard_tokens(call.sound_ms)
@@ -234,7 +234,7 @@ async def test_a_header_that_boasts_is_believed_no_more_than_is_possible() -> No
 
 async def test_a_call_without_files_is_as_it_was() -> None:
     call = InferenceRequest("speech", "m", {}, sound_ms=5)
-    assert await listen(call) is call
+    assert await measure_audio(call) is call
 
 
 ASF = b"\x30\x26\xb2\x75\x8e\x66\xcf\x11\xa6\xd9\x00\xaa\x00\x62\xce\x6c" + bytes(13) + b"\x02"

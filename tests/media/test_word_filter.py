@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.config.loader import MAX_WORDS_MB, read_words_text
 from gateway.errors import InvalidRequest, SensitiveWords
-from gateway.media.word_filter import MAX_CHECKED, check_body, check_prompt, read_words
+from gateway.media.word_filter import MAX_CHECKED, check_body, check_prompt, parse_words
 
 LATIN = st.text("abcdefgh", min_size=1, max_size=6)
 UNSEEN = "\0\x07\x7f\x80\u00ad\u200b\u200c\u200d\u2060\ue000\ufeff\ufe0f\ufff0\ufffb\U0001bca0\U0001d173\U00100000"
@@ -22,7 +22,7 @@ IMAGE = b64encode(b"\x89PNG\r\n\x1a\n" + bytes(200_000)).decode()
 
 
 def find(listed: str, text: str) -> str | None:
-    return read_words(listed).find(text)
+    return parse_words(listed).find(text)
 
 
 @pytest.mark.parametrize(
@@ -123,27 +123,27 @@ def test_a_word_inside_another_does_not_hide_one_that_stands_alone() -> None:
 
 def test_a_long_list_of_words_that_are_in_one_another_is_looked_through_once() -> None:
     """Not at each place for each of them: that took a minute."""
-    words = read_words("\n".join("a" * length for length in range(1, 2_000)))
+    words = parse_words("\n".join("a" * length for length in range(1, 2_000)))
     assert words.find("a" * 31_999 + "b") is None
     assert words.find("a" * 16_000 + "b " + "a" * 1_999) is not None
 
 
 def test_no_mark_hides_a_word() -> None:
-    words = read_words("badword")
+    words = parse_words("badword")
     marks = [mark for mark in map(chr, range(0x110000)) if unicodedata.category(mark) in {"Mn", "Mc", "Me"}]
     assert [ascii(mark) for mark in marks if words.find(f"{mark}bad{mark}word{mark}") is None] == []
 
 
 @pytest.mark.parametrize("heap", ["\u0300\u0316", "\u0f73", "\uff9e\u0316", "\u094d\u093c", "\u20dd\u093c\u094d"])
 def test_a_heap_of_marks_hides_no_word(heap: str) -> None:
-    words = read_words("b\u00e1d\nword")
+    words = parse_words("b\u00e1d\nword")
     assert words.find(f"ba\u0301{heap * 1_000}d") == "b\u00e1d"
     assert words.find(f"x{heap * 1_000} \u0915{heap * 1_000}, word") == "word"
     assert words.find(f"bad{heap * 1_000}words") is None
 
 
 def test_comments_and_blank_lines_are_no_words() -> None:
-    words = read_words("\ufeff# words\r\n\r\n  one \r\n\u200b\n#two\nONE\nthree # four\n")
+    words = parse_words("\ufeff# words\r\n\r\n  one \r\n\u200b\n#two\nONE\nthree # four\n")
     assert len(words) == 2
     assert words.find("One.") == "one"
     assert words.find("two") is None
@@ -153,13 +153,13 @@ def test_comments_and_blank_lines_are_no_words() -> None:
 
 @pytest.mark.parametrize("listed", ["", "\n\n", "# nothing\n", "\u200b\n\u0301\n"])
 def test_an_empty_list_finds_nothing(listed: str) -> None:
-    words = read_words(listed)
+    words = parse_words(listed)
     assert len(words) == 0
     assert words.find("anything at all") is None
 
 
 def test_the_caller_is_told_that_there_is_a_word_and_not_which() -> None:
-    words = read_words("bomb")
+    words = parse_words("bomb")
     with pytest.raises(SensitiveWords) as told:
         check_prompt(words, "a Bomb")
     assert told.value.message == "The prompt contains words that this gateway does not allow"
@@ -173,8 +173,8 @@ def test_the_caller_is_told_that_there_is_a_word_and_not_which() -> None:
 
 def test_where_no_list_is_configured_and_where_no_word_is_found_nothing_is_said() -> None:
     check_prompt(None, "a bomb")
-    check_prompt(read_words(""), "a bomb")
-    check_prompt(read_words("bomb"), "a balm")
+    check_prompt(parse_words(""), "a bomb")
+    check_prompt(parse_words("bomb"), "a balm")
 
 
 @pytest.mark.parametrize(
@@ -190,24 +190,24 @@ def test_where_no_list_is_configured_and_where_no_word_is_found_nothing_is_said(
 )
 def test_every_text_of_a_body_is_looked_through(body: dict[str, Any], param: str) -> None:
     with pytest.raises(SensitiveWords) as told:
-        check_body(read_words("bomb"), body)
+        check_body(parse_words("bomb"), body)
     assert told.value.param == param
 
 
 def test_the_models_name_and_images_are_no_words() -> None:
-    words = read_words("bomb\naaaaaaaa")
+    words = parse_words("bomb\naaaaaaaa")
     check_body(words, {"model": "bomb-1", "prompt": "a balm", "n": 1, "image": IMAGE})
     check_body(words, {"image": [f"data:image/png;base64,{IMAGE}"], "mask": {"url": "data:image/png;base64," + IMAGE}})
     check_body(None, {"prompt": "bomb"})
-    check_body(read_words(""), {"prompt": "bomb"})
+    check_body(parse_words(""), {"prompt": "bomb"})
 
 
 @pytest.mark.parametrize("many", ["x" * MAX_CHECKED, ["x"] * MAX_CHECKED, [0] * MAX_CHECKED, [[]] * MAX_CHECKED])
 def test_more_than_can_be_looked_through_is_refused(many: Any) -> None:
     with pytest.raises(InvalidRequest, match="more than 65,536 characters of text") as told:
-        check_body(read_words("bomb"), {"prompt": "x", "more": many})
+        check_body(parse_words("bomb"), {"prompt": "x", "more": many})
     assert told.value.param == "more"
-    check_body(read_words(""), {"prompt": "x", "more": many})
+    check_body(parse_words(""), {"prompt": "x", "more": many})
 
 
 def test_a_body_may_be_deep() -> None:
@@ -215,12 +215,12 @@ def test_a_body_may_be_deep() -> None:
     for _ in range(2_000):
         deep = [deep]
     with pytest.raises(SensitiveWords):
-        check_body(read_words("bomb"), {"deep": deep})
+        check_body(parse_words("bomb"), {"deep": deep})
 
 
 def test_a_gateway_without_a_list_does_not_load_the_searcher() -> None:
     look = (
-        "import sys; from gateway.media.word_filter import read_words as r; r({!r}); "
+        "import sys; from gateway.media.word_filter import parse_words as r; r({!r}); "
         "print('ahocorasick_rs' in sys.modules)"
     )
     for text, loaded in (("# none", "False"), ("one", "True")):
@@ -249,9 +249,9 @@ def test_spaced_words_are_found_as_if_each_were_compared(listed: list[str], said
 @settings(max_examples=40)
 @given(st.text(max_size=30))
 def test_any_text_finds_itself_in_all_its_normal_forms(text: str) -> None:
-    words = read_words(text.replace("#", ""))
+    words = parse_words(text.replace("#", ""))
     for listed in text.replace("#", "").splitlines():
-        if len(read_words(listed)):
+        if len(parse_words(listed)):
             for form in ("NFC", "NFD", "NFKC", "NFKD"):
                 assert words.find(unicodedata.normalize(form, listed)) is not None
 

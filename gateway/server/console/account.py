@@ -1,4 +1,4 @@
-"""A member's own account: who they are here, their passphrase, the second factor, and where they are signed in."""
+"""The page of a member's own account: password, second factor and sessions."""
 
 import re
 
@@ -25,20 +25,20 @@ _SYSTEMS = (
     ("ChromeOS", re.compile(r"\bCrOS\b")),
     ("Linux", re.compile(r"\bLinux\b")),
 )
-"""The first that fits: most browsers say that they are others too."""
+"""The first match counts: most browsers name others too."""
 _SHOWN = 60
 CHANGES = ("passphrase", "second-factor-off", "others-ended")
-"""What the page says was done, after it was loaded anew."""
+"""What the page reports as done after it was reloaded."""
 
 
 async def load_account(request: web.Request) -> Data:
-    """Who is signed in, and where else they are."""
+    """Load the member and the member's sessions."""
     own = await ask(request, "/session")
     sessions = (await ask(request, "/sessions"))["data"]
     changed = request.query.get("changed")
     return {
         "own": own,
-        "sessions": [{**session, "device": tell_device(session["agent"])} for session in sessions],
+        "sessions": [{**session, "device": format_device(session["agent"])} for session in sessions],
         "others": sum(not session["current"] for session in sessions),
         "changed": changed if changed in CHANGES else None,
         "shortest": MIN_PASSPHRASE,
@@ -46,8 +46,8 @@ async def load_account(request: web.Request) -> Data:
     }
 
 
-def tell_device(agent: str) -> str:
-    """A browser's own long word for itself, in few: ``Firefox on Linux``."""
+def format_device(agent: str) -> str:
+    """Shorten a user agent to a few words, such as ``Firefox on Linux``."""
     browser = next((name for name, pattern in _BROWSERS if pattern.search(agent)), None)
     system = next((name for name, pattern in _SYSTEMS if pattern.search(agent)), None)
     if browser is None:

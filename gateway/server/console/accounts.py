@@ -1,4 +1,4 @@
-"""The pages of accounts and of who signs in to them, and the audit trail of what they changed."""
+"""The pages of accounts and members, and of the audit log."""
 
 import asyncio
 from urllib.parse import urlencode
@@ -13,7 +13,7 @@ _FILTERS = ("account", "actor", "action")
 
 
 async def load_accounts(request: web.Request) -> Data:
-    """Every account, with how many keys and members it has."""
+    """Load all accounts with the numbers of their keys and members."""
     accounts, keys, members = await asyncio.gather(
         ask(request, "/accounts"), ask(request, "/keys"), ask(request, "/members")
     )
@@ -25,7 +25,7 @@ async def load_accounts(request: web.Request) -> Data:
 
 
 def _count(things: list[Data]) -> dict[str, int]:
-    """How many of them each account has."""
+    """Count the items of each account."""
     found: dict[str, int] = {}
     for thing in things:
         found[thing["account"]] = found.get(thing["account"], 0) + 1
@@ -33,7 +33,7 @@ def _count(things: list[Data]) -> dict[str, int]:
 
 
 async def load_account(request: web.Request) -> Data:
-    """One account: its money, its keys, and who signs in to it."""
+    """Load an account with its balance, keys and members."""
     name = request.match_info["name"]
     account, credits_, keys, members, links = await asyncio.gather(
         ask(request, "/accounts/{name}"),
@@ -52,7 +52,7 @@ async def load_account(request: web.Request) -> Data:
 
 
 async def load_trail(request: web.Request) -> Data:
-    """Who changed what, the newest first."""
+    """Load a page of the audit log, the newest first."""
     wanted = {name: request.query[name] for name in _FILTERS if request.query.get(name)}
     trail, accounts, members = await asyncio.gather(
         ask(request, "/audit-trail", limit=_LISTED, before=request.query.get("before"), **wanted),

@@ -1,4 +1,4 @@
-"""The pages of what goes on now: requests under way, and for operators how the process is."""
+"""The pages of active requests and of the process's health."""
 
 from aiohttp import web
 
@@ -6,12 +6,12 @@ from gateway.server.console.page import Data, Page, ask
 
 
 async def load_live(request: web.Request) -> Data:
-    """The requests under way; the page's script goes on from there."""
+    """Load the active requests; the page's script follows them."""
     return {"running": (await ask(request, "/running"))["data"]}
 
 
 async def load_health(request: web.Request) -> Data:
-    """How the process is. The books are added up when somebody asks for it: that reads every row there is."""
+    """Load the state of the process. Balances are reconciled only on request: that reads every row."""
     return {"health": await ask(request, "/health")}
 
 

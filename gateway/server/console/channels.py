@@ -1,4 +1,4 @@
-"""The pages of channels: the ways to providers, how each is doing, and one with everything that can be done with it."""
+"""The pages of channels."""
 
 import asyncio
 
@@ -10,14 +10,14 @@ _LATEST = 10
 
 
 async def load_channels(request: web.Request) -> Data:
-    """Every channel in the order in which they are asked, and what a new one can be made for."""
+    """Load all channels in the order in which they are tried, and the providers for a new one."""
     channels, providers = await asyncio.gather(ask(request, "/channels"), ask(request, "/providers"))
     ordered = sorted(channels["data"], key=lambda one: -one["priority"])
     return {"channels": ordered, "providers": providers["data"]}
 
 
 async def load_channel(request: web.Request) -> Data:
-    """One channel."""
+    """Load a channel with its latest requests."""
     channel, providers, latest = await asyncio.gather(
         ask(request, "/channels/{name}"),
         ask(request, "/providers"),

@@ -1,4 +1,4 @@
-"""Charts as plain geometry: bars stacked over time. A template draws them as SVG; nothing here knows a page."""
+"""Charts as geometry: stacked bars over time, which a template draws as SVG."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -13,12 +13,12 @@ _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 _GAP = 0.2
 _MAX_BAR = 36.0
 _LEAST = 1e-9
-"""Less than this is nothing, at whatever unit."""
+"""A smaller value counts as zero."""
 
 
 @attrs.frozen
 class Series:
-    """One kind of value, one for each place in time. ``kind`` is its class in the style."""
+    """The values of one kind, one for each place in time. ``kind`` is its CSS class."""
 
     name: str
     kind: str
@@ -38,7 +38,7 @@ class Bar:
 
 @attrs.frozen
 class Column:
-    """A place in time, to be pointed at: everything that stands there, in words."""
+    """A place in time with the text of its tooltip."""
 
     x: float
     width: float
@@ -47,7 +47,7 @@ class Column:
 
 @attrs.frozen
 class Tick:
-    """A word at an axis."""
+    """A label of an axis."""
 
     at: float
     text: str
@@ -80,14 +80,14 @@ def draw(
     *,
     whole: bool = False,
 ) -> Chart:
-    """Stacked bars.
+    """Draw stacked bars.
 
     Args:
-        title: what is shown, for who cannot see it.
+        title: the description for screen readers.
         places: the name of each place in time, in order.
         series: from the bottom of each stack to its top; each has a value for each place.
-        write: a value in words.
-        whole: there are no parts of one: the axis does not show any either.
+        write: formats a value.
+        whole: whether values are whole numbers, so that the axis shows no fractions.
     """
     sums = [sum(values) for values in zip(*(one.values for one in series), strict=True)] if series else []
     top = find_top(max(sums, default=0.0), whole=whole)
@@ -114,7 +114,7 @@ def draw(
 
 
 def _stack(series: Sequence[Series], index: int, step: float, scale: float) -> Iterator[Bar]:
-    """What stands at one place, from the bottom up."""
+    """Yield the bars of one place from the bottom up."""
     width = min(step * (1 - _GAP), _MAX_BAR)
     x, y = _LEFT + index * step + (step - width) / 2, float(HEIGHT - _BOTTOM)
     for one in series:
@@ -129,7 +129,7 @@ def _say(series: Sequence[Series], index: int, write: Callable[[float], str]) ->
 
 
 def find_top(most: float, *, whole: bool = False) -> float:
-    """The end of an axis: a round number, not below ``most``, that its ticks part evenly."""
+    """Return the end of an axis: a round number, at least ``most``, that its ticks divide evenly."""
     if most < _LEAST:
         return float(_TICKS) if whole else 1.0
     size = 10.0 ** math.floor(math.log10(most / _TICKS))

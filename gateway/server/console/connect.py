@@ -1,4 +1,4 @@
-"""How to call the gateway: its address, a key, and snippets with real values; and a chat to try it at once."""
+"""The page with the gateway's address, a key, code snippets, and a chat to try them."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -19,7 +19,7 @@ KEY_NAME = "connect"
 
 
 async def load_connect(request: web.Request) -> Data:
-    """What the snippets say, and what the chat can be tried with."""
+    """Load what the snippets and the chat need."""
     choices = await find_choices(request)
     origin = find_address(request)
     return {
@@ -32,24 +32,24 @@ async def load_connect(request: web.Request) -> Data:
 
 
 def find_address(request: web.Request) -> str:
-    """Where callers reach the gateway: what the settings say, else as the page's own address has it; no ``/v1``."""
+    """Return the gateway's address without ``/v1``: from the settings, else from the page's own address."""
     told = request.app[ROOMS].base_url
     origin = told.removesuffix("/v1") or find_origin(request) or _USUAL_ORIGIN
     return origin.replace("http://", "https://", 1) if not told and is_secure(request) else origin
 
 
 def format_json_text(text: str) -> str:
-    """What stands between the quotes of a string in JSON; Python, JavaScript and YAML read it alike."""
+    """Escape ``text`` for a JSON string; Python, JavaScript and YAML read it alike."""
     return orjson.dumps(text).decode()[1:-1]
 
 
 def format_shell_json_text(text: str) -> str:
-    """The same, in JSON that stands between single quotes of a shell."""
+    """Do the same for JSON between single quotes of a shell."""
     return format_json_text(text).replace("'", "'\\''")
 
 
 def format_shell_text(text: str) -> str:
-    """What stands between double quotes of a shell."""
+    """Escape ``text`` for double quotes of a shell."""
     for sign in '\\"$`':
         text = text.replace(sign, "\\" + sign)
     return text
@@ -58,6 +58,6 @@ def format_shell_text(text: str) -> str:
 QUOTES: Mapping[str, Callable[[str], str]] = MappingProxyType(
     {"json": format_json_text, "shell-json": format_shell_json_text, "shell": format_shell_text, "": str},
 )
-"""How a model's name is written where it stands; ``connect.js`` has the same, for another choice."""
+"""How to quote a model's name in each snippet; ``connect.js`` has the same functions."""
 
 CONNECT_PAGES = (Page("/connect", "connect.html", "Connect", load_connect),)

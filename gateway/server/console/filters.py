@@ -1,6 +1,6 @@
-"""How the console writes amounts, counts and durations.
+"""Format amounts, counts and durations for the console.
 
-Moments are written for machines; a script tells them in the reader's own zone.
+Times are machine-readable; a script shows them in the reader's time zone.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ _SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
 
 
 def format_usd(amount: float | None) -> str:
-    """Dollars, as exactly as the amount deserves: ``$12.40``, ``$0.50``, ``$0.0031``."""
+    """Format dollars with as many digits as they need: ``$12.40``, ``$0.50``, ``$0.0031``."""
     if amount is None:
         return _NONE
     if amount == 0:
@@ -34,7 +34,7 @@ def format_usd(amount: float | None) -> str:
 
 
 def format_count(number: float | None) -> str:
-    """A number that is read at a glance: ``1,234``, ``12.4k``, ``3.1M``."""
+    """Format a number to be read at a glance: ``1,234``, ``12.4k``, ``3.1M``."""
     if number is None:
         return _NONE
     if abs(number) < 10 * _KILO:
@@ -47,12 +47,12 @@ def format_count(number: float | None) -> str:
 
 
 def format_exact(number: float | None) -> str:
-    """Every digit: ``1,234,567``."""
+    """Format all digits: ``1,234,567``."""
     return _NONE if number is None else f"{number:,}"
 
 
-def write_bytes(size: float | None) -> str:
-    """``1.5 MB``, in steps of 1,024."""
+def format_bytes(size: float | None) -> str:
+    """Format ``1.5 MB``, in steps of 1,024."""
     if size is None:
         return _NONE
     for unit in ("B", "KB", "MB", "GB"):
@@ -63,7 +63,7 @@ def write_bytes(size: float | None) -> str:
 
 
 def format_duration(ms: float | None) -> str:
-    """``85 ms``, ``1.2 s``, ``3 min 5 s``, ``2 d 4 h``."""
+    """Format ``85 ms``, ``1.2 s``, ``3 min 5 s``, ``2 d 4 h``."""
     if ms is None:
         return _NONE
     if ms < _SECOND:
@@ -79,12 +79,12 @@ def format_duration(ms: float | None) -> str:
 
 
 def format_percent(part: float | None) -> str:
-    """``99.4 %``."""
+    """Format ``99.4 %``."""
     return _NONE if part is None else f"{100 * part:.1f}".removesuffix(".0") + " %"
 
 
 def format_moment(at: str | None) -> Markup:
-    """A moment of the API (``2027-01-31T12:00:00Z``), which a script tells in the reader's zone."""
+    """Format a time of the API (``2027-01-31T12:00:00Z``), which a script shows in the reader's time zone."""
     if not at:
         return escape(_NONE)
     plain = escape(at.replace("T", " ").replace("Z", " UTC"))
@@ -92,7 +92,7 @@ def format_moment(at: str | None) -> Markup:
 
 
 def format_place(name: object) -> str:
-    """A name as one piece of an address, in its path or its query: a slash of its own is no end of it."""
+    """Quote a name as one segment of a URL's path or query, with its slashes."""
     return quote(str(name), safe="")
 
 
@@ -101,7 +101,7 @@ FILTERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
         "usd": format_usd,
         "count": format_count,
         "exact": format_exact,
-        "bytes": write_bytes,
+        "bytes": format_bytes,
         "duration": format_duration,
         "percent": format_percent,
         "moment": format_moment,

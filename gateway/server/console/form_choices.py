@@ -1,4 +1,4 @@
-"""What pages that make calls offer to choose from: the keys that can pay, and the models by what they do."""
+"""What forms that send requests offer: usable keys, and models by what they do."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,18 +22,18 @@ _BY_NAME: tuple[tuple[re.Pattern[str], Kind], ...] = (
     (re.compile(r"imagen?\b|imagine|dall-e|\bflux|diffusion|sdxl|\bsd3|kolors|seedream|cogview|recraft"), "images"),
     (re.compile(r"ideogram|hidream|midjourney|\bphoton"), "images"),
 )
-"""What a name says of its model. No list of a provider's tells what its models do."""
+"""What a model's name tells. Providers' lists do not tell what a model does."""
 _FIRST = ("demo-chat", "*-mini", "*-mini-*", "*flash*", "*haiku*", "*nano*", "*small*")
-"""What a first try is made with where there is a choice: what answers fast and costs little."""
+"""Models for a first try: they answer fast and cost little."""
 
 
 @attrs.frozen
 class Choices:
-    """What there is to choose from.
+    """The choices of a form.
 
     Attributes:
-        keys: as the admin API shows them; those that may be used for anything first.
-        taken: the names of every key of the account.
+        keys: as the admin API shows them; keys without restrictions first.
+        taken: the names of all keys of the account.
         models: by what they do.
     """
 
@@ -42,7 +42,7 @@ class Choices:
     models: Mapping[Kind, Sequence[str]]
 
     def list_groups(self, kind: Kind) -> list[tuple[str, list[str]]]:
-        """Every model: those of that kind, the likeliest first, and then all others, each with a title."""
+        """Return all models with titles: those of ``kind``, the best first try before the others, then the rest."""
         chosen = list(self.models[kind])
         first = find_first(chosen)
         fitting = [first, *(name for name in chosen if name != first)] if first else []
@@ -54,7 +54,7 @@ _TITLES: Mapping[Kind, str] = {"chat": "Chat models", "images": "Image models", 
 
 
 async def find_choices(request: web.Request) -> Choices:
-    """What the account of whoever sees the page can choose from now."""
+    """Return what the viewer's account can choose from now."""
     account, now = request[SIGNED].account.name, build_time(int(request.app[ROOMS].clock()))
     keys = (await ask(request, "/keys", account=account))["data"]
     usable = [key for key in keys if _is_usable(key, account, now)]
@@ -72,7 +72,7 @@ def _is_usable(key: Mapping[str, Any], account: str, now: str) -> bool:
 
 
 def sort(models: Iterable[Mapping[str, Any]]) -> dict[Kind, list[str]]:
-    """The ids of models, as the admin API lists them, by what they do."""
+    """Group the ids of models by what they do."""
     sorted_: dict[Kind, list[str]] = {"chat": [], "images": [], "video": [], "sound": [], "other": []}
     for model in models:
         sorted_[find_kind(model["id"], model.get("price") or {})].append(model["id"])
@@ -80,7 +80,7 @@ def sort(models: Iterable[Mapping[str, Any]]) -> dict[Kind, list[str]]:
 
 
 def find_kind(name: str, price: Mapping[str, Any]) -> Kind:
-    """What a model does, by its name; where that says nothing, by what is paid for."""
+    """Return what a model does by its name, else by what is paid for."""
     plain = name.lower()
     for pattern, kind in _BY_NAME:
         if pattern.search(plain):
@@ -89,7 +89,7 @@ def find_kind(name: str, price: Mapping[str, Any]) -> Kind:
 
 
 def find_first(names: Sequence[str]) -> str | None:
-    """The one to try first."""
+    """Return the model to try first; None if there is none."""
     for glob in _FIRST:
         for name in names:
             if fnmatchcase(name, glob):
@@ -98,7 +98,7 @@ def find_first(names: Sequence[str]) -> str | None:
 
 
 def find_free_name(wanted: str, taken: Collection[str]) -> str:
-    """``wanted``, or that with the first number that is free."""
+    """Return ``wanted``, with the first free number if it is taken."""
     number = 1
     name = wanted
     while name in taken:
@@ -108,12 +108,12 @@ def find_free_name(wanted: str, taken: Collection[str]) -> str:
 
 
 def format_key_choices(choices: Choices) -> list[tuple[str, str]]:
-    """Pairs of value and label of a select."""
+    """Return value and label for each option of a select."""
     return [(str(key["id"]), f"{key['name']} ({key['key']})") for key in choices.keys]
 
 
 def format_choices(choices: Choices, kind: Kind) -> Data:
-    """What the templates of pages that make calls need."""
+    """Return the template variables of pages that send requests."""
     groups = choices.list_groups(kind)
     names = [name for _, group in groups for name in group]
     return {

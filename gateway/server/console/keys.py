@@ -1,4 +1,4 @@
-"""The pages of API keys: all of them, and one with everything that can be done with it."""
+"""The pages of API keys."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ _CREDITS = 10
 
 
 async def load_keys(request: web.Request) -> Data:
-    """The keys of the account; for an administrator those of every account, or of the one that is chosen."""
+    """Load the keys of the account; for an administrator of all accounts or the chosen one."""
     everyone = request[ACTOR].scope is None
     chosen = request.query.get("account") if everyone else None
     keys, models, accounts = await asyncio.gather(
@@ -31,7 +31,7 @@ async def load_keys(request: web.Request) -> Data:
 
 
 async def load_key(request: web.Request) -> Data:
-    """One key, what it was used for lately, and what was credited to it."""
+    """Load a key with its latest requests and credits."""
     key = await ask(request, "/keys/{id}")
     everyone = request[ACTOR].scope is None
     models, latest, credits_, accounts = await asyncio.gather(

@@ -1,4 +1,4 @@
-"""The first page: what was spent and asked for, how that went over time, and what is left."""
+"""The first page: spending and requests over time, and the balance."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ _LATEST = 6
 
 @attrs.frozen
 class Span:
-    """A stretch of time up to now, in hours or days."""
+    """A period up to now, in hours or days."""
 
     name: str
     by: str
@@ -39,7 +39,7 @@ _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 
 
 async def load_overview(request: web.Request) -> Data:
-    """What the account has used; for an administrator every account, or the one that is chosen."""
+    """Load the usage of the account; for an administrator of all accounts or the chosen one."""
     chosen = request.query.get("span", "7d")
     span = SPANS.get(chosen, SPANS["7d"])
     everyone = request[ACTOR].scope is None
@@ -76,7 +76,7 @@ async def _list_accounts(request: web.Request, *, everyone: bool) -> list[Data]:
 
 
 def list_places(span: Span, now_s: float) -> list[datetime]:
-    """The starts of its hours or days, in order; the last one is going on."""
+    """Return the starts of the period's hours or days in order; the last one is not over."""
     now = datetime.fromtimestamp(now_s, UTC)
     start = now.replace(minute=0, second=0, microsecond=0)
     if span.by == "day":
@@ -86,7 +86,7 @@ def list_places(span: Span, now_s: float) -> list[datetime]:
 
 
 def draw_charts(span: Span, places: Sequence[datetime], lines: Sequence[Mapping[str, Any]]) -> Data:
-    """Money and calls over time, from the lines of the admin API's usage."""
+    """Draw spending and requests over time from lines of the admin API's usage."""
     form, words = ("%Y-%m-%dT%H:%M:%SZ", "%H:%M") if span.by == "hour" else ("%Y-%m-%d", "%d %b")
     found = {line[span.by]: line for line in lines}
     by_place = [found.get(place.strftime(form), {}) for place in places]

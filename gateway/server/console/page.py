@@ -1,7 +1,7 @@
-"""How a page is made: who may see it, what it shows, and what it is sent with.
+"""Console pages: access, data and response headers.
 
-A page shows what the admin API answers: it asks the same doors (``ask``), with the same rights, in the same process.
-Nothing is changed by a page; its scripts call the admin API for that.
+A page shows what the admin API answers: ``ask`` calls its handlers in the same process and with the same rights. Pages
+change nothing; their scripts call the admin API for that.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -44,7 +44,7 @@ HEADERS: Mapping[str, str] = MappingProxyType(
         "Cache-Control": "no-store",
     },
 )
-"""Nothing from elsewhere, nothing written into the page that runs, and no page inside another's."""
+"""No content from elsewhere, no inline scripts, and no page in a frame."""
 
 Data = dict[str, Any]
 Load = Callable[[web.Request], Awaitable[Data]]
@@ -56,12 +56,11 @@ class Page:
 
     Attributes:
         path: below ``/console``.
-        template: what it is written with; it has what ``load`` found, ``page``, ``me`` (the member), ``account`` and
-            ``query``.
+        template: gets what ``load`` returns, ``page``, ``me`` (the member), ``account`` and ``query``.
         title: in the browser's tab.
-        load: finds what it shows.
+        load: returns the page's data.
         needs: the least role that may see it; None: anyone, signed in or not.
-        part: of the menu; its own name where it is empty.
+        part: the menu entry; empty for the page's own name.
     """
 
     path: str
@@ -73,12 +72,12 @@ class Page:
 
 
 async def load_nothing(request: web.Request) -> Data:  # noqa: ARG001 - as every page's
-    """For a page that shows nothing but itself."""
+    """Load nothing, for a page without data."""
     return {}
 
 
 def register_pages(app: web.Application, pages: Iterable[Page], static: Callable[[], str]) -> None:
-    """Put every page in its place; ``static`` finds the address that the console's own files are below."""
+    """Add a route for every page; ``static`` returns the base address of the console's static files."""
     env = aiohttp_jinja2.setup(
         app,
         loader=PackageLoader("gateway.server.console"),
@@ -98,7 +97,7 @@ def register_pages(app: web.Application, pages: Iterable[Page], static: Callable
 async def _show(page: Page, request: web.Request) -> web.StreamResponse:
     try:
         if page.needs is not None:
-            await _let_see(page.needs, request)
+            await _check_access(page.needs, request)
         found = await page.load(request)
     except GatewayError as fault:
         return format_fault_page(request, fault)
@@ -107,7 +106,7 @@ async def _show(page: Page, request: web.Request) -> web.StreamResponse:
     return render(request, page.template, {**found, "page": page})
 
 
-async def _let_see(needs: Role, request: web.Request) -> None:
+async def _check_access(needs: Role, request: web.Request) -> None:
     signed = await find_signed(request)
     if signed is None:
         wanted = quote(str(request.rel_url), safe="")
@@ -118,51 +117,53 @@ async def _let_see(needs: Role, request: web.Request) -> None:
 
 
 def sign(request: web.Request, signed: CurrentUser) -> None:
-    """Note who sees the page."""
+    """Set the member and the actor of the request."""
     request[SIGNED] = signed
     request[ACTOR] = signed.act(find_caller_address(request) or "")
 
 
 async def ask(request: web.Request, path: str, **query: Any) -> Any:
-    """What the admin API answers to ``GET path``, for whoever sees the page, with just this query.
+    """Return the admin API's answer to ``GET path`` for the viewer, with only this query.
 
-    ``path`` is a door's, with its parameters' names in braces: their values are those of the page's own address.
-    Raises the fault that the door raises, ``Forbidden`` too.
+    Parameters in ``path`` are in braces and take their values from the page's own address.
+
+    Raises:
+        GatewayError: as the operation does, ``Forbidden`` included.
     """
-    door = request.app[OPERATIONS]["GET", PREFIX + path]
+    operation = request.app[OPERATIONS]["GET", PREFIX + path]
     signed = request[SIGNED]
-    if door.access != "anyone" and not may(signed.member.role, door.access):
-        raise Forbidden(f"This needs the role {door.access!r}; yours is {signed.member.role!r}")
-    told = {name: str(value) for name, value in query.items() if value not in {None, ""}}
-    asked = request.clone(rel_url=request.rel_url.with_path(PREFIX + path).with_query(told))
-    answer = await door.handler(asked)
+    if operation.access != "anyone" and not may(signed.member.role, operation.access):
+        raise Forbidden(f"This needs the role {operation.access!r}; yours is {signed.member.role!r}")
+    values = {name: str(value) for name, value in query.items() if value not in {None, ""}}
+    asked = request.clone(rel_url=request.rel_url.with_path(PREFIX + path).with_query(values))
+    answer = await operation.handler(asked)
     if not isinstance(answer, web.Response) or not isinstance(answer.body, bytes):
         raise TypeError(f"{path} has no answer that a page could show")
     return orjson.loads(answer.body)
 
 
 def render(request: web.Request, template: str, found: Mapping[str, Any], status: int = 200) -> web.Response:
-    """A page of the console."""
+    """Render a page of the console."""
     signed = request.get(SIGNED)
-    told = {
+    values = {
         "me": None if signed is None else signed.member,
         "account": None if signed is None else signed.account,
         "query": request.query,
         **found,
     }
-    response = aiohttp_jinja2.render_template(template, request, told, status=status)
+    response = aiohttp_jinja2.render_template(template, request, values, status=status)
     response.headers.update(HEADERS)
     return response
 
 
 def format_fault_page(request: web.Request, fault: GatewayError) -> web.Response:
-    """A page that says what went wrong."""
+    """Render a page about an error."""
     page = Page("", "fault.html", "Sorry", load_nothing, None)
     return render(request, "fault.html", {"page": page, "fault": fault}, fault.status)
 
 
 async def shape_faults(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Below ``/console`` what is not there is a page, and not the error object."""
+    """Turn HTTP errors below ``/console`` into pages."""
     try:
         return await handler(request)
     except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:

@@ -1,4 +1,4 @@
-"""The playground: chat, pictures and videos, asked for from the page and paid by a key of one's own account."""
+"""The playground: chat, images and videos, paid with a key of the member's account."""
 
 from aiohttp import web
 
@@ -11,14 +11,14 @@ KEY_NAME = "playground"
 
 
 async def load_playground(request: web.Request) -> Data:
-    """One of its three parts: the one that is asked for, or the one of the model that is."""
+    """Load the requested part, or the part of the requested model."""
     wanted = request.query.get("model", "")[:256]
     mode = find_mode(request.query.get("mode", ""), wanted)
     choices = await find_choices(request)
-    told = format_choices(choices, mode)
+    values = format_choices(choices, mode)
     return {
-        **told,
-        "model": wanted or told["model"],
+        **values,
+        "model": wanted or values["model"],
         "modes": MODES,
         "mode": mode,
         "origin": find_address(request),
@@ -27,7 +27,7 @@ async def load_playground(request: web.Request) -> Data:
 
 
 def find_mode(mode: str, model: str) -> Kind:
-    """``mode`` where it is one, else what ``model`` does."""
+    """Return ``mode`` if it is one, else the mode of ``model``."""
     known = {name for name, _ in MODES}
     for kind in (mode, find_kind(model, {})):
         if kind in known:

@@ -1,4 +1,4 @@
-"""The pages of models and what they cost, of groups, and of the settings the gateway goes by."""
+"""The pages of models, prices, groups and settings."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ _PRICES_SHOWN = 50
 
 
 async def load_models(request: web.Request) -> Data:
-    """Every model that can be called, by part of its name."""
+    """Load the models whose names have the search text."""
     models = (await ask(request, "/models"))["data"]
     wanted = request.query.get("find", "").strip().lower()
     found = [model for model in models if wanted in model["id"].lower()] if wanted else models
@@ -19,7 +19,7 @@ async def load_models(request: web.Request) -> Data:
 
 
 async def load_prices(request: web.Request) -> Data:
-    """The groups, the prices that were set, and those of the list that ships."""
+    """Load the groups, the prices that were set, and the built-in prices."""
     wanted = request.query.get("find", "").strip().lower()
     groups, prices, providers = await asyncio.gather(
         ask(request, "/groups"), ask(request, "/prices"), ask(request, "/providers")
@@ -36,7 +36,7 @@ async def load_prices(request: web.Request) -> Data:
 
 
 async def load_settings(request: web.Request) -> Data:
-    """Every setting, and who says it."""
+    """Load all settings with their sources."""
     return {"sections": (await ask(request, "/settings"))["sections"]}
 
 

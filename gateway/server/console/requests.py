@@ -1,4 +1,4 @@
-"""The pages of requests: a list that is filtered and walked by cursor, and everything about one."""
+"""The pages of the request log."""
 
 import asyncio
 from typing import Any
@@ -12,11 +12,11 @@ from gateway.server.context import ACTOR
 _LISTED = 50
 _FILTERS = ("account", "key", "model", "channel", "status", "since", "until", "text")
 _OF_OPERATORS = ("account", "channel")
-"""What only an administrator may filter by."""
+"""Only administrators may filter by these."""
 
 
 async def load_requests(request: web.Request) -> Data:
-    """One page of the list, and what there is to choose from."""
+    """Load a page of the list and the values to filter by."""
     everyone = request[ACTOR].scope is None
     wanted = {
         name: request.query[name]
@@ -30,7 +30,7 @@ async def load_requests(request: web.Request) -> Data:
         ask(request, "/keys"),
     )
     rows: list[dict[str, Any]] = found["data"]
-    older = {**wanted, "before": found["next"]} if found["more"] else None  # among millions: also where none was found
+    older = {**wanted, "before": found["next"]} if found["more"] else None  # a page may be empty and not the last
     return {
         "rows": rows,
         "wanted": wanted,
@@ -47,13 +47,13 @@ async def load_requests(request: web.Request) -> Data:
 
 
 async def load_request(request: web.Request) -> Data:
-    """One request."""
+    """Load a request."""
     row = await ask(request, "/requests/{id}")
-    return {"row": row, "parts_of_time": part_time(row)}
+    return {"row": row, "parts_of_time": build_time_segments(row)}
 
 
-def part_time(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """Where its time went, as stretches of a bar from 0 to 1,000: attempts that failed, the wait, and the answer."""
+def build_time_segments(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the parts of a request's time as segments of a bar from 0 to 1,000: failed attempts, wait, answer."""
     total = max(row["total_ms"], 1)
     stretches: list[tuple[str, str, float]] = []
     at = 0.0

@@ -1,4 +1,4 @@
-"""Every page of the console."""
+"""The console's pages, in one table."""
 
 from aiohttp import web
 
@@ -13,15 +13,15 @@ from gateway.server.console.page import Page, register_pages
 from gateway.server.console.playground import PLAYGROUND_PAGES
 from gateway.server.console.prices import PRICE_PAGES
 from gateway.server.console.requests import REQUEST_PAGES
-from gateway.server.console.sign_in import FRONT_PAGES
+from gateway.server.console.sign_in import SIGN_IN_PAGES
 from gateway.server.console.static_files import find_static, register_static_files
 from gateway.server.console.videos import VIDEO_PAGES
 
 
 def list_pages() -> tuple[Page, ...]:
-    """Every page."""
+    """Return every page."""
     return (
-        *FRONT_PAGES,
+        *SIGN_IN_PAGES,
         *CONNECT_PAGES,
         *PLAYGROUND_PAGES,
         *ACCOUNT_PAGES,
@@ -37,6 +37,6 @@ def list_pages() -> tuple[Page, ...]:
 
 
 def add_console(app: web.Application) -> None:
-    """Everything under ``/console``."""
+    """Add everything below ``/console``."""
     register_static_files(app)
     register_pages(app, list_pages(), find_static)

@@ -1,4 +1,4 @@
-"""The pages before anybody is signed in: sign in, make the gateway one's own, come in by a link."""
+"""The pages for visitors who are not signed in: sign in, first setup, and invitation links."""
 
 import re
 
@@ -11,22 +11,22 @@ from gateway.server.console.page import ROOT, Data, Page
 
 _OWN_PATH = re.compile(r"/(?:console|docs)(?:[/?#][\x21-\x7e]*)?\Z")
 LENGTHS = {"shortest": MIN_PASSPHRASE, "longest": MAX_PASSPHRASE}
-"""Of a new passphrase, for the page's hint."""
+"""Length limits of a new password, for the page's hint."""
 
 
 async def load_sign_in(request: web.Request) -> Data:
-    """Where to go afterwards: a page of ours, never another's address."""
+    """Load the page to go to afterwards, which must be one of the gateway's own."""
     wanted = request.query.get("next", "")
     return {"next": wanted if _OWN_PATH.match(wanted) else f"{ROOT}/", "setup_open": await _is_setup_open(request)}
 
 
 async def load_setup(request: web.Request) -> Data:
-    """Whether there is anything left to set up. The token is in the address's fragment, which no server sees."""
+    """Load whether the setup is open. The token is in the URL's fragment, which browsers do not send."""
     return {"setup_open": await _is_setup_open(request), **LENGTHS}
 
 
 async def load_join(request: web.Request) -> Data:  # noqa: ARG001 - as every page's
-    """A link's token is in the fragment too: a script asks what it is good for."""
+    """Load the length limits. A script asks what the token in the URL's fragment is for."""
     return {**LENGTHS}
 
 
@@ -35,7 +35,7 @@ async def _is_setup_open(request: web.Request) -> bool:
     return isinstance(answer, web.Response) and bool(orjson.loads(answer.body)["open"])  # type: ignore[arg-type]
 
 
-FRONT_PAGES = (
+SIGN_IN_PAGES = (
     Page("/sign-in", "sign_in.html", "Sign in", load_sign_in, None),
     Page("/setup", "setup.html", "Make this gateway yours", load_setup, None),
     Page("/join", "join.html", "Come in", load_join, None),

@@ -1,7 +1,7 @@
-"""The console's own files: style, scripts and its sign. Read once, and known again by their digest.
+"""The console's static files, read once and served under a digest of them all.
 
-Pages name them below a digest of them all, where a browser may keep them for good: after an upgrade their addresses are
-others, also those by which scripts import one another.
+Browsers may keep them for good: after an upgrade their addresses differ, including those of scripts that scripts
+import.
 """
 
 import hashlib
@@ -22,8 +22,8 @@ _DIGEST = 20
 
 
 @attrs.frozen
-class File:
-    """A file and what it is sent with."""
+class StaticFile:
+    """A file with its media type and entity tag."""
 
     body: bytes
     media_type: str
@@ -31,12 +31,12 @@ class File:
 
 
 def register_static_files(app: web.Application) -> None:
-    """Under ``/console/static``."""
+    """Add the route of ``/console/static``."""
     app.router.add_get(ROOT + "/static/{name:(?:[0-9a-f]+/)?[^/]+}", get_file)
 
 
 async def get_file(request: web.Request) -> web.Response:
-    """One of them. Where it is asked for by another digest or none, a browser asks again each time."""
+    """Serve a static file. Under another digest, or none, browsers must revalidate it."""
     build, _, name = request.match_info["name"].rpartition("/")
     file = read_files().get(name)
     if file is None:
@@ -49,24 +49,24 @@ async def get_file(request: web.Request) -> web.Response:
 
 
 @cache
-def read_files() -> Mapping[str, File]:
-    """Every file by its name."""
+def read_files() -> Mapping[str, StaticFile]:
+    """Return all files by name."""
     found = {}
     for path in (files("gateway.server.console") / "static").iterdir():
         kind = _KINDS.get(path.name.rpartition(".")[2])
         if kind is not None:
             body = path.read_bytes()
-            found[path.name] = File(body, kind, f'"{hashlib.sha256(body).hexdigest()[:_DIGEST]}"')
+            found[path.name] = StaticFile(body, kind, f'"{hashlib.sha256(body).hexdigest()[:_DIGEST]}"')
     return MappingProxyType(found)
 
 
 @cache
 def find_build() -> str:
-    """The digest of them all."""
+    """Return the digest of all files."""
     tags = "".join(file.etag for _, file in sorted(read_files().items(), key=lambda item: item[0]))
     return hashlib.sha256(tags.encode()).hexdigest()[:_DIGEST]
 
 
 def find_static() -> str:
-    """The address that pages name them below."""
+    """Return the base address of the static files."""
     return f"{ROOT}/static/{find_build()}"

@@ -1,4 +1,4 @@
-"""The pages of videos: every job as it goes on, and one that plays in the page."""
+"""The pages of video jobs."""
 
 import asyncio
 from urllib.parse import urlencode
@@ -12,7 +12,7 @@ _LISTED = 24
 
 
 async def load_videos(request: web.Request) -> Data:
-    """A page of jobs, the newest first."""
+    """Load a page of jobs, the newest first."""
     everyone = request[ACTOR].scope is None
     chosen = request.query.get("account") if everyone else None
     status = request.query.get("status")
@@ -34,7 +34,7 @@ async def load_videos(request: web.Request) -> Data:
 
 
 async def load_video(request: web.Request) -> Data:
-    """One job; its video plays for its own account only."""
+    """Load a job; its video plays for its own account only."""
     job, keys = await asyncio.gather(ask(request, "/videos/{id}"), ask(request, "/keys"))
     signed = request[SIGNED]
     own_keys = [key for key in keys["data"] if key["account"] == signed.account.name and key["status"] == "active"]

@@ -26,7 +26,7 @@ from gateway.errors import (
 )
 from gateway.formats.form import ReceivedForm
 from gateway.large_work import MAX_ON_LOOP, work_aside
-from gateway.media.audio_duration import listen
+from gateway.media.audio_duration import measure_audio
 from gateway.proxy.drain import DrainedStream
 from gateway.proxy.failover import make_cancelled
 from gateway.request_context import Arrival, Delivery, Outcome
@@ -174,7 +174,7 @@ class Walk:
         await self._note_read()
         await self._named.note_form(form)
         call = read_call(form)
-        return await listen(call) if call.image is None else call
+        return await measure_audio(call) if call.image is None else call
 
     async def go(self, reading: Awaitable[InferenceRequest]) -> web.StreamResponse:
         """From the body to the settlement."""

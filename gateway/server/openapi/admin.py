@@ -14,8 +14,8 @@ import orjson
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.auth import SAFE
 from gateway.server.openapi import schema as s
-from gateway.server.openapi.attrs_schema import Schema, build_noun
-from gateway.server.openapi.examples import build_sample
+from gateway.server.openapi.attrs_schema import Schema, build_spec_schema
+from gateway.server.openapi.examples import build_example
 from gateway.server.openapi.operation import BYTES, EVENTS, JSON, Operation, ResponseDoc, in_path, in_query, ref, stream
 
 PREFIX = "Admin: "
@@ -57,28 +57,28 @@ _ABOUT: Mapping[str, str] = MappingProxyType(
         "health": "State of the process.",
     },
 )
-"""The tags with their descriptions, in the order of the document."""
+"""The tags and their descriptions, in the order of the document."""
 _NUMBERED = frozenset({"keys", "members"})
-"""Whose ids are numbers."""
+"""Path segments whose ids are numbers."""
 _PART = re.compile(r"\{(?P<name>[a-z_]+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
 _ALSO_AS: Mapping[str, tuple[str, ...]] = MappingProxyType({"/requests/export": ("application/jsonl",)})
-"""Media types of answers that have more than one, by the operations' paths."""
+"""Additional media types of responses, by the operations' paths."""
 _CREATED = 201
 _LEAST_SHARED = 4
-"""Fields of an object that is worth a name of its own."""
+"""The fewest fields of an object that gets a schema of its own."""
 
 
 @attrs.frozen
 class Admin:
-    """What the operations come to: ``schemas`` are for ``components``."""
+    """The admin API's part of the document; ``schemas`` are for ``components``."""
 
     entries: tuple[Operation, ...]
     schemas: Mapping[str, Schema]
 
 
 def build_admin(operations: Sequence[AdminOperation], taken: Iterable[str] = ()) -> Admin:
-    """Every operation as an entry. ``taken`` are the names of schemas that there are already."""
-    schemas = _build_nouns(operations)
+    """Generate the entry of every operation. ``taken`` are the names of schemas that exist already."""
+    schemas = _build_spec_schemas(operations)
     shared, named = _name_shapes(operations, {*taken, *schemas})
     entries = sorted((_build_entry(operation, shared) for operation in operations), key=lambda entry: _rank(entry.tag))
     return Admin(tuple(entries), schemas | {name: _share(one, shared, whole=False) for name, one in named.items()})
@@ -90,7 +90,7 @@ def _rank(tag: str) -> int:
 
 
 def list_tags(entries: Iterable[Operation]) -> list[Schema]:
-    """The tags of entries, with their descriptions."""
+    """Return the tags of entries with their descriptions."""
     names = dict.fromkeys(entry.tag for entry in entries)
     return [{"name": name, "description": _ABOUT.get(name.removeprefix(PREFIX), "")} for name in names]
 
@@ -99,21 +99,21 @@ def _build_entry(operation: AdminOperation, shared: Mapping[str, str]) -> Operat
     summary, _, about = cleandoc(operation.handler.__doc__ or "").replace("``", "`").partition("\n")
     first = operation.path.split("/")[1]
     path = _PART.sub(r"{\g<name>}", operation.full_path)
-    noun = None if operation.takes is None else ref(_name_noun(operation.takes, operation.partly))
+    noun = None if operation.takes is None else ref(_name_spec(operation.takes, operation.partly))
     return Operation(
         operation.method,
         path,
         f"admin_{find_name(operation)}",
         f"{PREFIX}{_TAGS.get(first, first)}",
-        summary.removesuffix(".") or f"{operation.method} {path}",  # python -OO leaves no word of a handler's
+        summary.removesuffix(".") or f"{operation.method} {path}",  # python -OO removes docstrings
         about.strip(),
         rights=operation.access,
         parameters=(*_list_parts(operation), *map(in_query, operation.query), *_list_headers(operation)),
         takes={} if noun is None else {JSON: noun},
-        example=None if operation.takes is None else build_sample(operation.takes, partly=operation.partly),
+        example=None if operation.takes is None else build_example(operation.takes, partly=operation.partly),
         optional=operation.takes is not None
         and not operation.partly
-        and not build_noun(operation.takes).get("required"),
+        and not build_spec_schema(operation.takes).get("required"),
         answer=_build_answer(operation, shared),
         faults=_list_faults(operation),
     )
@@ -121,15 +121,11 @@ def _build_entry(operation: AdminOperation, shared: Mapping[str, str]) -> Operat
 
 def _build_answer(operation: AdminOperation, shared: Mapping[str, str]) -> ResponseDoc:
     about = (
-        "What was asked for."
-        if operation.method in SAFE
-        else "It is made."
-        if operation.status == _CREATED
-        else "Done."
+        "The requested data." if operation.method in SAFE else "Created." if operation.status == _CREATED else "Done."
     )
     shape: Schema = _share(_thaw(operation.answer), shared)
     if operation.media_type == EVENTS:
-        shape = stream(shape, "Events, and comments that keep it open.")
+        shape = stream(shape, "Events, and comments that keep the connection open.")
     elif operation.media_type != JSON:
         shape = dict(BYTES)
     kinds = (operation.media_type, *_ALSO_AS.get(operation.path, ()))
@@ -137,7 +133,7 @@ def _build_answer(operation: AdminOperation, shared: Mapping[str, str]) -> Respo
 
 
 def find_name(operation: AdminOperation) -> str:
-    """The name of its handler: what people read in a client that was made from the document."""
+    """Return the name of its handler, which generated clients show."""
     handler: Any = operation.handler
     return str(getattr(handler, "__name__", None) or handler.func.__name__).strip("_")
 
@@ -149,20 +145,20 @@ def _list_parts(operation: AdminOperation) -> Iterator[Schema]:
         if found:
             shape = s.INTEGER if found["name"] == "id" and before in _NUMBERED else s.TEXT
             owner = _singular(before) if before and not _PART.fullmatch(before) else found["name"]
-            yield in_path(found["name"], f"Of the {owner.replace('-', ' ')}.", shape)
+            yield in_path(found["name"], f"The {found['name']} of the {owner.replace('-', ' ')}.", shape)
 
 
 def _list_headers(operation: AdminOperation) -> Iterator[Schema]:
-    """What shows that a page of ours asks, where there is no token to show."""
+    """Yield the header that proves that a console page sends the request, if there is no token for that."""
     if operation.access == "anyone" and operation.method not in SAFE:
         yield ref("Console", "parameters")
 
 
 def _list_faults(operation: AdminOperation) -> tuple[int, ...]:
-    """The statuses that a operation may refuse with."""
+    """Return the error statuses of an operation."""
     names = {query.name for query in operation.query}
     changes = operation.method not in SAFE
-    told = {
+    statuses = {
         400: changes or bool(names),
         401: True,
         403: True,
@@ -177,33 +173,33 @@ def _list_faults(operation: AdminOperation) -> tuple[int, ...]:
         500: True,
         503: True,
     }
-    return tuple(status for status, may in told.items() if may)
+    return tuple(status for status, may in statuses.items() if may)
 
 
-def _name_noun(kind: type, partly: bool) -> str:
+def _name_spec(kind: type, partly: bool) -> str:
     return f"{kind.__name__.removesuffix('Spec')}Change" if partly else kind.__name__
 
 
-def _build_nouns(operations: Iterable[AdminOperation]) -> dict[str, Schema]:
+def _build_spec_schemas(operations: Iterable[AdminOperation]) -> dict[str, Schema]:
     return {
-        _name_noun(operation.takes, operation.partly): build_noun(operation.takes, partly=operation.partly)
+        _name_spec(operation.takes, operation.partly): build_spec_schema(operation.takes, partly=operation.partly)
         for operation in operations
         if operation.takes is not None
     }
 
 
 def _thaw(shape: s.Shape) -> Any:
-    """A shape as plain JSON, which compares and can be written."""
+    """Return a shape as plain JSON, which can be compared."""
     return orjson.loads(orjson.dumps(shape, default=dict))
 
 
 def _name_shapes(operations: Iterable[AdminOperation], taken: set[str]) -> tuple[dict[str, str], dict[str, Schema]]:
-    """The names of objects that are answered in more than one place, by what they are; and the objects by their names.
+    """Name the objects that occur in more than one place: return their names by content, and them by name.
 
-    Two are the same whatever the order of their fields.
+    The order of fields does not matter.
     """
     counts: Counter[str] = Counter()
-    nouns: dict[str, tuple[str, str]] = {}
+    candidates: dict[str, tuple[str, str]] = {}
     shapes: dict[str, Schema] = {}
     for operation in operations:
         words = [part for part in operation.path.split("/") if part and not _PART.fullmatch(part)]
@@ -211,11 +207,11 @@ def _name_shapes(operations: Iterable[AdminOperation], taken: set[str]) -> tuple
             raw = _key(shape)
             counts[raw] += 1
             shapes.setdefault(raw, shape)
-            nouns.setdefault(raw, (noun, f"New{noun}" if operation.method == "POST" else f"{noun}Record"))
+            candidates.setdefault(raw, (noun, f"New{noun}" if operation.method == "POST" else f"{noun}Record"))
     names: dict[str, str] = {}
     for raw, count in counts.items():
         if count > 1:
-            names[raw] = _find_free(nouns[raw], {*taken, *names.values()})
+            names[raw] = _find_free(candidates[raw], {*taken, *names.values()})
     return names, {name: shapes[raw] for raw, name in names.items()}
 
 
@@ -227,7 +223,7 @@ def _find_free(names: tuple[str, str], taken: set[str]) -> str:
 
 
 def _list_objects(shape: Any, noun: str) -> Iterator[tuple[str, Schema]]:
-    """Objects in a shape that are worth a name, with the word for what they are."""
+    """Yield the objects in a shape that are worth a name, with a word for what they are."""
     if isinstance(shape, list):
         for each in shape:
             yield from _list_objects(each, noun)
@@ -244,7 +240,7 @@ def _list_objects(shape: Any, noun: str) -> Iterator[tuple[str, Schema]]:
 
 
 def _share(shape: Any, shared: Mapping[str, str], *, whole: bool = True) -> Any:
-    """A shape with what has a name by its name; with ``whole`` false itself as it is."""
+    """Replace objects by references to their names; with ``whole`` false not the outermost."""
     if isinstance(shape, list):
         return [_share(each, shared) for each in shape]
     if not isinstance(shape, dict):

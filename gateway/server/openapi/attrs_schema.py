@@ -1,4 +1,4 @@
-"""What a noun takes (``domain/account_spec.py``), in JSON Schema, read from its class: types, defaults and limits."""
+"""Generate JSON Schema from attrs classes of request bodies: types, defaults and limits."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -32,96 +32,96 @@ _ATTRIBUTE = re.compile(r"^[ ]{4}(?P<names>[a-z][a-z0-9_, ]*): (?P<about>.+(?:\n
 
 WORDS: Mapping[str, str] = MappingProxyType(
     {
-        "above_tokens": "The prompt's tokens above which it is for.",
-        "account": "The name of the account it belongs to.",
-        "allow_fields": "Fields that change what is bought and may be sent all the same, or globs of them.",
-        "allow_ips": "Where it may be used from; empty: anywhere.",
-        "amount_usd": "Dollars to add, or to have left.",
+        "above_tokens": "The prompt tokens above which these prices apply.",
+        "account": "The name of the account.",
+        "allow_fields": "Request fields, or globs of them, that are allowed although they change the price.",
+        "allow_ips": "The addresses or networks that may use it; empty: all.",
+        "amount_usd": "Dollars to add, or dollars left, by `kind`.",
         "api_key": "The provider's key; `api_keys` for several.",
         "api_keys": "The provider's keys, used in turn.",
-        "base_url": "Where the provider is; null: its own address.",
-        "cache_write_long_usd_per_million": "Of tokens that are written into a cache for longer; null: as those above.",
-        "cache_write_usd_per_million": "Of tokens that are written into the provider's cache; null: as input.",
-        "cached_input_usd_per_million": "Of tokens that come from the provider's cache; null: as input.",
-        "code": "Of an authenticator, or a recovery code.",
-        "connect_timeout_s": "Seconds to connect.",
-        "current": "The passphrase that is to be replaced.",
-        "expires_at": "When it ends; null: never. Without a zone it is UTC.",
-        "fan_out": "Ask for several pictures by several calls, where the model makes fewer at once.",
-        "first_byte_timeout_s": "Seconds until the provider begins to answer.",
+        "base_url": "The provider's address; null: its default.",
+        "cache_write_long_usd_per_million": "The price of tokens written to a long-lived cache; null: as of other cache writes.",
+        "cache_write_usd_per_million": "The price of tokens written to the provider's cache; null: as of input.",
+        "cached_input_usd_per_million": "The price of tokens read from the provider's cache; null: as of input.",
+        "code": "A code of an authenticator, or a recovery code.",
+        "connect_timeout_s": "The timeout of connecting, in seconds.",
+        "current": "The current passphrase.",
+        "expires_at": "When it expires; null: never. A time without a zone is UTC.",
+        "fan_out": "Request several images by several requests if the model makes fewer at once.",
+        "first_byte_timeout_s": "The timeout until the provider begins to answer, in seconds.",
         "group": "The group whose channels and price it uses.",
-        "groups": "The groups it is open to; empty: all.",
-        "headers": "Headers that are sent with every call to the provider.",
-        "hours": "How long the link is good.",
-        "idle_timeout_s": "Seconds between two pieces of an answer.",
-        "input_usd_per_million": "Of tokens of the prompt.",
-        "kind": "`top_up` adds the amount, `set` makes it what is left.",
-        "max_concurrency": "Calls at the same time; null: as many as come.",
+        "groups": "The groups that may use it; empty: all.",
+        "headers": "Headers that every request to the provider carries.",
+        "hours": "How long the link is valid, in hours.",
+        "idle_timeout_s": "The timeout between two pieces of an answer, in seconds.",
+        "input_usd_per_million": "The price of prompt tokens.",
+        "kind": "`top_up` adds the amount; `set` makes it the amount left.",
+        "max_concurrency": "The most concurrent requests; null: unlimited.",
         "model": "The model's name, or a glob.",
-        "model_map": "Our name of a model to the provider's.",
+        "model_map": "Model names of the gateway, and the provider's names for them.",
         "models": "Names of models, or globs; empty: all.",
-        "name": "What it is called.",
-        "names": "Every channel, the one that is asked first at the beginning.",
-        "note": "A word for whoever reads the entry.",
-        "output_usd_per_million": "Of tokens of the answer.",
-        "overlap_h": "Hours for which the secret it had stays good.",
-        "owned_by": "Whose its models are, as callers are told; null: `system`.",
-        "pass_urls": "Give the provider's own addresses of pictures to callers.",
+        "name": "The name.",
+        "names": "All channels, in the order in which they are tried.",
+        "note": "A note for readers of the entry.",
+        "output_usd_per_million": "The price of completion tokens.",
+        "overlap_h": "Hours for which the old secret stays valid.",
+        "owned_by": "Whose its models are, as callers are descriptions; null: `system`.",
+        "pass_urls": "Give the provider's own addresses of images to clients.",
         "passphrase": "A few words.",
-        "price_multiplier": "What its prices are multiplied by.",
-        "priority": "The higher is asked first.",
-        "provider": "Whose language and address it has.",
-        "PriceSpec.provider": "At this provider alone; null: at any.",
-        "proxy": "A proxy on the way to the provider.",
-        "quota_period": "What the cap is for; with an amount and no period it is for good.",
-        "quota_status": "The status of the refusal when the cap is used up: 403 for good, 429 for a while by default.",
-        "quota_usd": "The cap in dollars; null: none.",
-        "reference": "A name of yours: a second credit of the same name is not made.",
-        "role": "What they may do: look, use, or everything.",
-        "rpm": "Requests a minute; null: as many as come.",
-        "second_factor": "False takes the second factor away.",
-        "secret": "The key itself; left out, one is made.",
-        "size": "Of a video, or a glob: `1920x1080`, `*x1080`.",
-        "sizes": "What a second of a video costs, by its size.",
+        "price_multiplier": "The factor of its prices.",
+        "priority": "A channel with a higher priority is tried first.",
+        "provider": "The provider, which determines API format and address.",
+        "PriceSpec.provider": "Only at this provider; null: at any.",
+        "proxy": "The proxy for requests to the provider.",
+        "quota_period": "The period of the quota; an amount without a period is a lifetime quota.",
+        "quota_status": "The status of refusals when the quota is used up; by default 403 for a lifetime quota, else 429.",
+        "quota_usd": "The quota in dollars; null: none.",
+        "reference": "Your own reference: a second credit with the same one is not made.",
+        "role": "The role: viewers read, members use, administrators change everything.",
+        "rpm": "Requests per minute; null: unlimited.",
+        "second_factor": "False removes the second factor.",
+        "secret": "The key itself; generated if missing.",
+        "size": "The size of a video, or a glob: `1920x1080`, `*x1080`.",
+        "sizes": "The price of a second of video, by its size.",
         "status": "Whether it may be used.",
-        "sync": "Whether its list of models is the provider's.",
-        "tiers": "What longer prompts cost.",
-        "token": "What the link ends in.",
-        "total_timeout_s": "Seconds for an answer as a whole.",
-        "tpm": "Tokens a minute; null: as many as come.",
-        "usd_per_image": "A picture.",
-        "usd_per_million_characters": "Of characters that are spoken.",
-        "usd_per_second": "A second of video or sound.",
-        "value": "What the setting is to be.",
-        "webhook_url": "Where the end of its videos is told.",
+        "sync": "Whether its models follow the provider's list.",
+        "tiers": "The prices of longer prompts.",
+        "token": "The token at the end of the link.",
+        "total_timeout_s": "The timeout of a whole answer, in seconds.",
+        "tpm": "Tokens per minute; null: unlimited.",
+        "usd_per_image": "The price of an image.",
+        "usd_per_million_characters": "The price of characters that are spoken.",
+        "usd_per_second": "The price of a second of video or audio.",
+        "value": "The new value.",
+        "webhook_url": "Where the end of its videos is descriptions.",
         "weight": "Its share among channels of the same priority.",
     },
 )
-"""What a field means wherever it stands; a class can say otherwise under ``Attributes`` in its docstring."""
+"""The meaning of fields, in any class; ``Attributes`` in a class's docstring override it."""
 
 
-def build_noun(kind: type, *, partly: bool = False) -> Schema:
-    """The table that ``kind`` is read from. ``partly``: a change of one, where null takes a setting back."""
-    told = {name: WORDS.get(f"{kind.__name__}.{name}", about) for name, about in WORDS.items()}
-    told |= parse_attributes(kind.__doc__ or "")
+def build_spec_schema(kind: type, *, partly: bool = False) -> Schema:
+    """Return the schema of the table that ``kind`` is parsed from; ``partly``: a change, where null resets a field."""
+    descriptions = {name: WORDS.get(f"{kind.__name__}.{name}", about) for name, about in WORDS.items()}
+    descriptions |= parse_attributes(kind.__doc__ or "")
     fields = attrs.fields(kind)
     schema: Schema = {
         "type": "object",
         "description": " ".join(cleandoc(kind.__doc__ or "").partition("Attributes:")[0].split()).replace("``", "`"),
-        "properties": {field.name: _build_field(field, told, partly=partly) for field in fields},
+        "properties": {field.name: _build_field(field, descriptions, partly=partly) for field in fields},
         "additionalProperties": False,
     }
     required = [field.name for field in fields if field.default is attrs.NOTHING and not partly]
     return schema | ({"required": required} if required else {})
 
 
-def _build_field(field: "attrs.Attribute[Any]", told: Mapping[str, str], *, partly: bool) -> Schema:
+def _build_field(field: "attrs.Attribute[Any]", descriptions: Mapping[str, str], *, partly: bool) -> Schema:
     needed = field.default is attrs.NOTHING
     check = find_check(field)
     schema = _bound(build_kind(field.type), check)
     if partly and not needed:
         schema = allow_null(schema)
-    about = _join(told.get(field.name), check)
+    about = _join(descriptions.get(field.name), check)
     if about:
         schema = schema | {"description": about}
     if not needed and not partly:
@@ -130,13 +130,13 @@ def _build_field(field: "attrs.Attribute[Any]", told: Mapping[str, str], *, part
 
 
 def _join(about: str | None, check: Constraint | None) -> str:
-    """What a field means, and what its rule expects where its numbers do not say that."""
+    """Join a field's meaning with what its constraint expects, unless the schema's numbers show that."""
     limits = "" if check is None or _list_bounds(check) else f"{check.expected[:1].upper()}{check.expected[1:]}."
     return " ".join(filter(None, (about, limits)))
 
 
 def build_kind(kind: Any) -> Schema:
-    """What a type is in JSON, as ``parsing.py`` reads it. Raises ``TypeError`` for what it does not read."""
+    """Return the JSON Schema of a type that ``parsing.py`` parses. Raises ``TypeError`` for other types."""
     if kind in _PLAIN:
         return dict(_PLAIN[kind])
     origin, inner = get_origin(kind), get_args(kind)
@@ -149,8 +149,8 @@ def build_kind(kind: Any) -> Schema:
     if origin in {dict, Mapping}:
         return {"type": "object", "additionalProperties": build_kind(inner[1])}
     if attrs.has(kind):
-        return build_noun(kind)
-    raise TypeError(f"{kind!r} is nothing that a table is read into")
+        return build_spec_schema(kind)
+    raise TypeError(f"{kind!r} cannot be parsed from a table")
 
 
 def _build_choice(values: tuple[Any, ...]) -> Schema:
@@ -165,7 +165,7 @@ def _build_union(kinds: tuple[Any, ...]) -> Schema:
 
 
 def allow_null(schema: Mapping[str, Any]) -> Schema:
-    """The same, or null."""
+    """Return the schema with null allowed."""
     kind = schema.get("type")
     if kind is None:
         if "anyOf" not in schema:
@@ -180,8 +180,8 @@ def allow_null(schema: Mapping[str, Any]) -> Schema:
 
 
 def _list_bounds(check: Constraint) -> Schema:
-    told = {"minimum": check.low, "maximum": check.high, "exclusiveMinimum": check.above}
-    return {name: value for name, value in told.items() if value is not None}
+    bounds = {"minimum": check.low, "maximum": check.high, "exclusiveMinimum": check.above}
+    return {name: value for name, value in bounds.items() if value is not None}
 
 
 def _bound(schema: Schema, check: Constraint | None) -> Schema:
@@ -203,11 +203,11 @@ def _build_default(default: Any) -> Any:
 
 
 def parse_attributes(docstring: str) -> Mapping[str, str]:
-    """What a class's docstring says of its attributes, in the document's words, by their names."""
+    """Return the descriptions under ``Attributes`` of a class's docstring, by field name."""
     found = _ATTRIBUTES.search(cleandoc(docstring))
-    told: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for each in _ATTRIBUTE.finditer(found["lines"]) if found else ():
         about = " ".join(each["about"].split()).replace("``", "`")
         about = about[:1].upper() + about[1:]
-        told |= dict.fromkeys((name.strip() for name in each["names"].split(",")), about)
-    return told
+        descriptions |= dict.fromkeys((name.strip() for name in each["names"].split(",")), about)
+    return descriptions

@@ -1,4 +1,4 @@
-"""``/docs``: the document as a page. It is written once; only the gateway's address in it is each caller's own."""
+"""Serve the OpenAPI document as a page, ``/docs``. It is built once; only the gateway's address differs by client."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ from gateway.server.openapi.operation import EVENTS, FORM, JSON, find_event
 from gateway.server.openapi.schema_table import SchemaRow, list_rows, name_kind, resolve
 
 ADDRESS = "https://gateway.invalid"
-"""What stands in the page that is kept for the address of the gateway."""
+"""Stands for the gateway's address in the cached page."""
 _RIGHTS: Mapping[str, str] = MappingProxyType(
     {
         "key": "with a key",
@@ -40,7 +40,7 @@ _INDENT = orjson.OPT_INDENT_2
 
 @attrs.frozen
 class DocsBody:
-    """One form that a body or an answer has."""
+    """One media type of a request or response body."""
 
     media_type: str
     rows: tuple[SchemaRow, ...]
@@ -49,8 +49,8 @@ class DocsBody:
 
 
 @attrs.frozen
-class FieldDoc:
-    """An answer."""
+class DocsResponse:
+    """One response."""
 
     status: str
     about: str
@@ -71,7 +71,7 @@ class DocsOperation:
     parameters: tuple[SchemaRow, ...]
     bodies: tuple[DocsBody, ...]
     example: str
-    answers: tuple[FieldDoc, ...]
+    answers: tuple[DocsResponse, ...]
     faults: tuple[str, ...]
 
 
@@ -86,7 +86,7 @@ class Chapter:
 
 
 def build_page(address: str) -> bytes:
-    """The page for a caller who knows the gateway by ``address``."""
+    """Return the page for a client that knows the gateway by ``address``."""
     return _build_page().replace(ADDRESS, str(escape(address))).encode()
 
 
@@ -116,11 +116,11 @@ def _build_page() -> str:
 
 
 def list_chapters(document: Mapping[str, Any]) -> list[Chapter]:
-    """The document in reading order."""
+    """Return the document in reading order."""
     operations: dict[str, list[DocsOperation]] = {tag["name"]: [] for tag in document["tags"]}
     for path, methods in document["paths"].items():
-        for method, told in methods.items():
-            operations[told["tags"][0]].append(_parse_operation(method.upper(), path, told, document))
+        for method, fields in methods.items():
+            operations[fields["tags"][0]].append(_parse_operation(method.upper(), path, fields, document))
     return [
         Chapter(_slug(tag["name"]), _title(tag["name"]), tag.get("description", ""), tuple(operations[tag["name"]]))
         for tag in document["tags"]
@@ -136,31 +136,31 @@ def _title(tag: str) -> str:
     return title[:1].upper() + title[1:]
 
 
-def _parse_operation(method: str, path: str, told: Schema, document: Mapping[str, Any]) -> DocsOperation:
-    answers = {status: answer for status, answer in told["responses"].items() if "$ref" not in answer}
+def _parse_operation(method: str, path: str, fields: Schema, document: Mapping[str, Any]) -> DocsOperation:
+    answers = {status: answer for status, answer in fields["responses"].items() if "$ref" not in answer}
     return DocsOperation(
-        id=told["operationId"],
+        id=fields["operationId"],
         method=method,
         path=path,
-        summary=told["summary"],
-        about=told.get("description", ""),
-        rights=_RIGHTS[told[RIGHTS]],
-        parameters=tuple(_parse_parameter(each, document) for each in told.get("parameters", ())),
+        summary=fields["summary"],
+        about=fields.get("description", ""),
+        rights=_RIGHTS[fields[RIGHTS]],
+        parameters=tuple(_parse_parameter(each, document) for each in fields.get("parameters", ())),
         bodies=_list_bodies(
-            told.get("requestBody", {}).get("content", {}),
+            fields.get("requestBody", {}).get("content", {}),
             document,
-            nulls=told[RIGHTS] != "key",  # to a provider null is as good as nothing
+            nulls=fields[RIGHTS] != "key",  # for a provider null equals a missing field
         ),
-        example=build_curl(method, path, told),
+        example=build_curl(method, path, fields),
         answers=tuple(_parse_answer(status, answer, document) for status, answer in answers.items()),
-        faults=tuple(status for status, answer in told["responses"].items() if "$ref" in answer),
+        faults=tuple(status for status, answer in fields["responses"].items() if "$ref" in answer),
     )
 
 
-def _parse_parameter(told: Schema, document: Mapping[str, Any]) -> SchemaRow:
-    told = resolve(told, document)
-    kind = name_kind(told["schema"], document)
-    return SchemaRow(told["name"], f"{told['in']}: {kind}", bool(told.get("required")), told["description"], "")
+def _parse_parameter(fields: Schema, document: Mapping[str, Any]) -> SchemaRow:
+    fields = resolve(fields, document)
+    kind = name_kind(fields["schema"], document)
+    return SchemaRow(fields["name"], f"{fields['in']}: {kind}", bool(fields.get("required")), fields["description"], "")
 
 
 def _list_bodies(
@@ -169,7 +169,7 @@ def _list_bodies(
     *,
     nulls: bool = True,
 ) -> tuple[DocsBody, ...]:
-    return tuple(_parse_body(kind, told["schema"], document, nulls=nulls) for kind, told in content.items())
+    return tuple(_parse_body(kind, fields["schema"], document, nulls=nulls) for kind, fields in content.items())
 
 
 def _parse_body(media_type: str, schema: Schema, document: Mapping[str, Any], *, nulls: bool) -> DocsBody:
@@ -178,20 +178,20 @@ def _parse_body(media_type: str, schema: Schema, document: Mapping[str, Any], *,
     return DocsBody(media_type, list_rows(shown, document, nulls=nulls), kind, schema.get("description", ""))
 
 
-def _parse_answer(status: str, told: Schema, document: Mapping[str, Any]) -> FieldDoc:
-    headers = tuple(name for name in told.get("headers", ()) if name != "X-Request-Id")
-    return FieldDoc(status, told["description"], _list_bodies(told.get("content", {}), document), headers)
+def _parse_answer(status: str, fields: Schema, document: Mapping[str, Any]) -> DocsResponse:
+    headers = tuple(name for name in fields.get("headers", ()) if name != "X-Request-Id")
+    return DocsResponse(status, fields["description"], _list_bodies(fields.get("content", {}), document), headers)
 
 
-def build_curl(method: str, path: str, told: Schema) -> str:
-    """How the operation is called from a shell."""
-    token = _TOKENS.get(told[RIGHTS], "ADMIN_TOKEN")
-    content: Mapping[str, Schema] = told.get("requestBody", {}).get("content", {})
+def build_curl(method: str, path: str, fields: Schema) -> str:
+    """Return a curl command for the operation."""
+    token = _TOKENS.get(fields[RIGHTS], "ADMIN_TOKEN")
+    content: Mapping[str, Schema] = fields.get("requestBody", {}).get("content", {})
     place = _NAMES.sub(lambda found: found[1].upper(), path)
     lines = [f"curl {'' if method == 'GET' else f'-X {method} '}{ADDRESS}{place}"]
     if token:
         lines.append(f'-H "Authorization: Bearer ${token}"')
-    elif any(each.get("$ref", "").endswith("/Console") for each in told.get("parameters", ())):
+    elif any(each.get("$ref", "").endswith("/Console") for each in fields.get("parameters", ())):
         lines.append(f"-H '{CONSOLE_HEADER}: 1'")
     media_type = next(iter(content), "")
     example: Any = content[media_type].get("example", {}) if content else {}
@@ -208,12 +208,12 @@ def _quote(text: str) -> str:
 
 
 def build_prose(text: str) -> Markup:
-    """Words of the document, in which `code` and paragraphs are all the art."""
+    """Format text with `code` and paragraphs."""
     return Markup().join(Markup("<p>{}</p>").format(build_line(each)) for each in text.split("\n\n") if each.strip())
 
 
 def build_line(text: str) -> Markup:
-    """The same of a text that is one paragraph."""
+    """Do the same for a single paragraph."""
     return Markup().join(_list_pieces(text))
 
 

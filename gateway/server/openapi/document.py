@@ -16,17 +16,17 @@ from gateway.server.admin.operation import AdminOperation
 from gateway.server.admin.routes import list_admin_operations
 from gateway.server.openapi.admin import build_admin, list_tags
 from gateway.server.openapi.attrs_schema import Schema
-from gateway.server.openapi.error_responses import build_faults, name_fault
+from gateway.server.openapi.error_responses import build_error_responses, name_error_response
 from gateway.server.openapi.operation import Operation, ResponseDoc, ref
 
 RIGHTS = "x-rights"
-"""Beside an operation: who may call it."""
+"""The extension field of an operation: who may call it."""
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's, which takes a tenth of the time; PyYAML can be built without it."""
+"""libyaml's loader, ten times as fast; PyYAML can be built without it."""
 
 
 def build_document(operations: Sequence[AdminOperation]) -> dict[str, Any]:
-    """The document. Raises ``ValueError`` if two operations of ``operations`` have one name or one place."""
+    """Build the document. Raises ``ValueError`` if two of ``operations`` share a name or a path."""
     document = parse_public()
     components = document["components"]
     admin = build_admin(operations, components["schemas"])
@@ -36,12 +36,12 @@ def build_document(operations: Sequence[AdminOperation]) -> dict[str, Any]:
     for entry in admin.entries:
         document["paths"].setdefault(entry.path, {})[entry.method.lower()] = build_operation(entry)
     components["schemas"] |= admin.schemas
-    components["responses"] = build_faults(_list_faults(document["paths"].values()))
+    components["responses"] = build_error_responses(_list_faults(document["paths"].values()))
     return document
 
 
 def parse_public() -> dict[str, Any]:
-    """``public.yaml`` without its ``x-shared``, and the responses of each operation in the order of their statuses."""
+    """Load ``public.yaml`` without its ``x-shared``, with each operation's responses in the order of their statuses."""
     text = (files("gateway.server.openapi") / "public.yaml").read_bytes()
     document: dict[str, Any] = yaml.load(text, Loader=_Loader)  # noqa: S506 - either loader is a safe one
     del document["x-shared"]
@@ -52,11 +52,11 @@ def parse_public() -> dict[str, Any]:
 
 
 def _list_faults(paths: Iterable[dict[str, Any]]) -> list[str]:
-    """The names of the error responses that operations refer to."""
+    """Return the names of the error responses that operations refer to."""
     responses = [
-        told for methods in paths for operation in methods.values() for told in operation["responses"].values()
+        response for methods in paths for operation in methods.values() for response in operation["responses"].values()
     ]
-    return sorted({told["$ref"].rpartition("/")[2] for told in responses if "$ref" in told})
+    return sorted({response["$ref"].rpartition("/")[2] for response in responses if "$ref" in response})
 
 
 def _check_names(entries: Iterable[Operation]) -> None:
@@ -64,12 +64,12 @@ def _check_names(entries: Iterable[Operation]) -> None:
     for entry in entries:
         for what in (entry.name, f"{entry.method} {entry.path}"):
             if what in seen:
-                raise ValueError(f"{what!r} is there twice")
+                raise ValueError(f"{what!r} exists twice")
             seen.add(what)
 
 
 def build_operation(entry: Operation) -> dict[str, Any]:
-    """One operation of the admin API."""
+    """Build one operation of the admin API."""
     anyone = entry.rights == "anyone"
     written: dict[str, Any] = {
         "operationId": entry.name,
@@ -80,7 +80,7 @@ def build_operation(entry: Operation) -> dict[str, Any]:
         "requestBody": _build_body(entry),
         "responses": {
             str(entry.answer.status): _build_answer(entry.answer),
-            **{str(status): ref(name_fault(status), "responses") for status in sorted(entry.faults)},
+            **{str(status): ref(name_error_response(status), "responses") for status in sorted(entry.faults)},
         },
         "security": [] if anyone else [{"adminToken": []}, {"session": []}],
         RIGHTS: entry.rights,
@@ -106,12 +106,12 @@ def _build_answer(answer: ResponseDoc) -> Schema:
 
 
 @cache
-def write_document() -> bytes:
-    """The document of this version as JSON."""
+def serialize_document() -> bytes:
+    """Build the document of this version as JSON."""
     return orjson.dumps(build_document(list_admin_operations()), default=dict)
 
 
 def get_document() -> dict[str, Any]:
-    """The document of this version, read from its JSON anew: nothing keeps it between two calls."""
-    document: dict[str, Any] = orjson.loads(write_document())
+    """Parse the document of this version anew: nothing keeps the result."""
+    document: dict[str, Any] = orjson.loads(serialize_document())
     return document

@@ -1,32 +1,32 @@
-"""What can be wrong, as the document has it: one answer for each status, with every code that it may carry."""
+"""The error responses of the OpenAPI document: one for each status, with all its codes."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from inspect import getdoc
 from types import MappingProxyType
 
-from gateway.domain import byte_range  # noqa: F401 - its faults are among those that are told
+from gateway.domain import byte_range  # noqa: F401 - defines errors that are listed
 from gateway.error_status import STATUS
 from gateway.errors import GatewayError
-from gateway.routing import unsupported_operation as unserved  # noqa: F401 - and so is its fault
+from gateway.routing import unsupported_operation as unserved  # noqa: F401 - the same
 from gateway.server.openapi.attrs_schema import Schema
 from gateway.server.openapi.operation import JSON, ref
 
 _MORE: Mapping[int, Mapping[str, str]] = MappingProxyType(
     {
-        429: {"insufficient_quota": "A cap for a day or a month is used up; `Retry-After` is when it begins anew."},
+        429: {"insufficient_quota": "A daily or monthly quota is used up; `Retry-After` says when it resets."},
     },
 )
-"""Codes that come with another status, too."""
+"""Codes that occur with another status too."""
 _PLAINER: Mapping[str, str] = MappingProxyType(
     {
-        "sensitive_words_detected": "A picture, or what it was to show, is not allowed: by the gateway's own list of "
-        "words, or by the provider.",
-        "content_policy_violation": "The same of a video, or of other content.",
-        "overloaded": "The gateway sheds load: it shuts down, is out of room, or cannot write to its store.",
-        "upstream_error": "The provider failed, broke off, or answered what makes no sense.",
+        "sensitive_words_detected": "An image or its prompt is not allowed, by the gateway's list of words or by the "
+        "provider.",
+        "content_policy_violation": "A video or other content is not allowed.",
+        "overloaded": "The gateway refuses requests: it shuts down, is full, or cannot write to its store.",
+        "upstream_error": "The provider failed, disconnected, or sent an invalid answer.",
     },
 )
-"""Of codes that more than one condition has."""
+"""The meaning of codes that several error classes share."""
 _PHRASES: Mapping[int, str] = MappingProxyType(
     {
         400: "Bad request",
@@ -47,13 +47,13 @@ _PHRASES: Mapping[int, str] = MappingProxyType(
         504: "Gateway timeout",
     },
 )
-"""Python's own change from version to version, and programs are made from these."""
+"""Python's own phrases change between versions, and generated clients use these names."""
 _HEADERS = ("X-Request-Id", "x-should-retry")
 _WAITS = frozenset({429, 503})
 
 
 def list_codes() -> Mapping[int, Mapping[str, str]]:
-    """Every status with its codes, and what each means: as the faults' own classes say it."""
+    """Return every status with its codes, and what each means by the docstring of its error class."""
     meanings: dict[str, str] = {}
     for kind in _walk(GatewayError):
         if "code" in vars(kind):
@@ -67,7 +67,7 @@ def list_codes() -> Mapping[int, Mapping[str, str]]:
 
 
 def _parse_first(kind: type[GatewayError]) -> str:
-    """The first paragraph of what a fault's class says of it."""
+    """Return the first paragraph of an error class's docstring."""
     return (getdoc(kind) or "").partition("\n\n")[0].replace("``", "`")
 
 
@@ -77,21 +77,21 @@ def _walk(kind: type[GatewayError]) -> Iterator[type[GatewayError]]:
         yield from _walk(child)
 
 
-def name_fault(status: int) -> str:
-    """The name of the error response with a status under ``components.responses``."""
+def name_error_response(status: int) -> str:
+    """Return the name of a status's error response under ``components.responses``."""
     return _PHRASES[status].title().replace(" ", "")
 
 
-_STATUSES = {name_fault(status): status for status in _PHRASES}
+_STATUSES = {name_error_response(status): status for status in _PHRASES}
 
 
-def build_faults(used: Iterable[str]) -> dict[str, Schema]:
-    """The error responses of these names. A name that begins with ``Anthropic`` stands for Anthropic's error format."""
+def build_error_responses(used: Iterable[str]) -> dict[str, Schema]:
+    """Build the error responses of these names. A name with the prefix ``Anthropic`` has Anthropic's error format."""
     codes = list_codes()
-    return {name: _build_fault(name, codes) for name in used}
+    return {name: _build_error_response(name, codes) for name in used}
 
 
-def _build_fault(name: str, codes: Mapping[int, Mapping[str, str]]) -> Schema:
+def _build_error_response(name: str, codes: Mapping[int, Mapping[str, str]]) -> Schema:
     plain = name.removeprefix("Anthropic")
     status = _STATUSES[plain]
     lines = [f"- `{code}`: {meaning}" for code, meaning in codes.get(status, {}).items()]

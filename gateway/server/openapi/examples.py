@@ -1,4 +1,4 @@
-"""What the page shows as an example of a body."""
+"""Example request bodies for the documentation page."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -38,11 +38,11 @@ _BY_NAME: Mapping[str, Any] = MappingProxyType(
         "token": "what-the-link-carries",
     },
 )
-"""For fields of nouns that have no sample of their own."""
+"""Values of fields in classes without an example of their own."""
 
 
-def build_sample(kind: type, *, partly: bool = False) -> dict[str, Any]:
-    """A body that ``kind`` is read from."""
+def build_example(kind: type, *, partly: bool = False) -> dict[str, Any]:
+    """Return an example body of ``kind``."""
     known = (_CHANGES if partly else _SAMPLES).get(kind.__name__)
     if known is not None:
         return dict(known)

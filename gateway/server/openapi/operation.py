@@ -1,4 +1,4 @@
-"""One operation of the admin API as the document has it, and the few words that its parts are written in."""
+"""One operation of the admin API in the OpenAPI document, and helpers to build its parts."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -20,7 +20,7 @@ _NOTHING: Mapping[str, s.Shape] = MappingProxyType({})
 
 @attrs.frozen
 class ResponseDoc:
-    """The response with one status. ``contents`` are its schemas by media type."""
+    """The response with one status; ``contents`` are its schemas by media type."""
 
     about: str
     contents: Mapping[str, s.Shape] = _NOTHING

@@ -1,5 +1,5 @@
-"""``GET /openapi.json`` and ``GET /docs``: open to anyone, for there is nothing in them but what the gateway is."""
-# ruff: noqa: PLC0415 - a gateway that nobody asks for its document does without what writes it.
+"""Serve ``GET /openapi.json`` and ``GET /docs`` to anyone: they contain nothing private."""
+# ruff: noqa: PLC0415 - loads the generator only at the first request for the document.
 
 import asyncio
 import hashlib
@@ -15,26 +15,26 @@ from gateway.server.stream_response import write_answer
 
 _DIGEST = 20
 _NOWHERE = "http://127.0.0.1:8080"
-"""Where a caller's own word for the gateway's address is none."""
+"""The address for clients whose own address of the gateway is unknown."""
 
 
 @attrs.frozen
 class BuiltDocument:
-    """The document in bytes."""
+    """The serialized document with its entity tag."""
 
     body: bytes
     etag: str
 
 
 def add_docs(app: web.Application) -> None:
-    """The document, and the page of it."""
+    """Add the routes of the document and its page."""
     app.router.add_get("/openapi.json", get_openapi)
     app.router.add_get("/docs", get_docs)
 
 
 async def get_openapi(request: web.Request) -> web.StreamResponse:
-    """The OpenAPI document."""
-    written = await asyncio.to_thread(_build_document)  # the first time it takes longer than others may wait
+    """Serve the OpenAPI document."""
+    written = await asyncio.to_thread(_build_document)  # the first call takes too long for the event loop
     headers = {"ETag": written.etag, "Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
     if written.etag in request.headers.get("If-None-Match", ""):
         return web.Response(status=304, headers=headers)
@@ -43,14 +43,14 @@ async def get_openapi(request: web.Request) -> web.StreamResponse:
 
 @cache
 def _build_document() -> BuiltDocument:
-    from gateway.server.openapi.document import write_document
+    from gateway.server.openapi.document import serialize_document
 
-    body = write_document()
+    body = serialize_document()
     return BuiltDocument(body, f'"{hashlib.sha256(body).hexdigest()[:_DIGEST]}"')
 
 
 async def get_docs(request: web.Request) -> web.StreamResponse:
-    """The page."""
+    """Serve the page."""
     from gateway.server.openapi.docs_page import build_page
 
     address = request.app[ROOMS].base_url or find_origin(request) or _NOWHERE

@@ -1,4 +1,4 @@
-"""What answers look like, in JSON Schema (2020-12, as OpenAPI 3.1 has it), in few words."""
+"""Build JSON Schema (2020-12, as in OpenAPI 3.1) concisely."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -22,12 +22,12 @@ NOTHING: Shape = _shape(type="null")
 
 
 def one_of(*values: str) -> Shape:
-    """One of these words."""
+    """A string with one of these values."""
     return _shape(type="string", enum=list(values))
 
 
 def maybe(shape: Shape) -> Shape:
-    """That, or null."""
+    """``shape`` or null."""
     return _shape(anyOf=[dict(shape), dict(NOTHING)])
 
 
@@ -42,21 +42,21 @@ def array(items: Shape) -> Shape:
 
 
 def table(values: Shape) -> Shape:
-    """An object of names that are not known before, with these for values."""
+    """An object with any names and these values."""
     return _shape(type="object", additionalProperties=dict(values))
 
 
 def record(**fields: Shape) -> Shape:
-    """An object that has just these fields, each of them."""
+    """An object with exactly these fields, all required."""
     properties = {name: dict(shape) for name, shape in fields.items()}
     return _shape(type="object", properties=properties, required=list(properties), additionalProperties=False)
 
 
 def extend(shape: Shape, **fields: Shape) -> Shape:
-    """A record with these fields as well."""
+    """A record with additional fields."""
     return record(**{**shape["properties"], **fields})
 
 
 def listing(items: Shape, **fields: Shape) -> Shape:
-    """A list, in the convention's form."""
+    """A list in the form of the OpenAI API."""
     return record(object=one_of("list"), data=array(items), **fields)

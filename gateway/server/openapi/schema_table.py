@@ -1,4 +1,4 @@
-"""A schema as rows of a table: what a field is called, of what kind it is, and what it means."""
+"""Show a schema as rows of a table: each field's name, type and meaning."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -23,12 +23,12 @@ _WORDS: Mapping[str, str] = MappingProxyType(
 )
 _FORMATS: Mapping[str, str] = MappingProxyType({"date-time": "moment", "date": "day", "binary": "file"})
 _MOST = 2**31 - 1
-"""As a limit it says nothing."""
+"""A maximum that is only the limit of the integer type."""
 
 
 @attrs.frozen
 class SchemaRow:
-    """One field. ``rows`` are the fields of what it holds."""
+    """One field; ``rows`` are the fields of its value."""
 
     name: str
     kind: str
@@ -45,9 +45,9 @@ def list_rows(
     *,
     nulls: bool = True,
 ) -> tuple[SchemaRow, ...]:
-    """The fields of an object, of the things in a list, or of either of two.
+    """Return the fields of an object, of a list's items, or of the first alternative.
 
-    ``nulls`` false: that a field may be null is not worth a word.
+    With ``nulls`` false the rows do not mention that a field may be null.
     """
     found = _find_object(schema, document)
     if found is None or depth == _DEEPEST:
@@ -64,7 +64,7 @@ def list_rows(
 
 
 def resolve(schema: Schema, document: Mapping[str, Any]) -> Schema:
-    """What a ``$ref`` stands for, with what is said beside it."""
+    """Resolve a ``$ref``, keeping the fields beside it."""
     if "$ref" not in schema:
         return schema
     found: Any = document
@@ -74,7 +74,7 @@ def resolve(schema: Schema, document: Mapping[str, Any]) -> Schema:
 
 
 def _find_object(schema: Schema, document: Mapping[str, Any]) -> Schema | None:
-    """The object that a schema is about: itself, what a list holds, the first of several."""
+    """Return the object in a schema: itself, a list's items, or the first alternative; None if there is none."""
     schema = resolve(schema, document)
     if "properties" in schema:
         return schema
@@ -87,7 +87,7 @@ def _find_object(schema: Schema, document: Mapping[str, Any]) -> Schema | None:
 
 
 def name_kind(schema: Schema, document: Mapping[str, Any]) -> str:
-    """Of what kind a value is, in words: ``text``, ``whole number, 1 to 128``, ``list of texts``."""
+    """Describe a type in words: ``text``, ``whole number, 1 to 128``, ``list of texts``."""
     schema = resolve(schema, document)
     if "enum" in schema:
         return " | ".join("null" if value is None else str(value) for value in schema["enum"])

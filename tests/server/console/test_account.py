@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.server.console.account import tell_device
+from gateway.server.console.account import format_device
 from tests.support.console_people import PASSPHRASE, make_administrator, meet
 from tests.support.started_gateways import StartGateway
 
@@ -30,13 +30,13 @@ WEBKIT = "AppleWebKit/537.36 (KHTML, like Gecko)"
     ],
 )
 def test_a_browser_is_told_in_few_words(agent: str, device: str) -> None:
-    assert tell_device(agent) == device
+    assert format_device(agent) == device
 
 
 @settings(max_examples=40)
 @given(st.text())
 def test_whatever_a_browser_says_of_itself_is_told_in_a_line(agent: str) -> None:
-    assert 0 < len(tell_device(agent)) <= 60
+    assert 0 < len(format_device(agent)) <= 60
 
 
 async def test_the_page_has_every_session_and_ends_only_others(gateway_with: StartGateway) -> None:

@@ -28,7 +28,7 @@ def test_counts_are_read_at_a_glance(number: float | None, said: str) -> None:
     ("size", "said"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KB"), (50 * 1024**2, "50 MB"), (1024**4, "1.0 TB")]
 )
 def test_bytes_go_in_steps_of_1024(size: int, said: str) -> None:
-    assert wording.write_bytes(size) == said
+    assert wording.format_bytes(size) == said
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from gateway.domain.account_spec import AccountSpec, CreditSpec, KeySpec
 from gateway.parsing import NOT_NEGATIVE, POSITIVE, ValidationErrors, between, must, parse_table
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.server.admin.routes import list_admin_operations
-from gateway.server.openapi.attrs_schema import WORDS, allow_null, build_kind, build_noun, parse_attributes
+from gateway.server.openapi.attrs_schema import WORDS, allow_null, build_kind, build_spec_schema, parse_attributes
 
 SPECS = (AccountSpec, KeySpec, CreditSpec, ChannelSpec)
 NULL = {"type": "null"}
@@ -63,7 +63,7 @@ INNER = {
 
 
 def test_every_type_default_limit_and_word_of_a_class_is_in_its_schema() -> None:
-    schema = build_noun(Noun)
+    schema = build_spec_schema(Noun)
     about = "What it is called, in `two` lines."
     assert schema == {
         "type": "object",
@@ -94,7 +94,7 @@ def test_every_type_default_limit_and_word_of_a_class_is_in_its_schema() -> None
 
 
 def test_in_a_change_nothing_is_required_and_null_takes_back_what_has_a_default() -> None:
-    schema = build_noun(Noun, partly=True)
+    schema = build_spec_schema(Noun, partly=True)
     properties = schema["properties"]
     assert "required" not in schema
     assert properties["title"]["type"] == "string"
@@ -136,10 +136,10 @@ def test_a_docstring_without_attributes_tells_nothing(text: str) -> None:
 def list_nouns() -> Iterator[tuple[str, Any]]:
     """Every schema of a noun that a door takes, or that is in one, and the class's name."""
     for kind in {door.takes for door in list_admin_operations() if door.takes is not None}:
-        yield kind.__name__, build_noun(kind)
+        yield kind.__name__, build_spec_schema(kind)
         for field in attrs.fields(kind):
             for inner in filter(attrs.has, get_args(field.type)):
-                yield inner.__name__, build_noun(inner)
+                yield inner.__name__, build_spec_schema(inner)
 
 
 def test_every_field_that_people_write_has_words() -> None:
@@ -174,7 +174,7 @@ VALUES = st.one_of(
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_what_is_read_is_valid_and_what_is_not_valid_is_not_read(spec: type) -> None:
-    validator = Draft202012Validator(build_noun(spec))
+    validator = Draft202012Validator(build_spec_schema(spec))
     base: dict[str, Any] = {
         "name": "n",
         "account": "a",
