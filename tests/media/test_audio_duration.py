@@ -12,7 +12,7 @@ from gateway.domain.audio import count_heard_tokens, limit_length_ms
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.upload import Upload
 from gateway.domain.usage import MAX_DURATION_MS
-from gateway.media.audio_duration import BLOCK_BYTES, MAX_BLOCKS, STRETCHES, Dice, measure_audio
+from gateway.media.audio_duration import BLOCK_BYTES, MAX_BLOCKS, STRETCHES, RandomSource, measure_audio
 from tests.support.audio_frames import flac_frame, page_of
 from tests.support.audio_headers import EBML, OPUS_HEAD, VORBIS_HEAD, ogg_page
 from tests.support.openai_audio import make_mp3, make_wav
@@ -35,7 +35,7 @@ class Kept:
         return found
 
 
-async def hear(data: bytes, rng: Dice = random.random) -> tuple[int | None, InferenceRequest]:
+async def hear(data: bytes, rng: RandomSource = random.random) -> tuple[int | None, InferenceRequest]:
     """The length that is found in a file, and the call it came with."""
     kept = Kept(data)
     upload = Upload("file", "a.bin", "application/octet-stream", data[:512], kept)

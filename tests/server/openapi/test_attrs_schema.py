@@ -105,7 +105,7 @@ def test_in_a_change_nothing_is_required_and_null_takes_back_what_has_a_default(
 
 @pytest.mark.parametrize("kind", [bytes, set[str], object, type(None)])
 def test_what_no_table_is_read_into_is_refused(kind: Any) -> None:
-    with pytest.raises(TypeError, match="nothing that a table is read into"):
+    with pytest.raises(TypeError, match="cannot be parsed from a table"):
         build_kind(kind)
 
 

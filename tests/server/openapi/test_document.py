@@ -305,5 +305,5 @@ def test_what_is_answered_twice_has_a_name_and_is_told_once() -> None:
 
 def test_two_operations_of_one_name_are_refused() -> None:
     twice = (*DOORS, AdminOperation("GET", "/other", get_thing))
-    with pytest.raises(ValueError, match="'admin_get_thing' is there twice"):
+    with pytest.raises(ValueError, match="'admin_get_thing' exists twice"):
         build_document(twice)
