@@ -17,7 +17,7 @@ from gateway.storage.videos import VideoRepository
 Sums = tuple[int, int, int, int, int, int]
 BalanceId = tuple[Owner, int]
 NO_SUMS: Sums = (0, 0, 0, 0, 0, 0)
-MAX_LOOKS = 5
+MAX_LOOKS = 20
 LOOK_AGAIN_S = 0.05
 _SUM_NAMES = ("spent", "credited", "spent this month", "credited this month", "spent today", "credited today")
 _OWNERS: tuple[Owner, ...] = ("account", "key")
