@@ -1,1 +1,1 @@
-"""Floor 2: one vendor, one file. What to send where, as pure functions; nothing here opens a socket."""
+"""The vendors, one per file: what to send where, as pure functions. Nothing here opens a socket."""

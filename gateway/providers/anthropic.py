@@ -1,9 +1,9 @@
-"""Anthropic, in its own language; it has no embeddings.
+"""Anthropic, in its own API format; it has no embeddings.
 
-platform.claude.com/docs/en/api/messages, .../messages-count-tokens and .../models-list (at most 1000 a page): the key
-in an ``x-api-key`` header, and a version. Vendors that speak this language under an address of their own are reached
-with this provider and that ``base_url``; their files say which. Fast mode (``speed``) and inference in one country
-(``inference_geo``) have prices of their own (.../about-claude/pricing).
+platform.claude.com/docs/en/api/messages, .../messages-count-tokens and .../models-list (at most 1000 per page): the key
+in an ``x-api-key`` header, and a version. Vendors with this format at a separate address are used with this provider
+and that ``base_url``; their files give it. Fast mode (``speed``) and inference in one country (``inference_geo``) have
+separate prices (.../about-claude/pricing).
 """
 
 import attrs
@@ -16,11 +16,11 @@ _hash_user_id = hash_user(256, "user_id")
 
 
 def hash_metadata_user(body: Body, model: str) -> None:
-    """The ``user_id`` of a request's ``metadata``, hashed if it is too long (.../api/messages: ``maxLength`` 256)."""
-    said = body.get("metadata")
-    if isinstance(said, dict):
-        body["metadata"] = said = dict(said)
-        _hash_user_id(said, model)
+    """Hash the ``user_id`` of a request's ``metadata`` if it is too long (.../api/messages: ``maxLength`` 256)."""
+    metadata = body.get("metadata")
+    if isinstance(metadata, dict):
+        body["metadata"] = metadata = dict(metadata)
+        _hash_user_id(metadata, model)
 
 
 def _sign(key: str) -> dict[str, str]:

@@ -2,11 +2,11 @@
 
 learn.microsoft.com/azure/foundry/openai/api-version-lifecycle and .../openai/latest: no ``api-version``, the key in an
 ``api-key`` header. A channel's ``base_url`` is ``https://RESOURCE.openai.azure.com/openai/v1``, and a model is the name
-of a deployment. The list at ``/models`` names what could be deployed, not what is: a channel says its models itself.
+of a deployment. ``/models`` lists what could be deployed, not what is: a channel lists its models itself.
 
-A deployment may have any name, and be of a model of another vendor: what OpenAI's reasoning models ask for
-(.../openai/how-to/reasoning) is done for deployments that are named like one, and what its picture models can do
-(.../openai/how-to/dall-e) is known of those.
+A deployment may have any name, and any vendor's model. The requirements of OpenAI's reasoning models
+(.../openai/how-to/reasoning) and the capabilities of its image models (.../openai/how-to/dall-e) apply to deployments
+that are named like one.
 """
 
 import attrs
@@ -26,10 +26,10 @@ from gateway.providers.base import (
     Provider,
 )
 from gateway.providers.openai import GPT_IMAGES, drop_sampling, hash_long_user, may_think
-from gateway.providers.quirks import KEEP_TO_THE_CONVENTION, limit_as_max_completion_tokens
+from gateway.providers.quirks import DROP_EXTENSIONS, limit_as_max_completion_tokens
 
 _PREVIEW = "?api-version=preview"
-"""Of what the v1 API has not released: sound (.../openai/reference-preview-latest)."""
+"""For endpoints that the v1 API has not released: audio (.../openai/reference-preview-latest)."""
 
 
 def _sign(key: str) -> dict[str, str]:
@@ -41,7 +41,7 @@ def _rename_limit(body: Body, model: str) -> None:
         limit_as_max_completion_tokens(body, model)
 
 
-_CHAT_QUIRKS = (_rename_limit, drop_sampling, hash_long_user, *KEEP_TO_THE_CONVENTION)
+_CHAT_QUIRKS = (_rename_limit, drop_sampling, hash_long_user, *DROP_EXTENSIONS)
 
 AZURE_OPENAI = Provider(
     slug="azure_openai",

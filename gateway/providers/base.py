@@ -1,4 +1,4 @@
-"""What a vendor is to the gateway: an address, a signer, the languages it speaks where, and small pure quirks."""
+"""The description of a vendor: an address, a signer, its API formats and their paths, and small pure quirks."""
 
 import re
 from collections.abc import Callable
@@ -19,31 +19,33 @@ from gateway.providers.priced_fields import EVERYWHERE
 Body = dict[str, Any]
 Signer = Callable[[str], dict[str, str]]
 Quirk = Callable[[Body, str], None]
-"""Changes a body in place, just before it is sent under the provider's own name of the model: a field the vendor
-refuses is dropped, another name is given to one. The outermost dict is its own to change; what is in it is shared."""
+"""Changes a body in place, just before it is sent with the provider's name of the model: drops a field that the vendor
+rejects, or renames one. Only the outermost dict may be changed; nested values are shared.
+"""
 
 
 def sign_bearer(key: str) -> dict[str, str]:
-    """``Authorization: Bearer``, what every provider of the convention reads; nothing where there is no key."""
+    """Return ``Authorization: Bearer``; nothing without a key."""
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def keep_model_id(listed: str) -> str:
-    """A model's id as the provider lists it."""
+    """Return a model's id as the provider lists it."""
     return listed
 
 
 @attrs.frozen
 class Endpoint:
-    """Where a vendor takes calls in one language. ``{model}`` in a path stands for the model's name, percent-encoded.
+    """Where a vendor takes requests in one API format. ``{model}`` in a path is replaced by the percent-encoded model
+    name.
 
     Attributes:
-        wire: the language.
-        path: behind the base URL.
-        stream_path: the same for streams, where that differs.
-        quirks: what this vendor's dialect of the language asks for.
-        rooted: the path is the server's, whatever path the base URL has.
-        models: globs of the provider's names of models; the language is for these alone. None given: for every one.
+        wire: the API format.
+        path: below the base URL.
+        stream_path: the path for streams, if it differs.
+        quirks: this vendor's deviations from the format.
+        rooted: the path is below the server's root, whatever path the base URL has.
+        models: globs of provider model names that the endpoint serves; empty: all.
     """
 
     wire: Wire
@@ -54,11 +56,10 @@ class Endpoint:
     models: tuple[str, ...] = ()
 
     def takes(self, model: str) -> bool:
-        """Whether the language is for ``model``."""
+        """Return whether the endpoint serves ``model``."""
         return not self.models or any(fnmatchcase(model, glob) for glob in self.models)
 
-    def shape(self, body: Body, model: str) -> None:
-        """Apply every quirk to ``body``."""
+    def apply_quirks(self, body: Body, model: str) -> None:
         for quirk in self.quirks:
             quirk(body, model)
 
@@ -81,7 +82,7 @@ COUNT_TOKENS = Endpoint("anthropic_count_tokens", "/messages/count_tokens")
 
 @attrs.frozen
 class EndpointRequest:
-    """What is to be asked at an endpoint, in bytes. ``path`` None: the endpoint's own."""
+    """A request to an endpoint, in bytes. ``path`` None: the endpoint's own."""
 
     body: bytes | Content | None = attrs.field(repr=False)
     media_type: str = JSON
@@ -97,22 +98,22 @@ class Provider:
     """One vendor.
 
     Attributes:
-        slug: what a channel's ``provider`` says.
+        slug: the value of a channel's ``provider``.
         title: its name for people.
-        base_url: its address; None where every channel has to say its own.
-        env_key: the environment variable that usually holds its key; None where there is no custom.
-        local_port: the port on which it usually listens on the same machine; None for remote vendors.
-        endpoints: the languages it speaks, and where.
+        base_url: its address; None if every channel has to give its own.
+        env_key: the environment variable that usually holds its key; None if there is none, or no key.
+        local_port: its usual port on the same machine; None for remote vendors.
+        endpoints: its API formats and their paths.
         sign: key -> headers.
-        sign_at: key and Unix seconds -> headers, for a vendor that takes signatures of the moment instead.
-        sign_list: the same as ``sign`` for its model list, where that differs.
-        models_path: where its model list is, with its query; None where it has none.
-        list_dialect: the language of that list.
-        read_model_id: its listed id -> the id callers use.
-        capabilities: what its models can be asked for.
-        priced_fields: fields of a request that change what is bought; see ``priced_fields.py``.
-        priced_variant: what in its names of models does the same; None: nothing.
-        substitutes: another model than the one asked for may answer, and is what is billed.
+        sign_at: key and Unix seconds -> headers, for a vendor with short-lived signatures.
+        sign_list: like ``sign``, for its model list, if that differs.
+        models_path: the path of its model list, with its query; None if it has none.
+        list_format: the API format of that list.
+        parse_model_id: id in the list -> id that clients use.
+        capabilities: what its models support.
+        priced_fields: request fields that change what is bought; see ``priced_fields.py``.
+        priced_variant: a part of its model names with the same effect; None: there is none.
+        substitutes: another model than the requested one may answer, and is billed.
     """
 
     slug: str
@@ -125,7 +126,7 @@ class Provider:
     sign_at: Callable[[str, int], dict[str, str]] | None = None
     sign_list: Signer | None = None
     models_path: str | None = "/models"
-    list_dialect: Literal["openai", "gemini"] = "openai"
+    list_format: Literal["openai", "gemini"] = "openai"
     parse_model_id: Callable[[str], str] = keep_model_id
     capabilities: tuple[Capability, ...] = ()
     priced_fields: frozenset[str] = EVERYWHERE
@@ -133,12 +134,14 @@ class Provider:
     substitutes: bool = False
 
     def find_variant(self, model: str) -> str | None:
-        """What ``model`` (its own name of it) has behind it that changes what is bought; None: nothing."""
+        """Return the part of ``model`` (provider name) that changes what is bought; None if there is none."""
         found = self.priced_variant and self.priced_variant.search(model)
         return found.group() if found else None
 
     def find_endpoint(self, wires: tuple[Wire, ...], model: str) -> Endpoint | None:
-        """The first of ``wires`` that the vendor speaks with ``model`` (its own name of it); None: none."""
+        """Return the endpoint for the first of ``wires`` that the vendor offers with ``model`` (provider name); None:
+        none.
+        """
         for wire in wires:
             for endpoint in self.endpoints:
                 if endpoint.wire == wire and endpoint.takes(model):
@@ -146,41 +149,43 @@ class Provider:
         return None
 
     def find_capability(self, model: str) -> Capability | None:
-        """What is known of ``model`` (its own name of it)."""
+        """Return what is known about ``model`` (provider name)."""
         return find_capability(self.capabilities, model)
 
     def plan(
-        self, channel: Channel, endpoint: Endpoint, errand: EndpointRequest, *, model: str, key: str, now_s: int = 0
+        self, channel: Channel, endpoint: Endpoint, request: EndpointRequest, *, model: str, key: str, now_s: int = 0
     ) -> HttpRequest:
-        """A request to ``endpoint`` at ``now_s``. Every header is ours (the errand's included) or the channel's."""
+        """Build a request to ``endpoint`` at ``now_s``. Headers come from the gateway, ``request`` and the channel
+        only.
+        """
         ours = {
-            "Content-Type": errand.media_type,
-            "Accept": errand.accept,
+            "Content-Type": request.media_type,
+            "Accept": request.accept,
             "Accept-Encoding": "identity",
             **(self.sign_at(key, now_s) if self.sign_at else self.sign(key)),
-            **dict(errand.headers),
+            **dict(request.headers),
         }
-        if errand.body is None:
+        if request.body is None:
             del ours["Content-Type"]
-        path = errand.path or (endpoint.stream_path if errand.stream else None) or endpoint.path
-        if errand.path is None and "{model}" in path:
-            # In the name of a model that belongs to an owner the slash is one of the path.
+        path = request.path or (endpoint.stream_path if request.stream else None) or endpoint.path
+        if request.path is None and "{model}" in path:
+            # In a model name with an owner the slash is part of the path.
             path = path.replace("{model}", quote(model, safe="/" if endpoint.rooted else ""))
         base = parse_origin(channel.base_url) if endpoint.rooted else channel.base_url
-        headers = _lay_over(ours, channel)
-        return HttpRequest(errand.method, base + path, headers, errand.body, channel.timeouts, channel.proxy)
+        headers = _merge_headers(ours, channel)
+        return HttpRequest(request.method, base + path, headers, request.body, channel.timeouts, channel.proxy)
 
     def plan_models(self, channel: Channel, key: str) -> HttpRequest:
-        """A GET of the provider's model list. Only for a provider that has ``models_path``."""
+        """Build the request for the model list. Only for a provider with a ``models_path``."""
         sign = self.sign_list or self.sign
-        headers = _lay_over({"Accept": "application/json", "Accept-Encoding": "identity", **sign(key)}, channel)
+        headers = _merge_headers({"Accept": "application/json", "Accept-Encoding": "identity", **sign(key)}, channel)
         return HttpRequest(
             "GET", f"{channel.base_url}{self.models_path}", headers, None, channel.timeouts, channel.proxy
         )
 
 
-def _lay_over(ours: dict[str, str], channel: Channel) -> dict[str, str]:
-    """Our headers under the channel's own; a name is the same in any spelling."""
+def _merge_headers(ours: dict[str, str], channel: Channel) -> dict[str, str]:
+    """Merge the channel's headers over the gateway's; names are case-insensitive."""
     if not channel.headers:
         return ours
     theirs = {name.lower() for name, _ in channel.headers}
@@ -188,13 +193,13 @@ def _lay_over(ours: dict[str, str], channel: Channel) -> dict[str, str]:
 
 
 def parse_origin(url: str) -> str:
-    """Scheme, host and port of a base URL."""
+    """Return scheme, host and port of a base URL."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"
 
 
 def find_url_problem(url: str) -> str | None:
-    """Why ``url`` cannot be a base URL, or None where it can."""
+    """Return why ``url`` cannot be a base URL; None if it can."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -204,7 +209,7 @@ def find_url_problem(url: str) -> str | None:
         return "a URL has no spaces or control characters"
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
         return "expected http:// or https:// and a host"
-    if "?" in url or "#" in url:  # an empty one too: what is put behind it would be no path
+    if "?" in url or "#" in url:  # an empty one too: a path appended to it would be no path
         return "a base URL has no query or fragment"
     if "@" in parts.netloc:
         return "credentials belong in api_key, not in the URL"

@@ -1,8 +1,8 @@
-"""Any server of the convention: the channel says its ``base_url``. What it has not it answers with its own error.
+"""Any server with the OpenAI API format, at the channel's ``base_url``. It reports missing endpoints by its own errors.
 
-The convention's reference: developers.openai.com/api/reference; it knows no rerank, which is Jina's and Cohere's, as in
-docs.vllm.ai/en/stable/serving/online_serving. Whatever any vendor lets a request buy may be bought there: it may be a
-gateway in front of several (``fallbacks``: docs.litellm.ai/docs/proxy/reliability).
+OpenAI's reference: developers.openai.com/api/reference; rerank is Jina's and Cohere's, as in
+docs.vllm.ai/en/stable/serving/online_serving. Every vendor's priced fields count here: the server may be a gateway to
+several vendors (``fallbacks``: docs.litellm.ai/docs/proxy/reliability).
 """
 
 from gateway.providers.base import (

@@ -1,19 +1,19 @@
-"""Alibaba Cloud Model Studio (DashScope), in its compatibility with the convention.
+"""Alibaba Cloud Model Studio (DashScope), in its OpenAI compatibility mode.
 
 alibabacloud.com/help/en/model-studio: .../compatibility-of-openai-with-dashscope, .../list-models,
 .../embedding-interfaces-compatible-with-openai, .../compatibility-with-openai-responses-api. Keys belong to a region:
 Singapore here; ``https://dashscope.aliyuncs.com`` is Beijing, ``https://dashscope-us.aliyuncs.com`` Virginia, and
-``https://WORKSPACE.REGION.maas.aliyuncs.com`` one's own, each with ``/compatible-mode/v1`` as ``base_url``. The list
-that is described has another address and shape; the one in the convention's shape beside the calls is not described.
+``https://WORKSPACE.REGION.maas.aliyuncs.com`` a private one, each with ``/compatible-mode/v1`` as ``base_url``. The
+documented model list has another address and shape; the one in OpenAI's shape is not documented.
 
-Pictures and videos are at the same server in languages of its own: ``formats/vendors/dashscope_images.py`` and
-``formats/vendors/dashscope_videos.py`` name what each model's page says. Where sizes of pictures are ranges they are
-not listed here, and the provider says what it does not make.
+Images and videos are on the same server in separate formats: see ``formats/vendors/dashscope_images.py`` and
+``formats/vendors/dashscope_videos.py``. Image sizes that are documented as ranges are not listed here; the provider
+rejects what it does not make.
 
-Searches (``enable_search``) and code that is run (``enable_code_interpreter``) are billed (.../web-search).
+Searches (``enable_search``) and code execution (``enable_code_interpreter``) are billed (.../web-search).
 
-At other addresses: rerank (``/compatible-api/v1/reranks``), not served here; Anthropic's messages, by provider
-"anthropic" with ``base_url`` ``https://dashscope-intl.aliyuncs.com/apps/anthropic/v1``.
+At other addresses: rerank (``/compatible-api/v1/reranks``), not supported; Anthropic's messages: provider "anthropic"
+with ``base_url`` ``https://dashscope-intl.aliyuncs.com/apps/anthropic/v1``.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
 """DeepSeek; it has no embeddings.
 
 api-docs.deepseek.com/api/create-chat-completion (roles system, user, assistant and tool; ``max_tokens``),
-.../api/create-completion (fill in the middle, beta), .../guides/responses_api, .../guides/anthropic_api (its
-``base_url`` is this one and ``/anthropic``). While a model thinks, sampling parameters are ignored without an error
-(.../guides/thinking_mode). A channel with its own ``base_url`` must not end it in ``/v1``.
+.../api/create-completion (fill in the middle, beta), .../guides/responses_api, .../guides/anthropic_api (below
+``/anthropic``). While a model thinks, sampling parameters are ignored without an error (.../guides/thinking_mode). A
+channel's own ``base_url`` must not end in ``/v1``.
 """
 
 from gateway.providers.base import CHAT, RESPONSES, Endpoint, Provider

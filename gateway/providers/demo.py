@@ -1,4 +1,4 @@
-"""The gateway's own demo upstream (``gateway/demo``): it runs on an ephemeral port that the roof fills in."""
+"""The gateway's built-in demo provider (``gateway/demo``), on an ephemeral port that the application fills in."""
 
 import attrs
 

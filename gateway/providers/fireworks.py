@@ -1,8 +1,8 @@
 """Fireworks AI. docs.fireworks.ai/api-reference, /tools-sdks/openai-compatibility, /tools-sdks/anthropic-compatibility.
 
-Usage comes with every stream. The list in its reference is that of an account, page by page, under another address; the
-one of the convention beside the calls is not described there, but it is what its users' tools read. Its rerank answers
-with ``data`` instead of ``results``, in no one's language, and is not served here.
+Every stream reports usage. The documented model list is an account's, paginated, at another address; the one in
+OpenAI's format is not documented, but widely used. Its rerank answers with ``data`` instead of ``results`` and is not
+supported.
 """
 
 from gateway.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, MESSAGES, RESPONSES, Provider

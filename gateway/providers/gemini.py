@@ -1,14 +1,14 @@
-"""Google Gemini, in its own language.
+"""Google Gemini, in its own API format.
 
-ai.google.dev/api/generate-content, .../api/embeddings, .../api/tokens and .../api/models (at most 1000 a page): the key
-in an ``x-goog-api-key`` header; the list names models ``models/gemini-…``, the calls take the bare name. Its
-compatibility with the convention (ai.google.dev/gemini-api/docs/openai) is another address: provider "custom" with
-``base_url`` ``https://generativelanguage.googleapis.com/v1beta/openai``.
+ai.google.dev/api/generate-content, .../api/embeddings, .../api/tokens and .../api/models (at most 1000 per page): the
+key in an ``x-goog-api-key`` header; the list names models ``models/gemini-…``, requests use the bare name. Its OpenAI
+compatibility (ai.google.dev/gemini-api/docs/openai) has another address: provider "custom" with ``base_url``
+``https://generativelanguage.googleapis.com/v1beta/openai``.
 
-Pictures: .../docs/image-generation, its tables of sizes, and "Limitations" for how many pictures a model takes in.
-Imagen is no more (.../docs/deprecations: shut down on 17 August 2026).
+Images: .../docs/image-generation, its tables of sizes, and "Limitations" for the most input images of a model. Imagen
+was shut down on 17 August 2026 (.../docs/deprecations).
 
-Videos: .../docs/veo. Of models that are not Veo 3.1 nobody has said here what they make.
+Videos: .../docs/veo. Models other than Veo 3.1 have no listed capabilities.
 """
 
 from gateway.domain.capability import Capability
@@ -18,7 +18,7 @@ from gateway.providers.base import Endpoint, Provider
 
 _MOST_SOURCES = 14
 IMAGE_MODELS = ("gemini-*-image*", "gemini-nano-banana-*")
-"""Globs of the models that paint."""
+"""Globs of the image models."""
 
 
 def _describe(name: str, sizes: tuple[str, ...] | None, max_sources: int | None = _MOST_SOURCES) -> Capability:
@@ -42,19 +42,19 @@ IMAGES = (
     _describe("gemini-3.1-flash-lite-image*", SMALL_SIZES),
     _describe("gemini-nano-banana-*", WIDE_SIZES),
 )
-"""What they can be asked for."""
+"""Their capabilities."""
 
 
 VIDEO_MODELS = ("veo-*",)
-"""Globs of the models that film."""
-_BEST = ("3840x2160", "2160x3840")
+"""Globs of the video models."""
+_4K_SIZES = ("3840x2160", "2160x3840")
 VIDEOS = (
     Capability("veo-*", remixes=False),
     Capability("veo-3.1-*", seconds=SECONDS, sizes=tuple(SIZES), references=True, remixes=False),
     Capability(
         "veo-3.1-lite-*",
         seconds=SECONDS,
-        sizes=tuple(size for size in SIZES if size not in _BEST),
+        sizes=tuple(size for size in SIZES if size not in _4K_SIZES),
         references=True,
         remixes=False,
     ),
@@ -87,7 +87,7 @@ GEMINI = Provider(
     ),
     sign=_sign,
     models_path="/models?pageSize=1000",
-    list_dialect="gemini",
+    list_format="gemini",
     parse_model_id=_parse_model_id,
     capabilities=(*IMAGES, *VIDEOS),
 )

@@ -1,13 +1,13 @@
 """Groq; it has no embeddings.
 
 console.groq.com/docs/openai: requests with ``logprobs``, ``top_logprobs``, ``logit_bias``, ``messages[].name`` or more
-than one choice are refused. console.groq.com/docs/api-reference, /docs/responses-api. Transcripts have no subtitles and
-do not stream (/docs/speech-to-text). Its compound systems search and run code, which is billed (/docs/compound).
+than one choice are rejected. console.groq.com/docs/api-reference, /docs/responses-api. Transcripts have no subtitles
+and do not stream (/docs/speech-to-text). Its compound systems search and run code, which is billed (/docs/compound).
 """
 
 from gateway.providers.base import CHAT, RESPONSES, SPEECH, TRANSCRIPTIONS, TRANSLATIONS, Endpoint, Provider
 from gateway.providers.priced_fields import EVERYWHERE
-from gateway.providers.quirks import KEEP_TO_THE_CONVENTION, ask_for_times, drop, drop_idle, drop_in_messages
+from gateway.providers.quirks import DROP_EXTENSIONS, ask_for_times, drop, drop_idle, drop_in_messages
 
 GROQ = Provider(
     slug="groq",
@@ -22,7 +22,7 @@ GROQ = Provider(
                 drop("logit_bias"),
                 drop_idle("logprobs", "top_logprobs", "n"),
                 drop_in_messages("name"),
-                *KEEP_TO_THE_CONVENTION,
+                *DROP_EXTENSIONS,
             ),
         ),
         RESPONSES,

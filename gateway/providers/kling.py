@@ -1,10 +1,10 @@
-"""Kling AI: videos alone.
+"""Kling AI: videos only.
 
-kling.ai/document-api/api/get-started/authentication: an API key, or an AccessKey and a SecretKey, written as the key
-``ACCESS:SECRET``, from which a token is made for every request; its older language alone takes that, see
+kling.ai/document-api/api/get-started/authentication: an API key, or an AccessKey and a SecretKey, given as
+``ACCESS:SECRET``, from which a token is made for every request; the latter works only with the older API version, see
 ``formats/vendors/kling_videos.py``. The address is that outside China; inside it is
-``https://api-beijing.klingai.com``, with keys of its own. There is no list of models: a channel names its models, and
-no variable of the environment makes one.
+``https://api-beijing.klingai.com``, with separate keys. There is no model list: a channel lists its models, and no
+environment variable creates one.
 """
 
 from gateway.domain.capability import Capability
@@ -13,15 +13,15 @@ from gateway.providers.base import Endpoint, Provider, sign_bearer
 
 LIFETIME_S = 1_800
 SKEW_S = 5
-"""How long a token is good, and since when, as the page's own example has it."""
+"""Lifetime of a token, and how far its start is in the past, as in the documentation's example."""
 
 
 def sign_at(key: str, now_s: int) -> dict[str, str]:
-    """The key, or a token (RFC 7519, HS256) that is made of it at that moment (Unix seconds)."""
+    """Sign with the key, or with a token (RFC 7519, HS256) made from it at ``now_s`` (Unix seconds)."""
     access, _, secret = key.partition(":")
     if not (access and secret):
         return sign_bearer(key)
-    from jwt import encode  # noqa: PLC0415 - it loads cryptography, which most gateways can do without
+    from jwt import encode  # noqa: PLC0415 - loads cryptography, which most gateways do not need
 
     claims = {"iss": access, "exp": now_s + LIFETIME_S, "nbf": now_s - SKEW_S}
     return sign_bearer(encode(claims, secret, algorithm="HS256"))

@@ -1,6 +1,6 @@
 """llama.cpp's server. github.com/ggml-org/llama.cpp, tools/server/README.md.
 
-Its own default port is 8080, which is ours; 8081 is where it is put beside us.
+Its default port, 8080, is the gateway's too; beside the gateway it uses 8081.
 """
 
 from gateway.providers.base import (

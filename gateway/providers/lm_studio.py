@@ -1,6 +1,6 @@
 """LM Studio's local server. lmstudio.ai/docs/developer/openai-compat: no key unless one was set; ``max_tokens``.
 
-Anthropic's messages: lmstudio.ai/docs/developer/anthropic-compat, with a Bearer key as well.
+Anthropic's messages: lmstudio.ai/docs/developer/anthropic-compat, with a Bearer key too.
 """
 
 from gateway.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, MESSAGES, RESPONSES, Endpoint, Provider

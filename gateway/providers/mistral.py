@@ -1,13 +1,12 @@
 """Mistral AI. docs.mistral.ai/api: chat, embeddings, moderations, models.
 
-What it does not know it refuses (422, ``extra_forbidden``), in a request and in its messages; the fields it knows are
-those of ChatCompletionRequest and EmbeddingRequest in that reference. Ids of tool calls are nine letters and digits
-(mistralai/mistral-common, protocol/instruct/validator.py): others are not taken as they are. Usage comes with a
-stream's last chunk unasked. Fill in the middle (``/fim/completions``) answers in the shape of a chat and is not served
-here.
+It rejects unknown fields (422, ``extra_forbidden``) in a request and in its messages; the known ones are those of
+ChatCompletionRequest and EmbeddingRequest in that reference. Ids of tool calls have nine letters and digits
+(mistralai/mistral-common, protocol/instruct/validator.py); others are rejected. A stream's last chunk reports usage by
+default. Fill in the middle (``/fim/completions``) answers in the shape of a chat and is not supported.
 
-Transcripts ("Audio Transcriptions" of the same reference, docs.mistral.ai/studio/audio/overview) stream in events of
-its own, and are taken whole; its speech comes in JSON and is not served here.
+Transcripts ("Audio Transcriptions" of the same reference, docs.mistral.ai/studio/audio/overview) stream in another
+event format, so they are requested unstreamed; its speech answers in JSON and is not supported.
 """
 
 from gateway.providers.base import CHAT, EMBEDDINGS, MODERATIONS, TRANSCRIPTIONS, Body, Endpoint, Provider
@@ -38,15 +37,17 @@ _CHAT_QUIRKS = (
     drop_in_calls("extra_content", "cache_control"),
     fit_call_ids("[A-Za-z0-9]{9}", 9),
 )
-_HEARD = frozenset({"model", "language", "temperature", "timestamp_granularities", "diarize", "context_bias"})
+_TRANSCRIPTION_FIELDS = frozenset(
+    {"model", "language", "temperature", "timestamp_granularities", "diarize", "context_bias"}
+)
 _TIMED = ("srt", "vtt", "verbose_json", "diarized_json")
 
 
 def _shape_transcription(fields: Body, _model: str) -> None:
-    """Only what it knows. It answers in one format, with times where a granularity is said; then no language may be."""
+    """Keep known fields only. Times require a granularity, which excludes a language."""
     granularities = fields.pop("timestamp_granularities", None)
     timed = granularities or fields.get("response_format") in _TIMED
-    for name in fields.keys() - _HEARD:
+    for name in fields.keys() - _TRANSCRIPTION_FIELDS:
         del fields[name]
     if timed:
         fields["timestamp_granularities"] = "word" if granularities in ("word", ["word"]) else "segment"

@@ -11,13 +11,13 @@ import re
 from gateway.providers.base import CHAT, RESPONSES, Body, Endpoint, Provider
 from gateway.providers.quirks import developer_as_system, drop
 
-_SAMPLES_ITS_OWN_WAY = re.compile(r"kimi-k2\.\d.*")
+_FIXED_SAMPLING = re.compile(r"kimi-k2\.\d.*")
 
 _drop_sampling = drop("temperature", "top_p", "presence_penalty", "frequency_penalty")
 
 
 def _leave_sampling(body: Body, model: str) -> None:
-    if _SAMPLES_ITS_OWN_WAY.fullmatch(model):
+    if _FIXED_SAMPLING.fullmatch(model):
         _drop_sampling(body, model)
 
 

@@ -1,6 +1,6 @@
-"""Ollama on the same machine. docs.ollama.com/api/openai-compatibility: a key is ignored, the limit is ``max_tokens``.
+"""Ollama on the same machine. docs.ollama.com/api/openai-compatibility: ignores a key, the limit is ``max_tokens``.
 
-Anthropic's messages: docs.ollama.com/api/anthropic-compatibility. Pictures are experimental there: one, in base64.
+Anthropic's messages: docs.ollama.com/api/anthropic-compatibility. Images are experimental: one, in base64.
 """
 
 from gateway.domain.capability import Capability

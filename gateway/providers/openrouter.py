@@ -1,19 +1,18 @@
 """OpenRouter: the models of many vendors. openrouter.ai/docs/api/api-reference.
 
-Comments in streams, errors inside a chunk: openrouter.ai/docs/api-reference/streaming. It speaks Anthropic's messages,
-too (.../anthropic-messages/create-messages), with the same Bearer key. Text completions are in its own SDK's README.
+Comments in streams, errors inside a chunk: openrouter.ai/docs/api-reference/streaming. It also takes Anthropic's
+messages (.../anthropic-messages/create-messages), with the same Bearer key. Text completions are documented in its
+SDK's README.
 
-Pictures: models that also talk make them in a chat (``modalities`` and ``image_config`` of its chat completions); those
-that only paint are found at ``/images`` alone, in the convention's shape
-(openrouter.ai/docs/guides/overview/multimodal/image-generation, "Request Parameters"). There an edit has its pictures
-in ``input_references``, of which the convention knows nothing.
+Images: models that also chat make them in a chat (``modalities`` and ``image_config`` of its chat completions); pure
+image models are at ``/images`` only, in OpenAI's shape (openrouter.ai/docs/guides/overview/multimodal/image-generation,
+"Request Parameters"). An edit there has its images in ``input_references``, which OpenAI's format does not have.
 
-What is bought is another thing with the fields and the variants of a model that are named at the end: a search
-(``:online``, ``plugins``), the fastest or the cheapest vendor (``:nitro``, ``:floor``, ``provider``), another model
-(``models``, ``preset``), which is then the one that is billed (.../guides/routing).
+The fields and model variants at the end change what is bought: a search (``:online``, ``plugins``), the fastest or the
+cheapest vendor (``:nitro``, ``:floor``, ``provider``), another model (``models``, ``preset``), which is then billed
+(.../guides/routing).
 
-Speech is the convention's (.../multimodal/tts); what it transcribes it takes in JSON (.../multimodal/stt), which is not
-served here.
+Speech has OpenAI's format (.../multimodal/tts); transcriptions take JSON (.../multimodal/stt), which is not supported.
 """
 
 import re
@@ -40,11 +39,11 @@ from gateway.providers.priced_fields import EVERYWHERE, ROUTING
 from gateway.providers.quirks import hash_user
 
 _HASH_USER = hash_user(128, "user", "safety_identifier")
-"""ujisati/claude-code-provider-proxy, pull request 11: it takes at most 128 characters."""
+"""ujisati/claude-code-provider-proxy, pull request 11: at most 128 characters."""
 _TALKING = ("openai/gpt-5*-image*",)
 _SEVERAL = ("openai/gpt-image-*",)
-"""Those that paint more than one picture a request; most others refuse to."""
-_PAINTING = (
+"""Models that make more than one image per request; most others reject it."""
+_IMAGE_ONLY = (
     "black-forest-labs/*",
     "bytedance-seed/seedream*",
     "krea/*",
@@ -63,7 +62,7 @@ def _describe(name: str, *, edits: bool, max_n: int = 1) -> Capability:
 
 
 def _serve(entry: Capability) -> Capability:
-    """One of Google's models. The smallest tier of resolution goes by another name in a chat, and is left out."""
+    """Return the capability of one of Google's models. The smallest tier has another name in a chat and is left out."""
     sizes = WIDE_SIZES if entry.sizes == WIDEST_SIZES else entry.sizes
     return attrs.evolve(entry, name=f"google/{entry.name}", sizes=sizes)
 
@@ -78,7 +77,7 @@ OPENROUTER = Provider(
         attrs.evolve(MESSAGES, quirks=(hash_metadata_user,)),
         *(attrs.evolve(one, quirks=(_HASH_USER,)) for one in (EMBEDDINGS, COMPLETIONS, RESPONSES)),
         RERANK,
-        Endpoint("openai_images", "/images", quirks=(_HASH_USER,), models=(*_TALKING, *_SEVERAL, *_PAINTING)),
+        Endpoint("openai_images", "/images", quirks=(_HASH_USER,), models=(*_TALKING, *_SEVERAL, *_IMAGE_ONLY)),
         Endpoint(
             "chat_pictures",
             "/chat/completions",
@@ -91,7 +90,7 @@ OPENROUTER = Provider(
         *map(_serve, IMAGES),
         *(_describe(glob, edits=True) for glob in _TALKING),
         *(_describe(glob, edits=False, max_n=MAX_IMAGES) for glob in _SEVERAL),
-        *(_describe(glob, edits=False) for glob in _PAINTING),
+        *(_describe(glob, edits=False) for glob in _IMAGE_ONLY),
     ),
     priced_fields=EVERYWHERE | ROUTING | {"speed"},
     priced_variant=re.compile(r":(?:online|nitro|floor|exacto)(?![^:@])|@preset(?=/)"),

@@ -1,13 +1,13 @@
-"""Fields of a request that change what is bought: which are not harmless, and what they name.
+"""Request fields that change what is bought: which values are harmless, and which models they name.
 
-A price is for the tokens of one model. Faster service, a search, or an answer of another model has a price of its own,
-which nobody has told the gateway: such a field is let through only on a channel whose ``allow_fields`` names it. Which
-fields a vendor knows is in the vendor's own file (``Provider.priced_fields``).
+A price is for the tokens of one model. Faster service, a search, or another model's answer has another price, which the
+gateway does not know: such a field is allowed only on a channel whose ``allow_fields`` lists it. The fields of a vendor
+are in the vendor's file (``Provider.priced_fields``).
 
 Tiers: developers.openai.com/api/docs/pricing, docs.x.ai/developers/advanced-api-usage/priority-processing,
 docs.fireworks.ai/serverless/serverless-modes, console.groq.com/docs/service-tiers,
 openrouter.ai/docs/guides/features/service-tiers, platform.claude.com/docs/en/api/service-tiers. Searches:
-``web_search_options`` of the convention's OpenAPI document, and the tools that vendors run themselves.
+``web_search_options`` of OpenAI's OpenAPI document, and the tools that vendors run.
 """
 
 import re
@@ -19,32 +19,33 @@ from gateway.errors import InvalidRequest
 
 TOOLS = "tools"
 EVERYWHERE = frozenset({"service_tier", "web_search_options", TOOLS})
-"""What vendors have in common. With ``tools`` those are meant that the vendor runs, and bills, itself."""
+"""Fields of most vendors. ``tools`` stands for tools that the vendor runs, and bills."""
 ROUTING = frozenset({"models", "route", "preset", "provider", "plugins"})
-"""What OpenRouter knows beside it: openrouter.ai/docs/guides/routing (model fallbacks, provider selection), .../presets
-and .../plugins."""
+"""OpenRouter's other fields: openrouter.ai/docs/guides/routing (model fallbacks, provider selection), .../presets and
+.../plugins.
+"""
 
 _HARMLESS: Mapping[str, tuple[Any, ...]] = MappingProxyType(
     {
         "service_tier": (None, "auto", "default", "standard", "standard_only", "on_demand"),
-        "web_search_options": (None,),  # an empty object asks for a search
+        "web_search_options": (None,),  # an empty object requests a search
         "speed": (None, "standard"),
         "inference_geo": (None, "global"),
         "search_parameters": (None, {}, {"mode": "off"}),
     },
 )
-"""Values that buy what is bought without the field; client libraries send them."""
+"""Values with the effect of an absent field; client libraries send them."""
 _NOTHING: tuple[Any, ...] = (None, False, "", [], {})
 """The same for every other field."""
-_CALLERS_TOOL = re.compile(
+_CLIENT_TOOL = re.compile(
     r"function|custom|namespace|mcp|local_shell|apply_patch|computer.*|bash_.*|text_editor_.*|memory_.*|tool_search.*"
 )
-"""Types of tools that the caller runs, or that cost nothing but their tokens. Every other one is the vendor's own."""
+"""Types of tools that the client runs, or that cost only their tokens. The vendor runs every other one."""
 _NAMING = ("models", "fallbacks")
 
 
 def list_priced(body: Mapping[str, Any], fields: frozenset[str]) -> list[str]:
-    """Those of ``fields`` that ``body`` has, unless harmless; a tool that the vendor runs is ``tools.TYPE``."""
+    """List the ``fields`` that ``body`` has with a priced value; a tool that the vendor runs is ``tools.TYPE``."""
     found = []
     for name in fields.intersection(body):
         if name == TOOLS:
@@ -60,13 +61,13 @@ def _list_hosted(tools: object) -> list[str]:
     kinds = [tool["type"] for tool in tools if isinstance(tool, dict) and "type" in tool]
     if kinds.count("function") == len(kinds):  # as usual
         return []
-    return [f"{TOOLS}.{kind}" for kind in kinds if isinstance(kind, str) and not _CALLERS_TOOL.fullmatch(kind)]
+    return [f"{TOOLS}.{kind}" for kind in kinds if isinstance(kind, str) and not _CLIENT_TOOL.fullmatch(kind)]
 
 
 def list_named_models(body: Mapping[str, Any], fields: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Models by which one of ``fields`` lets the vendor answer instead, each with its place in ``body``.
+    """Yield the models that one of ``fields`` allows to answer instead, each with its place in ``body``.
 
-    Raises ``InvalidRequest`` if one cannot be read: what cannot be read cannot be checked.
+    Raises ``InvalidRequest`` if one is no string and so cannot be checked.
     """
     for field in _NAMING:
         value = body.get(field) if field in fields else None

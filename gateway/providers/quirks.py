@@ -1,8 +1,8 @@
-"""What the dialects of the convention differ in, as quirks that several vendors share.
+"""Quirks that several vendors share: their deviations from the OpenAI API format.
 
-A field that only tunes an answer (a temperature, a penalty) is dropped where the vendor refuses it. One that the caller
-would miss in the answer (several choices, log probabilities, a stop sequence) is dropped only where it asks for
-nothing: else the vendor says for itself that it cannot.
+A field that only tunes an answer (a temperature, a penalty) is dropped if the vendor rejects it. A field whose effect
+the client would miss (several choices, log probabilities, a stop sequence) is dropped only if it requests nothing:
+otherwise the vendor's own error tells the client.
 """
 
 import re
@@ -14,7 +14,7 @@ from gateway.providers.base import Body, Quirk
 
 
 def drop(*fields: str) -> Quirk:
-    """Without ``fields``."""
+    """Drop ``fields``."""
 
     def quirk(body: Body, _model: str) -> None:
         for field in fields:
@@ -24,7 +24,7 @@ def drop(*fields: str) -> Quirk:
 
 
 def drop_idle(*fields: str) -> Quirk:
-    """Without those of ``fields`` that are null, false, zero or empty."""
+    """Drop those of ``fields`` that are null, false, zero or empty."""
 
     def quirk(body: Body, _model: str) -> None:
         for field in fields:
@@ -35,7 +35,7 @@ def drop_idle(*fields: str) -> Quirk:
 
 
 def rename(field: str, name: str) -> Quirk:
-    """``field`` under ``name``, unless that is said already. A null says nothing."""
+    """Rename ``field`` to ``name`` unless that is set. A null counts as not set."""
 
     def quirk(body: Body, _model: str) -> None:
         value = body.pop(field, None)
@@ -46,7 +46,7 @@ def rename(field: str, name: str) -> Quirk:
 
 
 def replace(field: str, name: str) -> Quirk:
-    """``field`` under ``name``, whatever that says: the former is what was checked and is paid for."""
+    """Rename ``field`` to ``name``, replacing that: ``field`` is what was checked and is charged."""
 
     def quirk(body: Body, _model: str) -> None:
         value = body.pop(field, None)
@@ -57,10 +57,11 @@ def replace(field: str, name: str) -> Quirk:
 
 
 def hash_user(most: int, *fields: str, least: int = 0) -> Quirk:
-    """Each of ``fields``, names of an end user, as its SHA-256 if it has not from ``least`` to ``most`` characters.
+    """Replace those of ``fields``, names of an end user, that have not ``least`` to ``most`` characters by their
+    SHA-256.
 
-    A vendor refuses a name that is too long, and some callers have long ones (Claude Code's has 150 characters). The
-    hash is 64 characters of hexadecimal: the same name is always the same, and nobody can read it back.
+    Vendors reject names that are too long, and some clients send long ones (Claude Code's have 150 characters). The
+    hash has 64 hexadecimal characters, is the same for the same name, and cannot be reversed.
     """
 
     def quirk(body: Body, _model: str) -> None:
@@ -73,13 +74,13 @@ def hash_user(most: int, *fields: str, least: int = 0) -> Quirk:
 
 
 def ask_for_times(fields: Body, _model: str) -> None:
-    """An answer with times where subtitles are asked for, which the gateway writes from those."""
+    """Request an answer with times if the client wants subtitles, which the gateway writes from it."""
     if fields.get("response_format") in ("srt", "vtt"):
         fields["response_format"] = "verbose_json"
 
 
 def drop_in_messages(*fields: str, roles: tuple[str, ...] = ()) -> Quirk:
-    """Messages without ``fields``; only those of ``roles``, where some are given."""
+    """Drop ``fields`` from messages; if ``roles`` are given, only from theirs."""
 
     def change(message: dict[str, Any]) -> dict[str, Any]:
         if (roles and message.get("role") not in roles) or message.keys().isdisjoint(fields):
@@ -90,7 +91,7 @@ def drop_in_messages(*fields: str, roles: tuple[str, ...] = ()) -> Quirk:
 
 
 def drop_in_calls(*fields: str) -> Quirk:
-    """Tool calls in messages without ``fields``."""
+    """Drop ``fields`` from tool calls in messages."""
 
     def change_call(call: Any) -> Any:
         return {name: value for name, value in call.items() if name not in fields} if isinstance(call, dict) else call
@@ -106,17 +107,17 @@ def drop_in_calls(*fields: str) -> Quirk:
 
 
 def fit_call_ids(pattern: str, length: int) -> Quirk:
-    """Ids of tool calls that are no ``pattern`` as so many digits of their fingerprint: the same for the same.
+    """Replace ids of tool calls that do not match ``pattern`` by ``length`` digits of their hash.
 
-    A conversation may have ids that another provider gave.
+    A chat may contain ids from another provider.
     """
     fits = re.compile(pattern, re.DOTALL)
 
     def fit(holder: dict[str, Any], field: str) -> dict[str, Any]:
-        said = holder.get(field)
-        if not isinstance(said, str) or fits.fullmatch(said):
+        call_id = holder.get(field)
+        if not isinstance(call_id, str) or fits.fullmatch(call_id):
             return holder
-        return holder | {field: sha256(said.encode(errors="surrogatepass")).hexdigest()[:length]}
+        return holder | {field: sha256(call_id.encode(errors="surrogatepass")).hexdigest()[:length]}
 
     def change(message: dict[str, Any]) -> dict[str, Any]:
         changed = fit(message, "tool_call_id")
@@ -130,12 +131,12 @@ def fit_call_ids(pattern: str, length: int) -> Quirk:
     return _change_messages(change)
 
 
-def _say_system(message: dict[str, Any]) -> dict[str, Any]:
+def _rename_developer(message: dict[str, Any]) -> dict[str, Any]:
     return message | {"role": "system"} if message.get("role") == "developer" else message
 
 
 def _change_messages(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Quirk:
-    """New messages in a new list: those of the call are shared with its other attempts."""
+    """Apply ``change`` to a copy of the messages: the originals are shared with the request's other attempts."""
 
     def quirk(body: Body, _model: str) -> None:
         messages = body.get("messages")
@@ -148,21 +149,22 @@ def _change_messages(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Quir
     return quirk
 
 
-developer_as_system = _change_messages(_say_system)
-"""The convention's ``developer`` is the older ``system`` under another name; many vendors know only that."""
+developer_as_system = _change_messages(_rename_developer)
+"""``developer`` is the newer name of ``system``; many vendors know only the older."""
 
 limit_as_max_tokens = rename("max_completion_tokens", "max_tokens")
-"""For vendors that only know the older name of the limit: unknown to them, the newer one would limit nothing."""
+"""For vendors that know only the older name of the limit: they would ignore the newer one."""
 
 limit_as_max_completion_tokens = rename("max_tokens", "max_completion_tokens")
 
 _LONGEST_ID = 40
 
-KEEP_TO_THE_CONVENTION: tuple[Quirk, ...] = (
+DROP_EXTENSIONS: tuple[Quirk, ...] = (
     drop_in_messages("reasoning_content", "reasoning", "reasoning_details", "images", roles=("assistant",)),
     drop_in_calls("extra_content", "cache_control", "index"),
     fit_call_ids(f".{{0,{_LONGEST_ID}}}", _LONGEST_ID),
 )
-"""For vendors that refuse what others, and this gateway, put into an assistant's message: a conversation may have
-passed through any of them. (openai/openai-python issues: ``unknown_parameter`` for ``tool_calls[0].index``;
-agno-agi/agno, issue 5382: ``string_above_max_length`` for an id of more than 40 characters.)"""
+"""For vendors that reject the extensions that other providers, and this gateway, add to an assistant's message: a chat
+may have passed through any of them. (openai/openai-python issues: ``unknown_parameter`` for ``tool_calls[0].index``;
+agno-agi/agno, issue 5382: ``string_above_max_length`` for an id of more than 40 characters.)
+"""

@@ -1,4 +1,4 @@
-"""Every vendor, by slug: each file of this folder that defines the provider of its own name."""
+"""Every vendor by slug: each file of this package that defines the provider of its own name."""
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -10,7 +10,7 @@ from gateway.providers.base import Provider
 
 FIRST = ("openai", "anthropic", "gemini", "openrouter")
 LAST = ("custom", "demo")
-"""Between these two the vendors stand by name."""
+"""The other vendors are between these two, by name."""
 
 
 def _find_providers() -> Iterator[Provider]:
@@ -32,4 +32,4 @@ PROVIDERS: Mapping[str, Provider] = MappingProxyType(
     {provider.slug: provider for provider in sorted(_find_providers(), key=lambda found: _find_place(found.slug))},
 )
 PRICED_FIELDS = frozenset(name for provider in PROVIDERS.values() for name in provider.priced_fields)
-"""Fields that change what is bought from any of them: a request without one needs no second look."""
+"""All vendors' priced fields: a request without one needs no second look."""

@@ -1,9 +1,8 @@
-"""Replicate: pictures alone, by models of many makers, each with a price of its own.
+"""Replicate: images only, by models of many makers, each with its own price.
 
-replicate.com/docs/reference/http. Models are called ``owner/name``, and those of the community
-``owner/name:version``; what each takes is in ``formats/vendors/replicate_images.py``. Its list of models has every
-model that anybody ever made public, and another shape than the convention's: a channel names its models, and no
-variable of the environment makes one.
+replicate.com/docs/reference/http. Models are called ``owner/name``, those of the community ``owner/name:version``; for
+their fields see ``formats/vendors/replicate_images.py``. Its model list contains every public model, in another shape
+than OpenAI's: a channel lists its models, and no environment variable creates one.
 """
 
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from gateway.providers.base import Endpoint, Provider
 
 
 def _describe() -> Iterator[Capability]:
-    """What is known of each model, also where a version of it is named; and of every other."""
+    """Yield the capability of each known model, also for its versions; and of all others."""
     for name, model in MODELS.items():
         able = Capability(
             name,

@@ -1,7 +1,7 @@
-"""Runway: videos alone, by models of its own and of others, each with a price of its own.
+"""Runway: videos only, by its own models and others, each with its own price.
 
-docs.dev.runwayml.com/api; what each model takes is in ``formats/vendors/runway_videos.py``. It has no list of models: a
-channel names its models, and no variable of the environment makes one (the usual one is ``RUNWAYML_API_SECRET``).
+docs.dev.runwayml.com/api; for the models' fields see ``formats/vendors/runway_videos.py``. It has no model list: a
+channel lists its models, and no environment variable creates one (the usual one is ``RUNWAYML_API_SECRET``).
 """
 
 from collections.abc import Iterator

@@ -3,9 +3,9 @@
 Keys of siliconflow.cn (China) are for ``base_url`` ``https://api.siliconflow.cn/v1``. Anthropic's messages
 (docs.siliconflow.cn/docs/api/messages-post) take the same Bearer key.
 
-Pictures (.../api-reference/images/images-generations): the size is an ``image_size`` and required but for models that
-edit, the number a ``batch_size`` that only Kolors takes, and the answer has addresses. What it edits it takes in JSON,
-which is not served here. Sound: .../api-reference/audio/create-audio-transcriptions, a file in and JSON out, and
+Images (.../api-reference/images/images-generations): the size is an ``image_size``, required except for editing models,
+the number a ``batch_size``, which only Kolors takes, and the answer has addresses. Edits take JSON and are not
+supported. Audio: .../api-reference/audio/create-audio-transcriptions, with a file in and JSON out, and
 .../audio/create-speech.
 """
 

@@ -1,9 +1,9 @@
 """Together AI. docs.together.ai/docs/inference/openai-compatibility; docs.together.ai/reference: rerank, models.
 
-Its model list is a bare array of objects with an ``id``. Pictures (.../reference/post-images-generations,
-.../docs/inference/images/parameters): a width and a height, up to four at a time, as addresses or ``base64``. What it
-edits it takes by address or in JSON, which is not served here. Recordings: .../docs/inference/transcription/overview;
-speech is on the page of the convention.
+Its model list is a bare array of objects with an ``id``. Images (.../reference/post-images-generations,
+.../docs/inference/images/parameters): a width and a height, up to four at a time, as addresses or ``base64``. Edits
+take an address or JSON and are not supported. Transcription: .../docs/inference/transcription/overview; speech is on
+the OpenAI compatibility page.
 """
 
 from gateway.domain.capability import Capability

@@ -1,13 +1,12 @@
 """Volcengine Ark (ByteDance): Doubao, and the Seedance videos.
 
-volcengine.com/docs/82379/1298459 (address and keys), /docs/82379/1330626 (the convention), and for embeddings the
-vendor's own client, github.com/volcengine/volcengine-go-sdk, ``service/arkruntime``. Outside China it is BytePlus
-ModelArk (docs.byteplus.com/en/docs/ModelArk) with keys of its own, ``base_url``
-``https://ark.ap-southeast.bytepluses.com/api/v3`` and models by other names (``seedance-…``, ``dreamina-seedance-…``).
+volcengine.com/docs/82379/1298459 (address and keys), /docs/82379/1330626 (OpenAI compatibility), and for embeddings the
+vendor's client, github.com/volcengine/volcengine-go-sdk, ``service/arkruntime``. Outside China it is BytePlus ModelArk
+(docs.byteplus.com/en/docs/ModelArk) with separate keys, ``base_url`` ``https://ark.ap-southeast.bytepluses.com/api/v3``
+and other model names (``seedance-…``, ``dreamina-seedance-…``).
 
-Videos are in a language of its own: ``formats/vendors/volcengine_videos.py`` names what each page says. A list of
-models is not described: a channel names its models, and no variable of the environment makes one (the usual one is
-``ARK_API_KEY``).
+Videos have a separate format, see ``formats/vendors/volcengine_videos.py``. A model list is not documented: a channel
+lists its models, and no environment variable creates one (the usual one is ``ARK_API_KEY``).
 """
 
 from collections.abc import Iterator

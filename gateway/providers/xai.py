@@ -1,11 +1,11 @@
 """xAI.
 
-docs.x.ai/developers/rest-api-reference/inference; text completions are a legacy there, and its compatibility with
-Anthropic's messages is "fully deprecated": not served here. docs.x.ai/docs/guides/reasoning: reasoning models refuse
-the penalties and ``stop``, and some of them ``reasoning_effort``.
+docs.x.ai/developers/rest-api-reference/inference; text completions are marked as legacy, and the Anthropic
+compatibility is "fully deprecated" and not supported here. docs.x.ai/docs/guides/reasoning: reasoning models reject the
+penalties and ``stop``, and some of them ``reasoning_effort``.
 
-Pictures (docs.x.ai/docs/guides/image-generations): no size but an ``aspect_ratio``, which passes where a caller says
-it; edits are JSON there and no form, and are not served here. Searches are billed by the source
+Images (docs.x.ai/docs/guides/image-generations): no size but an ``aspect_ratio``, which is forwarded if a client sets
+it; edits take JSON instead of a form and are not supported. Searches are billed per source
 (docs.x.ai/docs/guides/live-search).
 """
 
@@ -22,7 +22,7 @@ from gateway.providers.quirks import drop, drop_idle
 _NEVER_THINKS = re.compile(r"grok-2.*|grok-3(?!-mini).*|.*non-reasoning.*")
 _HAS_NO_EFFORT = re.compile(r"grok-3(?!-mini).*|grok-4(-.*)?|grok-4\.20(?!-multi-agent).*")
 
-_PAINTS = ("grok-*image*",)
+_IMAGE_MODELS = ("grok-*image*",)
 
 _drop_penalties = drop("presence_penalty", "frequency_penalty")
 _drop_idle_stop = drop_idle("stop")
@@ -45,11 +45,11 @@ XAI = Provider(
         Endpoint("openai_chat", CHAT.path, quirks=(_shape_for_reasoning,)),
         COMPLETIONS,
         RESPONSES,
-        attrs.evolve(IMAGES, models=_PAINTS),
+        attrs.evolve(IMAGES, models=_IMAGE_MODELS),
     ),
     capabilities=tuple(
         Capability(name, sizes=(), max_n=MAX_IMAGES, response_formats=("url", "b64_json"), streams=False)
-        for name in _PAINTS
+        for name in _IMAGE_MODELS
     ),
     priced_fields=EVERYWHERE | {"search_parameters"},
 )

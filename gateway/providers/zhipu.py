@@ -1,11 +1,10 @@
 """Zhipu AI in China, at its prices there. docs.bigmodel.cn/api-reference: chat, embeddings, rerank.
 
 Roles are system, user, assistant and tool, the limit is ``max_tokens``, and a user is a ``user_id``. A model list in
-the convention's shape is answered but not described. Outside China it is provider "zai". Anthropic's messages are at
-another address: provider "anthropic" with ``base_url`` ``https://open.bigmodel.cn/api/anthropic/v1``.
+OpenAI's shape exists but is not documented. Outside China it is provider "zai". Anthropic's messages are at another
+address: provider "anthropic" with ``base_url`` ``https://open.bigmodel.cn/api/anthropic/v1``.
 
-Pictures (docs.bigmodel.cn/api-reference, "image generation"): one at a time, of nearly any size, and answered with its
-address.
+Images (docs.bigmodel.cn/api-reference, "image generation"): one at a time, of nearly any size, returned as an address.
 """
 
 from gateway.domain.capability import Capability
@@ -22,14 +21,14 @@ ZHIPU_CHAT = Endpoint(
     quirks=(limit_as_max_tokens, _NAME_USER, _FIT_USER, developer_as_system),
 )
 
-_PAINTS = ("cogview-*", "glm-image*")
+_IMAGE_MODELS = ("cogview-*", "glm-image*")
 ZHIPU_IMAGES = Endpoint(
     "openai_images",
     IMAGES.path,
     quirks=(drop("n", "response_format"), _NAME_USER, _FIT_USER),
-    models=_PAINTS,
+    models=_IMAGE_MODELS,
 )
-ZHIPU_ABLE = tuple(Capability(name, max_n=1, response_formats=(), streams=False) for name in _PAINTS)
+ZHIPU_ABLE = tuple(Capability(name, max_n=1, response_formats=(), streams=False) for name in _IMAGE_MODELS)
 
 ZHIPU = Provider(
     slug="zhipu",

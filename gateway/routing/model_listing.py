@@ -50,6 +50,6 @@ async def _ask(upstream: HttpClient, channel: Channel, key: str, *, now_s: int, 
         raise ProviderTimeout("The provider took too long to list its models") from None
     if reply.status != 200:  # noqa: PLR2004
         raise parse_fault(reply.status, raw, channel.secrets, path=provider.models_path)
-    read = gemini_models.parse_models if provider.list_dialect == "gemini" else openai_models.parse_models
+    read = gemini_models.parse_models if provider.list_format == "gemini" else openai_models.parse_models
     listing = read(raw, owned_by=channel.owner, now_s=now_s)
     return [ModelInfo(provider.parse_model_id(listed.id), listed.created_s, listed.owned_by) for listed in listing]

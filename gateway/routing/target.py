@@ -231,7 +231,7 @@ def pack(say: Callable[[], Payload], endpoint: Endpoint, model: str, mark: str) 
     try:
         said = say()
         if endpoint.quirks:
-            endpoint.shape(said.fields if isinstance(said, Form) else said, model)
+            endpoint.apply_quirks(said.fields if isinstance(said, Form) else said, model)
         return build_payload(said, mark)
     except InvalidRequest as refused:
         raise UnsupportedByProvider(refused.message, param=refused.param) from None

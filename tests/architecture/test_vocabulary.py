@@ -61,8 +61,13 @@ PHRASES = {
     "as it lies": "unchanged",
     "all the same": "nevertheless, or nothing",
 }
-ALLOWED = {("storage/", "dialect"), ("storage/", "dialects")}
-"""SQLAlchemy's own words, by the beginning of a path."""
+ALLOWED = {
+    ("storage/", "dialect"),
+    ("storage/", "dialects"),
+    ("formats/", "studio"),
+    ("providers/", "studio"),
+}
+"""Words of SQLAlchemy, and names of products (LM Studio, Model Studio), by the beginning of a path."""
 NOT_YET = (
     "__init__.py",
     "app.py",
@@ -79,11 +84,6 @@ NOT_YET = (
     "domain/",
     "error_status.py",
     "errors.py",
-    "formats/anthropic/",
-    "formats/gemini/",
-    "formats/openai/",
-    "formats/vendors/",
-    "formats/",
     "large_work.py",
     "lobby.py",
     "log.py",
@@ -91,7 +91,6 @@ NOT_YET = (
     "monitoring.py",
     "options.py",
     "parsing.py",
-    "providers/",
     "proxy/",
     "request_context.py",
     "retention_clock.py",

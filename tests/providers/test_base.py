@@ -74,7 +74,7 @@ def test_a_model_list_is_asked_for_as_its_vendor_documents(slug: str) -> None:
 
 
 def test_only_gemini_lists_its_models_in_a_language_of_its_own_and_some_not_at_all() -> None:
-    assert {slug for slug, found in PROVIDERS.items() if found.list_dialect != "openai"} == {"gemini"}
+    assert {slug for slug, found in PROVIDERS.items() if found.list_format != "openai"} == {"gemini"}
     silent = {slug for slug, found in PROVIDERS.items() if found.models_path is None}
     assert silent == {slug for slug, path in LISTS.items() if path is None}
 

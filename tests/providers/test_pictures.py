@@ -34,7 +34,7 @@ def send(slug: str, model: str, **asked: Any) -> Any:
     image_backend = OpenAiImageBackend(call, model, "mark", provider.find_capability(model) or UNKNOWN)
     body = image_backend.begin(call.image.count).body
     assert isinstance(body, dict)
-    endpoint.shape(body, model)
+    endpoint.apply_quirks(body, model)
     assert (body.pop("model"), body.pop("prompt")) == (model, "a cat")
     return body
 
@@ -80,7 +80,7 @@ def test_a_vendor_is_asked_in_its_own_words(slug: str, model: str, asked: Any, s
 def test_what_was_checked_is_what_siliconflow_hears() -> None:
     (endpoint,) = (one for one in PROVIDERS["siliconflow"].endpoints if one.wire == "openai_images")
     body = {"n": 2, "batch_size": 4, "size": "64x64", "image_size": "2048x2048"}
-    endpoint.shape(body, "Kwai-Kolors/Kolors")
+    endpoint.apply_quirks(body, "Kwai-Kolors/Kolors")
     assert body == {"batch_size": 2, "image_size": "64x64"}
 
 
@@ -172,8 +172,8 @@ def test_a_vendors_words_are_found_for_anything_and_for_the_same_once(
     endpoint: Endpoint, body: Any, model: str
 ) -> None:
     shaped = dict(body)
-    endpoint.shape(shaped, model)
+    endpoint.apply_quirks(shaped, model)
     assert set(shaped) - set(body) <= WORDS
     again = dict(shaped)
-    endpoint.shape(again, model)
+    endpoint.apply_quirks(again, model)
     assert again == shaped

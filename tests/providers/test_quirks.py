@@ -35,7 +35,7 @@ def find_chat(slug: str) -> Endpoint:
 def shape(slug: str, body: dict[str, Any], model: str = "m") -> dict[str, Any]:
     """What the vendor is sent for ``body``."""
     shaped = dict(body)
-    find_chat(slug).shape(shaped, model)
+    find_chat(slug).apply_quirks(shaped, model)
     return shaped
 
 
@@ -200,7 +200,7 @@ def test_mistrals_embeddings_have_a_name_of_their_own_for_dimensions() -> None:
     endpoint = PROVIDERS["mistral"].find_endpoint(("openai_embeddings",), "m")
     assert endpoint is not None
     body = {"model": "mistral-embed", "input": "a", "dimensions": 256, "user": "u", "encoding_format": "float"}
-    endpoint.shape(body, "mistral-embed")
+    endpoint.apply_quirks(body, "mistral-embed")
     assert body == {"model": "mistral-embed", "input": "a", "output_dimension": 256, "encoding_format": "float"}
 
 
@@ -292,7 +292,7 @@ def test_it_is_hashed_in_every_language_that_has_one(slug: str, wire: str) -> No
     for endpoint in PROVIDERS[slug].endpoints:
         if endpoint.wire == wire:
             body = {"user": "u" * 200}
-            endpoint.shape(body, "m")
+            endpoint.apply_quirks(body, "m")
             assert body == {"user": hash_of("u" * 200)}
 
 
@@ -307,7 +307,7 @@ def test_a_long_name_in_metadata_is_hashed_and_the_callers_own_left_alone(slug: 
     for length, said in ((256, "u" * 256), (257, hash_of("u" * 257))):
         metadata = {"user_id": "u" * length, "more": 1}
         body = {"metadata": metadata}
-        endpoint.shape(body, "m")
+        endpoint.apply_quirks(body, "m")
         assert body == {"metadata": {"user_id": said, "more": 1}}
         assert metadata["user_id"] == "u" * length
 
@@ -384,7 +384,7 @@ def test_a_quirk_takes_any_json_changes_only_the_outermost_object_and_has_done_w
 ) -> None:
     before = copy.deepcopy(body)
     shaped = dict(body)
-    endpoint.shape(shaped, model)
+    endpoint.apply_quirks(shaped, model)
     assert body == before
     assert set(shaped) - set(body) <= {
         "max_tokens",
@@ -394,7 +394,7 @@ def test_a_quirk_takes_any_json_changes_only_the_outermost_object_and_has_done_w
         "user_id",
     }
     again = dict(shaped)
-    endpoint.shape(again, model)
+    endpoint.apply_quirks(again, model)
     assert again == shaped
 
 
@@ -413,7 +413,7 @@ def test_an_ordinary_request_is_sent_as_it_is(provider: Provider) -> None:
             "stop": "x",
         }
         shaped = dict(body)
-        endpoint.shape(shaped, "m")
+        endpoint.apply_quirks(shaped, "m")
         assert shaped == body
         if provider.slug not in {"deepseek", "groq", "mistral", "moonshot", "zai", "zhipu"}:
             assert shaped["messages"] is body["messages"]

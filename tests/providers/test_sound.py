@@ -31,7 +31,7 @@ def find(slug: str, wire: Wire) -> Endpoint:
 
 def shape(slug: str, fields: dict[str, Any], wire: Wire = "openai_transcriptions") -> dict[str, Any]:
     shaped = dict(fields)
-    find(slug, wire).shape(shaped, "m")
+    find(slug, wire).apply_quirks(shaped, "m")
     return shaped
 
 

@@ -94,7 +94,7 @@ class _Choice:
     def find_call(self, fragment: dict[str, Any], name: str) -> _ToolCall:
         """Return the call that ``fragment`` belongs to.
 
-        Calls are told apart by index. Some vendors leave it out, or write 0 for each of several whole calls; then
+        Calls are distinguished by index. Some vendors leave it out, or write 0 for each of several whole calls; then
         another id, or without ids another name, begins another call.
         """
         index, given = fragment.get("index"), fragment.get("id")

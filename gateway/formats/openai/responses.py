@@ -67,7 +67,7 @@ _REFUSED = frozenset(
         "misalignment_policy_violation", "unsupported_image_media_type",
     },
 )  # fmt: skip
-"""Codes of ``ResponseError``, and the type of OpenAI's errors, that blame the client's request."""
+"""Codes of ``ResponseError``, and the type of OpenAI's errors, that mean an invalid request of the client."""
 _STORED = "responses"
 """The affinity key of all requests of an account whose answers are stored."""
 _STATUS: Mapping[str, int] = MappingProxyType(dict.fromkeys(_REFUSED, 400) | dict.fromkeys(_LIMITED, 429))
