@@ -9,6 +9,7 @@ import attrs
 from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import BreakerSettings, CircuitBreaker, State
 from gateway.domain.circuits import WHOLE, Circuits, Place, StartedAttempt, Tripped
+from gateway.domain.http_request import RequestTemplate
 from gateway.domain.rate_limit import change_limit, take, wait_s
 from gateway.domain.statistics import RingBuffer
 
@@ -42,15 +43,6 @@ MOST_LIMITED = 1_000
 """Models a key's rate limits are remembered for; beyond it the oldest is forgotten, and asked again too soon."""
 
 
-@attrs.frozen(eq=False)
-class Envelope:
-    """Where calls of one kind go over a channel, and with which headers: the same for each of them."""
-
-    channel: Channel
-    url: str
-    headers: dict[str, str] = attrs.field(repr=False)
-
-
 @attrs.frozen
 class RateLimit:
     """Until when a provider wants no more calls of a model, and whose calls it said so to (None: several accounts')."""
@@ -65,24 +57,24 @@ class KeyState:
 
     ``breaker``: of the key as a whole; ``circuits``: of the kinds of calls that it was refused for. Trouble with a key
     trips these at once, so that its calls need not be counted: until one has tripped, an answer changes nothing.
-    ``envelopes``: of calls made with it, by what they are; see ``routing/target.py``.
+    ``templates``: of requests sent with it, by their kind; see ``routing/target.py``.
     """
 
     key: str = attrs.field(repr=False)
     breaker: CircuitBreaker = attrs.field(factory=CircuitBreaker)
     limited: dict[str, RateLimit] = attrs.field(factory=dict)
-    envelopes: dict[Hashable, Envelope] = attrs.field(factory=dict, repr=False)
+    templates: dict[Hashable, RequestTemplate] = attrs.field(factory=dict, repr=False)
     circuits: Circuits = attrs.field(init=False)
 
     @circuits.default
     def _make_circuits(self) -> Circuits:
         return Circuits(self.breaker, several=SEVERAL_WIRES, part=0)
 
-    def keep(self, kind: Hashable, envelope: Envelope) -> None:
-        """Remember the envelope of a kind of calls."""
-        if len(self.envelopes) >= MOST_LIMITED:
-            self.envelopes.clear()
-        self.envelopes[kind] = envelope
+    def keep(self, kind: Hashable, template: RequestTemplate) -> None:
+        """Cache the template of a kind of requests."""
+        if len(self.templates) >= MOST_LIMITED:
+            self.templates.clear()
+        self.templates[kind] = template
 
     def wait_s(self, place: Place, account: int, now: float) -> float | None:
         """Seconds until calls may be made with it; None where nobody knows. A rate limit is no part of it."""

@@ -64,6 +64,7 @@ class LoadBalancer:
         settings: how calls are spread.
         lines: every channel that there is, by its name; another object whenever one of them has changed.
         running: calls under way.
+        changes: counts what may have made a channel unavailable; while it stands still, an available one stays so.
         retrying: those of them that are not their request's first, and not answered yet.
     """
 
@@ -74,9 +75,11 @@ class LoadBalancer:
         self.settings = DEFAULT_SETTINGS
         self.running = 0
         self.retrying = 0
+        self.changes = 0
 
     def use(self, channels: Iterable[Channel]) -> None:
         """Offer exactly these. One that was there before keeps how it stands, unless it leads elsewhere now."""
+        self.changes += 1
         lines: dict[str, ChannelState] = {}
         before, self.lines = self.lines, lines
         for former in before.values():
@@ -119,6 +122,7 @@ class LoadBalancer:
             line.tat = take(line.tat, rpm, 1, now)
         line.running += 1
         self.running += 1
+        self.changes += 1
         if retry:
             self.retrying += 1
         elif insisting:
@@ -149,6 +153,7 @@ class LoadBalancer:
 
     def record_failure(self, lease: Lease, fault: ProviderError, prompt: int | None = None) -> None:
         """The call failed, before its first byte or after it. ``prompt``: a digest of what was asked."""
+        self.changes += 1
         if fault.failure_scope != "nobody":
             lease.first_byte_ms = FAILED
         if fault.answered:
@@ -178,6 +183,7 @@ class LoadBalancer:
 
     def note_probe_failed(self, line: ChannelState, generation: int, fault: ProviderError) -> None:
         """A probe, begun in ``generation``, found it as it was: once its cooldown is over, it rests on, for longer."""
+        self.changes += 1
         breaker, now = line.breaker, self._clock()
         line.probed_at, line.probe_failed = now, True
         if (

@@ -52,6 +52,8 @@ class Route:
         self._account = account
         self._sticky = affinity_key
         self._first: Target | None = None
+        self._insisting = False
+        self._ranked_at = 0
         self._tried: tuple[str, ...] = ()
         self._attempts = 0
         self._once = False
@@ -65,10 +67,12 @@ class Route:
         options = self.options
         if not options:
             return options
+        self._ranked_at = self._switchboard.changes
         if len(options) == 1 and self._is_open(options[0]):  # the usual house: there is nothing to weigh
             self._first = options[0]
             return options
-        self._first = first = self._look()[0]
+        first, self._insisting = self._look()
+        self._first = first
         return [first, *(option for option in options if option is not first)]
 
     def _look(self) -> tuple[Target, bool]:
@@ -83,8 +87,9 @@ class Route:
 
     def begin(self, answer_id: str, now_s: int) -> Attempt:
         """The first attempt, for an answer of that id at ``now_s`` (Unix seconds). Raises ``NoHealthyChannel``."""
-        first, insisting = self._first, False
-        if first is None or not self._is_open(first):
+        first, insisting = self._first, self._insisting
+        # ``rank`` decided a moment ago. Only if the request had to wait since, another may have taken the last place.
+        if first is None or (self._ranked_at != self._switchboard.changes and not self._is_open(first)):
             first, insisting = self._look()
         return self._take(first, answer_id, now_s, insisting=insisting)
 

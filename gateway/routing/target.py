@@ -10,7 +10,7 @@ import orjson
 from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.circuits import Place
-from gateway.domain.http_request import HttpRequest
+from gateway.domain.http_request import HttpRequest, RequestTemplate
 from gateway.domain.inference_request import MAKES_MEDIA, InferenceRequest
 from gateway.domain.price import ONE_PPM, Price, cost_nanos
 from gateway.domain.upload import Content
@@ -22,7 +22,7 @@ from gateway.formats.translator import ResponseIdentity, Translator
 from gateway.large_work import work_aside
 from gateway.providers.base import Endpoint, EndpointRequest
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.channel_state import ChannelState, Envelope, Lease
+from gateway.routing.channel_state import ChannelState, Lease
 
 UNKNOWN_SECONDS = 10
 """Of a video of which nobody has said how long it is to be, by a model of which nobody has said how long it makes."""
@@ -153,15 +153,15 @@ class Attempt:
         accept = EVENT_STREAM if call.stream and not manner.binary else manner.accept
         headers = _build_extra(call) if endpoint.wire.startswith("anthropic") else ()
         kind = (endpoint.wire, self.option.model, call.stream, accept, media_type, headers)
-        envelope = self.lease.key.envelopes.get(kind)
-        if envelope is None or envelope.channel is not self.channel:
+        template = self.lease.key.templates.get(kind)
+        if template is None or template.channel is not self.channel:
             errand = EndpointRequest(body, media_type, stream=call.stream, accept=accept, headers=headers)
             plan = self.way.address(errand, exchange.naming.now_s)
             if media_type == JSON and PROVIDERS[self.channel.provider].sign_at is None:
-                self.lease.key.keep(kind, Envelope(self.channel, plan.url, plan.headers))
+                self.lease.key.keep(kind, RequestTemplate(self.channel, plan.url, plan.headers))
             return attrs.evolve(plan, once=once, on_written=self.note_written)
-        to, channel = envelope, self.channel
-        return HttpRequest("POST", to.url, to.headers, body, channel.timeouts, channel.proxy, once, self.note_written)
+        url, headers_, channel, written = template.url, template.headers, self.channel, self.note_written
+        return HttpRequest("POST", url, headers_, body, channel.timeouts, channel.proxy, once, written, template)
 
     async def pack_aside(self) -> Packed:
         """The body of a large call, translated and written by a thread. Raises ``UnsupportedByProvider``."""

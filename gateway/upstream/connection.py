@@ -8,6 +8,7 @@ import asyncio
 from collections import deque
 from typing import Protocol, cast
 
+from gateway.deadlines import NEVER
 from gateway.errors import ProviderBadResponse, ProviderError, ProviderTimeout
 from gateway.upstream.interface import Sink
 from gateway.upstream.request_body import Peek, find_peek, see_nothing
@@ -17,7 +18,6 @@ READ_BUFFER = 64 * 1024
 """What may wait for a sink; with more than that the provider is read no further."""
 END_GRACE_S = 1.0
 """After the dialect's end mark, how long the transport's end may take for the connection to be used again."""
-NEVER = float("inf")
 _REFUSED = 400
 _BLANK_LINE = b"\n\n"
 
@@ -33,8 +33,8 @@ class Keeper(Protocol):
         """``line`` is lost."""
         ...
 
-    def remind(self, deadline: float) -> None:
-        """Something is to be looked at then."""
+    def watch(self, line: "Connection") -> None:
+        """Check ``line`` when it is due."""
         ...
 
 
@@ -43,7 +43,7 @@ class Connection(asyncio.Protocol):
 
     Attributes:
         idle: those it may wait with for its next request.
-        deadline: on the loop's clock; what passes then depends on what it is doing.
+        due_at: its deadline, on the loop's clock; what passes then depends on what it is doing.
         heard: whether any byte of an answer to the last has come.
         gone: it is closed, or being closed.
         peek: see ``content.find_peek``.
@@ -56,7 +56,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_divided", "_ending", "_held", "_keeper", "_loop", "_sink", "_waiter", "backlog", "broken", "busy", "choked",
-        "deadline", "fault", "framing", "gone", "heard", "idle", "met", "peek", "sent", "transport",
+        "due_at", "fault", "framing", "gone", "heard", "idle", "met", "peek", "sent", "transport",
         "waiting_bytes",
     )  # fmt: skip
 
@@ -70,7 +70,7 @@ class Connection(asyncio.Protocol):
         self.transport = None
         self.backlog: deque[bytes] = deque()
         self.waiting_bytes = 0
-        self.deadline = NEVER
+        self.due_at = NEVER
         self._sink: Sink | None = None
         self.peek: Peek = see_nothing
         self._waiter: asyncio.Future[None] | None = None
@@ -147,8 +147,8 @@ class Connection(asyncio.Protocol):
             return
         self._ending = True
         self._let_flow()
-        self.deadline = self._loop.time() + END_GRACE_S
-        self._keeper.remind(self.deadline)
+        self.due_at = self._loop.time() + END_GRACE_S
+        self._keeper.watch(self)
 
     def release(self) -> None:
         """Done with the answer: the connection is used again where nothing at all speaks against it."""
@@ -177,8 +177,9 @@ class Connection(asyncio.Protocol):
         """It is not to be used again."""
         self.sent = False
 
-    def expire(self) -> None:
-        """Its deadline has passed."""
+    def expire(self, now: float) -> None:  # noqa: ARG002 - the signature of ``Deadline``
+        """Break the connection: its deadline has passed."""
+        self.due_at = NEVER
         if self.busy and not self._ending:
             phase = "body" if self.framing.headed else "headers"
             self.fail(ProviderTimeout("The provider took too long to answer", phase=phase))

@@ -15,7 +15,7 @@ from gateway.upstream.connection import Connection
 from gateway.upstream.dns_cache import DnsCache, Resolve, resolve
 from gateway.upstream.exhaustion import find_exhaustion
 from gateway.upstream.pool import Origin
-from gateway.upstream.request_head import refuse, write_authorization
+from gateway.upstream.request_head import build_proxy_authorization, refuse
 
 EYEBALLS_S = 0.25
 """How long one address is tried before the next is tried beside it (RFC 8305, 5)."""
@@ -153,7 +153,7 @@ async def _tunnel(sock: socket.socket, origin: Origin) -> None:
     loop = asyncio.get_running_loop()
     host = f"[{origin.host}]" if ":" in origin.host else origin.host
     place = f"{host}:{origin.port}"
-    authorization = write_authorization(origin.proxy or "")
+    authorization = build_proxy_authorization(origin.proxy or "")
     asked = f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{authorization}\r\n"
     await loop.sock_sendall(sock, asked.encode("latin-1"))
     said = b""

@@ -29,7 +29,7 @@ from gateway.upstream.interface import (
 )
 from gateway.upstream.pool import Origin, Pool
 from gateway.upstream.request_body import is_refused, read_content
-from gateway.upstream.request_head import RequestHeadCache
+from gateway.upstream.request_head import RequestHead, RequestHeadBuilder
 from gateway.upstream.response_parser import MAX_PUSH_BYTES, Headers
 
 ONE_WRITE_BYTES = 256 * 1024
@@ -166,7 +166,7 @@ class FastHttpClient:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._pool = Pool()
-        self._routes = RequestHeadCache()
+        self._heads = RequestHeadBuilder()
         self._dialer = Connector(resolve, trust)
         self._other = other
 
@@ -181,24 +181,24 @@ class FastHttpClient:
 
     async def send(self, plan: HttpRequest) -> HttpResponse:
         """Send and wait for the headers; see ``port.Upstream``."""
-        route = self._routes.get(plan)
-        if route is None:
+        head = plan.template.head if plan.template is not None else None
+        if not isinstance(head, RequestHead):
             if self._other is not None and not self.takes(plan):
                 return await self._other(plan)
-            route = self._routes.find(plan)
+            head = self._build_head(plan)
         body = plan.body
         if isinstance(body, bytes) and len(body) <= ONE_WRITE_BYTES:
-            data, rest = route.write_head(plan.headers, len(body)) + body, None
+            data, rest = head.build(len(body)) + body, None
         else:
             rest = Content((body,)) if isinstance(body, bytes) else body
-            data = route.write_head(plan.headers, None if rest is None else rest.length)
+            data = head.build(None if rest is None else rest.length)
         written = self._loop.time()
         deadline = written + plan.timeouts.total_s
-        line = None if plan.once else self._pool.take(route.origin, deadline)
+        line = None if plan.once else self._pool.take(head.origin, deadline)
         kept = line is not None
         while True:
             if line is None:
-                line = await self._open(route.origin, plan.timeouts.connect_s, deadline)
+                line = await self._open(head.origin, plan.timeouts.connect_s, deadline)
             framing = line.framing
             try:
                 line.ask(data)
@@ -220,6 +220,12 @@ class FastHttpClient:
         """Close every connection."""
         await self._dialer.close()
         await self._pool.close()
+
+    def _build_head(self, plan: HttpRequest) -> RequestHead:
+        head = self._heads.build(plan)
+        if plan.template is not None:
+            plan.template.head = head
+        return head
 
     async def _open(self, origin: Origin, connect_s: float, deadline: float) -> Connection:
         line = self._pool.open(origin)

@@ -1,24 +1,24 @@
-"""Connections that wait for their next request, and the one timer that watches the deadlines of all."""
+"""Idle connections of every origin, and the timer for the deadlines of all connections."""
 
 import asyncio
 
 import attrs
 
-from gateway.upstream.connection import NEVER, Connection
+from gateway.deadlines import DeadlineTimer
+from gateway.upstream.connection import Connection
 
 KEEPALIVE_S = 30.0
-"""A connection that nobody needed for so long is closed."""
-_EARLY_S = 0.005  # a timer may come so much too soon
+"""A connection that is idle for so long is closed."""
 _CLOSING_S = 5.0
 
 
 @attrs.define(eq=False)
 class Origin:
-    """Whom connections lead to, and those that wait; the last to come is the first to go.
+    """The server that connections lead to, and those that are idle; the last one returned is used first.
 
     Attributes:
         scheme: http or https.
-        proxy: the way there, or None.
+        proxy: the URL of the proxy, or None.
     """
 
     scheme: str
@@ -29,71 +29,66 @@ class Origin:
 
 
 class Pool:
-    """Every connection there is. Its timer runs only while there is a deadline, and is set to the next of them."""
+    """Every open connection, whether a request uses it or not."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._all: set[Connection] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._next = NEVER
+        self._timer = DeadlineTimer()
         self._emptied = asyncio.Event()
         self.closed = False
 
     def open(self, origin: Origin) -> Connection:
-        """A connection that is still to be made."""
+        """Return a connection that the caller still has to connect."""
         return Connection(self, origin.idle)
 
     def add(self, line: Connection, deadline: float) -> None:
-        """It has been made. Its first request is to end by ``deadline``."""
+        """Take in a connected connection. Its first request must end by ``deadline``."""
         self._all.add(line)
-        line.deadline = deadline
-        self.remind(deadline)
+        line.due_at = deadline
+        self._timer.enter(line)
 
     def take(self, origin: Origin, deadline: float) -> Connection | None:
-        """One that was used before, if one waits and nothing has come over it since. Its next request has ``deadline``.
+        """Return an idle connection for a request that must end by ``deadline``; None if there is none.
 
-        What lies in the kernel, unread, came before anybody asked: it would be the answer to another question.
+        A connection with unread bytes in the kernel is closed instead: they came before the request, so that they would
+        be taken for its answer.
         """
         idle = origin.idle
         while idle:
             line = idle.popitem()[0]
             if not line.peek(0):
-                line.deadline = deadline
-                if deadline < self._next:
-                    self.remind(deadline)
+                line.due_at = deadline
+                if deadline < self._timer.fires_at:
+                    self._timer.enter(line)
                 return line
             line.abort()
         return None
 
     def rest(self, line: Connection) -> None:
-        """It waits for its next request."""
+        """Keep a connection for the next request."""
         if self.closed:
             line.abort()
             return
         line.idle[line] = None
-        deadline = line.deadline = self._loop.time() + KEEPALIVE_S
-        if deadline < self._next:
-            self.remind(deadline)
+        line.due_at = self._loop.time() + KEEPALIVE_S
+        if line.due_at < self._timer.fires_at:
+            self._timer.enter(line)
+
+    def watch(self, line: Connection) -> None:
+        """Check a connection whose deadline has been moved."""
+        self._timer.enter(line)
 
     def forget(self, line: Connection) -> None:
-        """It is closed."""
+        """Drop a closed connection."""
         self._all.discard(line)
+        self._timer.leave(line)
         if not self._all:
             self._emptied.set()
-            self._stop()
-
-    def remind(self, deadline: float) -> None:
-        """Look at the connections then, if not before."""
-        if deadline < self._next and not self.closed:
-            self._next = deadline
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._loop.call_at(deadline, self._sweep)
 
     async def close(self) -> None:
-        """Close every connection, and see them closed."""
+        """Close every connection, and wait until they are closed."""
         self.closed = True
-        self._stop()
         for line in list(self._all):
             line.abort()
         self._emptied.clear()
@@ -101,25 +96,5 @@ class Pool:
             try:
                 async with asyncio.timeout(_CLOSING_S):
                     await self._emptied.wait()
-            except TimeoutError:  # the loop has them, and they are closed on our side
+            except TimeoutError:  # the event loop still has them; our side is closed
                 pass
-
-    def _stop(self) -> None:
-        self._next = NEVER
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _sweep(self) -> None:
-        self._stop()
-        now = self._loop.time() + _EARLY_S
-        soonest = NEVER
-        try:
-            for line in list(self._all):
-                if line.deadline <= now:
-                    line.expire()
-                elif line.deadline < soonest:
-                    soonest = line.deadline
-        finally:
-            if soonest < NEVER:
-                self.remind(soonest)

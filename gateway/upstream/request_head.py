@@ -1,4 +1,4 @@
-"""The head of a request, and where it goes: what of it is the same for every request of a channel is made once."""
+"""The head of a request to a provider, and the origin that the request goes to."""
 
 import base64
 import re
@@ -7,76 +7,51 @@ from urllib.parse import unquote
 import attrs
 from yarl import URL
 
+from gateway.domain.frozen import frozen
 from gateway.domain.http_request import HttpRequest
 from gateway.errors import ProviderBadResponse
 from gateway.upstream.pool import Origin
 
-MAX_ROUTES = 512
+MAX_ORIGINS = 512
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _METHOD = re.compile(r"[A-Z]{1,20}\Z")
 _BODILESS = frozenset({"GET", "OPTIONS", "TRACE"})
-"""A request without a body says so, but for these."""
+"""Requests of these methods have no Content-Length if they have no body."""
 _OURS = frozenset({"content-length", "transfer-encoding"})
 
 
 def refuse() -> ProviderBadResponse:
-    """What cannot be written as HTTP, or must not be: nothing of it is sent."""
+    """Return the error for a request that cannot be sent as HTTP, or must not be."""
     return ProviderBadResponse("The channel's address or headers cannot be sent", phase="connect")
 
 
-@attrs.define(eq=False)
+@frozen
 class RequestHead:
-    """One method and URL, as the way there wants it written. The head is remembered: a channel's seldom changes."""
+    """The head of a request but its length, and the origin that the request goes to.
+
+    ``bodiless``: a request without a body has no Content-Length.
+    """
 
     origin: Origin
-    start: str = attrs.field(repr=False)
-    host: str
+    lines: bytes = attrs.field(repr=False)
     bodiless: bool
-    _headers: dict[str, str] | None = attrs.field(default=None, init=False, repr=False)
-    _written: bytes = attrs.field(default=b"", init=False, repr=False)
 
-    def write_head(self, headers: dict[str, str], length: int | None) -> bytes:
-        """The head of a request with a body of ``length`` bytes, or none. Raises ``ProviderBadResponse``."""
-        if headers != self._headers:
-            self._written = self._write_headers(headers)
-            self._headers = headers.copy()
+    def build(self, length: int | None) -> bytes:
+        """Build the head of a request with a body of ``length`` bytes; None: without a body."""
         if length is None and self.bodiless:
-            return self._written + b"\r\n"
-        return b"%bContent-Length: %d\r\n\r\n" % (self._written, length or 0)
-
-    def _write_headers(self, headers: dict[str, str]) -> bytes:
-        names = {name.lower() for name in headers}
-        host = "" if "host" in names else f"Host: {self.host}\r\n"
-        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        ends = len(headers)
-        if names & _OURS or lines.count("\n") != ends or lines.count("\r") != ends or "\0" in lines:
-            raise refuse()
-        try:
-            return f"{self.start}{host}{lines}".encode("latin-1")
-        except UnicodeEncodeError as error:
-            raise refuse() from error
+            return self.lines + b"\r\n"
+        return b"%bContent-Length: %d\r\n\r\n" % (self.lines, length or 0)
 
 
-class RequestHeadCache:
-    """Routes and origins by what a plan says; a bounded number of either."""
+class RequestHeadBuilder:
+    """Builds heads, and keeps the origins that they lead to, a bounded number of them."""
 
     def __init__(self) -> None:
-        self._routes: dict[tuple[str, str, str | None], RequestHead] = {}
         self._origins: dict[tuple[str, str, int, str | None], Origin] = {}
 
-    def get(self, plan: HttpRequest) -> RequestHead | None:
-        """The route of ``plan``, if it is known."""
-        return self._routes.get((plan.method, plan.url, plan.proxy))
-
-    def find(self, plan: HttpRequest) -> RequestHead:
-        """The route of ``plan``. Raises ``ProviderBadResponse`` where its URL leads nowhere."""
-        return self.get(plan) or self._add((plan.method, plan.url, plan.proxy))
-
-    def _add(self, key: tuple[str, str, str | None]) -> RequestHead:
-        if len(self._routes) >= MAX_ROUTES:
-            self._routes.clear()
-            self._origins = {each: origin for each, origin in self._origins.items() if origin.idle}
-        method, address, proxy = key
+    def build(self, plan: HttpRequest) -> RequestHead:
+        """Build the head of a request. Raises ``ProviderBadResponse`` if its URL or headers cannot be sent."""
+        method, address, proxy = plan.method, plan.url, plan.proxy
         if _CONTROL.search(address) or not _METHOD.match(method):
             raise refuse()
         try:
@@ -84,25 +59,45 @@ class RequestHeadCache:
             host, port = url.raw_host, url.port
         except ValueError as error:
             raise refuse() from error
-        named = url.user is not None or url.password is not None  # a proxy would be told so
-        if not host or not port or url.scheme not in {"http", "https"} or named:
+        has_credentials = url.user is not None or url.password is not None  # a proxy would see them
+        if not host or not port or url.scheme not in {"http", "https"} or has_credentials:
             raise refuse()
-        place = (url.scheme, host, port, proxy)
-        origin = self._origins.setdefault(place, Origin(*place))
-        start = _write_start(method, url, proxy if url.scheme == "http" else None)
-        route = self._routes[key] = RequestHead(origin, start, url.host_port_subcomponent or host, method in _BODILESS)
-        return route
+        start = _build_start(method, url, proxy if url.scheme == "http" else None)
+        lines = _build_lines(start, url.host_port_subcomponent or host, plan.headers)
+        return RequestHead(self._find_origin(url.scheme, host, port, proxy), lines, method in _BODILESS)
+
+    def _find_origin(self, scheme: str, host: str, port: int, proxy: str | None) -> Origin:
+        key = (scheme, host, port, proxy)
+        origin = self._origins.get(key)
+        if origin is None:
+            if len(self._origins) >= MAX_ORIGINS:
+                self._origins = {each: origin for each, origin in self._origins.items() if origin.idle}
+            origin = self._origins[key] = Origin(*key)
+        return origin
 
 
-def _write_start(method: str, url: URL, proxy: str | None) -> str:
-    """The first line, and what a proxy is told besides (RFC 9112, 3.2.2; RFC 9110, 11.7.2)."""
+def _build_lines(start: str, host: str, headers: dict[str, str]) -> bytes:
+    names = {name.lower() for name in headers}
+    host_line = "" if "host" in names else f"Host: {host}\r\n"
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    ends = len(headers)
+    if names & _OURS or lines.count("\n") != ends or lines.count("\r") != ends or "\0" in lines:
+        raise refuse()
+    try:
+        return f"{start}{host_line}{lines}".encode("latin-1")
+    except UnicodeEncodeError as error:
+        raise refuse() from error
+
+
+def _build_start(method: str, url: URL, proxy: str | None) -> str:
+    """Build the request line, and the header for a proxy (RFC 9112, 3.2.2; RFC 9110, 11.7.2)."""
     if proxy is None or not proxy.lower().startswith("http:"):
         return f"{method} {url.raw_path_qs} HTTP/1.1\r\n"
-    return f"{method} {url.with_fragment(None)} HTTP/1.1\r\n{write_authorization(proxy)}"
+    return f"{method} {url.with_fragment(None)} HTTP/1.1\r\n{build_proxy_authorization(proxy)}"
 
 
-def write_authorization(proxy: str) -> str:
-    """The header that lets us through ``proxy``; empty where it has no credentials. Raises ``ProviderBadResponse``."""
+def build_proxy_authorization(proxy: str) -> str:
+    """Build the Proxy-Authorization header; empty if the URL has no credentials. Raises ``ProviderBadResponse``."""
     try:
         url = URL(proxy)
         if url.raw_user is None and url.raw_password is None:

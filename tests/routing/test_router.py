@@ -587,7 +587,11 @@ def test_the_first_of_the_ranking_is_left_where_it_went_down_since() -> None:
     floor = Floor(channel("a", "m", priority=1), channel("b", "m"))
     route = floor.route(CALLER, call_of())
     assert route.rank()[0].channel.name == "a"
-    floor.trip("a", 60)
+    line = floor.board.lines["a"]
+    while line.breaker.state == "up":
+        lease = floor.board.lease(line, ("openai_chat", "m"), 1, retry=False)
+        floor.board.record_failure(lease, ProviderBadResponse("refused", phase="connect"))
+        floor.board.end(lease)
     assert route.begin("1", 99).channel.name == "b"
 
 

@@ -76,21 +76,21 @@ async def test_an_idle_connection_is_closed_after_a_while_and_then_no_timer_runs
         await ask(wire, up)
         (line,) = list_lines(wire)
         loop = asyncio.get_running_loop()
-        assert 25 < line.deadline - loop.time() <= 30
-        line.deadline = loop.time() + 0.02
-        wire._pool.remind(line.deadline)
+        assert 25 < line.due_at - loop.time() <= 30
+        line.due_at = loop.time() + 0.02
+        wire._pool.watch(line)
         await until(lambda: up.open_connections == 0)
-        await until(lambda: wire._pool._timer is None)
+        await until(lambda: wire._pool._timer._handle is None)
         assert not line.idle
 
 
 async def test_one_timer_serves_a_thousand_requests(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
         await ask(wire, up)
-        timer = wire._pool._timer
+        timer = wire._pool._timer._handle
         for _ in range(20):
             await ask(wire, up)
-        assert wire._pool._timer is timer
+        assert wire._pool._timer._handle is timer
 
 
 @pytest.mark.parametrize(

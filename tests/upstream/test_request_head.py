@@ -6,10 +6,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.domain.http_request import HttpRequest
+from gateway.domain.channel import Channel
+from gateway.domain.http_request import HttpRequest, RequestTemplate
 from gateway.errors import ProviderBadResponse
+from gateway.upstream.fast_client import FastHttpClient
 from gateway.upstream.interface import HttpClient
-from gateway.upstream.request_head import MAX_ROUTES, RequestHeadCache
+from gateway.upstream.request_head import MAX_ORIGINS, RequestHead, RequestHeadBuilder
 from tests.support.scripted_upstream import ScriptedUpstream, answer
 from tests.support.upstream_requests import HEADERS, plan
 
@@ -19,8 +21,8 @@ HELLO = answer(b"hello")
 def write(
     url: str = "http://host/v1", headers: dict[str, str] | None = None, length: int | None = 2, **more: Any
 ) -> bytes:
-    route = RequestHeadCache().find(HttpRequest(more.pop("method", "POST"), url, {}, **more))
-    return route.write_head({"A": "b"} if headers is None else headers, length)
+    request = HttpRequest(more.pop("method", "POST"), url, {"A": "b"} if headers is None else headers, **more)
+    return RequestHeadBuilder().build(request).build(length)
 
 
 def test_a_head_is_the_plans_headers_where_it_goes_and_how_long_the_body_is() -> None:
@@ -115,23 +117,26 @@ def test_whatever_is_in_a_plan_its_head_has_as_many_lines_as_headers(headers: di
     assert b"\0" not in head
 
 
-def test_a_head_is_written_anew_when_a_header_changes_and_only_then() -> None:
-    route = RequestHeadCache().find(HttpRequest("POST", "http://host/", {}))
-    headers = dict(HEADERS)
-    first = route.write_head(headers, 1)
-    written = route._written
-    assert route.write_head(dict(HEADERS), 1) == first
-    assert route._written is written
-    headers["Authorization"] = "Bearer other"
-    assert b"Bearer other" in route.write_head(headers, 1)
-    assert route.write_head(dict(HEADERS), 1) == first
+async def test_a_head_is_built_once_for_all_requests_of_a_template(wire: FastHttpClient) -> None:
+    async with ScriptedUpstream([HELLO]) as up:
+        template = RequestTemplate(Channel("up", "custom", up.base_url, ("key",), ("m",)), up.base_url, dict(HEADERS))
+        heads = set()
+        for number in range(2):
+            request = HttpRequest("POST", template.url, template.headers, b"%d" % number, template=template)
+            reply = await wire.send(request)
+            await reply.read(100)
+            reply.close()
+            heads.add(template.head)
+        assert [seen.body for seen in up.received] == [b"0", b"1"]
+        assert up.connections == 1
+        (head,) = heads
+        assert isinstance(head, RequestHead)
 
 
-def test_routes_are_remembered_within_bounds_and_lead_to_one_origin() -> None:
-    routes = RequestHeadCache()
-    first = routes.find(HttpRequest("GET", "http://host/0", {}))
-    for number in range(MAX_ROUTES - 1):
-        assert routes.find(HttpRequest("POST", f"http://host/{number}", {})).origin is first.origin
-    assert routes.find(HttpRequest("GET", "http://host/0", {})) is first
-    routes.find(HttpRequest("GET", "http://other/", {}))
-    assert len(routes._routes) == len(routes._origins) == 1
+def test_heads_of_one_server_lead_to_one_origin_and_origins_are_bounded() -> None:
+    builder = RequestHeadBuilder()
+    first = builder.build(HttpRequest("GET", "http://host/0", {}))
+    assert builder.build(HttpRequest("POST", "http://host/1", {})).origin is first.origin
+    for number in range(MAX_ORIGINS):
+        builder.build(HttpRequest("GET", f"http://host{number}/", {}))
+    assert len(builder._origins) <= MAX_ORIGINS
