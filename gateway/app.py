@@ -116,7 +116,7 @@ async def _live(app: web.Application, *, site: AppOptions) -> AsyncIterator[None
         ways = await _open_ways(site, in_force, books, upstream, stack)
         studio = _open_studio(site, in_force, upstream, stack)
         ways.router.models = build_models(site.config)
-        hall = _build_hall(site, books, upstream, ways, studio)
+        hall = _build_hall(site, books, upstream, ways)
         cinema = await _open_cinema(site, in_force, books, _Ends(upstream, ways, studio, hall), stack)
         app[ROOMS] = _build_rooms(site, in_force, books, administration.directory, _Inside(ways, studio, hall, cinema))
         app[KEEPER], app[PROBE] = studio.keeper, books.check_writable
@@ -151,11 +151,11 @@ class _Hall:
     settlement: Settlement
 
 
-def _build_hall(site: AppOptions, books: Books, upstream: HttpClient, ways: "_Ways", studio: "_Studio") -> _Hall:
+def _build_hall(site: AppOptions, books: Books, upstream: HttpClient, ways: "_Ways") -> _Hall:
     admission = QuotaService(books.bank, InMemoryRateLimiter(time.monotonic), books.journal, books.outbox)
     return _Hall(
         admission,
-        Proxy(upstream, ways.switchboard, studio.images, clock=site.clock),
+        Proxy(upstream, ways.switchboard, clock=site.clock),
         Settlement(admission, books.journal, books.outbox),
     )
 

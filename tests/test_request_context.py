@@ -37,7 +37,7 @@ def attempt_over(name: str) -> Attempt:
     catalog, switchboard = ModelCatalog(clock=lambda: 0.0), LoadBalancer(lambda: 0.0, lambda: 0.5)
     catalog.use([channel])
     switchboard.use([channel])
-    return Router(catalog, switchboard, PricingPolicy()).route(caller_of(), CALL).begin("1", 0)
+    return Router(catalog, switchboard, PricingPolicy()).route(caller_of(), CALL).start("1", 0)
 
 
 def fail_all(*faults: GatewayError) -> Delivery:

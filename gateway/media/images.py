@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import attrs
 import structlog
 
-from gateway.domain.channel import Timeouts
+from gateway.billing.quota import Grant
 from gateway.domain.image import Images, PictureForm
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
@@ -29,10 +29,15 @@ from gateway.formats.image_backend import ImageBackend, ProviderCall
 from gateway.formats.image_backends import make_image_backend
 from gateway.formats.openai.errors import parse_retry_after
 from gateway.formats.openai.image_response import build_answer, build_completed
-from gateway.media.buffered_stream import BufferedStream
+from gateway.media.buffered_stream import BufferedPassthrough, BufferedStream
 from gateway.media.image_delivery import ImageDelivery
 from gateway.media.word_filter import WordList, check_body
-from gateway.proxy.attempt import MAX_ERROR_BYTES, OK
+from gateway.proxy import forward
+from gateway.proxy.client_stream import ClientStream
+from gateway.proxy.failover import Proxy
+from gateway.proxy.forward import OpenedStream, ProviderAnswer, open_provider_stream
+from gateway.proxy.open_response import MAX_ERROR_BYTES, OK
+from gateway.routing.route import Route
 from gateway.routing.target import Attempt
 from gateway.upstream.interface import HttpClient
 
@@ -58,11 +63,6 @@ def can_pass(attempt: Attempt, call: InferenceRequest) -> bool:
     """
     able = attempt.option.capability
     return attempt.option.endpoint.wire in _STREAMED and bool(able.streams) and len(_split(call, able.max_n)) == 1
-
-
-def find_timeouts(timeouts: Timeouts, call: InferenceRequest) -> Timeouts:
-    """The timers of a stream: a picture's first byte is there when it is done, an upload's when it has arrived."""
-    return attrs.evolve(timeouts, first_byte_s=timeouts.total_s) if call.image or call.files else timeouts
 
 
 class ImageService:
@@ -102,6 +102,40 @@ class ImageService:
     def check_room(self) -> None:
         """Raise ``StoreUnavailable`` where the disk has no room for what callers send and are to fetch."""
         self._gallery.check_room()
+
+    async def fetch(self, proxy: Proxy, grant: Grant, route: Route, request_id: str) -> ProviderAnswer:
+        """Return a whole answer with images. Raises as ``Proxy.with_failover`` does, and ``StoreUnavailable``."""
+
+        async def send(attempt: Attempt) -> ProviderAnswer:
+            work = self.answer(attempt, grant.call)
+            body, grant.delivery.usage = await attempt.wait_for(work, attempt.channel.timeouts.total_s, proxy.timer)
+            attempt.check()
+            proxy.record_success(attempt)
+            return ProviderAnswer(body, attempt.exchange.manner.media_type)
+
+        return await proxy.with_failover(grant.delivery, route, request_id, send)
+
+    async def fetch_stream(
+        self,
+        proxy: Proxy,
+        grant: Grant,
+        route: Route,
+        client_stream: ClientStream,
+        request_id: str,
+        *,
+        settle: Callable[[ProviderError | None], None],
+    ) -> ProviderError | None:
+        """Stream images to the client; see ``proxy.forward.stream``."""
+        return await forward.stream(
+            proxy, grant, route, client_stream, request_id, settle=settle, open_stream=self._open_stream
+        )
+
+    async def _open_stream(self, proxy: Proxy, attempt: Attempt, call: InferenceRequest) -> OpenedStream:
+        """Open the provider's stream, or a stream of one piece if the channel does not stream images."""
+        if can_pass(attempt, call):
+            return await open_provider_stream(proxy, attempt, call)
+        response = attempt.response = self.stream(attempt, call)
+        return response, BufferedPassthrough(response), None
 
     async def answer(self, attempt: Attempt, call: InferenceRequest) -> tuple[bytes, Usage]:
         """The whole answer. Raises an ``ProviderError``, ``StoreUnavailable``."""

@@ -85,15 +85,15 @@ class Route:
             raise self._find_reason()
         return self._pick(insisting), True
 
-    def begin(self, answer_id: str, now_s: int) -> Attempt:
+    def start(self, answer_id: str, now_s: int) -> Attempt:
         """The first attempt, for an answer of that id at ``now_s`` (Unix seconds). Raises ``NoHealthyChannel``."""
         first, insisting = self._first, self._insisting
         # ``rank`` decided a moment ago. Only if the request had to wait since, another may have taken the last place.
-        if first is None or (self._ranked_at != self._switchboard.changes and not self._is_open(first)):
-            first, insisting = self._look()
+        if first is None or self._ranked_at != self._switchboard.changes:
+            first, insisting = (first, False) if first is not None and self._is_open(first) else self._look()
         return self._take(first, answer_id, now_s, insisting=insisting)
 
-    def may_follow(self, failed: Attempt, fault: ProviderError) -> bool:
+    def may_retry(self, failed: Attempt, fault: ProviderError) -> bool:
         """Whether there is another attempt after ``failed``, whose lease has ended; else its fault is the answer."""
         if isinstance(fault, UnsupportedByProvider):  # nothing was sent: it is no attempt, and what follows is no retry
             self._attempts -= 1
@@ -135,7 +135,7 @@ class Route:
         """Whether the next attempt can be made: over a channel that was not tried, or over the same again."""
         return self._again is not None or any(map(self._is_open, self.options))
 
-    def follow(self, failed: Attempt) -> Attempt | None:
+    def next(self, failed: Attempt) -> Attempt | None:
         """The attempt after ``failed``; None where no channel can take it any more."""
         option, naming, again = self._choose(), failed.exchange.naming, self._again
         self._again, self.pause_s = None, 0.0

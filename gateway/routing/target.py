@@ -1,12 +1,14 @@
 """A channel that may serve a call, and a call that is made over it."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
+from typing import Protocol, TypeVar
 
 import attrs
 import orjson
 
+from gateway.deadlines import DeadlineTimer, Timeout
 from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.circuits import Place
@@ -15,7 +17,7 @@ from gateway.domain.inference_request import MAKES_MEDIA, InferenceRequest
 from gateway.domain.price import ONE_PPM, Price, cost_nanos
 from gateway.domain.upload import Content
 from gateway.domain.usage import Usage
-from gateway.errors import InvalidRequest, UnsupportedByProvider
+from gateway.errors import InvalidRequest, ProviderError, ProviderTimeout, RequestCancelled, UnsupportedByProvider
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.request_body import JSON, Form, Payload, build_payload
 from gateway.formats.translator import ResponseIdentity, Translator
@@ -23,6 +25,7 @@ from gateway.large_work import work_aside
 from gateway.providers.base import Endpoint, EndpointRequest
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_state import ChannelState, Lease
+from gateway.upstream.interface import HttpResponse
 
 UNKNOWN_SECONDS = 10
 """Of a video of which nobody has said how long it is to be, by a model of which nobody has said how long it makes."""
@@ -108,9 +111,26 @@ class Target:
         return max(self.cost(usage), cost_nanos(price, usage, self.multiplier_ppm))
 
 
+T = TypeVar("T")
+
+
+class AbortableStream(Protocol):
+    """The client's stream, as an attempt knows it; see ``proxy/client_stream.py``."""
+
+    def wake(self) -> None:
+        """Stop waiting for the client to read."""
+        ...
+
+    def leave(self, most_bytes: int, give_up: Callable[[], None]) -> None:
+        """Drop what is written from now on, and call ``give_up`` after more than ``most_bytes``."""
+        ...
+
+
 @attrs.define(eq=False)
 class Attempt:
-    """A call over one channel with one of its keys. The channel is as it was when the attempt was begun.
+    """One try of a request: over one channel with one of its keys. It can be ended at any time, in any phase.
+
+    The channel is as it was when the attempt began, whatever has been changed since.
 
     Attributes:
         once: it takes a fresh connection, and no other attempt follows if that breaks; see ``plan.Plan``.
@@ -118,6 +138,8 @@ class Attempt:
             provider may be doing what was asked.
         images: how many have been asked for, of a call for images: those of parts that wait have not.
         timeouts: the channel's, or shorter ones while another channel could serve the call.
+        cancelled: why the request was cancelled; None if it was not. It goes before any other error of the attempt.
+        response: the provider's; None before its headers have come.
     """
 
     option: Target
@@ -128,6 +150,11 @@ class Attempt:
     once: bool = False
     pending: bool = False
     images: int = 0
+    cancelled: RequestCancelled | None = None
+    response: HttpResponse | None = None
+    _timeout: Timeout | None = None
+    _abort_error: ProviderError | None = None
+    _client: AbortableStream | None = None
 
     @timeouts.default
     def _find_timeouts(self) -> Timeouts:
@@ -137,6 +164,57 @@ class Attempt:
     def naming(self) -> ResponseIdentity:
         """What its answer is called."""
         return self.exchange.naming
+
+    async def wait_for(self, work: Awaitable[T], timeout_s: float, timer: DeadlineTimer) -> T:
+        """Await ``work`` until it finishes, ``timeout_s`` passes, or ``abort`` is called.
+
+        Raises:
+            ProviderTimeout: the time is up.
+            ProviderError: the error given to ``abort``.
+        """
+        self._timeout = Timeout(timer, timeout_s)
+        try:
+            with self._timeout:
+                return await work
+        except TimeoutError:
+            timeout = ProviderTimeout("The provider took too long to answer", phase="headers")
+            raise self.cancelled or self._abort_error or timeout from None
+        finally:
+            self._timeout = None
+
+    def check(self) -> None:
+        """Raise the error given to ``abort``: work that ended at that very moment has not been interrupted."""
+        if self._abort_error is not None:
+            raise self.cancelled or self._abort_error
+
+    def attach_client(self, client: AbortableStream) -> None:
+        """Register the client's stream, so that ``abort`` can wake a writer blocked on backpressure."""
+        self._client = client
+
+    def cancel(self, error: RequestCancelled) -> None:
+        """End the attempt with ``error``; no other attempt follows."""
+        self.cancelled = error
+        self.abort(error)
+
+    def abort(self, error: ProviderError) -> None:
+        """End the attempt with ``error``, whatever it waits for."""
+        self._abort_error = error
+        if self._timeout is not None:
+            self._timeout.end()
+        elif self.response is not None:
+            self.response.abort(error)
+        if self._client is not None:
+            self._client.wake()
+
+    def drain(self, most_bytes: int, give_up: Callable[[], None]) -> None:
+        """Go on without the client, and call ``give_up`` if a stream has more than ``most_bytes`` left."""
+        if self._client is not None:
+            self._client.leave(most_bytes, give_up)
+
+    def close(self) -> None:
+        """Release the provider's connection, which is closed unless the response has been read to its end."""
+        if self.response is not None:
+            self.response.close()
 
     def note_written(self) -> None:
         """Its request was written to the provider."""

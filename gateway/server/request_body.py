@@ -83,7 +83,7 @@ async def _read_body(request: web.Request, limit: int) -> bytearray:
     if (request.content_length or 0) > limit:
         raise _make_too_large(limit)
     try:
-        with Timeout(request.app[ROOMS].relay.sweep, BODY_TIMEOUT_S):
+        with Timeout(request.app[ROOMS].relay.timer, BODY_TIMEOUT_S):
             return await _read_pieces(request, limit)
     except TimeoutError:
         raise RequestTimeout(f"The request body did not arrive within {BODY_TIMEOUT_S:g} s") from None

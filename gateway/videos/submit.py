@@ -34,7 +34,6 @@ from gateway.errors import (
 )
 from gateway.formats.video_backend import TaskStatus, VideoSpec
 from gateway.media.word_filter import WordList, check_body
-from gateway.proxy.attempt import Visit
 from gateway.proxy.failover import Proxy
 from gateway.request_context import Arrival, Outcome, build_row
 from gateway.routing.route import Route
@@ -217,7 +216,7 @@ class VideoSubmitter:
             grant.delivery, ticket.route, ticket.arrival.id, partial(self._send, ticket)
         )
 
-    async def _send(self, ticket: Submission, visit: Visit, attempt: Attempt) -> TaskStatus:
+    async def _send(self, ticket: Submission, attempt: Attempt) -> TaskStatus:
         """Make one attempt to start the job."""
         job, ask = _get(ticket.job), attempt.option.capability.fill(_get_ask(ticket.call))
         original = ask.remix_of
@@ -246,8 +245,10 @@ class VideoSubmitter:
             extra=ticket.call.body,
         )
         try:
-            take = await visit.run(
-                self._videos.filming.submit(attempt, asked, shot, original), attempt.channel.timeouts.total_s
+            take = await attempt.wait_for(
+                self._videos.filming.submit(attempt, asked, shot, original),
+                attempt.channel.timeouts.total_s,
+                self._relay.timer,
             )
         except (ProviderTimeout, ShuttingDown) as fault:
             raise fault if fault.phase == "connect" else SubmitOutcomeUnknown(fault) from fault

@@ -151,7 +151,7 @@ def find_all(module: Module) -> list[str]:
 
 
 KNOWN = (
-    "proxy/failover.py", "config/live_settings.py", "request_context.py",
+    "config/live_settings.py", "request_context.py",
 )  # fmt: skip
 """Files that still import upwards."""
 

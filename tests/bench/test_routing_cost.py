@@ -48,7 +48,7 @@ class House:
         """A call that is answered: routed, ranked for its hold, begun, ended."""
         route = self.router.route(CALLER, CALL)
         route.rank()
-        attempt = route.begin(NAMING_ID, 1_750_000_000)
+        attempt = route.start(NAMING_ID, 1_750_000_000)
         attempt.plan(CALL)
         self.switchboard.record_success(attempt.lease)
         self.switchboard.end(attempt.lease)

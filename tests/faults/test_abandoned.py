@@ -341,7 +341,7 @@ async def send_and_leave(
     await asyncio.sleep(0.02)
     hang_up(writer)
     if gateway.app[ROOMS].settlement.find_abandoned() == "drain":
-        await until(lambda: find_drains(gateway).visits)
+        await until(lambda: find_drains(gateway).attempts)
 
 
 def find_drains(gateway: RunningGateway) -> Any:
@@ -365,7 +365,7 @@ async def check_left(gateway: RunningGateway, **expected: Any) -> RequestRecord:
 def check_at_rest(gateway: RunningGateway) -> None:
     rooms = gateway.app[ROOMS]
     assert (rooms.switchboard.running, len(rooms.running), rooms.gate.inside) == (0, 0, 0)
-    assert not find_drains(gateway).visits
+    assert not find_drains(gateway).attempts
 
 
 @WAYS
@@ -506,7 +506,7 @@ async def test_one_drain_too_many_is_none(standing_with: StartGateway, monkeypat
             await until(lambda count=count: len(up.received) == count)
             await asyncio.sleep(0.02)
             close(writer)
-            await until(lambda count=count: len(find_drains(gateway).visits) == min(count, 2))
+            await until(lambda count=count: len(find_drains(gateway).attempts) == min(count, 2))
         await until(lambda: gateway.running == 2)
         provider.go_on()
         rows = await gateway.rows(3)
@@ -537,7 +537,7 @@ async def test_a_shutdown_ends_a_drain_that_lasts_and_it_is_paid_as_under_charge
         await send_and_leave(gateway, up, call.body, call.path, heard=call.heard)
         async with asyncio.timeout(PATIENCE_S):
             await gateway.stop()
-        assert (gateway.running, len(find_drains(gateway).visits)) == (0, 0)
+        assert (gateway.running, len(find_drains(gateway).attempts)) == (0, 0)
         await until(lambda: up.open_connections == 0)
         (row,) = await read_stored(gateway)
         assert (row.ending, row.error_code) == ("client_closed", None)
@@ -572,10 +572,10 @@ async def test_a_call_that_names_itself_is_given_the_answer_that_came_when_it_ha
         await until(lambda: up.received)
         await asyncio.sleep(0.02)
         await leave(calling)
-        await until(lambda: find_drains(gateway).visits)
+        await until(lambda: find_drains(gateway).attempts)
         assert (await ask())[0] == 409
         provider.go_on()
-        await until(lambda: not find_drains(gateway).visits)
+        await until(lambda: not find_drains(gateway).attempts)
         status, body = await ask()
         assert (status, orjson.loads(body)["choices"]) == (200, COMPLETION["choices"])
         rows = await gateway.rows(3)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import attrs
 import orjson
@@ -17,7 +16,8 @@ from gateway.errors import ClientDisconnected, ProviderBadResponse, ProviderErro
 from gateway.formats.openai.chat import parse_chat_call
 from gateway.formats.sse import KEEPALIVE
 from gateway.providers.base import CHAT
-from gateway.proxy.failover import TURN_WAIT_S, Proxy
+from gateway.proxy import forward
+from gateway.proxy.failover import RETRY_WAIT_S, Proxy
 from gateway.routing.load_balancer import LoadBalancer, RetrySettings
 from gateway.routing.route import Route
 from gateway.routing.target import Target
@@ -28,7 +28,6 @@ from tests.support.skip_rules import run_skipping
 
 ONE, TWO = event(delta("one")), event(delta("two", "stop"))
 COMMENT = b": provider ping\n\n"
-NO_IMAGES: Any = None
 Pieces = Sequence[float | bytes]
 
 
@@ -161,8 +160,8 @@ def relay(
             breaker.until = 0.0
         options = [Target(line, CHAT, "m") for line in switchboard.lines.values()]
         route = Route(options, grant.call, switchboard)
-        going = Proxy(Thinkers(list(replies), head_s), switchboard, NO_IMAGES, clock=lambda: 0.0)
-        fault = await going.stream(grant, route, paper, "req_1", settle=lambda _: None)
+        going = Proxy(Thinkers(list(replies), head_s), switchboard, clock=lambda: 0.0)
+        fault = await forward.stream(going, grant, route, paper, "req_1", settle=lambda _: None)
         assert (going.running, switchboard.running) == (0, 0)
         assert not on_trial or breaker.state == ("down" if fault else "up")
         return paper.written, fault
@@ -262,9 +261,9 @@ def test_a_stream_that_breaks_is_held_against_its_channel_though_the_caller_leav
         switchboard = LoadBalancer(asyncio.get_running_loop().time)
         switchboard.use([Channel("up", "custom", "http://up.invalid/v1")])
         route = Route([Target(switchboard.lines["up"], CHAT, "m")], grant.call, switchboard)
-        going = Proxy(Thinkers([[ONE]]), switchboard, NO_IMAGES, clock=lambda: 0.0)
+        going = Proxy(Thinkers([[ONE]]), switchboard, clock=lambda: 0.0)
         with pytest.raises(ClientDisconnected):
-            await going.stream(grant, route, Torn(), "req_1", settle=lambda _: None)
+            await forward.stream(going, grant, route, Torn(), "req_1", settle=lambda _: None)
         return switchboard.lines["up"].circuits[CHAT.wire, "m"].accounts[0].failures
 
     assert run_skipping(scene()) == 1
@@ -281,10 +280,10 @@ def test_a_thousand_that_wait_for_their_turn_look_hardly_more_often_than_a_hundr
             Watched([Target(line, CHAT, "m") for line in switchboard.lines.values()], call, switchboard)
             for _ in range(crowd)
         ]
-        failing = Proxy(Broken([]), switchboard, NO_IMAGES, clock=lambda: 0.0)
+        failing = Proxy(Broken([]), switchboard, clock=lambda: 0.0)
         began = asyncio.get_running_loop().time()
         told = await asyncio.gather(
-            *(failing.answer(Grant(call, Reservation((), 0)), route, "req_1") for route in routes),
+            *(forward.fetch(failing, Grant(call, Reservation((), 0)), route, "req_1") for route in routes),
             return_exceptions=True,
         )
         assert all(isinstance(fault, ProviderBadResponse) for fault in told)
@@ -293,7 +292,7 @@ def test_a_thousand_that_wait_for_their_turn_look_hardly_more_often_than_a_hundr
     few, _ = run_skipping(scene(100))
     many, took_s = run_skipping(scene(1_000))
     assert many < 4 * few
-    assert took_s < 2 * TURN_WAIT_S
+    assert took_s < 2 * RETRY_WAIT_S
 
 
 @pytest.mark.parametrize("said_s", [1.0, 200.0])

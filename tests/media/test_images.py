@@ -43,7 +43,6 @@ from gateway.media.images import (
     MOST_FAILURES,
     POLL_TIMEOUT_S,
     can_pass,
-    find_timeouts,
 )
 from gateway.media.word_filter import WordList
 from gateway.proxy.failover import Proxy
@@ -620,12 +619,14 @@ class Listening:
         self.grant = Grant(self.call, Reservation((), 0))
 
     def relay(self) -> Proxy:
-        return Proxy(self.up.provider, self.up.board, self.up.images, clock=lambda: float(NOW_S))
+        return Proxy(self.up.provider, self.up.board, clock=lambda: float(NOW_S))
 
     async def run(self, relay: Proxy | None = None) -> ProviderError | None:
         route = self.up.route(self.call)
         relay = relay or self.relay()
-        return await relay.stream(self.grant, route, self.ear, "req_1", settle=self.settled.append)
+        return await self.up.images.fetch_stream(
+            relay, self.grant, route, self.ear, "req_1", settle=self.settled.append
+        )
 
 
 def test_a_painting_that_takes_its_time_is_kept_alive_and_then_told() -> None:
@@ -817,12 +818,6 @@ def test_a_stream_passes_where_it_is_known_that_there_is_one(
         assert can_pass(up.begin(call), call) is passes
 
     run(scene())
-
-
-def test_a_image_is_given_the_whole_time_for_its_first_byte_and_a_text_is_not() -> None:
-    timeouts = Timeouts(first_byte_s=5, idle_s=6, total_s=700)
-    assert find_timeouts(timeouts, ask()).first_byte_s == 700
-    assert find_timeouts(timeouts, attrs.evolve(ask(), image=None)) == timeouts
 
 
 def test_a_image_says_nothing_of_itself_where_it_is_printed() -> None:

@@ -1,4 +1,4 @@
-"""A visit that is ended from outside: in whatever moment that comes, nothing comes after it."""
+"""An attempt that is ended from outside: in whatever moment that comes, nothing comes after it."""
 
 import asyncio
 from types import SimpleNamespace
@@ -7,17 +7,29 @@ from typing import Any
 import pytest
 
 from gateway.deadlines import DeadlineTimer
-from gateway.domain.channel import Timeouts
+from gateway.domain.channel import Channel
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import ProviderBadResponse, ProviderError, ProviderTimeout, RequestCancelled
-from gateway.proxy.attempt import Visit
-from gateway.proxy.failover import make_cancelled
+from gateway.formats.registry import make_exchange
+from gateway.formats.translator import ResponseIdentity
+from gateway.providers.base import Endpoint
+from gateway.proxy.failover import Proxy, make_cancelled
+from gateway.proxy.open_response import open_response
 from gateway.request_context import Delivery
-from gateway.routing.target import Attempt
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.target import Attempt, Target
 from tests.support.video_services import Stage, play, run, task
 
 CALL = InferenceRequest("chat", "m", {}, prompt_chars=2)
-ATTEMPT: Any = SimpleNamespace(timeouts=Timeouts(), channel=SimpleNamespace(secrets=()), plan=lambda _call: None)
+NAMING = ResponseIdentity("0123456789abcdef01234567", "m", 1)
+
+
+def make_attempt() -> Attempt:
+    board = LoadBalancer(lambda: 0.0)
+    board.use([Channel("up", "custom", "http://up/v1", ("key",), ("m",))])
+    target = Target(board.lines["up"], Endpoint("openai_chat", "/chat/completions"), "m")
+    lease = board.lease(target.line, target.place, 1, retry=False)
+    return Attempt(target, target.channel, lease, make_exchange(CALL, "openai_chat", NAMING))
 
 
 class Answering:
@@ -40,25 +52,25 @@ class Answering:
 
 @pytest.mark.parametrize("fault", [make_cancelled(), ProviderTimeout("too slow")])
 async def test_an_answer_that_comes_at_the_very_moment_of_the_end_is_none(fault: ProviderError) -> None:
-    visit = Visit(lambda: 0.0, DeadlineTimer())
-    end = visit.cancel if isinstance(fault, RequestCancelled) else visit.abort
+    attempt = make_attempt()
+    end = attempt.cancel if isinstance(fault, RequestCancelled) else attempt.abort
     up: Any = Answering(lambda: end(fault))  # type: ignore[arg-type]
     with pytest.raises(type(fault)):
-        await visit.open(up, ATTEMPT, CALL)
+        await open_response(Proxy(up, LoadBalancer(lambda: 0.0), clock=lambda: 0.0), attempt, CALL)
     await asyncio.sleep(0)
     assert not asyncio.current_task().cancelling()  # type: ignore[union-attr]
 
 
 async def test_a_timer_that_fires_afterwards_does_not_make_another_attempt_of_it() -> None:
-    visit = Visit(lambda: 0.0, DeadlineTimer())
+    attempt = make_attempt()
 
     async def wait() -> None:
         await asyncio.sleep(60)
 
-    waiting = asyncio.create_task(visit.run(wait(), 60))
+    waiting = asyncio.create_task(attempt.wait_for(wait(), 60, DeadlineTimer()))
     await asyncio.sleep(0)
-    visit.cancel(make_cancelled())
-    visit.abort(ProviderTimeout("too slow"))
+    attempt.cancel(make_cancelled())
+    attempt.abort(ProviderTimeout("too slow"))
     with pytest.raises(RequestCancelled):
         await waiting
 
@@ -66,12 +78,12 @@ async def test_a_timer_that_fires_afterwards_does_not_make_another_attempt_of_it
 async def test_a_reply_under_way_is_aborted_and_whoever_waits_for_the_caller_is_woken() -> None:
     woken: list[bool] = []
     client_stream: Any = SimpleNamespace(wake=lambda: woken.append(True))
-    visit, up = Visit(lambda: 0.0, DeadlineTimer()), Answering(lambda: None)
-    visit.follow(up)  # type: ignore[arg-type]
-    visit.attach_client(client_stream)
+    attempt, up = make_attempt(), Answering(lambda: None)
+    attempt.response = up  # type: ignore[assignment]
+    attempt.attach_client(client_stream)
     cancelled = make_cancelled()
-    visit.cancel(cancelled)
-    assert (up.aborted, woken, visit.cancelled) == ([cancelled], [True], cancelled)
+    attempt.cancel(cancelled)
+    assert (up.aborted, woken, attempt.cancelled) == ([cancelled], [True], cancelled)
 
 
 @pytest.mark.parametrize("cancelled", [True, False])
@@ -81,7 +93,7 @@ def test_a_failure_at_the_very_moment_of_a_cancel_is_not_tried_elsewhere(*, canc
         ticket = stage.order()
         tried: list[str] = []
 
-        async def fail(_visit: Visit, attempt: Attempt) -> None:
+        async def fail(attempt: Attempt) -> None:
             tried.append(attempt.channel.name)
             if cancelled:
                 assert stage.relay.cancel(ticket.arrival.id)

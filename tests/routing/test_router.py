@@ -232,8 +232,8 @@ def test_the_next_attempt_is_not_sent_the_quirks_of_the_one_before() -> None:
     route, first = floor.begin(call)
     assert "max_tokens" in sent(first, call)
     floor.fail(first, broken())
-    assert route.may_follow(first, broken())
-    second = route.follow(first)
+    assert route.may_retry(first, broken())
+    second = route.next(first)
     assert second is not None
     assert sent(second, call) == call.body
 
@@ -326,13 +326,13 @@ def test_trouble_with_a_key_leaves_the_channels_other_key(fault: ProviderError) 
     floor = Floor(channel("a", "m", keys=("one", "two"), priority=1), channel("b", "m"))
     route, first = floor.begin()
     floor.fail(first, fault)
-    assert route.may_follow(first, fault)
-    second = route.follow(first)
+    assert route.may_retry(first, fault)
+    second = route.next(first)
     assert second is not None
     assert (second.channel.name, first.lease.key.key, second.lease.key.key) == ("a", "one", "two")
     floor.fail(second, fault)
-    assert route.may_follow(second, fault)
-    third = route.follow(second)
+    assert route.may_retry(second, fault)
+    third = route.next(second)
     assert third is not None
     assert third.channel.name == "b"
 
@@ -364,8 +364,8 @@ def test_every_attempt_but_the_first_is_a_retry() -> None:
     route, first = floor.begin()
     assert (floor.board.running, floor.board.retrying) == (1, 0)
     floor.fail(first, broken())
-    assert route.may_follow(first, broken())
-    route.follow(first)
+    assert route.may_retry(first, broken())
+    route.next(first)
     assert (floor.board.running, floor.board.retrying) == (1, 1)
 
 
@@ -373,9 +373,9 @@ def test_a_channel_that_fills_up_before_its_turn_is_not_taken() -> None:
     floor = Floor(channel("a", "m", priority=1), channel("b", "m", max_concurrency=1))
     route, first = floor.begin()
     floor.fail(first, broken())
-    assert route.may_follow(first, broken())
+    assert route.may_retry(first, broken())
     floor.board.lease(floor.board.lines["b"], (CHAT, "m"), 1, retry=False)
-    assert route.follow(first) is None
+    assert route.next(first) is None
 
 
 @pytest.mark.parametrize("left", [[], [channel("b", "m", status="disabled")]])
@@ -385,8 +385,8 @@ def test_a_channel_that_goes_while_the_first_is_tried_is_not_the_second(left: li
     route, first = floor.begin()
     floor.use(first_of_all, *left)
     floor.fail(first, ProviderBadResponse("broke"))
-    assert not route.may_follow(first, ProviderBadResponse("broke"))
-    assert route.follow(first) is None
+    assert not route.may_retry(first, ProviderBadResponse("broke"))
+    assert route.next(first) is None
 
 
 def test_a_channel_that_goes_between_ranking_and_its_turn_is_not_taken() -> None:
@@ -394,15 +394,15 @@ def test_a_channel_that_goes_between_ranking_and_its_turn_is_not_taken() -> None
     route = floor.route(CALLER, call_of())
     assert route.rank()[0].channel.name == "a"
     floor.use(channel("b", "m"))
-    assert route.begin("x", 0).channel.name == "b"
+    assert route.start("x", 0).channel.name == "b"
 
 
 def test_an_answer_keeps_its_id_and_its_time_over_all_attempts() -> None:
     floor = Floor(channel("a", "m"), channel("b", model_map=(("m", "theirs"),)))
     route, first = floor.begin()
     floor.fail(first, broken())
-    assert route.may_follow(first, broken())
-    second = route.follow(first)
+    assert route.may_retry(first, broken())
+    second = route.next(first)
     assert second is not None
     naming = second.exchange.naming
     assert (naming.id, naming.now_s, naming.model) == ("1", 99, second.option.model)
@@ -419,8 +419,8 @@ def test_a_channel_without_words_for_it_leaves_it_to_the_next() -> None:
     fault = caught.value
     assert (fault.status, fault.param, fault.public_code) == (400, "n", "invalid_request")
     floor.fail(first, fault)
-    assert route.may_follow(first, fault)
-    second = route.follow(first)
+    assert route.may_retry(first, fault)
+    second = route.next(first)
     assert second is not None
     assert (second.channel.name, sent(second, call)["n"]) == ("a", 2)
 
@@ -434,7 +434,7 @@ def test_where_nobody_has_words_for_it_the_answer_names_the_field() -> None:
             attempt.plan(call)
         faults.append(caught.value)
         floor.fail(attempt, caught.value)
-        following = route.follow(attempt) if route.may_follow(attempt, caught.value) else None
+        following = route.next(attempt) if route.may_retry(attempt, caught.value) else None
         if following is None:
             break
         attempt = following
@@ -450,13 +450,13 @@ def test_what_was_not_sent_is_neither_an_attempt_nor_a_retry() -> None:
     for _ in mute:
         fault = UnsupportedByProvider("no words for it", param="n")
         floor.fail(attempt, fault)
-        assert route.may_follow(attempt, fault)
-        following = route.follow(attempt)
+        assert route.may_retry(attempt, fault)
+        following = route.next(attempt)
         assert following is not None
         attempt = following
     assert (attempt.channel.name, floor.board.running, floor.board.retrying) == ("a", 1, 0)
     floor.fail(attempt, broken())
-    assert not route.may_follow(attempt, broken())  # it was the one attempt that may be made
+    assert not route.may_retry(attempt, broken())  # it was the one attempt that may be made
 
 
 def test_a_channel_without_words_for_it_is_as_well_as_before() -> None:
@@ -473,7 +473,7 @@ def count_calls(floor: Floor, caller: Caller = CALLER) -> int:
     """How many calls of ``caller`` pass at once; each of them fails."""
     for number in range(1_000):
         try:
-            attempt = floor.route(caller, call_of()).begin("1", 99)
+            attempt = floor.route(caller, call_of()).start("1", 99)
         except NoHealthyChannel as fault:
             assert (fault.status, fault.retry_after_s, fault.should_retry) == (503, 1, None)  # noqa: PT017 - counted
             return number
@@ -580,7 +580,7 @@ def test_the_first_of_the_ranking_is_taken_if_it_still_can_be() -> None:
     ranked = route.rank()
     assert ranked[0].channel.name == "c"
     assert {option.channel.name for option in ranked} == set("abc")
-    assert route.begin("1", 99).option is ranked[0]
+    assert route.start("1", 99).option is ranked[0]
 
 
 def test_the_first_of_the_ranking_is_left_where_it_went_down_since() -> None:
@@ -592,7 +592,7 @@ def test_the_first_of_the_ranking_is_left_where_it_went_down_since() -> None:
         lease = floor.board.lease(line, ("openai_chat", "m"), 1, retry=False)
         floor.board.record_failure(lease, ProviderBadResponse("refused", phase="connect"))
         floor.board.end(lease)
-    assert route.begin("1", 99).channel.name == "b"
+    assert route.start("1", 99).channel.name == "b"
 
 
 def test_a_ranking_takes_nothing() -> None:
@@ -624,7 +624,7 @@ def test_what_two_accounts_call_the_same_is_not_the_same() -> None:
     homes = set()
     for account in range(20):
         caller = Caller(Account(account, "x"), CALLER.key)
-        homes.add(floor.route(caller, call_of(user="me")).begin("1", 99).channel.name)
+        homes.add(floor.route(caller, call_of(user="me")).start("1", 99).channel.name)
     assert len(homes) > 4
 
 

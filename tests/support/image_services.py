@@ -174,7 +174,7 @@ class Studio:
         return route
 
     def begin(self, call: InferenceRequest) -> Attempt:
-        return self.route(call).begin("1", NOW_S)
+        return self.route(call).start("1", NOW_S)
 
     async def answer(self, call: InferenceRequest | None = None) -> Any:
         """The answer, parsed; and when it was there."""

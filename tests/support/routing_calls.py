@@ -70,7 +70,7 @@ class Floor(Router):
 
     def begin(self, call: InferenceRequest | None = None) -> tuple[Route, Attempt]:
         route = self.route(CALLER, call or call_of())
-        return route, route.begin("1", 99)
+        return route, route.start("1", 99)
 
     def fail(self, attempt: Attempt, fault: ProviderError) -> None:
         """What the relay does when an attempt fails."""
@@ -89,7 +89,7 @@ class Floor(Router):
         tried = [attempt.channel.name]
         while True:
             self.fail(attempt, fault)
-            following = route.follow(attempt) if route.may_follow(attempt, fault) else None
+            following = route.next(attempt) if route.may_retry(attempt, fault) else None
             if following is None:
                 return tried
             attempt = following

@@ -321,7 +321,7 @@ class Stage:
         self.router.models = tuple(models)
         self.outbox, self.bank = WriteQueue(), Balances(self.clock)
         self.admission = QuotaService(self.bank, InMemoryRateLimiter(self.loop.time), Journal(), self.outbox)  # type: ignore[arg-type]
-        self.relay = Proxy(self.provider, self.board, None, clock=self.clock)  # type: ignore[arg-type]
+        self.relay = Proxy(self.provider, self.board, clock=self.clock)
         self.filming = VideoProviderApi(self.provider, self.files, self.catalog, clock=self.clock)
         self.videos = self.make_videos()
         self.video_content = VideoContent(self.shelf, self.filming)  # type: ignore[arg-type]

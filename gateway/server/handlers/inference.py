@@ -27,6 +27,7 @@ from gateway.errors import (
 from gateway.formats.form import ReceivedForm
 from gateway.large_work import MAX_ON_LOOP, work_aside
 from gateway.media.audio_duration import measure_audio
+from gateway.proxy import forward
 from gateway.proxy.drain import DrainedStream
 from gateway.proxy.failover import make_cancelled
 from gateway.request_context import Arrival, Delivery, Outcome
@@ -240,7 +241,9 @@ class Walk:
 
     async def _answer(self, grant: Grant, route: Route) -> web.StreamResponse:
         delivery = grant.delivery
-        answer = await self._rooms.relay.answer(grant, route, self._arrival.id)
+        rooms = self._rooms
+        fetch = forward.fetch if grant.call.image is None else rooms.images.fetch
+        answer = await fetch(rooms.relay, grant, route, self._arrival.id)
         delivery.first_byte_at = self._loop.time()
         self._settle("completed")
         row = self._trace.row
@@ -255,7 +258,9 @@ class Walk:
 
     async def _stream(self, grant: Grant, route: Route) -> web.StreamResponse:
         client_stream = EventStreamResponse(self._request)
-        await self._rooms.relay.stream(grant, route, client_stream, self._arrival.id, settle=self._settle_stream)
+        rooms = self._rooms
+        stream = forward.stream if grant.call.image is None else rooms.images.fetch_stream
+        await stream(rooms.relay, grant, route, client_stream, self._arrival.id, settle=self._settle_stream)
         return client_stream.response
 
     def _settle_stream(self, fault: ProviderError | None) -> None:
