@@ -42,20 +42,34 @@ from gateway.routing.model_listing import fetch_models
 from gateway.routing.probe_worker import ChannelProber
 from gateway.routing.router import Router
 from gateway.routing.sync_worker import ModelSyncer
-from gateway.server.admin.operation import register_operations
+from gateway.server.admin.auth import finish_changes, require_access
+from gateway.server.admin.operation import OPERATIONS, PREFIX, register_operations
 from gateway.server.admin.request_history import RequestHistory
 from gateway.server.admin.route_explain import RouteExplainer
 from gateway.server.admin.routes import list_admin_operations
+from gateway.server.console.page import ROOT, error_pages
 from gateway.server.console.routes import add_console
-from gateway.server.context import INVITATIONS, OFFICE, PROBE, ROOMS, SESSIONS, DrainState, Office, Rooms
+from gateway.server.context import (
+    API,
+    INVITATIONS,
+    OFFICE,
+    PROBE,
+    ROOMS,
+    SESSIONS,
+    DrainState,
+    Office,
+    Rooms,
+    share_state,
+)
+from gateway.server.cors import CORS, CrossOrigin
 from gateway.server.handlers.health import add_probes
 from gateway.server.handlers.media import KEEPER, add_media_routes
-from gateway.server.middlewares import sign_response
+from gateway.server.middlewares import authenticate, error_responses, request_context
 from gateway.server.multipart import FormLimits
 from gateway.server.openapi.routes import add_docs
-from gateway.server.routes import add_routes
+from gateway.server.responses import add_common_headers
+from gateway.server.routes import add_api_routes, get_root
 from gateway.server.shutdown import drain
-from gateway.server.threshold import cross
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.audit_log import AuditLogRepository
@@ -84,20 +98,29 @@ WELCOME = web.AppKey("welcome", StartupInfo)
 
 
 def build(site: AppOptions) -> web.Application:
-    """The application. Its parts start with it and stop with it."""
-    app = web.Application(
-        middlewares=[cross],
-        client_max_size=site.config.server.max_body_mb * 1024 * 1024,
-    )
-    add_routes(app, site.config.server.cors_origins)
-    register_operations(app, list_admin_operations())
-    add_console(app)
+    """Build the gateway: three sub-applications under one root. Nothing is opened before startup."""
+    server = site.config.server
+    app = web.Application(middlewares=[request_context, error_responses], client_max_size=server.max_body_mb * MIB)
+    if server.cors_origins:
+        app[CORS] = cors = CrossOrigin(server.cors_origins)
+        app.middlewares.append(cors.handle)
+    app[API] = api = web.Application(middlewares=[authenticate])
+    admin = web.Application(middlewares=[require_access, finish_changes])
+    console = web.Application(middlewares=[error_pages])
+    add_api_routes(api)
+    app[OPERATIONS] = register_operations(admin, list_admin_operations())
+    add_console(console)
+    app.add_subapp("/v1", api)
+    app.add_subapp(PREFIX, admin)
+    app.add_subapp(ROOT, console)
+    app.router.add_get("/", get_root)
     add_docs(app)
     add_media_routes(app)
     add_probes(app)
-    app.on_response_prepare.append(sign_response)
-    app.on_shutdown.append(partial(drain, timeout_s=site.config.server.drain_timeout_s))
+    app.on_response_prepare.append(add_common_headers)
+    app.on_shutdown.append(partial(drain, timeout_s=server.drain_timeout_s))
     app.cleanup_ctx.append(partial(_live, site=site))
+    app.on_startup.append(partial(share_state, subapps=(api, admin, console)))
     return app
 
 

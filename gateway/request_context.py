@@ -1,5 +1,7 @@
 """What a call leaves behind: the parcels of its way through the house, and the row that is written from them."""
 
+import os
+import time
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -12,6 +14,7 @@ from gateway.domain.frozen import frozen
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.request_log import (
     ANSWERED,
+    ID_PREFIX,
     INTERRUPTED_STATUS,
     Ending,
     FailedAttempt,
@@ -26,6 +29,19 @@ from gateway.routing.target import Attempt, Target
 
 CLIENT_CLOSED_STATUS = 499
 """The status of a row whose caller left before it was answered; no caller ever sees it."""
+
+
+_ID_MASK = 0xFF_FFFF_FFFF
+_ID_BYTES = 7
+
+
+def make_request_id() -> str:
+    """Return ``req_`` and 24 hexadecimal digits: ten of the time in milliseconds, fourteen random ones.
+
+    The database appends ids that grow with time to one end of its index. The random digits are unpredictable because
+    the id is also the boundary of multipart forms that the gateway sends to providers.
+    """
+    return f"{ID_PREFIX}{time.time_ns() // 1_000_000 & _ID_MASK:010x}{os.urandom(_ID_BYTES).hex()}"
 
 
 @frozen

@@ -1,7 +1,7 @@
 """Typed keys: what rides on the application and on a request."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
 import attrs
@@ -158,3 +158,11 @@ SIGNED = web.RequestKey("signed", CurrentUser)
 """Who is signed in, where the actor is a member."""
 CALLER = web.RequestKey("caller", Caller)
 TRACE = web.RequestKey("trace", Trace)
+API: web.AppKey[web.Application] = web.AppKey("api")
+"""The sub-application of the public API."""
+
+
+async def share_state(app: web.Application, *, subapps: Sequence[web.Application]) -> None:
+    """Give the sub-applications what the root has: a handler reads ``request.app``, which is its sub-application."""
+    for subapp in subapps:
+        subapp.update(app)

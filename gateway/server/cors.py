@@ -4,7 +4,7 @@ The rules are those of the Fetch standard (https://fetch.spec.whatwg.org/#http-c
 itself: no answer allows credentials, so cookies, the console and the admin API stay out of its reach.
 """
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -13,8 +13,8 @@ from gateway.domain.media import MEDIA_PATH
 from gateway.domain.member import Forbidden
 from gateway.domain.origin import ANY_ORIGIN, parse_origins
 from gateway.server.context import TRACE
-from gateway.server.middlewares import write_fault, write_signature
-from gateway.server.responses import BareResponse
+from gateway.server.error_responses import build_error_response
+from gateway.server.responses import BareResponse, build_common_headers
 
 _PATHS = ("/v1/", "/v1beta/", f"{MEDIA_PATH}/")
 _METHODS = "DELETE, GET, HEAD, PATCH, POST, PUT"
@@ -52,19 +52,18 @@ class CrossOrigin:
         self._origins = parse_origins(origins)
         self._any = ANY_ORIGIN in self._origins
 
-    def handle(self, request: web.Request, handler: Handler) -> Awaitable[web.StreamResponse]:
-        """Pass a request on to ``handler``, except a preflight: that is answered here, without a key."""
+    @web.middleware
+    async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer a preflight, which carries no key; pass every other request on to ``handler``."""
         if not request.path.startswith(_PATHS):
-            return handler(request)
-        request[TRACE].more = self.write_headers(request)
+            return await handler(request)
+        request[TRACE].more = self._build_headers(request)
         if request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:
             return self._answer_preflight(request)
-        return handler(request)
+        return await handler(request)
 
-    def write_headers(self, request: web.Request) -> dict[str, str]:
-        """The headers of an answer to ``request``; for a page that may not read it, only that this depends on it."""
-        if not request.path.startswith(_PATHS):
-            return {}
+    def _build_headers(self, request: web.Request) -> dict[str, str]:
+        """Build the headers of the response to ``request``: only ``Vary`` if its page may not read it."""
         allowed = self._find_allowed(request)
         vary = {} if self._any else {"Vary": "Origin"}
         if allowed is None:
@@ -87,11 +86,11 @@ class CrossOrigin:
             return ANY_ORIGIN
         return told[0] if told[0] in self._origins else None
 
-    async def _answer_preflight(self, request: web.Request) -> web.StreamResponse:
+    def _answer_preflight(self, request: web.Request) -> web.StreamResponse:
         """204 with what the page may send, or 403."""
-        headers = write_signature(request)
+        headers = build_common_headers(request)
         if self._find_allowed(request) is None:
-            refused = write_fault(Forbidden(_REFUSED, should_retry=False), request[TRACE].id)
+            refused = build_error_response(Forbidden(_REFUSED, should_retry=False), request[TRACE].id)
             return BareResponse(body=refused.body, status=refused.status, headers={**refused.headers, **headers})
         headers |= {"Access-Control-Allow-Methods": _METHODS, "Access-Control-Max-Age": _MAX_AGE_S}
         taken = _select_taken(request.headers.getall("Access-Control-Request-Headers", ()))
@@ -115,4 +114,4 @@ def _is_taken(name: str) -> bool:
 
 
 CORS = web.AppKey("cors", CrossOrigin)
-"""Not there if no origin may call."""
+"""Set only if an origin may call."""

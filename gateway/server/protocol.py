@@ -9,35 +9,23 @@ import asyncio
 import gc
 import math
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, cast
 
-from aiohttp import HttpVersion11, StreamReader, web
+from aiohttp import StreamReader, web
 from aiohttp.http_parser import RawRequestMessage
-from aiohttp.typedefs import Handler
 from aiohttp.web_protocol import RequestHandler, _ErrInfo
 from aiohttp.web_request import BaseRequest
-from aiohttp.web_urldispatcher import PlainResource, UrlMappingMatchInfo
 
-from gateway.errors import ApiNotImplemented, InternalError, InvalidRequest, Overloaded
-from gateway.server.admin.operation import PREFIX
-from gateway.server.auth import authenticate
+from gateway.errors import InternalError, InvalidRequest, Overloaded
+from gateway.request_context import make_request_id
+from gateway.server.client_ip import find_peer_address
 from gateway.server.connection_limits import ConnectionLimiter, ConnectionLimits
-from gateway.server.console.page import ROOT
-from gateway.server.context import ACTOR, CALLER, ROOMS, TRACE, Trace
+from gateway.server.context import ACTOR, CALLER, ROOMS
 from gateway.server.cors import CORS, CrossOrigin
+from gateway.server.error_responses import build_error_response
+from gateway.server.fast_routes import FastRoutes
 from gateway.server.handlers.inference import leave_call
-from gateway.server.middlewares import (
-    PROBES,
-    answer,
-    find_peer_address,
-    make_request_id,
-    read_http_fault,
-    speaks_anthropic,
-    write_fault,
-)
 from gateway.server.responses import WRITE_TIMEOUT_S, BareResponse, BufferedResponse, RawResponse
-from gateway.server.threshold import PUBLIC
 
 WATCH_S = 1.0
 _OWN: frozenset[type[web.StreamResponse]] = frozenset({RawResponse, BufferedResponse})
@@ -68,7 +56,7 @@ class GatewayProtocol(RequestHandler):
                 return
             self._limiter = limiter
             if room == "reserved":
-                self._request_handler = server.reserved_handler
+                self._request_handler = server.reserved_handler  # type: ignore[assignment]
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The connection has been closed."""
@@ -189,7 +177,7 @@ class GatewayProtocol(RequestHandler):
             self.log_exception("unhandled error", exc_info=exc)
             fault = InternalError("Something went wrong inside the gateway")
         request_id = make_request_id()
-        shaped = write_fault(fault, request_id)
+        shaped = build_error_response(fault, request_id)
         headers = {**shaped.headers, "X-Request-Id": request_id}
         cors = self._get_cors()
         if cors is not None:
@@ -204,10 +192,10 @@ class GatewayProtocol(RequestHandler):
         resp: web.StreamResponse,
         start_time: float | None,
     ) -> tuple[web.StreamResponse, bool]:
-        """Send; what aiohttp itself refused before any middleware (an ``Expect`` it does not know) is shaped first.
+        """Send the response.
 
-        Answers with a head of their own need nothing of aiohttp: no request of theirs had a form of aiohttp's to be
-        cleared away, or asked for an upgrade.
+        A response that writes its own head needs nothing of aiohttp's: its request had no form that aiohttp parsed,
+        and asked for no upgrade.
         """
         if type(resp) in _OWN and not self._upgraded:
             try:
@@ -215,12 +203,6 @@ class GatewayProtocol(RequestHandler):
             except ConnectionError:
                 return resp, True
             return resp, False
-        if isinstance(resp, web.HTTPException) and isinstance(request, web.Request):
-            trace = request[TRACE] = Trace(make_request_id())
-            cors = self._get_cors()
-            if cors is not None:
-                trace.more = cors.write_headers(request)
-            resp = write_fault(read_http_fault(resp, request), trace.id, anthropic=speaks_anthropic(request))
         return await super().finish_response(request, resp, start_time)
 
     def _get_cors(self) -> CrossOrigin | None:
@@ -244,7 +226,7 @@ class GatewayServer(web.Server):
 
     cors: CrossOrigin | None = None
     limiter: ConnectionLimiter | None = None
-    reserved_handler: Callable[[BaseRequest], Awaitable[web.StreamResponse]]
+    reserved_handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 
     def __call__(self) -> RequestHandler:
         """A protocol for a new connection."""
@@ -261,7 +243,7 @@ class GatewayServer(web.Server):
 def write_crowded() -> bytes:
     """The answer to a connection that there is no room for, whatever it would have asked."""
     fault = Overloaded("The gateway has no room for another connection", retry_after_s=1)
-    response = write_fault(fault, request_id := make_request_id())
+    response = build_error_response(fault, request_id := make_request_id())
     body = response.body if isinstance(response.body, bytes) else b""
     head = (
         f"HTTP/1.1 {response.status} Service Unavailable\r\nContent-Type: application/json\r\n"
@@ -270,87 +252,9 @@ def write_crowded() -> bytes:
     return head.encode() + body
 
 
-class FastRoutes:
-    """The calls of the public API straight to their handlers; everything else by way of the application.
-
-    What aiohttp does for a request to find its handler, in dozens of calls, is the same every time for a path without
-    variables. It is told what it would have found: a private attribute, which a test watches.
-
-    Args:
-        app: its routes are looked at once.
-        ordinary: the application's own way.
-    """
-
-    def __init__(self, app: web.Application, ordinary: Handler) -> None:
-        self._ordinary = ordinary
-        self._known: dict[str, tuple[UrlMappingMatchInfo, Handler]] = {}
-        for route in app.router.routes():
-            resource = route.resource
-            if route.method == "POST" and isinstance(resource, PlainResource) and resource.canonical.startswith(PUBLIC):
-                found = UrlMappingMatchInfo({}, route)
-                found.add_app(app)
-                found.freeze()
-                self._known[resource.canonical] = found, route.handler
-
-    async def go(self, request: web.Request) -> web.StreamResponse:
-        """Answer ``request``."""
-        if request._message.chunked and not _is_framed_well(request):  # noqa: SLF001 - as below
-            return _refuse_framing(request)
-        known = self._known.get(request.raw_path)
-        if known is None or request.method != "POST" or "Expect" in request.headers:
-            return await self._go_ordinary(request)
-        request._match_info, handler = known  # noqa: SLF001
-        await authenticate(request)
-        return await handler(request)
-
-    async def _go_ordinary(self, request: web.Request) -> web.StreamResponse:
-        """Answer by way of the application. Raises ``HTTPExpectationFailed`` if aiohttp fails to write its own."""
-        try:
-            return await self._ordinary(request)
-        except UnicodeEncodeError:
-            if request.headers.get("Expect", "").isascii():
-                raise
-            raise web.HTTPExpectationFailed from None
-
-    async def go_reserved(self, request: web.Request) -> web.StreamResponse:
-        """Answer a request of a connection that is kept for probes, the console and the admin API; it is its last.
-
-        Raises ``Overloaded`` of any other request.
-        """
-        request.protocol.close()
-        if not _keeps_room(request.path):
-            raise Overloaded("The gateway has as many connections as it can serve", retry_after_s=1)
-        return await self._go_ordinary(request)
-
-
-def _keeps_room(path: str) -> bool:
-    """Whether ``path`` is one of those that are answered however many connections there are."""
-    return path in PROBES or path == ROOT or path.startswith((f"{ROOT}/", f"{PREFIX}/"))
-
-
 def _is_whole(message: RawRequestMessage, payload: StreamReader) -> bool:
     """Whether all of a request has come; of one whose Transfer-Encoding was not understood, nobody knows its end."""
     return payload.is_eof() and (message.chunked or "Transfer-Encoding" not in message.headers)
-
-
-def _is_framed_well(request: web.Request) -> bool:
-    """Whether ``chunked`` is the one transfer coding, in HTTP/1.1 (RFC 9112, 6.1).
-
-    Of anything else two readers may find two different ends.
-    """
-    return request.version >= HttpVersion11 and request.headers["Transfer-Encoding"].lower() == "chunked"
-
-
-def _refuse_framing(request: web.Request) -> web.Response:
-    """501 for a coding that is not undone here, and the end of the connection; 400 in HTTP/1.0, which has none."""
-    fault: ApiNotImplemented | InvalidRequest
-    if request.version < HttpVersion11:
-        fault = InvalidRequest("HTTP/1.0 has no Transfer-Encoding")
-    else:
-        fault = ApiNotImplemented("Transfer-Encoding must be chunked, and nothing else")
-    response = write_fault(fault, request[TRACE].id, anthropic=speaks_anthropic(request))
-    response.force_close()
-    return response
 
 
 class GatewayRunner(web.AppRunner):
@@ -371,20 +275,15 @@ class GatewayRunner(web.AppRunner):
 
     async def _make_server(self) -> web.Server:
         made = await super()._make_server()
-        shortcut = FastRoutes(self.app, made.request_handler)
-        cors = self.app.get(CORS)
-
-        def wrap(go: Handler) -> Callable[[BaseRequest], Awaitable[web.StreamResponse]]:
-            return partial(answer, handler=go if cors is None else partial(cors.handle, handler=go))
-
+        routes = FastRoutes(self.app, made.request_handler)
         server = GatewayServer(
-            wrap(shortcut.go),
+            cast("Callable[[BaseRequest], Awaitable[web.StreamResponse]]", routes.handle),
             request_factory=made.request_factory,
             handler_cancellation=made.handler_cancellation,
             **made._kwargs,  # noqa: SLF001 - see the module's docstring
         )
-        server.cors = cors
-        server.reserved_handler = wrap(shortcut.go_reserved)
+        server.cors = self.app.get(CORS)
+        server.reserved_handler = routes.handle_reserved
         if self._limits is not None:
             loop = asyncio.get_running_loop()
             server.limiter = ConnectionLimiter(self._limits, self.app[ROOMS].trusted_proxies, loop.time)

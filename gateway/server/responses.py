@@ -11,7 +11,11 @@ from typing import Any
 from aiohttp import HttpVersion11, web
 from aiohttp.helpers import rfc822_formatted_time
 
-from gateway.server.middlewares import write_signature
+from gateway.formats.openai.rate_limit_headers import build_limits
+from gateway.request_context import build_attempts, make_request_id
+from gateway.server.admin.operation import PREFIX
+from gateway.server.context import TRACE, Trace
+from gateway.server.error_responses import ANTHROPIC_PATHS
 
 WRITE_TIMEOUT_S = 60.0
 """How long a caller may leave a full buffer unread before it is cut off. One that reads on, however slowly, is not."""
@@ -45,7 +49,7 @@ class RawResponse(web.StreamResponse):
         """Status 200 and ``said``, to which what all answers say is added; ``until_close``: the connection ends it."""
         newer = request.version >= HttpVersion11
         self._stays = stays = request.keep_alive and not until_close
-        said |= write_signature(request)
+        said |= build_common_headers(request)
         said["Date"] = rfc822_formatted_time()
         if stays != newer:
             said["Connection"] = "keep-alive" if stays else "close"
@@ -112,3 +116,32 @@ async def watch(waiting: set[asyncio.Future[None]], transport: asyncio.Transport
         if not done and left >= before:
             transport.abort()
             raise ConnectionResetError("the caller does not read")
+
+
+async def add_common_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Add the common headers to a response that aiohttp is about to send; a signal of the application."""
+    headers = response.headers
+    headers.popall("Server", None)
+    if request.path.startswith(PREFIX):  # of errors too: a proxy may cache a 404 that has no Cache-Control
+        headers.setdefault("Cache-Control", "no-store")
+        headers["X-Content-Type-Options"] = "nosniff"
+    common = build_common_headers(request)
+    if "Vary" in common and "Vary" in headers:
+        common["Vary"] = f"{headers['Vary']}, {common['Vary']}"
+    headers.update(common)
+
+
+def build_common_headers(request: web.Request) -> dict[str, str]:
+    """Build the headers of every response: the request id, the caller's rate limits, the number of attempts."""
+    trace = request.get(TRACE) or Trace(make_request_id())
+    headers = {"X-Request-Id": trace.id}
+    if request.path.startswith(ANTHROPIC_PATHS):
+        headers["request-id"] = trace.id
+    if trace.more is not None:
+        headers |= trace.more
+    delivery, standing = trace.delivery, trace.standing
+    if delivery is not None and delivery.attempts:
+        headers |= build_attempts(delivery)
+    if standing is not None:
+        headers |= build_limits(standing)
+    return headers

@@ -1,7 +1,6 @@
-"""The public paths, each with its door."""
+"""The routes of the public API."""
 
 import re
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -9,11 +8,10 @@ import attrs
 from aiohttp import web
 
 from gateway import __version__
-from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.errors import InvalidRequest
 from gateway.formats.anthropic import models as anthropic_models
 from gateway.formats.anthropic.request import parse_count_call, parse_messages_call
-from gateway.formats.error_body import MESSAGES_PATH
 from gateway.formats.openai import models as openai_models
 from gateway.formats.openai.chat import parse_chat_call
 from gateway.formats.openai.completions import parse_completions_call
@@ -25,12 +23,12 @@ from gateway.formats.openai.speech import parse_speech_call
 from gateway.formats.openai.transcriptions import parse_transcription_call, parse_translation_call
 from gateway.formats.rerank import parse_rerank_call
 from gateway.routing.model_catalog import build_etag
+from gateway.server.client_ip import find_origin
 from gateway.server.context import CALLER, ROOMS
-from gateway.server.cors import CORS, CrossOrigin
+from gateway.server.error_responses import VERSION_HEADER
 from gateway.server.handlers.billing import get_subscription, get_usage
-from gateway.server.handlers.inference import serve_call, serve_form
+from gateway.server.handlers.inference import ReadCall, ReadForm, serve_call, serve_form
 from gateway.server.handlers.videos import add_video_routes
-from gateway.server.middlewares import VERSION_HEADER, find_origin
 from gateway.server.unserved_paths import add_unserved_routes
 
 _VERSION = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
@@ -38,61 +36,58 @@ _FEATURES = re.compile(r"[A-Za-z0-9._, -]{1,1024}\Z", re.ASCII)
 
 
 class ReadMessages(Protocol):
-    """Reads a body in Anthropic's language."""
+    """Parses a body in the Anthropic API format."""
 
     def __call__(self, body: dict[str, Any], features: str | None = None) -> InferenceRequest:
-        """The checked call. Raises ``InvalidRequest``."""
+        """Return the checked request. Raises ``InvalidRequest``."""
         ...
 
 
-def add_routes(app: web.Application, cors_origins: Sequence[str] = ()) -> None:
-    """The public API, and the page at the root for a newcomer's browser; pages of ``cors_origins`` may call it."""
-    if cors_origins:
-        app[CORS] = CrossOrigin(cors_origins)
-    app.router.add_get("/", get_root)
-    app.router.add_post("/v1/chat/completions", post_chat)
-    app.router.add_post("/v1/embeddings", post_embeddings)
-    app.router.add_post(MESSAGES_PATH, post_messages)
-    app.router.add_post(f"{MESSAGES_PATH}/count_tokens", post_count_tokens)
-    app.router.add_post("/v1/completions", post_completions)
-    app.router.add_post("/v1/moderations", post_moderations)
-    app.router.add_post("/v1/rerank", post_rerank)
-    app.router.add_post("/v1/responses", post_responses)
-    app.router.add_post("/v1/images/generations", post_images)
-    app.router.add_post("/v1/images/edits", post_edits)
-    app.router.add_post("/v1/audio/transcriptions", post_transcriptions)
-    app.router.add_post("/v1/audio/translations", post_translations)
-    app.router.add_post("/v1/audio/speech", post_speech)
-    add_video_routes(app)
-    app.router.add_get("/v1/models", get_models)
-    app.router.add_get("/v1/models/{model:.+}", get_model)
-    app.router.add_get("/v1/dashboard/billing/subscription", get_subscription)
-    app.router.add_get("/v1/dashboard/billing/usage", get_usage)
-    add_unserved_routes(app)
+_JSON: tuple[tuple[str, Operation, ReadCall], ...] = (
+    ("/chat/completions", "chat", parse_chat_call),
+    ("/embeddings", "embeddings", parse_embeddings_call),
+    ("/completions", "completions", parse_completions_call),
+    ("/moderations", "moderations", parse_moderations_call),
+    ("/rerank", "rerank", parse_rerank_call),
+    ("/responses", "responses", parse_responses_call),
+    ("/images/generations", "images", parse_images_call),
+    ("/audio/speech", "speech", parse_speech_call),
+)
+_MESSAGES: tuple[tuple[str, Operation, ReadMessages], ...] = (
+    ("/messages", "messages", parse_messages_call),
+    ("/messages/count_tokens", "count_tokens", parse_count_call),
+)
+_FORMS: tuple[tuple[str, Operation, ReadForm], ...] = (
+    ("/images/edits", "image_edits", parse_edits_call),
+    ("/audio/transcriptions", "transcriptions", parse_transcription_call),
+    ("/audio/translations", "translations", parse_translation_call),
+)
+"""Inference routes: the path below ``/v1``, the operation, and what parses the body."""
 
 
-async def post_chat(request: web.Request) -> web.StreamResponse:
-    """``POST /v1/chat/completions``."""
-    return await serve_call(request, "chat", parse_chat_call)
+def add_api_routes(api: web.Application) -> None:
+    """Register the routes of the public API; their paths are below ``/v1``."""
+    for path, operation, parse_json in _JSON:
+        api.router.add_post(path, partial(serve_call, operation=operation, read_call=parse_json))
+    for path, operation, parse_messages in _MESSAGES:
+        api.router.add_post(path, partial(serve_messages, operation=operation, read_call=parse_messages))
+    for path, operation, parse_form in _FORMS:
+        api.router.add_post(path, partial(serve_form, operation=operation, read_call=parse_form))
+    add_video_routes(api)
+    api.router.add_get("/models", get_models)
+    api.router.add_get("/models/{model:.+}", get_model)
+    api.router.add_get("/dashboard/billing/subscription", get_subscription)
+    api.router.add_get("/dashboard/billing/usage", get_usage)
+    add_unserved_routes(api)
 
 
-async def post_embeddings(request: web.Request) -> web.StreamResponse:
-    """``POST /v1/embeddings``."""
-    return await serve_call(request, "embeddings", parse_embeddings_call)
+async def serve_messages(request: web.Request, operation: Operation, read_call: ReadMessages) -> web.StreamResponse:
+    """Serve a request in the Anthropic API format, whose headers are part of what is asked for."""
+    return await serve_call(request, operation, partial(_parse_with_headers, request, read_call))
 
 
-async def post_messages(request: web.Request) -> web.StreamResponse:
-    """``POST /v1/messages``, in Anthropic's language."""
-    return await serve_call(request, "messages", partial(_read_with_headers, request, parse_messages_call))
-
-
-async def post_count_tokens(request: web.Request) -> web.StreamResponse:
-    """``POST /v1/messages/count_tokens``."""
-    return await serve_call(request, "count_tokens", partial(_read_with_headers, request, parse_count_call))
-
-
-def _read_with_headers(request: web.Request, read_call: ReadMessages, body: dict[str, Any]) -> InferenceRequest:
-    """A call with the two headers that belong to a body in Anthropic's language, and go with it where it passes."""
+def _parse_with_headers(request: web.Request, read_call: ReadMessages, body: dict[str, Any]) -> InferenceRequest:
+    """Parse a body with the two headers that belong to it; they are passed on with it."""
     features = ",".join(request.headers.getall("anthropic-beta", ()))
     if features and not _FEATURES.match(features):
         raise InvalidRequest("The header 'anthropic-beta' is not a list of features", param="anthropic-beta")
@@ -102,53 +97,8 @@ def _read_with_headers(request: web.Request, read_call: ReadMessages, body: dict
     return attrs.evolve(read_call(body, features=features or None), version=version)
 
 
-async def post_completions(request: web.Request) -> web.StreamResponse:
-    """``POST /v1/completions``, the convention's first language."""
-    return await serve_call(request, "completions", parse_completions_call)
-
-
-async def post_moderations(request: web.Request) -> web.StreamResponse:
-    """``POST /v1/moderations``."""
-    return await serve_call(request, "moderations", parse_moderations_call)
-
-
-async def post_rerank(request: web.Request) -> web.StreamResponse:
-    """``POST /v1/rerank``."""
-    return await serve_call(request, "rerank", parse_rerank_call)
-
-
-async def post_responses(request: web.Request) -> web.StreamResponse:
-    """``POST /v1/responses``."""
-    return await serve_call(request, "responses", parse_responses_call)
-
-
-async def post_images(request: web.Request) -> web.StreamResponse:
-    """``POST /v1/images/generations``."""
-    return await serve_call(request, "images", parse_images_call)
-
-
-async def post_edits(request: web.Request) -> web.StreamResponse:
-    """``POST /v1/images/edits``: a form."""
-    return await serve_form(request, "image_edits", parse_edits_call)
-
-
-async def post_transcriptions(request: web.Request) -> web.StreamResponse:
-    """``POST /v1/audio/transcriptions``: a form."""
-    return await serve_form(request, "transcriptions", parse_transcription_call)
-
-
-async def post_translations(request: web.Request) -> web.StreamResponse:
-    """``POST /v1/audio/translations``: a form."""
-    return await serve_form(request, "translations", parse_translation_call)
-
-
-async def post_speech(request: web.Request) -> web.StreamResponse:
-    """``POST /v1/audio/speech``: its answer is sound, as it comes."""
-    return await serve_call(request, "speech", parse_speech_call)
-
-
 async def get_models(request: web.Request) -> web.Response:
-    """``GET /v1/models``: what this key may use now; for a client library of Anthropic's in its language."""
+    """``GET /v1/models``: the models that this key may use now, in the API format of the client."""
     models = request.app[ROOMS].router.list_models(request[CALLER])
     etag = build_etag(models)
     headers = {"ETag": etag, "Cache-Control": "private, no-cache", "Vary": VERSION_HEADER}
@@ -160,7 +110,7 @@ async def get_models(request: web.Request) -> web.Response:
 
 
 async def get_model(request: web.Request) -> web.Response:
-    """``GET /v1/models/{id}``: slashes in the id may come as they are or percent-encoded."""
+    """``GET /v1/models/{id}``: slashes in the id may be percent-encoded."""
     model = request.match_info["model"]
     if model != model.strip("/"):
         raise web.HTTPNotFound
@@ -170,7 +120,7 @@ async def get_model(request: web.Request) -> web.Response:
 
 
 async def get_root(request: web.Request) -> web.Response:
-    """``GET /``: what this is and where to go; a browser goes there at once."""
+    """``GET /``: the addresses of the gateway; a browser is redirected to the console."""
     if "text/html" in request.headers.get("Accept", ""):
         return web.Response(status=303, headers={"Location": "/console/", "Vary": "Accept"})
     address = find_origin(request)

@@ -21,7 +21,7 @@ _PARTLY_SERVED = {
     "responses": r"[^/].*",
 }
 """What is not served below these paths."""
-_OTHER_METHODS = (("GET", "/v1/chat/completions"), ("DELETE", "/v1/models/{model:.+}"))
+_OTHER_METHODS = (("GET", "/chat/completions"), ("DELETE", "/models/{model:.+}"))
 """What the convention can do with paths that are served, and the gateway cannot."""
 _PREFIX = "/v1"
 _MOST_CHARS = 200
@@ -32,10 +32,10 @@ _SLASHES = re.compile(r"//+")
 def add_unserved_routes(app: web.Application) -> None:
     """501 for what is not served. They come after the served ones: of two routes the first that matches answers."""
     for name in _UNSERVED:
-        app.router.add_route("*", f"{_PREFIX}/{name}", refuse_unserved)
-        app.router.add_route("*", f"{_PREFIX}/{name}/{{rest:.*}}", refuse_unserved)
+        app.router.add_route("*", f"/{name}", refuse_unserved)
+        app.router.add_route("*", f"/{name}/{{rest:.*}}", refuse_unserved)
     for name, rest in _PARTLY_SERVED.items():
-        app.router.add_route("*", f"{_PREFIX}/{name}/{{rest:{rest}}}", refuse_unserved)
+        app.router.add_route("*", f"/{name}/{{rest:{rest}}}", refuse_unserved)
     for method, path in _OTHER_METHODS:
         app.router.add_route(method, path, refuse_unserved)
 
@@ -76,6 +76,9 @@ def _leads_somewhere(app: web.Application, path: str) -> bool:
 def _find_resources(app: web.Application, path: str) -> Iterator[web.AbstractResource]:
     for resource in app.router.resources():
         info = resource.get_info()
+        if "app" in info:
+            yield from _find_resources(info["app"], path)
+            continue
         pattern = info.get("pattern")
         if info.get("path") == path or (pattern is not None and pattern.fullmatch(path)):
             yield resource

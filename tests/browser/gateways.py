@@ -14,7 +14,7 @@ from yarl import URL
 from gateway.demo.server import DEMO_MODELS, DemoUpstream
 from gateway.domain.member import Member, Role
 from gateway.server.admin.operation import PREFIX
-from gateway.server.auth import COOKIE
+from gateway.server.sessions import COOKIE
 from tests.browser.axe import Scanner
 from tests.browser.chromium import Watch
 from tests.browser.user import DESK, Visitor

@@ -17,9 +17,9 @@ from gateway.options import AppOptions
 from gateway.server.admin.active_requests import LIVE
 from gateway.server.admin.operation import PREFIX
 from gateway.server.admin.routes import list_admin_operations
-from gateway.server.auth import COOKIE, KEY_HEADER
 from gateway.server.console.routes import list_pages
 from gateway.server.context import OFFICE, ROOMS
+from gateway.server.sessions import COOKIE, KEY_HEADER
 from gateway.storage.data_folder import DataFolder
 from tests.support.access_table import (
     ACCESS,
@@ -204,10 +204,9 @@ def list_asked(routes: set[str]) -> list[Asked]:
 def list_routes(app: web.Application) -> set[str]:
     """Method and path of every route; ``HEAD`` goes with ``GET``."""
     return {
-        f"{route.method} {resource.canonical}"
-        for resource in app.router.resources()
-        for route in resource
-        if route.method != "HEAD"
+        f"{route.method} {route.resource.canonical}"
+        for route in app.router.routes()
+        if route.method != "HEAD" and route.resource is not None
     }
 
 

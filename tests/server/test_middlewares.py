@@ -9,7 +9,8 @@ from aiohttp.test_utils import make_mocked_request
 from pytest_aiohttp import AiohttpClient
 
 from gateway.errors import InternalError, ProviderBadResponse
-from gateway.server.middlewares import answer, find_origin
+from gateway.server.client_ip import find_origin
+from gateway.server.middlewares import error_responses, request_context
 
 
 def fail(error: Exception) -> NoReturn:
@@ -29,7 +30,7 @@ async def test_an_answer_that_has_begun_is_broken_and_not_followed_by_another(
         await response.write(b"half of it")
         fail(error)
 
-    app = web.Application(middlewares=[answer])
+    app = web.Application(middlewares=[request_context, error_responses])
     app.router.add_get("/begun", begin)
     client = await aiohttp_client(app)
     async with client.get("/begun") as response:
@@ -42,7 +43,7 @@ async def test_what_has_not_begun_is_answered(aiohttp_client: AiohttpClient) -> 
     async def refuse(_request: web.Request) -> NoReturn:
         fail(ProviderBadResponse("it broke"))
 
-    app = web.Application(middlewares=[answer])
+    app = web.Application(middlewares=[request_context, error_responses])
     app.router.add_get("/", refuse)
     client = await aiohttp_client(app)
     async with client.get("/") as response:

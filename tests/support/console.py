@@ -3,8 +3,8 @@
 from gateway.auth.passwords import HashCost, PasswordService
 from gateway.auth.sessions import ClientInfo
 from gateway.domain.member import Credential, Member, Role
-from gateway.server.auth import CONSOLE_HEADER
 from gateway.server.context import OFFICE, SESSIONS
+from gateway.server.sessions import CONSOLE_HEADER
 from tests.support.gateway import RunningGateway
 
 FROGS = "four green frogs sing"

@@ -7,8 +7,8 @@ import attrs
 from yarl import URL
 
 from gateway.server.admin.operation import PREFIX
-from gateway.server.auth import CONSOLE_HEADER
 from gateway.server.context import INVITATIONS
+from gateway.server.sessions import CONSOLE_HEADER
 from tests.support.gateway import RunningGateway
 
 PASSPHRASE = "purple hedgehog wagon"

@@ -5,9 +5,9 @@ from aiohttp import web
 from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec
 from gateway.server.admin.io import OF_ACCOUNT, read_change, read_fields, read_id, write_json, write_listing
 from gateway.server.admin.operation import AdminOperation
-from gateway.server.auth import get_signed
 from gateway.server.context import ACTOR, OFFICE
 from gateway.server.openapi import schema as s
+from gateway.server.sessions import get_signed
 
 STATUS = s.one_of("active", "disabled")
 STANDING = s.record(

@@ -20,10 +20,10 @@ from gateway.errors import ClientDisconnected, GatewayError, StoreUnavailable
 from gateway.proxy.active_requests import ActiveRequests
 from gateway.server.admin.io import write_json, write_listing
 from gateway.server.admin.operation import AdminOperation
-from gateway.server.auth import check_still_signed
 from gateway.server.context import ACTOR, OFFICE, ROOMS
 from gateway.server.handlers.video_events import SEND_TIMEOUT_S, SubscriberLimit
 from gateway.server.openapi import schema as s
+from gateway.server.sessions import check_still_signed
 from gateway.storage.audit_log import AuditLogRepository
 
 TICK_S = 1.0

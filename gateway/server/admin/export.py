@@ -19,10 +19,10 @@ from gateway.errors import ClientDisconnected, InvalidRequest, Overloaded
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.admin.request_history import walk
 from gateway.server.admin.requests import FILTERS, ROW, read_filter, write_row
-from gateway.server.auth import check_still_signed
 from gateway.server.context import ACTOR, OFFICE, ROOMS
 from gateway.server.openapi import schema as s
 from gateway.server.responses import await_reader
+from gateway.server.sessions import check_still_signed
 
 _COLUMNS: tuple[str, ...] = tuple(ROW["properties"])
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")

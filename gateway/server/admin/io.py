@@ -7,10 +7,10 @@ from aiohttp import web
 
 from gateway.errors import NotFound
 from gateway.server.admin.operation import Query
-from gateway.server.auth import check_still_signed
 from gateway.server.openapi import schema as s
 from gateway.server.query import is_number, parse_number
 from gateway.server.request_body import read_json
+from gateway.server.sessions import check_still_signed
 
 LISTED, MAX_LISTED = 50, 1000
 LIMIT = Query("limit", f"Page size, {LISTED} by default and at most {MAX_LISTED}.", s.COUNT)

@@ -11,11 +11,11 @@ from gateway.parsing import parse_spec
 from gateway.server.admin.io import read_change, write_json, write_listing
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.admin.sessions import MEMBER, SESSION_OPERATIONS
-from gateway.server.auth import is_secure
+from gateway.server.client_ip import find_origin
 from gateway.server.context import ACTOR, OFFICE, ROOMS
-from gateway.server.middlewares import find_origin
 from gateway.server.openapi import schema as s
 from gateway.server.query import is_number
+from gateway.server.sessions import is_secure
 
 JOIN_PATH = "/console/join"
 SETUP_PATH = "/console/setup"

@@ -7,9 +7,9 @@ from gateway.routing.model_offers import list_offers
 from gateway.server.admin.io import write_listing
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.admin.settings import PRICE
-from gateway.server.auth import get_signed
 from gateway.server.context import ACTOR, OFFICE, ROOMS
 from gateway.server.openapi import schema as s
+from gateway.server.sessions import get_signed
 
 MODEL = s.record(id=s.TEXT, owned_by=s.TEXT, created=s.INTEGER, channels=s.array(s.TEXT), price=s.maybe(PRICE))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 import attrs
 from aiohttp import web
@@ -59,13 +59,16 @@ OPERATIONS: web.AppKey[Operations] = web.AppKey("operations")
 """Operations by method and full path."""
 
 
-def register_operations(app: web.Application, operations: Iterable[AdminOperation]) -> None:
-    """Add a route for every admin operation. Raises ``ValueError`` for two operations on one method and path."""
-    placed: dict[tuple[str, str], Any] = {}
+def register_operations(admin: web.Application, operations: Iterable[AdminOperation]) -> Operations:
+    """Add a route for every admin operation, and return the operations by method and full path.
+
+    Raises ``ValueError`` for two operations on one method and path.
+    """
+    placed: dict[tuple[str, str], AdminOperation] = {}
     for operation in operations:
-        app.router.add_route(operation.method, operation.full_path, operation.handler)
+        admin.router.add_route(operation.method, operation.path, operation.handler)
         if operation.method == "GET":
             placed["HEAD", operation.full_path] = operation
         if placed.setdefault((operation.method, operation.full_path), operation) is not operation:
             raise ValueError(f"two operations at {operation.method} {operation.full_path}")
-    app[OPERATIONS] = MappingProxyType(placed)
+    return MappingProxyType(placed)

@@ -22,11 +22,11 @@ from gateway.errors import RequestTooLarge
 from gateway.parsing import parse_spec
 from gateway.server.admin.io import write_json, write_listing
 from gateway.server.admin.operation import AdminOperation
-from gateway.server.auth import check_still_signed, clear_cookie, find_reference, get_signed, set_cookie
+from gateway.server.client_ip import find_client_ip
 from gateway.server.context import INVITATIONS, SESSIONS
-from gateway.server.middlewares import find_caller_address
 from gateway.server.openapi import schema as s
 from gateway.server.request_body import read_json
+from gateway.server.sessions import check_still_signed, clear_cookie, find_reference, get_signed, set_cookie
 
 MEMBER = s.record(
     id=s.INTEGER,
@@ -216,7 +216,7 @@ async def _read(request: web.Request, kind: type[S]) -> S:
 def find_visitor(request: web.Request) -> ClientInfo:
     """Return the address, the user agent and the session reference of a request."""
     agent = request.headers.get("User-Agent", "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return ClientInfo(find_caller_address(request) or "", agent, find_reference(request))
+    return ClientInfo(find_client_ip(request) or "", agent, find_reference(request))
 
 
 def _let_in(request: web.Request, entry: NewSession, status: int = 201) -> web.Response:

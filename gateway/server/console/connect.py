@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 import orjson
 from aiohttp import web
 
-from gateway.server.auth import is_secure
+from gateway.server.client_ip import find_origin
 from gateway.server.console.form_choices import find_choices, find_free_name, format_choices
 from gateway.server.console.page import Data, Page
 from gateway.server.context import ROOMS
-from gateway.server.middlewares import find_origin
+from gateway.server.sessions import is_secure
 
 _USUAL_ORIGIN = "http://127.0.0.1:8080"
 _THIS_MACHINE = frozenset({"127.0.0.1", "localhost", "::1"})

@@ -22,10 +22,11 @@ from gateway.auth.sessions import CurrentUser
 from gateway.domain.member import Forbidden, Role, may
 from gateway.errors import GatewayError
 from gateway.server.admin.operation import OPERATIONS, PREFIX
-from gateway.server.auth import find_signed
+from gateway.server.client_ip import find_client_ip
 from gateway.server.console.filters import FILTERS
 from gateway.server.context import ACTOR, SIGNED
-from gateway.server.middlewares import find_caller_address, read_http_fault
+from gateway.server.error_responses import parse_http_error
+from gateway.server.sessions import find_signed
 
 ROOT = "/console"
 HEADERS: Mapping[str, str] = MappingProxyType(
@@ -91,7 +92,7 @@ def register_pages(app: web.Application, pages: Iterable[Page], static: Callable
     )
     env.globals.update(version=__version__, root=ROOT, static=static)
     for page in pages:
-        app.router.add_get(ROOT + page.path, partial(_show, page))
+        app.router.add_get(page.path, partial(_show, page))
 
 
 async def _show(page: Page, request: web.Request) -> web.StreamResponse:
@@ -119,7 +120,7 @@ async def _check_access(needs: Role, request: web.Request) -> None:
 def sign(request: web.Request, signed: CurrentUser) -> None:
     """Set the member and the actor of the request."""
     request[SIGNED] = signed
-    request[ACTOR] = signed.act(find_caller_address(request) or "")
+    request[ACTOR] = signed.act(find_client_ip(request) or "")
 
 
 async def ask(request: web.Request, path: str, **query: Any) -> Any:
@@ -162,9 +163,10 @@ def format_fault_page(request: web.Request, fault: GatewayError) -> web.Response
     return render(request, "fault.html", {"page": page, "fault": fault}, fault.status)
 
 
-async def shape_faults(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn HTTP errors below ``/console`` into pages."""
+@web.middleware
+async def error_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer 404 and 405 below ``/console`` with a page, not with the error object."""
     try:
         return await handler(request)
     except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:
-        return format_fault_page(request, read_http_fault(error, request))
+        return format_fault_page(request, parse_http_error(error, request))

@@ -32,7 +32,7 @@ class StaticFile:
 
 def register_static_files(app: web.Application) -> None:
     """Add the route of ``/console/static``."""
-    app.router.add_get(ROOT + "/static/{name:(?:[0-9a-f]+/)?[^/]+}", get_file)
+    app.router.add_get("/static/{name:(?:[0-9a-f]+/)?[^/]+}", get_file)
 
 
 async def get_file(request: web.Request) -> web.Response:

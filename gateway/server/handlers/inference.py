@@ -32,12 +32,12 @@ from gateway.proxy.drain import DrainedStream
 from gateway.proxy.failover import make_cancelled
 from gateway.request_context import Arrival, Delivery, Outcome
 from gateway.routing.route import Route
-from gateway.server.auth import check_still_signed
+from gateway.server.client_ip import check_client_ip, find_client_ip, find_origin
 from gateway.server.context import CALLER, ROOMS, TRACE
 from gateway.server.idempotency import find_name
-from gateway.server.middlewares import check_address, find_caller_address, find_origin
 from gateway.server.multipart import MIB, MultipartReader
 from gateway.server.request_body import read_arrived_json, read_sized_json
+from gateway.server.sessions import check_still_signed
 from gateway.server.stream_response import EventStreamResponse, write_answer
 from gateway.upstream.exhaustion import ResourcesExhausted
 
@@ -49,10 +49,10 @@ _NOT_STORED = "store: this completion is not kept by the gateway and cannot be r
 _CLIENT_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
 
 
-def serve_call(request: web.Request, operation: Operation, read_call: ReadCall) -> Awaitable[web.StreamResponse]:
+async def serve_call(request: web.Request, operation: Operation, read_call: ReadCall) -> web.StreamResponse:
     """One call from its body to its settlement. Raises the fault that refused or ended it before the first byte."""
     walk = Walk(request, operation)
-    return walk.go(walk.read_json(read_call))
+    return await walk.go(walk.read_json(read_call))
 
 
 async def serve_form(request: web.Request, operation: Operation, read_call: ReadForm) -> web.StreamResponse:
@@ -124,7 +124,7 @@ class Walk:
     @property
     def address(self) -> str | None:
         """Where its caller called from; None where it has left."""
-        return find_caller_address(self._request)
+        return find_client_ip(self._request)
 
     def cancel(self) -> bool:
         """End it, wherever it is on its way; False where that was done before. For a call that is not settled yet."""
@@ -237,7 +237,7 @@ class Walk:
         caller = self._rooms.directory.refresh(before)
         if caller is not before:
             self._arrival = attrs.evolve(self._arrival, caller=caller)
-            check_address(self._request, caller)
+            check_client_ip(self._request, caller)
 
     async def _answer(self, grant: Grant, route: Route) -> web.StreamResponse:
         delivery = grant.delivery

@@ -12,8 +12,8 @@ from aiohttp_sse import EventSourceResponse
 from gateway.domain.video import StatusWords, VideoJob
 from gateway.errors import ClientDisconnected, GatewayError, RateLimited
 from gateway.formats.openai.videos import build_video
-from gateway.server.auth import check_still_signed
 from gateway.server.context import CALLER, ROOMS
+from gateway.server.sessions import check_still_signed
 from gateway.server.video_status import find_status_words
 
 MOST_FOLLOWING = 32

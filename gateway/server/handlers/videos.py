@@ -35,8 +35,8 @@ _PRIVATE = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nos
 _UNSATISFIED = re.compile(r"bytes \*/([0-9]{1,18})\Z", re.ASCII)
 _SAFE_TYPES = ("video/", "image/")
 _NO_HEADERS: Mapping[str, str] = {}
-_PATH = "/v1/videos"
-_ALIAS = "/v1/video/generations"
+_PATH = "/videos"
+_ALIAS = "/video/generations"
 _BY_ID = "/{id:[^/]+}"
 
 

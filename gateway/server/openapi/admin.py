@@ -12,11 +12,11 @@ import attrs
 import orjson
 
 from gateway.server.admin.operation import AdminOperation
-from gateway.server.auth import SAFE
 from gateway.server.openapi import schema as s
 from gateway.server.openapi.attrs_schema import Schema, build_spec_schema
 from gateway.server.openapi.examples import build_example
 from gateway.server.openapi.operation import BYTES, EVENTS, JSON, Operation, ResponseDoc, in_path, in_query, ref, stream
+from gateway.server.sessions import SAFE
 
 PREFIX = "Admin: "
 _TAGS: Mapping[str, str] = MappingProxyType(

@@ -11,7 +11,6 @@ import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from gateway.server.auth import CONSOLE_HEADER
 from gateway.server.console.page import ROOT
 from gateway.server.console.static_files import find_static
 from gateway.server.openapi.admin import PREFIX
@@ -20,6 +19,7 @@ from gateway.server.openapi.document import RIGHTS, get_document
 from gateway.server.openapi.error_responses import list_codes
 from gateway.server.openapi.operation import EVENTS, FORM, JSON, find_event
 from gateway.server.openapi.schema_table import SchemaRow, list_rows, name_kind, resolve
+from gateway.server.sessions import CONSOLE_HEADER
 
 ADDRESS = "https://gateway.invalid"
 """Stands for the gateway's address in the cached page."""

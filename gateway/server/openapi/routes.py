@@ -8,9 +8,9 @@ from functools import cache
 import attrs
 from aiohttp import web
 
+from gateway.server.client_ip import find_origin
 from gateway.server.console.page import HEADERS
 from gateway.server.context import ROOMS
-from gateway.server.middlewares import find_origin
 from gateway.server.stream_response import write_answer
 
 _DIGEST = 20

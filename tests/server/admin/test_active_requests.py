@@ -19,8 +19,8 @@ from gateway.proxy.active_requests import ActiveRequests
 from gateway.server.admin.active_requests import LIVE, MOST_WATCHING, TICK_S, ActiveRequestsFeed, note
 from gateway.server.admin.operation import PREFIX, AdminOperation
 from gateway.server.admin.routes import list_admin_operations
-from gateway.server.auth import CONSOLE_HEADER, COOKIE
 from gateway.server.context import OFFICE, ROOMS, SESSIONS
+from gateway.server.sessions import CONSOLE_HEADER, COOKIE
 from gateway.storage.memory_audit import MemoryAuditTrail
 from tests.support.fault_scene import UNHURRIED, site, until
 from tests.support.gateway import HELLO, RunningGateway, channel

@@ -10,8 +10,8 @@ from gateway.auth.declared import declare
 from gateway.domain.account_spec import AccountSpec, KeySpec
 from gateway.domain.key_lock import LOCKABLE
 from gateway.server.admin.operation import PREFIX
-from gateway.server.auth import COOKIE
 from gateway.server.context import OFFICE
+from gateway.server.sessions import COOKIE
 from tests.support.console import PAGE, add_member, open_session, spare_work
 from tests.support.gateway import RunningGateway, channel
 from tests.support.started_gateways import StartGateway

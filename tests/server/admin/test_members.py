@@ -8,8 +8,8 @@ import pytest
 
 from gateway.server.admin.members import MEMBER_OPERATIONS
 from gateway.server.admin.operation import PREFIX
-from gateway.server.auth import COOKIE
 from gateway.server.context import INVITATIONS, SESSIONS
+from gateway.server.sessions import COOKIE
 from tests.support.console import FROGS, PAGE, add_member, open_session, spare_work
 from tests.support.gateway import RunningGateway, channel
 from tests.support.started_gateways import StartGateway

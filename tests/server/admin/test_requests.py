@@ -22,8 +22,8 @@ from gateway.domain.usage import UsageSource
 from gateway.server.admin.operation import OPERATIONS, PREFIX
 from gateway.server.admin.request_history import MOST_EXPORTS, PAGE
 from gateway.server.admin.requests import write_row
-from gateway.server.auth import CONSOLE_HEADER, COOKIE
 from gateway.server.context import OFFICE, ROOMS, SESSIONS
+from gateway.server.sessions import CONSOLE_HEADER, COOKIE
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.request_log import RequestLogRepository
 from tests.support.gateway import RunningGateway, channel

@@ -15,8 +15,8 @@ from structlog.testing import capture_logs
 from gateway.domain.member import ABSOLUTE_MS, IDLE_MS, Member, Role
 from gateway.domain.member_spec import MemberSpec
 from gateway.server.admin.operation import PREFIX
-from gateway.server.auth import CONSOLE_HEADER, COOKIE, KEY_HEADER, SECURE_COOKIE
 from gateway.server.context import INVITATIONS, OFFICE
+from gateway.server.sessions import CONSOLE_HEADER, COOKIE, KEY_HEADER, SECURE_COOKIE
 from tests.support.console import FROGS, PAGE, add_member, open_session, spare_work
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel
 from tests.support.raw_client import connect, read_answer

@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from gateway.server.admin.operation import PREFIX
-from gateway.server.auth import COOKIE, KEY_HEADER
 from gateway.server.context import ROOMS
+from gateway.server.sessions import COOKIE, KEY_HEADER
 from tests.support.console import PAGE, add_member, open_session
 from tests.support.gateway import KEY
 from tests.support.openai_videos import CLIP_BYTES, Play

@@ -21,8 +21,9 @@ from gateway.domain.media import build_link
 from gateway.media.signed_links import SignedLinks
 from gateway.server.handlers import media as door
 from gateway.server.handlers.media import KEEPER, add_media_routes, get_media
-from gateway.server.middlewares import sign_response
+from gateway.server.middlewares import error_responses, request_context
 from gateway.server.protocol import GatewayRunner
+from gateway.server.responses import add_common_headers
 from gateway.storage.media_files import MediaFiles
 from tests.support.image_providers import draw
 from tests.support.raw_client import connect, split, talk
@@ -84,9 +85,9 @@ async def open_shop(
     add_routes: Callable[[web.Application], None] = add_media_routes,
 ) -> AsyncIterator[Shop]:
     clock = Clock()
-    app = web.Application()
+    app = web.Application(middlewares=[request_context, error_responses])
     add_routes(app)
-    app.on_response_prepare.append(sign_response)
+    app.on_response_prepare.append(add_common_headers)
     app[KEEPER] = keeper = SignedLinks(store, KEY, ttl_s=TTL_S, clock=clock)
     runner = GatewayRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
     await runner.setup()

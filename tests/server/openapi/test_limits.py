@@ -16,8 +16,8 @@ from gateway.formats.openai.images import MAX_PROMPT_CHARS
 from gateway.formats.openai.moderations import DEFAULT_MODEL
 from gateway.formats.openai.speech import MAX_INPUT_CHARS, MEDIA_TYPES
 from gateway.formats.rerank import MAX_DOCUMENTS
-from gateway.server.auth import CONSOLE_HEADER, COOKIE, KEY_HEADER
 from gateway.server.openapi.document import get_document
+from gateway.server.sessions import CONSOLE_HEADER, COOKIE, KEY_HEADER
 
 LIMITS = {
     "ChatCompletionRequest model maxLength": MAX_MODEL_LENGTH,

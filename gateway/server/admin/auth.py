@@ -1,0 +1,84 @@
+"""The middlewares of the admin API: who may use an operation, and changes that outlive their request."""
+
+import asyncio
+import hmac
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from gateway.domain.audit_log import Actor
+from gateway.domain.member import Forbidden, SignedOut, may
+from gateway.errors import InvalidApiKey, InvalidRequest
+from gateway.server.admin.operation import OPERATIONS
+from gateway.server.client_ip import find_client_ip
+from gateway.server.context import ACTOR, OFFICE, SIGNED
+from gateway.server.middlewares import delay_unknown_key
+from gateway.server.sessions import SAFE, check_own_page, find_signed
+
+MAX_CHANGE_BYTES = 1024 * 1024
+"""Of the body of a change. The public API accepts more, for images."""
+
+
+@web.middleware
+async def require_access(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Identify the actor: the bearer of the admin token, or a signed-in member.
+
+    Raises ``InvalidApiKey``, ``SignedOut`` or ``Forbidden`` if the operation is not open to the actor.
+    """
+    resource = request.match_info.route.resource
+    operation = None if resource is None else request.app[OPERATIONS].get((request.method, resource.canonical))
+    address = find_client_ip(request) or ""
+    access = "viewer" if operation is None else operation.access
+    if "Authorization" in request.headers:
+        try:
+            check_token(request)
+        except InvalidApiKey:
+            await delay_unknown_key(request)
+            raise
+        request[ACTOR] = Actor("token", address=address)
+    elif access == "anyone":
+        check_own_page(request)
+    else:
+        signed = await find_signed(request)
+        if signed is None:
+            raise SignedOut("Sign in first, or send the token in the data folder's admin.token", should_retry=False)
+        if not may(signed.member.role, access):
+            raise Forbidden(f"This needs the role {access!r}; yours is {signed.member.role!r}", should_retry=False)
+        request[SIGNED] = signed
+        request[ACTOR] = signed.act(address)
+    return await handler(request)
+
+
+def check_token(request: web.Request) -> None:
+    """Raise ``InvalidApiKey`` if the request does not carry the admin token, ``InvalidRequest`` if it carries two."""
+    authorizations = request.headers.getall("Authorization", ("",))
+    if len(authorizations) > 1:
+        raise InvalidRequest("The request shows more than one token; one is expected", should_retry=False)
+    scheme, _, token = authorizations[0].partition(" ")
+    expected = request.app[OFFICE].token
+    if scheme.lower() != "bearer" or not hmac.compare_digest(_encode(token.strip()), _encode(expected)):
+        raise InvalidApiKey("The admin API needs the token in the data folder's admin.token", should_retry=False)
+
+
+def _encode(header: str) -> bytes:
+    # aiohttp decodes bytes of a header that are not UTF-8 to lone surrogates.
+    return header.encode("utf-8", "surrogateescape")
+
+
+@web.middleware
+async def finish_changes(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Run a change to its end, even if the client disconnects.
+
+    Otherwise a key that the database has as disabled could stay usable, because a connection broke in between.
+    """
+    if request.method in SAFE:
+        return await handler(request)
+    office = request.app[OFFICE]
+    task = asyncio.get_running_loop().create_task(_run(handler, request.clone(client_max_size=MAX_CHANGE_BYTES)))
+    office.changes.add(task)
+    task.add_done_callback(office.changes.discard)
+    return await asyncio.shield(task)
+
+
+async def _run(handler: Handler, request: web.Request) -> web.StreamResponse:
+    return await handler(request)

@@ -1,0 +1,40 @@
+"""The addresses of a request: the client's, its proxy's, and the gateway's own as the client wrote it."""
+
+import asyncio
+import re
+
+from aiohttp import web
+
+from gateway.domain.account import Caller
+from gateway.domain.ip_address import find_address
+from gateway.server.context import ROOMS
+
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?\Z", re.ASCII)
+
+
+def find_client_ip(request: web.Request) -> str | None:
+    """Return the address of the client, from ``X-Forwarded-For`` if a trusted proxy sent it; None if unknown."""
+    trusted = request.app[ROOMS].trusted_proxies
+    return find_address(find_peer(request), request.headers.getall("X-Forwarded-For", ()), trusted)
+
+
+def check_client_ip(request: web.Request, caller: Caller) -> None:
+    """Raise ``IpNotAllowed`` if the caller's key may not be used from the address of the client."""
+    if caller.networks:
+        caller.check_address(find_client_ip(request))
+
+
+def find_peer(request: web.Request) -> str | None:
+    """Return the address of the other end of the connection: a client or a proxy."""
+    return None if request.transport is None else find_peer_address(request.transport)
+
+
+def find_peer_address(transport: asyncio.BaseTransport) -> str | None:
+    """Return the address of the other end of ``transport``; None if it has none."""
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if isinstance(peer, tuple) and peer else None
+
+
+def find_origin(request: web.Request) -> str:
+    """Return the gateway's origin as the client addressed it; empty if ``Host`` is not a valid host."""
+    return f"{request.scheme}://{request.host.lower()}" if _HOST.match(request.host) else ""

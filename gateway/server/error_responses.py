@@ -1,0 +1,104 @@
+"""Errors as responses: one error object, in the API format of the client."""
+
+import structlog
+from aiohttp import web
+
+from gateway.domain.byte_range import RangeNotSatisfiable
+from gateway.errors import (
+    ClientDisconnected,
+    GatewayError,
+    InternalError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    RequestTooLarge,
+)
+from gateway.formats.error_body import MESSAGES_PATH, build_error
+from gateway.server.context import ROOMS
+from gateway.server.unserved_paths import find_hint, list_served
+
+ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models")
+VERSION_HEADER = "anthropic-version"
+"""Every client library of the Anthropic API sends it, and no other does."""
+_MAX_PATH_CHARS = 200
+
+log = structlog.stdlib.get_logger("gateway.request")
+
+
+def convert_error(error: Exception, request: web.Request, request_id: str) -> web.Response:
+    """Convert what a handler raised before the first byte of its response into the error object.
+
+    An exception that is none of ours is a bug: the log gets all of it, the client one sentence.
+
+    Raises:
+        ConnectionError: the client has left, or the response has begun; then the connection is aborted.
+    """
+    if isinstance(error, ClientDisconnected):
+        raise ConnectionResetError("the client left") from None
+    if isinstance(error, ConnectionError):
+        raise error
+    headers: dict[str, str] = {}
+    if isinstance(error, GatewayError):
+        fault = error
+    elif isinstance(error, web.HTTPException):
+        fault, headers = parse_http_error(error, request), _build_allow(error, request)
+    else:
+        fault = InternalError("Something went wrong inside the gateway")
+    if isinstance(fault, InternalError):
+        log.error("request_failed", request_id=request_id, exc_info=error)
+    if request.writer.output_size:
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError("the response had begun") from error
+    return build_error_response(fault, request_id, headers, anthropic=is_anthropic_request(request))
+
+
+def build_error_response(
+    fault: GatewayError,
+    request_id: str,
+    headers: dict[str, str] | None = None,
+    *,
+    anthropic: bool = False,
+) -> web.Response:
+    """Build the response to a fault, in the OpenAI API format or in Anthropic's."""
+    headers = headers or {}
+    if anthropic:
+        headers["request-id"] = request_id
+    if fault.retry_after_s is not None:
+        headers["Retry-After"] = str(fault.retry_after_s)
+    if isinstance(fault, RangeNotSatisfiable) and fault.size is not None:
+        headers["Content-Range"] = f"bytes */{fault.size}"
+    if fault.should_retry is not None:
+        headers["x-should-retry"] = "true" if fault.should_retry else "false"
+    body = build_error(fault, request_id, anthropic=anthropic)
+    return web.Response(body=body, status=fault.status, headers=headers, content_type="application/json")
+
+
+def is_anthropic_request(request: web.Request) -> bool:
+    """Return whether a request uses the Anthropic API format: by its path, or by its client library's headers."""
+    path, headers = request.path, request.headers
+    if path == MESSAGES_PATH or path.startswith(f"{MESSAGES_PATH}/"):
+        return True
+    anthropic = VERSION_HEADER in headers or ("x-api-key" in headers and "Authorization" not in headers)
+    return anthropic and path.startswith("/v1/")
+
+
+def parse_http_error(error: web.HTTPException, request: web.Request) -> GatewayError:
+    """Convert an HTTP exception of aiohttp to a fault of the same status."""
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(list_served(request))
+        return MethodNotAllowed(f"{request.method} is not allowed on this path; it takes {allowed}")
+    if isinstance(error, web.HTTPNotFound):
+        similar = find_hint(request)
+        hint = f"; did you mean {similar}?" if similar else ""
+        message = f"There is nothing at {request.method} {request.path[:_MAX_PATH_CHARS]}{hint}"
+        return NotFound(message, should_retry=False)
+    if isinstance(error, web.HTTPRequestEntityTooLarge):
+        return RequestTooLarge(f"The request body is larger than {request.app[ROOMS].max_body_mb} MB")
+    fault = InvalidRequest(error.reason or "The request is not valid")
+    fault.status = error.status
+    return fault
+
+
+def _build_allow(error: web.HTTPException, request: web.Request) -> dict[str, str]:
+    return {"Allow": ",".join(list_served(request))} if isinstance(error, web.HTTPMethodNotAllowed) else {}

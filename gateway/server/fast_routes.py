@@ -1,0 +1,107 @@
+"""Routing of the hot paths without aiohttp's resolver.
+
+For a path without variables aiohttp finds the same route every time, in dozens of calls. ``FastRoutes`` looks it up in
+a dict and runs the same middlewares. It sets ``Request._match_info``, which is private; a test watches that.
+"""
+
+from typing import NoReturn
+
+from aiohttp import HttpVersion11, web
+from aiohttp.typedefs import Handler
+from aiohttp.web_urldispatcher import PlainResource, UrlMappingMatchInfo
+
+from gateway.errors import ApiNotImplemented, GatewayError, InvalidRequest, Overloaded
+from gateway.server.admin.operation import PREFIX
+from gateway.server.console.page import ROOT
+from gateway.server.context import API, TRACE
+from gateway.server.error_responses import build_error_response, is_anthropic_request
+from gateway.server.middlewares import PROBES, with_middlewares
+
+
+class FastRoutes:
+    """Sends requests to their handlers: ``POST`` on a plain path of the API at once, every other by way of aiohttp.
+
+    Args:
+        app: the root application; its routes and middlewares are read once.
+        dispatch: aiohttp's own way through ``app``.
+    """
+
+    def __init__(self, app: web.Application, dispatch: Handler) -> None:
+        self._dispatch = dispatch
+        self._routes: dict[str, tuple[UrlMappingMatchInfo, Handler]] = {}
+        self._refuse_framing = with_middlewares(refuse_framing, app.middlewares)
+        self._refuse_expectation = with_middlewares(refuse_expectation, app.middlewares)
+        self._refuse_crowded = with_middlewares(refuse_crowded, app.middlewares)
+        if (api := app.get(API)) is not None:
+            self._add_routes(app, api)
+
+    def _add_routes(self, app: web.Application, api: web.Application) -> None:
+        for route in api.router.routes():
+            if route.method == "POST" and isinstance(route.resource, PlainResource):
+                match = UrlMappingMatchInfo({}, route)
+                match.add_app(api)
+                match.add_app(app)
+                match.freeze()
+                handler = with_middlewares(route.handler, [*app.middlewares, *api.middlewares])
+                self._routes[route.resource.canonical] = match, handler
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request."""
+        if request._message.chunked and not _is_framed_well(request):  # noqa: SLF001 - as below
+            return await self._refuse_framing(request)
+        found = self._routes.get(request.raw_path)
+        if found is None or request.method != "POST" or "Expect" in request.headers:
+            return await self._handle_slowly(request)
+        request._match_info, handler = found  # noqa: SLF001
+        return await handler(request)
+
+    async def _handle_slowly(self, request: web.Request) -> web.StreamResponse:
+        # aiohttp refuses an expectation before the first middleware, and fails to echo one that is not ASCII.
+        try:
+            return await self._dispatch(request)
+        except web.HTTPExpectationFailed:
+            return await self._refuse_expectation(request)
+        except UnicodeEncodeError:
+            if request.headers.get("Expect", "").isascii():
+                raise
+            return await self._refuse_expectation(request)
+
+    async def handle_reserved(self, request: web.Request) -> web.StreamResponse:
+        """Answer the one request of a connection that is reserved for probes, the console and the admin API."""
+        request.protocol.close()
+        return await (self._handle_slowly if _is_reserved(request.path) else self._refuse_crowded)(request)
+
+
+async def refuse_framing(request: web.Request) -> web.Response:
+    """Refuse a ``Transfer-Encoding`` that is not ``chunked`` alone, and close the connection; HTTP/1.0 has none.
+
+    Two parsers could find two different ends of such a body.
+    """
+    fault: GatewayError
+    if request.version < HttpVersion11:
+        fault = InvalidRequest("HTTP/1.0 has no Transfer-Encoding")
+    else:
+        fault = ApiNotImplemented("Transfer-Encoding must be chunked, and nothing else")
+    response = build_error_response(fault, request[TRACE].id, anthropic=is_anthropic_request(request))
+    response.force_close()
+    return response
+
+
+async def refuse_expectation(_request: web.Request) -> NoReturn:
+    """Refuse an ``Expect`` other than ``100-continue``."""
+    raise web.HTTPExpectationFailed
+
+
+async def refuse_crowded(_request: web.Request) -> NoReturn:
+    """Refuse a request that no connection is left for."""
+    raise Overloaded("The gateway has as many connections as it can serve", retry_after_s=1)
+
+
+def _is_reserved(path: str) -> bool:
+    """Return whether ``path`` is served however many connections there are."""
+    return path in PROBES or path == ROOT or path.startswith((f"{ROOT}/", f"{PREFIX}/"))
+
+
+def _is_framed_well(request: web.Request) -> bool:
+    """Return whether ``chunked`` is the only transfer coding, in HTTP/1.1 (RFC 9112, 6.1)."""
+    return request.version >= HttpVersion11 and request.headers["Transfer-Encoding"].lower() == "chunked"

@@ -1,0 +1,119 @@
+"""The sessions of console members: the cookie, and the protection against requests that other sites forge.
+
+A browser sends the cookie by itself. A request with one must therefore come from a page of this gateway: the browser
+says so (``Sec-Fetch-Site``, or ``Origin``), and a change also carries a header that no other site can send.
+"""
+
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from gateway.auth.sessions import CurrentUser
+from gateway.domain.ip_address import is_inside
+from gateway.domain.member import Forbidden, SignedOut
+from gateway.server.client_ip import find_peer
+from gateway.server.context import ROOMS, SESSIONS, SIGNED
+
+COOKIE, SECURE_COOKIE = "gateway_session", "__Host-gateway_session"
+"""A browser accepts the second name only over TLS, for this one host."""
+CONSOLE_HEADER = "X-Gateway-Console"
+"""Every request of a console script carries it. A page of another site cannot send it."""
+KEY_HEADER = "X-Gateway-Key"
+"""The id of the API key with which a console page makes an API request."""
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+async def find_signed(request: web.Request) -> CurrentUser | None:
+    """Return the signed-in member. Raises ``Forbidden`` if the request is not from a page of this gateway."""
+    reference = find_reference(request)
+    if reference is None:
+        return None
+    check_own_page(request)
+    return await request.app[SESSIONS].find(reference)
+
+
+async def check_still_signed(request: web.Request) -> None:
+    """Raise ``SignedOut`` if the session with which a long response began has ended.
+
+    A page that still reads the response does not prolong its session.
+    """
+    if SIGNED in request and await request.app[SESSIONS].find(find_reference(request) or "", used=False) is None:
+        raise SignedOut("The console's session is over: sign in again", should_retry=False)
+
+
+def find_reference(request: web.Request) -> str | None:
+    """Return the reference to a session that the cookie holds, valid or not."""
+    return request.cookies.get(_name_cookie(request)) or None
+
+
+def set_cookie(request: web.Request, response: web.StreamResponse, reference: str) -> None:
+    """Set the session cookie: for this host and its own pages only, until the browser closes."""
+    _put_cookie(request, response, reference)
+
+
+def clear_cookie(request: web.Request, response: web.StreamResponse) -> None:
+    """Delete the session cookie."""
+    _put_cookie(request, response, "", max_age=0)
+
+
+def _put_cookie(request: web.Request, response: web.StreamResponse, value: str, max_age: int | None = None) -> None:
+    secure = is_secure(request) or None
+    response.set_cookie(
+        _name_cookie(request), value, path="/", httponly=True, samesite="Strict", secure=secure, max_age=max_age
+    )
+
+
+def _name_cookie(request: web.Request) -> str:
+    return SECURE_COOKIE if is_secure(request) else COOKIE
+
+
+def get_signed(request: web.Request) -> CurrentUser:
+    """Return the signed-in member. Raises ``Forbidden`` if the actor is the bearer of the admin token."""
+    if SIGNED not in request:
+        raise Forbidden("Only a member who is signed in can do this", should_retry=False)
+    return request[SIGNED]
+
+
+def check_own_page(request: web.Request) -> None:
+    """Raise ``Forbidden`` if a browser sent the request, but no page of this gateway did.
+
+    A client that is no browser sends neither header, and has no session that another site could use.
+    """
+    site = request.headers.get("Sec-Fetch-Site")
+    safe = request.method in SAFE
+    if site is not None:
+        ours = site == "same-origin" or (safe and site == "none")
+    else:
+        origin = request.headers.get("Origin")
+        ours = origin is None or _is_own(request, origin)
+    if ours and not safe:
+        ours = CONSOLE_HEADER in request.headers or KEY_HEADER in request.headers
+    if not ours:
+        raise Forbidden("This request did not come from a page of this console", should_retry=False)
+
+
+def _is_own(request: web.Request, origin: str) -> bool:
+    """Return whether ``origin`` is this gateway. Over TLS, a page that came without TLS is not trusted."""
+    try:
+        parsed = urlsplit(origin)
+    except ValueError:
+        return False
+    base = urlsplit(request.app[ROOMS].base_url)
+    host = parsed.netloc.lower()
+    if host and host == base.netloc.lower():
+        return parsed.scheme == base.scheme
+    # A proxy that the configuration does not name may terminate TLS.
+    schemes = {"https"} if is_secure(request) else {"http", "https"}
+    return bool(host) and host == request.host.lower() and parsed.scheme in schemes
+
+
+def is_secure(request: web.Request) -> bool:
+    """Return whether the browser uses TLS, to the gateway or to a trusted proxy."""
+    if request.secure:
+        return True
+    services = request.app[ROOMS]
+    base = urlsplit(services.base_url)
+    if base.scheme == "https" and base.netloc.lower() == request.host.lower():
+        return True
+    forwarded = request.headers.get("X-Forwarded-Proto", "").lower() == "https"
+    return forwarded and is_inside(find_peer(request), services.trusted_proxies)
