@@ -257,7 +257,7 @@ async def review(gateway_with: StartGateway) -> AsyncIterator[Review]:
                 member = await add_member(gateway, f"{person.account}-{person.role}", person.role, person.account)
                 people[person.name] = await open_session(gateway, member)
         closed = await office.administration.get_account_noun(GONE)
-        await office.administration._register.accounts.put_account(attrs.evolve(closed, status="disabled"))
+        await office.administration.register.accounts.put_account(attrs.evolve(closed, status="disabled"))
         await office.administration.reload()
         stage = Stage(gateway, video_id, job.receipt.id, partial(cinema.make, "a dog"))
         key_id = str(gateway.app[ROOMS].directory.authenticate(f"Bearer {KEY}").key.id)
