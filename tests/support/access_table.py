@@ -153,7 +153,7 @@ class Stage:
         office, administration = self.office, self.office.administration
         return {
             "accounts": await administration.list_accounts(),
-            "keys": await administration._register.keys.list_keys(),
+            "keys": await administration.register.keys.list_keys(),
             "members": await office.members._members.list_members(),
             "links": await office.members._members.list_links(),
             "channels": [(one.name, one.status, one.priority) for one in office.catalog.channels],
