@@ -19,17 +19,17 @@ from gateway.demo.replies import EVENT_STREAM, build_event, json_reply, parse_js
 from gateway.demo.requests import Json, RequestError
 from gateway.demo.text import pieces
 from gateway.demo.transcripts import Transcript, build_events, build_transcript, hear
-from gateway.demo.wav import SAMPLE_RATE, Recording, Speech, find_recording, plan_speech, write_head
+from gateway.demo.wav import SAMPLE_RATE, Recording, Speech, build_head, find_recording, plan_speech
 from gateway.domain.media import SNIFF_BYTES, sniff_media
 
 _TOKENS_A_SECOND = 20
 
 
 class DemoAudio:
-    """Serves speech and transcriptions.
+    """Serve speech and transcriptions.
 
     Args:
-        executor: where audio is made and read.
+        executor: where audio is generated and read.
         pace_s: the pause between two words, in seconds.
     """
 
@@ -38,7 +38,7 @@ class DemoAudio:
         self._pace_s = pace_s
 
     def add_routes(self, app: web.Application) -> None:
-        """Serve the OpenAI API's audio paths."""
+        """Add the OpenAI API's audio paths."""
         app.router.add_post("/v1/audio/speech", self._speak)
         app.router.add_post("/v1/audio/transcriptions", self._transcribe)
         app.router.add_post("/v1/audio/translations", self._translate)
@@ -47,24 +47,30 @@ class DemoAudio:
         ask = parse_speech(await parse_json(request))
         speech = plan_speech(ask.text, ask.voice, ask.speed)
         if ask.events:
-            return await send_pieces(request, self._tell(ask, speech), headers=EVENT_STREAM, pace_s=self._pace_s)
+            return await send_pieces(
+                request, self._stream_events(ask, speech), headers=EVENT_STREAM, pace_s=self._pace_s
+            )
         headers: dict[str, str] = {hdrs.CONTENT_TYPE: "audio/wav" if ask.wav else "audio/pcm"}
-        return await send_pieces(request, self._say(ask, speech), headers=headers, pace_s=self._pace_s)
+        return await send_pieces(request, self._stream_samples(ask, speech), headers=headers, pace_s=self._pace_s)
 
-    async def _say(self, ask: SpeechRequest, speech: Speech) -> AsyncIterator[bytes]:
-        """The samples, a word at a time; the file's header comes with the first."""
+    async def _stream_samples(self, ask: SpeechRequest, speech: Speech) -> AsyncIterator[bytes]:
+        """Yield the samples word by word; the first piece includes the file's header."""
         loop = asyncio.get_running_loop()
-        head = write_head(speech.samples, speech.text) if ask.wav else b""
+        head = build_head(speech.samples, speech.text) if ask.wav else b""
         for word in speech.words:
             yield head + await loop.run_in_executor(self._executor, speech.write, word)
             head = b""
 
-    async def _tell(self, ask: SpeechRequest, speech: Speech) -> AsyncIterator[bytes]:
-        """The same in events."""
-        async for piece in self._say(ask, speech):
+    async def _stream_events(self, ask: SpeechRequest, speech: Speech) -> AsyncIterator[bytes]:
+        """Yield the same as events."""
+        async for piece in self._stream_samples(ask, speech):
             yield build_event({"type": "speech.audio.delta", "audio": b64encode(piece).decode()})
-        heard, said = len(pieces(ask.text)), -(-speech.samples * _TOKENS_A_SECOND // SAMPLE_RATE)
-        usage = {"input_tokens": heard, "output_tokens": said, "total_tokens": heard + said}
+        input_tokens, output_tokens = len(pieces(ask.text)), -(-speech.samples * _TOKENS_A_SECOND // SAMPLE_RATE)
+        usage = {
+            "input_tokens": input_tokens,
+            "output_tokens": output_tokens,
+            "total_tokens": input_tokens + output_tokens,
+        }
         yield build_event({"type": "speech.audio.done", "usage": usage})
 
     async def _transcribe(self, request: web.Request) -> web.StreamResponse:
@@ -91,11 +97,11 @@ class DemoAudio:
             try:
                 return ask, hear(await asyncio.shield(reading), file.size)
             finally:
-                await asyncio.wait({reading})  # what it reads is closed next
+                await asyncio.wait({reading})  # the file that it reads is closed next
 
 
 def _parse_recording(file: FormFile) -> Recording | None:
-    """Measure a WAV; None: a recording of another kind. An AskError says that it is no recording."""
+    """Measure a WAV; None for a recording of another kind. Raises ``RequestError`` for a file that is no recording."""
     recording = find_recording(file.file, file.size)
     if recording is None:
         file.file.seek(0)
@@ -106,5 +112,5 @@ def _parse_recording(file: FormFile) -> Recording | None:
     return recording
 
 
-def _answer(told: Json | str) -> web.Response:
-    return json_reply(told) if isinstance(told, dict) else web.Response(text=told, content_type="text/plain")
+def _answer(body: Json | str) -> web.Response:
+    return json_reply(body) if isinstance(body, dict) else web.Response(text=body, content_type="text/plain")

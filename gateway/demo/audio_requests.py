@@ -1,4 +1,4 @@
-"""Requests for demo-speech and demo-transcribe, read and checked."""
+"""Parse requests for demo-speech and demo-transcribe."""
 
 from typing import Literal
 
@@ -19,7 +19,7 @@ _FLAGS = {"true": True, "1": True, "True": True, "false": False, "0": False, "Fa
 
 @frozen(kw_only=True)
 class SpeechRequest:
-    """A text to say. ``wav``: with a head before the samples; ``events``: in events."""
+    """A text to speak. ``wav``: with a file header before the samples; ``events``: as events."""
 
     text: str
     voice: str
@@ -30,7 +30,7 @@ class SpeechRequest:
 
 @frozen(kw_only=True)
 class TranscriptionRequest:
-    """A recording to hear. ``speaker``: who talks; ``words``: the time of every word is wanted."""
+    """A recording to transcribe. ``speaker``: the name of the speaker; ``words``: include the time of every word."""
 
     form: TranscriptFormat
     language: str
@@ -40,9 +40,10 @@ class TranscriptionRequest:
 
 
 def parse_speech(body: object) -> SpeechRequest:
-    """Read a text to say; an AskError names the first field that is wrong.
+    """Parse a text to speak. Raises ``RequestError`` for the first wrong field.
 
-    The convention's default is MP3, which nobody writes without a library; the demo's own is WAV, which plays as well.
+    The OpenAI API's default is MP3, which needs an encoder library. The demo's default is WAV, which players know as
+    well.
     """
     fields = fields_of(body, SPEECH_MODEL)
     text = typed(fields, "input", str, default="")
@@ -59,7 +60,7 @@ def parse_speech(body: object) -> SpeechRequest:
 
 
 def parse_transcription(form: Form) -> TranscriptionRequest:
-    """Read what is asked of a recording; an AskError names the first field that is wrong."""
+    """Parse a transcription request. Raises ``RequestError`` for the first wrong field."""
     _check_model(form)
     stream = form.text("stream") or ""
     if stream not in _FLAGS:
@@ -75,7 +76,7 @@ def parse_transcription(form: Form) -> TranscriptionRequest:
 
 
 def parse_translation(form: Form) -> TranscriptionRequest:
-    """Read what is asked of a recording that is to be told in English; an AskError names the field that is wrong."""
+    """Parse a request to translate a recording into English. Raises ``RequestError`` for the first wrong field."""
     _check_model(form)
     return TranscriptionRequest(form=_parse_format(form, _FORMATS), language="english")
 
@@ -85,9 +86,9 @@ def _check_model(form: Form) -> None:
 
 
 def _parse_format(form: Form, known: tuple[TranscriptFormat, ...]) -> TranscriptFormat:
-    told = form.text("response_format") or "json"
+    wanted = form.text("response_format") or "json"
     for one in known:
-        if one == told:
+        if one == wanted:
             return one
     raise RequestError(f"'response_format' must be one of {', '.join(known)}.", param="response_format")
 
@@ -109,6 +110,6 @@ def _parse_speed(value: object) -> float:
 
 def _parse_sound_format(fields: Json) -> str:
     if fields.get("response_format") in _UNSPOKEN:
-        told = fields["response_format"]
-        raise RequestError(f"The demo speaks 'wav' and 'pcm', not '{told}'.", param="response_format")
+        wanted = fields["response_format"]
+        raise RequestError(f"The demo speaks 'wav' and 'pcm', not '{wanted}'.", param="response_format")
     return one_of(fields, "response_format", ("wav", "pcm"))

@@ -1,6 +1,6 @@
-"""What the demo chat model says: answers, tool calls and JSON in the convention's shapes.
+"""The demo chat model: answers, tool calls and JSON in the OpenAI API's form.
 
-Everything here is pure: the same request gives the same words and the same tool call every time.
+All functions are pure: the same request gives the same words and the same tool call every time.
 """
 
 import itertools
@@ -30,7 +30,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 @frozen
 class DemoToolCall:
-    """One call of a tool, its JSON arguments already in the fragments they stream in."""
+    """A tool call, its JSON arguments cut into the fragments in which they stream."""
 
     name: str
     fragments: tuple[str, ...]
@@ -38,7 +38,7 @@ class DemoToolCall:
 
 @frozen
 class DemoAnswer:
-    """One choice: words, or calls of tools."""
+    """One choice: words, or tool calls."""
 
     pieces: tuple[str, ...]
     calls: tuple[DemoToolCall, ...]
@@ -46,31 +46,31 @@ class DemoAnswer:
 
     @property
     def tokens(self) -> int:
-        """One token for each piece that streams."""
+        """Return one token for each piece that streams."""
         return len(self.pieces) + sum(len(call.fragments) for call in self.calls)
 
 
 def text_of(message: Json) -> str:
-    """Return a message's text, whichever way its content was given."""
+    """Return the text of a message, whose content is a string or a list of parts."""
     content = message.get("content") or ""
     return content if isinstance(content, str) else "\n".join(p["text"] for p in content if p["type"] == "text")
 
 
 def images_in(message: Json) -> int:
-    """Count the pictures among a message's content parts."""
+    """Count the images among a message's content parts."""
     content = message.get("content")
     return sum(part["type"] == "image_url" for part in content) if isinstance(content, list) else 0
 
 
 def prompt_tokens(ask: DemoChatRequest) -> int:
-    """Count what was sent: words, pictures, and the tools on offer."""
-    said = sum(len(pieces(text_of(m))) + _IMAGE_TOKENS * images_in(m) + _MESSAGE_TOKENS for m in ask.messages)
+    """Count the tokens of words, images and offered tools."""
+    messages = sum(len(pieces(text_of(m))) + _IMAGE_TOKENS * images_in(m) + _MESSAGE_TOKENS for m in ask.messages)
     offered = sum(len(fragments(tool.name)) + len(fragments(_dumps(tool.parameters))) for tool in ask.tools)
-    return said + offered
+    return messages + offered
 
 
 def answer(ask: DemoChatRequest, index: int) -> DemoAnswer:
-    """Answer the conversation; the choices of one request differ only in how they say hello."""
+    """Answer a conversation; the choices of one request differ only in their greeting."""
     if tools := _chosen(ask):
         prompt = text_of(ask.messages[-1])
         flow = [(at, part) for at, tool in enumerate(tools) for part in fragments(arguments(tool, prompt))]
@@ -78,30 +78,30 @@ def answer(ask: DemoChatRequest, index: int) -> DemoAnswer:
         calls = [DemoToolCall(tool.name, tuple(part for n, part in kept if n == at)) for at, tool in enumerate(tools)]
         finish = "tool_calls" if len(kept) == len(flow) else "length"
         return DemoAnswer((), tuple(call for call in calls if call.fragments), finish)
-    words = pieces(_until(_said(ask, index), ask.stops))
+    words = pieces(_until(_full_text(ask, index), ask.stops))
     spoken = words[: ask.limit]
     return DemoAnswer(spoken, (), "stop" if len(spoken) == len(words) else "length")
 
 
 def fragments(text: str) -> tuple[str, ...]:
-    """Cut a tool's arguments into the fragments they stream in, blind to their meaning as real ones are."""
+    """Cut a tool's arguments into fragments of one length, regardless of their meaning, as real models do."""
     return tuple(text[at : at + _FRAGMENT_LENGTH] for at in range(0, len(text), _FRAGMENT_LENGTH))
 
 
 def arguments(tool: DemoTool, prompt: str) -> str:
-    """Return the JSON arguments of a call: an object with the tool's required properties."""
+    """Return the JSON arguments of a tool call: an object with the required properties."""
     return _dumps(_fill_object(tool.parameters, prompt))
 
 
 def _dumps(value: Json) -> str:
     try:
         return orjson.dumps(value).decode()
-    except orjson.JSONEncodeError as fault:  # what may be read nests deeper than what may be written
+    except orjson.JSONEncodeError as fault:  # orjson parses deeper nesting than it serializes
         raise RequestError("A JSON schema nests too deep.") from fault
 
 
 def _chosen(ask: DemoChatRequest) -> tuple[DemoTool, ...]:
-    """Return the tools to call: those the user named in full, else in part, else one if one must be called."""
+    """Return the tools to call: those that the user names in full, else in part, else one if a call is required."""
     if not ask.tools or ask.messages[-1]["role"] != "user":
         return ()
     text = text_of(ask.messages[-1]).lower()
@@ -112,8 +112,8 @@ def _chosen(ask: DemoChatRequest) -> tuple[DemoTool, ...]:
     return chosen if ask.parallel else chosen[:1]
 
 
-def _said(ask: DemoChatRequest, index: int) -> str:
-    """Return the whole text of a choice, before any stop or limit."""
+def _full_text(ask: DemoChatRequest, index: int) -> str:
+    """Return the whole text of a choice, before stop sequences and limits."""
     question = next((m for m in reversed(ask.messages) if m["role"] == "user"), {})
     kind = ask.response_format.get("type")
     if kind == "json_schema":
@@ -122,19 +122,19 @@ def _said(ask: DemoChatRequest, index: int) -> str:
     results = tuple(itertools.takewhile(lambda m: m["role"] == "tool", reversed(ask.messages)))
     if results:
         quoted = " and ".join(f'"{_clipped(text_of(result))}"' for result in reversed(results))
-        said = f"The tool answered: {quoted}. A real model would now put that into its own words. {_ABOUT}"
+        text = f"The tool answered: {quoted}. A real model would now put that into its own words. {_ABOUT}"
     else:
-        said = f"{_OPENINGS[index % len(_OPENINGS)]} {_echo(question)} {_ABOUT}"
+        text = f"{_OPENINGS[index % len(_OPENINGS)]} {_echo(question)} {_ABOUT}"
     prompt = "\n".join([*(text_of(m) for m in ask.messages if m["role"] in _INSTRUCTING), text_of(question)])
-    return _dumps(_build_json(prompt, text_of(question), said)) if kind == "json_object" or wants_json(prompt) else said
+    return _dumps(_build_json(prompt, text_of(question), text)) if kind == "json_object" or wants_json(prompt) else text
 
 
-def _build_json(prompt: str, question: str, said: str) -> Json:
-    """Return the object that a prompt asks for: by a schema, by its fields, by a sample, or just any."""
+def _build_json(prompt: str, question: str, text: str) -> Json:
+    """Return the object that a prompt asks for: by a schema, by field names, by a sample, or any."""
     form = find_form(prompt)
     if form is not None:
         return _fill_object(form, question)
-    return find_sample(prompt) or {"answer": said}
+    return find_sample(prompt) or {"answer": text}
 
 
 def _fill_object(schema: Json, prompt: str) -> Json:

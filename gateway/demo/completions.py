@@ -1,6 +1,6 @@
-"""``/v1/completions``: each prompt is answered as a question to the chat model is.
+"""``/v1/completions``: answer each prompt as a question to the chat model.
 
-Shapes: the convention's OpenAPI document, ``CreateCompletionRequest`` and ``CreateCompletionResponse``.
+The OpenAI API's OpenAPI document describes it: ``CreateCompletionRequest`` and ``CreateCompletionResponse``.
 """
 
 import secrets
@@ -26,12 +26,12 @@ from gateway.demo.requests import (
 )
 
 _DEFAULT_TOKENS = 16
-"""What the convention lets an answer have if nobody says more."""
+"""The OpenAI API's default of ``max_tokens``."""
 _SAME = ("model", "stop", "stream", "stream_options")
 
 
 def add_routes(app: web.Application, *, pace_s: float) -> None:
-    """Take the convention's path; ``pace_s`` is the pause between two chunks, in seconds."""
+    """Add the path; ``pace_s`` is the pause between two chunks, in seconds."""
 
     async def complete(request: web.Request) -> web.StreamResponse:
         fields = fields_of(await parse_json(request), CHAT_MODEL)
@@ -49,7 +49,7 @@ def add_routes(app: web.Application, *, pace_s: float) -> None:
 
 
 def _parse_asks(fields: Json) -> list[DemoChatRequest]:
-    """Return each prompt as a question in a chat; an AskError names the first field that is wrong."""
+    """Parse each prompt as a question in a chat. Raises ``RequestError`` for the first wrong field."""
     limit = integer(fields, "max_tokens", MAX_TOKENS, low=0)
     same = {name: fields.get(name) for name in _SAME}
     same["max_tokens"] = _DEFAULT_TOKENS if limit is None else max(limit, 1)
@@ -63,11 +63,11 @@ def _build_whole(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]], *, echo
         _build_choice(index, _echoed(ask, echo=echo) + "".join(answer.pieces), answer.finish_reason)
         for index, (ask, answer) in enumerate(answers)
     ]
-    return {**_write_head(), "choices": choices, "usage": _build_usage(answers)}
+    return {**_build_head(), "choices": choices, "usage": _build_usage(answers)}
 
 
 def _build_chunks(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]], *, echo: bool) -> Iterator[bytes]:
-    head, include_usage = _write_head(), answers[0][0].include_usage
+    head, include_usage = _build_head(), answers[0][0].include_usage
     usage = {"usage": None} if include_usage else {}
     for index, (ask, answer) in enumerate(answers):
         for piece in (*filter(None, [_echoed(ask, echo=echo)]), *answer.pieces):
@@ -82,9 +82,9 @@ def _echoed(ask: DemoChatRequest, *, echo: bool) -> str:
     return talk.text_of(ask.messages[0]) if echo else ""
 
 
-def _write_head() -> Json:
-    told = {"object": "text_completion", "created": int(time.time()), "model": CHAT_MODEL}
-    return {"id": f"cmpl-{secrets.token_hex(12)}", **told, "system_fingerprint": "fp_demo"}
+def _build_head() -> Json:
+    head = {"object": "text_completion", "created": int(time.time()), "model": CHAT_MODEL}
+    return {"id": f"cmpl-{secrets.token_hex(12)}", **head, "system_fingerprint": "fp_demo"}
 
 
 def _build_choice(index: int, text: str, finish_reason: str | None) -> Json:
@@ -92,7 +92,7 @@ def _build_choice(index: int, text: str, finish_reason: str | None) -> Json:
 
 
 def _build_usage(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]]) -> Json:
-    """Tokens, those of a prompt once however many answers it gets."""
+    """Count tokens; those of a prompt once, however many answers it gets."""
     prompts = {id(ask): talk.prompt_tokens(ask) for ask, _ in answers}
     prompt, completion = sum(prompts.values()), sum(answer.tokens for _, answer in answers)
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}

@@ -1,4 +1,4 @@
-"""Forms with files, as they come to the demo: files wait in nameless temporary files, never in memory."""
+"""Read multipart forms. Files go to anonymous temporary files, not into memory."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ _TOO_LARGE = 413
 
 @frozen
 class FormFile:
-    """A file of a form: the field it came in, the name it was given, and how many bytes it has."""
+    """A file of a form: its field's name, its own name, and its size in bytes."""
 
     name: str
     filename: str
@@ -32,27 +32,27 @@ class FormFile:
 
 @frozen
 class Form:
-    """A form's texts and files, each in the order they came; a field's trailing ``[]`` says nothing and is gone."""
+    """The texts and files of a form in their order; a ``[]`` at the end of a field's name is removed."""
 
     fields: Sequence[tuple[str, str]]
     files: Sequence[FormFile]
 
     def text(self, name: str) -> str | None:
-        """The last text of that name."""
+        """Return the last text of a field; None if there is none."""
         return next((text for field, text in reversed(self.fields) if field == name), None)
 
     def texts(self, name: str) -> list[str]:
-        """Every text of that name."""
+        """Return every text of a field."""
         return [text for field, text in self.fields if field == name]
 
     def files_of(self, name: str) -> list[FormFile]:
-        """Every file of that name."""
+        """Return every file of a field."""
         return [file for file in self.files if file.name == name]
 
 
 @contextlib.asynccontextmanager
 async def receive_form(request: web.Request) -> AsyncIterator[Form]:
-    """Read a ``multipart/form-data`` body; its files are gone with the context. An AskError says what is wrong."""
+    """Read a ``multipart/form-data`` body; its files exist until the context ends. Raises ``RequestError``."""
     if request.content_type != "multipart/form-data":
         raise RequestError("The request body must be multipart/form-data.")
     with contextlib.ExitStack() as open_files:
@@ -98,7 +98,7 @@ async def _read_text(part: BodyPartReader, name: str) -> str:
 
 
 async def _keep(part: BodyPartReader, name: str, file: BinaryIO, most: int) -> int:
-    """Write a part to its file, off the loop; returns its size."""
+    """Write a part to its file in a thread; return its size."""
     size, batch = 0, bytearray()
     while piece := await part.read_chunk(_BATCH):
         batch += piece

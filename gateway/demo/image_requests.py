@@ -1,4 +1,4 @@
-"""Requests for demo-image, read and checked, whether they come as JSON or as a form."""
+"""Parse requests for demo-image, as JSON or as a form."""
 
 import re
 from typing import Literal
@@ -11,7 +11,7 @@ from gateway.demo.requests import IMAGE_MODEL, Json, RequestError, fields_of, in
 from gateway.demo.text import pieces
 
 SIZES: tuple[tuple[int, int], ...] = ((256, 256), (512, 512), (1024, 1024), (1536, 1024), (1024, 1536))
-"""Widths and heights that the demo draws, in pixels."""
+"""Widths and heights of images that the demo draws, in pixels."""
 MAX_IMAGES = 10
 MAX_SOURCES = 16
 _MAX_PARTIALS = 3
@@ -40,7 +40,7 @@ class DemoImageRequest:
     sources: int = 0
 
     def usage(self, size: tuple[int, int], images: int, *, first: bool = True) -> Json:
-        """The tokens of so many images; the input counts once, with the ``first``."""
+        """Return the tokens of ``images`` images; the input counts only with the ``first``."""
         text = len(pieces(self.prompt)) if first else 0
         shown = _SOURCE_TOKENS * self.sources if first else 0
         drawn = images * size[0] * size[1] // _PIXELS_PER_TOKEN
@@ -53,13 +53,13 @@ class DemoImageRequest:
 
 
 def parse_generation(body: object) -> DemoImageRequest:
-    """Read a JSON request for images; an AskError names the first field that is wrong."""
-    return _read(fields_of(body, IMAGE_MODEL), sources=0)
+    """Parse a JSON request for images. Raises ``RequestError`` for the first wrong field."""
+    return _parse(fields_of(body, IMAGE_MODEL), sources=0)
 
 
 def parse_edit(form: Form) -> DemoImageRequest:
-    """Read a form that asks for an edit; an AskError names the first field that is wrong, or the picture."""
-    fields = fields_of({name: _read_text(name, text) for name, text in form.fields}, IMAGE_MODEL)
+    """Parse the form of an image edit. Raises ``RequestError`` for the first wrong field or image."""
+    fields = fields_of({name: _parse_text(name, text) for name, text in form.fields}, IMAGE_MODEL)
     sources = form.files_of("image")
     if not 1 <= len(sources) <= MAX_SOURCES:
         raise RequestError(f"An edit must come with 1 to {MAX_SOURCES} images in 'image'.", param="image")
@@ -68,15 +68,15 @@ def parse_edit(form: Form) -> DemoImageRequest:
     for number, source in enumerate(sources, 1):
         if not is_png(source) and not _OTHER_KINDS.match(_head_of(source)):
             raise RequestError(f"Image {number} in 'image' is not a PNG, JPEG or WebP.", param="image")
-    return _read(fields, sources=len(sources))
+    return _parse(fields, sources=len(sources))
 
 
 def is_png(file: FormFile) -> bool:
-    """Whether a file begins as a PNG does."""
+    """Return whether a file begins as a PNG does."""
     return _head_of(file).startswith(SIGNATURE)
 
 
-def _read(fields: Json, *, sources: int) -> DemoImageRequest:
+def _parse(fields: Json, *, sources: int) -> DemoImageRequest:
     prompt = typed(fields, "prompt", str, default="")
     if not prompt.strip() or len(prompt) > _MAX_PROMPT:
         raise RequestError(f"'prompt' must be a text of 1 to {_MAX_PROMPT} characters.", param="prompt")
@@ -102,8 +102,8 @@ def _parse_size(fields: Json) -> tuple[int, int] | None:
     return known.get(one_of(fields, "size", (_AUTO, *known)))
 
 
-def _read_text(name: str, text: str) -> str | int | bool | None:
-    """A form's text as JSON would have it; what is empty says nothing, and what is no number stays what it is."""
+def _parse_text(name: str, text: str) -> str | int | bool | None:
+    """Return a form's text as JSON would have it: an empty one as None, an invalid number unchanged."""
     if name in _INTEGERS and text.isascii() and text.isdigit():
         return int(text[:9])
     return _FLAGS.get(text, text) if name == "stream" else text or None

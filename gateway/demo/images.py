@@ -1,6 +1,6 @@
-"""The demo's images: ``/v1/images/generations``, ``/v1/images/edits``, and the addresses at which images are kept.
+"""The demo's images: ``/v1/images/generations``, ``/v1/images/edits``, and the addresses of generated images.
 
-An image is a gradient. Images are drawn in one thread, one after the other, so that no stream waits for them.
+An image is a gradient. One thread draws all images, so that no stream waits for them.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ _DEFAULT_SIZE = (1024, 1024)
 _BANDS = {0: (), 1: (24,), 2: (16, 64), 3: (12, 32, 96)}
 """By the number of partial images: the steps of each one's gradient."""
 _PACES = 10  # an image takes as long as ten words
-_TOLD_QUALITY = {"standard": "medium", "hd": "high", "auto": "high"}
+_SHOWN_QUALITY = {"standard": "medium", "hd": "high", "auto": "high"}
 _NOTE_LENGTH = 1_000
 
 
 @frozen
 class _Drawing:
-    """What is drawn for one request: the size in pixels, and whether it is an edit."""
+    """An image to draw for a request: the size in pixels, and whether it is an edit."""
 
     request: DemoImageRequest
     size: tuple[int, int]
@@ -40,7 +40,7 @@ class _Drawing:
 
 
 class DemoImages:
-    """Draws images, and keeps those that are asked for by address.
+    """Draws images, and keeps those that clients want by address.
 
     Args:
         executor: where images are drawn.
@@ -53,13 +53,13 @@ class DemoImages:
         self._files = Files()
 
     def add_routes(self, app: web.Application) -> None:
-        """Serve the OpenAI API's image paths, and the addresses of images."""
+        """Add the OpenAI API's image paths, and the addresses of images."""
         app.router.add_post("/v1/images/generations", self._generate)
         app.router.add_post("/v1/images/edits", self._edit)
         app.router.add_get(FILES + "{name}", self._show)
 
     def close(self) -> None:
-        """Forget every image."""
+        """Delete all images."""
         self._files.clear()
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:
@@ -94,7 +94,7 @@ class DemoImages:
         return json_reply({"created": int(time.time()), **_describe(drawing), "data": items, "usage": usage})
 
     async def _stream(self, drawing: _Drawing) -> AsyncIterator[bytes]:
-        """The events of each image: its partial images, and then itself."""
+        """Yield the events of each image: the partial images, then the image itself."""
         asked, kind = drawing.request, "image_edit" if drawing.edit else "image_generation"
         about = {"created_at": int(time.time()), **_describe(drawing)}
         for index in range(asked.count):
@@ -107,7 +107,7 @@ class DemoImages:
             yield build_event({"type": f"{kind}.completed", **done, **about}, named=True)
 
     def _keep(self, request: web.Request, data: bytes) -> str:
-        """Return the address at which an image can be had from now on."""
+        """Keep an image and return its address."""
         name = self._files.keep(data)
         port = request.transport.get_extra_info("sockname")[1] if request.transport else 0
         return f"http://127.0.0.1:{port}{FILES}{name}"
@@ -118,7 +118,7 @@ class DemoImages:
 
 
 class Files:
-    """Images by name, kept for a few minutes; the oldest go first if there are too many.
+    """Images by name, kept for a few minutes; the oldest are deleted first if there are too many.
 
     Args:
         keep_s: for how long, in seconds.
@@ -132,7 +132,7 @@ class Files:
         self._bytes = 0
 
     def keep(self, data: bytes) -> str:
-        """Keep an image; returns its name, which cannot be guessed."""
+        """Keep an image; return its name, which cannot be guessed."""
         name = f"{secrets.token_hex(16)}.png"
         timer = asyncio.get_running_loop().call_later(self._keep_s, self._drop, name)
         self._data[name] = (data, timer)
@@ -142,12 +142,12 @@ class Files:
         return name
 
     def find(self, name: str) -> bytes | None:
-        """An image that is still kept; None: there is none of that name."""
+        """Return a kept image; None if there is none of that name."""
         kept = self._data.get(name)
         return None if kept is None else kept[0]
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Delete everything."""
         for name in tuple(self._data):
             self._drop(name)
 
@@ -158,7 +158,7 @@ class Files:
 
 
 def _find_size(asked: DemoImageRequest, form: Form) -> tuple[int, int]:
-    """The size of an edited image in pixels. An AskError says what is wrong with the image or its mask."""
+    """Return the size of an edited image in pixels. Raises ``RequestError`` for a wrong image or mask."""
     source = _parse_header(form.files_of("image")[0], "image")
     for file in form.files_of("mask"):
         mask = _parse_header(file, "mask")
@@ -172,7 +172,7 @@ def _find_size(asked: DemoImageRequest, form: Form) -> tuple[int, int]:
 
 
 def _parse_header(file: FormFile, param: str) -> PngHeader | None:
-    """The header of a PNG; None for an image of another kind."""
+    """Return the header of a PNG; None for an image of another kind."""
     if not is_png(file):
         return None
     header = parse_header(file.file)
@@ -182,7 +182,7 @@ def _parse_header(file: FormFile, param: str) -> PngHeader | None:
 
 
 def _choose_size(width: int, height: int) -> tuple[int, int]:
-    """The image's own size if the demo draws that, else the large one whose shape comes nearest."""
+    """Return the image's own size if the demo draws it, else the large size of the nearest shape."""
     if (width, height) in SIZES:
         return width, height
     return min(SIZES[2:], key=lambda size: abs(size[0] * height - size[1] * width) / (size[1] * height))
@@ -193,6 +193,6 @@ def _describe(drawing: _Drawing) -> Json:
     return {
         "background": "opaque",
         "output_format": "png",
-        "quality": _TOLD_QUALITY.get(quality, quality),
+        "quality": _SHOWN_QUALITY.get(quality, quality),
         "size": f"{drawing.size[0]}x{drawing.size[1]}",
     }

@@ -1,4 +1,4 @@
-"""PNG images for the demo: a gradient is written, and of an image that was sent only the header is read.
+"""PNG images for the demo: write gradients, and read the headers of uploaded images.
 
 Format: W3C Portable Network Graphics (third edition), sections 5 and 11.2.1.
 """

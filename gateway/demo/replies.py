@@ -1,4 +1,4 @@
-"""How the demo's answers travel: JSON, and events that come one after the other."""
+"""The demo's responses: JSON, and streams of events."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ EVENT_STREAM: Mapping[str, str] = {
 
 
 async def parse_json(request: web.Request) -> object:
-    """Read a JSON body of any type."""
+    """Parse a JSON body of any type."""
     try:
         body: object = orjson.loads(await request.read())
     except orjson.JSONDecodeError as fault:
@@ -25,18 +25,18 @@ async def parse_json(request: web.Request) -> object:
 
 
 def json_reply(body: Json, *, status: int = 200) -> web.Response:
-    """Answer with JSON."""
+    """Respond with JSON."""
     return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")
 
 
 def build_event(event: Json, *, named: bool = False) -> bytes:
-    """One event; ``named`` puts its type before it, too."""
+    """Serialize an event; ``named`` adds an ``event`` line with its type."""
     name = b"event: " + event["type"].encode() + b"\n" if named else b""
     return name + b"data: " + orjson.dumps(event) + b"\n\n"
 
 
 async def pass_events(events: Iterable[bytes]) -> AsyncIterator[bytes]:
-    """The same events, as ``send_pieces`` takes them."""
+    """Make ``events`` asynchronous, for ``send_pieces``."""
     for event in events:
         yield event
 
@@ -44,9 +44,9 @@ async def pass_events(events: Iterable[bytes]) -> AsyncIterator[bytes]:
 async def send_pieces(
     request: web.Request, pieces: AsyncIterable[bytes], *, headers: Mapping[str, str], pace_s: float
 ) -> web.StreamResponse:
-    """Answer piece by piece, with a pause after each. A fault before the first piece is still an ordinary refusal."""
+    """Respond piece by piece, with a pause after each. An error before the first piece is an ordinary response."""
     response = web.StreamResponse(headers=headers)
-    with contextlib.suppress(ConnectionResetError):  # the client has left: there is nobody to tell
+    with contextlib.suppress(ConnectionResetError):  # the client has disconnected
         async for piece in pieces:
             if not response.prepared:
                 await response.prepare(request)

@@ -1,4 +1,4 @@
-"""What the demo models are asked: requests read and checked."""
+"""Parse requests for the demo models."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ _DEFAULT_DIMENSIONS = 256
 
 
 class RequestError(Exception):
-    """A request the demo refuses, with what the convention's error object needs."""
+    """A request that the demo refuses, with the OpenAI API's error object."""
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None, status: int = 400) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ class RequestError(Exception):
 
 @frozen
 class DemoTool:
-    """A function the caller offers."""
+    """A function that the client offers."""
 
     name: str
     parameters: Json
@@ -49,7 +49,7 @@ class DemoTool:
 
 @frozen(kw_only=True)
 class DemoChatRequest:
-    """A chat request, read and checked."""
+    """A valid chat request."""
 
     messages: tuple[Json, ...]
     tools: tuple[DemoTool, ...]
@@ -65,7 +65,7 @@ class DemoChatRequest:
 
 @frozen
 class DemoEmbeddingRequest:
-    """An embeddings request, read and checked: each input as the features its vector is made of."""
+    """A valid embeddings request: each input as the features of its vector."""
 
     inputs: tuple[tuple[str, ...], ...]
     dimensions: int
@@ -76,18 +76,18 @@ class DemoEmbeddingRequest:
 def error_body(
     message: str, *, kind: str = "invalid_request_error", param: str | None = None, code: str | None = None
 ) -> Json:
-    """Return the convention's error object, all four keys present."""
+    """Return the OpenAI API's error object with all four keys."""
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 def model_missing(model: str) -> RequestError:
-    """Return the refusal of a model the demo does not have at this address."""
+    """Return the error for a model that the demo does not have at this path."""
     message = f"The model '{model}' does not exist or you do not have access to it."
     return RequestError(message, param="model", code="model_not_found", status=404)
 
 
 def parse_chat(body: object) -> DemoChatRequest:
-    """Read a chat request; an AskError names the first field that is wrong."""
+    """Parse a chat request. Raises ``RequestError`` for the first wrong field."""
     fields = fields_of(body, CHAT_MODEL)
     tools, must_call = _offered(fields)
     limit = integer(fields, "max_completion_tokens", MAX_TOKENS)
@@ -106,7 +106,7 @@ def parse_chat(body: object) -> DemoChatRequest:
 
 
 def parse_embedding(body: object) -> DemoEmbeddingRequest:
-    """Read an embeddings request; an AskError names the first field that is wrong."""
+    """Parse an embeddings request. Raises ``RequestError`` for the first wrong field."""
     fields = fields_of(body, EMBEDDING_MODEL)
     encoding = one_of(fields, "encoding_format", ("float", "base64"))
     given = parse_inputs(fields.get("input"))
@@ -123,7 +123,7 @@ def parse_embedding(body: object) -> DemoEmbeddingRequest:
 
 
 def fields_of(body: object, model: str) -> Json:
-    """Return the fields of a request that asks for that model."""
+    """Return the fields of a request for ``model``. Raises ``RequestError`` for another model."""
     if not isinstance(body, dict):
         raise RequestError("The request body must be a JSON object.")
     asked = typed(body, "model", str, default="")
@@ -135,7 +135,7 @@ def fields_of(body: object, model: str) -> Json:
 
 
 def typed(fields: Json, name: str, kind: type, *, default: Any) -> Any:
-    """Return a field of one kind, or the default where it is absent or null."""
+    """Return a field of a type, or the default if it is missing or null."""
     value = fields.get(name)
     if value is None:
         return default
@@ -145,7 +145,7 @@ def typed(fields: Json, name: str, kind: type, *, default: Any) -> Any:
 
 
 def integer(fields: Json, name: str, high: int, *, low: int = 1) -> int | None:
-    """Return a whole number, or None where it is absent or null."""
+    """Return a whole number; None if it is missing or null."""
     value = fields.get(name)
     if value is None:
         return None
@@ -155,7 +155,7 @@ def integer(fields: Json, name: str, high: int, *, low: int = 1) -> int | None:
 
 
 def one_of(fields: Json, name: str, allowed: tuple[str, ...]) -> str:
-    """Return one of the allowed words; the first of them where the field is absent or null."""
+    """Return one of the allowed words; the first of them if the field is missing or null."""
     value = typed(fields, name, str, default=allowed[0])
     if value not in allowed:
         raise RequestError(f"'{name}' must be one of {', '.join(allowed)}.", param=name)
@@ -170,7 +170,7 @@ def _messages(value: object) -> tuple[Json, ...]:
 
 
 def check_messages(messages: list[Any]) -> None:
-    """Raise an AskError that names the first message without a known role, or without content."""
+    """Raise ``RequestError`` for the first message without a known role, or without content."""
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
         if not isinstance(message, dict) or message.get("role") not in _ROLES:
@@ -219,7 +219,7 @@ def _offered(fields: Json) -> tuple[tuple[DemoTool, ...], bool]:
 
 
 def _functions(tools: list[Any]) -> tuple[DemoTool, ...]:
-    """Read the function tools; the other kinds are never called."""
+    """Parse the function tools; others are never called."""
     read = []
     for tool in tools:
         kind = tool.get("type") if isinstance(tool, dict) else None
@@ -237,7 +237,7 @@ def _functions(tools: list[Any]) -> tuple[DemoTool, ...]:
 
 
 def parse_inputs(value: object, name: str = "input") -> list[str | list[int]]:
-    """Read the four ways to give input: text, texts, tokens, lists of tokens. ``name`` is the field's."""
+    """Parse the four forms of input: text, texts, tokens, lists of tokens. ``name`` is the field's."""
     given = [value] if isinstance(value, str) or _are_tokens(value) else value
     if not isinstance(given, list) or not 1 <= len(given) <= _MAX_INPUTS:
         raise RequestError(f"'{name}' must be text, tokens, or a list of 1 to {_MAX_INPUTS} of either.", param=name)

@@ -1,6 +1,6 @@
-"""``/v1/responses``: what is asked is read as a chat, and what the chat model says is told in the convention's items.
+"""``/v1/responses``: parse the request as a chat, and build the Responses API's items from the chat model's answer.
 
-Shapes: the convention's OpenAPI document, ``CreateResponse``, ``Response`` and ``ResponseStreamEvent``.
+The OpenAI API's OpenAPI document describes it: ``CreateResponse``, ``Response`` and ``ResponseStreamEvent``.
 """
 
 import secrets
@@ -31,7 +31,7 @@ _ECHOED: Json = {
     "truncation": "disabled",
     "user": None,
 }
-"""Fields of a request that its response says again, and what they are if the request has none."""
+"""Fields of a request that its response repeats, with their defaults."""
 _KEPT = ("conversation", "previous_response_id", "prompt")
 _TEXTS = frozenset({"input_text", "output_text"})
 
@@ -39,13 +39,13 @@ Event = Callable[..., Json]
 
 
 def add_routes(app: web.Application, *, pace_s: float) -> None:
-    """Take the convention's path; ``pace_s`` is the pause between two events, in seconds."""
+    """Add the path; ``pace_s`` is the pause between two events, in seconds."""
 
     async def respond(request: web.Request) -> web.StreamResponse:
-        told = DemoResponse.to(await parse_json(request))
-        if not told.ask.stream:
-            return json_reply(told.response())
-        events = pass_events(build_event(event, named=True) for event in told.events())
+        answered = DemoResponse.to(await parse_json(request))
+        if not answered.ask.stream:
+            return json_reply(answered.response())
+        events = pass_events(build_event(event, named=True) for event in answered.events())
         return await send_pieces(request, events, headers=EVENT_STREAM, pace_s=pace_s)
 
     app.router.add_post("/v1/responses", respond)
@@ -53,7 +53,7 @@ def add_routes(app: web.Application, *, pace_s: float) -> None:
 
 @frozen
 class DemoResponse:
-    """A response, and the two shapes in which it travels."""
+    """A response, and its two forms: an object, and a stream of events."""
 
     body: Json
     ask: DemoChatRequest
@@ -63,38 +63,38 @@ class DemoResponse:
 
     @classmethod
     def to(cls, body: object) -> "DemoResponse":
-        """Answer a request; an AskError names the first field that is wrong."""
+        """Answer a request. Raises ``RequestError`` for the first wrong field."""
         chat = _parse_as_chat(body) if isinstance(body, dict) else body
         ask = parse_chat(chat)
         return cls(dict(body) if isinstance(body, dict) else {}, ask, talk.answer(ask, 0))
 
     def response(self) -> Json:
         """Return the response as one object."""
-        return self._write([item for item, _ in self._items()], ended=True)
+        return self._build([item for item, _ in self._items()], ended=True)
 
     def events(self) -> Iterator[Json]:
-        """Return the response as the events of a stream, numbered."""
+        """Yield the response as the numbered events of a stream."""
         for number, event in enumerate(self._list_events()):
             yield {"type": event.pop("type"), "sequence_number": number, **event}
 
     def _list_events(self) -> Iterator[Json]:
-        begun = self._write([], ended=False)
+        begun = self._build([], ended=False)
         yield {"type": "response.created", "response": begun}
         yield {"type": "response.in_progress", "response": begun}
         done = []
         for at, (item, pieces) in enumerate(self._items()):
-            write = _tell_message if item["type"] == "message" else _tell_call
+            write = _stream_message if item["type"] == "message" else _stream_call
             yield from write(item, pieces, {"item_id": item["id"], "output_index": at})
             yield {"type": "response.output_item.done", "output_index": at, "item": item}
             done.append(item)
-        whole = self._write(done, ended=True)
+        whole = self._build(done, ended=True)
         yield {"type": f"response.{whole['status']}", "response": whole}
 
     def _items(self) -> list[tuple[Json, tuple[str, ...]]]:
-        """Each item of the output, and the pieces it streams in."""
+        """Return each item of the output with the pieces in which it streams."""
         status = "completed" if self.answer.finish_reason != "length" else "incomplete"
         if not self.answer.calls:
-            part = _write_text("".join(self.answer.pieces))
+            part = _build_text("".join(self.answer.pieces))
             item = {"id": f"msg_{self.id}", "type": "message", "status": status, "role": "assistant", "content": [part]}
             return [(item, self.answer.pieces)]
         return [
@@ -112,7 +112,7 @@ class DemoResponse:
             for at, call in enumerate(self.answer.calls)
         ]
 
-    def _write(self, output: list[Json], *, ended: bool) -> Json:
+    def _build(self, output: list[Json], *, ended: bool) -> Json:
         short = self.answer.finish_reason == "length"
         prompt, completion = talk.prompt_tokens(self.ask), self.answer.tokens
         usage = {
@@ -140,14 +140,14 @@ class DemoResponse:
         }
 
 
-def _write_text(text: str) -> Json:
+def _build_text(text: str) -> Json:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def _tell_message(item: Json, pieces: tuple[str, ...], place: Json) -> Iterator[Json]:
+def _stream_message(item: Json, pieces: tuple[str, ...], place: Json) -> Iterator[Json]:
     yield _add(item | {"status": "in_progress", "content": []}, place)
     place = place | {"content_index": 0}
-    yield {"type": "response.content_part.added", "part": _write_text(""), **place}
+    yield {"type": "response.content_part.added", "part": _build_text(""), **place}
     for piece in pieces:
         yield {"type": "response.output_text.delta", "delta": piece, "logprobs": [], **place}
     (part,) = item["content"]
@@ -155,12 +155,12 @@ def _tell_message(item: Json, pieces: tuple[str, ...], place: Json) -> Iterator[
     yield {"type": "response.content_part.done", "part": part, **place}
 
 
-def _tell_call(item: Json, pieces: tuple[str, ...], place: Json) -> Iterator[Json]:
+def _stream_call(item: Json, pieces: tuple[str, ...], place: Json) -> Iterator[Json]:
     yield _add(item | {"status": "in_progress", "arguments": ""}, place)
     for piece in pieces:
         yield {"type": "response.function_call_arguments.delta", "delta": piece, **place}
-    told = {"name": item["name"], "arguments": item["arguments"]}
-    yield {"type": "response.function_call_arguments.done", **told, **place}
+    fields = {"name": item["name"], "arguments": item["arguments"]}
+    yield {"type": "response.function_call_arguments.done", **fields, **place}
 
 
 def _add(item: Json, place: Json) -> Json:
@@ -168,7 +168,7 @@ def _add(item: Json, place: Json) -> Json:
 
 
 def _parse_as_chat(body: Json) -> Json:
-    """Return the request as a chat's; an AskError names what is no part of a chat."""
+    """Convert the request to a chat request. Raises ``RequestError`` for what a chat does not have."""
     for name in _KEPT:
         if body.get(name) is not None:
             code = "previous_response_not_found" if name == "previous_response_id" else None
@@ -211,7 +211,7 @@ def _parse_checked(item: Json, where: str) -> list[Json]:
 
 
 def _parse_item(item: Json) -> list[Json]:
-    """Return the messages an item stands for: none if it says nothing to a chat model, as thoughts do not."""
+    """Return the messages of an item: none for items that a chat model ignores, such as reasoning."""
     match item.get("type") or "message":
         case "message":
             content = item.get("content")
@@ -235,7 +235,7 @@ def _parse_part(part: Any) -> Any:
 
 
 def _parse_tool(tool: Any) -> Any:
-    """Return a function as a chat has it; other tools are never called."""
+    """Return a function in the form of a chat request; other tools are never called."""
     return {"type": "function", "function": tool} if _is_function(tool) else tool
 
 

@@ -1,4 +1,4 @@
-"""JSON that fits a schema, and the schema or sample that a prompt has in it. Pure, and bounded whatever it is given."""
+"""Generate JSON that fits a schema, and find the schema or sample in a prompt. Pure, and bounded for any input."""
 
 import itertools
 import json
@@ -11,7 +11,7 @@ from gateway.demo.requests import Json, RequestError
 
 _DEPTH = 12
 _OPTIONAL_DEPTH = 4
-"""What need not be there is left out below this depth: schemas may nest in themselves."""
+"""Below this depth optional values are left out: schemas may be recursive."""
 _MOST_VALUES = 2_000
 _MOST_OBJECTS = 20
 _MOST_TEXT = 200_000
@@ -39,12 +39,12 @@ _FORMATS = {
 
 
 def wants_json(prompt: str) -> bool:
-    """Whether a prompt asks for JSON in words."""
+    """Return whether a prompt asks for JSON in words."""
     return _WANTED.search(prompt[:_MOST_TEXT]) is not None
 
 
 def find_form(prompt: str) -> Json | None:
-    """The last schema in a prompt, else one of the fields it names; None: it has neither."""
+    """Return the last schema in a prompt, else one of the fields that it names; None if it has neither."""
     schemas = [value for value in _find_objects(prompt[:_MOST_TEXT]) if _MARKS & value.keys()]
     if schemas:
         return schemas[-1]
@@ -53,12 +53,12 @@ def find_form(prompt: str) -> Json | None:
 
 
 def find_sample(prompt: str) -> Json | None:
-    """The last JSON object in a prompt; None: it has none."""
+    """Return the last JSON object in a prompt; None if it has none."""
     return next(reversed(_find_objects(prompt[:_MOST_TEXT])), None)
 
 
 def _find_objects(text: str) -> list[Json]:
-    """The outermost objects in a text. An object that cannot be read may have one in it that can."""
+    """Return the outermost objects in a text; inside an invalid one, the valid ones."""
     decoder, found, at = json.JSONDecoder(), [], 0
     for _ in range(_MOST_OBJECTS):
         at = text.find("{", at)
@@ -74,9 +74,9 @@ def _find_objects(text: str) -> list[Json]:
 
 
 def fill(schema: Json, prompt: str) -> Any:
-    """Return a value with what the JSON schema requires, its strings taken from the prompt.
+    """Return a value that the schema allows, its strings taken from the prompt.
 
-    If no property of an object is required, it gets each. A ``pattern`` is not followed.
+    If no property of an object is required, it gets all of them. A ``pattern`` is not followed.
     """
     return _Filler(schema, prompt).fill(schema, 0)
 
@@ -84,11 +84,11 @@ def fill(schema: Json, prompt: str) -> Any:
 class _Filler:
     def __init__(self, root: Json, prompt: str) -> None:
         self._root = root
-        self._words = itertools.cycle(_telling_words(prompt))
+        self._words = itertools.cycle(_order_words(prompt))
         self._left = _MOST_VALUES
 
     def fill(self, given: Any, depth: int) -> Any:
-        """Return a value for a schema; one that nests too deep, or in itself, ends in an empty object."""
+        """Return a value for a schema; a schema that is recursive or nests too deep ends in an empty object."""
         schema = self._plain(given)
         self._left -= 1
         if self._left < 0:
@@ -120,7 +120,7 @@ class _Filler:
         return [self.fill(first[at] if at < len(first) else items, depth + 1) for at in range(wanted)]
 
     def _plain(self, schema: Any) -> Json:
-        """Follow local references, and take the first of any alternatives, down to a schema that says what it wants."""
+        """Resolve local references and take the first of alternatives, down to a schema with a type."""
         for _ in range(_DEPTH):
             if not isinstance(schema, dict):
                 return {}
@@ -142,7 +142,7 @@ class _Filler:
         return found
 
     def _merge(self, schemas: list[Any]) -> Json:
-        """One schema that asks for what each does; a later one wins, but for properties, which come together."""
+        """Merge schemas into one that asks for what each does; later ones win, except that properties are joined."""
         merged: Json = {}
         for given in schemas[:_MOST_OBJECTS]:
             found = (
@@ -179,14 +179,14 @@ def _fill_leaf(kind: object, schema: Json, words: Iterator[str]) -> Any:
 
 
 def _size(schema: Json, name: str, otherwise: int) -> int:
-    """A length that a schema names, within what is filled at all."""
+    """Return a length that a schema names, within what is filled at all."""
     value = schema.get(name)
-    told = int(value) if isinstance(value, int | float) else int(otherwise)
-    return max(0, min(told, _MOST_VALUES + 1))
+    size = int(value) if isinstance(value, int | float) else int(otherwise)
+    return max(0, min(size, _MOST_VALUES + 1))
 
 
 def _fill_number(schema: Json, *, whole: bool) -> float:
-    """1, or the number nearest to it that the schema allows."""
+    """Return 1, or the nearest number that the schema allows."""
     step, least, most = (_number(schema, name) for name in ("multipleOf", "minimum", "maximum"))
     above, below = _number(schema, "exclusiveMinimum"), _number(schema, "exclusiveMaximum")
     step = step if step and step > 0 else 1 if whole else 0
@@ -209,18 +209,18 @@ def _number(schema: Json, name: str) -> float | None:
 
 
 def _fill_text(schema: Json, words: Iterator[str]) -> str:
-    """A word, or a text in the format named, as long as the schema wants it."""
-    told = schema.get("format")
-    if isinstance(told, str) and told in _FORMATS:
-        return _FORMATS[told]
+    """Return a word, or a text in the schema's format, of the length that the schema wants."""
+    wanted = schema.get("format")
+    if isinstance(wanted, str) and wanted in _FORMATS:
+        return _FORMATS[wanted]
     text, least = next(words), _size(schema, "minLength", 0)
     while len(text) < least:
         text = f"{text} {next(words)}"
     return text[: max(least, _size(schema, "maxLength", len(text)))]
 
 
-def _telling_words(prompt: str) -> tuple[str, ...]:
-    """Order the prompt's words as a filler of forms would: names first, then the longest."""
+def _order_words(prompt: str) -> tuple[str, ...]:
+    """Return the prompt's words, names first, then by length."""
     words = _WORD.findall(prompt[:_MOST_TEXT])
     names = [word for word in words[1:] if word[0].isupper() and len(word) > 1]
     return tuple(dict.fromkeys([*names, *sorted(words, key=len, reverse=True)])) or ("demo",)

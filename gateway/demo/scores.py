@@ -1,7 +1,7 @@
-"""``/v1/moderations`` and ``/v1/rerank``: texts that get scores, from the words in them.
+"""``/v1/moderations`` and ``/v1/rerank``: scores of texts, by their words.
 
-Shapes: the convention's OpenAPI document, ``CreateModerationRequest`` and ``CreateModerationResponse``; Jina's and
-Cohere's reranking, as ``gateway/formats/rerank.py`` has it.
+The OpenAI API's OpenAPI document describes moderations: ``CreateModerationRequest`` and ``CreateModerationResponse``.
+Reranking is that of Jina and Cohere, see ``gateway/formats/rerank.py``.
 """
 
 import re
@@ -29,11 +29,11 @@ _CATEGORIES = (
     "harassment", "harassment/threatening", "hate", "hate/threatening", "illicit", "illicit/violent", "self-harm",
     "self-harm/instructions", "self-harm/intent", "sexual", "sexual/minors", "violence", "violence/graphic",
 )  # fmt: skip
-_LOOKED_AT = frozenset(
+_IMAGE_CATEGORIES = frozenset(
     {"self-harm", "self-harm/instructions", "self-harm/intent", "sexual", "violence", "violence/graphic"}
 )
-"""Categories that are looked for in images too."""
-_TELLING: Mapping[str, re.Pattern[str]] = MappingProxyType(
+"""Categories that apply to images too."""
+_PATTERNS: Mapping[str, re.Pattern[str]] = MappingProxyType(
     {
         "harassment": re.compile(r"\b(?:idiot|moron|stupid)s?\b"),
         "hate": re.compile(r"\bhat(?:e|ed|es|ing)\b"),
@@ -43,14 +43,14 @@ _TELLING: Mapping[str, re.Pattern[str]] = MappingProxyType(
         "violence": re.compile(r"\b(?:attack|kill|murder|shoot|stab)(?:ed|ing|s)?\b"),
     }
 )
-"""What the demo takes for a sign of a category."""
+"""The patterns that indicate a category."""
 _MAX_TEXTS = 2_048
 _MAX_DOCUMENTS = 1_000
 _DIMENSIONS = 256
 
 
 def add_routes(app: web.Application) -> None:
-    """Take the paths."""
+    """Add the paths."""
     app.router.add_post("/v1/moderations", _moderate)
     app.router.add_post("/v1/rerank", _rerank)
 
@@ -62,7 +62,7 @@ async def _moderate(request: web.Request) -> web.Response:
 
 
 def _parse_texts(given: object) -> list[tuple[str, list[str]]]:
-    """Return each text to be judged and what it came as; parts are judged together."""
+    """Return each text to judge with its kinds of input; parts are judged together."""
     value = [given] if isinstance(given, str) else given
     if isinstance(value, list) and 0 < len(value) <= _MAX_TEXTS:
         if all(isinstance(item, str) for item in value):
@@ -74,13 +74,13 @@ def _parse_texts(given: object) -> list[tuple[str, list[str]]]:
 
 
 def _judge(text: str, kinds: list[str]) -> Json:
-    found = {name for name, pattern in _TELLING.items() if pattern.search(text.lower())}
+    found = {name for name, pattern in _PATTERNS.items() if pattern.search(text.lower())}
     return {
         "flagged": bool(found),
         "categories": {name: name in found for name in _CATEGORIES},
         "category_scores": {name: 0.98 if name in found else 0.0001 for name in _CATEGORIES},
         "category_applied_input_types": {
-            name: [kind for kind in kinds if kind == "text" or name in _LOOKED_AT] for name in _CATEGORIES
+            name: [kind for kind in kinds if kind == "text" or name in _IMAGE_CATEGORIES] for name in _CATEGORIES
         },
     }
 
@@ -117,5 +117,5 @@ def _parse_document(given: Any, where: str) -> str:
 
 
 def _compare(one: list[float], other: list[float]) -> float:
-    """Return how much alike two unit vectors are, from 0 to 1."""
+    """Return the similarity of two unit vectors, from 0 to 1."""
     return round(min(max(sum(a * b for a, b in zip(one, other, strict=True)), 0.0), 1.0), 6)

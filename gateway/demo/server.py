@@ -1,4 +1,4 @@
-"""The demo upstream's HTTP side: an OpenAI-convention server on a loopback port of its own."""
+"""The demo provider: a server of the OpenAI API on a loopback port."""
 
 import asyncio
 import contextlib
@@ -37,18 +37,18 @@ DEMO_MODELS: tuple[str, ...] = (
     *asks.VIDEO_MODELS,
 )
 
-_CREATED = 1_767_225_600  # the models' birthday: a constant, so that a listing never changes
-_MAX_BODY = 32 * 1024 * 1024  # a few pictures as data URLs fit
-_SHUTDOWN_S = 0.1  # an answer of the demo is not worth waiting for
+_CREATED = 1_767_225_600  # the models' creation date, a constant: a listing never changes
+_MAX_BODY = 32 * 1024 * 1024  # a few images as data URLs fit
+_SHUTDOWN_S = 0.1  # an answer of the demo is not worth a wait
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class DemoUpstream:
-    """A provider that needs no account: deterministic words, images, audio and videos over real HTTP on 127.0.0.1.
+    """A provider that needs no account: deterministic words, images, audio and videos over HTTP on 127.0.0.1.
 
     Args:
-        pace_s: The pause between two streamed words, in seconds; everything else takes its time by the same measure.
+        pace_s: the pause between two streamed words, in seconds; everything else takes its time in proportion.
     """
 
     def __init__(self, *, pace_s: float = 0.03) -> None:
@@ -60,14 +60,14 @@ class DemoUpstream:
 
     @property
     def base_url(self) -> str:
-        """The address to give to a client, known once the server has started."""
+        """Return the address for clients, known once the server has started."""
         if self._runner is None or not self._runner.addresses:
             raise RuntimeError("The demo upstream has no address until it is started.")
         return f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
 
     @property
     def api_key(self) -> str:
-        """The key every request must carry as its bearer; another one for each instance."""
+        """Return the key that every request must carry; it differs by instance."""
         return self._api_key
 
     async def start(self) -> None:
@@ -80,7 +80,7 @@ class DemoUpstream:
         scores.add_routes(app)
         app.router.add_get("/v1/models", _models)
         app.router.add_get("/v1/models/{model:.+}", _model)
-        # One thread: it all runs under one lock anyway, and whoever streams waits for one piece of work at most.
+        # One thread: the GIL allows no more, and a stream waits for at most one task.
         executor = ThreadPoolExecutor(1, thread_name_prefix="demo")
         images = DemoImages(executor, pace_s=self._pace_s)
         images.add_routes(app)
@@ -94,7 +94,7 @@ class DemoUpstream:
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
 
     async def stop(self) -> None:
-        """Stop listening and cut off whatever still streams; stopping twice is no fault."""
+        """Stop listening and cut off open streams; a second call does nothing."""
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
@@ -103,9 +103,9 @@ class DemoUpstream:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Let nobody in without the key, and put every refusal into the convention's shape."""
+        """Refuse requests without the key, and turn every error into the OpenAI API's form."""
         given = request.headers.get(hdrs.AUTHORIZATION, "")
-        keyless = request.path.startswith(FILES)  # a picture's address is its own key
+        keyless = request.path.startswith(FILES)  # an image's address cannot be guessed
         if not keyless and not hmac.compare_digest(given.encode(errors="replace"), f"Bearer {self._api_key}".encode()):
             return json_reply(asks.error_body("Incorrect API key provided.", code="invalid_api_key"), status=401)
         try:
@@ -130,7 +130,7 @@ class DemoUpstream:
 
     async def _stream(self, request: web.Request, reply: "DemoReply") -> web.StreamResponse:
         response = web.StreamResponse(headers=EVENT_STREAM)
-        with contextlib.suppress(ConnectionResetError):  # the client has left: there is nobody to tell
+        with contextlib.suppress(ConnectionResetError):  # the client has disconnected
             await response.prepare(request)
             for chunk in reply.chunks():
                 await response.write(b"data: " + orjson.dumps(chunk) + b"\n\n")
@@ -141,7 +141,7 @@ class DemoUpstream:
 
 @frozen
 class DemoReply:
-    """One completion, and the two shapes in which it travels."""
+    """A completion, and its two forms: an object, and a stream of chunks."""
 
     id: str
     created: int
@@ -150,7 +150,7 @@ class DemoReply:
 
     @classmethod
     def to(cls, ask: DemoChatRequest) -> "DemoReply":
-        """Answer a request, every choice of it."""
+        """Answer a request with all its choices."""
         answers = tuple(talk.answer(ask, index) for index in range(ask.choices))
         return cls(secrets.token_hex(12), int(time.time()), ask, answers)
 
@@ -160,7 +160,7 @@ class DemoReply:
         return {**self._head("chat.completion"), "choices": choices, "usage": self._usage()}
 
     def chunks(self) -> Iterator[Json]:
-        """Return the answer as the chunks of a stream; several choices take turns."""
+        """Yield the answer as the chunks of a stream; several choices alternate."""
         head = self._head("chat.completion.chunk")
         usage = {"usage": None} if self.ask.include_usage else {}
         turns = (self._deltas(index, answer) for index, answer in enumerate(self.answers))
@@ -203,7 +203,7 @@ class DemoReply:
         return {"index": index, "message": message, "logprobs": None, "finish_reason": answer.finish_reason}
 
     def _deltas(self, index: int, answer: DemoAnswer) -> Iterator[Json]:
-        """Return one choice in steps: its role, its words or calls, and why it ended."""
+        """Yield one choice in steps: its role, its words or calls, and its finish reason."""
         yield _step(index, {"role": "assistant", "content": None if answer.calls else "", "refusal": None})
         yield from (_step(index, {"content": piece}) for piece in answer.pieces)
         for at, call in enumerate(answer.calls):
@@ -237,7 +237,7 @@ async def _embeddings(request: web.Request) -> web.Response:
 
 
 def _packed(vector: list[float]) -> str:
-    """Return a vector as the convention's base64: little-endian 32-bit floats."""
+    """Return a vector in the OpenAI API's base64: little-endian 32-bit floats."""
     return b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 
 

@@ -7,26 +7,26 @@ from hashlib import blake2b
 
 _PIECE = re.compile(r"\s*\S{1,16}|\s+")
 _WORD = re.compile(r"[^\W_]+")
-_SLOTS = 8  # coordinates one word touches: enough that two words hardly ever look alike
+_SLOTS = 8  # coordinates per word: enough to tell two words apart
 
 
 def pieces(text: str) -> tuple[str, ...]:
-    """Cut text into the words it streams in, a token each; joined again they are the text."""
+    """Cut a text into the words in which it streams, a token each; joined they are the text."""
     return tuple(_PIECE.findall(text))
 
 
 def vector(words: tuple[str, ...], dimensions: int) -> list[float]:
-    """Return a unit vector in which every word moves the same few coordinates wherever it appears."""
+    """Return a unit vector; a word changes the same few coordinates wherever it appears."""
     coordinates = [0.0] * dimensions
     for word in words:
         for (slot,) in struct.iter_unpack("<I", blake2b(word.encode(), digest_size=4 * _SLOTS).digest()):
             coordinates[(slot >> 1) % dimensions] += 1.0 if slot & 1 else -1.0
     length = math.hypot(*coordinates)
-    if not length:  # the words cancelled each other out, and a unit vector is promised all the same
+    if not length:  # the words cancelled each other out
         return [1.0] + [0.0] * (dimensions - 1)
     return [coordinate / length for coordinate in coordinates]
 
 
 def features(text: str) -> tuple[str, ...]:
-    """Return the words of a text that its vector is made of; a text without any is its own only word."""
+    """Return the words that a text's vector is made of; a text without words is its own only word."""
     return tuple(_WORD.findall(text.lower())) or (text,)

@@ -1,4 +1,4 @@
-"""What was heard, in every form the convention has for it."""
+"""Build transcripts in every format of the OpenAI API."""
 
 import math
 import re
@@ -14,12 +14,12 @@ from gateway.demo.wav import Recording
 _SENTENCE = re.compile(r".+?(?:[.!?\u3002](?=\s|$)|$)", re.DOTALL)
 _WORD = re.compile(r"\S+")
 _BYTES_A_SECOND = 16_000
-"""Of the usual compressed recording (128 kbit/s): what the demo believes of whatever it cannot measure."""
+"""The usual rate of compressed audio (128 kbit/s), assumed for recordings that the demo cannot measure."""
 
 
 @frozen
 class Segment:
-    """A part of a transcript, and when it was said, in seconds."""
+    """A part of a transcript with its start and end, in seconds."""
 
     text: str
     start: float
@@ -34,15 +34,15 @@ class Transcript:
     seconds: float
 
     def sentences(self) -> list[Segment]:
-        """Sentence by sentence; the time is shared out by their length."""
+        """Return the sentences; the time is divided by their length."""
         return self._share(_SENTENCE)
 
     def words(self) -> list[Segment]:
-        """Word by word."""
+        """Return the words."""
         return self._share(_WORD)
 
     def usage(self) -> Json:
-        """What was heard, in whole seconds as they are charged for."""
+        """Return the usage, in whole seconds."""
         return {"type": "duration", "seconds": math.ceil(self.seconds)}
 
     def _share(self, part: re.Pattern[str]) -> list[Segment]:
@@ -55,50 +55,52 @@ class Transcript:
 
 
 def hear(recording: Recording | None, size: int) -> Transcript:
-    """What is heard in a file of ``size`` bytes: the demo's own words, or else what can be told of it."""
+    """Return the transcript of a file of ``size`` bytes: the demo's own words, or else a description of the file."""
     if recording is None:
-        told = f"This is the demo's transcript of a recording of {size} bytes. Its words only a real model can hear."
-        return Transcript(told, size / _BYTES_A_SECOND)
+        text = f"This is the demo's transcript of a recording of {size} bytes. Its words only a real model can hear."
+        return Transcript(text, size / _BYTES_A_SECOND)
     if recording.words:
         return Transcript(recording.words, recording.seconds)
     length = f"{recording.seconds:.1f} seconds"
-    told = f"This is the demo's transcript of a recording of {length}. Its words only a real model can hear."
-    return Transcript(told, recording.seconds)
+    text = f"This is the demo's transcript of a recording of {length}. Its words only a real model can hear."
+    return Transcript(text, recording.seconds)
 
 
 def build_transcript(ask: TranscriptionRequest, heard: Transcript, *, task: str) -> Json | str:
-    """The whole answer: an object, or a text."""
+    """Build the whole answer: an object, or a text."""
     match ask.form:
         case "text":
             return heard.text + "\n"
         case "srt":
             blocks = enumerate(heard.sentences(), 1)
-            return "\n".join(f"{number}\n{_times(said, ',')}\n{said.text}\n" for number, said in blocks)
+            return "\n".join(f"{number}\n{_times(segment, ',')}\n{segment.text}\n" for number, segment in blocks)
         case "vtt":
-            return "WEBVTT\n\n" + "\n".join(f"{_times(said, '.')}\n{said.text}\n" for said in heard.sentences())
+            return "WEBVTT\n\n" + "\n".join(
+                f"{_times(segment, '.')}\n{segment.text}\n" for segment in heard.sentences()
+            )
         case "verbose_json":
             return _verbose(ask, heard, task)
         case "diarized_json":
-            segments = [segment_event(ask, at, said) for at, said in enumerate(heard.sentences())]
-            told = {"task": task, "text": heard.text, "duration": heard.seconds, "segments": segments}
-            return {**told, "usage": heard.usage()}
+            segments = [segment_event(ask, at, segment) for at, segment in enumerate(heard.sentences())]
+            fields = {"task": task, "text": heard.text, "duration": heard.seconds, "segments": segments}
+            return {**fields, "usage": heard.usage()}
         case _:
             return {"text": heard.text, "usage": heard.usage()}
 
 
 def build_events(ask: TranscriptionRequest, heard: Transcript) -> list[Json]:
-    """The same as a stream."""
+    """Build the events of a streamed answer."""
     events: list[Json] = []
     if ask.form == "diarized_json":
-        events += [segment_event(ask, at, said) for at, said in enumerate(heard.sentences())]
+        events += [segment_event(ask, at, segment) for at, segment in enumerate(heard.sentences())]
     events += [{"type": "transcript.text.delta", "delta": piece} for piece in pieces(heard.text)]
     return [*events, {"type": "transcript.text.done", "text": heard.text, "usage": heard.usage()}]
 
 
-def segment_event(ask: TranscriptionRequest, at: int, said: Segment) -> Json:
-    """A sentence and who said it."""
-    told = {"start": said.start, "end": said.end, "speaker": ask.speaker, "text": said.text}
-    return {"type": "transcript.text.segment", "id": f"seg_{at}", **told}
+def segment_event(ask: TranscriptionRequest, at: int, segment: Segment) -> Json:
+    """Return a sentence with its speaker."""
+    fields = {"start": segment.start, "end": segment.end, "speaker": ask.speaker, "text": segment.text}
+    return {"type": "transcript.text.segment", "id": f"seg_{at}", **fields}
 
 
 def _verbose(ask: TranscriptionRequest, heard: Transcript, task: str) -> Json:
@@ -106,25 +108,27 @@ def _verbose(ask: TranscriptionRequest, heard: Transcript, task: str) -> Json:
         {
             "id": at,
             "seek": 0,
-            "start": said.start,
-            "end": said.end,
-            "text": said.text,
+            "start": segment.start,
+            "end": segment.end,
+            "text": segment.text,
             "tokens": [],
             "temperature": 0.0,
             "avg_logprob": -0.1,
             "compression_ratio": 1.0,
             "no_speech_prob": 0.0,
         }
-        for at, said in enumerate(heard.sentences())
+        for at, segment in enumerate(heard.sentences())
     ]
-    told: Json = {"task": task, "language": ask.language, "duration": heard.seconds, "text": heard.text}
+    fields: Json = {"task": task, "language": ask.language, "duration": heard.seconds, "text": heard.text}
     if ask.words:
-        told["words"] = [{"word": said.text, "start": said.start, "end": said.end} for said in heard.words()]
-    return {**told, "segments": segments, "usage": heard.usage()}
+        fields["words"] = [
+            {"word": segment.text, "start": segment.start, "end": segment.end} for segment in heard.words()
+        ]
+    return {**fields, "segments": segments, "usage": heard.usage()}
 
 
-def _times(said: Segment, point: str) -> str:
-    return f"{_clock(said.start, point)} --> {_clock(said.end, point)}"
+def _times(segment: Segment, point: str) -> str:
+    return f"{_clock(segment.start, point)} --> {_clock(segment.end, point)}"
 
 
 def _clock(seconds: float, point: str) -> str:

@@ -1,4 +1,4 @@
-"""Requests for the demo's videos, read and checked, whether they come as JSON or as a form."""
+"""Parse requests for the demo's videos, as JSON or as a form."""
 
 import re
 from base64 import b64decode
@@ -27,7 +27,7 @@ _HEAD_BYTES = 12
 
 @frozen(kw_only=True)
 class DemoVideoRequest:
-    """A request for a video."""
+    """A valid request for a video."""
 
     prompt: str = field(repr=False)
     model: str
@@ -36,7 +36,7 @@ class DemoVideoRequest:
 
 
 def parse_video(body: object) -> DemoVideoRequest:
-    """Read a request for a video; an AskError names the first field that is wrong."""
+    """Parse a request for a video. Raises ``RequestError`` for the first wrong field."""
     fields = _fields_of(body)
     model = typed(fields, "model", str, default=VIDEO_MODEL)
     if model not in VIDEO_MODELS:
@@ -44,8 +44,8 @@ def parse_video(body: object) -> DemoVideoRequest:
     prompt = parse_prompt(fields)
     sizes = {f"{width}x{height}": (width, height) for width, height in SIZES}
     lengths = {str(length): length for length in LENGTHS}
-    told = fields.get("seconds")
-    length = {"seconds": str(told) if type(told) is int else told}
+    seconds = fields.get("seconds")
+    length = {"seconds": str(seconds) if type(seconds) is int else seconds}
     _check_reference(fields.get(_REFERENCE))
     return DemoVideoRequest(
         prompt=prompt,
@@ -56,7 +56,7 @@ def parse_video(body: object) -> DemoVideoRequest:
 
 
 def parse_video_form(form: Form) -> DemoVideoRequest:
-    """Read a form that asks for a video; an AskError names the field that is wrong, or the image."""
+    """Parse the form of a video request. Raises ``RequestError`` for the first wrong field or image."""
     fields: Json = _texts_of(form)
     address = fields.pop(f"{_REFERENCE}[image_url]", None)
     if address:
@@ -71,17 +71,17 @@ def parse_video_form(form: Form) -> DemoVideoRequest:
 
 
 def parse_remix(body: object) -> str:
-    """Read the prompt of a remix; an AskError says what is wrong with it."""
+    """Parse the prompt of a remix. Raises ``RequestError`` if it is wrong."""
     return parse_prompt(_fields_of(body))
 
 
 def parse_remix_form(form: Form) -> str:
-    """The same of a form."""
+    """Do the same for a form."""
     return parse_prompt(_texts_of(form))
 
 
 def parse_prompt(fields: Json) -> str:
-    """The prompt of a request; an AskError says what is wrong with it."""
+    """Return the prompt of a request. Raises ``RequestError`` if it is wrong."""
     prompt = typed(fields, "prompt", str, default="")
     if not prompt.strip() or len(prompt) > _MAX_PROMPT:
         raise RequestError(f"'prompt' must be a text of 1 to {_MAX_PROMPT} characters.", param="prompt")
@@ -98,12 +98,12 @@ def _fields_of(body: object) -> Json:
 
 
 def _texts_of(form: Form) -> dict[str, Any]:
-    """A form's fields; what is empty says nothing."""
+    """Return a form's fields, without empty ones."""
     return {name: text for name, text in form.fields if text}
 
 
 def _check_reference(value: object) -> None:
-    """Check an image or its address: an object as in the OpenAI API, or the bare address. The demo only looks at it."""
+    """Check an image or its address: an object as in the OpenAI API, or the address alone. The demo does not use it."""
     if value is None:
         return
     address = value.get("image_url") if isinstance(value, dict) else value

@@ -1,7 +1,7 @@
 """The demo's videos: ``/v1/videos`` and their progress by the clock. Each one is a sample clip of four seconds.
 
-Nothing of a job is kept except its id: what was asked for and when is written into it, so that a demo that was
-restarted still knows every job. ``samples/`` has one clip in landscape format and one in portrait format.
+A job's id contains its request and its time, and nothing else of it is stored: a restarted demo still knows every job.
+``samples/`` has one clip in landscape format and one in portrait format.
 """
 
 import math
@@ -39,7 +39,7 @@ _PACE_S = 0.03  # at this pace a video takes half its length and a second
 _BASE_S = 1.0
 _S_PER_SECOND = 0.5
 _SLOWNESS = 10
-_QUEUED = 0.12  # the share of its time that a job waits
+_QUEUED = 0.12  # the share of its time that a job is queued
 _JUDGED = 0.3
 _BROKEN = 0.5
 _BEND = 1.35  # the last percent take longer
@@ -55,7 +55,7 @@ _CHECKSUM_BYTES = 6
 
 @frozen
 class Job:
-    """One job, with everything that its id says.
+    """One job, with everything that its id contains.
 
     Attributes:
         created_ms: Unix milliseconds.
@@ -70,14 +70,13 @@ class Job:
 
     @property
     def id(self) -> str:
-        """The job's id."""
         model, size = asks.VIDEO_MODELS.index(self.model), SIZES.index(self.size)
         packed = _JOB.pack(model, size, self.seconds, self.created_ms, self.nonce)
         return _PREFIX + urlsafe_b64encode(packed + _check(packed)).decode().rstrip("=")
 
 
 def find_job(job_id: str) -> Job | None:
-    """The job of an id that the demo gave out; None for any other id."""
+    """Return the job of an id that the demo issued; None for any other id."""
     try:
         packed = urlsafe_b64decode(job_id.removeprefix(_PREFIX) + "==")
     except (Error, ValueError):
@@ -94,10 +93,10 @@ def _check(packed: bytes) -> bytes:
 
 
 class DemoVideos:
-    """Serves video jobs.
+    """Serve video jobs.
 
     Args:
-        pace_s: the demo's pace, in seconds; at 0 a video is there at once.
+        pace_s: the demo's pace, in seconds; at 0 a video is completed at once.
         clock: Unix seconds.
     """
 
@@ -107,7 +106,7 @@ class DemoVideos:
         self._deleted: dict[str, None] = {}
 
     def add_routes(self, app: web.Application) -> None:
-        """Serve the OpenAI API's video paths."""
+        """Add the OpenAI API's video paths."""
         app.router.add_post("/v1/videos", self._create)
         app.router.add_get("/v1/videos/{id}", self._retrieve)
         app.router.add_delete("/v1/videos/{id}", self._delete)
@@ -184,13 +183,13 @@ def _parse_sample(*, portrait: bool) -> bytes:
 
 
 def find_duration(job: Job, factor: float) -> float:
-    """How long a job takes, in seconds; ``factor`` 1: at the demo's usual pace."""
+    """Return how long a job takes, in seconds; ``factor`` 1 is the demo's usual pace."""
     slow = _SLOWNESS if job.model == asks.SLOW_VIDEO_MODEL else 1
     return (_BASE_S + _S_PER_SECOND * job.seconds) * factor * slow
 
 
 def describe(job: Job, now_s: float, factor: float) -> Json:
-    """The OpenAI API's object of a job, all keys present; who asks later is not told the prompt."""
+    """Return the OpenAI API's object of a job, with all keys and without the prompt."""
     duration = find_duration(job, factor)
     share = (now_s - job.created_ms / 1000) / duration if duration else 1.0
     status, progress, error = _find_state(job.model, min(max(share, 0.0), 1.0))
@@ -213,7 +212,7 @@ def describe(job: Job, now_s: float, factor: float) -> Json:
 
 
 def _find_state(model: str, share: float) -> tuple[str, int, Json | None]:
-    """Status, progress and error after that share of the time."""
+    """Return status, progress and error after a share of the job's time."""
     if share < _QUEUED:
         return "queued", 0, None
     if model == asks.BLOCKED_VIDEO_MODEL and share >= _JUDGED:
@@ -232,7 +231,7 @@ def _find_progress(share: float) -> int:
 
 
 def send_part(request: web.Request, data: bytes, media_type: str) -> web.Response:
-    """Answer with a file, or with the part of it that is asked for (RFC 9110, section 14)."""
+    """Respond with a file, or with the requested range of it (RFC 9110, section 14)."""
     headers = {hdrs.ACCEPT_RANGES: "bytes"}
     wanted = read_range(request.headers.getall(hdrs.RANGE, ())) if request.method == hdrs.METH_GET else None
     if wanted is None:

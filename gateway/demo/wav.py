@@ -14,9 +14,9 @@ from typing import BinaryIO
 from attrs import frozen
 
 SAMPLE_RATE = 24_000
-"""Samples of one channel a second, two bytes each."""
+"""Samples per second of one channel, two bytes each."""
 MAX_SECONDS = 120
-"""Of speech; the text that would come after it is left out."""
+"""The longest speech; the rest of the text is left out."""
 
 _MAX_CHUNKS = 1_000
 _MAX_COMMENT = 65_536
@@ -32,7 +32,7 @@ _BEEP_S, _LETTER_S, _GAP_S = 0.08, 0.02, 0.12
 
 @frozen
 class Speech:
-    """A text as beeps: the samples of each word's beep with the silence after it, and the text that they cover."""
+    """A text as beeps: the samples of each word's beep, those of the silence after it, and the text that they cover."""
 
     tone_hz: float
     words: tuple[int, ...]
@@ -41,18 +41,17 @@ class Speech:
 
     @property
     def samples(self) -> int:
-        """How long it is."""
         return sum(self.words) + self.silence * len(self.words)
 
     def write(self, beep: int) -> bytes:
-        """The samples of one word: a beep that fades, and silence; 16 bits each, little-endian, one channel."""
+        """Return the samples of one word: a fading beep and silence; 16 bits each, little-endian, one channel."""
         step = 2 * math.pi * self.tone_hz / SAMPLE_RATE
         values = [int(_LOUDNESS * (1 - at / beep) * math.sin(step * at)) for at in range(beep)]
         return struct.pack(f"<{beep}h", *values) + bytes(2 * self.silence)
 
 
 def plan_speech(text: str, voice: str, speed: float = 1.0) -> Speech:
-    """Decide how ``text`` sounds: each voice has a pitch of its own; ``speed`` 2 takes half the time."""
+    """Plan the beeps of ``text``: each voice has its own pitch; ``speed`` 2 takes half the time."""
     (pitch,) = blake2b(voice.encode(errors="replace"), digest_size=1).digest()
     silence = round(_GAP_S * SAMPLE_RATE / speed)
     words: list[int] = []
@@ -70,40 +69,40 @@ def plan_speech(text: str, voice: str, speed: float = 1.0) -> Speech:
 
 @frozen
 class Recording:
-    """A sound: how long it is, and the words that the demo spoke in it, if it was the demo."""
+    """A recording: its length, and its words if the demo spoke them."""
 
     seconds: float
     words: str | None = None
 
 
-def write_head(samples: int, words: str) -> bytes:
-    """Everything of a WAV before its samples: 16 bits each, one channel."""
-    said = _build_chunk(b"ISFT", _SPEAKER + b"\0") + _build_chunk(_COMMENT, words.encode(errors="replace") + b"\0")
+def build_head(samples: int, words: str) -> bytes:
+    """Return everything of a WAV before its samples, which are 16 bits each in one channel."""
+    info = _build_chunk(b"ISFT", _SPEAKER + b"\0") + _build_chunk(_COMMENT, words.encode(errors="replace") + b"\0")
     layout = struct.pack("<HHIIHH", 1, 1, SAMPLE_RATE, 2 * SAMPLE_RATE, 2, 16)
-    body = b"WAVE" + _build_chunk(b"fmt ", layout) + _build_chunk(b"LIST", b"INFO" + said)
+    body = b"WAVE" + _build_chunk(b"fmt ", layout) + _build_chunk(b"LIST", b"INFO" + info)
     data = b"data" + struct.pack("<I", 2 * samples)
     return b"RIFF" + struct.pack("<I", len(body) + len(data) + 2 * samples) + body + data
 
 
 def find_recording(file: BinaryIO, size: int) -> Recording | None:
-    """A WAV in a file of ``size`` bytes, whatever its head says of its length; None where it is none."""
+    """Return the WAV in a file of ``size`` bytes, whatever length its header names; None if it is none."""
     file.seek(0)
     head = file.read(12)
     if head[:4] != b"RIFF" or head[8:] != b"WAVE":
         return None
     rate: int | None = None
-    said: dict[bytes, str] = {}
+    info: dict[bytes, str] = {}
     for kind, length in _parse_chunks(file):
         begin = file.tell()
         if kind == b"data":
             if rate is None:
                 return None
-            words = said.get(_COMMENT) if said.get(b"ISFT") == _SPEAKER.decode() else None
+            words = info.get(_COMMENT) if info.get(b"ISFT") == _SPEAKER.decode() else None
             return Recording(min(length, size - begin) / rate, words)
         if kind == b"fmt ":
             rate = _parse_rate(file.read(min(length, 16)))
         elif kind == b"LIST" and length <= _MAX_COMMENT:
-            said |= dict(_parse_info(file.read(length)))
+            info |= dict(_parse_info(file.read(length)))
         file.seek(begin + length + length % 2)
     return None
 
@@ -113,7 +112,7 @@ def _build_chunk(kind: bytes, body: bytes) -> bytes:
 
 
 def _parse_chunks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
-    """Kind and length of each chunk; whoever asks for the next has sought behind the last."""
+    """Yield kind and length of each chunk; between two steps the reader seeks behind the chunk."""
     for _ in range(_MAX_CHUNKS):
         head = file.read(8)
         if len(head) < 8:  # noqa: PLR2004 - a kind and a length
@@ -123,7 +122,7 @@ def _parse_chunks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
 
 
 def _parse_rate(layout: bytes) -> int | None:
-    """Bytes a second; None where the numbers do not go together, or are nobody's."""
+    """Return the bytes per second; None if the numbers contradict each other or are implausible."""
     if len(layout) < 16:  # noqa: PLR2004 - the shortest there is
         return None
     _, channels, rate, bytes_a_second, block, _ = struct.unpack("<HHIIHH", layout)
@@ -132,7 +131,7 @@ def _parse_rate(layout: bytes) -> int | None:
 
 
 def _parse_info(body: bytes) -> Iterator[tuple[bytes, str]]:
-    """What a list of information says, by its kind."""
+    """Yield kind and text of each entry of an information list."""
     at = 4
     while body[:4] == b"INFO" and at + 8 <= len(body):
         kind, length = struct.unpack_from("<4sI", body, at)

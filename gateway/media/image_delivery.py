@@ -1,24 +1,18 @@
 """Deliver a generated image in the requested form: check it, fetch it if it is elsewhere, encode or store it."""
 
-import asyncio
-import base64
-import binascii
-from collections.abc import Callable, Iterator
-
 import attrs
 
 from gateway.domain.image import MAX_IMAGE_BYTES, Image, PictureForm
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats.image_data import check_image
+from gateway.media.base64_steps import decode_base64, encode_base64
 from gateway.media.signed_links import SignedLinks
 from gateway.providers.base import parse_origin
 from gateway.routing.target import Attempt
 from gateway.upstream.interface import Fetcher
 
 FETCH_TIMEOUT_S = 60.0
-_STEP = 3 * 4 * 64 * 1024
-"""Bytes decoded or encoded before the event loop runs other tasks: about 1 ms. A thread would hold the GIL as long."""
 
 
 class ImageDelivery:
@@ -52,17 +46,17 @@ class ImageDelivery:
         """Return the image with a signed link, or with the provider's address if the channel passes addresses on."""
         if image.url is not None and attempt.channel.pass_urls:
             return attrs.evolve(image, data=None)
-        raw = await self._fetch(attempt, image) if image.data is None else await _read(image.data)
+        raw = await self._fetch(attempt, image) if image.data is None else await _decode(image.data)
         link = await self._keeper.keep(raw)
         return attrs.evolve(image, data=None, url=f"{call.origin}{link}")
 
     async def _give_data(self, attempt: Attempt, image: Image) -> Image:
         """Return the image in base64, checked."""
         if image.data is not None:
-            check_image((await _decode(image.data, keep=1))[0])
+            await _decode(image.data, keep=1)
             return attrs.evolve(image, url=None)
         raw = await self._fetch(attempt, image)
-        return attrs.evolve(image, data=b"".join(await _in_turns(base64.b64encode, raw)).decode(), url=None)
+        return attrs.evolve(image, data=await encode_base64(raw), url=None)
 
     async def _fetch(self, attempt: Attempt, image: Image) -> bytes:
         channel = attempt.channel
@@ -77,41 +71,17 @@ class ImageDelivery:
         return raw
 
 
-async def _read(data: str) -> bytes:
-    raw = b"".join(await _decode(data))
-    check_image(raw)
-    return raw
-
-
-async def _decode(data: str, keep: int | None = None) -> list[bytes]:
-    """Decode an image's base64 completely, in pieces; return the first ``keep`` of them, all if None."""
+async def _decode(data: str, keep: int | None = None) -> bytes:
+    """Return the image in ``data``, its first ``keep`` pieces if given; all of the base64 is checked."""
+    pieces: list[bytes] = []
     try:
-        return await _in_turns(_decode_strictly, _encode(data), keep)
+        async for piece in decode_base64(data):
+            if keep is None or len(pieces) < keep:
+                pieces.append(piece)
     except ValueError:
-        raise ProviderBadResponse("The provider's picture is not valid base64") from None
-
-
-def _encode(data: str) -> bytes:
-    if not data or len(data) % 4 or data.find("=", 0, -2) >= 0:  # the decoder would miss padding between two steps
-        raise ValueError
-    return data.encode("ascii")
-
-
-def _decode_strictly(data: bytes) -> bytes:
-    return binascii.a2b_base64(data, strict_mode=True)
-
-
-async def _in_turns(code: Callable[[bytes], bytes], data: bytes, keep: int | None = None) -> list[bytes]:
-    """Apply ``code`` to ``data`` in steps, and let other tasks run in between."""
-    done: list[bytes] = []
-    for step in _cut(data):
-        piece = code(step)
-        if keep is None or len(done) < keep:
-            done.append(piece)
-        if len(data) > _STEP:
-            await asyncio.sleep(0)
-    return done
-
-
-def _cut(data: bytes) -> Iterator[bytes]:
-    return (data[start : start + _STEP] for start in range(0, len(data), _STEP))
+        pieces = []
+    if not pieces:
+        raise ProviderBadResponse("The provider's picture is not valid base64")
+    image = b"".join(pieces)
+    check_image(image)
+    return image

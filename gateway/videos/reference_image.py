@@ -4,7 +4,6 @@ An image from a ``data:`` URL, or one that the gateway fetches for the provider,
 """
 
 import asyncio
-import binascii
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
@@ -15,14 +14,13 @@ from gateway.domain.media import sniff_image
 from gateway.domain.upload import HEAD_BYTES, Upload
 from gateway.domain.video import Reference
 from gateway.errors import InvalidRequest, ProviderError
+from gateway.media.base64_steps import decode_base64
 from gateway.storage.upload_spool import SpooledFile, SpoolQuota, UploadSpool
 from gateway.upstream.interface import Fetcher, FileRequest
 from gateway.upstream.safe_fetch import is_literal, may_be_public
 
 FETCH_TIMEOUT_S = 15.0
 _FIELD = "input_reference"
-_STEP = 4 * 64 * 1024
-"""Characters of base64 decoded before the event loop runs other tasks."""
 _KINDS = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp"}
 
 
@@ -93,16 +91,12 @@ async def _decode(reference: Reference, file: SpooledFile) -> bytes:
     data = (reference.url or "").partition(",")[2]
     if len(data) // 4 * 3 > MAX_IMAGE_BYTES:
         raise _refuse(f"it is larger than {MAX_IMAGE_BYTES // 2**20} MB")
-    if len(data) % 4 or data.find("=", 0, -2) >= 0:
-        raise _refuse("it is not valid base64")
     head = b""
     try:
-        for start in range(0, len(data), _STEP):
-            piece = binascii.a2b_base64(data[start : start + _STEP], strict_mode=True)
+        async for piece in decode_base64(data):
             head += piece[: HEAD_BYTES - len(head)]
             await file.write(piece)
-            await asyncio.sleep(0)
-    except ValueError:  # binascii.Error is one, and so is the error for characters outside ASCII
+    except ValueError:
         raise _refuse("it is not valid base64") from None
     return head
 
