@@ -11,20 +11,7 @@ that are named like one.
 
 import attrs
 
-from gateway.providers.base import (
-    CHAT,
-    COMPLETIONS,
-    EDITS,
-    EMBEDDINGS,
-    IMAGES,
-    RESPONSES,
-    SPEECH,
-    TRANSCRIPTIONS,
-    TRANSLATIONS,
-    Body,
-    Endpoint,
-    Provider,
-)
+from gateway.providers import base
 from gateway.providers.openai import GPT_IMAGES, drop_sampling, hash_long_user, may_think
 from gateway.providers.quirks import DROP_EXTENSIONS, limit_as_max_completion_tokens
 
@@ -36,21 +23,27 @@ def _sign(key: str) -> dict[str, str]:
     return {"api-key": key} if key else {}
 
 
-def _rename_limit(body: Body, model: str) -> None:
+def _rename_limit(body: base.Body, model: str) -> None:
     if may_think(model):
         limit_as_max_completion_tokens(body, model)
 
 
 _CHAT_QUIRKS = (_rename_limit, drop_sampling, hash_long_user, *DROP_EXTENSIONS)
 
-AZURE_OPENAI = Provider(
+AZURE_OPENAI = base.Provider(
     slug="azure_openai",
     title="Azure OpenAI",
     env_key="AZURE_OPENAI_API_KEY",
     endpoints=(
-        Endpoint("openai_chat", CHAT.path, quirks=_CHAT_QUIRKS),
-        *(attrs.evolve(one, quirks=(hash_long_user,)) for one in (EMBEDDINGS, COMPLETIONS, RESPONSES, IMAGES, EDITS)),
-        *(Endpoint(one.wire, f"{one.path}{_PREVIEW}") for one in (TRANSCRIPTIONS, TRANSLATIONS, SPEECH)),
+        base.Endpoint("openai_chat", base.CHAT.path, quirks=_CHAT_QUIRKS),
+        *(
+            attrs.evolve(one, quirks=(hash_long_user,))
+            for one in (base.EMBEDDINGS, base.COMPLETIONS, base.RESPONSES, base.IMAGES, base.EDITS)
+        ),
+        *(
+            base.Endpoint(one.wire, f"{one.path}{_PREVIEW}")
+            for one in (base.TRANSCRIPTIONS, base.TRANSLATIONS, base.SPEECH)
+        ),
     ),
     capabilities=GPT_IMAGES,
     sign=_sign,

@@ -5,39 +5,25 @@ docs.vllm.ai/en/stable/serving/online_serving. Every vendor's priced fields coun
 several vendors (``fallbacks``: docs.litellm.ai/docs/proxy/reliability).
 """
 
-from gateway.providers.base import (
-    CHAT,
-    COMPLETIONS,
-    EDITS,
-    EMBEDDINGS,
-    IMAGES,
-    MODERATIONS,
-    RERANK,
-    RESPONSES,
-    SPEECH,
-    TRANSCRIPTIONS,
-    TRANSLATIONS,
-    VIDEOS,
-    Provider,
-)
+from gateway.providers import base
 from gateway.providers.priced_fields import EVERYWHERE, ROUTING
 
-CUSTOM = Provider(
+CUSTOM = base.Provider(
     slug="custom",
     title="Any OpenAI-compatible server",
     endpoints=(
-        CHAT,
-        EMBEDDINGS,
-        COMPLETIONS,
-        MODERATIONS,
-        RESPONSES,
-        RERANK,
-        IMAGES,
-        EDITS,
-        TRANSCRIPTIONS,
-        TRANSLATIONS,
-        SPEECH,
-        VIDEOS,
+        base.CHAT,
+        base.EMBEDDINGS,
+        base.COMPLETIONS,
+        base.MODERATIONS,
+        base.RESPONSES,
+        base.RERANK,
+        base.IMAGES,
+        base.EDITS,
+        base.TRANSCRIPTIONS,
+        base.TRANSLATIONS,
+        base.SPEECH,
+        base.VIDEOS,
     ),
     priced_fields=EVERYWHERE | ROUTING | {"fallbacks", "search_parameters", "enable_search", "speed"},
 )

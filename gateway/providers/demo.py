@@ -3,39 +3,25 @@
 import attrs
 
 from gateway.domain.capability import Capability
-from gateway.providers.base import (
-    CHAT,
-    COMPLETIONS,
-    EDITS,
-    EMBEDDINGS,
-    IMAGES,
-    MODERATIONS,
-    RERANK,
-    RESPONSES,
-    SPEECH,
-    TRANSCRIPTIONS,
-    TRANSLATIONS,
-    Endpoint,
-    Provider,
-)
+from gateway.providers import base
 
 
-def _only(model: str, *endpoints: Endpoint) -> tuple[Endpoint, ...]:
+def _only(model: str, *endpoints: base.Endpoint) -> tuple[base.Endpoint, ...]:
     return tuple(attrs.evolve(endpoint, models=(model,)) for endpoint in endpoints)
 
 
-DEMO = Provider(
+DEMO = base.Provider(
     slug="demo",
     title="Built-in demo",
     endpoints=(
-        *_only("demo-chat", CHAT, COMPLETIONS, RESPONSES),
-        *_only("demo-embedding", EMBEDDINGS),
-        *_only("demo-moderation", MODERATIONS),
-        *_only("demo-rerank", RERANK),
-        *_only("demo-image", IMAGES, EDITS),
-        *_only("demo-speech", SPEECH),
-        *_only("demo-transcribe", TRANSCRIPTIONS, TRANSLATIONS),
-        Endpoint("openai_videos", "/videos", models=("demo-video*",)),
+        *_only("demo-chat", base.CHAT, base.COMPLETIONS, base.RESPONSES),
+        *_only("demo-embedding", base.EMBEDDINGS),
+        *_only("demo-moderation", base.MODERATIONS),
+        *_only("demo-rerank", base.RERANK),
+        *_only("demo-image", base.IMAGES, base.EDITS),
+        *_only("demo-speech", base.SPEECH),
+        *_only("demo-transcribe", base.TRANSCRIPTIONS, base.TRANSLATIONS),
+        base.Endpoint("openai_videos", "/videos", models=("demo-video*",)),
     ),
     capabilities=(
         Capability(

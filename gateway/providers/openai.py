@@ -18,22 +18,7 @@ import attrs
 
 from gateway.domain.capability import Capability
 from gateway.domain.image import MAX_IMAGES, MAX_INPUT_IMAGES
-from gateway.providers.base import (
-    CHAT,
-    COMPLETIONS,
-    EDITS,
-    EMBEDDINGS,
-    IMAGES,
-    MODERATIONS,
-    RESPONSES,
-    SPEECH,
-    TRANSCRIPTIONS,
-    TRANSLATIONS,
-    VIDEOS,
-    Body,
-    Endpoint,
-    Provider,
-)
+from gateway.providers import base
 from gateway.providers.quirks import DROP_EXTENSIONS, hash_user, limit_as_max_completion_tokens
 
 _ALWAYS_THINKS = re.compile(r"(o\d|gpt-5)(-(mini|nano|pro|codex|deep-research))*(-\d{4}-\d\d-\d\d)?")
@@ -46,7 +31,7 @@ def may_think(model: str) -> bool:
     return _MAY_THINK.fullmatch(model) is not None
 
 
-def drop_sampling(body: Body, model: str) -> None:
+def drop_sampling(body: base.Body, model: str) -> None:
     """Drop the sampling parameters, which reasoning models reject while they reason."""
     effort = body.get("reasoning_effort")
     thinks = effort is not None and effort != "none" and may_think(model)
@@ -91,27 +76,27 @@ SORA = (
 )
 """Capabilities of its video models."""
 
-OPENAI = Provider(
+OPENAI = base.Provider(
     slug="openai",
     title="OpenAI",
     base_url="https://api.openai.com/v1",
     env_key="OPENAI_API_KEY",
     endpoints=(
-        Endpoint(
+        base.Endpoint(
             "openai_chat",
-            CHAT.path,
+            base.CHAT.path,
             quirks=(limit_as_max_completion_tokens, drop_sampling, hash_long_user, *DROP_EXTENSIONS),
         ),
-        attrs.evolve(EMBEDDINGS, quirks=(hash_long_user,)),
-        attrs.evolve(COMPLETIONS, quirks=(hash_long_user,)),
-        MODERATIONS,
-        attrs.evolve(RESPONSES, quirks=(hash_long_user,)),
-        attrs.evolve(IMAGES, quirks=(hash_long_user,), models=_IMAGE_MODELS),
-        attrs.evolve(EDITS, quirks=(hash_long_user,), models=_IMAGE_MODELS),
-        TRANSCRIPTIONS,
-        TRANSLATIONS,
-        SPEECH,
-        attrs.evolve(VIDEOS, models=_VIDEO_MODELS),
+        attrs.evolve(base.EMBEDDINGS, quirks=(hash_long_user,)),
+        attrs.evolve(base.COMPLETIONS, quirks=(hash_long_user,)),
+        base.MODERATIONS,
+        attrs.evolve(base.RESPONSES, quirks=(hash_long_user,)),
+        attrs.evolve(base.IMAGES, quirks=(hash_long_user,), models=_IMAGE_MODELS),
+        attrs.evolve(base.EDITS, quirks=(hash_long_user,), models=_IMAGE_MODELS),
+        base.TRANSCRIPTIONS,
+        base.TRANSLATIONS,
+        base.SPEECH,
+        attrs.evolve(base.VIDEOS, models=_VIDEO_MODELS),
     ),
     capabilities=(*GPT_IMAGES, *SORA),
 )

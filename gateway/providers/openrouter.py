@@ -22,18 +22,8 @@ import attrs
 from gateway.domain.capability import Capability
 from gateway.domain.image import MAX_IMAGES
 from gateway.formats.aspect_ratios import WIDE_SIZES, WIDEST_SIZES
+from gateway.providers import base
 from gateway.providers.anthropic import hash_metadata_user
-from gateway.providers.base import (
-    CHAT,
-    COMPLETIONS,
-    EMBEDDINGS,
-    MESSAGES,
-    RERANK,
-    RESPONSES,
-    SPEECH,
-    Endpoint,
-    Provider,
-)
 from gateway.providers.gemini import IMAGE_MODELS, IMAGES
 from gateway.providers.priced_fields import EVERYWHERE, ROUTING
 from gateway.providers.quirks import hash_user
@@ -67,24 +57,24 @@ def _serve(entry: Capability) -> Capability:
     return attrs.evolve(entry, name=f"google/{entry.name}", sizes=sizes)
 
 
-OPENROUTER = Provider(
+OPENROUTER = base.Provider(
     slug="openrouter",
     title="OpenRouter",
     base_url="https://openrouter.ai/api/v1",
     env_key="OPENROUTER_API_KEY",
     endpoints=(
-        attrs.evolve(CHAT, quirks=(_HASH_USER,)),
-        attrs.evolve(MESSAGES, quirks=(hash_metadata_user,)),
-        *(attrs.evolve(one, quirks=(_HASH_USER,)) for one in (EMBEDDINGS, COMPLETIONS, RESPONSES)),
-        RERANK,
-        Endpoint("openai_images", "/images", quirks=(_HASH_USER,), models=(*_TALKING, *_SEVERAL, *_IMAGE_ONLY)),
-        Endpoint(
+        attrs.evolve(base.CHAT, quirks=(_HASH_USER,)),
+        attrs.evolve(base.MESSAGES, quirks=(hash_metadata_user,)),
+        *(attrs.evolve(one, quirks=(_HASH_USER,)) for one in (base.EMBEDDINGS, base.COMPLETIONS, base.RESPONSES)),
+        base.RERANK,
+        base.Endpoint("openai_images", "/images", quirks=(_HASH_USER,), models=(*_TALKING, *_SEVERAL, *_IMAGE_ONLY)),
+        base.Endpoint(
             "chat_pictures",
             "/chat/completions",
             quirks=(_HASH_USER,),
             models=(*(f"google/{glob}" for glob in IMAGE_MODELS), *_TALKING),
         ),
-        SPEECH,
+        base.SPEECH,
     ),
     capabilities=(
         *map(_serve, IMAGES),

@@ -10,22 +10,11 @@ supported. Audio: .../api-reference/audio/create-audio-transcriptions, with a fi
 """
 
 from gateway.domain.capability import Capability
-from gateway.providers.base import (
-    CHAT,
-    EMBEDDINGS,
-    IMAGES,
-    MESSAGES,
-    RERANK,
-    SPEECH,
-    TRANSCRIPTIONS,
-    Body,
-    Endpoint,
-    Provider,
-)
+from gateway.providers import base
 from gateway.providers.quirks import drop, limit_as_max_tokens, replace
 
 
-def _shape_images(body: Body, model: str) -> None:
+def _shape_images(body: base.Body, model: str) -> None:
     replace("size", "image_size")(body, model)
     replace("n", "batch_size")(body, model)
     drop("response_format")(body, model)
@@ -35,19 +24,19 @@ def _shape_images(body: Body, model: str) -> None:
         body.setdefault("image_size", "1328x1328" if "qwen-image" in model.lower() else "1024x1024")
 
 
-SILICONFLOW = Provider(
+SILICONFLOW = base.Provider(
     slug="siliconflow",
     title="SiliconFlow",
     base_url="https://api.siliconflow.com/v1",
     env_key="SILICONFLOW_API_KEY",
     endpoints=(
-        Endpoint("openai_chat", CHAT.path, quirks=(limit_as_max_tokens,)),
-        MESSAGES,
-        EMBEDDINGS,
-        RERANK,
-        Endpoint("openai_images", IMAGES.path, quirks=(_shape_images,)),
-        Endpoint("openai_transcriptions", TRANSCRIPTIONS.path, quirks=(drop("stream"),)),
-        SPEECH,
+        base.Endpoint("openai_chat", base.CHAT.path, quirks=(limit_as_max_tokens,)),
+        base.MESSAGES,
+        base.EMBEDDINGS,
+        base.RERANK,
+        base.Endpoint("openai_images", base.IMAGES.path, quirks=(_shape_images,)),
+        base.Endpoint("openai_transcriptions", base.TRANSCRIPTIONS.path, quirks=(drop("stream"),)),
+        base.SPEECH,
     ),
     capabilities=(
         Capability("*", max_n=1, response_formats=(), streams=False),

@@ -7,23 +7,11 @@ the OpenAI compatibility page.
 """
 
 from gateway.domain.capability import Capability
-from gateway.providers.base import (
-    CHAT,
-    COMPLETIONS,
-    EMBEDDINGS,
-    IMAGES,
-    RERANK,
-    SPEECH,
-    TRANSCRIPTIONS,
-    TRANSLATIONS,
-    Body,
-    Endpoint,
-    Provider,
-)
+from gateway.providers import base
 from gateway.providers.quirks import ask_for_times, drop
 
 
-def _shape_images(body: Body, _model: str) -> None:
+def _shape_images(body: base.Body, _model: str) -> None:
     width, _, height = str(body.pop("size", "")).partition("x")
     if width.isdecimal() and height.isdecimal():
         body |= {"width": int(width), "height": int(height)}
@@ -31,20 +19,20 @@ def _shape_images(body: Body, _model: str) -> None:
         body["response_format"] = "base64"
 
 
-TOGETHER = Provider(
+TOGETHER = base.Provider(
     slug="together",
     title="Together AI",
     base_url="https://api.together.ai/v1",
     env_key="TOGETHER_API_KEY",
     endpoints=(
-        CHAT,
-        EMBEDDINGS,
-        COMPLETIONS,
-        RERANK,
-        Endpoint("openai_images", IMAGES.path, quirks=(_shape_images,)),
-        Endpoint("openai_transcriptions", TRANSCRIPTIONS.path, quirks=(drop("stream"), ask_for_times)),
-        Endpoint("openai_translations", TRANSLATIONS.path, quirks=(ask_for_times,)),
-        SPEECH,
+        base.CHAT,
+        base.EMBEDDINGS,
+        base.COMPLETIONS,
+        base.RERANK,
+        base.Endpoint("openai_images", base.IMAGES.path, quirks=(_shape_images,)),
+        base.Endpoint("openai_transcriptions", base.TRANSCRIPTIONS.path, quirks=(drop("stream"), ask_for_times)),
+        base.Endpoint("openai_translations", base.TRANSLATIONS.path, quirks=(ask_for_times,)),
+        base.SPEECH,
     ),
     capabilities=(Capability("*", max_n=4, response_formats=("url", "b64_json"), streams=False),),
 )

@@ -7,40 +7,26 @@ requested unstreamed.
 
 from gateway.domain.capability import Capability
 from gateway.domain.image import MAX_IMAGES
-from gateway.providers.base import (
-    CHAT,
-    COMPLETIONS,
-    COUNT_TOKENS,
-    EDITS,
-    EMBEDDINGS,
-    IMAGES,
-    MESSAGES,
-    RERANK,
-    RESPONSES,
-    TRANSCRIPTIONS,
-    TRANSLATIONS,
-    Endpoint,
-    Provider,
-)
+from gateway.providers import base
 from gateway.providers.quirks import ask_for_times, drop
 
-VLLM = Provider(
+VLLM = base.Provider(
     slug="vllm",
     title="vLLM",
     base_url="http://127.0.0.1:8000/v1",
     local_port=8000,
     endpoints=(
-        CHAT,
-        MESSAGES,
-        COUNT_TOKENS,
-        EMBEDDINGS,
-        COMPLETIONS,
-        RESPONSES,
-        RERANK,
-        IMAGES,
-        EDITS,
-        Endpoint("openai_transcriptions", TRANSCRIPTIONS.path, quirks=(drop("stream"), ask_for_times)),
-        Endpoint("openai_translations", TRANSLATIONS.path, quirks=(ask_for_times,)),
+        base.CHAT,
+        base.MESSAGES,
+        base.COUNT_TOKENS,
+        base.EMBEDDINGS,
+        base.COMPLETIONS,
+        base.RESPONSES,
+        base.RERANK,
+        base.IMAGES,
+        base.EDITS,
+        base.Endpoint("openai_transcriptions", base.TRANSCRIPTIONS.path, quirks=(drop("stream"), ask_for_times)),
+        base.Endpoint("openai_translations", base.TRANSLATIONS.path, quirks=(ask_for_times,)),
     ),
     capabilities=(Capability("*", max_n=MAX_IMAGES, response_formats=("b64_json",)),),
     priced_fields=frozenset(),

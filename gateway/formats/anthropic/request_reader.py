@@ -11,26 +11,11 @@ import orjson
 
 from gateway.domain.usage import parse_count
 from gateway.errors import InvalidRequest
-from gateway.formats.chat import (
-    ChatRequest,
-    Effort,
-    ForcedTool,
-    Json,
-    MediaPart,
-    Message,
-    Part,
-    ReasoningPart,
-    ResponseFormat,
-    TextPart,
-    Tool,
-    ToolCallPart,
-    ToolChoice,
-    ToolResultPart,
-)
+from gateway.formats import chat
 from gateway.formats.openai.fields import Body, kind_of
 
-_EFFORTS = frozenset(get_args(Effort))
-_CHOICES: dict[str, ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
+_EFFORTS = frozenset(get_args(chat.Effort))
+_CHOICES: dict[str, chat.ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
 _OFF = frozenset({"disabled", "between_tools"})
 _OWN_FIELDS = ("mcp_servers", "container")
 """Top-level fields that cause actions at Anthropic."""
@@ -42,7 +27,7 @@ _ROLE_OF = {
 }
 
 
-def parse_chat_request(body: Body) -> ChatRequest:
+def parse_chat_request(body: Body) -> chat.ChatRequest:
     """Parse a body that ``parse_messages_call`` or ``parse_count_call`` has checked.
 
     System messages stay where they are. A plain-text document becomes text, preceded by its title and context. Adaptive
@@ -58,7 +43,7 @@ def parse_chat_request(body: Body) -> ChatRequest:
         raise _only_there("max_tokens", "'max_tokens' of 0")
     choice, parallel = _parse_tool_choice(body.get("tool_choice") or {})
     thinking_tokens, effort = _parse_thinking(body)
-    return ChatRequest(
+    return chat.ChatRequest(
         messages=_parse_messages(body),
         max_tokens=body.get("max_tokens"),
         temperature=body.get("temperature"),
@@ -79,34 +64,36 @@ def _only_there(param: str, what: str) -> InvalidRequest:
     return InvalidRequest(f"{what} only works with a channel that speaks Anthropic's own language", param=param)
 
 
-def _parse_messages(body: Body) -> tuple[Message, ...]:
+def _parse_messages(body: Body) -> tuple[chat.Message, ...]:
     messages = []
     if body.get("system"):
-        messages.append(Message("system", tuple(_read_content(body["system"], "system", "system"))))
+        messages.append(chat.Message("system", tuple(_read_content(body["system"], "system", "system"))))
     for index, message in enumerate(body["messages"]):
         role = message["role"]
-        messages.append(Message(role, tuple(_read_content(message["content"], role, f"messages[{index}].content"))))
+        messages.append(
+            chat.Message(role, tuple(_read_content(message["content"], role, f"messages[{index}].content")))
+        )
     return tuple(messages)
 
 
-def _read_content(content: str | list[Any], role: str, where: str) -> list[Part]:
+def _read_content(content: str | list[Any], role: str, where: str) -> list[chat.Part]:
     if isinstance(content, str):
-        return [TextPart(content)]
-    parts: list[Part] = []
+        return [chat.TextPart(content)]
+    parts: list[chat.Part] = []
     for index, block in enumerate(content):
         parts += _parse_block(block, role, f"{where}[{index}]")
     return parts
 
 
-def _parse_block(block: Any, role: str, where: str) -> list[Part]:
+def _parse_block(block: Any, role: str, where: str) -> list[chat.Part]:
     kind = _get_text(block, "type", where)
     if _ROLE_OF.get(kind, role) != role or (role == "system" and kind != "text"):
         raise InvalidRequest(f"'{where}': a block of type '{kind}' does not belong to the {role}", param=where)
     match kind:
         case "thinking":
-            return [ReasoningPart(_get_text(block, "thinking", where), _find_text(block, "signature"))]
+            return [chat.ReasoningPart(_get_text(block, "thinking", where), _find_text(block, "signature"))]
         case "redacted_thinking":
-            return [ReasoningPart(redacted=_get_text(block, "data", where))]
+            return [chat.ReasoningPart(redacted=_get_text(block, "data", where))]
         case "tool_use":
             return [_parse_tool_use(block, where)]
         case "tool_result":
@@ -115,12 +102,12 @@ def _parse_block(block: Any, role: str, where: str) -> list[Part]:
             return [*_parse_media(block, where)]
 
 
-def _parse_media(block: Any, where: str) -> list[TextPart | MediaPart]:
+def _parse_media(block: Any, where: str) -> list[chat.TextPart | chat.MediaPart]:
     """Parse a block that a tool's result may contain too: text, an image or a document."""
     kind = _get_text(block, "type", where)
     match kind:
         case "text":
-            return [TextPart(_get_text(block, "text", where), _find_cache(block))]
+            return [chat.TextPart(_get_text(block, "text", where), _find_cache(block))]
         case "image":
             return [_parse_image(block, where)]
         case "document":
@@ -129,52 +116,52 @@ def _parse_media(block: Any, where: str) -> list[TextPart | MediaPart]:
             raise _only_there(f"{where}.type", f"'{where}': a block of type '{kind}'")
 
 
-def _parse_image(block: Body, where: str) -> MediaPart:
+def _parse_image(block: Body, where: str) -> chat.MediaPart:
     source, kind = _parse_source(block, where)
     here = f"{where}.source"
     if kind == "base64":
-        return MediaPart(
+        return chat.MediaPart(
             "image",
             media_type=_get_text(source, "media_type", here),
             data=_get_text(source, "data", here),
             cache=_find_cache(block),
         )
     if kind == "url":
-        return MediaPart("image", url=_get_text(source, "url", here), cache=_find_cache(block))
+        return chat.MediaPart("image", url=_get_text(source, "url", here), cache=_find_cache(block))
     raise _only_there(f"{here}.type", f"'{here}' of type '{kind}'")
 
 
-def _parse_document(block: Body, where: str) -> list[TextPart | MediaPart]:
+def _parse_document(block: Body, where: str) -> list[chat.TextPart | chat.MediaPart]:
     source, kind = _parse_source(block, where)
     here = f"{where}.source"
     title, context, cache = _find_text(block, "title"), _find_text(block, "context"), _find_cache(block)
-    before: list[TextPart | MediaPart] = [TextPart(context)] if context else []
+    before: list[chat.TextPart | chat.MediaPart] = [chat.TextPart(context)] if context else []
     match kind:
         case "base64":
             media_type, data = _get_text(source, "media_type", here), _get_text(source, "data", here)
-            return [*before, MediaPart("file", media_type=media_type, data=data, name=title, cache=cache)]
+            return [*before, chat.MediaPart("file", media_type=media_type, data=data, name=title, cache=cache)]
         case "url":
             url = _get_text(source, "url", here)
-            return [*before, MediaPart("file", media_type="application/pdf", url=url, name=title, cache=cache)]
+            return [*before, chat.MediaPart("file", media_type="application/pdf", url=url, name=title, cache=cache)]
         case "text":
             words = _get_text(source, "data", here)
-            return [*before, TextPart(f"{title}\n\n{words}" if title else words, cache)]
+            return [*before, chat.TextPart(f"{title}\n\n{words}" if title else words, cache)]
         case "content":
             return [
                 *before,
-                *([TextPart(title)] if title else []),
+                *([chat.TextPart(title)] if title else []),
                 *_parse_media_list(source.get("content"), f"{here}.content"),
             ]
         case _:
             raise _only_there(f"{here}.type", f"'{here}' of type '{kind}'")
 
 
-def _parse_media_list(content: object, where: str) -> list[TextPart | MediaPart]:
+def _parse_media_list(content: object, where: str) -> list[chat.TextPart | chat.MediaPart]:
     if isinstance(content, str):
-        return [TextPart(content)]
+        return [chat.TextPart(content)]
     if not isinstance(content, list):
         raise InvalidRequest(f"'{where}' must be a string or an array of blocks, not {kind_of(content)}", param=where)
-    parts: list[TextPart | MediaPart] = []
+    parts: list[chat.TextPart | chat.MediaPart] = []
     for index, block in enumerate(content):
         # Only a document can contain blocks, of text and images. A document inside one is rejected, so that the
         # recursion is bounded.
@@ -185,11 +172,11 @@ def _parse_media_list(content: object, where: str) -> list[TextPart | MediaPart]
     return parts
 
 
-def _parse_tool_use(block: Body, where: str) -> ToolCallPart:
+def _parse_tool_use(block: Body, where: str) -> chat.ToolCallPart:
     arguments = block.get("input")
     if not isinstance(arguments, dict):
         raise InvalidRequest(f"'{where}.input' must be an object, not {kind_of(arguments)}", param=f"{where}.input")
-    return ToolCallPart(
+    return chat.ToolCallPart(
         id=_get_text(block, "id", where),
         name=_get_text(block, "name", where),
         arguments=orjson.dumps(arguments).decode(),
@@ -197,9 +184,9 @@ def _parse_tool_use(block: Body, where: str) -> ToolCallPart:
     )
 
 
-def _parse_tool_result(block: Body, where: str) -> ToolResultPart:
+def _parse_tool_result(block: Body, where: str) -> chat.ToolResultPart:
     content = block.get("content")
-    return ToolResultPart(
+    return chat.ToolResultPart(
         id=_get_text(block, "tool_use_id", where),
         parts=() if content is None else tuple(_parse_media_list(content, f"{where}.content")),
         failed=block.get("is_error") is True,
@@ -207,7 +194,7 @@ def _parse_tool_result(block: Body, where: str) -> ToolResultPart:
     )
 
 
-def _parse_tool(tool: Body, where: str) -> Tool:
+def _parse_tool(tool: Body, where: str) -> chat.Tool:
     kind = tool.get("type")
     if kind is not None and kind != "custom":
         raise _only_there(f"{where}.type", f"'{where}': a tool of type '{kind}'")
@@ -215,7 +202,7 @@ def _parse_tool(tool: Body, where: str) -> Tool:
     if schema is not None and not isinstance(schema, dict):
         here = f"{where}.input_schema"
         raise InvalidRequest(f"'{here}' must be an object, not {kind_of(schema)}", param=here)
-    return Tool(
+    return chat.Tool(
         name=_get_text(tool, "name", where),
         description=_find_text(tool, "description"),
         schema=schema,
@@ -224,19 +211,19 @@ def _parse_tool(tool: Body, where: str) -> Tool:
     )
 
 
-def _parse_tool_choice(choice: Body) -> tuple[ToolChoice | None, bool | None]:
+def _parse_tool_choice(choice: Body) -> tuple[chat.ToolChoice | None, bool | None]:
     parallel = False if choice.get("disable_parallel_tool_use") is True else None
     if not choice:
         return None, parallel
     kind = _get_text(choice, "type", "tool_choice")
     if kind == "tool":
-        return ForcedTool(_get_text(choice, "name", "tool_choice")), parallel
+        return chat.ForcedTool(_get_text(choice, "name", "tool_choice")), parallel
     if kind not in _CHOICES:
         raise InvalidRequest("'tool_choice.type' must be auto, any, tool or none", param="tool_choice.type")
     return _CHOICES[kind], parallel
 
 
-def _parse_thinking(body: Body) -> tuple[int | None, Effort | None]:
+def _parse_thinking(body: Body) -> tuple[int | None, chat.Effort | None]:
     """Return the reasoning tokens and the effort. Without reasoning, an effort only sets how terse the answer is."""
     thinking = body.get("thinking") or {}
     kind = _get_text(thinking, "type", "thinking") if thinking else None
@@ -253,10 +240,10 @@ def _parse_thinking(body: Body) -> tuple[int | None, Effort | None]:
     effort = (body.get("output_config") or {}).get("effort")
     if effort is not None and (not isinstance(effort, str) or effort not in _EFFORTS):
         raise _only_there("output_config.effort", "This effort")
-    return tokens, cast("Effort | None", effort)
+    return tokens, cast("chat.Effort | None", effort)
 
 
-def _parse_format(body: Body) -> ResponseFormat | None:
+def _parse_format(body: Body) -> chat.ResponseFormat | None:
     """Parse ``output_config.format``, or ``output_format``, its name in the beta, which still works."""
     where = "output_config.format"
     form = (body.get("output_config") or {}).get("format")
@@ -266,7 +253,7 @@ def _parse_format(body: Body) -> ResponseFormat | None:
         return None
     if not isinstance(form, dict) or form.get("type") != "json_schema" or not isinstance(form.get("schema"), dict):
         raise InvalidRequest(f"'{where}' must be an object of type 'json_schema' with a 'schema'", param=where)
-    return ResponseFormat("schema", form["schema"])
+    return chat.ResponseFormat("schema", form["schema"])
 
 
 def _parse_source(block: Body, where: str) -> tuple[Body, str]:
@@ -290,6 +277,6 @@ def _find_text(holder: Body, name: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _find_cache(block: Body) -> Json | None:
+def _find_cache(block: Body) -> chat.Json | None:
     mark = block.get("cache_control")
     return mark if isinstance(mark, dict) else None

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from gateway.errors import InvalidRequest
+from gateway.formats import chat
 from gateway.formats.anthropic.json_schema import narrow_schema
 from gateway.formats.anthropic.media_blocks import build_media_block
 from gateway.formats.anthropic.model_features import (
@@ -20,21 +21,6 @@ from gateway.formats.anthropic.model_features import (
     build_sampling,
     build_thinking,
     parse_claude_features,
-)
-from gateway.formats.chat import (
-    GEMINI_PREFIX,
-    ChatRequest,
-    ForcedTool,
-    Json,
-    MediaPart,
-    Message,
-    Part,
-    ReasoningPart,
-    ResponseFormat,
-    TextPart,
-    Tool,
-    ToolCallPart,
-    ToolResultPart,
 )
 
 Body = dict[str, Any]
@@ -52,7 +38,7 @@ _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 _JSON_ONLY = "Answer with a single JSON object and nothing else: no words around it, no code fence."
 
 
-def build_body(request: ChatRequest, model: str, *, stream: bool) -> Body:
+def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> Body:
     """Build the body for ``POST /v1/messages`` with the provider's name of the model.
 
     Every system message goes to ``system``, in order; consecutive messages of one role become one. "Any JSON object"
@@ -91,53 +77,53 @@ def build_body(request: ChatRequest, model: str, *, stream: bool) -> Body:
     return body
 
 
-def _split_system(request: ChatRequest, features: ClaudeFeatures) -> tuple[list[Block], list[Body]]:
+def _split_system(request: chat.ChatRequest, features: ClaudeFeatures) -> tuple[list[Block], list[Body]]:
     """Build ``system`` and ``sent_messages``. If no user message follows the last system message, that becomes the
     user's.
     """
     messages = [message for message in request.messages if _says(message)]
     spoken = [message for message in messages if message.role != "system"]
     if messages and messages[-1].role == "system" and (not spoken or spoken[-1].role != "user"):
-        messages[-1] = Message("user", messages[-1].parts)
+        messages[-1] = chat.Message("user", messages[-1].parts)
         spoken.append(messages[-1])
     if not spoken:
         raise InvalidRequest("'messages' has nothing in it to answer", param="messages")
     system = _build_system(message for message in messages if message.role == "system")
     if request.format is not None and not _holds(request.format, features):
-        system.append(_write_text(TextPart(_describe(request.format))))
+        system.append(_write_text(chat.TextPart(_describe(request.format))))
     return system, _build_messages(spoken)
 
 
-def _says(message: Message) -> bool:
+def _says(message: chat.Message) -> bool:
     """Return whether a message has more than blank texts and unsigned reasoning."""
     return any(_is_sayable(part) for part in message.parts)
 
 
-def _is_sayable(part: Part) -> bool:
+def _is_sayable(part: chat.Part) -> bool:
     match part:
-        case TextPart():
+        case chat.TextPart():
             return bool(part.text.strip())  # the API rejects a text that is empty or blank
-        case ReasoningPart():
-            own = part.signature and not part.signature.startswith(GEMINI_PREFIX)
+        case chat.ReasoningPart():
+            own = part.signature and not part.signature.startswith(chat.GEMINI_PREFIX)
             return bool(own or part.redacted)
         case _:
             return True
 
 
-def _build_system(messages: Iterable[Message]) -> list[Block]:
+def _build_system(messages: Iterable[chat.Message]) -> list[Block]:
     blocks = []
     for message in messages:
         for part in filter(_is_sayable, message.parts):
-            if not isinstance(part, TextPart):
+            if not isinstance(part, chat.TextPart):
                 raise InvalidRequest("A system message can only be text for this provider", param="messages")
             blocks.append(_write_text(part))
     return blocks
 
 
-def _build_messages(messages: Sequence[Message]) -> list[Body]:
+def _build_messages(messages: Sequence[chat.Message]) -> list[Body]:
     sent_messages: list[Body] = []
     if messages[0].role == "assistant":
-        sent_messages.append({"role": "user", "content": [_write_text(TextPart(OPENING))]})
+        sent_messages.append({"role": "user", "content": [_write_text(chat.TextPart(OPENING))]})
     for message in messages:
         blocks = [_build_part(part, message.role) for part in message.parts if _is_sayable(part)]
         if sent_messages and sent_messages[-1]["role"] == message.role:
@@ -159,38 +145,38 @@ def _shorten(blocks: list[Block]) -> list[Block] | str:
     return blocks
 
 
-def _build_thought(thought: ReasoningPart) -> Block:
+def _build_thought(thought: chat.ReasoningPart) -> Block:
     if thought.redacted is not None:
         return {"type": "redacted_thinking", "data": thought.redacted}
     return {"type": "thinking", "thinking": thought.text, "signature": thought.signature}
 
 
-def _build_part(part: Part, role: str) -> Block:
+def _build_part(part: chat.Part, role: str) -> Block:
     match part:
-        case TextPart():
+        case chat.TextPart():
             return _write_text(part)
-        case MediaPart() if role == "assistant":  # made by another model; this one accepts none from an assistant
-            return _write_text(TextPart(f"[{part.kind}]"))
-        case MediaPart():
+        case chat.MediaPart() if role == "assistant":  # made by another model; this one accepts none from an assistant
+            return _write_text(chat.TextPart(f"[{part.kind}]"))
+        case chat.MediaPart():
             return _mark(build_media_block(part), part.cache)
-        case ReasoningPart():
+        case chat.ReasoningPart():
             return _build_thought(part)
-        case ToolCallPart():
+        case chat.ToolCallPart():
             block = {"type": "tool_use", "id": build_call_id(part.id), "name": _build_name(part.name)}
             return _mark(block | {"input": _build_arguments(part.arguments)}, part.cache)
-        case ToolResultPart():
+        case chat.ToolResultPart():
             return _build_result(part)
 
 
-def _write_text(part: TextPart) -> Block:
+def _write_text(part: chat.TextPart) -> Block:
     return _mark({"type": "text", "text": part.text}, part.cache)
 
 
-def _mark(block: Block, cache: Json | None) -> Block:
+def _mark(block: Block, cache: chat.Json | None) -> Block:
     return block if cache is None else block | {"cache_control": cache}
 
 
-def _build_result(result: ToolResultPart) -> Block:
+def _build_result(result: chat.ToolResultPart) -> Block:
     block: Block = {"type": "tool_result", "tool_use_id": build_call_id(result.id)}
     content = [_build_part(part, "user") for part in result.parts if _is_sayable(part)]
     if content:
@@ -216,7 +202,7 @@ def _digest(text: str) -> str:
     return sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
-def _build_arguments(arguments: str) -> Json:
+def _build_arguments(arguments: str) -> chat.Json:
     """Parse the arguments into the required object. Anything else is kept as text under ``arguments``.
 
     A model that wrote broken JSON was answered by the next message; rejecting the chat would not help.
@@ -275,7 +261,7 @@ def misses_thought(sent_messages: list[Body]) -> bool:
     return False
 
 
-def _build_tool(tool: Tool, features: ClaudeFeatures) -> Body:
+def _build_tool(tool: chat.Tool, features: ClaudeFeatures) -> Body:
     if not _NAME.fullmatch(tool.name):
         raise InvalidRequest(
             "A tool's name must be 1 to 128 letters, digits, '_' or '-' for this provider", param="tools"
@@ -290,19 +276,19 @@ def _build_tool(tool: Tool, features: ClaudeFeatures) -> Body:
     return _mark(written, tool.cache)
 
 
-def _is_forced(request: ChatRequest) -> bool:
+def _is_forced(request: chat.ChatRequest) -> bool:
     choice = request.tool_choice
-    return choice == "required" or isinstance(choice, ForcedTool)
+    return choice == "required" or isinstance(choice, chat.ForcedTool)
 
 
-def _build_tool_choice(request: ChatRequest) -> Body:
+def _build_tool_choice(request: chat.ChatRequest) -> Body:
     choice = request.tool_choice
     if not request.tools:  # the API accepts a choice only with tools
         if _is_forced(request):
             raise InvalidRequest("'tool_choice' asks for a tool, and 'tools' has none", param="tool_choice")
         return {}
     written: Body = {"type": "auto"}
-    if isinstance(choice, ForcedTool):
+    if isinstance(choice, chat.ForcedTool):
         written = {"type": "tool", "name": choice.name}
     elif choice is not None:
         written = {"type": _CHOICES[choice]}
@@ -311,7 +297,7 @@ def _build_tool_choice(request: ChatRequest) -> Body:
     return {"tool_choice": written} if choice is not None or len(written) > 1 else {}
 
 
-def _holds(form: ResponseFormat, features: ClaudeFeatures) -> bool:
+def _holds(form: chat.ResponseFormat, features: ClaudeFeatures) -> bool:
     """Return whether the model supports the format. Raises if it is required and not supported."""
     if form.kind == "json" or form.schema is None:
         return False
@@ -320,13 +306,13 @@ def _holds(form: ResponseFormat, features: ClaudeFeatures) -> bool:
     return features.structures
 
 
-def _describe(form: ResponseFormat) -> str:
+def _describe(form: chat.ResponseFormat) -> str:
     if form.schema is None:
         return _JSON_ONLY
     return f"{_JSON_ONLY} It must satisfy this JSON schema: {orjson.dumps(form.schema).decode()}"
 
 
-def _build_format(form: ResponseFormat | None, features: ClaudeFeatures, thinking: Body) -> Body:
+def _build_format(form: chat.ResponseFormat | None, features: ClaudeFeatures, thinking: Body) -> Body:
     """Build ``output_config`` with the schema, merged with the options for reasoning; empty if there is no schema."""
     if form is None or not _holds(form, features):
         return {}

@@ -8,15 +8,17 @@ one candidate, in PNG or JPEG by its own choice; masks and transparency are not 
 from collections.abc import Iterator
 from typing import Any
 
+import attrs
 import orjson
 
 from gateway.domain.capability import Capability
 from gateway.domain.image import Image, ImageRequest, Images
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.usage import Usage, parse_count
+from gateway.domain.usage import Usage
 from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse
 from gateway.formats.aspect_ratios import DEFAULT_TIER, parse_shape
 from gateway.formats.content_filter import build_block, find_block
+from gateway.formats.gemini.response import parse_usage_metadata
 from gateway.formats.image_backend import ImageBackend, ProviderCall
 from gateway.formats.image_data import FoundImage, build_format_field, estimate_usage, parse_base64, parse_media_type
 from gateway.formats.image_task import check_format, check_plain_image
@@ -154,16 +156,11 @@ def build_no_image(message: str) -> ProviderBadResponse:
 
 
 def _parse_usage(raw: object, images: int) -> Usage | None:
-    """Return the counts; None if they are not believable. Gemini leaves a count of zero out of the JSON."""
-    if not isinstance(raw, dict) or raw.get("promptTokenCount") is None or raw.get("candidatesTokenCount") is None:
+    """Return the counts; None if they are not believable, or do not include the answer."""
+    report = parse_usage_metadata(raw)
+    if report is None or as_object(raw).get("candidatesTokenCount") is None:
         return None
-    names = ("promptTokenCount", "toolUsePromptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
-    counts = [parse_count(0 if raw.get(name) is None else raw[name]) for name in names]
-    if None in counts:
-        return None
-    asked, found, answered, thought = (count or 0 for count in counts)
-    cached = parse_count(raw.get("cachedContentTokenCount")) or 0
-    return Usage(asked + found, answered + thought, min(cached, asked + found), "upstream", images=images)
+    return attrs.evolve(report.usage, images=images, reasoning_tokens=0)
 
 
 def _list_parts(candidates: list[Body]) -> Iterator[Body]:

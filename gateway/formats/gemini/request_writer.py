@@ -15,19 +15,7 @@ from urllib.parse import urlsplit
 
 from gateway.domain.usage import parse_count
 from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats.chat import (
-    GEMINI_PREFIX,
-    ChatRequest,
-    ForcedTool,
-    MediaPart,
-    Message,
-    Part,
-    ReasoningPart,
-    TextPart,
-    Tool,
-    ToolCallPart,
-    ToolResultPart,
-)
+from gateway.formats import chat
 from gateway.formats.gemini.generation_config import build_config, wants_signatures
 from gateway.formats.gemini.json_schema import build_schema
 from gateway.formats.openai.chat import parse_answer_object
@@ -49,7 +37,7 @@ _IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/p
 Json = dict[str, Any]
 
 
-def build_body(request: ChatRequest, model: str) -> Json:
+def build_body(request: chat.ChatRequest, model: str) -> Json:
     """Build the body of ``:generateContent`` and ``:streamGenerateContent``. Raises ``InvalidRequest``."""
     body = _build_prompt(request, model)
     if config := build_config(request, model):
@@ -57,7 +45,7 @@ def build_body(request: ChatRequest, model: str) -> Json:
     return body
 
 
-def build_count_body(request: ChatRequest, model: str) -> Json:
+def build_count_body(request: chat.ChatRequest, model: str) -> Json:
     """Build the body of ``:countTokens``. Raises ``InvalidRequest``.
 
     ``contents`` alone would leave out the instructions and the tools; a nested request includes them.
@@ -74,7 +62,7 @@ def parse_count_answer(raw: bytes, secrets: Secrets = ()) -> int:
     return tokens
 
 
-def _build_prompt(request: ChatRequest, model: str) -> Json:
+def _build_prompt(request: chat.ChatRequest, model: str) -> Json:
     messages = _end_with_user(request.messages)
     instructions = _build_instructions(messages)
     contents = _build_contents(messages, model)
@@ -92,28 +80,28 @@ def _build_prompt(request: ChatRequest, model: str) -> Json:
     return body
 
 
-def _end_with_user(messages: Sequence[Message]) -> Sequence[Message]:
+def _end_with_user(messages: Sequence[chat.Message]) -> Sequence[chat.Message]:
     """Turn a final system message after the model's into the user's.
 
     A request that ends with the model's message is rejected ("Requests ending with a model turn are not supported").
     """
     spoken = [message.role for message in messages if message.role != "system"]
     if spoken and spoken[-1] == "assistant" and messages[-1].role == "system":
-        return [*messages[:-1], Message("user", messages[-1].parts)]
+        return [*messages[:-1], chat.Message("user", messages[-1].parts)]
     return messages
 
 
-def _build_instructions(messages: Iterable[Message]) -> list[Json]:
+def _build_instructions(messages: Iterable[chat.Message]) -> list[Json]:
     written = []
     for part in (part for message in messages if message.role == "system" for part in message.parts):
-        if not isinstance(part, TextPart):
+        if not isinstance(part, chat.TextPart):
             raise InvalidRequest("Gemini takes only text as instructions", param="messages")
         if part.text:
             written.append({"text": part.text})
     return written
 
 
-def _build_contents(messages: Iterable[Message], model: str) -> list[Json]:
+def _build_contents(messages: Iterable[chat.Message], model: str) -> list[Json]:
     """Build the contents without system messages; consecutive ones of one role are joined, except as in
     ``_set_apart``.
     """
@@ -153,41 +141,41 @@ def _sign_first_call(parts: list[Json]) -> None:
         call.setdefault("thoughtSignature", NO_SIGNATURE)
 
 
-def _build_parts(parts: Iterable[Part], names: dict[str, str], *, modern: bool) -> list[Json]:
+def _build_parts(parts: Iterable[chat.Part], names: dict[str, str], *, modern: bool) -> list[Json]:
     """Build parts. ``names`` maps the id of every call so far to its tool; new ones are added."""
     written: list[Json] = []
     thought: str | None = None  # the signature of the reasoning before the next call
     for part in parts:
         match part:
-            case TextPart():
+            case chat.TextPart():
                 written += [{"text": part.text}] if part.text else []
-            case MediaPart():
+            case chat.MediaPart():
                 written.append(_build_media(part))
-            case ReasoningPart():
+            case chat.ReasoningPart():
                 thought = _find_signature(part) or thought
-            case ToolCallPart():
+            case chat.ToolCallPart():
                 names[part.id] = part.name
                 written.append(_build_call(part, part.signature or thought))
                 thought = None
-            case ToolResultPart():
+            case chat.ToolResultPart():
                 written += _build_result(part, names, modern=modern)
     return written
 
 
-def _find_signature(thought: ReasoningPart) -> str | None:
+def _find_signature(thought: chat.ReasoningPart) -> str | None:
     """Return Gemini's signature of reasoning; another provider's would be rejected."""
     signature = thought.signature or ""
-    return signature.removeprefix(GEMINI_PREFIX) if signature.startswith(GEMINI_PREFIX) else None
+    return signature.removeprefix(chat.GEMINI_PREFIX) if signature.startswith(chat.GEMINI_PREFIX) else None
 
 
-def _build_call(call: ToolCallPart, signature: str | None) -> Json:
+def _build_call(call: chat.ToolCallPart, signature: str | None) -> Json:
     part: Json = {"functionCall": {"id": call.id, "name": call.name, "args": _parse_arguments(call)}}
     if signature:
         part["thoughtSignature"] = signature
     return part
 
 
-def _parse_arguments(call: ToolCallPart) -> Json:
+def _parse_arguments(call: chat.ToolCallPart) -> Json:
     if not call.arguments.strip():
         return {}
     try:
@@ -197,16 +185,16 @@ def _parse_arguments(call: ToolCallPart) -> Json:
         raise InvalidRequest(message, param="messages") from None
 
 
-def _build_result(result: ToolResultPart, names: Mapping[str, str], *, modern: bool) -> list[Json]:
+def _build_result(result: chat.ToolResultPart, names: Mapping[str, str], *, modern: bool) -> list[Json]:
     """Build a tool result, followed by what it cannot contain. "output" and "error" are the API's names."""
     name = names.get(result.id)
     if name is None:
         raise InvalidRequest(f"No tool call before it has the id {result.id!r}", param="messages")
-    text = "\n".join([part.text for part in result.parts if isinstance(part, TextPart)])
+    text = "\n".join([part.text for part in result.parts if isinstance(part, chat.TextPart)])
     response: Json = {"id": result.id, "name": name, "response": {"error" if result.failed else "output": text}}
     inside: list[Json] = []
     behind: list[Json] = []
-    for media in (_build_media(part) for part in result.parts if isinstance(part, MediaPart)):
+    for media in (_build_media(part) for part in result.parts if isinstance(part, chat.MediaPart)):
         fits = modern and media.get("inlineData", {}).get("mimeType") in _IN_RESULTS
         (inside if fits else behind).append(media)
     if inside:
@@ -214,7 +202,7 @@ def _build_result(result: ToolResultPart, names: Mapping[str, str], *, modern: b
     return [{"functionResponse": response}, *behind]
 
 
-def _build_media(media: MediaPart) -> Json:
+def _build_media(media: chat.MediaPart) -> Json:
     if media.data is not None:
         if not media.media_type:
             raise InvalidRequest(f"Gemini must be told the media type of this {media.kind}", param="messages")
@@ -236,7 +224,7 @@ def _split_url(url: str) -> tuple[str, str]:
     return parts.scheme, parts.path
 
 
-def _build_tool(tool: Tool) -> Json:
+def _build_tool(tool: chat.Tool) -> Json:
     """Build a function's declaration, without a schema if it has no parameters: an empty object is rejected."""
     written: Json = {"name": tool.name}
     if tool.description:
@@ -247,11 +235,11 @@ def _build_tool(tool: Tool) -> Json:
     return written
 
 
-def _build_choice(request: ChatRequest) -> Json | None:
+def _build_choice(request: chat.ChatRequest) -> Json | None:
     choice = request.tool_choice
     if choice is None or (choice in {"auto", "none"} and not request.tools):
         return None
-    if isinstance(choice, ForcedTool):
+    if isinstance(choice, chat.ForcedTool):
         if choice.name not in {tool.name for tool in request.tools}:
             raise InvalidRequest(f"There is no tool {choice.name!r} to choose", param="tool_choice")
         return {"mode": "ANY", "allowedFunctionNames": [choice.name]}

@@ -187,7 +187,7 @@ class _Answer:
             raise self._fault("The provider's answer is not a JSON object")
         self._check_prompt(value.get("promptFeedback"))
         metadata = value.get("usageMetadata")
-        used = _parse_usage(metadata)
+        used = parse_usage_metadata(metadata)
         if not self._begun:
             self._begun = True
             yield MessageStart(
@@ -339,7 +339,7 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _parse_usage(raw: object) -> UsageReport | None:
+def parse_usage_metadata(raw: object) -> UsageReport | None:
     """Return the totals so far; None if they are not believable. Gemini leaves a count of zero out of the JSON."""
     if not isinstance(raw, dict) or raw.get("promptTokenCount") is None:
         return None

@@ -18,21 +18,7 @@ from typing import Any, cast, get_args
 import orjson
 
 from gateway.domain.usage import MAX_TOKENS
-from gateway.formats.chat import (
-    ChatRequest,
-    Effort,
-    ForcedTool,
-    Json,
-    Message,
-    Part,
-    ReasoningPart,
-    ResponseFormat,
-    TextPart,
-    Tool,
-    ToolCallPart,
-    ToolChoice,
-    ToolResultPart,
-)
+from gateway.formats import chat
 from gateway.formats.openai.content_parts import (
     expect_list,
     expect_object,
@@ -52,14 +38,14 @@ from gateway.formats.openai.fields import (
     read_text,
 )
 
-_EFFORTS = get_args(Effort)
+_EFFORTS = get_args(chat.Effort)
 _ONLY_OPENAI = ("logprobs", "logit_bias", "moderation", "web_search_options", "functions", "function_call")
 _MAX_SEED = 2**63
-_ENABLED: Effort = "medium"
+_ENABLED: chat.Effort = "medium"
 """The effort of ``enabled`` without one (OpenRouter: reasoning tokens)."""
 
 
-def parse_chat_request(body: Body) -> ChatRequest:
+def parse_chat_request(body: Body) -> chat.ChatRequest:
     """Parse a checked body (see ``parse_chat_call``). Raises ``InvalidRequest`` naming the field."""
     _check_only_openai(body)
     messages = tuple(_parse_messages(body["messages"]))
@@ -67,7 +53,7 @@ def parse_chat_request(body: Body) -> ChatRequest:
         raise refuse("messages", "'messages' say nothing")
     tools, choice = _parse_tools(body)
     effort, thinking = _parse_thinking(body)
-    return ChatRequest(
+    return chat.ChatRequest(
         messages=messages,
         max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
         temperature=parse_number(body, "temperature", 0, 2),
@@ -97,9 +83,9 @@ def _check_only_openai(body: Body) -> None:
         raise refuse("modalities", "Audio answers only work with a channel that speaks the convention")
 
 
-def _parse_messages(messages: list[Body]) -> Iterator[Message]:
+def _parse_messages(messages: list[Body]) -> Iterator[chat.Message]:
     """Yield the messages. Empty ones are left out, because some formats reject them."""
-    results: list[Part] = []
+    results: list[chat.Part] = []
     legacy: list[str] = []
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
@@ -108,7 +94,7 @@ def _parse_messages(messages: list[Body]) -> Iterator[Message]:
             results.append(_parse_result(message, where, legacy))
             continue
         if results:
-            yield Message("user", tuple(results))
+            yield chat.Message("user", tuple(results))
             results = []
         if role == "assistant":
             parts = (
@@ -116,41 +102,41 @@ def _parse_messages(messages: list[Body]) -> Iterator[Message]:
                 *_parse_content(message, where),
                 *_parse_calls(message, where, legacy),
             )
-            parsed = Message("assistant", parts)
+            parsed = chat.Message("assistant", parts)
         elif role == "user":
-            parsed = Message("user", _read_content(message, where, "user"))
+            parsed = chat.Message("user", _read_content(message, where, "user"))
         else:
-            parsed = Message("system", _read_content(message, where, "system"))
+            parsed = chat.Message("system", _read_content(message, where, "system"))
         if parsed.parts:
             yield parsed
     if results:
-        yield Message("user", tuple(results))
+        yield chat.Message("user", tuple(results))
 
 
-def _read_content(message: Body, where: str, role: str) -> tuple[TextPart | Any, ...]:
+def _read_content(message: Body, where: str, role: str) -> tuple[chat.TextPart | Any, ...]:
     if message.get("content") is None:
         raise refuse(f"{where}.content", f"Missing required field '{where}.content'")
     return parse_parts(message["content"], f"{where}.content", role)
 
 
-def _parse_reasoning(message: Body, where: str) -> Iterator[Part]:
+def _parse_reasoning(message: Body, where: str) -> Iterator[chat.Part]:
     for name in ("reasoning_content", "reasoning"):
         if message.get(name):
-            yield ReasoningPart(expect_text(message[name], f"{where}.{name}"))
+            yield chat.ReasoningPart(expect_text(message[name], f"{where}.{name}"))
             return
 
 
-def _parse_content(message: Body, where: str) -> Iterator[Part]:
+def _parse_content(message: Body, where: str) -> Iterator[chat.Part]:
     if message.get("audio") is not None:
         raise refuse(f"{where}.audio", "An earlier audio answer only works with a channel that speaks the convention")
     yield from parse_parts(message.get("content") or (), f"{where}.content", "assistant")
     if message.get("refusal"):
-        yield TextPart(expect_text(message["refusal"], f"{where}.refusal"))
+        yield chat.TextPart(expect_text(message["refusal"], f"{where}.refusal"))
     if message.get("images"):
         yield from parse_parts(expect_list(message["images"], f"{where}.images"), f"{where}.images", "pictures")
 
 
-def _parse_calls(message: Body, where: str, legacy: list[str]) -> Iterator[ToolCallPart]:
+def _parse_calls(message: Body, where: str, legacy: list[str]) -> Iterator[chat.ToolCallPart]:
     calls = message.get("tool_calls")
     for index, call in enumerate(expect_list(calls, f"{where}.tool_calls") if calls else ()):
         yield _parse_call(call, f"{where}.tool_calls[{index}]")
@@ -159,10 +145,10 @@ def _parse_calls(message: Body, where: str, legacy: list[str]) -> Iterator[ToolC
         # A deprecated function call has no id: its number becomes one, and the next result belongs to the last call.
         legacy.append(f"call_{len(legacy)}")
         name, arguments = _parse_function(called, f"{where}.function_call")
-        yield ToolCallPart(legacy[-1], name, arguments)
+        yield chat.ToolCallPart(legacy[-1], name, arguments)
 
 
-def _parse_call(call: object, where: str) -> ToolCallPart:
+def _parse_call(call: object, where: str) -> chat.ToolCallPart:
     values = expect_object(call, where)
     name = expect_text(values.get("id"), f"{where}.id")
     cache = parse_cache(values, where)
@@ -170,9 +156,9 @@ def _parse_call(call: object, where: str) -> ToolCallPart:
         custom = expect_object(values.get("custom"), f"{where}.custom")
         text = expect_text(custom.get("input"), f"{where}.custom.input")
         tool = expect_text(custom.get("name"), f"{where}.custom.name")
-        return ToolCallPart(name, tool, orjson.dumps({"input": text}).decode(), cache=cache)
+        return chat.ToolCallPart(name, tool, orjson.dumps({"input": text}).decode(), cache=cache)
     tool, arguments = _parse_function(values.get("function"), f"{where}.function")
-    return ToolCallPart(name, tool, arguments, find_signature(values), cache)
+    return chat.ToolCallPart(name, tool, arguments, find_signature(values), cache)
 
 
 def _parse_function(value: object, where: str) -> tuple[str, str]:
@@ -184,26 +170,26 @@ def _parse_function(value: object, where: str) -> tuple[str, str]:
     )
 
 
-def _parse_result(message: Body, where: str, legacy: list[str]) -> ToolResultPart:
+def _parse_result(message: Body, where: str, legacy: list[str]) -> chat.ToolResultPart:
     parts = parse_parts(message.get("content") or (), f"{where}.content", "tool")
     if message["role"] == "tool":
         name = expect_text(message.get("tool_call_id"), f"{where}.tool_call_id")
-        return ToolResultPart(name, parts, cache=parse_cache(message, where))
+        return chat.ToolResultPart(name, parts, cache=parse_cache(message, where))
     if not legacy:
         raise refuse(where, f"'{where}' answers a function call that no message before it makes")
-    return ToolResultPart(legacy[-1], parts)
+    return chat.ToolResultPart(legacy[-1], parts)
 
 
-def _parse_tools(body: Body) -> tuple[tuple[Tool, ...], ToolChoice | None]:
+def _parse_tools(body: Body) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice | None]:
     listed = parse_list(body, "tools") or ()
     tools = tuple([_parse_tool(tool, f"tools[{index}]") for index, tool in enumerate(listed)])
     choice = body.get("tool_choice")
     if choice is None or (isinstance(choice, str) and choice in {"auto", "none", "required"}):
-        return tools, cast("ToolChoice | None", choice)
+        return tools, cast("chat.ToolChoice | None", choice)
     if not isinstance(choice, dict):
         raise refuse("tool_choice", "'tool_choice' must be auto, none, required or an object")
     if choice.get("type") == "function":
-        return tools, ForcedTool(_parse_name(choice, "tool_choice"))
+        return tools, chat.ForcedTool(_parse_name(choice, "tool_choice"))
     if choice.get("type") == "allowed_tools":
         return _parse_allowed(choice, tools)
     raise refuse(
@@ -211,7 +197,7 @@ def _parse_tools(body: Body) -> tuple[tuple[Tool, ...], ToolChoice | None]:
     )
 
 
-def _parse_allowed(choice: Body, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], ToolChoice]:
+def _parse_allowed(choice: Body, tools: tuple[chat.Tool, ...]) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice]:
     where = "tool_choice.allowed_tools"
     allowed = expect_object(choice.get("allowed_tools"), where)
     mode = allowed.get("mode")
@@ -222,7 +208,7 @@ def _parse_allowed(choice: Body, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, .
         _parse_name(expect_object(tool, f"{where}.tools[{at}]"), f"{where}.tools[{at}]")
         for at, tool in enumerate(named)
     }
-    return tuple([tool for tool in tools if tool.name in names]), cast("ToolChoice", mode)
+    return tuple([tool for tool in tools if tool.name in names]), cast("chat.ToolChoice", mode)
 
 
 def _parse_name(tool: Body, where: str) -> str:
@@ -230,7 +216,7 @@ def _parse_name(tool: Body, where: str) -> str:
     return expect_text(function.get("name"), f"{where}.function.name")
 
 
-def _parse_tool(value: object, where: str) -> Tool:
+def _parse_tool(value: object, where: str) -> chat.Tool:
     tool = expect_object(value, where)
     if tool.get("type") != "function":
         raise refuse(
@@ -242,7 +228,7 @@ def _parse_tool(value: object, where: str) -> Tool:
     description, schema, strict = function.get("description"), function.get("parameters"), function.get("strict")
     if strict is not None and not isinstance(strict, bool):
         raise refuse(f"{where}.function.strict", f"'{where}.function.strict' must be a boolean")
-    return Tool(
+    return chat.Tool(
         name,
         None if description is None else expect_text(description, f"{where}.function.description"),
         None if schema is None else expect_object(schema, f"{where}.function.parameters"),
@@ -264,22 +250,22 @@ def _parse_stop(body: Body) -> tuple[str, ...]:
     return tuple([expect_text(word, f"stop[{index}]") for index, word in enumerate(stop)])
 
 
-def _parse_format(body: Body) -> ResponseFormat | None:
+def _parse_format(body: Body) -> chat.ResponseFormat | None:
     wanted = parse_object(body, "response_format")
     kind = wanted.get("type") if wanted else None
     if wanted is None or kind == "text":
         return None
     if kind == "json_object":
-        return ResponseFormat("json")
+        return chat.ResponseFormat("json")
     if kind != "json_schema":
         raise refuse("response_format.type", "'response_format.type' must be text, json_object or json_schema")
     where = "response_format.json_schema"
     described = expect_object(wanted.get("json_schema"), where)
-    schema: Json | None = described.get("schema")
+    schema: chat.Json | None = described.get("schema")
     if schema is None:
-        return ResponseFormat("json")
+        return chat.ResponseFormat("json")
     strict = described.get("strict")
-    return ResponseFormat(
+    return chat.ResponseFormat(
         "schema",
         expect_object(schema, f"{where}.schema"),
         expect_text(described.get("name"), f"{where}.name"),
@@ -287,7 +273,7 @@ def _parse_format(body: Body) -> ResponseFormat | None:
     )
 
 
-def _parse_thinking(body: Body) -> tuple[Effort | None, int | None]:
+def _parse_thinking(body: Body) -> tuple[chat.Effort | None, int | None]:
     """Return effort and token budget of reasoning, from any of the three forms."""
     effort = _parse_effort(body.get("reasoning_effort"), "reasoning_effort")
     tokens = None
@@ -308,12 +294,12 @@ def _parse_thinking(body: Body) -> tuple[Effort | None, int | None]:
     return effort, tokens
 
 
-def _parse_effort(value: object, where: str) -> Effort | None:
+def _parse_effort(value: object, where: str) -> chat.Effort | None:
     if value is None:
         return None
     if not isinstance(value, str) or value not in _EFFORTS:
         raise refuse(where, f"'{where}' must be one of {', '.join(_EFFORTS)}")
-    return cast("Effort", value)
+    return cast("chat.Effort", value)
 
 
 def _parse_budget(values: Body, where: str, name: str) -> int | None:

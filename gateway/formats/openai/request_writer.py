@@ -14,21 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.formats.chat import (
-    EFFORT_TOKENS,
-    ChatRequest,
-    ForcedTool,
-    MediaPart,
-    Message,
-    Part,
-    ReasoningPart,
-    ResponseFormat,
-    TextPart,
-    Tool,
-    ToolCallPart,
-    ToolChoice,
-    ToolResultPart,
-)
+from gateway.formats import chat
 from gateway.formats.openai.content_parts import AUDIO_TYPES
 
 MAX_STOP = 4
@@ -40,7 +26,7 @@ _ORDINARY_EFFORTS = ("low", "medium", "high")
 JsonMessage = dict[str, Any]
 
 
-def build_body(request: ChatRequest, model: str, *, stream: bool) -> dict[str, Any]:
+def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> dict[str, Any]:
     """Build the body with the provider's name of the model.
 
     Raises ``InvalidRequest`` if the format cannot express the request.
@@ -70,7 +56,7 @@ def build_body(request: ChatRequest, model: str, *, stream: bool) -> dict[str, A
     return {"model": model, "messages": messages} | {name: value for name, value in fields.items() if value is not None}
 
 
-def _build_messages(messages: Iterable[Message]) -> Iterator[JsonMessage]:
+def _build_messages(messages: Iterable[chat.Message]) -> Iterator[JsonMessage]:
     """Join consecutive messages of one role: many models' templates require alternating roles."""
     for role, group in groupby(messages, key=lambda message: message.role):
         parts = tuple([part for message in group for part in message.parts])
@@ -82,11 +68,11 @@ def _build_messages(messages: Iterable[Message]) -> Iterator[JsonMessage]:
             yield written
 
 
-def _join(parts: Iterable[Part]) -> str:
-    return _JOINT.join([part.text for part in parts if isinstance(part, TextPart)])
+def _join(parts: Iterable[chat.Part]) -> str:
+    return _JOINT.join([part.text for part in parts if isinstance(part, chat.TextPart)])
 
 
-def _build_assistant(parts: Sequence[Part]) -> JsonMessage:
+def _build_assistant(parts: Sequence[chat.Part]) -> JsonMessage:
     """Build an assistant's message.
 
     Unsigned reasoning is sent back in the field that it came in: DeepSeek rejects a tool's result without it (Thinking
@@ -94,53 +80,55 @@ def _build_assistant(parts: Sequence[Part]) -> JsonMessage:
     provider.
     """
     message: JsonMessage = {"role": "assistant", "content": _join(parts)}
-    thoughts = [part.text for part in parts if isinstance(part, ReasoningPart) and part.text and not part.signature]
+    thoughts = [
+        part.text for part in parts if isinstance(part, chat.ReasoningPart) and part.text and not part.signature
+    ]
     if thoughts:
         message["reasoning_content"] = _JOINT.join(thoughts)
-    calls = [_build_call(part) for part in parts if isinstance(part, ToolCallPart)]
+    calls = [_build_call(part) for part in parts if isinstance(part, chat.ToolCallPart)]
     if calls:
         message["content"] = message["content"] or None
         message["tool_calls"] = calls
     return message
 
 
-def _build_call(call: ToolCallPart) -> dict[str, Any]:
+def _build_call(call: chat.ToolCallPart) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments or "{}"}}
 
 
-def _build_user(parts: Sequence[Part]) -> Iterator[JsonMessage]:
+def _build_user(parts: Sequence[chat.Part]) -> Iterator[JsonMessage]:
     """Yield tool results first, each a message, because they must follow the calls; then the user's own parts.
 
     A result contains only text; its images and files precede the user's parts, each group with a note about its origin.
     """
-    shown: list[TextPart | MediaPart] = []
+    shown: list[chat.TextPart | chat.MediaPart] = []
     for part in parts:
-        if isinstance(part, ToolResultPart):
-            blobs = [inner for inner in part.parts if isinstance(inner, MediaPart)]
+        if isinstance(part, chat.ToolResultPart):
+            blobs = [inner for inner in part.parts if isinstance(inner, chat.MediaPart)]
             yield {"role": "tool", "tool_call_id": part.id, "content": _build_result(part, shown=bool(blobs))}
             if blobs:
-                shown += [TextPart(f"From the result of the tool call {part.id}:"), *blobs]
-    shown += [part for part in parts if isinstance(part, TextPart | MediaPart)]
+                shown += [chat.TextPart(f"From the result of the tool call {part.id}:"), *blobs]
+    shown += [part for part in parts if isinstance(part, chat.TextPart | chat.MediaPart)]
     if shown:
         yield {"role": "user", "content": _build_content(shown)}
 
 
-def _build_result(result: ToolResultPart, *, shown: bool) -> str:
+def _build_result(result: chat.ToolResultPart, *, shown: bool) -> str:
     text = _join(result.parts)
     if shown:
         text = _JOINT.join([*filter(None, [text]), "(More of this result is in the user's next message.)"])
     return f"The tool failed: {text}" if result.failed else text
 
 
-def _build_content(parts: Sequence[TextPart | MediaPart]) -> str | list[dict[str, Any]]:
+def _build_content(parts: Sequence[chat.TextPart | chat.MediaPart]) -> str | list[dict[str, Any]]:
     written = [_build_part(part) for part in parts]
     if all(part["type"] == "text" for part in written):
         return _JOINT.join([part["text"] for part in written])
     return written
 
 
-def _build_part(part: TextPart | MediaPart) -> dict[str, Any]:
-    if isinstance(part, TextPart):
+def _build_part(part: chat.TextPart | chat.MediaPart) -> dict[str, Any]:
+    if isinstance(part, chat.TextPart):
         return {"type": "text", "text": part.text}
     if part.kind == "image":
         detail = {"detail": part.detail} if part.detail else {}
@@ -148,18 +136,18 @@ def _build_part(part: TextPart | MediaPart) -> dict[str, Any]:
     return _build_audio(part) if part.kind == "audio" else _build_file(part)
 
 
-def _build_address(media: MediaPart, media_type: str) -> str:
+def _build_address(media: chat.MediaPart, media_type: str) -> str:
     return media.url or f"data:{media.media_type or media_type};base64,{media.data or ''}"
 
 
-def _build_audio(media: MediaPart) -> dict[str, Any]:
+def _build_audio(media: chat.MediaPart) -> dict[str, Any]:
     for form, media_type in AUDIO_TYPES.items():
         if media.media_type == media_type and media.data is not None:
             return {"type": "input_audio", "input_audio": {"data": media.data, "format": form}}
     raise InvalidRequest(f"Audio of the type {media.media_type} does not work with this model", param="messages")
 
 
-def _build_file(media: MediaPart) -> dict[str, Any]:
+def _build_file(media: chat.MediaPart) -> dict[str, Any]:
     """Build a file as a data URL, or its address (OpenRouter: PDF inputs). A text file becomes text: only PDF is
     accepted.
     """
@@ -178,19 +166,19 @@ def _decode(data: str) -> str:
         raise InvalidRequest("A text document is not base64 of UTF-8", param="messages") from None
 
 
-def _build_tool(tool: Tool) -> dict[str, Any]:
+def _build_tool(tool: chat.Tool) -> dict[str, Any]:
     described = {"description": tool.description, "parameters": tool.schema, "strict": tool.strict}
     known = {name: value for name, value in described.items() if value is not None}
     return {"type": "function", "function": {"name": tool.name} | known}
 
 
-def _build_choice(choice: ToolChoice | None) -> str | dict[str, Any] | None:
-    if isinstance(choice, ForcedTool):
+def _build_choice(choice: chat.ToolChoice | None) -> str | dict[str, Any] | None:
+    if isinstance(choice, chat.ForcedTool):
         return {"type": "function", "function": {"name": choice.name}}
     return choice
 
 
-def _build_format(wanted: ResponseFormat | None) -> dict[str, Any] | None:
+def _build_format(wanted: chat.ResponseFormat | None) -> dict[str, Any] | None:
     if wanted is None:
         return None
     if wanted.kind == "json" or wanted.schema is None:
@@ -201,11 +189,11 @@ def _build_format(wanted: ResponseFormat | None) -> dict[str, Any] | None:
     return {"type": "json_schema", "json_schema": described}
 
 
-def _build_effort(request: ChatRequest) -> str | None:
+def _build_effort(request: chat.ChatRequest) -> str | None:
     """Return the effort; a token budget becomes the nearest ordinary effort."""
     tokens = request.thinking_tokens
     if request.effort is not None or tokens is None:
         return request.effort
     if tokens == 0:
         return "none"
-    return min(_ORDINARY_EFFORTS, key=lambda effort: abs(EFFORT_TOKENS[effort] - tokens))
+    return min(_ORDINARY_EFFORTS, key=lambda effort: abs(chat.EFFORT_TOKENS[effort] - tokens))

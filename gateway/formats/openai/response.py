@@ -10,26 +10,14 @@ from typing import Any
 import orjson
 
 from gateway.errors import ProviderBadResponse
-from gateway.formats.chat import (
-    ChoiceFinished,
-    Event,
-    ImageOutput,
-    MessageStart,
-    ReasoningDelta,
-    RefusalDelta,
-    StreamError,
-    TextDelta,
-    ToolCallDelta,
-    ToolCallStart,
-    UsageReport,
-)
+from gateway.formats import chat
 from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.chunk_reader import ChunkParser
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.stream import build_call, build_image, build_usage
 
 
-def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[Event]:
+def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[chat.Event]:
     """Parse a provider's answer, ``MessageStart`` first and ``StreamEnd`` last. Raises ``ProviderBadResponse``.
 
     The ids of tool calls are made of ``answer_id`` if the provider gives none.
@@ -43,7 +31,7 @@ def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list
     reader = ChunkParser(secrets, answer_id)
     events = [*reader.read(value | {"choices": choices}), *reader.end()]
     for event in events:
-        if isinstance(event, StreamError):
+        if isinstance(event, chat.StreamError):
             raise ProviderBadResponse(event.fault.message)
     return events
 
@@ -67,26 +55,26 @@ class _Message:
         self.text: list[str] = []
         self.refusal: list[str] = []
         self.thoughts: list[str] = []
-        self.calls: dict[int, tuple[ToolCallStart, list[str]]] = {}
-        self.images: list[ImageOutput] = []
+        self.calls: dict[int, tuple[chat.ToolCallStart, list[str]]] = {}
+        self.images: list[chat.ImageOutput] = []
         self.reason = "stop"
 
-    def take(self, event: Event) -> None:
+    def take(self, event: chat.Event) -> None:
         """Add ``event``."""
         match event:
-            case TextDelta():
+            case chat.TextDelta():
                 self.text.append(event.text)
-            case ReasoningDelta():
+            case chat.ReasoningDelta():
                 self.thoughts.append(event.text)
-            case RefusalDelta():
+            case chat.RefusalDelta():
                 self.refusal.append(event.text)
-            case ToolCallStart():
+            case chat.ToolCallStart():
                 self.calls[event.index] = (event, [])
-            case ToolCallDelta() if event.index in self.calls:
+            case chat.ToolCallDelta() if event.index in self.calls:
                 self.calls[event.index][1].append(event.arguments)
-            case ImageOutput():
+            case chat.ImageOutput():
                 self.images.append(event)
-            case ChoiceFinished():
+            case chat.ChoiceFinished():
                 self.reason = event.reason
 
     def write(self, index: int) -> dict[str, Any]:
@@ -106,36 +94,36 @@ class _Message:
         return {"index": index, "message": message, "logprobs": None, "finish_reason": self.reason}
 
 
-def _build_call(started: ToolCallStart, arguments: list[str]) -> dict[str, Any]:
+def _build_call(started: chat.ToolCallStart, arguments: list[str]) -> dict[str, Any]:
     call = build_call(started)
     call["function"]["arguments"] = "".join(arguments)
     return call
 
 
-def build_answer(events: Iterable[Event], *, answer_id: str, model: str, created_s: int) -> bytes:
+def build_answer(events: Iterable[chat.Event], *, answer_id: str, model: str, created_s: int) -> bytes:
     """Build a ``chat.completion``; id, model and time are the provider's if it reports them.
 
     Raises the error of a ``StreamError``, and ``ProviderBadResponse`` if ``events`` contain no answer.
     """
     messages: dict[int, _Message] = {}
-    used: UsageReport | None = None
+    used: chat.UsageReport | None = None
     for event in events:
         match event:
-            case MessageStart():
+            case chat.MessageStart():
                 answer_id, model = event.id or answer_id, event.model or model
                 created_s = event.created_s or created_s
-            case UsageReport():
+            case chat.UsageReport():
                 used = event
-            case StreamError():
+            case chat.StreamError():
                 raise event.fault
             case (
-                TextDelta()
-                | ReasoningDelta()
-                | RefusalDelta()
-                | ToolCallStart()
-                | ToolCallDelta()
-                | ImageOutput()
-                | ChoiceFinished()
+                chat.TextDelta()
+                | chat.ReasoningDelta()
+                | chat.RefusalDelta()
+                | chat.ToolCallStart()
+                | chat.ToolCallDelta()
+                | chat.ImageOutput()
+                | chat.ChoiceFinished()
             ):
                 messages.setdefault(event.choice, _Message()).take(event)
     if not messages:

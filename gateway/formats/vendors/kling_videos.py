@@ -155,7 +155,7 @@ class KlingVideoBackend(VideoBackend):
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
         if _parse_code(value):
-            raise _find_fault(_GOOD, raw, secrets)
+            raise self.parse_refused(_GOOD, raw, secrets)
         data = value.get("data")
         if not isinstance(data, dict):
             raise ProviderBadResponse("The provider's answer has no task")
@@ -166,7 +166,13 @@ class KlingVideoBackend(VideoBackend):
     def parse_refused(
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
-        return _find_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
+        value = loads_or_none(raw)
+        code = _parse_code(value)
+        if code in _BLOCKS:
+            return ContentBlocked(build_block(parse_words(value, secrets), secrets).message)
+        return parse_code_fault(
+            status, raw, secrets, code=code, statuses=_STATUS, provider_retry_after_s=provider_retry_after_s
+        )
 
     def poll(self, task: ProviderTask) -> ProviderCall:
         kind, _, older_id = task.id.partition(":")
@@ -292,15 +298,3 @@ def _list_urls(task: Body) -> Iterator[str]:
         url = find_url(output.get("url"))
         if output.get("type", "video") == "video" and url is not None:
             yield url
-
-
-def _find_fault(
-    status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
-) -> ProviderError:
-    value = loads_or_none(raw)
-    code = _parse_code(value)
-    if code in _BLOCKS:
-        return ContentBlocked(build_block(parse_words(value, secrets), secrets).message)
-    return parse_code_fault(
-        status, raw, secrets, code=code, statuses=_STATUS, provider_retry_after_s=provider_retry_after_s
-    )

@@ -161,13 +161,21 @@ class MiniMaxVideoBackend(VideoBackend):
     def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
         if _parse_code(value) or "error" in value:
-            raise _find_fault(_GOOD, raw, secrets)
+            raise self.parse_refused(_GOOD, raw, secrets)
         return TaskStatus("queued", parse_id(_read_text(value.get("task_id"))))
 
     def parse_refused(
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
-        return _find_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
+        # H3 has meaningful statuses, of which 422 is the filter's; the others always send 200 and a code.
+        value = loads_or_none(raw)
+        code = _parse_code(value)
+        sensitive = as_object(as_object(value).get("error")).get("type") == "unprocessable_entity_error"
+        if code in _BLOCKS or sensitive:
+            return ContentBlocked(build_block(parse_words(value, secrets), secrets).message)
+        return parse_code_fault(
+            status, raw, secrets, code=code, statuses=_STATUS, provider_retry_after_s=provider_retry_after_s
+        )
 
     def poll(self, task: ProviderTask) -> ProviderCall:
         path = _QUERY_H3 if _is_h3(task.model) else _QUERY
@@ -313,17 +321,3 @@ def _parse_code(value: object) -> int:
         return code
     found = _CODE_IN_TEXT.search(as_text(as_object(fields.get("error")).get("message"))[-16:])
     return int(found[1]) if found else 0
-
-
-def _find_fault(
-    status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
-) -> ProviderError:
-    """Convert an answer into an error: by its status for H3, where 422 is the filter's; by its code for the others."""
-    value = loads_or_none(raw)
-    code = _parse_code(value)
-    sensitive = as_object(as_object(value).get("error")).get("type") == "unprocessable_entity_error"
-    if code in _BLOCKS or sensitive:
-        return ContentBlocked(build_block(parse_words(value, secrets), secrets).message)
-    return parse_code_fault(
-        status, raw, secrets, code=code, statuses=_STATUS, provider_retry_after_s=provider_retry_after_s
-    )
