@@ -1,13 +1,15 @@
 """Runs jobs: one task each, restarted with a pause when one fails, cancelled together at the end."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 import structlog
 
 RESTART_AFTER_S = 5.0
 
 log = structlog.stdlib.get_logger(__name__)
+T = TypeVar("T")
 
 
 class JobRunner:
@@ -37,3 +39,40 @@ class JobRunner:
             else:
                 return
             await asyncio.sleep(RESTART_AFTER_S)
+
+
+class TaskSet:
+    """Tasks that outlive the request that starts them."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._tasks)
+
+    def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Start a task that ``close`` waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.add(task)
+        return task
+
+    def add(self, task: "asyncio.Task[Any]") -> None:
+        """Let ``close`` wait for ``task``."""
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+
+    async def close(self, timeout_s: float) -> None:
+        """Wait up to ``timeout_s`` for the tasks, then cancel the rest."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout_s
+        while self._tasks and loop.time() < until:  # a task may start another one as it ends
+            await asyncio.wait(self._tasks, timeout=until - loop.time())
+        while self._tasks:
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _forget(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # keeps asyncio from logging it: all waiters may have been cancelled

@@ -1,8 +1,9 @@
 """Jobs run for ever: one that fails is started again, and all of them end together."""
 
 import asyncio
+import gc
 
-from gateway.background import RESTART_AFTER_S, JobRunner
+from gateway.background import RESTART_AFTER_S, JobRunner, TaskSet
 from tests.support.worker_loop import run_hurried
 
 
@@ -92,3 +93,40 @@ def test_a_job_that_returns_is_done() -> None:
         await runner.stop()
 
     run_hurried(main())
+
+
+class TestTaskSet:
+    async def test_closing_waits_for_tasks_also_for_those_that_they_start(self) -> None:
+        tasks, done = TaskSet(), []
+
+        async def first() -> None:
+            await asyncio.sleep(0)
+            done.append("first")
+            tasks.start(second())
+
+        async def second() -> None:
+            await asyncio.sleep(0)
+            done.append("second")
+
+        tasks.start(first())
+        await tasks.close(60.0)
+        assert done == ["first", "second"]
+        assert not tasks
+
+    async def test_closing_cancels_what_takes_longer(self) -> None:
+        tasks = TaskSet()
+        slow = tasks.start(asyncio.Event().wait())
+        await tasks.close(0.0)
+        assert slow.cancelled()
+
+    async def test_a_failed_task_is_not_logged_by_asyncio(self) -> None:
+        tasks, reported = TaskSet(), []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
+
+        async def fail() -> None:
+            raise ValueError
+
+        tasks.start(fail())
+        await tasks.close(60.0)
+        gc.collect()
+        assert reported == []

@@ -1,4 +1,4 @@
-"""Pictures that are painted whole for a caller who asked for a stream: a reply whose one piece is the whole stream."""
+"""Stream images from a backend that does not stream: a response whose single piece is the whole stream."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping
@@ -13,10 +13,10 @@ _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class BufferedStream:
-    """A painting under way, as an ``upstream.port.Reply``.
+    """Image generation under way, in the form of an ``HttpResponse``.
 
     Args:
-        work: gives the events and what was used. It goes on while nobody pumps, and ends with the reply.
+        work: returns the events and the usage. It runs without a reader too, until the response is closed.
     """
 
     __slots__ = ("_fault", "_spent", "_task", "usage")
@@ -29,21 +29,18 @@ class BufferedStream:
 
     @property
     def task(self) -> "asyncio.Task[tuple[bytes, Usage]]":
-        """The painting itself."""
         return self._task
 
     @property
     def status(self) -> int:
-        """As of a good answer."""
         return 200
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """None."""
         return _NO_HEADERS
 
     async def read(self, limit: int) -> bytes:
-        """Everything; see ``upstream.port.Reply``."""
+        """Return the whole body."""
         pieces: list[bytes] = []
 
         def keep(piece: bytes, _raw: bytes | None) -> bool:
@@ -56,7 +53,7 @@ class BufferedStream:
         return b"".join(pieces)
 
     async def pump(self, sink: Sink) -> PumpResult:
-        """Wait for the painting, and push it. Raises the fault it ended in, or what ``abort`` was given."""
+        """Wait for the images and push them. Raises the error of the generation, or the one given to ``abort``."""
         if self._spent:
             return PumpResult.ENDED
         await asyncio.wait({self._task})
@@ -67,21 +64,21 @@ class BufferedStream:
         return PumpResult.PAUSED if sink(events, None) else PumpResult.ENDED
 
     def abort(self, fault: ProviderError) -> None:
-        """End the painting with ``fault``."""
+        """End the generation with ``fault``."""
         if self._fault is None:
             self._fault = fault
         self._task.cancel()
 
     def finish(self) -> None:
-        """Nothing is left to be done."""
+        """Do nothing: there is no connection to keep."""
 
     def close(self) -> None:
-        """Done with it: a painting that nobody waits for is given up."""
+        """Cancel the generation if it is still under way."""
         self._task.cancel()
 
 
 class BufferedPassthrough:
-    """The gate of a painting: all of it leaves at once; see ``dialects.gate.Gate``."""
+    """The stream transform of a ``BufferedStream``: everything passes at once."""
 
     __slots__ = ("_reply", "ended", "events", "fault")
     noise = 0
@@ -94,18 +91,15 @@ class BufferedPassthrough:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more can leave."""
         return self.ended
 
     def feed(self, data: bytes) -> bytes:
-        """Everything in, everything out."""
         self.events, self.ended = 1, True
         return data
 
     def finish(self) -> bytes:
-        """Nothing is left to be written."""
         return b""
 
     def parse_usage(self) -> Usage:
-        """What the painting used, once it is there."""
+        """Return the usage of the generation, once it has ended."""
         return self._reply.usage

@@ -1,6 +1,6 @@
-"""Pictures, whoever paints them: asked for, waited for, fetched, kept, and given to the caller in the form it wants.
+"""Generate images: ask a provider, wait for its task, fetch the images, and deliver them in the requested form.
 
-What to ask a provider, and what its answers mean, is a ``ImageBackend``'s business (``formats/image_backend.py``).
+``ImageBackend`` (``formats/image_backend.py``) builds the provider's requests and parses its answers.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import attrs
 import structlog
 
+from gateway.background import TaskSet
 from gateway.billing.quota import Grant
 from gateway.domain.image import Images, PictureForm
 from gateway.domain.inference_request import InferenceRequest
@@ -42,12 +43,12 @@ from gateway.routing.target import Attempt
 from gateway.upstream.interface import HttpClient
 
 MAX_ANSWER_BYTES = 128 * 1024 * 1024
-"""Ten pictures of four thousand pixels square in base64."""
+"""Ten images of four thousand pixels square in base64."""
 MOST_FAILURES = 5
-"""In a row, while a task is asked after: the task is not lost because one answer was."""
+"""In a row, while a task is polled: one failed poll does not lose the task."""
 LONGEST_WAIT_S = 10.0
 POLL_TIMEOUT_S = 30.0
-"""For one answer about a task: a server that says nothing must not take the whole time of the call."""
+"""The timeout of one poll: a silent server must not take the whole time of the request."""
 ABANDON_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 3.0
 _STREAMED = frozenset({"openai_images", "openai_edits"})
@@ -57,25 +58,25 @@ T = TypeVar("T")
 
 
 def can_pass(attempt: Attempt, call: InferenceRequest) -> bool:
-    """Whether the channel streams the pictures that are asked for: then its events pass.
+    """Return whether the channel streams the requested images, so that its events can be passed on.
 
-    Where nobody knows whether a model streams, it is not asked to: a server that does not might answer with addresses.
+    A model of which this is unknown is not asked to stream: its server might answer with addresses instead.
     """
     able = attempt.option.capability
     return attempt.option.endpoint.wire in _STREAMED and bool(able.streams) and len(_split(call, able.max_n)) == 1
 
 
 class ImageService:
-    """Gets pictures over an attempt.
+    """Generates images over an attempt.
 
     Args:
-        upstream: the way out to providers.
-        gallery: gives what they paint the form that is wanted.
+        upstream: sends requests to providers.
+        gallery: delivers images in the requested form.
         clock: Unix seconds.
-        pace: what waits for a task are multiplied by.
+        pace: the factor of the waits for a task.
 
     Attributes:
-        words: what nobody may ask a picture of; may be replaced.
+        words: the words that prompts must not contain; None for no check. May be replaced.
     """
 
     def __init__(
@@ -90,17 +91,20 @@ class ImageService:
         self._gallery = gallery
         self._clock = clock
         self._pace = pace
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = TaskSet()
         self.words: WordList | None = None
 
     def check(self, call: InferenceRequest) -> None:
-        """Before anything is held. Raises ``SensitiveWords``; ``StoreUnavailable`` where no picture could be kept."""
+        """Check a request before money is reserved.
+
+        Raises ``SensitiveWords``; ``StoreUnavailable`` without room for images.
+        """
         check_body(self.words, call.body)
         if call.image is not None and call.image.form == "url" and not call.stream:
             self.check_room()
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` where the disk has no room for what callers send and are to fetch."""
+        """Raise ``StoreUnavailable`` if the disk has no room for images that clients upload and fetch."""
         self._gallery.check_room()
 
     async def fetch(self, proxy: Proxy, grant: Grant, route: Route, request_id: str) -> ProviderAnswer:
@@ -138,77 +142,70 @@ class ImageService:
         return response, BufferedPassthrough(response), None
 
     async def answer(self, attempt: Attempt, call: InferenceRequest) -> tuple[bytes, Usage]:
-        """The whole answer. Raises an ``ProviderError``, ``StoreUnavailable``."""
+        """Return the whole answer and its usage. Raises ``ProviderError``, ``StoreUnavailable``."""
         form = call.image.form if call.image else "url"
-        images = await self._paint_as(attempt, call, form)
+        images = await self._generate_as(attempt, call, form)
         return build_answer(images, form, created_s=int(self._clock())), images.usage
 
     def stream(self, attempt: Attempt, call: InferenceRequest) -> BufferedStream:
-        """The same as events; a stream has its pictures in it."""
+        """Return the same as a stream of events, which contain the images."""
 
-        async def paint() -> tuple[bytes, Usage]:
-            images = await self._paint_as(attempt, call, "b64_json")
+        async def generate() -> tuple[bytes, Usage]:
+            images = await self._generate_as(attempt, call, "b64_json")
             return build_completed(images, call, int(self._clock())), images.usage
 
-        reply = BufferedStream(paint())
-        self._remember(reply.task)
+        reply = BufferedStream(generate())
+        self._tasks.add(reply.task)
         return reply
 
     async def close(self) -> None:
-        """Wait for what is still being given up, but no longer than whoever stops the gateway would."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + CLOSE_TIMEOUT_S
-        while self._tasks and loop.time() < until:  # one that ends may begin another
-            await asyncio.wait(self._tasks, timeout=until - loop.time())
-        while self._tasks:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Wait up to ``CLOSE_TIMEOUT_S`` for running tasks, then cancel the rest."""
+        await self._tasks.close(CLOSE_TIMEOUT_S)
 
-    async def _paint_as(self, attempt: Attempt, call: InferenceRequest, form: PictureForm) -> Images:
-        images = await self._paint(attempt, call)
+    async def _generate_as(self, attempt: Attempt, call: InferenceRequest, form: PictureForm) -> Images:
+        images = await self._generate(attempt, call)
         try:
             items = await _gather([self._gallery.give(attempt, call, image, form) for image in images.items])
         except ProviderError:
-            attempt.pending = False  # the caller gets nothing of what was made, and has no part in that
+            attempt.pending = False  # the client gets nothing of what was generated, and did not cause that
             raise
         return attrs.evolve(images, items=tuple(items))
 
-    async def _paint(self, attempt: Attempt, call: InferenceRequest) -> Images:
-        """Everything that is asked for: in several calls at once, where the model makes fewer at a time.
+    async def _generate(self, attempt: Attempt, call: InferenceRequest) -> Images:
+        """Generate all requested images, by concurrent requests if the model makes fewer at a time.
 
-        All of it or nothing: where one call fails the others are given up.
+        If one of the requests fails, the others are cancelled.
         """
         counts = _split(call, attempt.option.capability.max_n)
         slots = asyncio.Semaphore(1 + attempt.lease.widen(len(counts) - 1))
 
-        async def paint_part(number: int, count: int) -> Images:
+        async def generate_part(number: int, count: int) -> Images:
             async with slots:
                 attempt.images += count
-                return await self._paint_part(attempt, call, count, number)
+                return await self._generate_part(attempt, call, count, number)
 
-        parts = await _gather([paint_part(number, count) for number, count in enumerate(counts)])
+        parts = await _gather([generate_part(number, count) for number, count in enumerate(counts)])
         return parts[0] if len(parts) == 1 else _join(parts)
 
-    async def _paint_part(self, attempt: Attempt, call: InferenceRequest, count: int, number: int) -> Images:
+    async def _generate_part(self, attempt: Attempt, call: InferenceRequest, count: int, number: int) -> Images:
         option = attempt.option
         mark = f"{attempt.naming.id}{number}"
         image_backend = make_image_backend(option.endpoint.wire, call, option.model, mark, option.capability)
-        told: Images | ProviderCall = _begin(image_backend, count)
+        result: Images | ProviderCall = _begin(image_backend, count)
         done = False
         try:
-            while isinstance(told, ProviderCall):
-                step = self._step if not told.begins else self._step_for_sure
-                told = await step(attempt, image_backend, told)
+            while isinstance(result, ProviderCall):
+                step = self._step if not result.begins else self._step_for_sure
+                result = await step(attempt, image_backend, result)
             done = True
         finally:
             if not done:
                 self._abandon(attempt, image_backend)
-        if not told.items:
+        if not result.items:
             fault = ProviderBadResponse("The provider answered without a picture")
             fault.may_be_prompt = True
             raise fault
-        return told
+        return result
 
     async def _step(self, attempt: Attempt, image_backend: ImageBackend, ask: ProviderCall) -> Images | ProviderCall:
         return image_backend.read(await self._ask(attempt, ask), attempt.channel.secrets)
@@ -216,19 +213,18 @@ class ImageService:
     async def _step_for_sure(
         self, attempt: Attempt, image_backend: ImageBackend, ask: ProviderCall
     ) -> Images | ProviderCall:
-        """The same, to its end whoever waits for it; what it began for nobody is stopped."""
-        step = asyncio.get_running_loop().create_task(self._step(attempt, image_backend, ask))
-        self._remember(step)
+        """Do the same, but to its end even if the client leaves: then the task that it started is cancelled."""
+        step = self._tasks.start(self._step(attempt, image_backend, ask))
         try:
             return await asyncio.shield(step)
         except asyncio.CancelledError:
-            if not step.done():  # else the painter knows by now what there is to stop
+            if not step.done():  # else the backend knows by now what to cancel
                 step.add_done_callback(lambda _: self._abandon(attempt, image_backend))
                 asyncio.get_running_loop().call_later(ABANDON_TIMEOUT_S, step.cancel)
             raise
 
     async def _ask(self, attempt: Attempt, ask: ProviderCall) -> bytes:
-        """An ask's answer, however often it takes where the ask says nothing of the task itself."""
+        """Send a provider request, repeatedly if it only polls a task. Return the answer's body."""
         failures, wait_s = 0, ask.wait_s
         while True:
             await asyncio.sleep(wait_s * self._pace)
@@ -239,11 +235,14 @@ class ImageService:
                 if not ask.passing or isinstance(fault, ImageBlocked):
                     raise
                 if failures > MOST_FAILURES:
-                    raise _blame_provider(fault) from fault
+                    raise _as_provider_error(fault) from fault
                 wait_s = min(max(2.0**failures / 4, fault.provider_retry_after_s or 0.0), LONGEST_WAIT_S)
 
     async def _send(self, attempt: Attempt, ask: ProviderCall, timeout_s: float | None) -> bytes:
-        """A good answer's body. Raises an ``ProviderError``; ``timeout_s`` None: the call's own time bounds it."""
+        """Return the body of a good answer.
+
+        Raises ``ProviderError``; without ``timeout_s`` the attempt's timeout applies.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._send_once(attempt, ask)
@@ -267,10 +266,10 @@ class ImageService:
             reply.close()
 
     def _abandon(self, attempt: Attempt, image_backend: ImageBackend) -> None:
-        """Stop what a provider is still working on for a caller who left; nobody waits for it."""
+        """Cancel the provider's task of a client that has left, without waiting."""
         ask = image_backend.abandon()
         if ask is not None:
-            self._remember(asyncio.get_running_loop().create_task(self._give_up(attempt, ask)))
+            self._tasks.start(self._give_up(attempt, ask))
 
     async def _give_up(self, attempt: Attempt, ask: ProviderCall) -> None:
         try:
@@ -281,18 +280,9 @@ class ImageService:
             log.warning("task_not_cancelled", channel=attempt.channel.name, error="The gateway could not wait for it")
             raise
 
-    def _remember(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._let_go)
 
-    def _let_go(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # whoever waited for it has been told; and perhaps nobody did
-
-
-def _blame_provider(fault: ProviderError) -> ProviderError:
-    """What a task is asked after with is none of its caller's: a refusal of it is no mistake of theirs."""
+def _as_provider_error(fault: ProviderError) -> ProviderError:
+    """Turn a provider's rejection of a status poll into a provider error: the client did not send that request."""
     if not isinstance(fault, ProviderRejected) or isinstance(fault, ProviderRateLimited):
         return fault
     return ProviderBadResponse(f"The provider does not say what became of its task: {fault.message}")
@@ -306,7 +296,7 @@ def _begin(image_backend: ImageBackend, count: int) -> ProviderCall:
 
 
 def _split(call: InferenceRequest, most: int | None) -> list[int]:
-    """How many pictures each call asks for."""
+    """Return how many images each provider request asks for."""
     count = call.image.count if call.image else 1
     if most is None or count <= most:
         return [count]
@@ -314,7 +304,7 @@ def _split(call: InferenceRequest, most: int | None) -> list[int]:
 
 
 def _join(parts: Sequence[Images]) -> Images:
-    """Several answers as one; what they say of themselves is what the first one says, but for what was used."""
+    """Join several answers into one, with the sum of their usage and the other fields of the first."""
     usages = [part.usage for part in parts]
     usage = Usage(
         prompt_tokens=sum(one.prompt_tokens for one in usages),
@@ -323,12 +313,12 @@ def _join(parts: Sequence[Images]) -> Images:
         source="estimate" if any(one.source == "estimate" for one in usages) else usages[0].source,
         images=sum(one.images for one in usages),
     )
-    told = {name: value for name, value in parts[0].told.items() if name != "usage"}
-    return Images(tuple(item for part in parts for item in part.items), usage, told)
+    fields = {name: value for name, value in parts[0].told.items() if name != "usage"}
+    return Images(tuple(item for part in parts for item in part.items), usage, fields)
 
 
 async def _gather(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """All of it, or the first fault; then the rest is cancelled, and has ended when this returns."""
+    """Return all results, or raise the first error after the rest was cancelled and has ended."""
     if len(work) == 1:
         return [await work[0]]
     tasks = [asyncio.get_running_loop().create_task(one) for one in work]

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import attrs
 import structlog
 
+from gateway.background import TaskSet
 from gateway.billing.balances import Balances
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
@@ -76,7 +77,7 @@ class Videos:
         self._holds: dict[str, Reservation] = {}
         self._open: Counter[int] = Counter()
         self._in_hand: Counter[str] = Counter()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = TaskSet()
         self.owner = secrets.token_hex(8)
         self.signals = JobNotifier()
         self.ended: Callable[[], None] = lambda: None
@@ -108,12 +109,7 @@ class Videos:
 
     async def close(self) -> None:
         """Wait up to ``CLOSE_TIMEOUT_S`` for what is being stored, cancel the rest, and release every lease."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT_S)
-        while self._tasks:  # a task may start another one as it ends
-            for task in list(self._tasks):
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close(CLOSE_TIMEOUT_S)
         try:
             await self.store.release(self.owner)
         except StoreUnavailable:
@@ -266,10 +262,7 @@ class Videos:
 
     def run(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Start a task that ``close`` waits for."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._let_go)
-        return task
+        return self._tasks.start(work)
 
     async def retry_until_stored(self, video_id: str, work: Callable[[], Awaitable[T]]) -> T | None:
         """Repeat ``work`` on a job until the store takes it; return None if that takes longer than ``INSIST_S``."""
@@ -283,11 +276,6 @@ class Videos:
                     return await work()
                 except StoreUnavailable:
                     await asyncio.sleep(_INSIST_EVERY_S * self.pace)
-
-    def _let_go(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # keeps asyncio from logging it: all waiters may have been cancelled
 
 
 def check_completed(job: VideoJob) -> None:

@@ -86,8 +86,6 @@ NOT_YET = (
     "large_work.py",
     "lobby.py",
     "log.py",
-    "media/buffered_stream.py",
-    "media/images.py",
     "monitoring.py",
     "options.py",
     "parsing.py",
