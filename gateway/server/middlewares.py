@@ -3,27 +3,49 @@
 Each is an aiohttp middleware: it takes the request and the next handler, and returns the response.
 """
 
+import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
+import attrs
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from gateway.domain.account import ApiKey, Caller
+from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.member import Forbidden, SignedOut, may
-from gateway.errors import GatewayError, InvalidApiKey, InvalidRequest, NotFound, Overloaded
+from gateway.errors import (
+    ClientDisconnected,
+    GatewayError,
+    InternalError,
+    InvalidApiKey,
+    InvalidRequest,
+    NotFound,
+    Overloaded,
+    RateLimited,
+)
+from gateway.formats.form import ReceivedForm
+from gateway.large_work import MAX_ON_LOOP, work_aside
+from gateway.media.audio_duration import measure_audio
+from gateway.proxy.failover import make_cancelled
 from gateway.request_context import make_request_id
-from gateway.server.client_ip import check_client_ip, find_client_ip
+from gateway.server.active_inference import INFERENCE, ActiveInference, find_ending
+from gateway.server.client_ip import check_client_ip, find_client_ip, find_origin
 from gateway.server.context import CALLER, ROOMS, SIGNED, TRACE, Trace
 from gateway.server.error_responses import ANTHROPIC_PATHS, VERSION_HEADER, convert_error
+from gateway.server.multipart import MIB, MultipartReader
 from gateway.server.query import is_number
+from gateway.server.request_body import read_arrived_json, read_sized_json
 from gateway.server.sessions import COOKIE, KEY_HEADER, SAFE, SECURE_COOKIE, find_signed
 
 PROBES = frozenset({"/healthz", "/readyz"})
 _STATIC = "/console/static/"
 _VIDEOS = "/v1/videos"
+_TEXT_OPERATIONS = frozenset({"embeddings", "completions", "moderations", "rerank", "speech"})
+_NOT_STORED = "store: this completion is not kept by the gateway and cannot be retrieved"
 
 log = structlog.stdlib.get_logger("gateway.request")
 
@@ -173,3 +195,128 @@ async def _find_console_caller(request: web.Request) -> Caller:
     caller.check_usable(services.clock())
     request[SIGNED] = signed
     return caller
+
+
+# The middlewares of inference routes. They share ``request[INFERENCE]``.
+
+
+async def settle_request(
+    request: web.Request, handler: Handler, operation: Operation, kind: type[ActiveInference] = ActiveInference
+) -> web.StreamResponse:
+    """Register the request as active, and settle it on every way out.
+
+    A stream and a whole response are settled before their last byte is sent; then there is nothing left to do here.
+    """
+    active = request[INFERENCE] = kind(request, operation)
+    services = active.services
+    services.gate.inside += 1
+    services.running.calls[active.arrival.id] = active
+    try:
+        return await handler(request)
+    except GatewayError as fault:
+        if isinstance(fault, RateLimited):
+            active.trace.standing = fault.standing
+        active.settle(find_ending(fault), fault)
+        raise
+    except (asyncio.CancelledError, ClientDisconnected):
+        if active.stopped and active.task is not None and not active.task.uncancel():
+            cancelled = make_cancelled()
+            active.settle("interrupted", cancelled)
+            raise cancelled from None
+        active.settle("interrupted" if active.cancelled or services.relay.broken_off else "client_closed")
+        raise
+    except Exception as error:
+        bug = InternalError("Something went wrong inside the gateway")
+        active.settle("failed", bug)
+        raise bug from error
+    finally:
+        if active.idempotency_key.is_named:
+            active.idempotency_key.close()
+        services.gate.inside -= 1
+        active.task = None  # a task references the exception that it ended with
+
+
+async def parse_request(
+    request: web.Request, handler: Handler, parse: Callable[[dict[str, Any]], InferenceRequest]
+) -> web.StreamResponse:
+    """Read a JSON body and parse it to an ``InferenceRequest``."""
+    active, size = request[INFERENCE], 0
+    body = read_arrived_json(request)
+    if body is not None:  # it came with the headers: the caller cannot have changed
+        active.read_at = time.monotonic()
+    else:
+        body, size = await read_sized_json(request, _find_limit(request, active.arrival.operation))
+        await active.note_body_read()
+    if active.idempotency_key.is_named:
+        await active.idempotency_key.note_body(body)
+    if "store" in body and body["store"] is True and active.arrival.operation == "chat":
+        active.trace.warn(_NOT_STORED)
+    if size > MAX_ON_LOOP:
+        active.call = attrs.evolve(await work_aside(parse, body), large=True)
+    else:
+        active.call = parse(body)
+    return await handler(request)
+
+
+def _find_limit(request: web.Request, operation: Operation) -> int:
+    """Return the most bytes that a JSON body may have: text alone needs less than images and conversations."""
+    limit = request.client_max_size
+    return max(limit // 4, MIB) if operation in _TEXT_OPERATIONS else limit
+
+
+async def parse_form(
+    request: web.Request, handler: Handler, parse: Callable[[ReceivedForm], InferenceRequest]
+) -> web.StreamResponse:
+    """Read a multipart body and parse it; its files exist until the response has been sent."""
+    active, services = request[INFERENCE], request.app[ROOMS]
+    active.form = reader = open_form(request)
+    try:
+        services.images.check_room()
+        await services.admission.peek(active.arrival.caller, lambda: not services.router.tariff.require_price)
+        form = await reader.read()
+        await active.note_body_read()
+        await active.idempotency_key.note_form(form)
+        call = parse(form)
+        active.call = await measure_audio(call) if call.image is None else call
+        return await handler(request)
+    finally:
+        if active.form is not None:
+            active.form.close()
+
+
+def open_form(request: web.Request) -> MultipartReader:
+    """Return the reader of a multipart body, whose files exist until it is closed."""
+    services = request.app[ROOMS]
+    return MultipartReader(request, services.spool, services.form_limits, account_id=request[CALLER].account.id)
+
+
+async def replay_response(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer a request whose ``Idempotency-Key`` has been answered before with the same response."""
+    active = request[INFERENCE]
+    if active.idempotency_key.is_named and active.call is not None:
+        replayed = await active.idempotency_key.find_answer(active.call, active.arrival)
+        if replayed is not None:
+            active.settle("completed")
+            return replayed
+    return await handler(request)
+
+
+async def quota(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Find the channels that may serve the request, and reserve what the dearest of them may cost.
+
+    ``settle_request`` turns the reservation into a charge.
+    """
+    active, services = request[INFERENCE], request.app[ROOMS]
+    call, arrival = active.call, active.arrival
+    assert call is not None  # noqa: S101 - parse_request comes before
+    if call.image is not None:
+        services.images.check(call)
+        active.call = call = attrs.evolve(call, origin=services.base_url or find_origin(request))
+    if arrival.operation == "responses":
+        active.call = call = await services.response_owners.check(call, arrival.caller.account.id)
+    active.route = route = services.router.route(arrival.caller, call)
+    active.grant = grant = await services.admission.admit(arrival, call, route.rank())
+    active.trace.delivery = grant.delivery
+    if grant.turn is not None:
+        active.trace.standing = grant.turn.standing
+    return await handler(request)

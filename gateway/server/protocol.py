@@ -18,13 +18,13 @@ from aiohttp.web_request import BaseRequest
 
 from gateway.errors import InternalError, InvalidRequest, Overloaded
 from gateway.request_context import make_request_id
+from gateway.server.active_inference import leave_request
 from gateway.server.client_ip import find_peer_address
 from gateway.server.connection_limits import ConnectionLimiter, ConnectionLimits
 from gateway.server.context import ACTOR, CALLER, ROOMS
 from gateway.server.cors import CORS, CrossOrigin
 from gateway.server.error_responses import build_error_response
 from gateway.server.fast_routes import FastRoutes
-from gateway.server.handlers.inference import leave_call
 from gateway.server.responses import WRITE_TIMEOUT_S, BareResponse, BufferedResponse, RawResponse
 
 WATCH_S = 1.0
@@ -63,7 +63,7 @@ class GatewayProtocol(RequestHandler):
         self._stop_cut_off()
         if self._limiter is not None:
             self._limiter.release(self)
-        if self._current_request is not None and leave_call(self._current_request):
+        if self._current_request is not None and leave_request(self._current_request):
             self._task_handler = None  # aiohttp would cancel it
         super().connection_lost(exc)
 

@@ -1,17 +1,20 @@
 """The routes of the public API."""
 
 import re
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
 import attrs
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from gateway import __version__
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.errors import InvalidRequest
 from gateway.formats.anthropic import models as anthropic_models
 from gateway.formats.anthropic.request import parse_count_call, parse_messages_call
+from gateway.formats.form import ReceivedForm
 from gateway.formats.openai import models as openai_models
 from gateway.formats.openai.chat import parse_chat_call
 from gateway.formats.openai.completions import parse_completions_call
@@ -27,15 +30,23 @@ from gateway.server.client_ip import find_origin
 from gateway.server.context import CALLER, ROOMS
 from gateway.server.error_responses import VERSION_HEADER
 from gateway.server.handlers.billing import get_subscription, get_usage
-from gateway.server.handlers.inference import ReadCall, ReadForm, serve_call, serve_form
+from gateway.server.handlers.inference import forward_inference
 from gateway.server.handlers.videos import add_video_routes
+from gateway.server.middlewares import (
+    parse_form,
+    parse_request,
+    quota,
+    replay_response,
+    settle_request,
+    with_middlewares,
+)
 from gateway.server.unserved_paths import add_unserved_routes
 
 _VERSION = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
 _FEATURES = re.compile(r"[A-Za-z0-9._, -]{1,1024}\Z", re.ASCII)
 
 
-class ReadMessages(Protocol):
+class ParseMessages(Protocol):
     """Parses a body in the Anthropic API format."""
 
     def __call__(self, body: dict[str, Any], features: str | None = None) -> InferenceRequest:
@@ -43,21 +54,26 @@ class ReadMessages(Protocol):
         ...
 
 
-_JSON: tuple[tuple[str, Operation, ReadCall], ...] = (
-    ("/chat/completions", "chat", parse_chat_call),
+ParseJson = Callable[[dict[str, Any]], InferenceRequest]
+ParseForm = Callable[[ReceivedForm], InferenceRequest]
+
+_JSON: tuple[tuple[str, Operation, ParseJson], ...] = (
     ("/embeddings", "embeddings", parse_embeddings_call),
     ("/completions", "completions", parse_completions_call),
     ("/moderations", "moderations", parse_moderations_call),
     ("/rerank", "rerank", parse_rerank_call),
     ("/responses", "responses", parse_responses_call),
-    ("/images/generations", "images", parse_images_call),
     ("/audio/speech", "speech", parse_speech_call),
 )
-_MESSAGES: tuple[tuple[str, Operation, ReadMessages], ...] = (
+_REPLAYED: tuple[tuple[str, Operation, ParseJson], ...] = (
+    ("/chat/completions", "chat", parse_chat_call),
+    ("/images/generations", "images", parse_images_call),
+)
+_MESSAGES: tuple[tuple[str, Operation, ParseMessages], ...] = (
     ("/messages", "messages", parse_messages_call),
     ("/messages/count_tokens", "count_tokens", parse_count_call),
 )
-_FORMS: tuple[tuple[str, Operation, ReadForm], ...] = (
+_FORMS: tuple[tuple[str, Operation, ParseForm], ...] = (
     ("/images/edits", "image_edits", parse_edits_call),
     ("/audio/transcriptions", "transcriptions", parse_transcription_call),
     ("/audio/translations", "translations", parse_translation_call),
@@ -65,14 +81,32 @@ _FORMS: tuple[tuple[str, Operation, ReadForm], ...] = (
 """Inference routes: the path below ``/v1``, the operation, and what parses the body."""
 
 
+def list_inference_routes() -> Iterator[tuple[str, Handler]]:
+    """Yield every inference route that ``forward_inference`` handles, with its middlewares, the outermost first."""
+    for path, operation, parse in _JSON:
+        yield (
+            path,
+            with_middlewares(forward_inference, [_settle(operation), partial(parse_request, parse=parse), quota]),
+        )
+    for path, operation, parse in _REPLAYED:
+        parsing = partial(parse_request, parse=parse)
+        yield path, with_middlewares(forward_inference, [_settle(operation), parsing, replay_response, quota])
+    for path, operation, parse_body in _MESSAGES:
+        parsing = partial(parse_messages_request, parse=parse_body)
+        yield path, with_middlewares(forward_inference, [_settle(operation), parsing, quota])
+    for path, operation, parse_fields in _FORMS:
+        parsing = partial(parse_form, parse=parse_fields)
+        yield path, with_middlewares(forward_inference, [_settle(operation), parsing, replay_response, quota])
+
+
+def _settle(operation: Operation) -> Middleware:
+    return partial(settle_request, operation=operation)
+
+
 def add_api_routes(api: web.Application) -> None:
     """Register the routes of the public API; their paths are below ``/v1``."""
-    for path, operation, parse_json in _JSON:
-        api.router.add_post(path, partial(serve_call, operation=operation, read_call=parse_json))
-    for path, operation, parse_messages in _MESSAGES:
-        api.router.add_post(path, partial(serve_messages, operation=operation, read_call=parse_messages))
-    for path, operation, parse_form in _FORMS:
-        api.router.add_post(path, partial(serve_form, operation=operation, read_call=parse_form))
+    for path, handler in list_inference_routes():
+        api.router.add_post(path, handler)
     add_video_routes(api)
     api.router.add_get("/models", get_models)
     api.router.add_get("/models/{model:.+}", get_model)
@@ -81,20 +115,19 @@ def add_api_routes(api: web.Application) -> None:
     add_unserved_routes(api)
 
 
-async def serve_messages(request: web.Request, operation: Operation, read_call: ReadMessages) -> web.StreamResponse:
-    """Serve a request in the Anthropic API format, whose headers are part of what is asked for."""
-    return await serve_call(request, operation, partial(_parse_with_headers, request, read_call))
+async def parse_messages_request(request: web.Request, handler: Handler, parse: ParseMessages) -> web.StreamResponse:
+    """Parse a body in the Anthropic API format, of which two headers are a part; they are passed on with it."""
+    return await parse_request(request, handler, partial(_parse_with_headers, request, parse))
 
 
-def _parse_with_headers(request: web.Request, read_call: ReadMessages, body: dict[str, Any]) -> InferenceRequest:
-    """Parse a body with the two headers that belong to it; they are passed on with it."""
+def _parse_with_headers(request: web.Request, parse: ParseMessages, body: dict[str, Any]) -> InferenceRequest:
     features = ",".join(request.headers.getall("anthropic-beta", ()))
     if features and not _FEATURES.match(features):
         raise InvalidRequest("The header 'anthropic-beta' is not a list of features", param="anthropic-beta")
     version = request.headers.get(VERSION_HEADER)
     if version is not None and not _VERSION.match(version):
         raise InvalidRequest(f"The header '{VERSION_HEADER}' is not a date such as 2023-06-01", param=VERSION_HEADER)
-    return attrs.evolve(read_call(body, features=features or None), version=version)
+    return attrs.evolve(parse(body, features=features or None), version=version)
 
 
 async def get_models(request: web.Request) -> web.Response:

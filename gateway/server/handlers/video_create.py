@@ -1,12 +1,15 @@
-"""``POST /v1/videos`` and its like: a call that becomes a job, which its caller need not wait for."""
+"""``POST /v1/videos`` and its remixes: a request that becomes a job, for which the client need not wait."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from functools import partial
 from time import monotonic
+from typing import Any
 
 import attrs
 import orjson
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.price import usd
@@ -14,12 +17,15 @@ from gateway.domain.request_log import Ending
 from gateway.domain.video import StatusWords, VideoJob, VideoRequest, find_poll_after_ms
 from gateway.domain.webhook import find_webhook_problem
 from gateway.errors import Conflict, GatewayError, InvalidRequest
+from gateway.formats.form import ReceivedForm
 from gateway.formats.openai.video_params import parse_remix_call, parse_remix_form, parse_videos_call, parse_videos_form
 from gateway.formats.openai.videos import build_video
 from gateway.request_context import Delivery
-from gateway.server.handlers.inference import Walk, open_form
+from gateway.server.active_inference import INFERENCE, ActiveInference
+from gateway.server.context import ROOMS
 from gateway.server.idempotency import IdempotencyKey
 from gateway.server.media_type import read_media_type
+from gateway.server.middlewares import parse_form, parse_request, replay_response, settle_request, with_middlewares
 from gateway.server.multipart import MultipartReader
 from gateway.server.video_status import FORM_TYPE, find_status_words, find_submitted_words
 from gateway.videos.jobs import check_completed
@@ -29,125 +35,143 @@ from gateway.videos.submit import Submission
 POLL_AFTER = "openai-poll-after-ms"
 
 
-async def post_videos(request: web.Request) -> web.StreamResponse:
-    """``POST /v1/videos``, and ``POST /v1/video/generations``: JSON or a form."""
-    walk = _VideoWalk(request, "videos")
-    if not _is_form(request):
-        return await walk.go(walk.read_json(parse_videos_call))
-    return await walk.go_with_form(lambda reader: walk.read_form(reader, parse_videos_form))
+class ActiveVideoSubmission(ActiveInference):
+    """A request that becomes a video job.
 
-
-async def post_remix(request: web.Request) -> web.StreamResponse:
-    """``POST /v1/videos/{id}/remix``: JSON or a form."""
-    walk = _VideoWalk(request, "video_remixes")
-    if not _is_form(request):
-        return await walk.go(walk.read_remix(walk.read_json(parse_remix_call)))
-    return await walk.go_with_form(lambda reader: walk.read_remix(walk.read_form(reader, parse_remix_form)))
-
-
-def _is_form(request: web.Request) -> bool:
-    return read_media_type(request) == FORM_TYPE
-
-
-class _VideoWalk(Walk):
-    """A call on its way to being a job."""
+    Attributes:
+        submission: the work in progress; None until it has begun. From then on the request cannot be cancelled.
+    """
 
     def __init__(self, request: web.Request, operation: Operation) -> None:
         super().__init__(request, operation)
-        self._ticket: Submission | None = None
-        self._reader: MultipartReader | None = None
+        self.submission: Submission | None = None
 
     @property
     def delivery(self) -> Delivery | None:
-        """What has become of it; its job's is written down elsewhere."""
-        return self._ticket.grant.delivery if self._ticket and self._ticket.grant else None
+        return self.submission.grant.delivery if self.submission and self.submission.grant else None
 
     def cancel(self) -> bool:
-        """End it while it is still a call. Raises ``Conflict``: what is on its way to being a job is ended as one."""
-        if self._ticket is not None:
+        """End the request. Raises ``Conflict`` if it has begun to become a job, which is cancelled by its own id."""
+        if self.submission is not None:
             raise Conflict("The request is becoming a video: cancel that one, where the videos are", should_retry=False)
         return super().cancel()
 
-    async def go_with_form(self, read: Callable[[MultipartReader], Awaitable[InferenceRequest]]) -> web.StreamResponse:
-        """The same for a form; its file is there until the job is begun, whether or not its caller is."""
-        reader = self._reader = open_form(self._request)
-        try:
-            return await self.go(read(reader))
-        finally:
-            if self._reader is not None:
-                self._reader.close()
-
-    async def read_remix(self, reading: Awaitable[InferenceRequest]) -> InferenceRequest:
-        """A remix, with the model and the measures of its original. Raises ``NotFound``, ``TaskNotReady``."""
-        call = await reading
-        original = await self._rooms.videos.get(self._request.match_info["id"], self._arrival.caller.account.id)
-        check_completed(original)
-        seconds = int(original.seconds) if original.seconds else None
-        ask = attrs.evolve(_get_ask(call), seconds=seconds, size=original.size or None, remix_of=original)
-        return attrs.evolve(call, model=original.model, video=ask)
-
-    async def _serve(self, call: InferenceRequest) -> web.StreamResponse:
-        rooms, ask = self._rooms, _get_ask(call)
-        call = attrs.evolve(call, video=attrs.evolve(ask, status_words=self._find_words(ask)))
-        rooms.submissions.check(call)
-        url = ask.webhook_url
-        problem = find_webhook_problem(url, rooms.webhook_hosts()) if url else None
-        if problem is not None:
-            raise InvalidRequest(problem, param="webhook_url")
-        ticket = Submission(self._arrival, call, rooms.router.route(self._arrival.caller, call))
-        carrying = rooms.videos.run(self._carry(ticket, self._named.hand_over(), self._reader))
-        self._ticket, self._reader = ticket, None
-        try:
-            job, body = await asyncio.shield(carrying)
-        finally:
-            if ticket.grant is not None:
-                self._trace.delivery = ticket.grant.delivery
-            if ticket.standing is not None:
-                self._trace.standing = ticket.standing
-        upstream_s = ticket.grant.delivery.upstream_s if ticket.grant else 0.0
-        headers = {
-            "Content-Type": "application/json",
-            POLL_AFTER: str(find_poll_after_ms(0)),
-            "x-gateway-overhead-ms": f"{(monotonic() - self._read_at - upstream_s) * 1000:.2f}",
-            "x-gateway-cost-usd": usd(job.cost_nanos),
-        }
-        self._settle("completed")
-        return web.Response(body=body, headers=headers)
-
-    def _find_words(self, ask: VideoRequest) -> StatusWords:
-        """The words to remember with the job; those of an original are its remixes', too."""
-        found = find_submitted_words(self._request)
-        return ask.remix_of.status_words if ask.remix_of is not None and found == "spec" else found
-
-    async def _carry(
-        self, ticket: Submission, named: IdempotencyKey, reader: MultipartReader | None
-    ) -> tuple[VideoJob, bytes]:
-        """The call to its end, whoever waits for it: a provider that was asked is listened to, also by a drain."""
-        gate = self._rooms.gate
-        gate.inside += 1
-        try:
-            job = await self._rooms.submissions.submit(ticket)
-            body = orjson.dumps(build_video(job, find_status_words(self._request, job)))
-            await named.keep(body)
-        except GatewayError as fault:
-            if not isinstance(fault, SubmitOutcomeUnknown):
-                named.close()
-            raise
-        finally:
-            await named.lose()  # cut off, it may have left a job: its name is not free for another one
-            if reader is not None:
-                reader.close()
-            self._rooms.running.calls.pop(self._arrival.id, None)
-            gate.inside -= 1
-        return job, body
-
-    def _settle(self, ending: Ending, fault: GatewayError | None = None) -> None:
-        """A call that has a ticket leaves its row when its job ends, or where it was refused: not here."""
-        if self._ticket is None:
-            super()._settle(ending, fault)
-        elif self._ticket.row is not None:
-            self._trace.row = self._ticket.row
+    def settle(self, ending: Ending, fault: GatewayError | None = None) -> None:
+        """Leave the record of a request that never began to become a job; the job leaves every other one."""
+        if self.submission is None:
+            super().settle(ending, fault)
+        elif self.submission.row is not None:
+            self.trace.row = self.submission.row
 
 
-def _get_ask(call: InferenceRequest) -> VideoRequest:
+async def parse_video(
+    request: web.Request,
+    handler: Handler,
+    parse_json: Callable[[dict[str, Any]], InferenceRequest],
+    parse_fields: Callable[[ReceivedForm], InferenceRequest],
+) -> web.StreamResponse:
+    """Parse the body of a request for a video, which is JSON or a form."""
+    if read_media_type(request) == FORM_TYPE:
+        return await parse_form(request, handler, parse_fields)
+    return await parse_request(request, handler, parse_json)
+
+
+async def load_original(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Add to a remix the model and the size of its original. Raises ``NotFound``, ``TaskNotReady``."""
+    active = request[INFERENCE]
+    original = await active.services.videos.get(request.match_info["id"], active.arrival.caller.account.id)
+    check_completed(original)
+    seconds = int(original.seconds) if original.seconds else None
+    call = active.call
+    assert call is not None  # noqa: S101 - parse_video comes before
+    video = attrs.evolve(_get_video(call), seconds=seconds, size=original.size or None, remix_of=original)
+    active.call = attrs.evolve(call, model=original.model, video=video)
+    return await handler(request)
+
+
+async def submit(request: web.Request) -> web.StreamResponse:
+    """Make a job of the request, and answer with it."""
+    active, services = request[INFERENCE], request.app[ROOMS]
+    call = active.call
+    assert isinstance(active, ActiveVideoSubmission)  # noqa: S101 - as POST_VIDEOS says
+    assert call is not None  # noqa: S101 - parse_video comes before
+    video = _get_video(call)
+    call = attrs.evolve(call, video=attrs.evolve(video, status_words=_find_words(request, video)))
+    services.submissions.check(call)
+    url = video.webhook_url
+    problem = find_webhook_problem(url, services.webhook_hosts()) if url else None
+    if problem is not None:
+        raise InvalidRequest(problem, param="webhook_url")
+    submission = Submission(active.arrival, call, services.router.route(active.arrival.caller, call))
+    carrying = services.videos.run(_carry(request, submission, active.idempotency_key.hand_over(), active.form))
+    active.submission, active.form = submission, None
+    try:
+        job, body = await asyncio.shield(carrying)
+    finally:
+        if submission.grant is not None:
+            active.trace.delivery = submission.grant.delivery
+        if submission.standing is not None:
+            active.trace.standing = submission.standing
+    upstream_s = submission.grant.delivery.upstream_s if submission.grant else 0.0
+    headers = {
+        "Content-Type": "application/json",
+        POLL_AFTER: str(find_poll_after_ms(0)),
+        "x-gateway-overhead-ms": f"{(monotonic() - active.read_at - upstream_s) * 1000:.2f}",
+        "x-gateway-cost-usd": usd(job.cost_nanos),
+    }
+    active.settle("completed")
+    return web.Response(body=body, headers=headers)
+
+
+def _find_words(request: web.Request, video: VideoRequest) -> StatusWords:
+    """Return the status words to store with the job; a remix inherits those of its original."""
+    words = find_submitted_words(request)
+    return video.remix_of.status_words if video.remix_of is not None and words == "spec" else words
+
+
+async def _carry(
+    request: web.Request, submission: Submission, key: IdempotencyKey, form: MultipartReader | None
+) -> tuple[VideoJob, bytes]:
+    """Run the submission to its end, even if the client disconnects or the gateway drains."""
+    services = request.app[ROOMS]
+    gate = services.gate
+    gate.inside += 1
+    try:
+        job = await services.submissions.submit(submission)
+        body = orjson.dumps(build_video(job, find_status_words(request, job)))
+        await key.keep(body)
+    except GatewayError as fault:
+        if not isinstance(fault, SubmitOutcomeUnknown):
+            key.close()
+        raise
+    finally:
+        await key.lose()  # interrupted, it may have left a job: another request must not use the same key
+        if form is not None:
+            form.close()
+        services.running.calls.pop(submission.arrival.id, None)
+        gate.inside -= 1
+    return job, body
+
+
+def _get_video(call: InferenceRequest) -> VideoRequest:
     return call.video or VideoRequest("")
+
+
+POST_VIDEOS = with_middlewares(
+    submit,
+    [
+        partial(settle_request, operation="videos", kind=ActiveVideoSubmission),
+        partial(parse_video, parse_json=parse_videos_call, parse_fields=parse_videos_form),
+        replay_response,
+    ],
+)
+POST_REMIX = with_middlewares(
+    submit,
+    [
+        partial(settle_request, operation="video_remixes", kind=ActiveVideoSubmission),
+        partial(parse_video, parse_json=parse_remix_call, parse_fields=parse_remix_form),
+        load_original,
+        replay_response,
+    ],
+)
+"""The handlers of routes that create a video job; ``submit`` reserves what it may cost, together with the job."""

@@ -16,7 +16,7 @@ from gateway.formats.openai.videos import build_deleted, build_video, build_vide
 from gateway.formats.video_backend import Variant
 from gateway.server.context import CALLER, ROOMS
 from gateway.server.handlers.media import FileResponse, check_dates, find_wanted
-from gateway.server.handlers.video_create import POLL_AFTER, post_remix, post_videos
+from gateway.server.handlers.video_create import POLL_AFTER, POST_REMIX, POST_VIDEOS
 from gateway.server.handlers.video_events import FOLLOWING, SubscriberLimit, get_events
 from gateway.server.responses import await_reader
 from gateway.server.stream_response import LargeResponse
@@ -44,13 +44,13 @@ def add_video_routes(app: web.Application) -> None:
     """Every path of videos. ``{id}`` is whatever has no slash: what is no id is nobody's."""
     app[FOLLOWING] = SubscriberLimit()
     for path in (_PATH, _ALIAS):
-        app.router.add_post(path, post_videos)
+        app.router.add_post(path, POST_VIDEOS)
         app.router.add_get(f"{path}{_BY_ID}", get_video)
     app.router.add_get(_PATH, get_videos)
     app.router.add_delete(f"{_PATH}{_BY_ID}", delete_video)
     app.router.add_get(f"{_PATH}{_BY_ID}/content", get_content)
     app.router.add_get(f"{_PATH}{_BY_ID}/events", get_events, allow_head=False)
-    app.router.add_post(f"{_PATH}{_BY_ID}/remix", post_remix)
+    app.router.add_post(f"{_PATH}{_BY_ID}/remix", POST_REMIX)
 
 
 async def get_video(request: web.Request) -> web.Response:
