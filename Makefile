@@ -12,19 +12,22 @@ COMPILE  := $(VENV)/pins/bin/uv pip compile -q --universal --python-version 3.11
             --only-binary :all: --no-emit-index-url --custom-compile-command 'make pins'
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak check format bench profile clean pins sbom audit
+.PHONY: help run test test-unit soak check format bench profile clean pins sbom audit
 
 help:  ## Show this list
-	@awk 'BEGIN {FS = ":.*##"} /^[a-z]+:.*##/ {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*##"} /^[a-z-]+:.*##/ {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/run.stamp  ## Set up and start the gateway (ARGS="--port 9000" for its options)
 	@$(BIN)/gateway serve $(ARGS)
 
 # What was compiled is kept, whatever the environment says: every process of a test would compile the house anew.
-test soak check: export PYTHONDONTWRITEBYTECODE =
+test test-unit soak check: export PYTHONDONTWRITEBYTECODE =
 
 test: $(VENV)/dev.stamp  ## Set up and run all tests (ARGS="-k name" for pytest's options)
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-unit: $(VENV)/dev.stamp  ## Run the tests that open no socket
+	@$(BIN)/python -m pytest -m unit $(addprefix tests/,domain formats providers routing auth proxy test_errors.py test_parsing.py) $(ARGS)
 
 soak: $(VENV)/dev.stamp  ## Run the long load and crash tests, one after another (minutes to an hour)
 	@$(BIN)/python -m pytest --numprocesses=0 --timeout=0 -m soak $(ARGS)

@@ -25,6 +25,10 @@ settings.load_profile("house")
 
 share()
 
+TESTS = Path(__file__).parent
+UNIT = {"domain", "formats", "providers", "routing", "auth", "proxy", "test_errors.py", "test_parsing.py"}
+"""Folders and files of ``tests/`` whose tests open no socket; ``make test-unit`` runs these alone."""
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
@@ -54,6 +58,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
     """Who asks for a gateway that stands runs in the event loop in which it stands; and gives it back last of all."""
     for item in items:
+        unit = item.path.is_relative_to(TESTS) and item.path.relative_to(TESTS).parts[0] in UNIT
+        if unit and not hasattr(getattr(item, "module", None), "ScriptedUpstream"):
+            item.add_marker(pytest.mark.unit)
         names: list[str] = getattr(item, "fixturenames", [])
         if "standing_with" in names:
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
