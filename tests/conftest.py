@@ -1,5 +1,6 @@
 """Fixtures of every test: a factory of gateways, the log as it is written; hypothesis without a stopwatch; tables."""
 
+import asyncio
 import gc
 import logging
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from gateway.log import configure_log
 from tests.support.gateway import RunningGateway, make_template
 from tests.support.outcome_table import write_table
+from tests.support.repositories import close_databases, has_databases
 from tests.support.shared_gateways import Stand
 from tests.support.started_gateways import ReadLog, StartGateway, starting
 from tests.support.statement_cache import share
@@ -71,6 +73,14 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def template_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("template") / "gateway.db"
+
+
+@pytest.fixture(autouse=True)
+def databases_end() -> Iterator[None]:
+    """No database of a test's own outlives it; the test's event loop may be closed by then."""
+    yield
+    if has_databases():
+        asyncio.run(close_databases())
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import asyncio
 from contextlib import suppress
 from itertools import pairwise
 
+from sqlalchemy import select
 from structlog.testing import capture_logs
 
 from gateway.cleanup import (
@@ -19,11 +20,14 @@ from gateway.domain.idempotency import KEEP_MS, IdempotencyRecord
 from gateway.domain.member import IDLE_MS, Credential, InviteLink, Member, Session
 from gateway.errors import StoreUnavailable
 from gateway.proxy.idempotency import IdempotencyService
-from gateway.storage.memory import MemoryStore
-from gateway.storage.memory_audit import MemoryAuditTrail
-from gateway.storage.memory_members import MemoryMemberStore
-from gateway.storage.memory_videos import MemoryDeliveryStore, MemoryReplayStore, MemoryVideoStore
-from tests.support.video_records import make_delivery, make_job
+from gateway.storage.database import Database
+from gateway.storage.idempotency import IdempotencyRepository
+from gateway.storage.members import MemberRepository
+from gateway.storage.schema import replays
+from gateway.storage.videos import VideoRepository
+from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
+from tests.support.repositories import Repositories
+from tests.support.video_records import add_delivery, list_jobs, make_delivery, make_job
 from tests.support.worker_loop import run_hurried
 
 NOW_S = 1_750_000_000.0
@@ -31,11 +35,11 @@ NOW_MS = int(NOW_S * 1000)
 DAY_MS = 24 * 3_600 * 1000
 
 
-class Videos(MemoryVideoStore):
+class Videos(VideoRepository):
     """It remembers how many were to go at a time."""
 
-    def __init__(self, books: MemoryStore, deliveries: MemoryDeliveryStore) -> None:
-        super().__init__(books, deliveries)
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
         self.most: list[int] = []
 
     async def sweep_ended(self, before_ms: int, most: int) -> int:
@@ -47,12 +51,12 @@ class Shelf:
     """Both stores, with what is young and what is old in them; they fail as often as they are told to."""
 
     def __init__(self, failing: int = 0) -> None:
-        self.replays, self.deliveries = MemoryReplayStore(), MemoryDeliveryStore()
+        self.books = Repositories()
+        database = self.books.database
+        self.replays, self.deliveries = IdempotencyRepository(database), WebhookDeliveryRepository(database)
         self.failing = failing
         self.asked: list[float] = []
-        self.videos = Videos(MemoryStore(), self.deliveries)
-        self.books = MemoryStore()
-        self.members = MemoryMemberStore(self.books, MemoryAuditTrail())
+        self.videos, self.members = Videos(database), MemberRepository(database)
         replays = IdempotencyService(self, "me", self.clock)  # type: ignore[arg-type]
         self.job = RecordCleanup(replays, self.deliveries, self.videos, self.members, self.clock)
 
@@ -75,7 +79,8 @@ class Shelf:
         for name, ended_ms in (("live", None), ("young", NOW_MS - DAY_MS), ("old", NOW_MS - DELIVERIES_KEPT_MS - 1)):
             status = "pending" if ended_ms is None else "delivered"
             due_ms = NOW_MS - 90 * DAY_MS if ended_ms is None else None
-            self.deliveries.add(make_delivery(name, status=status, ended_ms=ended_ms, due_ms=due_ms))
+            delivery = make_delivery(name, status=status, ended_ms=ended_ms, due_ms=due_ms)
+            await add_delivery(self.deliveries, delivery)
 
     async def put_videos(self, *names: object, over_ms: int | None) -> None:
         ended = {"state": "completed", "completed_ms": NOW_MS - 90 * DAY_MS, "expires_ms": over_ms, "due_ms": None}
@@ -84,7 +89,8 @@ class Shelf:
 
     async def list_left(self) -> tuple[set[str], set[str]]:
         deliveries = await self.deliveries.list_deliveries(video_id=None, limit=9)
-        return {name for _, name in self.replays._replays}, {one.id for one in deliveries}
+        names = await self.books.database.read(select(replays.c.name))
+        return {row.name for row in names}, {one.id for one in deliveries}
 
 
 async def test_what_is_old_goes_and_what_goes_on_stays_however_old_it_is() -> None:
@@ -104,7 +110,7 @@ async def test_jobs_go_a_month_after_their_videos_and_not_all_in_one_commit() ->
     await shelf.put_videos("live", over_ms=None)
     with capture_logs() as lines:
         await shelf.job.sweep()
-    assert set(shelf.videos._jobs) == {"video_young", "video_live"}
+    assert set(await list_jobs(shelf.videos)) == {"video_young", "video_live"}
     assert shelf.videos.most == [MOST] * 3
     assert lines == [{"event": "records_swept", "log_level": "info", "rows": 2 * MOST}]
 

@@ -119,7 +119,6 @@ def test_a_module_can_be_imported_first() -> None:
         [("gateway.cli.main", {"aiohttp", "sqlalchemy", "rich", "alembic", "cattrs", "structlog"})],
         [
             ("gateway.formats.openai.chat", {"aiohttp", "sqlalchemy", "cattrs", "asyncio"}),
-            ("gateway.storage.memory", {"sqlalchemy", "aiohttp"}),
             ("gateway.proxy.failover", {"aiohttp", "sqlalchemy", "cattrs"}),
             ("gateway.config.loader", {"aiohttp", "sqlalchemy", "alembic"}),
             ("gateway.app", {"alembic", "click"}),

@@ -20,7 +20,7 @@ from gateway.domain.audit_log import FILE, Actor, AuditFilter, AuditRow
 from gateway.domain.member import Forbidden
 from gateway.errors import Conflict, InvalidApiKey, InvalidRequest, NotFound, StoreUnavailable
 from gateway.parsing import parse_table
-from gateway.storage.memory import MemoryStore
+from tests.support.repositories import Repositories
 
 NOW = 1_750_000_000
 HOOK = "https://hooks.test/9?token=canary-hook"
@@ -30,7 +30,7 @@ SECRET = "sk-canary-of-the-file"
 class Desk:
     """An administration over a store in memory, with two accounts, a key and a member of each."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: Repositories) -> None:
         self.store, self.now = store, float(NOW)
         clock = lambda: self.now  # noqa: E731
         self.directory = ApiKeyAuthenticator(self.store, self.store, pepper=b"p" * 32, clock=clock)
@@ -58,7 +58,7 @@ class Desk:
         return [(row.action, row.subject, orjson.loads(row.detail)) for row in (await self.list_rows())[before:]]
 
 
-class SlowStore(MemoryStore):
+class SlowStore(Repositories):
     """A store whose every answer lets others go first, as a database's does."""
 
     async def list_keys(self) -> Sequence[ApiKey]:
@@ -334,7 +334,7 @@ async def test_a_secret_that_the_file_gives_away_is_no_other_keys_former_one_any
     assert (await desk.administration.get_key(desk.mine))["former_until"] is None
 
 
-class FullStore(MemoryStore):
+class FullStore(Repositories):
     """A store in which no key can be changed."""
 
     async def put_key(self, key: ApiKey, audit: AuditRow | None = None) -> None:

@@ -13,7 +13,7 @@ from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.domain.account import Account, ApiKey, Caller, is_key_shape
 from gateway.domain.balance import Quota
 from gateway.errors import GatewayError, InvalidApiKey, IpNotAllowed, KeyDisabled, KeyExpired
-from gateway.storage.memory import MemoryStore
+from tests.support.repositories import Repositories
 
 SECRET = "sk-a-key-for-the-tests"
 NOW = 1_000_000.0
@@ -23,7 +23,7 @@ class House:
     """A directory over a store in memory, with a clock that is turned by hand."""
 
     def __init__(self) -> None:
-        self.store = MemoryStore()
+        self.store = Repositories()
         self.now = NOW
         self.directory = ApiKeyAuthenticator(self.store, self.store, pepper=b"p" * 32, clock=lambda: self.now)
 
@@ -147,7 +147,7 @@ async def test_a_request_under_way_keeps_the_caller_it_came_with() -> None:
 
 
 def test_another_pepper_gives_another_digest() -> None:
-    store = MemoryStore()
+    store = Repositories()
     digests = {
         ApiKeyAuthenticator(store, store, pepper=pepper, clock=lambda: 0.0).digest(SECRET)
         for pepper in (b"a" * 32, b"b" * 32)
@@ -263,7 +263,7 @@ async def test_who_looks_without_a_key_is_its_account_as_it_is_now() -> None:
         house.directory.refresh(watcher)
 
 
-class SlowStore(MemoryStore):
+class SlowStore(Repositories):
     """A store whose first list of keys arrives late."""
 
     def __init__(self) -> None:

@@ -15,16 +15,16 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.database import Database, open_database
 from gateway.storage.journal import RequestJournal
 from gateway.storage.ledger import LedgerRepository
-from gateway.storage.memory import MemoryStore
 from gateway.storage.request_log import RequestLogRepository
 from tests.storage.conftest import copy_template
 from tests.support.journal_entries import begin, find
 from tests.support.ledger_balances import read_ids, read_totals
+from tests.support.repositories import Repositories
 from tests.support.request_records import make_row
 from tests.support.worker_loop import run_hurried
 
 
-class MoodyStore(MemoryStore):
+class MoodyStore(Repositories):
     """A store that fails as ``moods`` say, one a commit, and is well when they are used up."""
 
     def __init__(self, *moods: Callable[[], BaseException] | None) -> None:

@@ -38,7 +38,7 @@ from gateway.errors import (
 )
 from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.request_context import Arrival
-from tests.support.billing_services import Books, call_for, unix
+from tests.support.billing_services import Books, ModelDisk, call_for, unix
 
 T = TypeVar("T")
 Place = tuple[Owner, int]
@@ -89,7 +89,7 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.folder = Path(tempfile.mkdtemp())
-        self.books = Books(self.folder, now=unix("2027-12-30T12:00"))
+        self.books = Books(self.folder, now=unix("2027-12-30T12:00"), disk=ModelDisk())
         self.quotas: dict[Place, tuple[int, QuotaPeriod]] = {}
         self.at_once: dict[Place, int | None] = {}
         self.secrets: dict[int, str] = {}
@@ -436,6 +436,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.the_books_agree()
         finally:
             self.books.close()
+            self.do(self.books.disk.database.close())
             self.loop.close()
             shutil.rmtree(self.folder)
 

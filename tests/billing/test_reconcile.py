@@ -2,12 +2,13 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
-from sqlalchemy import text
+from sqlalchemy import delete, func, select, text, update
 
 from gateway.billing.accounting import AccountingService
 from gateway.billing.flush_worker import LedgerFlusher
@@ -18,12 +19,12 @@ from gateway.domain.video import CANCELLED, VideoJob, VideoRules
 from gateway.request_context import build_row
 from gateway.storage.database import Database, open_database
 from gateway.storage.ledger import LedgerRepository
-from gateway.storage.memory_videos import MemoryDeliveryStore, MemoryVideoStore
+from gateway.storage.schema import entries, videos
+from gateway.storage.videos import VideoRepository
 from gateway.videos.jobs import Videos
 from tests.support.billing_services import (
     NOON,
     Books,
-    Disk,
     SlowDisk,
     begin,
     call_for,
@@ -35,8 +36,13 @@ from tests.support.billing_services import (
 )
 from tests.support.gateway import make_template
 from tests.support.request_records import ROW
+from tests.support.video_records import put_job
 
 DOLLAR = NANOS_PER_USD
+FIRST_CHARGE = entries.c.sequence == select(func.min(entries.c.sequence)).scalar_subquery()
+FIRST_CREDIT = entries.c.sequence == (
+    select(func.min(entries.c.sequence)).where(entries.c.kind != "charge").scalar_subquery()
+)
 
 
 async def problems(books: Books) -> list[str]:
@@ -161,15 +167,17 @@ TAMPERINGS: dict[str, tuple[Callable[[Books], object], str]] = {
         "key 7: more is spent and held than its cap and its overrun allow",
     ),
     "an entry that was deleted": (
-        lambda books: books.disk._entries.pop(0),
+        lambda books: books.disk.database.change(delete(entries).where(FIRST_CHARGE)),
         "key 7: 23 charged in entries, 33 in the sums of its days, 33 in its requests",
     ),
     "an entry that was changed": (
-        lambda books: change_first_charge(books.disk),
+        lambda books: books.disk.database.change(
+            update(entries).where(FIRST_CHARGE).values(amount_nanos=entries.c.amount_nanos + 1)
+        ),
         "key 7: 34 charged in entries, 33 in the sums of its days, 33 in its requests",
     ),
     "a credit that was deleted": (
-        lambda books: books.disk._entries.pop(2),
+        lambda books: books.disk.database.change(delete(entries).where(FIRST_CREDIT)),
         "account 1: credited is 150, its entries say 100",
     ),
     "a row that waits twice": (
@@ -183,15 +191,11 @@ TAMPERINGS: dict[str, tuple[Callable[[Books], object], str]] = {
 }
 
 
-def change_first_charge(disk: Disk) -> None:
-    disk._entries[0] = attrs.evolve(disk._entries[0], amount_nanos=disk._entries[0].amount_nanos + 1)
-
-
 @pytest.mark.parametrize("name", TAMPERINGS)
 async def test_the_audit_finds_what_was_tampered_with(books: Books, name: str) -> None:
     await busy(books)
     tamper, told = TAMPERINGS[name]
-    tamper(books)
+    await run(tamper(books))
     found = await problems(books)
     assert any(problem.startswith(told) for problem in found), found
 
@@ -240,14 +244,15 @@ class Studio:
 
     books: Books
     videos: Videos
-    store: MemoryVideoStore
+    store: VideoRepository
 
     def propose(self, number: int, nanos: int) -> tuple[VideoJob, Reservation]:
         """A job that is neither on record nor known to have its money, which is held."""
         caller = caller_of(capped(1_000), capped(500))
         arrival = self.books.arrive(caller)
         held = self.books.bank.hold(caller, nanos)
-        receipt = build_row(arrival, call_for(nanos), self.books.outcome(ending="interrupted"), reserved_nanos=nanos)
+        row = build_row(arrival, call_for(nanos), self.books.outcome(ending="interrupted"), reserved_nanos=nanos)
+        receipt = attrs.evolve(row, attempts=1)
         job = VideoJob(f"video_{number}", receipt, "a cat", state="queued", held_nanos=nanos, cost_nanos=nanos - 5)
         return job, held
 
@@ -264,8 +269,8 @@ def studio(books: Books) -> Studio:
     return build_studio(books)
 
 
-def build_studio(books: Books, store: MemoryVideoStore | None = None) -> Studio:
-    store = store or MemoryVideoStore(books.disk, MemoryDeliveryStore())
+def build_studio(books: Books, store: VideoRepository | None = None) -> Studio:
+    store = store or VideoRepository(books.disk.database)
     videos = Videos(
         store,
         books.bank,
@@ -301,7 +306,7 @@ JOB_TAMPERINGS: dict[str, tuple[Callable[[Studio], object], str]] = {
         "video_1: no hold is open, its record says 30",
     ),
     "a job that is no more": (
-        lambda studio: studio.store._jobs.pop("video_1"),
+        lambda studio: forget_jobs(studio, videos.c.id == "video_1"),
         "video_1: 30 held, and there is no such job that goes on",
     ),
     "a record of another amount": (
@@ -331,8 +336,20 @@ JOB_TAMPERINGS: dict[str, tuple[Callable[[Studio], object], str]] = {
 }
 
 
-def tamper_job(studio: Studio, name: str, **changes: object) -> None:
-    studio.store._jobs[name] = attrs.evolve(studio.store._jobs[name], **changes)
+async def tamper_job(studio: Studio, name: str, **changes: Any) -> None:
+    job = await studio.store.find(name)
+    assert job is not None
+    await put_job(studio.store, attrs.evolve(job, **changes))
+
+
+async def forget_jobs(studio: Studio, *which: Any) -> None:
+    await studio.books.disk.database.change(delete(videos).where(*which))
+
+
+async def run(tampering: object) -> None:
+    """Wait for what was tampered with, if that is in the database."""
+    if isinstance(tampering, Awaitable):
+        await tampering
 
 
 @pytest.mark.parametrize("name", JOB_TAMPERINGS)
@@ -342,7 +359,7 @@ async def test_the_audit_finds_what_was_tampered_with_of_a_job(books: Books, stu
     await studio.videos.complete(await studio.begin(3, 50))
     assert await problems(books) == []
     tamper, told = JOB_TAMPERINGS[name]
-    tamper(studio)
+    await run(tamper(studio))
     found = await problems(books)
     assert any(problem.startswith(told) for problem in found), found
     assert len(found) == len(set(found))
@@ -362,13 +379,13 @@ async def test_a_job_that_is_struck_off_a_moment_before_its_money_is_free_is_no_
     books: Books, studio: Studio
 ) -> None:
     job = await studio.begin(1, 30)
-    studio.store._jobs.clear()
+    await forget_jobs(studio)
     asyncio.get_running_loop().call_later(LOOK_AGAIN_S / 2, studio.videos.release, job)
     assert await problems(books) == []
     assert (await books.accounting.reconcile())["held_usd"] == 0
 
 
-class Restless(MemoryVideoStore):
+class Restless(VideoRepository):
     """At every look another job has just been put on record, and is refused right after."""
 
     looks = 0
@@ -380,7 +397,7 @@ class Restless(MemoryVideoStore):
 
 
 async def test_another_job_at_every_look_is_one_that_comes_and_goes(books: Books) -> None:
-    store = Restless(books.disk, MemoryDeliveryStore())
+    store = Restless(books.disk.database)
     await build_studio(books, store).begin(1, 30)
     assert await problems(books) == []
     assert store.looks == 2

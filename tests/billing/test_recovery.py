@@ -15,11 +15,11 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.database import Database, open_database
 from gateway.storage.journal import RequestJournal
 from gateway.storage.ledger import LedgerRepository
-from gateway.storage.memory import MemoryStore
 from gateway.storage.request_log import RequestLogRepository
 from tests.storage.conftest import copy_template
 from tests.support.journal_entries import begin, find, interrupted
 from tests.support.ledger_balances import ALWAYS, read_ids, read_spending, read_totals
+from tests.support.repositories import Repositories
 from tests.support.request_records import make_row
 
 NOW_MS = 1_790_000_000_456
@@ -58,7 +58,7 @@ async def read_rows(log: RequestLogRepository) -> list[RequestRecord]:
 
 
 async def test_a_call_that_had_ended_is_charged_what_it_cost_when_it_ended(path: Path) -> None:
-    store = MemoryStore()
+    store = Repositories()
     crash(path, ENDED)
     await start_again(path, store, "charge")
     assert await read_rows(store) == [ENDED]
@@ -70,7 +70,7 @@ async def test_a_call_that_had_ended_is_charged_what_it_cost_when_it_ended(path:
 async def test_a_call_that_was_cut_off_is_interrupted_and_released_or_charged_what_was_held(
     path: Path, on_crash: OnCrash, cost: int
 ) -> None:
-    store = MemoryStore()
+    store = Repositories()
     crash(path, running=[RUNNING])
     await start_again(path, store, on_crash)
     assert await read_rows(store) == [attrs.evolve(RUNNING, settled_ms=NOW_MS, cost_nanos=cost)]
@@ -80,7 +80,7 @@ async def test_a_call_that_was_cut_off_is_interrupted_and_released_or_charged_wh
 
 
 async def test_without_a_policy_what_was_cut_off_is_left_for_whom_it_is_to_decide(path: Path) -> None:
-    store = MemoryStore()
+    store = Repositories()
     crash(path, ENDED, running=[RUNNING])
     for _ in range(2):
         await start_again(path, store, None)
@@ -91,7 +91,7 @@ async def test_without_a_policy_what_was_cut_off_is_left_for_whom_it_is_to_decid
 
 
 async def test_a_charge_for_a_call_that_was_cut_off_is_of_the_day_it_was_found(path: Path) -> None:
-    store = MemoryStore()
+    store = Repositories()
     crash(path, running=[RUNNING])
     await start_again(path, store, "charge")
     assert await read_spending(store, parse_day(NOW_MS / 1000)) == {(3, 5): (700, 700, 700, 0, 0, 0)}
@@ -99,7 +99,7 @@ async def test_a_charge_for_a_call_that_was_cut_off_is_of_the_day_it_was_found(p
 
 
 async def test_a_call_that_was_held_nothing_for_is_charged_nothing(path: Path) -> None:
-    store = MemoryStore()
+    store = Repositories()
     crash(path, running=[attrs.evolve(RUNNING, reserved_nanos=0)])
     await start_again(path, store, "charge")
     assert await read_totals(store) == set()
@@ -111,7 +111,7 @@ async def test_a_row_that_was_retired_since_it_was_stored_is_charged_no_second_t
     path: Path, on_crash: OnCrash
 ) -> None:
     """The journal of a quiet gateway has notes of what was stored long ago, and perhaps not of how it ended."""
-    store, long_ago = MemoryStore(), attrs.evolve(ENDED, id=RUNNING.id, started_ms=RUNNING.started_ms)
+    store, long_ago = Repositories(), attrs.evolve(ENDED, id=RUNNING.id, started_ms=RUNNING.started_ms)
     await store.post([long_ago, ENDED])
     assert (await store.retire_requests(ENDED.settled_ms + 1, 0, 9)).retired == 2
     before = await read_totals(store)
@@ -130,7 +130,7 @@ async def test_nothing_left_asks_nothing_of_the_store(path: Path) -> None:
 async def test_what_was_interrupted_is_told_call_by_call(path: Path) -> None:
     crash(path, ENDED, running=[RUNNING, attrs.evolve(RUNNING, id="req_2", model="n")])
     with capture_logs() as told:
-        await start_again(path, MemoryStore(), "charge")
+        await start_again(path, Repositories(), "charge")
     interrupted = [line for line in told if line["event"] == "request_interrupted"]
     assert [(line["request_id"], line["model"], line["cost_nanos"]) for line in interrupted] == [
         ("req_running", "m", 700),
@@ -142,10 +142,10 @@ async def test_what_was_interrupted_is_told_call_by_call(path: Path) -> None:
     assert told[-1] == {"event": "journal_recovered", "log_level": "info", "rows": 3, "interrupted": 2}
 
 
-class Unwilling(MemoryStore):
+class Unwilling(Repositories):
     """A store that takes nothing."""
 
-    async def post(self, _rows: Sequence[RequestRecord]) -> None:
+    async def post_again(self, _rows: Sequence[RequestRecord]) -> None:
         raise StoreUnavailable("not now")
 
 
@@ -154,7 +154,7 @@ async def test_what_cannot_be_stored_is_left_for_the_next_start(path: Path) -> N
     with pytest.raises(StoreUnavailable):
         await start_again(path, Unwilling(), "charge")
     assert find(path) == {"req_running": False, "req_ended": True}
-    store = MemoryStore()
+    store = Repositories()
     await start_again(path, store)
     assert (await read_rows(store))[1] == ENDED
     assert find(path) == {}

@@ -12,7 +12,7 @@ from gateway.domain.request_log import RequestFilter
 from gateway.domain.retention import RetentionBatch
 from gateway.domain.traffic import HOUR_MS, TrafficFilter
 from gateway.errors import StoreUnavailable
-from gateway.storage.memory import MemoryStore
+from tests.support.repositories import Repositories
 from tests.support.request_records import make_row
 from tests.support.worker_loop import run_hurried
 
@@ -21,7 +21,7 @@ NOW_MS = int(NOW_S * 1000)
 DAY_MS = 86_400_000
 
 
-class Store(MemoryStore):
+class Store(Repositories):
     """It remembers what it was asked for, and fails as often as it is told to."""
 
     def __init__(self) -> None:

@@ -29,14 +29,15 @@ from gateway.media.cleanup_worker import MediaCleanup
 from gateway.options import AppOptions
 from gateway.server.context import OFFICE, ROOMS
 from gateway.server.protocol import GatewayRunner
+from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.data_folder import DataFolder
 from gateway.storage.media_files import MediaFiles
-from gateway.storage.memory_audit import MemoryAuditTrail
-from gateway.storage.memory_settings import MemorySettingStore
+from gateway.storage.settings import SettingRepository
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel, make_template
 from tests.support.gateway_process import write_toml
 from tests.support.image_providers import draw
 from tests.support.openai_images import CustomPictures
+from tests.support.repositories import LazyDatabase
 from tests.support.scripted_upstream import (
     COMPLETION,
     DONE,
@@ -72,7 +73,7 @@ class Reloadable:
     file: Path
     reloader: Reloader
     in_force: LiveConfig
-    trail: MemoryAuditTrail
+    trail: AuditLogRepository
 
     async def reload(self, tables: Tables | str) -> Any:
         """Write the file anew and have it read; what was changed."""
@@ -131,8 +132,8 @@ def reloadable(gateway_with: StartGateway, tmp_path: Path) -> Reload:
             images=rooms.images,
             submissions=rooms.submissions,
         )
-        trail = MemoryAuditTrail()
-        settings = MemorySettingStore(trail)
+        database: Any = LazyDatabase()
+        trail, settings = AuditLogRepository(database), SettingRepository(database)
         reloader = Reloader(
             in_force, lambda: read_declared(file, {}), settings, ruled, trail=trail, clock=lambda: 1_750_000_000.0
         )

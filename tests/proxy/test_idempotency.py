@@ -9,7 +9,8 @@ from structlog.testing import capture_logs
 from gateway.domain.idempotency import KEEP_MS, MAX_ANSWER_BYTES, IdempotencyRecord
 from gateway.errors import IdempotencyConflict, StoreUnavailable
 from gateway.proxy.idempotency import IdempotencyService
-from gateway.storage.memory_videos import MemoryReplayStore
+from gateway.storage.idempotency import IdempotencyRepository
+from tests.support.repositories import LazyDatabase
 
 NOW_S = 1_750_000_000.5
 NAME = (5, "order-1")
@@ -23,17 +24,23 @@ class Clock:
         return self.now_s
 
 
-class Moody(MemoryReplayStore):
-    """A store that fails while it is told to."""
+class Moody(IdempotencyRepository):
+    """A repository that fails while ``failing`` is set."""
 
     failing = False
+
+    def __init__(self) -> None:
+        super().__init__(LazyDatabase())  # type: ignore[arg-type]
 
     async def end_replay(self, replay: IdempotencyRecord) -> None:
         if self.failing:
             raise StoreUnavailable("not now")
         await super().end_replay(replay)
 
-    forget_replay = end_replay
+    async def forget_replay(self, replay: IdempotencyRecord) -> None:
+        if self.failing:
+            raise StoreUnavailable("not now")
+        await super().forget_replay(replay)
 
 
 @pytest.fixture
@@ -43,7 +50,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def replays(clock: Clock) -> IdempotencyService:
-    return IdempotencyService(MemoryReplayStore(), "me", clock)
+    return IdempotencyService(Moody(), "me", clock)
 
 
 async def begin(
@@ -136,7 +143,7 @@ async def test_a_lost_call_is_taken_by_one_of_those_who_ask_for_it(replays: Idem
 
 
 async def test_calls_of_a_process_that_died_are_lost_and_this_ones_are_not(clock: Clock) -> None:
-    store = MemoryReplayStore()
+    store = Moody()
     before, after = IdempotencyService(store, "before", clock), IdempotencyService(store, "after", clock)
     await before.open()
     await begin(before)

@@ -18,9 +18,9 @@ from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.model_listing import fetch_models
 from gateway.routing.sync_worker import JITTER, ModelSyncer
-from gateway.storage.memory import MemoryStore
 from gateway.upstream.aiohttp_client import AiohttpClient
 from gateway.upstream.interface import HttpClient, HttpResponse
+from tests.support.repositories import Repositories
 from tests.support.scripted_upstream import FIN, ScriptedUpstream, Step, answer
 from tests.support.worker_loop import run_hurried
 
@@ -52,7 +52,7 @@ def fleet_of(catalog: ModelCatalog, upstream: HttpClient) -> ChannelService:
         return await fetch_models(upstream, channel, now_s=NOW, timeout_s=1.0)
 
     switchboard = LoadBalancer(lambda: 0.0)
-    return ChannelService(catalog, switchboard, MemoryStore(), fetch=fetch, discover=nothing_found, clock=lambda: NOW)
+    return ChannelService(catalog, switchboard, Repositories(), fetch=fetch, discover=nothing_found, clock=lambda: NOW)
 
 
 async def build(upstream: HttpClient, *channels: Channel) -> tuple[ModelCatalog, ModelSyncer]:

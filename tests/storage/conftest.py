@@ -1,4 +1,4 @@
-"""Both drivers of the store: in memory, and the database over a temporary SQLite file."""
+"""Repositories over a temporary SQLite file."""
 
 import asyncio
 import shutil
@@ -14,19 +14,18 @@ from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.database import Database, open_database
 from gateway.storage.idempotency import IdempotencyRepository
 from gateway.storage.ledger import LedgerRepository
-from gateway.storage.memory import MemoryStore
-from gateway.storage.memory_videos import MemoryDeliveryStore, MemoryReplayStore, MemoryVideoStore
 from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.retention import RetentionRepository
 from gateway.storage.traffic import TrafficRepository
 from gateway.storage.videos import VideoRepository
 from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 from tests.support.gateway import make_template
+from tests.support.repositories import close_databases
 
 
 @attrs.frozen
 class Stores:
-    """Every port of one driver."""
+    """Repositories of accounts, requests and money."""
 
     accounts: AccountRepository
     keys: ApiKeyRepository
@@ -37,7 +36,7 @@ class Stores:
 
 
 def open_stores(database: Database) -> Stores:
-    """The ports of the database."""
+    """Those of the database."""
     return Stores(
         AccountRepository(database),
         ApiKeyRepository(database),
@@ -50,7 +49,7 @@ def open_stores(database: Database) -> Stores:
 
 @attrs.frozen
 class Archive:
-    """What one driver keeps of videos, and the books that their requests go to."""
+    """Repositories of videos, and of the requests and charges of videos."""
 
     videos: VideoRepository
     deliveries: WebhookDeliveryRepository
@@ -61,7 +60,7 @@ class Archive:
 
 
 def open_archive(database: Database) -> Archive:
-    """That of the database."""
+    """Those of the database."""
     return Archive(
         VideoRepository(database),
         WebhookDeliveryRepository(database),
@@ -70,12 +69,6 @@ def open_archive(database: Database) -> Archive:
         LedgerRepository(database),
         RetentionRepository(database),
     )
-
-
-def make_archive() -> Archive:
-    """That in memory."""
-    books, deliveries = MemoryStore(), MemoryDeliveryStore()
-    return Archive(MemoryVideoStore(books, deliveries), deliveries, MemoryReplayStore(), books, books, books)
 
 
 def find_workers() -> set[threading.Thread]:
@@ -88,6 +81,7 @@ async def workers_end() -> AsyncIterator[None]:
     """No connection outlives its test; a worker that is told to stop still answers the loop of its connection."""
     before = find_workers()
     yield
+    await close_databases()
     for worker in find_workers() - before:
         await asyncio.to_thread(worker.join, 3)
     assert not find_workers() - before, "a connection was not closed"
@@ -112,20 +106,11 @@ async def database(database_path: Path) -> AsyncIterator[Database]:
     await opened.close()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def stores(request: pytest.FixtureRequest, database: Database) -> Stores:
-    if request.param == "memory":
-        memory = MemoryStore()
-        return Stores(memory, memory, memory, memory, memory.traffic, memory)
+@pytest.fixture
+def stores(database: Database) -> Stores:
     return open_stores(database)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def archive(request: pytest.FixtureRequest, tmp_path: Path, template_path: Path) -> AsyncIterator[Archive]:
-    """As ``stores``, and no database is opened where none is used."""
-    if request.param == "memory":
-        yield make_archive()
-        return
-    opened = await open_database(f"sqlite:///{await copy_template(template_path, tmp_path)}")
-    yield open_archive(opened)
-    await opened.close()
+@pytest.fixture
+def archive(database: Database) -> Archive:
+    return open_archive(database)

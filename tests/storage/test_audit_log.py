@@ -19,8 +19,6 @@ from gateway.storage.channels import ChannelRepository
 from gateway.storage.database import Database
 from gateway.storage.encryption import SecretBox
 from gateway.storage.ledger import LedgerRepository
-from gateway.storage.memory import MemoryStore
-from gateway.storage.memory_videos import MemoryDeliveryStore, MemoryVideoStore
 from gateway.storage.videos import VideoRepository
 from tests.support.request_records import make_row
 from tests.support.video_records import JOB
@@ -33,7 +31,7 @@ CREDIT = LedgerEntry(0, 5, "top_up", 1, None, 100, reference="pay-1")
 
 @attrs.frozen
 class Cellar:
-    """Every store of one driver whose changes are on record, and the record."""
+    """Every repository whose changes are in the audit log, and the log."""
 
     accounts: AccountRepository
     keys: ApiKeyRepository
@@ -58,12 +56,9 @@ def open_cellar(database: Database) -> Cellar:
     )
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def cellar(request: pytest.FixtureRequest, database: Database) -> Cellar:
-    if request.param == "sqlite":
-        return open_cellar(database)
-    memory = MemoryStore()
-    return Cellar(memory, memory, memory, memory, MemoryVideoStore(memory, MemoryDeliveryStore()), memory.trail)
+@pytest.fixture
+def cellar(database: Database) -> Cellar:
+    return open_cellar(database)
 
 
 async def list_audit(cellar: Cellar, limit: int = 100, **wanted: Any) -> list[AuditRow]:

@@ -12,7 +12,6 @@ from gateway.errors import Conflict, NotFound
 from gateway.storage.channels import ChannelRepository
 from gateway.storage.database import Database, open_database
 from gateway.storage.encryption import DecryptionFailed, SecretBox
-from gateway.storage.memory import MemoryStore
 
 SEAL = SecretBox(bytes(range(32)))
 FULL = Channel(
@@ -44,9 +43,9 @@ FULL = Channel(
 BARE = Channel("bare", "openai", "https://api.openai.com/v1")
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def channels(request: pytest.FixtureRequest, database: Database) -> ChannelRepository:
-    return MemoryStore() if request.param == "memory" else ChannelRepository(database, SEAL)
+@pytest.fixture
+def channels(database: Database) -> ChannelRepository:
+    return ChannelRepository(database, SEAL)
 
 
 async def add(channels: ChannelRepository, *names: str) -> list[Channel]:

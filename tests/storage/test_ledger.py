@@ -15,11 +15,10 @@ from gateway.domain.ledger import LedgerEntry, UsageFilter
 from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.errors import Conflict, StoreUnavailable
 from gateway.storage.database import Database
-from gateway.storage.ledger import LedgerRepository
-from gateway.storage.memory import MemoryStore
 from gateway.storage.schema import entries, requests, usage_days, usage_hours
-from tests.storage.conftest import Stores, open_stores
+from tests.storage.conftest import open_stores
 from tests.support.ledger_balances import AXES, TODAY, day_at, read_ids, read_spending, read_totals
+from tests.support.ledger_model import LedgerModel
 from tests.support.request_records import NOON_MS, charge, read_ms, refuse
 
 
@@ -128,8 +127,8 @@ async def empty(connection: AsyncConnection) -> None:
         await connection.execute(delete(table))
 
 
-async def tell(ledger: LedgerRepository, step: list[RequestRecord] | LedgerEntry) -> object:
-    """What the driver answers, without its numbers."""
+async def tell(ledger: Any, step: list[RequestRecord] | LedgerEntry) -> object:
+    """What it returns, without its numbers."""
     if isinstance(step, list):
         return await ledger.post(step)
     try:
@@ -139,12 +138,11 @@ async def tell(ledger: LedgerRepository, step: list[RequestRecord] | LedgerEntry
     return attrs.evolve(entry, sequence=0), added
 
 
-async def ask_all(stores: Stores, day: UtcDay, wanted: UsageFilter) -> list[object]:
-    """Everything a driver can be asked, without its numbers."""
-    ledger = stores.ledger
+async def ask_all(ledger: Any, log: Any, day: UtcDay, wanted: UsageFilter) -> list[object]:
+    """Everything that is summed, without its numbers."""
     balances = [(1, None), (2, None), (1, 11), (1, 12), (2, 21), (2, 22)]
     return [
-        [stored.row for stored in await stores.requests.list_requests(RequestFilter(), 1000)],
+        [stored.row for stored in await log.list_requests(RequestFilter(), 1000)],
         [[attrs.evolve(entry, sequence=0) for entry in await ledger.list_credits(*balance, 5)] for balance in balances],
         await read_spending(ledger, day),
         [list(await ledger.list_usage(axis, wanted)) for axis in AXES],
@@ -156,14 +154,12 @@ async def ask_all(stores: Stores, day: UtcDay, wanted: UsageFilter) -> list[obje
 @pytest.mark.timeout(400)  # a history that they disagree on is looked at again and again, until it is short
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example empties it
 @given(history=_HISTORIES, day=_DAYS, wanted=_FILTERS)
-async def test_both_drivers_tell_the_same_of_the_same_history(
+async def test_every_history_comes_to_what_the_model_comes_to(
     database: Database, history: list[list[RequestRecord] | LedgerEntry], day: UtcDay, wanted: UsageFilter
 ) -> None:
     await database.write(empty)
-    memory = MemoryStore()
-    in_memory, in_database = Stores(memory, memory, memory, memory, memory.traffic, memory), open_stores(database)
+    model, stores = LedgerModel(), open_stores(database)
     for step in history:
-        assert await tell(in_memory.ledger, step) == await tell(in_database.ledger, step)
-    told = await ask_all(in_database, day, wanted)
-    assert await ask_all(in_memory, day, wanted) == told
-    assert all(total[2] == total[3] == total[4] for total in await read_totals(in_database.ledger))
+        assert await tell(model, step) == await tell(stores.ledger, step)
+    assert await ask_all(model, model, day, wanted) == await ask_all(stores.ledger, stores.requests, day, wanted)
+    assert all(total[2] == total[3] == total[4] for total in await read_totals(stores.ledger))

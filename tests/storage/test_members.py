@@ -22,12 +22,8 @@ from gateway.domain.member import (
 from gateway.errors import Conflict, NotFound
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.audit_log import AuditLogRepository
-from gateway.storage.database import Database, open_database
+from gateway.storage.database import Database
 from gateway.storage.members import MemberRepository
-from gateway.storage.memory import MemoryStore
-from gateway.storage.memory_audit import MemoryAuditTrail
-from gateway.storage.memory_members import MemoryMemberStore
-from tests.storage.conftest import copy_template
 
 NOW = 1_800_000_000_000
 HASH = "$argon2id$ann"
@@ -36,7 +32,7 @@ TOLD = AuditRow(0, NOW, "token", "", None, "", "member.changed", None, "ann")
 
 @attrs.frozen
 class House:
-    """Every port that members touch, of one driver, and the account ``acme``."""
+    """Every repository that members touch, and the account ``acme``."""
 
     members: MemberRepository
     accounts: AccountRepository
@@ -69,18 +65,11 @@ def make_link(account: Account, digest: bytes = b"l" * 32, **values: Any) -> Inv
     return attrs.evolve(InviteLink(digest, "invite", account.id, "viewer", NOW, NOW + 1000, created_by="ann"), **values)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def house(request: pytest.FixtureRequest, tmp_path: Any, template_path: Any) -> Any:
-    """As ``stores``, and no database is opened where none is used."""
-    if request.param == "memory":
-        books, trail = MemoryStore(), MemoryAuditTrail()
-        yield House(MemoryMemberStore(books, trail), books, trail, await books.add_account(Account(0, "acme")))
-        return
-    opened: Database = await open_database(f"sqlite:///{await copy_template(template_path, tmp_path)}")
-    accounts = AccountRepository(opened)
+@pytest.fixture
+async def house(database: Database) -> House:
+    accounts = AccountRepository(database)
     acme = await accounts.add_account(Account(0, "acme"))
-    yield House(MemberRepository(opened), accounts, AuditLogRepository(opened), acme)
-    await opened.close()
+    return House(MemberRepository(database), accounts, AuditLogRepository(database), acme)
 
 
 async def test_a_member_is_read_back_as_it_was_written(house: House) -> None:

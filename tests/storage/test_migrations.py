@@ -24,13 +24,13 @@ from gateway.domain.traffic import TrafficAxis, TrafficFilter
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.database import DatabaseStartupError, open_database
 from gateway.storage.ledger import LedgerRepository
-from gateway.storage.memory import MemoryStore
 from gateway.storage.migrations.run import upgrade
 from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.row_mapping import Values, build_account, build_key, build_request
 from gateway.storage.schema import REVISION, metadata
 from gateway.storage.traffic import TrafficRepository
 from tests.support.ledger_balances import ALWAYS, AXES, read_spending, read_totals
+from tests.support.repositories import Repositories
 from tests.support.request_records import ROW, make_row, refuse
 
 
@@ -195,7 +195,7 @@ def bring_up(row: RequestRecord) -> RequestRecord:
 
 async def test_what_the_first_version_stored_is_charged_as_if_it_came_now(first_path: Path) -> None:
     expected = [bring_up(row) for row in FIRST_ROWS]
-    again = MemoryStore()
+    again = Repositories()
     await again.post(expected)
     database = await open_database(f"sqlite:///{first_path}")
     ledger = LedgerRepository(database)
@@ -279,7 +279,7 @@ async def test_what_the_fifth_version_stored_is_summed_by_hour_and_by_day_as_if_
         connection.execute(insert(there), [fit(build_request(row), there) for row in FIFTH_ROWS])
         assert "error" not in there.c
     engine.dispose()
-    again = MemoryStore()
+    again = Repositories()
     await again.post([attrs.evolve(row, error="") for row in FIFTH_ROWS])
     database = await open_database(f"sqlite:///{tmp_path / 'fifth.db'}")
     traffic, log, everything = TrafficRepository(database), RequestLogRepository(database), TrafficFilter(0, 10**6)

@@ -8,8 +8,6 @@ from gateway.domain.audit_log import OPERATOR, AuditFilter
 from gateway.domain.setting import Setting
 from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.database import Database
-from gateway.storage.memory_audit import MemoryAuditTrail
-from gateway.storage.memory_settings import MemorySettingStore
 from gateway.storage.settings import SettingRepository
 
 VALUES = [
@@ -37,11 +35,8 @@ class Bench:
         return [row.subject for row in await self.trail.list_audit(AuditFilter(), 100)]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def bench(request: pytest.FixtureRequest, database: Database) -> Bench:
-    if request.param == "memory":
-        trail = MemoryAuditTrail()
-        return Bench(MemorySettingStore(trail), trail)
+@pytest.fixture
+def bench(database: Database) -> Bench:
     return Bench(SettingRepository(database), AuditLogRepository(database))
 
 

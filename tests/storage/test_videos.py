@@ -17,9 +17,11 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.database import Database, open_database
 from gateway.storage.schema import deliveries, entries, requests, usage_days, video_prompts, videos
 from gateway.storage.videos import _CLAIM, _SOME, _list, _write_sweep
-from tests.storage.conftest import Archive, make_archive, open_archive
+from tests.storage.conftest import open_archive
 from tests.support.ledger_balances import read_ids
+from tests.support.ledger_model import LedgerModel
 from tests.support.request_records import ROW
+from tests.support.video_model import VideoModel
 from tests.support.video_records import JOB, NOW, claim, end, make_delivery, make_job, mute
 
 EVERYTHING = VideoFilter(newest_first=False)
@@ -203,11 +205,10 @@ _FILTERS = st.builds(
 )
 
 
-async def tell(archive: Archive, verb: str, said: Any) -> object:
-    """What the driver answers; a job is made once, and ends at a cost of 7."""
-    store: Any = archive.videos
+async def tell(store: Any, log: Any, verb: str, said: Any) -> object:
+    """What it returns; a job is made once, and ends at a cost of 7."""
     if verb == "create":
-        known = await store.find(said.id) or said.receipt.id in await read_ids(archive.requests)
+        known = await store.find(said.id) or said.receipt.id in await read_ids(log)
         return None if known else await store.create(said)
     if verb == "advance":
         return list(
@@ -221,16 +222,15 @@ async def tell(archive: Archive, verb: str, said: Any) -> object:
     return list(answer) if verb == "claim_due" else answer
 
 
-async def ask_all(archive: Archive, wanted: VideoFilter) -> list[object]:
-    """Everything that a driver can be asked."""
-    store = archive.videos
+async def ask_all(store: Any, log: Any, wanted: VideoFilter) -> list[object]:
+    """Everything that can be read."""
     return [
         list(await store.list_videos(wanted, 3)),
         list(await store.list_videos(EVERYTHING, 100)),
         list(await store.list_open()),
         await store.find_next_due(),
         list(await store.list_contradictions()),
-        await read_ids(archive.requests),
+        await read_ids(log),
     ]
 
 
@@ -244,11 +244,12 @@ async def empty(connection: AsyncConnection) -> None:
 @given(
     begun=st.lists(_JOBS, unique_by=lambda job: job.id, min_size=2), steps=st.lists(_STEPS, max_size=6), wanted=_FILTERS
 )
-async def test_both_drivers_tell_the_same_of_the_same_history(
+async def test_every_history_comes_to_what_the_model_comes_to(
     database: Database, begun: list[VideoJob], steps: list[tuple[str, Any]], wanted: VideoFilter
 ) -> None:
     await database.write(empty)
-    in_memory, in_database = make_archive(), open_archive(database)
+    ledger, archive = LedgerModel(), open_archive(database)
+    model = VideoModel(ledger)
     for verb, said in [*(("create", job) for job in begun), *steps]:
-        assert await tell(in_memory, verb, said) == await tell(in_database, verb, said)
-    assert await ask_all(in_memory, wanted) == await ask_all(in_database, wanted)
+        assert await tell(model, ledger, verb, said) == await tell(archive.videos, archive.requests, verb, said)
+    assert await ask_all(model, ledger, wanted) == await ask_all(archive.videos, archive.requests, wanted)

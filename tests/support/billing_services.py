@@ -35,7 +35,8 @@ from gateway.request_context import Arrival, Outcome
 from gateway.routing.channel_state import ChannelState, KeyState
 from gateway.routing.target import Attempt, Target
 from gateway.storage.journal import RequestJournal
-from gateway.storage.memory import MemoryStore
+from tests.support.ledger_model import LedgerModel
+from tests.support.repositories import Repositories
 
 T = TypeVar("T")
 
@@ -81,20 +82,23 @@ def call_for(nanos: int, *, output: int = 0) -> InferenceRequest:
     )
 
 
-class Disk(MemoryStore):
-    """The store; while it is ``full`` nothing can be written to it."""
+class _Disk:
+    """While it is ``full``, nothing can be written to the ledger behind it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.full = False
+    full = False
+    list_requests: Any
 
     async def post(self, rows: Sequence[RequestRecord]) -> None:
         self._check()
-        await super().post(rows)
+        await super().post(rows)  # type: ignore[misc]
+
+    async def post_again(self, rows: Sequence[RequestRecord]) -> None:
+        self._check()
+        await super().post_again(rows)  # type: ignore[misc]
 
     async def add_credit(self, entry: LedgerEntry, audit: AuditRow | None = None) -> tuple[LedgerEntry, bool]:
         self._check()
-        return await super().add_credit(entry, audit)
+        return await super().add_credit(entry, audit)  # type: ignore[misc, no-any-return]
 
     def _check(self) -> None:
         if self.full:
@@ -103,6 +107,18 @@ class Disk(MemoryStore):
     async def rows(self) -> list[RequestRecord]:
         """Every row, in the order of writing."""
         return [stored.row for stored in await self.list_requests(RequestFilter(), 10**6)]
+
+
+class Disk(_Disk, Repositories):
+    """The database."""
+
+
+class ModelDisk(_Disk, LedgerModel, Repositories):
+    """The database, with its ledger in plain Python for many steps; ``storage/test_ledger.py`` compares the two."""
+
+    def __init__(self) -> None:
+        Repositories.__init__(self)
+        LedgerModel.__init__(self)
 
 
 class SlowDisk(Disk):
@@ -153,7 +169,7 @@ def put(usd: str, reference: str | None = None) -> CreditSpec:
 class Books:
     """A gateway's money: ``now`` is its clock (Unix seconds) and ``pulse`` its monotonic one."""
 
-    def __init__(self, folder: Path, now: float = NOON, disk: Disk | None = None) -> None:
+    def __init__(self, folder: Path, now: float = NOON, disk: Disk | ModelDisk | None = None) -> None:
         self.now, self.pulse = now, 1_000.0
         self.disk = disk or Disk()
         self._path = folder / "requests.journal"

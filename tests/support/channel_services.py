@@ -12,7 +12,7 @@ from gateway.errors import GatewayError, ProviderBadResponse, StoreUnavailable
 from gateway.routing.channels import ChannelService, Found
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
-from gateway.storage.memory import MemoryStore
+from tests.support.repositories import Repositories
 
 NOW = 1_750_000_000
 
@@ -43,7 +43,7 @@ class Vendors:
 
 
 @attrs.define
-class Disk(MemoryStore):
+class Disk(Repositories):
     """A store that reads every channel anew, as a database does, and takes nothing any more once it is ``broken``."""
 
     broken: bool = False

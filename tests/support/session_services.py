@@ -16,9 +16,8 @@ from gateway.domain.audit_log import AuditFilter, AuditRow
 from gateway.domain.member import Member
 from gateway.errors import StoreUnavailable
 from gateway.storage.encryption import SecretBox
-from gateway.storage.memory import MemoryStore
-from gateway.storage.memory_audit import MemoryAuditTrail
-from gateway.storage.memory_members import MemoryMemberStore
+from gateway.storage.members import MemberRepository
+from tests.support.repositories import Repositories
 
 CHEAP = HashCost(8, 1, 1)
 FROGS = "four green frogs sing"
@@ -27,8 +26,8 @@ HOME = ClientInfo("192.0.2.1", "Browser/1.0")
 SECRET = "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP"
 
 
-class Store(MemoryMemberStore):
-    """In memory; while it is ``full`` no use of a session is written."""
+class Store(MemberRepository):
+    """While it is ``full``, no use of a session is written."""
 
     full = False
 
@@ -43,8 +42,9 @@ class Desk:
 
     def __init__(self) -> None:
         self.now_s = 1_800_000_000.0
-        self.accounts, self.trail = MemoryStore(), MemoryAuditTrail()
-        self.store = Store(self.accounts, self.trail)
+        self.accounts = Repositories()
+        self.trail = self.accounts.trail
+        self.store = Store(self.accounts.database)
         self.factors = Totp(SecretBox(bytes(32)))
         self.sessions = SessionService(
             self.store, PasswordService(CHEAP), self.factors, LoginThrottle(lambda: self.now_s), clock=self.clock

@@ -3,11 +3,14 @@
 from typing import Any
 
 import attrs
+from sqlalchemy import insert, select, update
 
 from gateway.domain.idempotency import IdempotencyRecord
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import Claim, VideoJob
 from gateway.domain.webhook import WebhookDelivery
+from gateway.storage.row_mapping import build_delivery, build_video
+from gateway.storage.schema import deliveries, videos
 from tests.support.request_records import ROW
 
 NOW = 1_750_000_100_000
@@ -107,3 +110,20 @@ def end(job: VideoJob, *, cost: int = 0) -> tuple[VideoJob, RequestRecord]:
 def claim(owner: str = "me", now_ms: int = NOW, *, most: int = 10, each: int = 10, **values: Any) -> Claim:
     """A claim of everything that is due, for ``LEASE``."""
     return Claim(owner, now_ms, LEASE, most, each, **values)
+
+
+async def put_job(repository: Any, job: VideoJob) -> None:
+    """Make a job what no method of the repository makes it: without its owner, in another state, or new."""
+    database = repository._database
+    if not await database.change(update(videos).where(videos.c.id == job.id).values(build_video(job))):
+        await repository.create(job)
+
+
+async def list_jobs(repository: Any) -> dict[str, VideoJob]:
+    """Every job, by its id, in the order of creation."""
+    ids = [row.id for row in await repository._database.read(select(videos.c.id).order_by(videos.c.sequence))]
+    return {video_id: await repository.find(video_id) for video_id in ids}
+
+
+async def add_delivery(repository: Any, delivery: WebhookDelivery) -> None:
+    await repository._database.change(insert(deliveries).values(build_delivery(delivery)))

@@ -4,7 +4,7 @@ Its clock is that of the event loop, so that on a loop whose clock jumps a day p
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,9 @@ from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
-from gateway.storage.memory import MemoryStore
-from gateway.storage.memory_videos import MemoryDeliveryStore, MemoryVideoStore
+from gateway.storage.database import Database
+from gateway.storage.videos import VideoRepository
+from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 from gateway.upstream.interface import FileRequest, PumpResult, Sink
 from gateway.videos.content import VideoContent
 from gateway.videos.jobs import Videos
@@ -43,7 +44,9 @@ from gateway.videos.provider_api import VideoProviderApi
 from gateway.videos.reference_image import References
 from gateway.videos.submit import Submission, VideoSubmitter
 from gateway.videos.tracker import VideoTracker
+from tests.support.repositories import Repositories
 from tests.support.skip_rules import run_skipping
+from tests.support.video_records import put_job
 
 EPOCH_S = 1_750_000_000
 CLIP = b"\0\0\0\x18ftypisom\0\0\x02\0isommp42" + b"film" * 1_000
@@ -69,7 +72,7 @@ class Said:
 
 
 Answer = Said | Exception
-Clerk = Callable[["Asked"], Answer]
+Clerk = Callable[["Asked"], Answer | Awaitable[Answer]]
 
 
 @attrs.frozen
@@ -123,7 +126,8 @@ class Provider:
         body = orjson.loads(plan.body) if isinstance(plan.body, bytes) else plan.body
         asked = Asked(plan.method, plan.url.partition("/v1")[2], body, plan.headers, plan)
         self.asked.append(asked)
-        said = self.clerk(asked)
+        answer = self.clerk(asked)
+        said = await answer if isinstance(answer, Awaitable) else answer
         if isinstance(said, Exception):
             raise said
         await asyncio.sleep(said.wait_s)
@@ -259,11 +263,11 @@ class Draft:
         self.ended = True
 
 
-class MoodyStore(MemoryVideoStore):
+class MoodyStore(VideoRepository):
     """A store that refuses the verbs in ``refused``, as often as it is told to."""
 
-    def __init__(self, books: MemoryStore, deliveries: MemoryDeliveryStore) -> None:
-        super().__init__(books, deliveries)
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
         self.refused: dict[str, int] = {}
         self.tried: list[str] = []
 
@@ -312,8 +316,9 @@ class Stage:
         self.loop = asyncio.get_running_loop()
         self.provider, self.files, self.shelf = Provider(clerk), Files(), Shelf()
         self.rules = VideoRules()
-        self.books, self.deliveries = MemoryStore(), MemoryDeliveryStore()
-        self.store = MoodyStore(self.books, self.deliveries)
+        self.books = Repositories()
+        self.deliveries = WebhookDeliveryRepository(self.books.database)
+        self.store = MoodyStore(self.books.database)
         self.catalog, self.board = ModelCatalog(clock=lambda: 0.0), LoadBalancer(self.loop.time)
         self.channels = [make_channel(number, slug, **more) for number, slug in enumerate(providers or ("custom",))]
         self.use(*self.channels)
@@ -384,7 +389,7 @@ class Stage:
     async def claim(self, job: VideoJob) -> VideoJob:
         """As it is when this process looks at it."""
         after = attrs.evolve(await self.find(job), owner=self.videos.owner, lease_until_ms=self.now_ms + 30_000)
-        self.store._jobs[job.id] = after
+        await put_job(self.store, after)
         return after
 
     async def rows(self) -> list[RequestRecord]:

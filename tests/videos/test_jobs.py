@@ -249,7 +249,7 @@ def test_a_provider_that_does_not_stop_is_no_reason_not_to_cancel() -> None:
             await stage.videos.close()
         assert [line["event"] for line in lines] == ["video_ended", "task_not_dropped"]
         stage.use()
-        other = attrs.evolve(job, id="video_" + "1" * 32)
+        other = attrs.evolve(job, id="video_" + "1" * 32, receipt=attrs.evolve(job.receipt, id="req_other"))
         await stage.store.create(other)
         assert (await stage.videos.cancel(other.id)).error_code == "cancelled", "also where its channel is no more"
 

@@ -8,13 +8,15 @@ from typing import Any
 
 import attrs
 import pytest
+from sqlalchemy import delete
 from structlog.testing import capture_logs
 
 from gateway.domain.video import Claim, VideoJob
 from gateway.errors import StoreUnavailable
+from gateway.storage.schema import videos
 from gateway.videos.jobs import LEASE_MS
 from gateway.videos.poll_worker import AGAIN_MS, FETCHES, IDLE_S, MOST, RENEW_S, TICK_S, VideoPoller
-from tests.support.video_records import make_job
+from tests.support.video_records import list_jobs, make_job
 from tests.support.video_services import MoodyStore, Stage, play, run, task
 
 LATE_S = 2 * TICK_S
@@ -36,7 +38,7 @@ class Store(MoodyStore):
 
     noted: list[int]
     bug: Exception | None = None
-    next_due: Callable[[], None] | None = None
+    next_due: Callable[[], Awaitable[None]] | None = None
 
     async def claim_due(self, claim: Claim) -> Sequence[VideoJob]:
         await asyncio.sleep(0)
@@ -58,7 +60,7 @@ class Store(MoodyStore):
         due_ms = await super().find_next_due()
         await asyncio.sleep(0)
         if self.next_due is not None:
-            self.next_due()
+            await self.next_due()
         return due_ms
 
 
@@ -67,7 +69,7 @@ class House:
 
     def __init__(self, *, polls: int = 16, **manners: Manner) -> None:
         self.stage = Stage(play(task()))
-        self.store = Store(self.stage.books, self.stage.deliveries)
+        self.store = Store(self.stage.books.database)
         self.store.noted = []
         self.stage.store = self.stage.videos.store = self.store
         self.manners = manners
@@ -97,7 +99,7 @@ class House:
         finally:
             self.under_way[kind] -= 1
         if job.id in self.ends:
-            del self.store._jobs[job.id]
+            await self.stage.books.database.change(delete(videos).where(videos.c.id == job.id))
             return None
         after = attrs.evolve(job, polls=job.polls + 1)
         return after.let_go(self.stage.now_ms + round(self.wait_s * 1000))
@@ -165,7 +167,8 @@ def test_a_channel_that_does_not_answer_takes_its_own_places_and_no_others() -> 
         await house.put("well", *range(100, 110))
         await house.pass_time(30.0)
         assert house.most["dead"] == 3
-        assert len([name for name in house.looked if house.store._jobs[name].channel == "dead"]) == 3
+        jobs = await list_jobs(house.store)
+        assert len([name for name in house.looked if jobs[name].channel == "dead"]) == 3
         assert house.most["well"] == 3
         for number in range(100, 110):
             times = house.looked[f"video_{number}"]
@@ -244,9 +247,9 @@ def test_who_wakes_it_while_it_looks_is_not_missed() -> None:
     async def scene() -> None:
         house = House()
 
-        def begin() -> None:
+        async def begin() -> None:
             house.store.next_due = None
-            house.store._jobs["video_1"] = make_job(1, channel="up", due_ms=house.stage.now_ms)
+            await house.store.create(make_job(1, channel="up", due_ms=house.stage.now_ms))
             house.job.wake()
 
         house.store.next_due = begin
@@ -354,7 +357,9 @@ def test_a_job_that_is_cancelled_under_its_hands_gives_its_place_to_another() ->
         await house.put("dead", 2)
         await house.pass_time(20.0)
         assert set(house.looked) == {"video_1"}
-        del house.store._jobs["video_1"]  # as it is when it has ended elsewhere
+        await house.stage.books.database.change(
+            delete(videos).where(videos.c.id == "video_1")
+        )  # as it is when it has ended elsewhere
         house.job.drop("video_1")
         house.job.drop("video_9")
         await house.pass_time(1.0)
@@ -375,7 +380,7 @@ def test_what_is_under_way_stays_this_processs_however_long_it_takes() -> None:
         await house.pass_time(1.0)
         for _ in range(30):
             await house.pass_time(5.0)
-            left_ms = house.store._jobs["video_1"].lease_until_ms - house.stage.now_ms
+            left_ms = (await list_jobs(house.store))["video_1"].lease_until_ms - house.stage.now_ms
             assert LEASE_MS - (RENEW_S + 1) * 1000 <= left_ms <= LEASE_MS
             others = Claim("other", house.stage.now_ms, LEASE_MS, MOST, 9)
             assert await house.store.claim_due(others) == []
@@ -407,7 +412,7 @@ def test_a_stop_leaves_what_is_under_way_to_whoever_claims_it_next() -> None:
         await house.stop()
         assert house.under_way["slow"] == 0
         await house.stage.videos.close()
-        assert {job.owner for job in house.store._jobs.values()} == {""}
+        assert {job.owner for job in (await list_jobs(house.store)).values()} == {""}
         house.job, house.manners = house.make_job(), {}
         await house.pass_time(1.0)
         assert [len(times) for times in house.looked.values()] == [2] * 3

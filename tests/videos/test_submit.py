@@ -31,6 +31,7 @@ from gateway.media.word_filter import WordList
 from gateway.videos.jobs import INSIST_S, LEASE_MS
 from gateway.videos.provider_api import SubmitOutcomeUnknown, build_print
 from gateway.videos.submit import Submission
+from tests.support.video_records import list_jobs
 from tests.support.video_services import (
     A_SECOND,
     CALLER,
@@ -75,8 +76,8 @@ def test_a_job_and_its_hold_are_on_record_before_its_provider_is_asked() -> None
     async def scene() -> None:
         seen: list[tuple[VideoJob, int]] = []
 
-        def clerk(_asked: Asked) -> Answer:
-            (job,) = stage.store._jobs.values()
+        async def clerk(_asked: Asked) -> Answer:
+            (job,) = (await list_jobs(stage.store)).values()
             seen.append((job, stage.held))
             return task()
 
@@ -198,7 +199,7 @@ def test_a_refusal_leaves_a_row_and_no_job_and_another_channel_takes_it_if_it_ma
         assert (row.cost_nanos, row.reserved_nanos, row.attempts, row.channel) == (0, HELD, 1, "up")
         assert row.error_code == fault.public_code
         assert row.ending == ("refused" if isinstance(fault, ProviderRejected) else "upstream_failed")
-        assert alone.store._jobs == {}
+        assert await list_jobs(alone.store) == {}
 
         both = Stage(play(answer, task()), "custom", "custom")
         if not elsewhere:
@@ -260,7 +261,7 @@ def test_where_nobody_knows_whether_it_was_begun_it_fails_and_nobody_is_asked_ag
         assert fault.status in {502, 504}
         assert "not known" in fault.message
         assert len(stage.provider.asked) == 1
-        (job,) = stage.store._jobs.values()
+        (job,) = (await list_jobs(stage.store)).values()
         assert (job.state, job.error_code, job.cost_nanos, job.due_ms) == ("failed", "submit_unknown", 0, None)
         (row,) = await stage.rows()
         assert (row.cost_nanos, row.reserved_nanos, row.ending) == (0, HELD, "upstream_failed")
@@ -292,11 +293,11 @@ def test_a_stop_in_the_middle_of_a_submit_is_no_reason_to_believe_that_it_was_no
         stage.relay.abort()
         with pytest.raises(SubmitOutcomeUnknown):
             await submitting
-        (job,) = stage.store._jobs.values()
+        (job,) = (await list_jobs(stage.store)).values()
         assert job.error_code == "submit_unknown"
         fault = await see(stage)
         assert isinstance(fault, ShuttingDown)
-        assert len(stage.store._jobs) == 1, "and nothing more is begun"
+        assert len(await list_jobs(stage.store)) == 1, "and nothing more is begun"
         await check_nothing_left(stage)
 
     run(scene())
@@ -482,8 +483,8 @@ def test_a_job_that_is_cancelled_before_it_is_begun_is_not_begun() -> None:
     async def scene() -> None:
         stage = Stage(play(refuse(500), task()), "custom", "custom")
 
-        def cancel_first(asked: Asked) -> Answer:
-            (job,) = stage.store._jobs.values()
+        async def cancel_first(asked: Asked) -> Answer:
+            (job,) = (await list_jobs(stage.store)).values()
             cancelling.append(asyncio.ensure_future(stage.videos.cancel(job.id)))
             return attrs.evolve(refuse(500), wait_s=1.0)
 
@@ -506,7 +507,7 @@ def test_a_job_that_is_cancelled_while_it_is_being_begun_stays_so_and_its_provid
         stage.use(attrs.evolve(stage.channels[0], model_map=(("m", "gen4.5"),)))
         submitting = asyncio.create_task(stage.submit(seconds=5, size="1280x720"))
         await asyncio.sleep(1)
-        (job,) = stage.store._jobs.values()
+        (job,) = (await list_jobs(stage.store)).values()
         await stage.videos.cancel(job.id)
         told = await submitting
         assert (told.state, told.error_code) == ("failed", "cancelled")
@@ -526,7 +527,7 @@ def test_a_bug_in_the_middle_of_a_submit_leaves_the_job_to_whoever_looks_at_it_n
         with pytest.raises(RuntimeError):
             await stage.submit()
         await asyncio.sleep(1)
-        (job,) = stage.store._jobs.values()
+        (job,) = (await list_jobs(stage.store)).values()
         assert (job.state, job.owner) == ("submitting", "")
         assert stage.videos.list_held() == {job.id: HELD}
         assert await stage.watch.look(await stage.claim(job)) is None

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from gateway.domain.video import LONGEST_HINT_S, VideoJob
 from gateway.errors import ProviderBadResponse, ProviderContentGone, ProviderTimeout, StoreUnavailable
 from gateway.videos.tracker import MOST_GONE, MOST_MISSED
+from tests.support.video_records import put_job
 from tests.support.video_services import A_SECOND, CLIP, Answer, Reel, Said, Stage, play, refuse, run, task
 
 HELD = 4 * A_SECOND
@@ -22,7 +23,7 @@ async def begin(stage: Stage, state: str = "processing", **changes: Any) -> Vide
     known = await stage.find(job)
     if state != known.state:
         known = known.move(state, stage.now_ms)  # type: ignore[arg-type]
-    stage.store._jobs[job.id] = attrs.evolve(known, **changes)
+    await put_job(stage.store, attrs.evolve(known, **changes))
     stage.provider.asked.clear()
     return await stage.claim(known)
 
@@ -337,7 +338,7 @@ def test_what_another_process_was_beginning_when_it_died_is_not_begun_again(stat
     async def scene() -> None:
         stage = Stage(play(task()))
         begun = await begin(stage, "queued")
-        stage.store._jobs[begun.id] = attrs.evolve(begun, state=state, upstream_id=None)  # type: ignore[arg-type]
+        await put_job(stage.store, attrs.evolve(begun, state=state, upstream_id=None))  # type: ignore[arg-type]
         job = await stage.claim(begun)
         assert await look(stage, job) is None
         assert (await stage.find(job)).error_code == code

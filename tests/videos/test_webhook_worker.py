@@ -12,9 +12,11 @@ from structlog.testing import capture_logs
 
 from gateway.domain.webhook import PATIENCE_S, RETRY_AFTER_S, WebhookDelivery
 from gateway.errors import EgressRefused, ProviderTimeout, StoreUnavailable
-from gateway.storage.memory_videos import MemoryDeliveryStore
+from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 from gateway.videos.webhook_sender import TIMEOUT_S, WebhookSender
 from gateway.videos.webhook_worker import AT_ONE_HOST, EACH, LEASE_MS, LONGEST_REST_S, MOST, REST_S, WebhookWorker
+from tests.support.repositories import LazyDatabase, close_databases
+from tests.support.video_records import add_delivery
 from tests.support.worker_loop import run_hurried
 
 EPOCH_S = 1_800_000_000.0
@@ -72,11 +74,11 @@ class Receivers:
         return Counter(name for came in self.came.values() for name, _ in came)
 
 
-class MoodyStore(MemoryDeliveryStore):
+class MoodyStore(WebhookDeliveryRepository):
     """A store that fails as often as it is told to; it remembers what it was asked."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(LazyDatabase())  # type: ignore[arg-type]
         self.claims_fail = self.notes_fail = 0
         self.looked_at: list[float] = []
         self.noted: list[WebhookDelivery] = []
@@ -122,11 +124,12 @@ class House:
     def passed_s(self) -> float:
         return self.loop.time() - self.began
 
-    def put(self, host: str, *names: object, account: int = 1) -> None:
+    async def put(self, host: str, *names: object, account: int = 1) -> None:
         """Jobs that ended now."""
         now_ms = round(self.clock() * 1000)
         for name in names:
-            self.store.add(
+            await add_delivery(
+                self.store,
                 WebhookDelivery(
                     id=f"evt_{name}",
                     video_id=f"video_{name}",
@@ -137,7 +140,7 @@ class House:
                     body=b"{}",
                     created_ms=now_ms,
                     due_ms=now_ms,
-                )
+                ),
             )
 
     async def look(self, name: object) -> WebhookDelivery:
@@ -165,6 +168,7 @@ def play(scene: Callable[..., Coroutine[Any, Any, None]], **manners: Manner) -> 
             await scene(house)
         finally:
             await house.stop()
+            await close_databases()
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     with capture_logs() as told:
@@ -174,7 +178,7 @@ def play(scene: Callable[..., Coroutine[Any, Any, None]], **manners: Manner) -> 
 
 def test_what_is_due_is_told_once() -> None:
     async def scene(house: House) -> None:
-        house.put("well", *range(5))
+        await house.put("well", *range(5))
         await house.run(3600)
         assert house.receivers.told == {f"evt_{number}": 1 for number in range(5)}
         for number in range(5):
@@ -186,7 +190,7 @@ def test_what_is_due_is_told_once() -> None:
 
 def test_what_is_refused_is_told_again_with_the_same_id() -> None:
     async def scene(house: House) -> None:
-        house.put("moody", "a")
+        await house.put("moody", "a")
         await house.run(60)
         (first, began), (second, again) = house.receivers.came["moody"]
         assert first == second == "evt_a"
@@ -199,7 +203,7 @@ def test_what_is_refused_is_told_again_with_the_same_id() -> None:
 
 def test_whoever_never_answers_is_told_for_a_day_and_then_no_more() -> None:
     async def scene(house: House) -> None:
-        house.put("dead", "a")
+        await house.put("dead", "a")
         await house.run(2 * PATIENCE_S)
         times = [at for _, at in house.receivers.came["dead"]]
         assert len(times) == 1 + len(RETRY_AFTER_S)
@@ -218,8 +222,8 @@ def test_whoever_never_answers_is_told_for_a_day_and_then_no_more() -> None:
 
 def test_two_deliveries_to_a_dead_host_do_not_hold_up_a_third() -> None:
     async def scene(house: House) -> None:
-        house.put("dead", 1, 2)
-        house.put("well", 3)
+        await house.put("dead", 1, 2)
+        await house.put("well", 3)
         await house.run(1)
         assert (await house.look(3)).status == "delivered"
         assert house.receivers.under_way == {"dead": 2, "together": 2}
@@ -232,11 +236,11 @@ def test_many_for_a_dead_host_do_not_hold_up_another_and_have_their_turns() -> N
     count = 90
 
     async def scene(house: House) -> None:
-        house.put("dead", *range(count))
-        house.put("well", "x")
+        await house.put("dead", *range(count))
+        await house.put("well", "x")
         await house.run(4)
         assert (await house.look("x")).status == "delivered"
-        house.put("well", "y")
+        await house.put("well", "y")
         house.job.wake()
         await house.run(1)
         assert (await house.look("y")).status == "delivered"
@@ -254,7 +258,7 @@ def test_many_for_a_dead_host_do_not_hold_up_another_and_have_their_turns() -> N
 
 def test_many_for_one_host_that_is_well_are_told_without_being_put_off() -> None:
     async def scene(house: House) -> None:
-        house.put("well", *range(200))
+        await house.put("well", *range(200))
         await house.run(200 * 0.05 / AT_ONE_HOST + 1.5)
         assert set(house.receivers.told.values()) == {1}
         assert len(house.receivers.told) == len(house.store.noted) == 200
@@ -268,11 +272,11 @@ def test_many_dead_hosts_of_one_account_do_not_hold_up_another_account() -> None
 
     async def scene(house: House) -> None:
         for number in range(count):
-            house.put(f"dead{number}", number)
-        house.put("well", "x", account=2)
+            await house.put(f"dead{number}", number)
+        await house.put("well", "x", account=2)
         await house.run(1)
         assert (await house.look("x")).status == "delivered"
-        house.put("well", "y", account=2)
+        await house.put("well", "y", account=2)
         house.job.wake()
         await house.run(1)
         assert (await house.look("y")).status == "delivered"
@@ -286,10 +290,10 @@ def test_many_dead_hosts_of_one_account_do_not_hold_up_another_account() -> None
 
 def test_one_host_is_not_held_up_for_an_account_by_what_another_has_there() -> None:
     async def scene(house: House) -> None:
-        house.put("both", *range(90))
+        await house.put("both", *range(90))
         await house.run(5)
         house.receivers.manners["both"] = take
-        house.put("both", "x", account=2)
+        await house.put("both", "x", account=2)
         house.job.wake()
         await house.run(1)
         assert (await house.look("x")).status == "delivered"
@@ -301,7 +305,7 @@ def test_one_host_is_not_held_up_for_an_account_by_what_another_has_there() -> N
 def test_no_more_than_some_are_told_at_once_and_every_one_in_its_lease() -> None:
     async def scene(house: House) -> None:
         for number in range(3 * MOST):
-            house.put(f"dead{number}", number, account=number)
+            await house.put(f"dead{number}", number, account=number)
         await house.run(3 * TIMEOUT_S + 10)
         assert house.receivers.most["together"] == MOST
         assert min(house.receivers.told[f"evt_{number}"] for number in range(3 * MOST)) >= 1
@@ -316,7 +320,7 @@ def test_whoever_is_woken_looks_at_once_and_otherwise_seldom() -> None:
         await house.run(300)
         looks = house.store.looked_at
         assert all(LONGEST_REST_S <= after - before < LONGEST_REST_S + 1 for before, after in pairwise(looks))
-        house.put("well", "a")
+        await house.put("well", "a")
         house.job.wake()
         await house.run(0.5)
         assert (await house.look("a")).status == "delivered"
@@ -329,7 +333,7 @@ def test_what_is_due_later_is_waited_for_and_no_longer_than_a_while() -> None:
 
     async def scene(house: House) -> None:
         await house.run(1)
-        house.put("well", "a")
+        await house.put("well", "a")
         await house.run(LONGEST_REST_S + 1)
         assert (await house.look("a")).status == "delivered"
 
@@ -338,7 +342,7 @@ def test_what_is_due_later_is_waited_for_and_no_longer_than_a_while() -> None:
 
 def test_a_store_that_fails_is_asked_again_and_said_once() -> None:
     async def scene(house: House) -> None:
-        house.put("well", "a")
+        await house.put("well", "a")
         house.store.claims_fail = 5
         await house.run(10)
         assert (await house.look("a")).status == "delivered"
@@ -351,7 +355,7 @@ def test_an_outcome_that_cannot_be_stored_is_kept_and_not_told_again() -> None:
     """Not even after the lease of it is over."""
 
     async def scene(house: House) -> None:
-        house.put("well", "a")
+        await house.put("well", "a")
         house.store.notes_fail = 3 * LEASE_MS // 1000
         await house.run(2 * LEASE_MS / 1000)
         assert (await house.look("a")).status == "pending"
@@ -365,8 +369,8 @@ def test_an_outcome_that_cannot_be_stored_is_kept_and_not_told_again() -> None:
 
 def test_what_a_stop_cuts_off_is_told_again_by_the_next_start() -> None:
     async def scene(house: House) -> None:
-        house.put("dead", "a")
-        house.put("dead", *range(EACH))
+        await house.put("dead", "a")
+        await house.put("dead", *range(EACH))
         await house.run(5)
         await house.stop()
         assert not house.receivers.under_way
@@ -387,7 +391,7 @@ def test_a_job_that_was_stopped_can_be_run_again(after_s: float) -> None:
     """Also where it was stopped before anything had begun of what it had taken on."""
 
     async def scene(house: House) -> None:
-        house.put("dead", *range(MOST))
+        await house.put("dead", *range(MOST))
         await house.run(0)
         while not house.job._hand:  # noqa: ASYNC110 - what is waited for is one step of the loop
             await asyncio.sleep(0)
@@ -405,7 +409,7 @@ def test_an_address_that_nobody_can_read_is_tried_once() -> None:
         raise EgressRefused("The webhook's address is not a plain http or https URL")
 
     async def scene(house: House) -> None:
-        house.put("[", "a")
+        await house.put("[", "a")
         await house.run(3)
         found = await house.look("a")
         assert (found.status, found.attempts) == ("failed", 1)
@@ -420,8 +424,8 @@ def test_a_bug_reaches_the_runner() -> None:
         raise ZeroDivisionError
 
     async def scene(house: House) -> None:
-        house.put("odd", "a")
-        house.put("dead", "b")
+        await house.put("odd", "a")
+        await house.put("dead", "b")
         with pytest.raises(ExceptionGroup) as raised:
             await house.job.run()
         assert isinstance(raised.value.exceptions[0], ZeroDivisionError)

@@ -21,9 +21,10 @@ from gateway.server.admin.operation import PREFIX, AdminOperation
 from gateway.server.admin.routes import list_admin_operations
 from gateway.server.context import OFFICE, ROOMS, SESSIONS
 from gateway.server.sessions import CONSOLE_HEADER, COOKIE
-from gateway.storage.memory_audit import MemoryAuditTrail
+from gateway.storage.audit_log import AuditLogRepository
 from tests.support.fault_scene import UNHURRIED, site, until
 from tests.support.gateway import HELLO, RunningGateway, channel
+from tests.support.repositories import LazyDatabase
 from tests.support.scripted_upstream import STALL, ScriptedUpstream
 from tests.support.started_gateways import StartGateway
 from tests.support.upstream_scripts import TOLD, TWO
@@ -282,10 +283,10 @@ async def test_an_operator_puts_channels_in_order_and_nobody_else_does(gateway: 
 
 
 async def test_a_cancel_that_cannot_be_put_on_record_is_in_the_log() -> None:
-    class Failing(MemoryAuditTrail):
+    class Failing(AuditLogRepository):
         async def add_audit(self, row: AuditRow) -> None:  # noqa: ARG002 - whatever it is
             raise StoreUnavailable("the disk is full")
 
     with capture_logs() as lines:
-        await note(Failing(), OPERATOR.did("request.cancelled", "req_1", 0))
+        await note(Failing(LazyDatabase()), OPERATOR.did("request.cancelled", "req_1", 0))
     assert [(line["event"], line["reason"]) for line in lines] == [("audit_row_lost", "request.cancelled by token")]

@@ -16,7 +16,7 @@ from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
 from gateway.server.admin.request_history import MOST_EXPORTS, PAGE, RequestHistory, walk
-from gateway.storage.memory import MemoryStore
+from tests.support.repositories import Repositories
 from tests.support.request_records import make_row
 
 DOLLAR = Price("ours", input_nanos_per_million=NANOS_PER_USD)
@@ -29,7 +29,7 @@ UP = Channel(
 class Room:
     """A history over a store in memory, with one channel and one key, of the group "vip" that pays half."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: Repositories) -> None:
         self.store = store
         self.directory = ApiKeyAuthenticator(store, store, pepper=b"", clock=lambda: 0.0)
         catalog, switchboard = ModelCatalog(clock=lambda: 0.0), LoadBalancer(lambda: 0.0)
@@ -47,7 +47,7 @@ class Room:
 
 @pytest.fixture
 def room() -> Room:
-    return Room(MemoryStore())
+    return Room(Repositories())
 
 
 def million(**values: Any) -> RequestRecord:
@@ -101,7 +101,7 @@ async def test_all_rows_are_walked_the_newest_first_and_no_more_than_asked_for(r
 
 
 async def test_a_page_that_found_nothing_is_no_end() -> None:
-    class Log(MemoryStore):
+    class Log(Repositories):
         async def list_requests(self, wanted: RequestFilter, limit: int) -> RequestPage:
             if wanted.before != 7:
                 return RequestPage(more=True, next=7)

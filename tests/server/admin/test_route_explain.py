@@ -25,7 +25,7 @@ from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
 from gateway.server.admin.route_explain import RouteExplainer
-from gateway.storage.memory import MemoryStore
+from tests.support.repositories import Repositories
 
 RULES = BreakerSettings(cooldown_s=10, max_cooldown_s=300, ramp_s=10)
 PRICE = Price(
@@ -59,7 +59,7 @@ class House:
         self.router = Router(
             self.catalog, self.board, PricingPolicy(PriceList(prices), {"vip": 500_000}, require_price)
         )
-        accounting = AccountingService(Balances(lambda: 0.0), MemoryStore(), WriteQueue(), clock=lambda: 0.0)
+        accounting = AccountingService(Balances(lambda: 0.0), Repositories(), WriteQueue(), clock=lambda: 0.0)
         self.explainer = RouteExplainer(self.catalog, self.board, self.router, accounting, lambda: 0.0)
 
     def ask(self, model: str = "m", operation: Operation = "chat", caller: Caller | None = None) -> dict[str, Any]:

@@ -25,10 +25,10 @@ from gateway.domain.member import Credential, Member
 from gateway.errors import StoreUnavailable
 from gateway.server.admin.operation import OPERATIONS, PREFIX
 from gateway.server.context import OFFICE, ROOMS, SESSIONS
-from gateway.storage.memory_audit import MemoryAuditTrail
-from gateway.storage.memory_settings import MemorySettingStore
+from gateway.storage.settings import SettingRepository
 from tests.support.admin_calls import ask_office
 from tests.support.gateway import RunningGateway, channel, furnish
+from tests.support.repositories import LazyDatabase
 from tests.support.started_gateways import StartGateway
 
 NOWHERE = "http://127.0.0.1:9/v1"
@@ -257,7 +257,7 @@ async def test_what_is_stored_is_in_force_after_a_start_and_what_is_no_longer_kn
     }
 
 
-class FullStore(MemorySettingStore):
+class FullStore(SettingRepository):
     """A disk that is full."""
 
     async def put_setting(self, *_: object) -> None:
@@ -271,7 +271,7 @@ async def test_a_store_that_refuses_leaves_everything_as_it_was(desk: Desk) -> N
     await desk("PUT", "/groups/lab", {"price_multiplier": 3})
     settings, before = desk.settings, desk.settled
     tariff = desk.gateway.app[ROOMS].router.tariff
-    full = SettingsService(settings._in_force, settings._reloader, FullStore(MemoryAuditTrail()), clock=time.time)
+    full = SettingsService(settings._in_force, settings._reloader, FullStore(LazyDatabase()), clock=time.time)
     for change in (
         full.put_setting("routing", "max_attempts", 5, OPERATOR),
         full.put_group("other", {}, OPERATOR),
