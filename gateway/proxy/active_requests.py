@@ -1,7 +1,7 @@
-"""The calls under way: which there are, how far each has come, and how one is ended by somebody else than its caller.
+"""The requests under way: a list of them, and the way to cancel one.
 
-A call is entered when it begins and taken out when it is settled, and nothing is done for it in between: how far it has
-come is read from what it carries with it, when somebody asks.
+A request is registered when it begins and removed when it is settled. Nothing is updated in between: its progress is
+read from its own state on demand.
 """
 
 from itertools import islice
@@ -14,47 +14,47 @@ from gateway.errors import NotFound
 from gateway.request_context import Arrival, Delivery
 
 Phase = Literal["reading", "waiting", "streaming"]
-"""Its body is being read; it waits for its turn and for a provider; its caller is being answered."""
+"""The body is being read; the request waits for a provider; the client is being answered."""
 MOST_LISTED = 1_000
-"""The longest under way of them. With more, nobody reads a list."""
+"""Maximum length of a list: the oldest requests."""
 
 Fields = dict[str, Any]
 
 
 class ActiveRequest(Protocol):
-    """One call, as whoever walks it through the rooms knows it."""
+    """One request, as its handler knows it."""
 
     @property
     def arrival(self) -> Arrival:
-        """Who came when."""
+        """Its id, caller and start."""
         ...
 
     @property
     def call(self) -> InferenceRequest | None:
-        """What is asked for; None until its body has been read."""
+        """The parsed body; None before it has been read."""
         ...
 
     @property
     def delivery(self) -> Delivery | None:
-        """What has become of it; None until it has been granted."""
+        """Its attempts; None before the quota has been reserved."""
         ...
 
     @property
     def address(self) -> str | None:
-        """Where its caller called from."""
+        """The client's IP address; None if it has left."""
         ...
 
     def leave(self) -> bool:
-        """Its client has left: whether it goes on all the same, for what its provider says at the end."""
+        """Handle that the client has left. Return whether the request goes on, to be charged for its reported usage."""
         ...
 
     def cancel(self) -> bool:
-        """End it; False where somebody has done so before. Raises ``Conflict`` where it can no longer be ended."""
+        """Cancel it; False if it has been cancelled before. Raises ``Conflict`` if it can no longer be cancelled."""
         ...
 
 
 class ActiveRequests:
-    """Every call under way, by its request's id, in the order in which they came."""
+    """Every request under way by its id, the oldest first."""
 
     def __init__(self) -> None:
         self.calls: dict[str, ActiveRequest] = {}
@@ -63,20 +63,20 @@ class ActiveRequests:
         return len(self.calls)
 
     def get(self, request_id: str, actor: Actor) -> ActiveRequest:
-        """One that ``actor`` may see. Raises ``NotFound``: it has ended, or never was, or is another account's."""
+        """Return a request that ``actor`` may see. Raises ``NotFound``, also for one of another account."""
         found = self.calls.get(request_id)
         if found is None or not actor.may_see(found.arrival.caller.account.id):
             raise NotFound(f"No request under way has the id {request_id[:64]!r}", should_retry=False)
         return found
 
     def list_calls(self, scope: int | None, now: float) -> list[Fields]:
-        """Those of the account ``scope``, or of all, the one longest under way first; ``now`` is the loop's time."""
+        """Return the requests of the account ``scope``, or of all accounts; ``now`` is loop time."""
         wanted = (one for one in self.calls.values() if scope is None or one.arrival.caller.account.id == scope)
         return [build_call(one, now, whole=scope is None) for one in islice(wanted, MOST_LISTED)]
 
 
 def build_call(one: ActiveRequest, now: float, *, whole: bool) -> Fields:
-    """A call as it stands. ``whole``: with what is the operator's business, over which channel, and from where."""
+    """Return the fields of a request. ``whole``: with those for the operator alone, the channel and the address."""
     arrival, call, delivery = one.arrival, one.call, one.delivery
     option = delivery.option if delivery else None
     return {
@@ -96,7 +96,7 @@ def build_call(one: ActiveRequest, now: float, *, whole: bool) -> Fields:
 
 
 def find_phase(one: ActiveRequest) -> Phase:
-    """How far it has come."""
+    """Return the phase of a request."""
     delivery = one.delivery
     if delivery is not None and delivery.first_byte_at is not None:
         return "streaming"

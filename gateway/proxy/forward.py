@@ -113,7 +113,7 @@ async def stream(
                 gate,
                 grant,
                 client_stream,
-                pulse=watch,
+                timeouts=watch,
                 sound_type=_find_type(reply, manner) if manner.binary else None,
                 answered=partial(_record_first_event, proxy, grant, attempt),
                 open_whole=open_whole,

@@ -1,4 +1,4 @@
-"""Calls that name themselves (``Idempotency-Key``): made once, and answered alike whoever asks again."""
+"""``Idempotency-Key``: a request with one is processed once, and a repetition gets the same answer."""
 
 from collections.abc import Awaitable, Callable
 
@@ -13,13 +13,13 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class IdempotencyService:
-    """Knows which calls were made.
+    """Records requests with a key and their answers.
 
     Args:
-        store: where they are kept.
+        store: keeps the records.
         owner: this process.
         clock: Unix seconds.
-        expiry: Unix seconds, by which calls are forgotten; None: ``clock``.
+        expiry: the clock by which records expire, in Unix seconds; None: ``clock``.
     """
 
     def __init__(
@@ -37,20 +37,20 @@ class IdempotencyService:
         self._running: set[str] = set()
 
     async def open(self) -> None:
-        """At start: calls that an earlier process had under way are cut off. For a process alone with its store."""
+        """Mark the requests that an earlier process had under way as lost. For the only process of a database."""
         await self._store.interrupt_replays(self._owner)
 
     async def sweep(self, before_ms: int) -> int:
-        """Forget calls that came before then; how many. Raises ``StoreUnavailable``."""
+        """Delete records from before ``before_ms``, and return their number. Raises ``StoreUnavailable``."""
         return await self._store.sweep_replays(before_ms)
 
     async def begin(
         self, key_id: int, name: str, digest: str, request_id: str
     ) -> tuple[IdempotencyRecord, IdempotencyRecord | None]:
-        """The call as it is on record now, and the one before it of that name where that one is the answer.
+        """Record a request. Return its record, and the earlier one with this key if there is one.
 
-        That one is answered, or it is lost: what became of it is for the caller to find out, and if nothing did,
-        ``take`` lets the call be made. Raises ``IdempotencyConflict``, ``StoreUnavailable``.
+        The earlier one is answered, or lost: its outcome is unknown here. If it had none, ``take`` allows another try.
+        Raises ``IdempotencyConflict``, ``StoreUnavailable``.
         """
         now_ms = int(self._clock() * 1000)
         mine = IdempotencyRecord(key_id, name, digest, request_id, now_ms, self._owner)
@@ -81,7 +81,7 @@ class IdempotencyService:
         return mine, known
 
     async def take(self, mine: IdempotencyRecord, lost: IdempotencyRecord) -> None:
-        """Make a call that came to nothing once more. Raises ``IdempotencyConflict`` where somebody else does."""
+        """Process a lost request again. Raises ``IdempotencyConflict`` if another request does."""
         self._running.add(mine.request_id)
         taken = False
         try:
@@ -93,7 +93,7 @@ class IdempotencyService:
             raise _make_running()
 
     async def end(self, mine: IdempotencyRecord, *, status: int, media_type: str, body: bytes) -> None:
-        """It was answered. Never raises: the answer is the caller's, whether or not it can be kept."""
+        """Record the answer. Never raises: the client gets its answer even if it cannot be recorded."""
         kept = len(body) <= MAX_ANSWER_BYTES
         answered = attrs.evolve(
             mine,
@@ -105,11 +105,11 @@ class IdempotencyService:
         await self._note(self._store.end_replay, answered)
 
     async def lose(self, mine: IdempotencyRecord) -> None:
-        """What became of it is on record elsewhere, or not known at all."""
+        """Record that the outcome is recorded elsewhere, or unknown."""
         await self._note(self._store.end_replay, attrs.evolve(mine, state="lost"))
 
     async def forget(self, mine: IdempotencyRecord) -> None:
-        """It came to nothing: it may be made again."""
+        """Delete the record: the request failed and may be sent again."""
         await self._note(self._store.forget_replay, mine)
 
     async def _note(self, verb: Callable[[IdempotencyRecord], Awaitable[None]], replay: IdempotencyRecord) -> None:

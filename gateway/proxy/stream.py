@@ -1,4 +1,4 @@
-"""A stream from its first event to its end: the hot path. See ``proxy/failover.py`` for who tries what."""
+"""Relay of a stream from its first event to its end: the hot path."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -18,29 +18,29 @@ from gateway.upstream.interface import HttpResponse, PumpResult
 
 EVENTS = "text/event-stream; charset=utf-8"
 MAX_HELD_BYTES = 64 * 1024
-"""Of what comes before the first event, besides noise; a provider that sends more has the caller answered."""
+"""Maximum of held bytes before the first event, without noise; beyond it the client is answered without one."""
 
 
 class StreamRelay:
-    """One provider's stream, on its way into one outlet.
+    """Relays one provider's stream to one client.
 
-    The caller is answered when the first event is there, or when it has waited so long that a comment is due;
-    until then a fault still belongs to the next attempt.
+    The client is answered with the first event, or when it has waited so long that a comment is due. Until then an
+    error is raised, so that another attempt can follow.
 
     Args:
-        reply: the provider's answer, from its headers on.
-        gate: what of it may leave.
-        grant: the call; its delivery is written here.
-        outlet: towards the caller.
-        pulse: watches the provider.
-        sound_type: the media type of an answer that is sound, in which no comment may stand, and no error either; None
-            for a stream of events.
-        answered: called when the first event is there, with what has come up to its end.
-        open_whole: opens the gate for a provider that answers with one whole JSON answer instead of a stream, whatever
-            its Content-Type says; None if it cannot.
+        reply: the provider's response at its headers.
+        gate: transforms the provider's bytes into the client's.
+        grant: the request; its delivery is written here.
+        client_stream: takes the stream.
+        timeouts: of the provider.
+        sound_type: the media type of an audio answer, in which neither a comment nor an error can be sent; None for a
+            stream of events.
+        answered: called with the received pieces when the first event is complete.
+        open_whole: makes the transform for a provider that sends one JSON answer instead of a stream, whatever its
+            Content-Type is; None if it cannot.
     """
 
-    # ``_last``: the end mark, and what came in one piece with it, waits for the settlement.
+    # ``_last`` holds the end mark, and what arrived in one piece with it, until the request is settled.
     __slots__ = (
         "_answered",
         "_binary",
@@ -55,9 +55,9 @@ class StreamRelay:
         "_noise_before",
         "_noted",
         "_open_whole",
-        "_pulse",
         "_reply",
         "_time",
+        "_timeouts",
         "opened",
     )  # fmt: skip
 
@@ -68,7 +68,7 @@ class StreamRelay:
         grant: Grant,
         client_stream: ClientStream,
         *,
-        pulse: StreamTimeouts,
+        timeouts: StreamTimeouts,
         answered: Callable[[Iterable[bytes]], None],
         sound_type: str | None = None,
         open_whole: Callable[[], StreamTransform] | None = None,
@@ -77,7 +77,7 @@ class StreamRelay:
         self._gate = gate
         self._grant = grant
         self._client_stream = client_stream
-        self._pulse = pulse
+        self._timeouts = timeouts
         self._answered = answered
         self._media_type = sound_type or EVENTS
         self._binary = sound_type is not None
@@ -91,11 +91,14 @@ class StreamRelay:
         self.opened = False
 
     async def run(self, request_id: str, settle: Callable[[ProviderError | None], None]) -> ProviderError | None:
-        """Relay to the end. Returns the fault that ended an opened stream, if one did.
+        """Relay the stream to its end. Return the error that ended it after its first byte; None if it is complete.
 
-        ``settle`` is called before the end mark is written: whoever has a whole answer has paid for it, also where
-        this process ends between the two. Raises ``ProviderError`` while nothing has been sent; ``ClientDisconnected``
-        where the caller left.
+        ``settle`` is called before the end mark is sent: a client that has the whole answer has paid for it, even if
+        this process ends between the two.
+
+        Raises:
+            ProviderError: nothing has been sent.
+            ClientDisconnected: the client has left.
         """
         fault: ProviderError | None = None
         try:
@@ -105,7 +108,7 @@ class StreamRelay:
                 ended = await self._push()
             if ended is PumpResult.ENDED:
                 self._last += self._gate.finish()
-                self._note_first([self._last])
+                self._record_first([self._last])
             self._reply.finish()
         except GatewayError as met:
             if not self.opened:
@@ -115,7 +118,7 @@ class StreamRelay:
                 self._last += build_error_event(met, request_id, self._grant.call.operation)
         finally:
             self._write_usage(fault)
-        self._pulse.stop()  # the provider has no part in what is left
+        self._timeouts.stop()  # from here on nothing waits for the provider
         settle(fault)
         if fault is not None and self._binary:
             self._client_stream.cut()
@@ -124,13 +127,13 @@ class StreamRelay:
         return fault
 
     async def _await_first_event(self) -> PumpResult:
-        """Pump until an event is there or a comment is due. Raises an ``ProviderError``: nothing has been sent."""
+        """Pump until an event is complete or a comment is due. Raises ``ProviderError``: nothing has been sent."""
         pumped = PumpResult.PAUSED
         try:
             if self._binary:
                 pumped = await self._reply.pump(self._hold)
             else:
-                with Timeout(self._pulse.sweep, self._pulse.find_silence_s()):
+                with Timeout(self._timeouts.timer, self._timeouts.find_silence_s()):
                     pumped = await self._reply.pump(self._hold)
                     while pumped is PumpResult.PAUSED and self._is_heavy():
                         pumped = await self._pump_large(self._held.append)
@@ -145,14 +148,14 @@ class StreamRelay:
         if pumped is PumpResult.ENDED:
             self._held.append(self._gate.finish())
             pumped = PumpResult.PAUSED
-        self._note_first(self._held)
+        self._record_first(self._held)
         return pumped
 
-    def _note_first(self, told: Iterable[bytes]) -> None:
-        """The first event is there, whether or not the caller has been answered without waiting for it."""
+    def _record_first(self, received: Iterable[bytes]) -> None:
+        """Report the first event once, also if the client was answered with a comment before it."""
         if self._gate.events and not self._noted:
             self._noted = True
-            self._answered(told)
+            self._answered(received)
 
     def _open(self) -> None:
         held = b"".join(self._held)
@@ -163,11 +166,11 @@ class StreamRelay:
         self.opened = True
         now = self._time()
         self._grant.delivery.first_byte_at = now
-        self._pulse.written_at = now
-        self._pulse.wind()
+        self._timeouts.written_at = now
+        self._timeouts.wind()
 
     async def _push(self) -> PumpResult:
-        """Pump to the end of the dialect or of the transport, waiting for the caller where it reads slowly."""
+        """Pump to the end mark or to the end of the response; wait while the client reads slowly."""
         while not self._gate.closed:
             if self._is_heavy():
                 if await self._pump_large(self._send) is PumpResult.ENDED:
@@ -186,9 +189,9 @@ class StreamRelay:
         return isinstance(self._gate, TranslatingStream) and self._gate.heavy
 
     async def _pump_large(self, send: Callable[[bytes], object]) -> PumpResult:
-        """Pump one piece of a large event, which a thread reads, and ``send`` what may leave of it."""
+        """Pump one piece of a large event, which a thread parses, and ``send`` the output."""
         gate, pieces = self._gate, list[bytes]()
-        assert isinstance(gate, TranslatingStream)  # noqa: S101 - it is heavy
+        assert isinstance(gate, TranslatingStream)  # noqa: S101 - see ``_is_heavy``
         if not gate.unwritten:
 
             def take(piece: bytes, _raw: bytes | None) -> bool:
@@ -200,64 +203,64 @@ class StreamRelay:
             data = b"".join(pieces)
             if b"\n" in data or b"\r" in data:
                 await work_aside(gate.read, data)
-            else:  # nothing ends here
+            else:  # no line ends here
                 gate.read(data)
         if out := gate.write():
-            self._pulse.event_at = self._time()
+            self._timeouts.event_at = self._time()
             send(out)
         return PumpResult.PAUSED
 
     def _send(self, out: bytes) -> None:
-        """What a large event has come to, to the caller."""
-        self._note_first([out])
-        self._pulse.written_at = self._time()
+        """Send the output of a large event to the client."""
+        self._record_first([out])
+        self._timeouts.written_at = self._time()
         if self._gate.closed:
             self._last += out
         else:
             self._client_stream.write(out, None)
 
     async def _wait_for_reader(self) -> None:
-        # The provider is not read meanwhile, so its silence is ours: the clocks start again afterwards.
-        self._pulse.stop()
+        # The provider is not read meanwhile, so its timeouts start again afterwards.
+        self._timeouts.stop()
         await self._client_stream.drain()
-        self._pulse.event_at = self._pulse.written_at = self._time()
-        self._pulse.wind()
+        self._timeouts.event_at = self._timeouts.written_at = self._time()
+        self._timeouts.wind()
 
-    def _look(self, data: bytes) -> None:
-        """Tell by how an answer begins what it is: its Content-Type may be missing, or wrong."""
+    def _detect(self, data: bytes) -> None:
+        """Detect by its beginning whether an answer is a stream or JSON: its Content-Type may be missing, or wrong."""
         begun = strip_beginning(data)
         if not begun or self._open_whole is None:
             return
         open_whole, self._open_whole = self._open_whole, None
         if is_json(begun):
             self._gate = open_whole()
-            self._pulse.wait_for_whole()
+            self._timeouts.wait_for_whole()
         elif not is_event_stream(begun):
             kind = self._reply.headers.get("Content-Type", EVENT_STREAM).lower()
             if not kind.startswith(EVENT_STREAM):
                 self._gate.fault = ProviderBadResponse("The provider did not answer with an event stream")
 
     def _pass_first(self, data: bytes, raw_chunks: bytes | None) -> bool:
-        """The sink of a caller who was answered with a comment, until something has come."""
-        self._look(data)
+        """The sink until the first bytes, if the client was answered with a comment before them."""
+        self._detect(data)
         self._pass(data, raw_chunks)
         return True
 
     def _hold(self, data: bytes, _raw_chunks: bytes | None) -> bool:
-        """The sink before the caller is answered."""
+        """The sink before the client is answered."""
         if self._open_whole is not None:
-            self._look(data)
+            self._detect(data)
         self._held.append(self._gate.feed(data))
         self._held_bytes += len(self._held[-1])
         gate = self._gate
         if gate.events:
-            self._pulse.event_at = self._time()
+            self._timeouts.event_at = self._time()
         else:
             self._check_noise()
         return gate.events > 0 or gate.closed or self._held_bytes - gate.noise > MAX_HELD_BYTES or self._is_heavy()
 
     def _check_noise(self) -> None:
-        """A piece has completed no event of an answer: too much of such pieces is the provider's failure."""
+        """Fail the stream if too many bytes have come since the last event."""
         gate = self._gate
         noise, events = gate.noise, gate.events
         if events != self._events_before_noise:
@@ -268,27 +271,27 @@ class StreamRelay:
             )
 
     def _pass(self, data: bytes, raw_chunks: bytes | None) -> bool:
-        """The sink of the hot path."""
-        gate, pulse = self._gate, self._pulse
+        """The sink of the hot path. Every call in here is one more for every event."""
+        gate, timeouts = self._gate, self._timeouts
         before = gate.events
         out = gate.feed(data)
         now = self._time()
         if gate.events != before:
-            pulse.event_at = now
+            timeouts.event_at = now
             if not before:
-                self._note_first([out])
+                self._record_first([out])
         else:
             self._check_noise()
         if not out:
             return gate.closed or self._is_heavy()
-        pulse.written_at = now
+        timeouts.written_at = now
         if gate.closed:
             self._last += out
             return True
         return self._client_stream.write(out, raw_chunks if out is data else None)
 
     def _write_usage(self, fault: ProviderError | None) -> None:
-        """What the gate says; of a stream that broke it knows from nobody else."""
+        """Take the usage from the transform, which has to know the error that ended the stream."""
         if not self.opened:
             return
         if fault is not None and self._gate.fault is None:
@@ -297,7 +300,7 @@ class StreamRelay:
 
 
 def _build_ours(met: GatewayError) -> ProviderError:
-    """A fault of ours in the middle of a stream: it ends like any other, and is held against nobody."""
+    """Wrap an error of the gateway itself: it ends the stream like any other, and counts for no channel."""
     fault = ProviderBadResponse(met.message, phase="gateway")
     fault.failure_scope = "nobody"
     return fault

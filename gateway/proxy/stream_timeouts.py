@@ -1,6 +1,7 @@
-"""The one timer of a stream: first event, idle between complete events, total, and the keep-alive comment.
+"""The timeouts of a stream (first event, idle, total) and its keep-alive comments, as one deadline.
 
-It is due at whatever comes next and looks again then, so that an event costs a stored time and no timer.
+The deadline is that of the next possible expiry and is computed anew then, so that an event stores a time and sets no
+timer.
 """
 
 import asyncio
@@ -13,37 +14,37 @@ from gateway.domain.channel import Timeouts
 from gateway.errors import ProviderTimeout
 
 KEEPALIVE_AFTER_S = 15.0
-"""Silence towards the caller after which a comment is sent; most proxies give up after 30 or 60 seconds."""
+"""A client that has received nothing for so long gets a comment; most proxies give up after 30 or 60 seconds."""
 
 
 class StreamTimeouts:
-    """Watches one stream.
+    """Ends one stream that is too slow, and keeps its client waiting.
 
     Args:
         timeouts: the channel's.
-        sweep: watches over it.
-        give_up: called once, with what was too slow.
-        keep_alive: called when the caller has heard nothing for ``KEEPALIVE_AFTER_S``.
+        timer: checks the deadline.
+        give_up: called once, with the timeout that expired.
+        keep_alive: called when the client has received nothing for ``KEEPALIVE_AFTER_S``.
 
     Attributes:
-        event_at: when the last complete event came (loop time); None before the first. The relay stores it.
-        written_at: when the caller was last written to; None while it has not been answered at all.
+        event_at: when the last complete event came (loop time); None before the first. ``StreamRelay`` stores it.
+        written_at: when the client was last written to (loop time); None before it is answered.
     """
 
     __slots__ = (
-        "_give_up", "_keep_alive", "_loop", "_started", "_timeouts", "due_at", "event_at", "sweep", "written_at",
+        "_give_up", "_keep_alive", "_loop", "_started", "_timeouts", "due_at", "event_at", "timer", "written_at",
     )  # fmt: skip
 
     def __init__(
         self,
         timeouts: Timeouts,
-        sweep: DeadlineTimer,
+        timer: DeadlineTimer,
         *,
         give_up: Callable[[ProviderTimeout], None],
         keep_alive: Callable[[], object],
     ) -> None:
         self._timeouts = timeouts
-        self.sweep = sweep
+        self.timer = timer
         self._give_up = give_up
         self._keep_alive = keep_alive
         self._loop = asyncio.get_running_loop()
@@ -54,28 +55,28 @@ class StreamTimeouts:
         self.wind()
 
     def find_silence_s(self) -> float:
-        """How long the caller hears nothing before its first comment, after which no other attempt can follow.
+        """Return the seconds until the first comment, after which no other attempt can follow.
 
-        A first event that has to come sooner than twice the usual is waited for: its absence is another attempt's turn.
+        If the first event is due within twice the usual time, no comment goes before it: another attempt may follow.
         """
         first_s = self._timeouts.first_byte_s
         return KEEPALIVE_AFTER_S if first_s > 2 * KEEPALIVE_AFTER_S else max(KEEPALIVE_AFTER_S, first_s + 1)
 
     def wind(self) -> None:
-        """Watch for whatever is due next; to be called again once the caller has been answered."""
+        """Set the deadline to the next possible expiry; to be called again once the client has been answered."""
         due, _ = self._deadline()
         self.due_at = due if self.written_at is None else min(due, self.written_at + KEEPALIVE_AFTER_S)
-        self.sweep.enter(self)
+        self.timer.enter(self)
 
     def wait_for_whole(self) -> None:
-        """No event comes before the answer is whole: only the whole call has a deadline from now on."""
+        """Wait for a whole answer instead of events: from now on only the total timeout counts."""
         total_s = self._timeouts.total_s
         self._timeouts = attrs.evolve(self._timeouts, first_byte_s=total_s, idle_s=total_s)
         self.wind()
 
     def stop(self) -> None:
-        """No more calls."""
-        self.sweep.leave(self)
+        """End the timeouts."""
+        self.timer.leave(self)
 
     def _deadline(self) -> tuple[float, str]:
         total = self._started + self._timeouts.total_s
@@ -86,7 +87,7 @@ class StreamTimeouts:
         return (waited, what) if waited <= total else (total, "The provider took too long to finish")
 
     def expire(self, now: float) -> None:
-        """Something may be due: see what."""
+        """Give up, or send a comment, if one of these is due."""
         due, what = self._deadline()
         if now >= due:
             self.stop()

@@ -1,4 +1,4 @@
-"""The way out: the relay's own connections for whatever they can send, the ordinary client for the rest."""
+"""The HTTP client for providers: ``FastHttpClient`` for all that it can send, aiohttp's client for the rest."""
 
 from typing import TYPE_CHECKING
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class FallbackHttpClient:
-    """The upstream port over both drivers.
+    """``HttpClient`` over both clients.
 
     Args:
-        ordinary: send everything over the ordinary client.
+        ordinary: send everything with aiohttp's client.
 
     Attributes:
-        send: see ``port.Upstream``.
+        send: see ``HttpClient``.
     """
 
     def __init__(self, *, ordinary: bool = False) -> None:
@@ -36,7 +36,6 @@ class FallbackHttpClient:
         return await self._ordinary.send(plan)
 
     async def close(self) -> None:
-        """Close every connection."""
         if self._wire is not None:
             await self._wire.close()
         if self._ordinary is not None:
@@ -45,7 +44,7 @@ class FallbackHttpClient:
 
 def _open_wire(other: "Send") -> "FastHttpClient | None":
     try:
-        import httptools  # noqa: F401, PLC0415 - where it cannot be had, everything is sent the ordinary way
+        import httptools  # noqa: F401, PLC0415 - without it, aiohttp's client sends everything
     except ImportError:
         return None
     from gateway.upstream.fast_client import FastHttpClient  # noqa: PLC0415

@@ -1,7 +1,7 @@
-"""One connection to a provider, push-shaped: what comes is given to the sink in the very call that received it.
+"""One connection to a provider. Received data is passed to the sink in the same call that received it.
 
-Who waits here is woken and looks for itself at what has happened; nothing is told by an exception in a future, so
-nobody has to be there to hear it.
+A waiter is only woken, and then reads the state itself. No exception is set on a future, so that none is lost if the
+waiter has been cancelled.
 """
 
 import asyncio
@@ -15,55 +15,55 @@ from gateway.upstream.request_body import Peek, find_peek, see_nothing
 from gateway.upstream.response_parser import MAX_PUSH_BYTES, ResponseParser, read_chunks
 
 READ_BUFFER = 64 * 1024
-"""What may wait for a sink; with more than that the provider is read no further."""
+"""Maximum of data that waits for a sink; with more, reading pauses."""
 END_GRACE_S = 1.0
-"""After the dialect's end mark, how long the transport's end may take for the connection to be used again."""
+"""How long after the end mark of the stream the end of the response may come, so that the connection is reused."""
 _REFUSED = 400
 _BLANK_LINE = b"\n\n"
 
 
-class Keeper(Protocol):
-    """Where connections wait for their next request, and what watches their deadlines."""
+class ConnectionOwner(Protocol):
+    """The pool, as its connections know it."""
 
     def rest(self, line: "Connection") -> None:
-        """``line`` may be used again."""
+        """Take back a connection that can be reused."""
         ...
 
     def forget(self, line: "Connection") -> None:
-        """``line`` is lost."""
+        """Drop a closed connection."""
         ...
 
     def watch(self, line: "Connection") -> None:
-        """Check ``line`` when it is due."""
+        """Check a connection whose deadline has been moved."""
         ...
 
 
 class Connection(asyncio.Protocol):
-    """A connection, over whichever transport.
+    """A connection over a transport of asyncio.
 
     Attributes:
-        idle: those it may wait with for its next request.
-        due_at: its deadline, on the loop's clock; what passes then depends on what it is doing.
-        heard: whether any byte of an answer to the last has come.
+        idle: the idle connections of its origin.
+        due_at: the deadline of the request, of the idle time or of the wait for the end (loop time).
+        heard: a byte of the response to the last request has come.
         gone: it is closed, or being closed.
-        peek: see ``content.find_peek``.
-        sent: all of the request has been given to the transport.
-        choked: the transport holds more than it should; see ``wait``.
-        fault: what it was broken with from our side.
-        broken: how the provider broke it.
-        met: what the sink raised.
+        peek: see ``request_body.find_peek``.
+        sent: the whole request has been given to the transport.
+        choked: the write buffer of the transport is full.
+        fault: the error that the gateway ended the request with, or None.
+        broken: the error by which the provider ended it, or None.
+        met: the exception that the sink raised, or None.
     """
 
     __slots__ = (
-        "_divided", "_ending", "_held", "_keeper", "_loop", "_sink", "_waiter", "backlog", "broken", "busy", "choked",
+        "_divided", "_ending", "_held", "_loop", "_owner", "_sink", "_waiter", "backlog", "broken", "busy", "choked",
         "due_at", "fault", "framing", "gone", "heard", "idle", "met", "peek", "sent", "transport",
         "waiting_bytes",
     )  # fmt: skip
 
     transport: asyncio.Transport | None
 
-    def __init__(self, keeper: Keeper, idle: "dict[Connection, None]") -> None:
-        self._keeper = keeper
+    def __init__(self, owner: ConnectionOwner, idle: "dict[Connection, None]") -> None:
+        self._owner = owner
         self._loop = asyncio.get_running_loop()
         self.idle = idle
         self.framing = ResponseParser()
@@ -80,15 +80,13 @@ class Connection(asyncio.Protocol):
         self.broken: ProviderError | None = None
         self.met: Exception | None = None
 
-    # What is done with it.
-
     @property
     def refused(self) -> bool:
-        """Whether the answer is an error."""
+        """Whether the response is an error."""
         return self.framing.headed and self.framing.status >= _REFUSED
 
     def ask(self, data: bytes) -> None:
-        """Send a request, or what of it is sent at once."""
+        """Send a request, or its first part."""
         self.framing.begin()
         self.busy = True
         self.heard = False
@@ -96,17 +94,17 @@ class Connection(asyncio.Protocol):
         self.write(data)
 
     def write(self, data: bytes) -> None:
-        """Send. A connection that is gone takes nothing."""
+        """Send data; dropped if the connection is gone."""
         if self.transport is not None and not self.gone:
             self.transport.write(data)
 
     def wait(self) -> asyncio.Future[None]:
-        """Done when something has happened. Only one may wait."""
+        """Return a future that is done at the next change of state. There is only one waiter."""
         waiter = self._waiter = self._loop.create_future()
         return waiter
 
     async def follow(self, sink: Sink | None) -> bool:
-        """Push what comes into ``sink`` until it has had enough (True), or something else has happened."""
+        """Pass received data to ``sink`` until it returns True (True), or until the state changes."""
         self._sink = sink
         self._let_flow()
         self._divided = False
@@ -117,7 +115,7 @@ class Connection(asyncio.Protocol):
             self._sink = None
 
     def check(self) -> None:
-        """Raise what it was broken with from our side, or what the sink raised."""
+        """Raise the error that the gateway ended the request with, or the sink's exception."""
         if self.fault is not None:
             raise self.fault
         if self.met is not None:
@@ -125,7 +123,7 @@ class Connection(asyncio.Protocol):
             raise met
 
     def pop(self) -> bytes:
-        """The next piece that nobody has had yet; empty where there is none."""
+        """Return the next piece of the backlog; empty if there is none."""
         if not self.backlog:
             return b""
         piece = self.backlog.popleft()
@@ -133,7 +131,7 @@ class Connection(asyncio.Protocol):
         return piece
 
     def pop_all(self) -> bytes:
-        """Every piece that nobody has had yet."""
+        """Return the whole backlog."""
         pieces = self.backlog
         data = b"".join(pieces)
         pieces.clear()
@@ -141,44 +139,44 @@ class Connection(asyncio.Protocol):
         return data
 
     def finish(self) -> None:
-        """The dialect is complete: nothing but the transport's end is wanted any more."""
+        """Wait for the end of the response, after the end mark of the stream, to reuse the connection."""
         if self.framing.complete or self.backlog or self.gone:
             self.release()
             return
         self._ending = True
         self._let_flow()
         self.due_at = self._loop.time() + END_GRACE_S
-        self._keeper.watch(self)
+        self._owner.watch(self)
 
     def release(self) -> None:
-        """Done with the answer: the connection is used again where nothing at all speaks against it."""
+        """Return the connection to the pool if the response is complete; close it if not."""
         self._sink = None
         if self.framing.complete and not (self.backlog or self.gone or self.fault):
             self.busy = self._ending = False
             if self._held:
                 self._let_flow()
-            self._keeper.rest(self)
+            self._owner.rest(self)
         else:
             self.abort()
 
     def fail(self, fault: ProviderError) -> None:
-        """Break it; who waits finds ``fault``, or what it was broken with before."""
+        """Close the connection; the reader gets ``fault``, or the error before it."""
         if self.fault is None:
             self.fault = fault
         self.abort()
 
     def abort(self) -> None:
-        """Close it, at once and whatever is not sent yet."""
+        """Close the connection at once, without sending the rest."""
         self.backlog.clear()
         self.waiting_bytes = 0
-        self._hang_up()
+        self._close()
 
     def force_close(self) -> None:
-        """It is not to be used again."""
+        """Prevent the reuse of the connection."""
         self.sent = False
 
     def expire(self, now: float) -> None:  # noqa: ARG002 - the signature of ``Deadline``
-        """Break the connection: its deadline has passed."""
+        """Close the connection: its deadline has passed."""
         self.due_at = NEVER
         if self.busy and not self._ending:
             phase = "body" if self.framing.headed else "headers"
@@ -186,15 +184,13 @@ class Connection(asyncio.Protocol):
         else:
             self.abort()
 
-    # What the transport tells.
+    # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is open."""
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's are none by their class
+        self.transport = cast("asyncio.Transport", transport)  # those of uvloop do not inherit from it
         self.peek = find_peek(self.transport)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the provider."""
         sink = self._sink
         if sink is not None:
             if self.framing.at_chunk:
@@ -210,31 +206,26 @@ class Connection(asyncio.Protocol):
                         self._wake()
                     return
         elif not self.busy:
-            self.abort()  # nobody asked: it would be the next request's answer
+            self.abort()  # it would be taken for the answer to the next request
             return
         self._receive(data)
 
     def eof_received(self) -> bool:
-        """The provider sends no more. The transport closes itself."""
+        """Note the end of what the provider sends. The transport closes itself."""
         self._end(None)
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is closed."""
         self._end(exc)
         self.framing.drop()
-        self._keeper.forget(self)
+        self._owner.forget(self)
 
     def pause_writing(self) -> None:
-        """The provider does not read as fast as it is written to."""
         self.choked = True
 
     def resume_writing(self) -> None:
-        """It has read."""
         self.choked = False
         self._wake()
-
-    # What comes of it.
 
     def _push(self, sink: Sink, payload: bytes) -> None:
         """Give the sink a payload whose chunked framing is not known. The coroutine that pumps raises its exception."""
@@ -253,7 +244,7 @@ class Connection(asyncio.Protocol):
         if framing.complete:
             unsent = not self.sent or self.transport is None or self.transport.get_write_buffer_size()
             if framing.excess or unsent or not framing.keep_alive:
-                self._hang_up()
+                self._close()
         elif framing.broken is not None:
             self._break("The provider's answer is not valid HTTP", framing.broken)
         if self._ending:
@@ -278,7 +269,7 @@ class Connection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def _keep(self, payload: bytes) -> None:
-        """In pieces of what is pushed in one turn of the loop; between two events, if there is such a place."""
+        """Split the payload into pieces for one turn of the event loop each, between two events if possible."""
         start = 0
         while len(payload) - start > MAX_PUSH_BYTES:
             end = start + MAX_PUSH_BYTES
@@ -289,7 +280,7 @@ class Connection(asyncio.Protocol):
         self.waiting_bytes += len(payload)
 
     def _end_early(self, payload: bytes) -> None:
-        """The dialect was complete before. Anything but the end is a byte after the end: it is not to be trusted."""
+        """Handle data after the end mark of the stream: only the end of the response may come."""
         if payload:
             self.abort()
         elif self.framing.complete:
@@ -304,18 +295,18 @@ class Connection(asyncio.Protocol):
         if self.broken is None:
             self.broken = ProviderBadResponse(message, phase="body" if self.framing.headed else "headers")
             self.broken.__cause__ = cause
-        self._hang_up()
+        self._close()
 
     def _end(self, cause: Exception | None) -> None:
-        """The provider's side has ended; that may be the end of the body, too."""
+        """Handle the end of the connection, which may be the end of the body."""
         if self.busy and not self.gone:
             if cause is None:
                 self.framing.end()
             if not self.framing.complete:
                 self._break("The provider broke the connection", cause)
-        self._hang_up()
+        self._close()
 
-    def _hang_up(self) -> None:
+    def _close(self) -> None:
         if not self.gone:
             self.gone = True
             self.idle.pop(self, None)

@@ -1,7 +1,7 @@
-"""The relay's own way out: connections of its own on the loop's transports, one write a request, one call a piece.
+"""The HTTP client for providers, on the event loop's transports: one write a request, one call a received piece.
 
-The same contract as the ordinary way out (``client.py``), for a fraction of what that costs. Foreign exceptions are
-translated here, in ``connection.py`` and in ``dial.py``.
+It has the contract of ``aiohttp_client.py`` at a fraction of the cost. Exceptions of libraries are translated here, in
+``connection.py`` and in ``connector.py``.
 """
 
 import asyncio
@@ -33,19 +33,18 @@ from gateway.upstream.request_head import RequestHead, RequestHeadBuilder
 from gateway.upstream.response_parser import MAX_PUSH_BYTES, Headers
 
 ONE_WRITE_BYTES = 256 * 1024
-"""A larger body is sent in pieces, at the provider's pace, and with an ear for its refusal."""
+"""A larger body is sent in pieces, as fast as the provider reads, and no further once it has refused it."""
 _SCHEMES = ("http://", "https://")
 _PROXIES = ("http://", *SOCKS)
 _TURN = 32
 _TURN_BYTES = MAX_PUSH_BYTES // _TURN
-"""No more than so many shares are pushed in one turn of the event loop: a piece is one for each ``_TURN_BYTES`` begun.
-"""
+"""Maximum of shares that one turn of the event loop passes on: a piece is one share for each ``_TURN_BYTES`` begun."""
 
 Send = Callable[[HttpRequest], Coroutine[Any, Any, HttpResponse]]
 
 
 class FastHttpResponse:
-    """A response over an own connection, at its headers. Raises ``ProviderBadResponse`` if it cannot be decoded."""
+    """A response at its headers. Raises ``ProviderBadResponse`` if its encoding is unknown."""
 
     __slots__ = ("_fault", "_head", "_inflation", "_line", "status")
 
@@ -59,11 +58,9 @@ class FastHttpResponse:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers, case-insensitive."""
         return Headers(self._head)
 
     async def read(self, limit: int) -> bytes:
-        """The whole body; see ``port.Reply``."""
         line = self._line or self._refuse_line()
         framing = line.framing
         if framing.complete and self._inflation is None and line.fault is None:
@@ -77,7 +74,6 @@ class FastHttpResponse:
         return whole
 
     async def pump(self, sink: Sink) -> PumpResult:
-        """Push pieces; see ``port.Reply``."""
         line = self._line or self._refuse_line()
         take = Connection.pop if self._inflation is None else self._inflate
         turns = 0
@@ -96,29 +92,26 @@ class FastHttpResponse:
                 return PumpResult.ENDED
             elif line.gone:
                 raise line.broken or ProviderBadResponse("The provider broke the connection", phase="body")
-            elif turns:  # or what is read in this turn would be pushed in it, too
+            elif turns:  # else what is read in this turn would be passed on in it, too
                 turns = 0
                 await asyncio.sleep(0)
             else:
                 paused = await line.follow(sink if self._inflation is None else None)
-                # What the sink said goes before whatever has happened since: it has made up its mind about the stream.
+                # The sink's decision goes before whatever has happened since.
                 if line.met is None and paused:
                     return PumpResult.PAUSED
 
     def abort(self, fault: ProviderError) -> None:
-        """Break the connection; see ``port.Reply``."""
         self._fault = self._fault or fault
         if self._line is not None:
             self._line.fail(fault)
 
     def finish(self) -> None:
-        """The dialect is complete: let the transport's end arrive for a moment, then give the connection back."""
         if self._line is not None:
             line, self._line = self._line, None
             line.finish()
 
     def close(self) -> None:
-        """Give the connection back, or break it."""
         line = self._line
         if line is not None:
             self._line = None
@@ -134,7 +127,7 @@ class FastHttpResponse:
         return fault
 
     def _inflate(self, line: Connection) -> bytes:
-        """The next step of an encoded body; empty where none has come."""
+        """Return the next decoded piece; empty if none has come."""
         inflation = self._inflation
         if inflation is None:
             return b""
@@ -150,12 +143,12 @@ class FastHttpResponse:
 
 
 class FastHttpClient:
-    """The upstream port over connections of our own.
+    """``HttpClient`` with connections of its own.
 
     Args:
-        resolve: from names to addresses; raises ``OSError``.
-        trust: what TLS trusts; called once, when the first connection needs it.
-        other: sends what cannot be sent over these connections.
+        resolve: resolves names to addresses; raises ``OSError``.
+        trust: makes the TLS context, once, when the first connection needs it.
+        other: sends the requests that this client cannot send.
     """
 
     def __init__(
@@ -171,7 +164,7 @@ class FastHttpClient:
         self._other = other
 
     def takes(self, plan: HttpRequest) -> bool:
-        """Whether it can send ``plan``."""
+        """Return whether it can send the request."""
         proxy = plan.proxy
         return (
             plan.url.startswith(_SCHEMES)
@@ -180,7 +173,6 @@ class FastHttpClient:
         )
 
     async def send(self, plan: HttpRequest) -> HttpResponse:
-        """Send and wait for the headers; see ``port.Upstream``."""
         head = plan.template.head if plan.template is not None else None
         if not isinstance(head, RequestHead):
             if self._other is not None and not self.takes(plan):
@@ -205,7 +197,7 @@ class FastHttpClient:
                 if rest is not None:
                     await _pour(line, rest)
                     written = self._loop.time()
-                _tell_written(plan, line)
+                _report_written(plan, line)
                 while not (framing.headed or line.gone):
                     await line.wait()
                 if framing.headed and line.fault is None:
@@ -217,7 +209,6 @@ class FastHttpClient:
             line, kept = None, False
 
     async def close(self) -> None:
-        """Close every connection."""
         await self._dialer.close()
         await self._pool.close()
 
@@ -241,16 +232,16 @@ class FastHttpClient:
         return line
 
 
-def _tell_written(plan: HttpRequest, line: Connection) -> None:
-    """Say that the whole request has been given to the connection, unless that broke or refused it meanwhile."""
+def _report_written(plan: HttpRequest, line: Connection) -> None:
+    """Report that the whole request has been written, unless the provider closed or refused it meanwhile."""
     if plan.on_written is not None and line.sent and not line.gone:
         plan.on_written()
 
 
 def _check_unheard(line: Connection, method: str, *, kept: bool, since_s: float) -> None:
-    """No head has come, ``since_s`` after the request was written. Returns if it may be sent again at once.
+    """Return if the request, without a response ``since_s`` after it was written, may be sent again at once.
 
-    Raises what is to blame; ``StaleConnection`` if whoever sent it may.
+    Raises the error if not; ``StaleConnection`` if the caller may send it again.
     """
     line.check()
     broken = line.broken or ProviderBadResponse("The provider broke the connection", phase="headers")
@@ -264,10 +255,7 @@ def _check_unheard(line: Connection, method: str, *, kept: bool, since_s: float)
 
 
 async def _pour(line: Connection, content: Content) -> None:
-    """Send a body in pieces; no more than the provider takes, and nothing more once it has refused.
-
-    Raises what reading a file raises.
-    """
+    """Send a body in pieces, as fast as the provider reads, until it refuses. Raises what reading a file raises."""
     line.sent = False
     async with aclosing(read_content(content)) as pieces:
         async for piece in pieces:

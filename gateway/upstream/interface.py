@@ -1,8 +1,7 @@
-"""The upstream port: send a plan, get a reply at its headers, then read it whole or have it pushed.
+"""The interface of HTTP clients for providers: send a request, get a response at its headers, read or pump its body.
 
-The push is synchronous, so that a streamed piece costs no task switch: ``pump`` calls the sink for each one
-until the body ends or the sink says it has enough for now (a first event to look at, a slow reader to wait for, the
-end mark). A reply that is not being pumped does not read on from its provider.
+``pump`` calls the sink synchronously for each piece, so that a piece costs no task switch, until the body ends or the
+sink pauses (for a first event, a slow reader, an end mark). Nothing more is read from the provider while nothing pumps.
 """
 
 import enum
@@ -23,16 +22,16 @@ unchanged. None if it did not arrive as whole chunks, or if the client does not 
 
 
 RESEND_WITHIN_S = 0.1
-"""After a request was written to a kept connection, how long its end still says that nobody has worked on it: the
-provider closed a connection that it took for idle while the request was on its way (RFC 9112, 9.3.1)."""
+"""If a reused connection ends so soon after the request was written, the provider has not processed the request: it
+closed an idle connection while the request was on its way (RFC 9112, 9.3.1)."""
 IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
-"""RFC 9110, 9.2.2: such a request may be sent again whatever became of the first."""
+"""Idempotent methods (RFC 9110, 9.2.2): such a request may be sent again."""
 
 
 class StaleConnection(ProviderBadResponse):
-    """A kept connection broke before, or within ``RESEND_WITHIN_S`` after, the request was written, without a byte.
+    """A reused connection ended before ``RESEND_WITHIN_S`` had passed since the request, without a byte of a response.
 
-    The request may be sent again over a fresh connection, as an attempt of its own.
+    The request may be sent again over a new connection, as another attempt.
     """
 
     failure_scope: Blame = "nobody"
@@ -42,13 +41,13 @@ class PumpResult(enum.Enum):
     """Why ``pump`` returned."""
 
     ENDED = "ended"
-    """The body has ended at the transport; whether the *dialect* was complete is the gate's question."""
+    """The body has ended; whether the stream is complete, its transform knows."""
     PAUSED = "paused"
-    """The sink had enough; call ``pump`` again to go on."""
+    """The sink paused; call ``pump`` again to go on."""
 
 
 class HttpResponse(Protocol):
-    """A provider's answer from its headers on. Not closed, it holds a connection: always ``close`` it."""
+    """A provider's response at its headers. Always ``close`` it: it holds a connection."""
 
     @property
     def status(self) -> int:
@@ -61,42 +60,42 @@ class HttpResponse(Protocol):
         ...
 
     async def read(self, limit: int) -> bytes:
-        """The whole body. Raises ``ProviderBadResponse`` where it breaks or is over ``limit`` bytes,
-        ``ProviderTimeout``.
+        """Return the whole body.
+
+        Raises ``ProviderBadResponse`` if it breaks or is larger than ``limit`` bytes; ``ProviderTimeout``.
         """
         ...
 
     async def pump(self, sink: Sink) -> PumpResult:
-        """Push pieces into ``sink``. Raises ``ProviderBadResponse`` where the body breaks, or what ``abort`` was given.
+        """Pass the body to ``sink`` piece by piece.
 
-        Where the sink has said that it has enough, that is told, whatever has happened since; and what the sink raises
-        is raised here.
+        Returns ``PAUSED`` if the sink paused, whatever has happened since. Raises the sink's exception,
+        ``ProviderBadResponse`` if the body breaks, or the error given to ``abort``.
         """
         ...
 
     def abort(self, fault: ProviderError) -> None:
-        """Break the connection; a ``read`` or ``pump`` under way raises ``fault``."""
+        """Close the connection; a ``read`` or ``pump`` under way raises ``fault``."""
         ...
 
     def finish(self) -> None:
-        """The dialect is complete: the connection may be used again once the transport's end has come too."""
+        """Note that the stream is complete: the connection is reused once the response has ended, too."""
         ...
 
     def close(self) -> None:
-        """Done with the reply. A body read to its end gives its connection back, any other breaks it."""
+        """Release the connection. It is reused if the body has been read to its end, else closed."""
         ...
 
 
 class HttpClient(Protocol):
-    """The way out."""
+    """Sends requests to providers."""
 
     async def send(self, plan: HttpRequest) -> HttpResponse:
-        """Send and wait for the headers. Raises ``ProviderBadResponse``, or ``ProviderTimeout``.
+        """Send a request and wait for the headers. Raises ``ProviderBadResponse``, ``ProviderTimeout``.
 
-        Redirects are not followed. If a kept connection closes before any byte of an answer, an idempotent request is
-        sent again over a fresh one; any other is not: ``StaleConnection`` says that the caller may. A plan that is to
-        be sent ``once`` takes a fresh connection from the start. The wait for headers is not bounded here except by
-        ``connect_s`` and ``total_s``: the relay knows what it waits for.
+        Redirects are not followed. If a reused connection ends before any byte of a response, an idempotent request is
+        sent again over a new one; for any other ``StaleConnection`` is raised, and the caller may send it again. A
+        request with ``once`` gets a new connection. Only ``connect_s`` and ``total_s`` bound the wait for headers.
         """
         ...
 
@@ -107,15 +106,15 @@ class HttpClient(Protocol):
 
 @attrs.frozen
 class FileRequest:
-    """A file that is to be read as it comes.
+    """A request for a file that is streamed.
 
     Attributes:
-        url: as the provider wrote it, or an address on the channel's own server.
-        trusted_origin: as of ``Fetcher.fetch``.
+        url: as the provider gave it, or one on the channel's own server.
+        trusted_origin: see ``Fetcher.fetch``.
         proxy: the channel's own, or None.
-        signature: headers for the trusted origin alone: a redirect elsewhere takes none of them along.
-        wanted: the ``Range`` header, or None for the whole of it.
-        connect_s: for the connection and the headers, redirects included; ``idle_s`` between two pieces.
+        signature: headers for the trusted origin alone: they are not sent to the target of a redirect elsewhere.
+        wanted: the ``Range`` header, or None for the whole file.
+        connect_s: timeout for the connection and the headers, with redirects. ``idle_s``: between two pieces.
     """
 
     url: str = attrs.field(repr=False)
@@ -128,7 +127,7 @@ class FileRequest:
 
 
 class FileRefused(ProviderBadResponse):
-    """The server of a file answered with a status that no file has: ``answer_status``."""
+    """The server of a file answered with an error status: ``answer_status``."""
 
     def __init__(self, answer_status: int) -> None:
         super().__init__(f"The provider's file was answered with status {answer_status}", phase="headers")
@@ -136,11 +135,11 @@ class FileRefused(ProviderBadResponse):
 
 
 class FetchedFile(Protocol):
-    """A file from its headers on. Not closed, it holds a connection."""
+    """A file at its headers. Always ``close`` it: it holds a connection."""
 
     @property
     def status(self) -> int:
-        """200, or 206 or 416 where a range was asked for."""
+        """200; 206 or 416 for a range."""
         ...
 
     @property
@@ -150,26 +149,26 @@ class FetchedFile(Protocol):
 
     @property
     def length(self) -> int | None:
-        """Bytes to come; None where nobody said."""
+        """Bytes of the body; None if the server did not say."""
         ...
 
     async def read(self) -> bytes:
-        """The next piece; empty at the end. No more is read ahead than a few buffers.
+        """Return the next piece; empty at the end. Only a few buffers are read ahead.
 
-        Raises ``ProviderBadResponse`` where it broke off before its end, ``ProviderTimeout`` where nothing came.
+        Raises ``ProviderBadResponse`` if the file ends early, ``ProviderTimeout`` if nothing comes.
         """
         ...
 
     def close(self) -> None:
-        """Done with it."""
+        """Close the connection."""
         ...
 
 
 class Fetcher(Protocol):
-    """The way to files that a provider names by their URL, which nobody of ours chose; and to callers' webhooks."""
+    """Fetches files whose URLs providers chose, and calls webhooks, whose URLs users chose."""
 
     async def open(self, ask: FileRequest) -> FetchedFile:
-        """A file at its headers.
+        """Return a file at its headers.
 
         Raises ``ProviderContentGone`` for 404 and 410, ``FileRefused`` for every other status, or another
         ``ProviderBadResponse``, or ``ProviderTimeout``.
@@ -177,27 +176,28 @@ class Fetcher(Protocol):
         ...
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> int:
-        """Send ``body`` to a stranger's address, and hear the status of the answer. No redirect is followed.
+        """Post ``body`` to a webhook and return the status of the answer. Redirects are not followed.
 
-        Raises ``ProviderBadResponse``, or ``ProviderTimeout``; neither says an address. ``EgressRefused`` is what would
-        be raised of that URL every time; a name that leads to a private address today may lead elsewhere tomorrow.
+        Raises ``ProviderBadResponse``, ``ProviderTimeout``; neither names an address. ``EgressRefused`` says that this
+        URL is never allowed; a name that resolves to a private address today may resolve to another tomorrow.
         """
         ...
 
     async def fetch(
         self, url: str, *, trusted_origin: str | None, proxy: str | None, limit_bytes: int, timeout_s: float
     ) -> bytes:
-        """The whole file.
+        """Return a whole file.
 
         Args:
-            url: as the provider wrote it.
-            trusted_origin: the channel's own base URL, whose scheme, host and port its operator chose: what lies there
-                is fetched wherever it is. None: nothing is trusted.
+            url: as the provider gave it.
+            trusted_origin: the channel's base URL: its scheme, host and port, which the operator chose, are allowed
+                whatever their address is. None: nothing is trusted.
             proxy: the channel's own, or None.
-            limit_bytes: what is larger is not read.
-            timeout_s: for everything together, redirects and the body too.
+            limit_bytes: maximum size.
+            timeout_s: for everything together, with redirects and the body.
 
-        Raises ``ProviderBadResponse``, or ``ProviderTimeout``; neither says an address.
+        Raises:
+            ProviderBadResponse, ProviderTimeout: neither names an address.
         """
         ...
 

@@ -1,10 +1,9 @@
-"""What of received bytes is an answer's head and body, by llhttp; knows no sockets.
+"""Parser of HTTP/1.1 responses on top of llhttp, without sockets.
 
-llhttp decides what is HTTP. Around it stands what it does not tell: where exactly an answer ended (what follows is
-never to be taken for the next one), and how much a head may be. It is not asked for the fields of a head, one by one:
-a head that it has read has a field in each line, and few of them are ever looked at. Most pieces of a stream are one
-chunk, whole; of these llhttp need not be shown any, for it would stand behind them where it stood before
-(``read_chunks``).
+llhttp decides what is valid. This module adds what llhttp does not report: where exactly a response ended, so that
+further bytes are never taken for the next response, and the size of a head. Header fields are split on demand, as few
+of them are ever read. Most pieces of a stream are exactly one chunk, and need not pass through llhttp, whose state is
+the same after them (``read_chunks``).
 """
 
 import re
@@ -14,14 +13,14 @@ from functools import lru_cache
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Of one answer, interim ones apart; also the most that may come, of whatever kind, without a byte of a body."""
+"""Of one response, without interim ones; also the maximum of bytes that may come without a byte of a body."""
 MAX_FIELD_BYTES = 8190
 MAX_FIELDS = 200
 MAX_INTERIM = 16
 MAX_PUSH_BYTES = 64 * 1024
-"""Of a body, pushed in one turn of the event loop: events that are translated take 20 ms then, small as they may be."""
+"""Of a body, passed on in one turn of the event loop: translating so many small events takes 20 ms."""
 _SMALL_HEAD_BYTES = 4 * MAX_FIELDS
-"""No head of so few has too many fields, or too large ones: the smallest is a name of one byte, a colon and CRLF."""
+"""No head of this size has too many fields: the smallest field is a name of one byte, a colon and CRLF."""
 _HEAD_END = b"\r\n\r\n"
 _FRAMING = re.compile(rb"\r\n(content-length|content-encoding|transfer-encoding):[ \t]*([^\r]*)")
 _SIZE_LINE = re.compile(rb"[0-9A-Fa-f]{1,8}\r\n")
@@ -32,14 +31,14 @@ _LF = 10
 
 
 def _split(head: bytes) -> list[tuple[bytes, bytes]]:
-    """Names, in lower case, and values. llhttp has read the head: it passes no folded line, and no bare CR or LF."""
+    """Return names, in lower case, and values. llhttp has accepted the head: no folded line, no bare CR or LF."""
     lines = head.strip(b"\r\n").split(b"\r\n")
     pairs = [line.partition(b":") for line in lines[1:]]
     return [(name.lower(), value.lstrip(b" \t")) for name, _, value in pairs]
 
 
 class Headers(Mapping[str, str]):
-    """The fields of a head, case-insensitive; of a name that came twice, the first."""
+    """Header fields, case-insensitive; the first if a name is repeated."""
 
     __slots__ = ("_raw",)
 
@@ -60,7 +59,7 @@ class Headers(Mapping[str, str]):
 
 @lru_cache(4096)
 def _write_size_line(length: int) -> bytes | None:
-    """The size line of the one chunk that takes ``length`` bytes with everything; None if none takes so many."""
+    """Build the size line of the chunk that is ``length`` bytes long with its framing; None if there is none."""
     for digits in range(1, 9 if length <= MAX_PUSH_BYTES else 1):
         size = length - digits - 4
         line = b"%x\r\n" % max(size, 0)
@@ -70,10 +69,9 @@ def _write_size_line(length: int) -> bytes | None:
 
 
 def read_chunks(data: bytes) -> bytes | None:
-    """The payload of ``data``, if that is one or more whole chunks and nothing besides; the last chunk is none.
+    """Return the payload of ``data`` if it is one or more whole chunks and nothing else; None if not.
 
-    No more is taken than a parser in a hurry may take: a plain size, no extension (RFC 9112, 7.1). None also if
-    ``data`` is more than is pushed at once.
+    None also for the last chunk, for a chunk with an extension (RFC 9112, 7.1) and for more than ``MAX_PUSH_BYTES``.
     """
     line = _write_size_line(len(data))
     if line is not None and data.startswith(line) and data.endswith(b"\r\n"):
@@ -100,19 +98,19 @@ def _read_several(data: bytes) -> bytes | None:
 
 
 class ResponseParser:
-    """The answers of one connection, one after the other. ``begin`` before each; then ``take`` what comes.
+    """Parses the responses of one connection. Call ``begin`` before each one, then ``take`` for received data.
 
     Attributes:
-        headed: the head is there, and with it ``status``, ``head``, ``encoding``, ``length`` and ``chunked``.
-        head: as it came.
-        encoding: the body's, lower-case; empty for none, None where it was given twice.
-        length: bytes of the body, where its head says so.
-        complete: all of the answer is there.
-        keep_alive: with it, whether the provider leaves the connection open.
-        excess: something came after it.
-        broken: what is wrong with it, or None.
-        at_chunk: llhttp awaits the first byte of a chunk of a body that is not encoded.
-        on_body: for llhttp, which has some of the body.
+        headed: the head is complete, and ``status``, ``head``, ``encoding``, ``length`` and ``chunked`` are set.
+        head: its raw bytes.
+        encoding: the Content-Encoding in lower case; empty for none, None if the head has two.
+        length: the Content-Length; None if there is none.
+        complete: the response is complete.
+        keep_alive: the provider leaves the connection open after the complete response.
+        excess: bytes came after the complete response.
+        broken: the error in the response, or None.
+        at_chunk: the next byte is the first of a chunk, and the body has no encoding.
+        on_body: callback of llhttp.
     """
 
     __slots__ = (
@@ -135,16 +133,16 @@ class ResponseParser:
         self.begin()
 
     def begin(self) -> None:
-        """The next byte is of another answer; the last was complete, and nothing came after it."""
+        """Expect another response; the last one was complete, and nothing came after it."""
         self._dry = self._interim = self.status = 0
         self.headed = self.complete = self.keep_alive = False
 
     def drop(self) -> None:
-        """Nothing more will come; llhttp's object and this one hold each other."""
+        """Drop llhttp's object, which refers to this one."""
         del self._parser
 
     def take(self, data: bytes) -> bytes:
-        """What of the body is in ``data``, the next bytes that came. What is wrong with them is said by ``broken``."""
+        """Parse the next received bytes and return the part of the body in them. Errors are set as ``broken``."""
         rest = data
         try:
             while rest and not self.headed:
@@ -167,7 +165,7 @@ class ResponseParser:
         return b""
 
     def end(self) -> None:
-        """The provider has closed in order: that is the end of a body which no length is said of."""
+        """Handle the end of the connection, which ends a body of unknown length."""
         if self.headed and self.length is None and not self.chunked and self.broken is None:
             self.complete = True
 
@@ -175,19 +173,19 @@ class ResponseParser:
         self.at_chunk = False
         if self.headed and self.complete:
             self.excess = True
-        else:  # a head without a body ends the answer before it has been looked at
+        else:  # a response without a body is complete before its head has been checked
             self.complete = False
             self.broken = error
 
     def _take_head(self, data: bytes) -> bytes:
-        """Feed a head, or what there is of it; returns what came after it."""
+        """Parse a head, or a part of it; return what comes after it."""
         fed = len(self._seen)
         seen = self._seen + data
         at = seen.find(_HEAD_END, fed and max(0, fed - 3))
         whole = at >= 0
         end = at + 4
         self._parser.feed_data(seen[fed:end] if whole else data)
-        # Where a head ends must not be a matter of opinion.
+        # llhttp must agree where the head ends.
         if whole != (self.status > 0):
             raise HttpParserError("An empty line that ends no head, or none where one ended")
         if not whole:
@@ -198,7 +196,7 @@ class ResponseParser:
         return seen[end:]
 
     def _read_head(self, head: bytes) -> None:
-        """What a head says that has just ended."""
+        """Take the fields that frame the body from a complete head."""
         if len(head) > _SMALL_HEAD_BYTES:
             _check_size(head)
         if self.status < _FINAL:
@@ -209,11 +207,11 @@ class ResponseParser:
         self.chunked = False
         lower = head.lower()
         for name, value in _FRAMING.findall(lower):
-            if name == b"content-length":  # llhttp passes no second one
+            if name == b"content-length":  # llhttp rejects a second one
                 self._left = self.length = int(value)
             elif name == b"content-encoding":
                 self.encoding = _name_encoding(value) if lower.count(b"\r\ncontent-encoding:") == 1 else None
-            # llhttp takes away the spaces behind it, and nothing else: whoever reads more leniently reads another body.
+            # Only trailing spaces are ignored, as by llhttp: a more lenient reader would see another body.
             elif value.rstrip(b" ") != b"chunked" or self.chunked:
                 raise HttpParserError("A transfer coding that was not asked for")
             else:
@@ -226,7 +224,7 @@ class ResponseParser:
         self.headed = True
 
     def _pass_over(self) -> None:
-        """An interim answer."""
+        """Skip an interim response."""
         self._interim += 1
         if self.status < _INTERIM or self.status == _SWITCHING or self._interim > MAX_INTERIM:
             raise HttpParserError("Interim answers without end, or to what was not asked")
@@ -245,13 +243,13 @@ class ResponseParser:
         self._parser.feed_data(data)
         if self.chunked:
             self._find_edge(data)
-        # Nor is where a body ends.
+        # llhttp must agree where the body ends.
         elif self.complete != (left == 0):
             raise HttpParserError("An end that the head does not say, or none where it does")
 
     def _find_edge(self, data: bytes) -> None:
-        # llhttp passes over line ends between two answers. An answer in chunks ends with one such byte that is none of
-        # CR and LF, and CRLF CRLF.
+        # llhttp skips line ends between two responses. A chunked body ends with a byte that is neither CR nor LF, and
+        # CRLF CRLF.
         tail = self._tail = (data if len(data) > len(_HEAD_END) else self._tail + data)[-5:]
         if self.complete:
             self.at_chunk = False
@@ -259,24 +257,20 @@ class ResponseParser:
         else:
             self.at_chunk = self._edge and tail[-1] == _LF and self.encoding == ""
 
-    # What llhttp calls. What is raised here comes out of ``feed_data`` as an ``HttpParserError``.
+    # Callbacks of llhttp. ``feed_data`` raises their exceptions as ``HttpParserError``.
 
     def on_headers_complete(self) -> None:
-        """The end of a head."""
         if self.status:
             raise HttpParserError("An answer that nobody asked for")
         self.status = self._parser.get_status_code()
 
     def on_chunk_header(self) -> None:
-        """The end of a size line."""
         self._edge = False
 
     def on_chunk_complete(self) -> None:
-        """The end of a chunk."""
         self._edge = True
 
     def on_message_complete(self) -> None:
-        """The end of an answer, which an interim one is not."""
         if self.status >= _FINAL:
             self.complete = True
             self.at_chunk = False
@@ -289,7 +283,7 @@ def _name_encoding(value: bytes) -> str:
 
 
 def _check_size(head: bytes) -> None:
-    """Raises ``HttpParserError``."""
+    """Raise ``HttpParserError`` if the head has too many or too large fields."""
     fields = head.strip(b"\r\n").count(b"\r\n")
     # No field can be larger than all of the head, and few heads are.
     sizes = [len(name) + len(value) for name, value in _split(head)] if len(head) > MAX_FIELD_BYTES else []
