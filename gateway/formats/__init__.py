@@ -1,1 +1,1 @@
-"""Floor 1: wire languages, sans-IO. Bytes in, values out (``read_*``); values in, bytes out (``write_*``)."""
+"""Wire formats: bytes to values (``parse_*``) and values to bytes (``build_*``), without I/O."""

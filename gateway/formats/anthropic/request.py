@@ -40,7 +40,7 @@ FAR_DOCUMENT_TOKENS = 10 * PAGE_TOKENS
 """A document that is not in the body: ten pages, because its size is unknown."""
 TOOLS_TOKENS = 1_000
 """The provider's own system prompt about tools, if there are any ("Tool use" documents some hundreds)."""
-_MAX_STICKY = 256
+_MAX_AFFINITY_CHARS = 256
 _ROLES = frozenset({"user", "assistant", "system"})
 _NO_PROMPT = frozenset(
     {"messages", "system", "metadata", "stop_sequences", "thinking", "cache_control", "tool_choice"},
@@ -72,8 +72,8 @@ def parse_messages_call(body: Body, features: str | None = None) -> InferenceReq
         prompt_chars=chars,
         max_prompt_tokens=tokens,
         max_output_tokens=min(max_tokens, MAX_RESERVED_OUTPUT),
-        max_cache_write_tokens=tokens if _has_cache_mark(body) else 0,
-        affinity_key=_parse_sticky(body),
+        max_cache_write_tokens=tokens if _writes_cache(body) else 0,
+        affinity_key=_parse_affinity_key(body),
         features=features,
     )
 
@@ -92,7 +92,7 @@ def parse_count_call(body: Body, features: str | None = None) -> InferenceReques
         body=body,
         include_usage=True,
         prompt_chars=chars,
-        affinity_key=_parse_sticky(body),
+        affinity_key=_parse_affinity_key(body),
         features=features,
     )
 
@@ -160,9 +160,9 @@ def _check_content(content: object, where: str) -> None:
             )
 
 
-def _parse_sticky(body: Body) -> str | None:
+def _parse_affinity_key(body: Body) -> str | None:
     user = (parse_object(body, "metadata") or {}).get("user_id")
-    return user if isinstance(user, str) and 0 < len(user) <= _MAX_STICKY else None
+    return user if isinstance(user, str) and 0 < len(user) <= _MAX_AFFINITY_CHARS else None
 
 
 def _measure_prompt(body: Body) -> Size:
@@ -221,14 +221,17 @@ def _measure_document(block: Body) -> Size:
     return 0, FAR_DOCUMENT_TOKENS + heading
 
 
-def _has_cache_mark(body: Body) -> bool:
+def _writes_cache(body: Body) -> bool:
     contents = [message["content"] for message in body["messages"]]
-    return bool(body.get("cache_control")) or any(map(_marks, (body.get("system"), body.get("tools"), *contents)))
+    return bool(body.get("cache_control")) or any(
+        map(_has_cache_control, (body.get("system"), body.get("tools"), *contents))
+    )
 
 
-def _marks(blocks: object) -> bool:
+def _has_cache_control(blocks: object) -> bool:
     if not isinstance(blocks, list):
         return False
     return any(
-        isinstance(block, dict) and bool(block.get("cache_control") or _marks(block.get("content"))) for block in blocks
+        isinstance(block, dict) and bool(block.get("cache_control") or _has_cache_control(block.get("content")))
+        for block in blocks
     )

@@ -78,28 +78,26 @@ def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> Body:
 
 
 def _split_system(request: chat.ChatRequest, features: ClaudeFeatures) -> tuple[list[Block], list[Body]]:
-    """Build ``system`` and ``sent_messages``. If no user message follows the last system message, that becomes the
-    user's.
-    """
-    messages = [message for message in request.messages if _says(message)]
-    spoken = [message for message in messages if message.role != "system"]
-    if messages and messages[-1].role == "system" and (not spoken or spoken[-1].role != "user"):
+    """Build ``system`` and ``messages``. A final system message that follows no user message becomes the user's."""
+    messages = [message for message in request.messages if _has_content(message)]
+    others = [message for message in messages if message.role != "system"]
+    if messages and messages[-1].role == "system" and (not others or others[-1].role != "user"):
         messages[-1] = chat.Message("user", messages[-1].parts)
-        spoken.append(messages[-1])
-    if not spoken:
+        others.append(messages[-1])
+    if not others:
         raise InvalidRequest("'messages' has nothing in it to answer", param="messages")
     system = _build_system(message for message in messages if message.role == "system")
-    if request.format is not None and not _holds(request.format, features):
+    if request.format is not None and not _supports_format(request.format, features):
         system.append(_write_text(chat.TextPart(_describe(request.format))))
-    return system, _build_messages(spoken)
+    return system, _build_messages(others)
 
 
-def _says(message: chat.Message) -> bool:
+def _has_content(message: chat.Message) -> bool:
     """Return whether a message has more than blank texts and unsigned reasoning."""
-    return any(_is_sayable(part) for part in message.parts)
+    return any(_is_supported(part) for part in message.parts)
 
 
-def _is_sayable(part: chat.Part) -> bool:
+def _is_supported(part: chat.Part) -> bool:
     match part:
         case chat.TextPart():
             return bool(part.text.strip())  # the API rejects a text that is empty or blank
@@ -113,7 +111,7 @@ def _is_sayable(part: chat.Part) -> bool:
 def _build_system(messages: Iterable[chat.Message]) -> list[Block]:
     blocks = []
     for message in messages:
-        for part in filter(_is_sayable, message.parts):
+        for part in filter(_is_supported, message.parts):
             if not isinstance(part, chat.TextPart):
                 raise InvalidRequest("A system message can only be text for this provider", param="messages")
             blocks.append(_write_text(part))
@@ -125,7 +123,7 @@ def _build_messages(messages: Sequence[chat.Message]) -> list[Body]:
     if messages[0].role == "assistant":
         sent_messages.append({"role": "user", "content": [_write_text(chat.TextPart(OPENING))]})
     for message in messages:
-        blocks = [_build_part(part, message.role) for part in message.parts if _is_sayable(part)]
+        blocks = [_build_part(part, message.role) for part in message.parts if _is_supported(part)]
         if sent_messages and sent_messages[-1]["role"] == message.role:
             sent_messages[-1]["content"] += blocks
         else:
@@ -158,32 +156,32 @@ def _build_part(part: chat.Part, role: str) -> Block:
         case chat.MediaPart() if role == "assistant":  # made by another model; this one accepts none from an assistant
             return _write_text(chat.TextPart(f"[{part.kind}]"))
         case chat.MediaPart():
-            return _mark(build_media_block(part), part.cache)
+            return _add_cache_control(build_media_block(part), part.cache)
         case chat.ReasoningPart():
             return _build_thought(part)
         case chat.ToolCallPart():
             block = {"type": "tool_use", "id": build_call_id(part.id), "name": _build_name(part.name)}
-            return _mark(block | {"input": _build_arguments(part.arguments)}, part.cache)
+            return _add_cache_control(block | {"input": _build_arguments(part.arguments)}, part.cache)
         case chat.ToolResultPart():
             return _build_result(part)
 
 
 def _write_text(part: chat.TextPart) -> Block:
-    return _mark({"type": "text", "text": part.text}, part.cache)
+    return _add_cache_control({"type": "text", "text": part.text}, part.cache)
 
 
-def _mark(block: Block, cache: chat.Json | None) -> Block:
+def _add_cache_control(block: Block, cache: chat.Json | None) -> Block:
     return block if cache is None else block | {"cache_control": cache}
 
 
 def _build_result(result: chat.ToolResultPart) -> Block:
     block: Block = {"type": "tool_result", "tool_use_id": build_call_id(result.id)}
-    content = [_build_part(part, "user") for part in result.parts if _is_sayable(part)]
+    content = [_build_part(part, "user") for part in result.parts if _is_supported(part)]
     if content:
         block["content"] = _shorten(content)
     if result.failed:
         block["is_error"] = True
-    return _mark(block, result.cache)
+    return _add_cache_control(block, result.cache)
 
 
 def build_call_id(original: str) -> str:
@@ -273,7 +271,7 @@ def _build_tool(tool: chat.Tool, features: ClaudeFeatures) -> Body:
         written["description"] = tool.description
     if strict:
         written["strict"] = True
-    return _mark(written, tool.cache)
+    return _add_cache_control(written, tool.cache)
 
 
 def _is_forced(request: chat.ChatRequest) -> bool:
@@ -297,7 +295,7 @@ def _build_tool_choice(request: chat.ChatRequest) -> Body:
     return {"tool_choice": written} if choice is not None or len(written) > 1 else {}
 
 
-def _holds(form: chat.ResponseFormat, features: ClaudeFeatures) -> bool:
+def _supports_format(form: chat.ResponseFormat, features: ClaudeFeatures) -> bool:
     """Return whether the model supports the format. Raises if it is required and not supported."""
     if form.kind == "json" or form.schema is None:
         return False
@@ -314,7 +312,7 @@ def _describe(form: chat.ResponseFormat) -> str:
 
 def _build_format(form: chat.ResponseFormat | None, features: ClaudeFeatures, thinking: Body) -> Body:
     """Build ``output_config`` with the schema, merged with the options for reasoning; empty if there is no schema."""
-    if form is None or not _holds(form, features):
+    if form is None or not _supports_format(form, features):
         return {}
     written = {"type": "json_schema", "schema": narrow_schema(form.schema or {})}
     return {"output_config": {**thinking.get("output_config", {}), "format": written}}

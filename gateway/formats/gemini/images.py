@@ -33,7 +33,7 @@ BLOCKED = frozenset(
      "IMAGE_RECITATION", "ESCALATION", "MODEL_ARMOR"},
 )  # fmt: skip
 """Finish reasons of a content filter. NO_IMAGE and IMAGE_OTHER are failures of the model."""
-_UNSAID = frozenset({"", "BLOCK_REASON_UNSPECIFIED", "FINISH_REASON_UNSPECIFIED", "STOP"})
+_UNSPECIFIED = frozenset({"", "BLOCK_REASON_UNSPECIFIED", "FINISH_REASON_UNSPECIFIED", "STOP"})
 _FORMATS = ("jpeg", "png")
 
 _SHOWN_CHARS = 300
@@ -51,7 +51,9 @@ class GeminiImageBackend(ImageBackend):
         self._count = 1
 
     def begin(self, count: int) -> ProviderCall:
-        """Rejects several images, masks, other formats, and sizes that the model does not make."""
+        """Build the only request. Raises ``InvalidRequest`` for several images, masks, other formats and unsupported
+        sizes.
+        """
         check_expressible(self._call, count)
         self._count = count
         parts: list[Body] = [{"text": self._image.prompt}]
@@ -64,7 +66,7 @@ class GeminiImageBackend(ImageBackend):
         if self._image.size is not None:
             shape = parse_shape(self._image.size, self._capability.sizes)
             config["imageConfig"] = {"aspectRatio": shape.ratio}
-            if shape.tier != DEFAULT_TIER:  # models of one tier refuse the field
+            if shape.tier != DEFAULT_TIER:  # models with one tier reject the field
                 config["imageConfig"]["imageSize"] = shape.tier
         return ProviderCall({"contents": [{"role": "user", "parts": parts}], "generationConfig": config})
 
@@ -111,7 +113,7 @@ def _check_error(value: object, secrets: Secrets) -> None:
 
 def _check_prompt(feedback: object, secrets: Secrets) -> None:
     reason = as_text(as_object(feedback).get("blockReason"))
-    if reason not in _UNSAID:
+    if reason not in _UNSPECIFIED:
         raise build_block(reason, secrets)
 
 
@@ -134,7 +136,7 @@ def _find_reason(candidates: list[Body], secrets: Secrets) -> ProviderBadRespons
     if blocked is not None:
         return build_block(f"{blocked}. {explained}", secrets)
     text = "".join(as_text(part.get("text")) for part in _list_parts(candidates) if part.get("thought") is not True)
-    reason = next((reason for reason in reasons if reason not in _UNSAID), "")
+    reason = next((reason for reason in reasons if reason not in _UNSPECIFIED), "")
     if reason:
         return build_no_image(f"The model made no picture: {show(f'{reason} {explained or text}', secrets)}")
     return build_no_image(build_text_answer(text, secrets))

@@ -42,14 +42,14 @@ _FILTERED = frozenset(
      "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "ESCALATION", "MODEL_ARMOR"},
 )  # fmt: skip
 _TOO_LONG = frozenset({"MAX_TOKENS", "CONTINUATION"})
-_SPOILED = frozenset(
+_MODEL_FAILED = frozenset(
     {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE",
      "MISSING_THOUGHT_SIGNATURE"},
 )  # fmt: skip
 """Finish reasons of an invalid answer, despite earlier content: the model failed or was interrupted. OpenAI has no
 reason for them, and "stop" would present half an answer as a whole one; a retry may succeed.
 """
-_UNSAID = frozenset({"", "FINISH_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED"})
+_UNSPECIFIED = frozenset({"", "FINISH_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED"})
 _CUT = "The provider's stream ended before it was complete"
 
 
@@ -223,12 +223,12 @@ class _Answer:
         if reason in _TOO_LONG:
             return "length"
         if reason != "STOP" and not candidate.has_content:
-            raise self._spoiled(f"The model gave no answer: {mask(reason, self._secrets)}")
+            raise self._model_failed(f"The model gave no answer: {mask(reason, self._secrets)}")
         return "tool_calls" if candidate.tools else "stop"
 
     def _check_prompt(self, feedback: object) -> None:
         reason = feedback.get("blockReason") if isinstance(feedback, dict) else None
-        if not isinstance(reason, str) or reason in _UNSAID:
+        if not isinstance(reason, str) or reason in _UNSPECIFIED:
             return
         raise ProviderRejected(
             f"The provider blocked the prompt: {mask(reason, self._secrets)}",
@@ -250,11 +250,11 @@ class _Answer:
         reason = raw.get("finishReason")
         if reason is not None and not isinstance(reason, str):
             raise self._fault("The provider's answer has a candidate that stopped for no reason")
-        if reason is None or reason in _UNSAID:
+        if reason is None or reason in _UNSPECIFIED:
             return
-        if reason in _SPOILED:
+        if reason in _MODEL_FAILED:
             detail = _text(raw.get("finishMessage"))
-            raise self._spoiled(f"The model spoiled its answer: {mask(f'{reason} {detail}', self._secrets)}")
+            raise self._model_failed(f"The model spoiled its answer: {mask(f'{reason} {detail}', self._secrets)}")
         candidate.reason = reason
 
     def _parse_part(self, part: Mapping[str, Any], index: int, candidate: _Candidate) -> Iterator[Event]:
@@ -268,13 +268,13 @@ class _Answer:
             return
         # Google signs what follows the reasoning; the common model signs the reasoning, while it is the last content.
         yield from _sign(signature, index, candidate)
-        spoken = [*self._parse_call(part, index, candidate), *_parse_image(part, index)]
+        events = [*self._parse_call(part, index, candidate), *_parse_image(part, index)]
         if text:
-            spoken.append(TextDelta(text, index))
-        if spoken:
+            events.append(TextDelta(text, index))
+        if events:
             candidate.thinking = False
             candidate.has_content = True
-        yield from spoken
+        yield from events
 
     def _parse_call(self, part: Mapping[str, Any], index: int, candidate: _Candidate) -> Iterator[Event]:
         raw = part.get("functionCall")
@@ -311,7 +311,7 @@ class _Answer:
     def _fault(self, message: str) -> ProviderBadResponse:
         return ProviderBadResponse(message, phase=self._phase)
 
-    def _spoiled(self, message: str) -> ProviderBadResponse:
+    def _model_failed(self, message: str) -> ProviderBadResponse:
         """Build an error of the model, which does not count against the channel."""
         fault = self._fault(message)
         fault.failure_scope = "nobody"

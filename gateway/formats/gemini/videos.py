@@ -63,7 +63,7 @@ _WHOLE = 8
 """Seconds: the only length of videos that are larger than ``_SMALL``."""
 _TEXTS = ("negativePrompt", "personGeneration")
 _NUMBERS = ("seed",)
-_UNSAYABLE = ("lastFrame", "referenceImages", "video", "image")
+_REJECTED = ("lastFrame", "referenceImages", "video", "image")
 _NAME = re.compile(r"(?:models/[A-Za-z0-9][A-Za-z0-9._-]{0,127}/)?operations/[A-Za-z0-9_-]{1,256}\Z", re.ASCII)
 _BLOCKS = ("usage guidelines", "responsible ai practices", "safety filters")
 _HTTP = range(400, 600)
@@ -77,7 +77,7 @@ class GeminiVideoBackend(VideoBackend):
     takes_urls = False
 
     def submit(self, spec: VideoSpec) -> ProviderCall:
-        stray = next((name for name in _UNSAYABLE if spec.extra.get(name) not in (None, "")), None)
+        stray = next((name for name in _REJECTED if spec.extra.get(name) not in (None, "")), None)
         if stray is not None:
             raise InvalidRequest(f"'{stray}' is not taken: a picture to start from is 'input_reference'", param=stray)
         instance: Body = {"prompt": spec.prompt}

@@ -58,7 +58,9 @@ class ChatImageBackend(ImageBackend):
         self._count = 1
 
     def begin(self, count: int) -> ProviderCall:
-        """Rejects several images, masks, other formats, and sizes that the model does not make."""
+        """Build the only request. Raises ``InvalidRequest`` for several images, masks, other formats and unsupported
+        sizes.
+        """
         check_expressible(self._call, count)
         self._count = count
         body: Body = {
