@@ -71,14 +71,14 @@ class VideoContent:
 
     async def _keep(self, file: FetchedFile) -> Media:
         draft = self._store.open_draft()
-        kept, pace = False, _Pace(asyncio.get_running_loop().time)
+        kept, rate = False, _DownloadRate(asyncio.get_running_loop().time)
         try:
             _check_size(file.length or 0)
             async with asyncio.timeout(MAX_FETCH_S):
                 while piece := await file.read():
-                    pace.note(len(piece))
+                    rate.add(len(piece))
                     await draft.write(piece)
-            if file.length is not None and pace.size != file.length:
+            if file.length is not None and rate.size != file.length:
                 raise ProviderBadResponse("The provider's video did not arrive whole", phase="body")
             media = await draft.keep()
             kept = True
@@ -132,7 +132,7 @@ def _check_size(size: int) -> None:
         raise ProviderContentGone("The provider's video is larger than any that is kept", phase="body")
 
 
-class _Pace:
+class _DownloadRate:
     """Measures a download, so that a trickling one does not keep a place that others wait for."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -141,7 +141,7 @@ class _Pace:
         self._before = 0
         self.size = 0
 
-    def note(self, count: int) -> None:
+    def add(self, count: int) -> None:
         """Count received bytes. Raises ``ProviderError`` if they are too many or arrive too slowly."""
         self.size += count
         _check_size(self.size)

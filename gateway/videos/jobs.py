@@ -50,7 +50,7 @@ class Videos:
 
     Attributes:
         owner: the name of this process in the store's leases.
-        signals: notified of every change of a job.
+        notifier: notified of every change of a job.
         ended: called after a job has ended; wakes the webhook worker.
         begun: called when a job is ready to be polled.
         cancelled: called with the id of a job that was cancelled, possibly while a task polls it.
@@ -79,7 +79,7 @@ class Videos:
         self._in_hand: Counter[str] = Counter()
         self._tasks = TaskSet()
         self.owner = secrets.token_hex(8)
-        self.signals = JobNotifier()
+        self.notifier = JobNotifier()
         self.ended: Callable[[], None] = lambda: None
         self.begun: Callable[[], None] = lambda: None
         self.cancelled: Callable[[str], None] = lambda _: None
@@ -150,7 +150,7 @@ class Videos:
         moved = await self.store.advance(changes)
         for (before, after), done in zip(changes, moved, strict=True):
             if done and (before.state, before.progress) != (after.state, after.progress):
-                self.signals.ring(after.id)
+                self.notifier.notify(after.id)
 
     async def finish(self, job: VideoJob, audit: AuditRow | None = None) -> bool:
         """Store the end of a job together with its charge, if any. Return False if the job had ended before.
@@ -181,7 +181,7 @@ class Videos:
                 total_ms=row.total_ms,
             )
             self.ended()
-        self.signals.ring(job.id)
+        self.notifier.notify(job.id)
         return finished
 
     def _settle(self, job: VideoJob, cost_nanos: int) -> None:
@@ -257,7 +257,7 @@ class Videos:
             if not self._in_hand[video_id]:
                 del self._in_hand[video_id]
 
-    def has_in_hand(self, video_id: str) -> bool:
+    def is_claimed(self, video_id: str) -> bool:
         return video_id in self._in_hand
 
     def run(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":

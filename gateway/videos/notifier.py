@@ -9,22 +9,22 @@ class JobNotifier:
     """Events by job id. A job without listeners costs nothing."""
 
     def __init__(self) -> None:
-        self._bells: dict[str, set[asyncio.Event]] = {}
+        self._events: dict[str, set[asyncio.Event]] = {}
 
-    def ring(self, name: str) -> None:
+    def notify(self, name: str) -> None:
         """Wake the listeners of ``name``."""
-        for bell in self._bells.get(name, ()):
-            bell.set()
+        for event in self._events.get(name, ()):
+            event.set()
 
     @asynccontextmanager
     async def listen(self, name: str) -> AsyncIterator[asyncio.Event]:
         """Yield an event that is set at every change of ``name``; the listener clears it."""
-        bell = asyncio.Event()
-        self._bells.setdefault(name, set()).add(bell)
+        event = asyncio.Event()
+        self._events.setdefault(name, set()).add(event)
         try:
-            yield bell
+            yield event
         finally:
-            bells = self._bells[name]
-            bells.discard(bell)
-            if not bells:
-                del self._bells[name]
+            events = self._events[name]
+            events.discard(event)
+            if not events:
+                del self._events[name]

@@ -22,7 +22,7 @@ IDLE_S = 10.0
 PAUSE_S = 0.05
 """The shortest pause between two turns."""
 RENEW_S = LEASE_MS / 1000 / 4
-STRAYS_S = 60.0
+ORPHANS_S = 60.0
 MOST = 400
 """The most jobs claimed at a time."""
 AGAIN_MS = 2_000
@@ -95,7 +95,7 @@ class VideoPoller:
         """Store results, claim jobs and start their tasks. Return the seconds until the next turn."""
         await self._note()
         await self._renew()
-        await self._find_strays()
+        await self._release_orphans()
         if not self._working:
             due_ms = await self._videos.store.find_next_due()
             wait_s = IDLE_S if due_ms is None else (due_ms - self._videos.now_ms) / 1000
@@ -127,16 +127,16 @@ class VideoPoller:
             await self._videos.store.renew(self._videos.owner, self._videos.now_ms + LEASE_MS)
             self._renewed_s = now_s
 
-    async def _find_strays(self) -> None:
+    async def _release_orphans(self) -> None:
         """Release jobs that the store assigns to this process but no task works on: a claim whose reply was lost."""
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._looked_s < STRAYS_S:
+        if now_s - self._looked_s < ORPHANS_S:
             return
         videos = self._videos
         mine = [job for job in await videos.store.list_open() if job.owner == videos.owner]
-        strays = [job for job in mine if job.id not in self._working and not videos.has_in_hand(job.id)]
-        if strays:
-            await videos.store.advance([(job, job.let_go(videos.now_ms)) for job in strays])
+        orphans = [job for job in mine if job.id not in self._working and not videos.is_claimed(job.id)]
+        if orphans:
+            await videos.store.advance([(job, job.let_go(videos.now_ms)) for job in orphans])
         self._looked_s = now_s
 
     async def _claim(self, *, fetching: bool) -> list[VideoJob]:
@@ -166,7 +166,7 @@ class VideoPoller:
 
     def _start(self, job: VideoJob) -> None:
         self._working[job.id] = job.channel, job.state == "fetching"
-        task = asyncio.get_running_loop().create_task(self._watch.look(job))
+        task = asyncio.get_running_loop().create_task(self._watch.check(job))
         self._tasks[job.id] = task
         task.add_done_callback(partial(self._end, job))
 

@@ -106,18 +106,18 @@ class VideoProviderApi:
         self._catalog = catalog
         self._clock = clock
 
-    async def submit(self, attempt: Attempt, job: VideoJob, shot: VideoSpec, original: VideoJob | None) -> TaskStatus:
+    async def submit(self, attempt: Attempt, job: VideoJob, spec: VideoSpec, original: VideoJob | None) -> TaskStatus:
         """Ask the provider, once, to start a job.
 
         Raises:
             ProviderError: the provider refused, or was not reached.
             SubmitOutcomeUnknown: anything else.
         """
-        maker = VIDEO_BACKENDS[attempt.option.endpoint.wire]
+        backend = VIDEO_BACKENDS[attempt.option.endpoint.wire]
         way = attrs.evolve(attempt.way, mark=job.id)
         if original is not None:  # a provider finds a task only with the key that created it
             way = attrs.evolve(way, key=find_key(attempt.channel, original.key_print, way.key))
-        plan = way.plan(self._prepare(maker, shot, original), self._now_s, once=True)
+        plan = way.plan(self._prepare(backend, spec, original), self._now_s, once=True)
         try:
             reply = await self._upstream.send(plan)
         except ProviderError as fault:
@@ -126,7 +126,7 @@ class VideoProviderApi:
             raise SubmitOutcomeUnknown(fault) from fault
         try:
             if reply.status not in OK:
-                refusal = await self._parse_refusal(reply, maker, attempt.channel)
+                refusal = await self._parse_refusal(reply, backend, attempt.channel)
                 raise refusal if _is_refusal(reply.status) else SubmitOutcomeUnknown(refusal)
             try:
                 raw = await reply.read(MAX_ANSWER_BYTES)
@@ -135,19 +135,19 @@ class VideoProviderApi:
         finally:
             reply.close()
         try:
-            return maker.parse_submitted(raw, attempt.channel.secrets)
+            return backend.parse_submitted(raw, attempt.channel.secrets)
         except ProviderError as fault:
             if fault.declined:
                 raise
             raise SubmitOutcomeUnknown(fault) from fault
 
     @staticmethod
-    def _prepare(maker: VideoBackend, shot: VideoSpec, original: VideoJob | None) -> ProviderCall:
+    def _prepare(backend: VideoBackend, spec: VideoSpec, original: VideoJob | None) -> ProviderCall:
         """Return the provider's submit or remix request. Raises ``UnsupportedByProvider``."""
         try:
             if original is None:
-                return maker.submit(shot)
-            ask = maker.remix(_name_task(original), shot)
+                return backend.submit(spec)
+            ask = backend.remix(_name_task(original), spec)
         except InvalidRequest as refused:
             raise UnsupportedByProvider(refused.message, param=refused.param) from None
         if ask is None:
@@ -170,17 +170,17 @@ class VideoProviderApi:
 
     async def poll(self, way: Way, job: VideoJob) -> PollResult:
         """Return the state of a task. Raises ``ProviderError``: then the state is unknown."""
-        maker = VIDEO_BACKENDS[job.wire]
-        raw, poll_after_s = await self._ask(way, maker, maker.poll(_name_task(job)))
-        return PollResult(maker.parse_polled(raw, way.channel.secrets), poll_after_s)
+        backend = VIDEO_BACKENDS[job.wire]
+        raw, poll_after_s = await self._ask(way, backend, backend.poll(_name_task(job)))
+        return PollResult(backend.parse_polled(raw, way.channel.secrets), poll_after_s)
 
     async def cancel(self, way: Way, job: VideoJob) -> bool:
         """Ask the provider to stop a task; return whether it did. Never raises."""
-        return await self._say(way, job, VIDEO_BACKENDS[job.wire].cancel(_name_task(job)))
+        return await self._try_ask(way, job, VIDEO_BACKENDS[job.wire].cancel(_name_task(job)))
 
     async def delete(self, way: Way, job: VideoJob) -> bool:
         """Ask the provider to delete a task; return whether it did. Never raises."""
-        return await self._say(way, job, VIDEO_BACKENDS[job.wire].delete(_name_task(job)))
+        return await self._try_ask(way, job, VIDEO_BACKENDS[job.wire].delete(_name_task(job)))
 
     async def open(self, way: Way, job: VideoJob, variant: Variant, wanted: str | None = None) -> FetchedFile | None:
         """Open the file of a completed task, up to its headers; None if the provider has no such variant.
@@ -189,19 +189,19 @@ class VideoProviderApi:
             ProviderContentGone: the file is gone.
             ProviderError: anything else.
         """
-        maker = VIDEO_BACKENDS[job.wire]
-        found = maker.find_content(_name_task(job), variant)
+        backend = VIDEO_BACKENDS[job.wire]
+        found = backend.find_content(_name_task(job), variant)
         if isinstance(found, ProviderCall):
-            found = maker.read_content(await self._ask_place(way, maker, found), way.channel.secrets)
+            found = backend.read_content(await self._ask_location(way, backend, found), way.channel.secrets)
         return None if found is None else await self._fetcher.open(self._locate(way, found, wanted))
 
-    async def _ask_place(self, way: Way, maker: VideoBackend, ask: ProviderCall) -> bytes:
+    async def _ask_location(self, way: Way, backend: VideoBackend, ask: ProviderCall) -> bytes:
         """Return the answer that names the file's address.
 
         A rejection becomes a provider error: the client that wants the file did not send that request.
         """
         try:
-            return (await self._ask(way, maker, ask))[0]
+            return (await self._ask(way, backend, ask))[0]
         except ProviderRejected as refused:
             kind = ProviderContentGone if refused.status in _GONE else ProviderBadResponse
             raise kind(f"The provider does not say where the video is: {refused.message}") from refused
@@ -213,31 +213,31 @@ class VideoProviderApi:
         try:
             return await self.open(way, job, variant, wanted)
         except (ProviderContentGone, ProviderBadResponse):
-            clue = await self._find_clue(way, job)
+            clue = await self._find_content_ref(way, job)
             if clue is None or clue == job.clue:
                 raise
             return await self.open(way, attrs.evolve(job, clue=clue), variant, wanted)
 
-    async def _find_clue(self, way: Way, job: VideoJob) -> str | None:
+    async def _find_content_ref(self, way: Way, job: VideoJob) -> str | None:
         """Return the provider's current reference to the content; None if it gives none."""
         try:
             return (await self.poll(way, job)).take.clue
         except ProviderError:
             return None
 
-    def _locate(self, way: Way, place: ContentLocation, wanted: str | None) -> FileRequest:
+    def _locate(self, way: Way, location: ContentLocation, wanted: str | None) -> FileRequest:
         channel = way.channel
-        plan = way.plan(ProviderCall(method="GET", path=place.path), self._now_s)
+        plan = way.plan(ProviderCall(method="GET", path=location.path), self._now_s)
         signature = tuple((name, value) for name, value in plan.headers.items() if name not in _NOT_SIGNED)
         return FileRequest(
-            place.url or plan.url,
+            location.url or plan.url,
             trusted_origin=channel.base_url,
             proxy=channel.proxy,
-            signature=signature if place.signed else (),
+            signature=signature if location.signed else (),
             wanted=wanted,
         )
 
-    async def _say(self, way: Way, job: VideoJob, ask: ProviderCall | None) -> bool:
+    async def _try_ask(self, way: Way, job: VideoJob, ask: ProviderCall | None) -> bool:
         if ask is None:
             return False
         try:
@@ -247,7 +247,7 @@ class VideoProviderApi:
             return False
         return True
 
-    async def _ask(self, way: Way, maker: VideoBackend, ask: ProviderCall) -> tuple[bytes, float | None]:
+    async def _ask(self, way: Way, backend: VideoBackend, ask: ProviderCall) -> tuple[bytes, float | None]:
         """Return the body of a 2xx answer and the provider's poll hint in seconds. Raises ``ProviderError``."""
         try:
             async with asyncio.timeout(POLL_TIMEOUT_S):
@@ -255,20 +255,20 @@ class VideoProviderApi:
                 try:
                     if reply.status in OK:
                         return await reply.read(MAX_ANSWER_BYTES), self._parse_hint(reply)
-                    raise await self._parse_refusal(reply, maker, way.channel)
+                    raise await self._parse_refusal(reply, backend, way.channel)
                 finally:
                     reply.close()
         except TimeoutError:
             raise ProviderTimeout("The provider took too long to answer", phase="headers") from None
 
-    async def _parse_refusal(self, reply: HttpResponse, maker: VideoBackend, channel: Channel) -> ProviderError:
+    async def _parse_refusal(self, reply: HttpResponse, backend: VideoBackend, channel: Channel) -> ProviderError:
         """Return the error of an answer outside 2xx, even if its body cannot be read."""
         provider_retry_after_s = parse_retry_after(reply.headers.get("Retry-After"), self._clock())
         try:
             raw = await reply.read(MAX_ERROR_BYTES)
         except ProviderError:
             raw = b""
-        return maker.parse_refused(reply.status, raw, channel.secrets, provider_retry_after_s=provider_retry_after_s)
+        return backend.parse_refused(reply.status, raw, channel.secrets, provider_retry_after_s=provider_retry_after_s)
 
     def _parse_hint(self, reply: HttpResponse) -> float | None:
         later = reply.headers.get(_LATER, "")

@@ -281,7 +281,7 @@ class VideoSubmitter:
         recorded = await self._videos.retry_until_stored(begun.id, partial(self._advance_one, asked, begun))
         if recorded is False:
             return await self._give_up(begun)
-        self._videos.signals.ring(begun.id)
+        self._videos.notifier.notify(begun.id)
         self._videos.begun()
         return begun
 
@@ -308,7 +308,7 @@ class VideoSubmitter:
         ticket.row = row
         await self._videos.store.drop(job, row)
         self._videos.release(job)
-        self._videos.signals.ring(job.id)
+        self._videos.notifier.notify(job.id)
 
     async def _finish_unknown(self, ticket: Submission, fault: SubmitOutcomeUnknown) -> None:
         job, grant = _get(ticket.job), _get(ticket.grant)

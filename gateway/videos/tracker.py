@@ -56,7 +56,7 @@ class VideoTracker:
         self._videos = videos
         self._video_content = video_content
 
-    async def look(self, job: VideoJob) -> VideoJob | None:
+    async def check(self, job: VideoJob) -> VideoJob | None:
         """Check a claimed job. Return the released job to store; None if the job has ended, which is stored already.
 
         Raises:

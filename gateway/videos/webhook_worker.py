@@ -69,7 +69,7 @@ class WebhookWorker:
         self._pace = pace
         self._woken = asyncio.Event()
         self._hosts: dict[tuple[int, str], _Host] = {}
-        self._hand: set[str] = set()
+        self._active: set[str] = set()
         self._failing = False
         self.idle = False
 
@@ -84,7 +84,7 @@ class WebhookWorker:
             while True:
                 self._woken.clear()
                 self._forget_hosts()
-                provider_retry_after_s = await self._look(group)
+                provider_retry_after_s = await self._start_due(group)
                 await self._rest(provider_retry_after_s)
                 await asyncio.sleep(PAUSE_S * self._pace)
 
@@ -93,11 +93,11 @@ class WebhookWorker:
             async with asyncio.timeout(provider_retry_after_s * self._pace):
                 await self._woken.wait()
 
-    async def _look(self, group: asyncio.TaskGroup) -> float:
+    async def _start_due(self, group: asyncio.TaskGroup) -> float:
         """Start what is due, as far as there is room; return the seconds until the next turn."""
         try:
-            if room := MOST - len(self._hand):
-                self._take_on(group, await self._claim(room))
+            if room := MOST - len(self._active):
+                self._start(group, await self._claim(room))
             due_ms = await self._store.find_next_delivery()  # this includes what is under way
         except StoreUnavailable as fault:
             if not self._failing:
@@ -112,29 +112,29 @@ class WebhookWorker:
         now_ms = self._now_ms()
         return await self._store.claim_deliveries(self._owner, now_ms, lease_ms=LEASE_MS, most=most, each=EACH)
 
-    def _take_on(self, group: asyncio.TaskGroup, claimed: Sequence[WebhookDelivery]) -> None:
+    def _start(self, group: asyncio.TaskGroup, claimed: Sequence[WebhookDelivery]) -> None:
         for delivery in claimed:
-            if delivery.id not in self._hand:  # else its lease ran out, because the store did not take its outcome
-                self._hand.add(delivery.id)
-                group.create_task(self._attend(delivery)).add_done_callback(partial(self._let_go, delivery.id))
+            if delivery.id not in self._active:  # else its lease ran out, because the store did not take its outcome
+                self._active.add(delivery.id)
+                group.create_task(self._deliver(delivery)).add_done_callback(partial(self._end, delivery.id))
 
-    def _let_go(self, delivery_id: str, _task: asyncio.Task[None]) -> None:
+    def _end(self, delivery_id: str, _task: asyncio.Task[None]) -> None:
         # Not in the task itself: a task cancelled before its first step runs no ``finally``.
-        self._hand.discard(delivery_id)
+        self._active.discard(delivery_id)
         self.wake()  # there is room for another one
 
-    async def _attend(self, delivery: WebhookDelivery) -> None:
+    async def _deliver(self, delivery: WebhookDelivery) -> None:
         """Make one attempt, or put it off; then store the delivery."""
         host = self._hosts.setdefault((delivery.account_id, _find_host(delivery.url)), _Host())
-        host.guests += 1
+        host.deliveries += 1
         try:
             if await host.enter(PLACE_S * self._pace):
                 delivery = await self._send(delivery, host)
             else:
                 delivery = host.put_off(delivery, self._now_ms())
-            await self._note(delivery)
+            await self._store_outcome(delivery)
         finally:
-            host.guests -= 1
+            host.deliveries -= 1
 
     async def _send(self, delivery: WebhookDelivery, host: "_Host") -> WebhookDelivery:
         try:
@@ -145,7 +145,7 @@ class WebhookWorker:
         finally:
             host.leave()
 
-    async def _note(self, delivery: WebhookDelivery) -> None:
+    async def _store_outcome(self, delivery: WebhookDelivery) -> None:
         """Store the outcome, however long the store fails: otherwise the event would be delivered twice."""
         failing = False
         while True:
@@ -168,7 +168,7 @@ class WebhookWorker:
 
     def _forget_hosts(self) -> None:
         now_ms = self._now_ms()
-        for name in [name for name, host in self._hosts.items() if not host.guests and host.turn_ms <= now_ms]:
+        for name in [name for name, host in self._hosts.items() if not host.deliveries and host.turn_ms <= now_ms]:
             del self._hosts[name]
 
     def _now_ms(self) -> int:
@@ -179,13 +179,13 @@ class _Host:
     """One host of one account, while deliveries to it are under way or put off.
 
     Attributes:
-        guests: deliveries under way.
+        deliveries: deliveries under way.
         took_ms: the duration of the last attempt that has ended.
         turn_ms: when the deliveries that were put off have had their turn (Unix ms).
     """
 
     def __init__(self) -> None:
-        self.guests = 0
+        self.deliveries = 0
         self.took_ms = 0
         self.turn_ms = 0
         self._places = asyncio.Semaphore(AT_ONE_HOST)

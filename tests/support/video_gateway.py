@@ -84,7 +84,7 @@ class Cinema:
     async def finish(self, video_id: str) -> Json:
         """The task object, once the job has ended."""
         videos = self.gateway.app[ROOMS].videos
-        async with asyncio.timeout(15), videos.signals.listen(video_id) as bell:
+        async with asyncio.timeout(15), videos.notifier.listen(video_id) as bell:
             while not (await videos.get(video_id)).ended:
                 await bell.wait()
                 bell.clear()

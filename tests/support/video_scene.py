@@ -74,7 +74,7 @@ async def await_job(gateway: RunningGateway, prompt: str, *states: str) -> Video
 async def follow(gateway: RunningGateway, job: VideoJob, states: Sequence[str] = ()) -> VideoJob:
     """A job, once it is in one of these states, or has ended."""
     videos = gateway.app[ROOMS].videos
-    async with asyncio.timeout(PATIENCE_S), videos.signals.listen(job.id) as bell:
+    async with asyncio.timeout(PATIENCE_S), videos.notifier.listen(job.id) as bell:
         while True:
             bell.clear()
             job = await videos.get(job.id)

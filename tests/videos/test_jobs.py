@@ -290,7 +290,7 @@ def test_whoever_listens_is_told_of_what_shows_and_of_nothing_else() -> None:
     async def scene() -> None:
         stage = Stage(play(task()))
         job = await stage.submit()
-        async with stage.videos.signals.listen(job.id) as bell:
+        async with stage.videos.notifier.listen(job.id) as bell:
             looked_at = attrs.evolve(job, polls=1, due_ms=5)
             await stage.videos.advance([(job, looked_at)])
             assert not bell.is_set(), "that it was looked at is no news"

@@ -86,7 +86,7 @@ class House:
     def make_job(self) -> VideoPoller:
         return VideoPoller(self.stage.videos, self, polls=lambda: self.polls)  # type: ignore[arg-type]
 
-    async def look(self, job: VideoJob) -> VideoJob | None:
+    async def check(self, job: VideoJob) -> VideoJob | None:
         """As a ``VideoTracker`` does."""
         assert job.owner == self.stage.videos.owner
         kind = f"{job.channel} fetching" if job.state == "fetching" else job.channel

@@ -530,7 +530,7 @@ def test_a_bug_in_the_middle_of_a_submit_leaves_the_job_to_whoever_looks_at_it_n
         (job,) = (await list_jobs(stage.store)).values()
         assert (job.state, job.owner) == ("submitting", "")
         assert stage.videos.list_held() == {job.id: HELD}
-        assert await stage.watch.look(await stage.claim(job)) is None
+        assert await stage.watch.check(await stage.claim(job)) is None
         assert (await stage.find(job)).error_code == "submit_unknown"
         await check_nothing_left(stage)
 

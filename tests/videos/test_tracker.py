@@ -30,7 +30,7 @@ async def begin(stage: Stage, state: str = "processing", **changes: Any) -> Vide
 
 async def look(stage: Stage, job: VideoJob) -> VideoJob | None:
     """After a look, which is recorded."""
-    after = await stage.watch.look(job)
+    after = await stage.watch.check(job)
     if after is not None:
         assert (after.owner, after.lease_until_ms) == ("", 0)
         assert await stage.store.advance([(job, after)]) == [True]
@@ -279,7 +279,7 @@ def test_a_store_that_fails_at_the_end_leaves_no_file_and_the_job_as_it_was() ->
         job = await begin(stage, "fetching")
         stage.store.refused = {"finish": 1}
         with pytest.raises(StoreUnavailable):
-            await stage.watch.look(job)
+            await stage.watch.check(job)
         assert (stage.shelf.files, await stage.find(job)) == ({}, job)
         assert await look(stage, job) is None
         assert (await stage.find(job)).state == "completed"
@@ -385,7 +385,7 @@ def test_what_is_not_heard_of_is_said_in_the_log_without_the_callers_words() -> 
         stage = Stage(play(task(), refuse(500, "No cat for key-of-up")))
         job = await begin(stage)
         with capture_logs() as lines:
-            await stage.watch.look(job)
+            await stage.watch.check(job)
         (line,) = lines
         assert (line["event"], line["video_id"], line["channel"], line["failures"]) == (
             "video_not_heard_of", job.id, "up", 1,

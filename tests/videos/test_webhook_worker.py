@@ -393,7 +393,7 @@ def test_a_job_that_was_stopped_can_be_run_again(after_s: float) -> None:
     async def scene(house: House) -> None:
         await house.put("dead", *range(MOST))
         await house.run(0)
-        while not house.job._hand:  # noqa: ASYNC110 - what is waited for is one step of the loop
+        while not house.job._active:  # noqa: ASYNC110 - what is waited for is one step of the loop
             await asyncio.sleep(0)
         await asyncio.sleep(after_s)
         await house.stop()

@@ -18,7 +18,7 @@ from aiohttp_sse import EventSourceResponse
 from gateway.domain.audit_log import AuditRow
 from gateway.errors import ClientDisconnected, GatewayError, StoreUnavailable
 from gateway.proxy.active_requests import ActiveRequests
-from gateway.server.admin.io import write_json, write_listing
+from gateway.server.admin.io import respond_json, respond_list
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.context import ACTOR, OFFICE, ROOMS
 from gateway.server.handlers.video_events import SEND_TIMEOUT_S, SubscriberLimit
@@ -64,7 +64,7 @@ class ActiveRequestsFeed:
     def __init__(self, running: ActiveRequests) -> None:
         self._running = running
         self._watching: Counter[int | None] = Counter()
-        self._looks: dict[int | None, ActivityView] = {}
+        self._snapshots: dict[int | None, ActivityView] = {}
         self.tick_s = TICK_S
         self.again_s = LOOK_AGAIN_S
         self.following = SubscriberLimit(MOST_WATCHING, "lists of what is under way")
@@ -80,11 +80,11 @@ class ActiveRequestsFeed:
             self._watching[scope] -= 1
             if not self._watching[scope]:
                 del self._watching[scope]
-                self._looks.pop(scope, None)
+                self._snapshots.pop(scope, None)
 
-    def look(self, scope: int | None, now: float) -> ActivityView:
+    def snapshot(self, scope: int | None, now: float) -> ActivityView:
         """Return the newest snapshot, a new one if the last is a tick old; ``now`` is the event loop's time."""
-        known = self._looks.get(scope)
+        known = self._snapshots.get(scope)
         if known is not None and now - known.at < self.tick_s * EARLY:
             return known
         calls = self._running.list_calls(scope, now)
@@ -92,10 +92,10 @@ class ActiveRequestsFeed:
         state = [(call["id"], call["phase"], call["model"], call["channel"], call["attempts"]) for call in calls]
         if known is None or state != known.state:
             number = 1 if known is None else known.number + 1
-            self._looks[scope] = ActivityView(now, number, state, orjson.dumps(calls).decode())
+            self._snapshots[scope] = ActivityView(now, number, state, orjson.dumps(calls).decode())
         else:
             known.at = now
-        return self._looks[scope]
+        return self._snapshots[scope]
 
 
 LIVE = web.AppKey("live", ActiveRequestsFeed)
@@ -104,7 +104,7 @@ LIVE = web.AppKey("live", ActiveRequestsFeed)
 async def list_running(request: web.Request) -> web.Response:
     """List the active requests, the oldest first; at most a thousand."""
     now = asyncio.get_running_loop().time()
-    return write_listing(request.app[ROOMS].running.list_calls(request[ACTOR].scope, now))
+    return respond_list(request.app[ROOMS].running.list_calls(request[ACTOR].scope, now))
 
 
 async def get_running_events(request: web.Request) -> web.StreamResponse:
@@ -125,10 +125,10 @@ async def _send_changes(request: web.Request, response: EventSourceResponse) -> 
     live, scope, loop = request.app[LIVE], request[ACTOR].scope, asyncio.get_running_loop()
     gate, sent, checked_at = request.app[ROOMS].gate, 0, loop.time()
     while gate.open:
-        look = live.look(scope, loop.time())
-        if look.number != sent:
-            sent = look.number
-            await response.send(look.data, event="running")
+        snapshot = live.snapshot(scope, loop.time())
+        if snapshot.number != sent:
+            sent = snapshot.number
+            await response.send(snapshot.data, event="running")
         await asyncio.sleep(live.tick_s)
         if loop.time() - checked_at >= live.again_s:
             checked_at = loop.time()
@@ -152,7 +152,7 @@ async def cancel_running(request: web.Request) -> web.Response:
             detail=orjson.dumps({"key": call.arrival.caller.key.name}).decode(),
         )
         await note(request.app[OFFICE].trail, row)
-    return write_json({"id": request_id, "cancelled": True})
+    return respond_json({"id": request_id, "cancelled": True})
 
 
 async def note(trail: AuditLogRepository, row: AuditRow) -> None:

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import KINDS, AuditFilter, AuditRow
-from gateway.server.admin.io import LIMIT, read_limit, write_listing
+from gateway.server.admin.io import LIMIT, parse_limit, respond_list
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import OFFICE
 from gateway.server.openapi import schema as s
@@ -40,9 +40,9 @@ async def list_audit(request: web.Request) -> web.Response:
         action=query.get("action"),
         before=parse_number(query, "before"),
     )
-    rows = await office.trail.list_audit(wanted, read_limit(request))
+    rows = await office.trail.list_audit(wanted, parse_limit(request))
     names = await office.administration.name_accounts()
-    return write_listing([_write_row(row, names) for row in rows])
+    return respond_list([_build_row(row, names) for row in rows])
 
 
 AUDIT_OPERATIONS: tuple[AdminOperation, ...] = (
@@ -64,7 +64,7 @@ AUDIT_OPERATIONS: tuple[AdminOperation, ...] = (
 )
 
 
-def _write_row(row: AuditRow, names: Mapping[int, str]) -> dict[str, Any]:
+def _build_row(row: AuditRow, names: Mapping[int, str]) -> dict[str, Any]:
     account_id = row.account_id
     return {
         "sequence": row.sequence,

@@ -5,7 +5,7 @@ from aiohttp import web
 from gateway.domain.account_spec import CreditSpec
 from gateway.parsing import parse_spec
 from gateway.server.admin.accounts import STANDING
-from gateway.server.admin.io import LIMIT, read_change, read_id, read_limit, write_json, write_listing
+from gateway.server.admin.io import LIMIT, parse_key_id, parse_limit, read_change, respond_json, respond_list
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.context import ACTOR, OFFICE
 from gateway.server.openapi import schema as s
@@ -41,35 +41,35 @@ async def credit_account(request: web.Request) -> web.Response:
     office, fields = request.app[OFFICE], await read_change(request)
     account = await office.administration.get_account_noun(request.match_info["name"], request[ACTOR])
     credited = await office.accounting.credit(account, parse_spec(fields, CreditSpec), request[ACTOR])
-    return write_json(credited, 201)
+    return respond_json(credited, 201)
 
 
 async def credit_key(request: web.Request) -> web.Response:
     """Add credit to an API key, or set the amount that it has left."""
     office, fields = request.app[OFFICE], await read_change(request)
-    key = await office.administration.get_key_noun(read_id(request), request[ACTOR])
+    key = await office.administration.get_key_noun(parse_key_id(request), request[ACTOR])
     subject = f"{(await office.administration.name_accounts()).get(key.account_id, '')}/{key.name}"
     spec = parse_spec(fields, CreditSpec)
-    return write_json(await office.accounting.credit(key, spec, request[ACTOR], subject=subject), 201)
+    return respond_json(await office.accounting.credit(key, spec, request[ACTOR], subject=subject), 201)
 
 
 async def list_account_credits(request: web.Request) -> web.Response:
     """List the newest credits of an account."""
     office = request.app[OFFICE]
     account = await office.administration.get_account_noun(request.match_info["name"], request[ACTOR])
-    return write_listing(await office.accounting.list_credits(account, read_limit(request)))
+    return respond_list(await office.accounting.list_credits(account, parse_limit(request)))
 
 
 async def list_key_credits(request: web.Request) -> web.Response:
     """List the newest credits of an API key."""
     office = request.app[OFFICE]
-    key = await office.administration.get_key_noun(read_id(request), request[ACTOR])
-    return write_listing(await office.accounting.list_credits(key, read_limit(request)))
+    key = await office.administration.get_key_noun(parse_key_id(request), request[ACTOR])
+    return respond_list(await office.accounting.list_credits(key, parse_limit(request)))
 
 
 async def get_audit(request: web.Request) -> web.Response:
     """Check that every balance is the sum of its ledger entries."""
-    return write_json(await request.app[OFFICE].accounting.reconcile())
+    return respond_json(await request.app[OFFICE].accounting.reconcile())
 
 
 BILLING_OPERATIONS: tuple[AdminOperation, ...] = (

@@ -11,7 +11,7 @@ from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.formats.openai.fields import MAX_MODEL_LENGTH
 from gateway.routing.channel_order import ChannelOrder
 from gateway.routing.channel_spec import ChannelSpec
-from gateway.server.admin.io import read_change, write_json, write_listing
+from gateway.server.admin.io import read_change, respond_json, respond_list
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, OFFICE, ROOMS
 from gateway.server.openapi import schema as s
@@ -151,12 +151,12 @@ _EXPLAIN_QUERY = (
 
 async def list_channels(request: web.Request) -> web.Response:
     """List all channels with their state, without secrets."""
-    return write_listing(request.app[OFFICE].fleet.list_channels())
+    return respond_list(request.app[OFFICE].fleet.list_channels())
 
 
 async def add_channel(request: web.Request) -> web.Response:
     """Create a channel, which takes requests at once."""
-    return write_json(await request.app[OFFICE].fleet.add(await read_change(request), request[ACTOR]), 201)
+    return respond_json(await request.app[OFFICE].fleet.add(await read_change(request), request[ACTOR]), 201)
 
 
 async def get_channel(request: web.Request) -> web.Response:
@@ -164,26 +164,26 @@ async def get_channel(request: web.Request) -> web.Response:
     office = request.app[OFFICE]
     channel = office.fleet.get(request.match_info["name"])
     offer = office.catalog.find_offer(channel) or ()
-    return write_json({**office.fleet.describe(channel), "offered": [listed.id for listed in offer]})
+    return respond_json({**office.fleet.describe(channel), "offered": [listed.id for listed in offer]})
 
 
 async def edit_channel(request: web.Request) -> web.Response:
     """Change fields of a channel. Secrets that are not named stay."""
     fields = await read_change(request)
-    return write_json(await request.app[OFFICE].fleet.edit(request.match_info["name"], fields, request[ACTOR]))
+    return respond_json(await request.app[OFFICE].fleet.edit(request.match_info["name"], fields, request[ACTOR]))
 
 
 async def delete_channel(request: web.Request) -> web.Response:
     """Delete a channel; active requests finish."""
     name = request.match_info["name"]
     await request.app[OFFICE].fleet.delete(name, request[ACTOR])
-    return write_json({"name": name, "deleted": True})
+    return respond_json({"name": name, "deleted": True})
 
 
 async def test_channel(request: web.Request) -> web.Response:
     """Test a channel: ask the provider for its models with every key."""
     channels = request.app[OFFICE].fleet
-    return write_json(await channels.test(channels.get(request.match_info["name"])))
+    return respond_json(await channels.test(channels.get(request.match_info["name"])))
 
 
 async def sync_channel(request: web.Request) -> web.Response:
@@ -195,13 +195,13 @@ async def sync_channel(request: web.Request) -> web.Response:
     if channel.status != "active":
         raise Conflict(f"The channel {channel.name!r} is disabled; its provider is not asked")
     await channels.sync(channel)
-    return write_json(channels.describe(channel))
+    return respond_json(channels.describe(channel))
 
 
 async def order_channels(request: web.Request) -> web.Response:
     """Set the order in which channels are tried. Stored channels get new priorities for it."""
     fields = await read_change(request)
-    return write_listing(await request.app[OFFICE].fleet.order(fields, request[ACTOR]))
+    return respond_list(await request.app[OFFICE].fleet.order(fields, request[ACTOR]))
 
 
 async def explain(request: web.Request) -> web.Response:
@@ -217,13 +217,13 @@ async def explain(request: web.Request) -> web.Response:
     caller = None if key_id is None else request.app[ROOMS].directory.find_caller(key_id)
     if key_id is not None and caller is None:
         raise NotFound(f"No key has the id {key_id}", param="key")
-    return write_json(office.explainer.explain(caller, model, operation))
+    return respond_json(office.explainer.explain(caller, model, operation))
 
 
 async def reload(request: web.Request) -> web.Response:
     """Reload the configuration files, all or nothing."""
     report: dict[str, Any] = await request.app[OFFICE].reload(request[ACTOR])
-    return write_json(report)
+    return respond_json(report)
 
 
 CHANNEL_OPERATIONS: tuple[AdminOperation, ...] = (

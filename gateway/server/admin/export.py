@@ -18,7 +18,7 @@ from gateway.domain.request_log import StoredRequest
 from gateway.errors import ClientDisconnected, InvalidRequest, Overloaded
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.admin.request_history import walk
-from gateway.server.admin.requests import FILTERS, ROW, read_filter, write_row
+from gateway.server.admin.requests import FILTERS, ROW, build_row, parse_filter
 from gateway.server.context import ACTOR, OFFICE, ROOMS
 from gateway.server.openapi import schema as s
 from gateway.server.responses import await_reader
@@ -85,7 +85,7 @@ async def export_requests(request: web.Request) -> web.StreamResponse:
     name, actor = request.query.get("format", "csv"), request[ACTOR]
     if name not in FORMATS:
         raise InvalidRequest(f"'format' must be one of {', '.join(FORMATS)}", param="format")
-    wanted, history, form = await read_filter(request), request.app[OFFICE].history, FORMATS[name]
+    wanted, history, form = await parse_filter(request), request.app[OFFICE].history, FORMATS[name]
     headers = {"Content-Disposition": f'attachment; filename="requests.{name}"', "Cache-Control": "no-store"}
     response = web.StreamResponse(headers=headers)
     response.content_type, response.charset = form.media_type, "utf-8"
@@ -118,7 +118,7 @@ EXPORT_OPERATIONS: tuple[AdminOperation, ...] = (
 
 
 def _format_rows(page: Sequence[StoredRequest], actor: Actor) -> list[Row]:
-    return [write_row(stored, actor) for stored in page]
+    return [build_row(stored, actor) for stored in page]
 
 
 async def _send(request: web.Request, response: web.StreamResponse, data: bytes) -> None:

@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from gateway.monitoring import STATES, ProcessMonitor
-from gateway.server.admin.io import write_json
+from gateway.server.admin.io import respond_json
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.openapi import schema as s
 from gateway.server.protocol import GatewayProtocol
@@ -15,7 +15,7 @@ async def get_health(request: web.Request) -> web.Response:
     """Get the state of the process: memory, event loop, store and channels. Folder sizes are at most a minute old."""
     connection = request.protocol
     connections = connection.connections if isinstance(connection, GatewayProtocol) else 0
-    return write_json({**await request.app[VITALS].describe(), "connections": connections})
+    return respond_json({**await request.app[VITALS].describe(), "connections": connections})
 
 
 _FOLDER = s.maybe(s.record(bytes=s.COUNT, files=s.COUNT))

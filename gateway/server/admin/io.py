@@ -17,14 +17,14 @@ LIMIT = Query("limit", f"Page size, {LISTED} by default and at most {MAX_LISTED}
 OF_ACCOUNT = Query("account", "Only this account (a name).")
 
 
-def write_json(value: Any, status: int = 200) -> web.Response:
+def respond_json(value: Any, status: int = 200) -> web.Response:
     """Respond with JSON."""
     return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")
 
 
-def write_listing(items: list[Any]) -> web.Response:
+def respond_list(items: list[Any]) -> web.Response:
     """Respond with a list, in the form of the OpenAI API."""
-    return write_json({"object": "list", "data": items})
+    return respond_json({"object": "list", "data": items})
 
 
 async def read_change(request: web.Request) -> dict[str, Any]:
@@ -46,12 +46,12 @@ async def read_fields(request: web.Request) -> dict[str, Any]:
     return await read_change(request) if request.body_exists else {}
 
 
-def read_limit(request: web.Request) -> int:
+def parse_limit(request: web.Request) -> int:
     """Return the requested page size, by default 50. Raises ``InvalidRequest``."""
     return min(parse_number(request.query, "limit") or LISTED, MAX_LISTED)
 
 
-def read_id(request: web.Request) -> int:
+def parse_key_id(request: web.Request) -> int:
     """Return the key id in the path. Raises ``NotFound``."""
     text = request.match_info["id"]
     if not is_number(text):

@@ -8,7 +8,7 @@ from gateway.domain.member import ROLES
 from gateway.domain.member_spec import InviteSpec, MemberSpec
 from gateway.errors import NotFound
 from gateway.parsing import parse_spec
-from gateway.server.admin.io import read_change, write_json, write_listing
+from gateway.server.admin.io import read_change, respond_json, respond_list
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.admin.sessions import MEMBER, SESSION_OPERATIONS
 from gateway.server.client_ip import find_origin
@@ -35,7 +35,7 @@ _NEW_LINK = s.extend(_LINK, token=s.TEXT, url=s.TEXT)
 
 async def list_members(request: web.Request) -> web.Response:
     """List members, of all accounts or of one."""
-    return write_listing(await request.app[OFFICE].members.list_members(request.query.get("account")))
+    return respond_list(await request.app[OFFICE].members.list_members(request.query.get("account")))
 
 
 async def edit_member(request: web.Request) -> web.Response:
@@ -44,36 +44,36 @@ async def edit_member(request: web.Request) -> web.Response:
     A change of role or status ends its sessions; ``second_factor: false`` removes that.
     """
     spec = parse_spec(await read_change(request), MemberSpec)
-    return write_json(await request.app[OFFICE].members.edit(_read_member_id(request), spec, request[ACTOR]))
+    return respond_json(await request.app[OFFICE].members.edit(_parse_member_id(request), spec, request[ACTOR]))
 
 
 async def delete_member(request: web.Request) -> web.Response:
     """Delete a member. Its account and the account's keys stay."""
-    member = await request.app[OFFICE].members.delete(_read_member_id(request), request[ACTOR])
-    return write_json({"id": member.id, "name": member.name, "deleted": True})
+    member = await request.app[OFFICE].members.delete(_parse_member_id(request), request[ACTOR])
+    return respond_json({"id": member.id, "name": member.name, "deleted": True})
 
 
 async def reset_member(request: web.Request) -> web.Response:
     """Create a link that resets a member's passphrase: single use, valid for three days, shown only in this answer."""
-    return _answer_link(request, await request.app[OFFICE].members.reset(_read_member_id(request), request[ACTOR]))
+    return _respond_link(request, await request.app[OFFICE].members.reset(_parse_member_id(request), request[ACTOR]))
 
 
 async def add_link(request: web.Request) -> web.Response:
     """Create an invitation link for a new member of an account: single use, shown only in this answer."""
     spec = parse_spec(await read_change(request), InviteSpec)
-    return _answer_link(request, await request.app[OFFICE].members.invite(spec, request[ACTOR]))
+    return _respond_link(request, await request.app[OFFICE].members.invite(spec, request[ACTOR]))
 
 
 async def list_links(request: web.Request) -> web.Response:
     """List the valid links, the newest first, without their tokens."""
-    return write_listing(await request.app[OFFICE].members.list_links())
+    return respond_list(await request.app[OFFICE].members.list_links())
 
 
 async def delete_link(request: web.Request) -> web.Response:
     """Revoke a link."""
     link_id = request.match_info["id"]
     await request.app[OFFICE].members.delete_link(link_id, request[ACTOR])
-    return write_json({"id": link_id, "deleted": True})
+    return respond_json({"id": link_id, "deleted": True})
 
 
 _DELETED = s.record(id=s.INTEGER, name=s.TEXT, deleted=s.FLAG)
@@ -90,9 +90,9 @@ MEMBER_OPERATIONS: tuple[AdminOperation, ...] = (
 )
 
 
-def _answer_link(request: web.Request, link: dict[str, Any]) -> web.Response:
+def _respond_link(request: web.Request, link: dict[str, Any]) -> web.Response:
     # Browsers do not send what follows a '#', so it gets into no server's log.
-    return write_json({**link, "url": f"{_find_address(request)}{JOIN_PATH}#{link['token']}"}, 201)
+    return respond_json({**link, "url": f"{_find_address(request)}{JOIN_PATH}#{link['token']}"}, 201)
 
 
 def _find_address(request: web.Request) -> str:
@@ -105,7 +105,7 @@ def _find_address(request: web.Request) -> str:
     return f"{scheme}://{rest}" if rest else ""
 
 
-def _read_member_id(request: web.Request) -> int:
+def _parse_member_id(request: web.Request) -> int:
     """Return the member id in the path. Raises ``NotFound``."""
     text = request.match_info["id"]
     if not is_number(text):

@@ -4,7 +4,7 @@ from aiohttp import web
 
 from gateway.billing.price_spec import build_price
 from gateway.routing.model_offers import list_offers
-from gateway.server.admin.io import write_listing
+from gateway.server.admin.io import respond_list
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.admin.settings import PRICE
 from gateway.server.context import ACTOR, OFFICE, ROOMS
@@ -22,7 +22,7 @@ async def list_models(request: web.Request) -> web.Response:
     """
     office, inside = request.app[OFFICE], request[ACTOR].scope is None
     account = None if inside else get_signed(request).account
-    return write_listing(
+    return respond_list(
         [
             {
                 "id": offer.listed.id,

@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from gateway.providers.registry import PROVIDERS
-from gateway.server.admin.io import write_listing
+from gateway.server.admin.io import respond_list
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.openapi import schema as s
 
@@ -14,7 +14,7 @@ _PROVIDER = s.record(slug=s.TEXT, title=s.TEXT, base_url=s.maybe(s.TEXT), local=
 async def list_providers(request: web.Request) -> web.Response:  # noqa: ARG001 - the same for everyone
     """List the known providers by title, with their addresses and whether they list their models."""
     known = sorted((one for one in PROVIDERS.values() if one.slug != _BUILT_IN), key=lambda one: one.title.lower())
-    return write_listing(
+    return respond_list(
         [
             {
                 "slug": one.slug,

@@ -25,7 +25,7 @@ from gateway.domain.request_log import (
 )
 from gateway.domain.usage import UsageSource
 from gateway.errors import InvalidRequest
-from gateway.server.admin.io import LIMIT, OF_ACCOUNT, read_limit, write_json
+from gateway.server.admin.io import LIMIT, OF_ACCOUNT, parse_limit, respond_json
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, OFFICE
 from gateway.server.openapi import schema as s
@@ -108,13 +108,13 @@ async def list_requests(request: web.Request) -> web.Response:
     `searched_to` is the time up to which rows were searched. `newest` is the newest `sequence` of all. Only
     administrators see channels and failed attempts.
     """
-    wanted, query = await read_filter(request), request.query
+    wanted, query = await parse_filter(request), request.query
     wanted = attrs.evolve(wanted, before=parse_number(query, "before"), after=parse_number(query, "after"))
     if wanted.before is not None and wanted.after is not None:
         raise InvalidRequest("Either 'before' or 'after', not both", param="after")
-    page = await request.app[OFFICE].history.log.list_requests(wanted, read_limit(request))
+    page = await request.app[OFFICE].history.log.list_requests(wanted, parse_limit(request))
     rows: Iterable[StoredRequest] = page if wanted.after is not None else reversed(page)
-    return write_json(_write_page(page, [write_row(stored, request[ACTOR]) for stored in rows]))
+    return respond_json(_build_page(page, [build_row(stored, request[ACTOR]) for stored in rows]))
 
 
 async def get_request(request: web.Request) -> web.Response:
@@ -127,11 +127,11 @@ async def get_request(request: web.Request) -> web.Response:
     actor, history = request[ACTOR], request.app[OFFICE].history
     stored = await history.get(request.match_info["id"], actor.scope)
     row = stored.row
-    return write_json(
+    return respond_json(
         {
-            **write_row(stored, actor),
-            "attempts_made": [_write_attempt(one, actor) for one in _list_attempts(row)],
-            "lines": [_write_line(line) for line in history.list_lines(row)],
+            **build_row(stored, actor),
+            "attempts_made": [_build_attempt(one, actor) for one in _list_attempts(row)],
+            "lines": [_build_line(line) for line in history.list_lines(row)],
             "timing": {"first_byte_ms": row.first_byte_ms, "total_ms": row.total_ms},
         },
     )
@@ -150,7 +150,7 @@ REQUEST_OPERATIONS: tuple[AdminOperation, ...] = (
 )
 
 
-async def read_filter(request: web.Request) -> RequestFilter:
+async def parse_filter(request: web.Request) -> RequestFilter:
     """Return the filters of the query, within the actor's scope.
 
     Raises ``InvalidRequest``, ``NotFound``, ``Forbidden``.
@@ -164,10 +164,10 @@ async def read_filter(request: web.Request) -> RequestFilter:
     if text is not None and len(text) > MAX_ERROR:
         raise InvalidRequest(f"'text' must have at most {MAX_ERROR} characters", param="text")
     return RequestFilter(
-        account_id=await read_account(request),
+        account_id=await parse_account(request),
         key_id=parse_number(query, "key"),
         model=query.get("model"),
-        channel=read_channel(request),
+        channel=parse_channel(request),
         status=int(status) if status is not None and status not in _VERDICTS else None,
         verdict=status if status in _VERDICTS else None,
         ending=cast(Ending, query["ending"]) if "ending" in query else None,
@@ -177,7 +177,7 @@ async def read_filter(request: web.Request) -> RequestFilter:
     )
 
 
-async def read_account(request: web.Request) -> int | None:
+async def parse_account(request: web.Request) -> int | None:
     """Return the requested account's id, for a member its own; None for all. Raises ``NotFound``."""
     name, actor = request.query.get("account"), request[ACTOR]
     if name is None:
@@ -185,14 +185,14 @@ async def read_account(request: web.Request) -> int | None:
     return (await request.app[OFFICE].administration.get_account_noun(name, actor)).id
 
 
-def read_channel(request: web.Request) -> str | None:
+def parse_channel(request: web.Request) -> str | None:
     """Return the requested channel. Raises ``Forbidden`` for a member: only operators see the channels."""
     if "channel" in request.query and request[ACTOR].scope is not None:
         raise Forbidden("Only administrators choose by channel", param="channel", should_retry=False)
     return request.query.get("channel")
 
 
-def write_row(stored: StoredRequest, actor: Actor) -> Fields:
+def build_row(stored: StoredRequest, actor: Actor) -> Fields:
     """Return a row as lists and exports show it to ``actor``."""
     row = stored.row
     fields = {
@@ -206,7 +206,7 @@ def write_row(stored: StoredRequest, actor: Actor) -> Fields:
     return fields if actor.scope is None else fields | {"channel": None, "tried": ""}
 
 
-def _write_page(page: RequestPage, rows: list[Fields]) -> Fields:
+def _build_page(page: RequestPage, rows: list[Fields]) -> Fields:
     searched_ms = page.searched_ms
     return {
         "object": "list",
@@ -226,9 +226,9 @@ def _list_attempts(row: RequestRecord) -> tuple[FailedAttempt, ...]:
     return (FailedAttempt(row.channel, outcome, row.total_ms),)
 
 
-def _write_attempt(tried: FailedAttempt, actor: Actor) -> Fields:
+def _build_attempt(tried: FailedAttempt, actor: Actor) -> Fields:
     return {"channel": tried.channel if actor.scope is None else None, "outcome": tried.outcome, "ms": tried.ms}
 
 
-def _write_line(line: BillLine) -> Fields:
+def _build_line(line: BillLine) -> Fields:
     return attrs.asdict(line)

@@ -119,8 +119,8 @@ class RouteExplainer:
             "state": standing.ill[0].state if standing.ill else "up",
             "share": round(standing.share, 2),
             "running": option.line.running,
-            "capability": _write_capability(option.capability),
-            "price": _write_price(option.price),
+            "capability": _build_capability(option.capability),
+            "price": _build_price(option.price),
             "price_multiplier": option.multiplier_ppm / ONE_PPM,
         }
 
@@ -220,13 +220,13 @@ def _find_usd(nanos: int | None) -> float | None:
     return None if nanos is None else nanos / NANOS_PER_USD
 
 
-def _write_capability(able: Capability) -> Fields | None:
+def _build_capability(able: Capability) -> Fields | None:
     """Return what is known of the model's capability; None if nothing is."""
     known = {name: value for name, value in attrs.asdict(able).items() if value is not None and name != "name"}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()} or None
 
 
-def _write_price(price: Price | None) -> Fields | None:
+def _build_price(price: Price | None) -> Fields | None:
     """Dollars per million tokens, per image, per second, per million characters."""
     if price is None:
         return None

@@ -10,7 +10,7 @@ from gateway.server.admin.billing import BILLING_OPERATIONS
 from gateway.server.admin.channels import CHANNEL_OPERATIONS
 from gateway.server.admin.export import EXPORT_OPERATIONS
 from gateway.server.admin.health import HEALTH_OPERATIONS
-from gateway.server.admin.io import write_json
+from gateway.server.admin.io import respond_json
 from gateway.server.admin.members import MEMBER_OPERATIONS
 from gateway.server.admin.models import MODEL_OPERATIONS
 from gateway.server.admin.operation import AdminOperation
@@ -27,7 +27,9 @@ async def get_status(request: web.Request) -> web.Response:
     """Get the version and the number of channels and models."""
     office = request.app[OFFICE]
     channels = office.catalog.channels
-    return write_json({"version": __version__, "channels": len(channels), "models": len(office.catalog.list_models())})
+    return respond_json(
+        {"version": __version__, "channels": len(channels), "models": len(office.catalog.list_models())}
+    )
 
 
 def list_admin_operations() -> tuple[AdminOperation, ...]:

@@ -20,7 +20,7 @@ from gateway.domain.member_spec import (
 )
 from gateway.errors import RequestTooLarge
 from gateway.parsing import parse_spec
-from gateway.server.admin.io import write_json, write_listing
+from gateway.server.admin.io import respond_json, respond_list
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.client_ip import find_client_ip
 from gateway.server.context import INVITATIONS, SESSIONS
@@ -55,20 +55,20 @@ async def sign_in(request: web.Request) -> web.Response:
     (429, ``Retry-After``).
     """
     spec = await _read(request, SignInSpec)
-    entry = await request.app[SESSIONS].sign_in(spec.name, spec.passphrase, spec.code, find_visitor(request))
-    return _let_in(request, entry)
+    entry = await request.app[SESSIONS].sign_in(spec.name, spec.passphrase, spec.code, build_client_info(request))
+    return _respond_signed_in(request, entry)
 
 
 async def get_session(request: web.Request) -> web.Response:
     """Get the member who is signed in."""
     signed = get_signed(request)
-    return write_json({**_write_who(signed), "session": _write_session(signed.session)})
+    return respond_json({**_build_user(signed), "session": _build_session(signed.session)})
 
 
 async def sign_out(request: web.Request) -> web.Response:
     """Sign out: end the session and clear its cookie."""
-    await request.app[SESSIONS].sign_out(get_signed(request), find_visitor(request))
-    response = write_json({"signed_out": True})
+    await request.app[SESSIONS].sign_out(get_signed(request), build_client_info(request))
+    response = respond_json({"signed_out": True})
     clear_cookie(request, response)
     return response
 
@@ -77,71 +77,71 @@ async def list_sessions(request: web.Request) -> web.Response:
     """List your own sessions, the newest first; ``current`` marks the one of this request."""
     signed = get_signed(request)
     found = await request.app[SESSIONS].list_sessions(signed)
-    return write_listing(
-        [{**_write_session(session), "current": session.digest == signed.session.digest} for session in found]
+    return respond_list(
+        [{**_build_session(session), "current": session.digest == signed.session.digest} for session in found]
     )
 
 
 async def end_session(request: web.Request) -> web.Response:
     """End one of your own sessions."""
     session_id = request.match_info["id"]
-    await request.app[SESSIONS].end_session(get_signed(request), session_id, find_visitor(request))
-    return write_json({"id": session_id, "deleted": True})
+    await request.app[SESSIONS].end_session(get_signed(request), session_id, build_client_info(request))
+    return respond_json({"id": session_id, "deleted": True})
 
 
 async def end_other_sessions(request: web.Request) -> web.Response:
     """End all of your own sessions except this one."""
-    ended = await request.app[SESSIONS].end_others(get_signed(request), find_visitor(request))
-    return write_json({"deleted": ended})
+    ended = await request.app[SESSIONS].end_others(get_signed(request), build_client_info(request))
+    return respond_json({"deleted": ended})
 
 
 async def change_passphrase(request: web.Request) -> web.Response:
     """Change your passphrase. All other sessions end, and the answer sets a new cookie."""
     spec, signed = await _read(request, PassphraseSpec), get_signed(request)
     sessions = request.app[SESSIONS]
-    entry = await sessions.change_passphrase(signed, spec.current, spec.passphrase, find_visitor(request))
-    return _let_in(request, entry, 200)
+    entry = await sessions.change_passphrase(signed, spec.current, spec.passphrase, build_client_info(request))
+    return _respond_signed_in(request, entry, 200)
 
 
 async def begin_second_factor(request: web.Request) -> web.Response:
     """Start the setup of a second factor. It is in force after ``confirm`` gets a code, within 10 minutes."""
     spec = await _read(request, ConsentSpec)
-    made = await request.app[SESSIONS].enrol(get_signed(request), spec.passphrase, find_visitor(request))
-    return write_json({"secret": made.secret, "uri": made.uri, "qr_svg": made.qr_svg})
+    made = await request.app[SESSIONS].enrol(get_signed(request), spec.passphrase, build_client_info(request))
+    return respond_json({"secret": made.secret, "uri": made.uri, "qr_svg": made.qr_svg})
 
 
 async def confirm_second_factor(request: web.Request) -> web.Response:
     """Confirm a second factor with its first code. The answer is the only one that shows the recovery codes."""
     spec = await _read(request, CodeSpec)
-    codes = await request.app[SESSIONS].confirm(get_signed(request), spec.code, find_visitor(request))
-    return write_json({"recovery_codes": codes})
+    codes = await request.app[SESSIONS].confirm(get_signed(request), spec.code, build_client_info(request))
+    return respond_json({"recovery_codes": codes})
 
 
 async def remove_second_factor(request: web.Request) -> web.Response:
     """Remove your second factor."""
     spec, signed = await _read(request, RemovalSpec), get_signed(request)
     sessions = request.app[SESSIONS]
-    await sessions.remove_second_factor(signed, spec.passphrase, spec.code, find_visitor(request))
-    return write_json({"second_factor": False})
+    await sessions.remove_second_factor(signed, spec.passphrase, spec.code, build_client_info(request))
+    return respond_json({"second_factor": False})
 
 
 async def get_setup(request: web.Request) -> web.Response:
     """Get whether the console still needs its first administrator."""
-    return write_json({"open": await request.app[INVITATIONS].find_setup_token() is not None})
+    return respond_json({"open": await request.app[INVITATIONS].find_setup_token() is not None})
 
 
 async def set_up(request: web.Request) -> web.Response:
     """Create the first administrator, with the token of the link that the gateway prints at its start, and sign in."""
     spec = await _read(request, SetupSpec)
-    entry = await request.app[INVITATIONS].set_up(spec.token, spec.name, spec.passphrase, find_visitor(request))
-    return _let_in(request, entry)
+    entry = await request.app[INVITATIONS].set_up(spec.token, spec.name, spec.passphrase, build_client_info(request))
+    return _respond_signed_in(request, entry)
 
 
 async def open_link(request: web.Request) -> web.Response:
     """Get the purpose of a link; ``name`` is the member whose passphrase it resets."""
     opened = await request.app[INVITATIONS].open_link((await _read(request, TokenSpec)).token)
     member, link = opened.member, opened.link
-    return write_json(
+    return respond_json(
         {
             "kind": link.kind,
             "account": opened.account.name,
@@ -157,9 +157,9 @@ async def use_link(request: web.Request) -> web.Response:
 
     401 ``second_factor_needed``: repeat the request with the ``code`` of the member whose passphrase is reset.
     """
-    spec, visitor = await _read(request, LinkUseSpec), find_visitor(request)
+    spec, visitor = await _read(request, LinkUseSpec), build_client_info(request)
     entry = await request.app[INVITATIONS].use_link(spec.token, spec.name, spec.passphrase, spec.code, visitor)
-    return _let_in(request, entry)
+    return _respond_signed_in(request, entry)
 
 
 SESSION_OPERATIONS: tuple[AdminOperation, ...] = (
@@ -213,26 +213,26 @@ async def _read(request: web.Request, kind: type[S]) -> S:
     return parse_spec(fields, kind)
 
 
-def find_visitor(request: web.Request) -> ClientInfo:
+def build_client_info(request: web.Request) -> ClientInfo:
     """Return the address, the user agent and the session reference of a request."""
     agent = request.headers.get("User-Agent", "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return ClientInfo(find_client_ip(request) or "", agent, find_reference(request))
 
 
-def _let_in(request: web.Request, entry: NewSession, status: int = 201) -> web.Response:
-    response = write_json(
-        {**_write_who(entry.signed), "expires_at": build_time(entry.signed.expires_ms // 1000)}, status
+def _respond_signed_in(request: web.Request, entry: NewSession, status: int = 201) -> web.Response:
+    response = respond_json(
+        {**_build_user(entry.signed), "expires_at": build_time(entry.signed.expires_ms // 1000)}, status
     )
     set_cookie(request, response, entry.reference)
     return response
 
 
-def _write_who(signed: CurrentUser) -> dict[str, Any]:
+def _build_user(signed: CurrentUser) -> dict[str, Any]:
     account = signed.account
     return {"member": build_member(signed.member), "account": {"id": account.id, "name": account.name}}
 
 
-def _write_session(session: Session) -> dict[str, Any]:
+def _build_session(session: Session) -> dict[str, Any]:
     return {
         "id": session.id,
         "created_at": build_time(session.created_ms // 1000),

@@ -13,7 +13,7 @@ from gateway.domain.price import ONE_PPM
 from gateway.domain.setting import GroupView, PriceSource, PriceView, SettingView, Source
 from gateway.errors import InvalidRequest
 from gateway.parsing import parse_spec
-from gateway.server.admin.io import read_change, write_json, write_listing
+from gateway.server.admin.io import read_change, respond_json, respond_list
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, OFFICE
 from gateway.server.openapi import schema as s
@@ -61,27 +61,27 @@ async def list_settings(request: web.Request) -> web.Response:
     """List all settings except secrets, by section, with their values and sources."""
     sections: dict[str, dict[str, Any]] = {}
     for view in request.app[OFFICE].settings.list_settings():
-        sections.setdefault(view.section, {})[view.key] = _write_setting(view)
-    return write_json({"sections": sections})
+        sections.setdefault(view.section, {})[view.key] = _build_setting(view)
+    return respond_json({"sections": sections})
 
 
 async def put_setting(request: web.Request) -> web.Response:
     """Set a setting, in force at once; 409 if the file or the environment sets it, or if only a start reads it."""
     spec, where = parse_spec(await read_change(request), SettingSpec), request.match_info
     view = await request.app[OFFICE].settings.put_setting(where["section"], where["key"], spec.value, request[ACTOR])
-    return write_json(_write_setting(view))
+    return respond_json(_build_setting(view))
 
 
 async def delete_setting(request: web.Request) -> web.Response:
     """Remove a setting's stored value: the file's value applies again, or the default."""
     where = request.match_info
     view = await request.app[OFFICE].settings.delete_setting(where["section"], where["key"], request[ACTOR])
-    return write_json(_write_setting(view))
+    return respond_json(_build_setting(view))
 
 
 async def list_groups(request: web.Request) -> web.Response:
     """List the groups that keys, accounts or channels use, or that have a price multiplier."""
-    return write_listing(await _list_groups(request, request.app[OFFICE].settings.list_groups()))
+    return respond_list(await _list_groups(request, request.app[OFFICE].settings.list_groups()))
 
 
 async def put_group(request: web.Request) -> web.Response:
@@ -89,14 +89,14 @@ async def put_group(request: web.Request) -> web.Response:
     fields = await read_change(request)
     view = await request.app[OFFICE].settings.put_group(request.match_info["name"], fields, request[ACTOR])
     groups = await _list_groups(request, [view])
-    return write_json(next(group for group in groups if group["name"] == view.name))
+    return respond_json(next(group for group in groups if group["name"] == view.name))
 
 
 async def delete_group(request: web.Request) -> web.Response:
     """Remove a group's price multiplier; its keys and channels stay."""
     name = request.match_info["name"]
     await request.app[OFFICE].settings.delete_group(name, request[ACTOR])
-    return write_json({"name": name, "deleted": True})
+    return respond_json({"name": name, "deleted": True})
 
 
 async def list_prices(request: web.Request) -> web.Response:
@@ -105,9 +105,9 @@ async def list_prices(request: web.Request) -> web.Response:
     if source is not None and source not in _PRICE_SOURCES:
         raise InvalidRequest(f"'source' must be one of {', '.join(_PRICE_SOURCES)}", param="source")
     prices = request.app[OFFICE].settings.list_prices()
-    return write_listing(
+    return respond_list(
         [
-            _write_listed_price(view)
+            _build_listed_price(view)
             for view in prices
             if source in {None, view.source} and (model is None or _is_for(view.price.model, model))
         ],
@@ -118,14 +118,14 @@ async def put_price(request: web.Request) -> web.Response:
     """Set the whole price of a model, or of all models that a glob matches; with ``provider`` only at that provider."""
     fields = await read_change(request)
     view = await request.app[OFFICE].settings.put_price(request.match_info["model"], fields, request[ACTOR])
-    return write_json(_write_listed_price(view))
+    return respond_json(_build_listed_price(view))
 
 
 async def delete_price(request: web.Request) -> web.Response:
     """Remove a price that was set here; with ``provider`` that provider's."""
     model, provider = request.match_info["model"], request.query.get("provider")
     await request.app[OFFICE].settings.delete_price(model, provider, request[ACTOR])
-    return write_json({"model": model, "provider": provider, "deleted": True})
+    return respond_json({"model": model, "provider": provider, "deleted": True})
 
 
 SETTING_OPERATIONS: tuple[AdminOperation, ...] = (
@@ -156,7 +156,7 @@ SETTING_OPERATIONS: tuple[AdminOperation, ...] = (
 )
 
 
-def _write_setting(view: SettingView) -> dict[str, Any]:
+def _build_setting(view: SettingView) -> dict[str, Any]:
     fields = attrs.asdict(view)
     del fields["section"], fields["key"]
     return {**fields, "choices": list(view.choices)}
@@ -182,7 +182,7 @@ async def _list_groups(request: web.Request, view: Iterable[GroupView]) -> list[
     ]
 
 
-def _write_listed_price(view: PriceView) -> dict[str, Any]:
+def _build_listed_price(view: PriceView) -> dict[str, Any]:
     return {**build_price(view.price), "source": view.source, "in_force": view.in_force}
 
 

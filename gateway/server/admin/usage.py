@@ -14,9 +14,9 @@ from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import Verdict
 from gateway.domain.traffic import DAY_HOURS, HOUR_MS, Facet, TrafficAxis, TrafficFilter, TrafficLine
 from gateway.errors import InvalidRequest
-from gateway.server.admin.io import OF_ACCOUNT, write_json
+from gateway.server.admin.io import OF_ACCOUNT, respond_json
 from gateway.server.admin.operation import AdminOperation, Query
-from gateway.server.admin.requests import STATUS, read_account, read_channel
+from gateway.server.admin.requests import STATUS, parse_account, parse_channel
 from gateway.server.context import ACTOR, OFFICE, ROOMS
 from gateway.server.openapi import schema as s
 from gateway.server.query import day_of_number, parse_moment, parse_number
@@ -71,20 +71,20 @@ async def get_usage(request: web.Request) -> web.Response:
     without a known model, or without a channel, are in the `total` alone. By account and by channel is for
     administrators.
     """
-    axis = _read_axis(request)
-    wanted = await _read_filter(request, by_hour=axis == "hour")
+    axis = _parse_axis(request)
+    wanted = await _parse_filter(request, by_hour=axis == "hour")
     wanted = attrs.evolve(wanted, status=parse_number(request.query, "status"))
     lines = await request.app[OFFICE].history.traffic.list_traffic(axis, wanted)
     names = await _list_names(request, axis)
-    since, until = _write_times(wanted, axis)
-    return write_json(
+    since, until = _format_times(wanted, axis)
+    return respond_json(
         {
             "object": "list",
             "by": axis,
             "since": since,
             "until": until,
-            "data": [{**_label(line.label, axis, names), **_write_sums(line)} for line in lines if line.label],
-            "total": _write_sums(reduce(_add, lines, TrafficLine("total", 0, 0, 0, 0, 0, 0, 0))),
+            "data": [{**_label(line.label, axis, names), **_build_sums(line)} for line in lines if line.label],
+            "total": _build_sums(reduce(_add, lines, TrafficLine("total", 0, 0, 0, 0, 0, 0, 0))),
         },
     )
 
@@ -95,7 +95,7 @@ async def get_facets(request: web.Request) -> web.Response:
     Each kind is counted without its own filter. Times are whole hours, without any the last 30 days; if there are very
     many requests only the newest days are counted, and `since` is their begin. Channels are for administrators.
     """
-    status, wanted = request.query.get("status"), await _read_filter(request)
+    status, wanted = request.query.get("status"), await _parse_filter(request)
     verdict = next((verdict for verdict in _VERDICTS if verdict == status), None)
     wanted = attrs.evolve(
         wanted,
@@ -105,17 +105,17 @@ async def get_facets(request: web.Request) -> web.Response:
     facets = await request.app[OFFICE].history.traffic.list_facets(wanted)
     names = await _list_names(request, "key")
     channels = facets.channels if request[ACTOR].scope is None else ()
-    return write_json(
+    return respond_json(
         {
-            "since": _write_hour(facets.since),
-            "until": _write_hour(facets.until),
-            "models": [_write_facet(facet) for facet in facets.models],
+            "since": _format_hour(facets.since),
+            "until": _format_hour(facets.until),
+            "models": [_build_facet(facet) for facet in facets.models],
             "keys": [
                 {"value": int(one.value), "name": _name(one.value, names), "requests": one.requests}
                 for one in facets.keys
             ],
             "statuses": [{"value": int(one.value), "requests": one.requests} for one in facets.statuses],
-            "channels": [_write_facet(facet) for facet in channels],
+            "channels": [_build_facet(facet) for facet in channels],
         },
     )
 
@@ -155,7 +155,7 @@ USAGE_OPERATIONS: tuple[AdminOperation, ...] = (
 )
 
 
-def _read_axis(request: web.Request) -> TrafficAxis:
+def _parse_axis(request: web.Request) -> TrafficAxis:
     by = request.query.get("by", "day")
     axis = next((axis for axis in _AXES if axis == by), None)
     if axis is None:
@@ -165,20 +165,20 @@ def _read_axis(request: web.Request) -> TrafficAxis:
     return axis
 
 
-async def _read_filter(request: web.Request, *, by_hour: bool = False) -> TrafficFilter:
+async def _parse_filter(request: web.Request, *, by_hour: bool = False) -> TrafficFilter:
     """Return the filters of the query except the status, within the actor's scope."""
-    since, until = _read_hours(request, by_hour=by_hour)
+    since, until = _parse_hours(request, by_hour=by_hour)
     return TrafficFilter(
         since,
         until,
-        account_id=await read_account(request),
+        account_id=await parse_account(request),
         key_id=parse_number(request.query, "key"),
         model=request.query.get("model"),
-        channel=read_channel(request),
+        channel=parse_channel(request),
     )
 
 
-def _read_hours(request: web.Request, *, by_hour: bool) -> tuple[int, int]:
+def _parse_hours(request: web.Request, *, by_hour: bool) -> tuple[int, int]:
     """Return the first hour, and the one after the last. Raises ``InvalidRequest``."""
     since_ms, until_ms = parse_moment(request.query, "since"), parse_moment(request.query, "until", ends=True)
     if until_ms is not None:
@@ -215,25 +215,25 @@ def _label(label: str, axis: TrafficAxis, names: Names) -> Fields:
     if axis == "day":
         return {"day": day_of_number(int(label)).isoformat()}
     if axis == "hour":
-        return {"hour": _write_hour(int(label))}
+        return {"hour": _format_hour(int(label))}
     if axis in {"key", "account"}:
         return {axis: _name(label, names), f"{axis}_id": int(label)}
     return {axis: int(label) if axis == "status" else label}
 
 
-def _write_times(wanted: TrafficFilter, axis: TrafficAxis) -> tuple[str, str]:
+def _format_times(wanted: TrafficFilter, axis: TrafficAxis) -> tuple[str, str]:
     """Return the first and last day if days are whole; else two times, the second exclusive."""
     if axis != "hour" and not wanted.since % DAY_HOURS and not wanted.until % DAY_HOURS:
         first, last = wanted.since // DAY_HOURS, wanted.until // DAY_HOURS - 1
         return day_of_number(first).isoformat(), day_of_number(last).isoformat()
-    return _write_hour(wanted.since), _write_hour(wanted.until)
+    return _format_hour(wanted.since), _format_hour(wanted.until)
 
 
-def _write_hour(hour: int) -> str:
+def _format_hour(hour: int) -> str:
     return build_time(hour * HOUR_MS // 1000)
 
 
-def _write_sums(line: TrafficLine) -> Fields:
+def _build_sums(line: TrafficLine) -> Fields:
     fields = attrs.asdict(line)
     del fields["label"]
     return {**fields, "cost_usd": line.cost_nanos / NANOS_PER_USD}
@@ -244,5 +244,5 @@ def _add(one: TrafficLine, other: TrafficLine) -> TrafficLine:
     return TrafficLine(one.label, *sums)
 
 
-def _write_facet(facet: Facet) -> Fields:
+def _build_facet(facet: Facet) -> Fields:
     return {"value": facet.value, "requests": facet.requests}

@@ -10,7 +10,7 @@ from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.video import VideoFilter, VideoJob, VideoState, is_video_id
 from gateway.domain.webhook import DeliveryStatus, WebhookDelivery, build_secret
 from gateway.errors import InvalidRequest
-from gateway.server.admin.io import LIMIT, MAX_LISTED, OF_ACCOUNT, read_id, read_limit, write_json, write_listing
+from gateway.server.admin.io import LIMIT, MAX_LISTED, OF_ACCOUNT, parse_key_id, parse_limit, respond_json, respond_list
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, OFFICE
 from gateway.server.openapi import schema as s
@@ -85,12 +85,12 @@ async def list_videos(request: web.Request) -> web.Response:
     """List video jobs, the newest first. With ``ids`` only these jobs, and all other filters are ignored."""
     office, query, actor = request.app[OFFICE], request.query, request[ACTOR]
     if "ids" in query:
-        found = [await office.videos.find(video_id) for video_id in _read_ids(query["ids"])]
+        found = [await office.videos.find(video_id) for video_id in _parse_ids(query["ids"])]
         seen = [job for job in found if job is not None and actor.may_see(job.account_id)]
     else:
-        wanted = await _read_filter(request)
-        seen = list(await office.videos.list_videos(wanted, read_limit(request)))
-    return write_listing([_write_job(job, actor) for job in seen])
+        wanted = await _parse_filter(request)
+        seen = list(await office.videos.list_videos(wanted, parse_limit(request)))
+    return respond_list([_build_job(job, actor) for job in seen])
 
 
 async def get_video(request: web.Request) -> web.Response:
@@ -98,15 +98,15 @@ async def get_video(request: web.Request) -> web.Response:
     office, actor = request.app[OFFICE], request[ACTOR]
     job = await office.videos.get(request.match_info["id"], actor.scope)
     found = await office.deliveries.list_deliveries(video_id=job.id, limit=MAX_LISTED)
-    deliveries = [_write_delivery(one) for one in found]
-    return write_json({**_write_job(job, actor), **_write_rest(job, actor), "deliveries": deliveries})
+    deliveries = [_build_delivery(one) for one in found]
+    return respond_json({**_build_job(job, actor), **_build_details(job, actor), "deliveries": deliveries})
 
 
 async def cancel_video(request: web.Request) -> web.Response:
     """Cancel a video job at no cost; its provider is asked to stop if it can."""
     actor = request[ACTOR]
     job = await request.app[OFFICE].videos.cancel(request.match_info["id"], actor)
-    return write_json(_write_job(job, actor))
+    return respond_json(_build_job(job, actor))
 
 
 async def list_deliveries(request: web.Request) -> web.Response:
@@ -115,16 +115,16 @@ async def list_deliveries(request: web.Request) -> web.Response:
     if video_id is not None and not is_video_id(video_id):
         raise InvalidRequest("'video' must be the id of a video", param="video")
     found = await deliveries.list_deliveries(
-        video_id=video_id, limit=read_limit(request), account_id=request[ACTOR].scope
+        video_id=video_id, limit=parse_limit(request), account_id=request[ACTOR].scope
     )
-    return write_listing([_write_delivery(one) for one in found])
+    return respond_list([_build_delivery(one) for one in found])
 
 
 async def get_webhook_secret(request: web.Request) -> web.Response:
     """Get the secret that signs the webhooks of an API key."""
     office = request.app[OFFICE]
-    key = await office.administration.get_key_noun(read_id(request), request[ACTOR])
-    return write_json({"secret": build_secret(office.find_secret(key.id))})
+    key = await office.administration.get_key_noun(parse_key_id(request), request[ACTOR])
+    return respond_json({"secret": build_secret(office.find_secret(key.id))})
 
 
 _VIDEO_QUERY = (
@@ -148,14 +148,14 @@ VIDEO_OPERATIONS: tuple[AdminOperation, ...] = (
 )
 
 
-def _read_ids(text: str) -> list[str]:
+def _parse_ids(text: str) -> list[str]:
     ids = text.split(",")
     if len(ids) > _MAX_NAMED or not all(map(is_video_id, ids)):
         raise InvalidRequest(f"'ids' must be the ids of 1 to {_MAX_NAMED} videos", param="ids")
     return ids
 
 
-async def _read_filter(request: web.Request) -> VideoFilter:
+async def _parse_filter(request: web.Request) -> VideoFilter:
     administration, query, actor = request.app[OFFICE].administration, request.query, request[ACTOR]
     account, after, order = query.get("account"), query.get("after"), query.get("order", "desc")
     if order not in {"asc", "desc"}:
@@ -177,7 +177,7 @@ async def _read_filter(request: web.Request) -> VideoFilter:
     )
 
 
-def _write_job(job: VideoJob, actor: Actor) -> Fields:
+def _build_job(job: VideoJob, actor: Actor) -> Fields:
     """Return a job as listings show it; ``price_usd`` is what it costs if it completes."""
     cost_nanos = job.cost_nanos if job.state == "completed" else 0
     shown = {
@@ -193,9 +193,9 @@ def _write_job(job: VideoJob, actor: Actor) -> Fields:
         "channel": job.channel or None,
         "size": job.size or None,
         "seconds": job.seconds or None,
-        "created_at": _write_moment(job.created_ms),
-        "updated_at": _write_moment(job.updated_ms),
-        "completed_at": _write_moment(job.completed_ms),
+        "created_at": _format_moment(job.created_ms),
+        "updated_at": _format_moment(job.updated_ms),
+        "completed_at": _format_moment(job.completed_ms),
         "error_code": job.error_code,
         "error_message": job.error_message,
         "held_usd": 0.0 if job.ended else job.held_nanos / NANOS_PER_USD,
@@ -206,7 +206,7 @@ def _write_job(job: VideoJob, actor: Actor) -> Fields:
     return _hide(shown, actor)
 
 
-def _write_rest(job: VideoJob, actor: Actor) -> Fields:
+def _build_details(job: VideoJob, actor: Actor) -> Fields:
     """Return the fields of a single job; neither its prompt nor the provider's address of its file."""
     shown = {
         "request_id": job.receipt.id,
@@ -216,14 +216,14 @@ def _write_rest(job: VideoJob, actor: Actor) -> Fields:
         "upstream_id": job.upstream_id,
         "polls": job.polls,
         "failures": job.failures,
-        "due_at": _write_moment(job.due_ms),
-        "deadline_at": _write_moment(job.deadline_ms),
+        "due_at": _format_moment(job.due_ms),
+        "deadline_at": _format_moment(job.deadline_ms),
         "owner": job.owner or None,
-        "lease_until": _write_moment(job.lease_until_ms or None),
+        "lease_until": _format_moment(job.lease_until_ms or None),
         "media_id": job.media_id,
         "media_type": job.media_type or None,
         "media_bytes": job.media_bytes,
-        "expires_at": _write_moment(job.expires_ms),
+        "expires_at": _format_moment(job.expires_ms),
         "webhook_url": job.webhook_url,
     }
     return _hide(shown, actor)
@@ -235,7 +235,7 @@ def _hide(shown: Fields, actor: Actor) -> Fields:
     return {name: None if name in _OPERATORS else value for name, value in shown.items()}
 
 
-def _write_delivery(delivery: WebhookDelivery) -> Fields:
+def _build_delivery(delivery: WebhookDelivery) -> Fields:
     return {
         "id": delivery.id,
         "video_id": delivery.video_id,
@@ -246,11 +246,11 @@ def _write_delivery(delivery: WebhookDelivery) -> Fields:
         "answer": delivery.answer,
         "error": delivery.error,
         "url": delivery.url,
-        "created_at": _write_moment(delivery.created_ms),
-        "due_at": _write_moment(delivery.due_ms),
-        "ended_at": _write_moment(delivery.ended_ms),
+        "created_at": _format_moment(delivery.created_ms),
+        "due_at": _format_moment(delivery.due_ms),
+        "ended_at": _format_moment(delivery.ended_ms),
     }
 
 
-def _write_moment(at_ms: int | None) -> str | None:
+def _format_moment(at_ms: int | None) -> str | None:
     return None if at_ms is None else build_time(at_ms // 1000)

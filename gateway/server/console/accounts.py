@@ -70,7 +70,7 @@ async def load_trail(request: web.Request) -> Data:
     }
 
 
-PEOPLE_PAGES = (
+ACCOUNTS_PAGES = (
     Page("/accounts", "accounts.html", "Accounts", load_accounts, "administrator"),
     Page("/accounts/{name}", "account_of.html", "Account", load_account, "administrator"),
     Page("/audit", "audit.html", "Audit trail", load_trail, "administrator"),

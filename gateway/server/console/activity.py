@@ -15,7 +15,7 @@ async def load_health(request: web.Request) -> Data:
     return {"health": await ask(request, "/health")}
 
 
-WATCHING_PAGES = (
+ACTIVITY_PAGES = (
     Page("/live", "live.html", "Live", load_live),
     Page("/health", "health.html", "Health", load_health, "administrator"),
 )

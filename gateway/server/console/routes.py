@@ -3,8 +3,8 @@
 from aiohttp import web
 
 from gateway.server.console.account import ACCOUNT_PAGES
-from gateway.server.console.accounts import PEOPLE_PAGES
-from gateway.server.console.activity import WATCHING_PAGES
+from gateway.server.console.accounts import ACCOUNTS_PAGES
+from gateway.server.console.activity import ACTIVITY_PAGES
 from gateway.server.console.channels import CHANNEL_PAGES
 from gateway.server.console.connect import CONNECT_PAGES
 from gateway.server.console.keys import KEY_PAGES
@@ -29,8 +29,8 @@ def list_pages() -> tuple[Page, ...]:
         *KEY_PAGES,
         *REQUEST_PAGES,
         *VIDEO_PAGES,
-        *WATCHING_PAGES,
-        *PEOPLE_PAGES,
+        *ACTIVITY_PAGES,
+        *ACCOUNTS_PAGES,
         *CHANNEL_PAGES,
         *PRICE_PAGES,
     )

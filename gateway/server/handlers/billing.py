@@ -13,7 +13,7 @@ from gateway.domain.balance import DAY_S
 from gateway.domain.ledger import UsageFilter
 from gateway.domain.price import NANOS_PER_USD
 from gateway.errors import InvalidRequest
-from gateway.server.admin.io import write_json
+from gateway.server.admin.io import respond_json
 from gateway.server.context import CALLER, ROOMS
 from gateway.server.query import day_of_time, number_of_day, parse_date
 
@@ -31,7 +31,7 @@ async def get_subscription(request: web.Request) -> web.Response:
     limit_usd: float = NO_LIMIT_USD
     if balance.quota.limit_nanos is not None and balance.quota.capped:
         limit_usd = (balance.quota.limit_nanos + balance.tally(day).credit_nanos) / NANOS_PER_USD
-    return write_json(
+    return respond_json(
         {
             "object": "billing_subscription",
             "has_payment_method": True,
@@ -65,7 +65,7 @@ async def get_usage(request: web.Request) -> web.Response:
     lines = await rooms.accounting.list_usage("day", wanted)
     costs = {int(line.label): line.cost_nanos for line in lines}
     total_nanos = balance.tally(day).spent_nanos if balance.quota.capped else sum(costs.values())
-    return write_json(
+    return respond_json(
         {
             "object": "list",
             "total_usage": _cents(total_nanos),

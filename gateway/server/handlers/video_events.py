@@ -59,7 +59,7 @@ async def get_events(request: web.Request) -> web.StreamResponse:
     job = await rooms.videos.get(request.match_info["id"], caller.account.id)
     response = EventSourceResponse(sep="\n", send_timeout=SEND_TIMEOUT_S)
     with request.app[FOLLOWING].join(caller.account.id):
-        async with rooms.videos.signals.listen(job.id) as bell:
+        async with rooms.videos.notifier.listen(job.id) as bell:
             await response.prepare(request)
             try:
                 async with response:

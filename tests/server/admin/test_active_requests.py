@@ -217,9 +217,9 @@ async def test_it_ends_with_the_session_and_with_the_gateway(gateway: RunningGat
 
 def test_what_has_not_changed_is_not_told_again() -> None:
     live = ActiveRequestsFeed(ActiveRequests())
-    first = live.look(None, 10.0)
-    assert (live.look(None, 10.5), live.taken, first.data) == (first, 1, "[]")
-    again = live.look(None, 10.0 + TICK_S)
+    first = live.snapshot(None, 10.0)
+    assert (live.snapshot(None, 10.5), live.taken, first.data) == (first, 1, "[]")
+    again = live.snapshot(None, 10.0 + TICK_S)
     assert (again.number, live.taken) == (first.number, 2)
 
 

@@ -21,7 +21,7 @@ from gateway.domain.request_log import MAX_ERROR, RequestFilter, RequestPage, Re
 from gateway.domain.usage import UsageSource
 from gateway.server.admin.operation import OPERATIONS, PREFIX
 from gateway.server.admin.request_history import MOST_EXPORTS, PAGE
-from gateway.server.admin.requests import write_row
+from gateway.server.admin.requests import build_row
 from gateway.server.context import OFFICE, ROOMS, SESSIONS
 from gateway.server.sessions import CONSOLE_HEADER, COOKIE
 from gateway.storage.ledger import LedgerRepository
@@ -384,4 +384,4 @@ async def test_an_export_breaks_off_with_its_session_and_with_the_gateway(gatewa
 @pytest.mark.parametrize(("source", "implausible"), [("bound", True), ("upstream", False), ("estimate", False)])
 def test_a_row_says_whether_its_provider_said_what_cannot_be(source: UsageSource, implausible: bool) -> None:
     row = make_row(1, usage_source=source)
-    assert write_row(StoredRequest(1, row), OPERATOR)["usage_implausible"] is implausible
+    assert build_row(StoredRequest(1, row), OPERATOR)["usage_implausible"] is implausible

@@ -133,7 +133,7 @@ async def test_who_leaves_is_told_no_more_news(
                 url = f"{cinema.gateway.url}{PREFIX}/members/1"
                 async with session.patch(url, json={"status": "disabled"}, headers=token) as response:
                     assert response.status == 200
-            cinema.gateway.app[ROOMS].videos.signals.ring(video_id)
+            cinema.gateway.app[ROOMS].videos.notifier.notify(video_id)
             async with asyncio.timeout(5):
                 assert await stream.content.read() == b""
         go.set()

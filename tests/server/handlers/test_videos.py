@@ -394,7 +394,7 @@ async def test_who_leaves_or_does_not_read_the_news_holds_nothing_up(gateway_wit
     go = asyncio.Event()
     async with open_cinema(gateway_with, plays={"slow": Play(polls=["queued", go, "completed"])}) as cinema:
         video_id = await cinema.begin("slow")
-        signals = cinema.gateway.app[ROOMS].videos.signals
+        signals = cinema.gateway.app[ROOMS].videos.notifier
         request = f"GET {VIDEOS}/{video_id}/events HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode()
         deaf = [await connect(cinema.gateway.url) for _ in range(3)]
         for reader, writer in deaf:
@@ -405,7 +405,7 @@ async def test_who_leaves_or_does_not_read_the_news_holds_nothing_up(gateway_wit
         go.set()
         assert (await cinema.finish(video_id))["status"] == "completed"
         async with asyncio.timeout(5):
-            while signals._bells:  # noqa: ASYNC110 - nothing to be told by
+            while signals._events:  # noqa: ASYNC110 - nothing to be told by
                 await asyncio.sleep(0.005)
         deaf[2][1].close()
 
@@ -579,7 +579,7 @@ async def test_the_word_for_what_is_under_way_is_the_callers_or_the_operators(
     async with open_cinema(gateway_with, plays={"busy": busy}, videos={"status_words": setting}) as cinema:
         video_id = await cinema.begin("busy")
         path = f"{VIDEOS}/{video_id}"
-        async with asyncio.timeout(5), cinema.gateway.app[ROOMS].videos.signals.listen(video_id) as bell:
+        async with asyncio.timeout(5), cinema.gateway.app[ROOMS].videos.notifier.listen(video_id) as bell:
             while (await cinema.get(path)).json["status"] == "queued":
                 await bell.wait()
                 bell.clear()
@@ -606,7 +606,7 @@ async def test_a_job_that_was_submitted_as_the_conventions_libraries_do_is_told_
         words = {from_form: "in_progress", from_library: "in_progress", from_json: "processing"}
         for video_id, word in words.items():
             path, videos = f"{VIDEOS}/{video_id}", cinema.gateway.app[ROOMS].videos
-            async with asyncio.timeout(5), videos.signals.listen(video_id) as bell:
+            async with asyncio.timeout(5), videos.notifier.listen(video_id) as bell:
                 while (await cinema.get(path)).json["status"] == "queued":
                     await bell.wait()
                     bell.clear()
