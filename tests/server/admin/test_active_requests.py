@@ -182,7 +182,7 @@ async def test_a_look_is_taken_once_a_tick_for_all_and_never_for_nobody(gateway:
         for response in (one, two, three):
             await next_event(response)
         await asyncio.sleep(0.07)
-    await until(lambda: not live._looks)
+    await until(lambda: not live._snapshots)
     taken = live.taken
     assert 1 <= taken <= 2 + (loop.time() - began) / (live.tick_s * 0.9)
     await asyncio.sleep(0.09)
