@@ -638,6 +638,6 @@ async def test_the_admin_api_reads_the_file_again_and_answers_what_that_changed(
             {"changes": ["channel 'second' added"], "needs_restart": ["server.max_body_mb"]},
         )
         assert await list_models(url) == ["m", "n"]
-        assert [line["reason"] for line in served.log("restart_needed")] == ["read at start only: server.max_body_mb"]
+        assert [line["reason"] for line in served.log("restart_required")] == ["read at start only: server.max_body_mb"]
         assert await asyncio.to_thread(served.end) == 0
     assert "planted-provider-key" not in served.err.read_text() + served.out.read_text()

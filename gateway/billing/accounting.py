@@ -75,7 +75,7 @@ class AccountingService:
                     self._balances.find_balance(*place).correct(difference, day)
             self._balances.confirm(day)
         except StoreUnavailable as error:
-            log.warning("day_not_loaded", error=error.message)
+            log.warning("daily_spending_not_loaded", error=error.message)
         finally:
             self._loading = None
 

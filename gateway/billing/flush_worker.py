@@ -59,7 +59,7 @@ class LedgerFlusher:
                     stored = True
                 except StoreUnavailable as fault:
                     if not self._outbox.failing:
-                        log.error("rows_not_stored", rows=len(self._outbox) + len(rows), error=fault.message)  # noqa: TRY400
+                        log.error("records_not_stored", rows=len(self._outbox) + len(rows), error=fault.message)  # noqa: TRY400
                     return False
                 finally:
                     if not stored:  # for whatever reason: no new work until a batch is stored
@@ -74,4 +74,4 @@ class LedgerFlusher:
     async def finish(self) -> None:
         """Store what is left. What cannot be stored is said; the journal has it for the next start, if it could."""
         if not await self.flush():
-            log.error("rows_left_behind", rows=len(self._outbox))
+            log.error("records_not_flushed", rows=len(self._outbox))

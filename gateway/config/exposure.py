@@ -21,7 +21,7 @@ def check_secrets(config: Config, admin_token: str) -> None:
     if found and not is_loopback(config.server.host):
         raise ConfigError([f"{problem}, or listen at 127.0.0.1 alone (server.host)" for problem in found])
     for problem in found:
-        log.warning("weak_secret", reason=problem)
+        log.warning("weak_secret_found", reason=problem)
 
 
 def is_loopback(host: str) -> bool:

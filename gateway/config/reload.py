@@ -199,7 +199,7 @@ class Reloader:
         log.info("configuration_reloaded", reason="; ".join(changes) or "nothing has changed")
         log_ignored(settled)
         if restart:
-            log.warning("restart_needed", reason=f"read at start only: {', '.join(restart)}")
+            log.warning("restart_required", reason=f"read at start only: {', '.join(restart)}")
         await asyncio.gather(*(ruled.fleet.sync(channel) for channel in fresh))
         return {"changes": changes, "needs_restart": restart}
 

@@ -275,9 +275,11 @@ class ImageService:
         try:
             await self._send(attempt, ask, ABANDON_TIMEOUT_S)
         except ProviderError as fault:
-            log.warning("task_not_cancelled", channel=attempt.channel.name, error=str(fault))
+            log.warning("provider_task_not_cancelled", channel=attempt.channel.name, error=str(fault))
         except asyncio.CancelledError:
-            log.warning("task_not_cancelled", channel=attempt.channel.name, error="The gateway could not wait for it")
+            log.warning(
+                "provider_task_not_cancelled", channel=attempt.channel.name, error="The gateway could not wait for it"
+            )
             raise
 
 

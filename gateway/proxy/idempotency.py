@@ -116,7 +116,7 @@ class IdempotencyService:
         try:
             await verb(replay)
         except StoreUnavailable as fault:
-            log.warning("replay_not_recorded", request_id=replay.request_id, error=fault.message)
+            log.warning("idempotency_record_not_stored", request_id=replay.request_id, error=fault.message)
         finally:
             self._running.discard(replay.request_id)
 

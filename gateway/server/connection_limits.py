@@ -173,7 +173,7 @@ class ConnectionLimiter:
         if now >= self._told_s + TOLD_S:
             self._told_s = now
             log.warning(
-                "connections_crowded",
+                "connection_limit_reached",
                 running=len(self._open),
                 reason=(
                     f"at most {self.limits.total}, and {self.limits.per_address} from one address; since the start "

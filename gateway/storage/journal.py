@@ -115,12 +115,12 @@ class RequestJournal:
             self._size += len(note)
         if self.failing:
             self.failing = False
-            log.info("journal_written_again")
+            log.info("journal_write_recovered")
 
     def _report(self, error: OSError) -> None:
         if not self.failing:
             self.failing = True
-            log.error("journal_not_written", error=str(error))
+            log.error("journal_write_failed", error=str(error))
 
     def renew(self) -> None:
         """Write the file anew. If that fails, keep the old one and try again when it has grown by as much."""

@@ -180,7 +180,7 @@ class VideoPoller:
             return
         error = task.exception()
         if error is not None:
-            log.error("video_not_looked_at", video_id=job.id, error=str(error), exc_info=_find_bug(error))
+            log.error("video_poll_crashed", video_id=job.id, error=str(error), exc_info=_find_bug(error))
         after = task.result() if error is None else job.let_go(self._videos.now_ms + AGAIN_MS)
         if after is None:
             self._working.pop(job.id, None)

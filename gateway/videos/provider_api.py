@@ -243,7 +243,7 @@ class VideoProviderApi:
         try:
             await self._ask(way, VIDEO_BACKENDS[job.wire], ask)
         except GatewayError as fault:
-            log.warning("task_not_dropped", video_id=job.id, channel=job.channel, error=fault.message)
+            log.warning("provider_task_not_cancelled", video_id=job.id, channel=job.channel, error=fault.message)
             return False
         return True
 

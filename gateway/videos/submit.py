@@ -149,7 +149,9 @@ class VideoSubmitter:
             judged = True
         except SubmitOutcomeUnknown as fault:
             judged = True
-            log.warning("submit_unknown", video_id=job.id, channel=_get(ticket.job).channel, error=fault.message)
+            log.warning(
+                "video_submit_outcome_unknown", video_id=job.id, channel=_get(ticket.job).channel, error=fault.message
+            )
             await self._videos.retry_until_stored(job.id, partial(self._finish_unknown, ticket, fault))
             raise
         except GatewayError as fault:

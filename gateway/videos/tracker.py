@@ -142,7 +142,7 @@ class VideoTracker:
         videos = self._videos
         now_ms = videos.now_ms
         log.info(
-            "video_not_heard_of",
+            "video_poll_failed",
             video_id=job.id,
             channel=job.channel,
             status=job.state,

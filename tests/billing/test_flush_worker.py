@@ -167,7 +167,7 @@ async def test_while_the_store_refuses_there_is_no_room_and_once_it_takes_a_batc
         assert await flush.flush()
     assert not outbox.failing
     outbox.check_room()
-    assert [(line["event"], line["rows"]) for line in told] == [("rows_not_stored", 2), ("store_recovered", 5)]
+    assert [(line["event"], line["rows"]) for line in told] == [("records_not_stored", 2), ("store_recovered", 5)]
 
 
 async def test_one_batch_that_is_stored_ends_the_refusal_though_the_next_fails_again(journal: RequestJournal) -> None:
@@ -179,9 +179,9 @@ async def test_one_batch_that_is_stored_ends_the_refusal_though_the_next_fails_a
         assert not await flush.flush()
     assert outbox.failing
     assert [(line["event"], line["rows"]) for line in told] == [
-        ("rows_not_stored", BATCH + 1),
+        ("records_not_stored", BATCH + 1),
         ("store_recovered", BATCH),
-        ("rows_not_stored", 1),
+        ("records_not_stored", 1),
     ]
 
 

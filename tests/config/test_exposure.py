@@ -49,7 +49,7 @@ def test_on_loopback_it_is_a_warning(tmp_path: Path, host: str) -> None:
     config = read(tmp_path, f'{WEAK}[server]\nhost = "{host}"\n')
     with capture_logs() as lines:
         check_secrets(config, TOKEN)
-    assert [(line["event"], line["log_level"]) for line in lines] == [("weak_secret", "warning")]
+    assert [(line["event"], line["log_level"]) for line in lines] == [("weak_secret_found", "warning")]
     assert "key[0].secret" in lines[0]["reason"]
     assert is_loopback(host)
 

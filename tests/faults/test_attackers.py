@@ -92,7 +92,7 @@ def check_log(gateway: GatewayProcess) -> None:
     lines = [orjson.loads(line) for line in gateway.err.read_bytes().splitlines() if line.startswith(b"{")]
     assert [line for line in lines if line["level"] in {"error", "critical"}] == []
     assert "Traceback" not in gateway.err.read_text()
-    crowded = [line for line in lines if line["event"] == "connections_crowded"]
+    crowded = [line for line in lines if line["event"] == "connection_limit_reached"]
     assert len(crowded) <= 1 + ATTACK_S / 60
 
 

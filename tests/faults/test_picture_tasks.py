@@ -81,7 +81,7 @@ async def test_a_task_that_can_no_longer_be_cancelled_is_a_line_in_the_log(stand
             calling = asyncio.create_task(ask(gateway))
             await until(lambda: count_polls(provider) > 1)
             await leave(calling)
-            await until(lambda: any(line["event"] == "task_not_cancelled" for line in lines))
+            await until(lambda: any(line["event"] == "provider_task_not_cancelled" for line in lines))
         assert provider.cancelled == []
         await audit(gateway, ending="client_closed", cost_nanos=A_IMAGE)
 

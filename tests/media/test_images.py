@@ -299,7 +299,7 @@ def test_a_cancel_that_fails_is_a_line_in_the_log(cancel: Answer) -> None:
             await leave(painting)
             await up.images.close()
         (line,) = lines
-        assert (line["event"], line["channel"]) == ("task_not_cancelled", "up")
+        assert (line["event"], line["channel"]) == ("provider_task_not_cancelled", "up")
         assert "key-of-up" not in str(line)
         assert len(up.provider.cancels) == 1
 
@@ -316,7 +316,7 @@ def test_a_cancel_that_is_not_answered_is_not_waited_for() -> None:
             await asyncio.sleep(ABANDON_TIMEOUT_S - 0.1)
             assert up.provider.running == 1
             await asyncio.sleep(0.2)
-        assert [line["event"] for line in lines] == ["task_not_cancelled"]
+        assert [line["event"] for line in lines] == ["provider_task_not_cancelled"]
         assert up.provider.running == 0
 
     run(scene())
@@ -330,7 +330,7 @@ def test_a_cancel_that_a_stop_cannot_wait_for_is_a_line_in_the_log_too() -> None
         with capture_logs() as lines:
             await leave(painting)
             await up.images.close()
-        assert [line["event"] for line in lines] == ["task_not_cancelled"]
+        assert [line["event"] for line in lines] == ["provider_task_not_cancelled"]
         assert asyncio.get_running_loop().time() == pytest.approx(3 + CLOSE_TIMEOUT_S)
 
     run(scene())

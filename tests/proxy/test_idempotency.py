@@ -183,4 +183,4 @@ async def test_an_answer_that_cannot_be_kept_is_its_callers_all_the_same(clock: 
         await replays.end(mine, status=200, media_type="application/json", body=b"{}")
         await replays.lose(mine)
         await replays.forget(mine)
-    assert [(line["event"], line["request_id"]) for line in lines] == [("replay_not_recorded", "req_1")] * 3
+    assert [(line["event"], line["request_id"]) for line in lines] == [("idempotency_record_not_stored", "req_1")] * 3

@@ -206,7 +206,7 @@ def test_the_log_says_it_once_a_minute() -> None:
     house = House()
     with capture_logs() as lines:
         house.come(HOME, 200)
-        assert [line["event"] for line in lines] == ["connections_crowded"]
+        assert [line["event"] for line in lines] == ["connection_limit_reached"]
         house.clock.now = TOLD_S
         house.come(HOME, 200)
     assert len(lines) == 2

@@ -222,7 +222,7 @@ def test_a_file_that_cannot_be_written_anew_stays_and_is_written_on(
         with capture_logs() as told:
             journal.forget(["req_0"])
             journal.start(begin(make_row("more")))
-        assert [line["event"] for line in told] == ["journal_not_written", "journal_written_again"]
+        assert [line["event"] for line in told] == ["journal_write_failed", "journal_write_recovered"]
         assert find(path).keys() >= {f"req_{number}" for number in range(1, 10)} | {"req_more"}
         mend_it(path)
         journal.forget(["req_1"])  # not tried again at once: it has grown by a line only
@@ -319,8 +319,8 @@ def test_a_full_disk_is_told_once_and_so_is_its_end(path: Path) -> None:
         with capture_logs() as told_later:
             for row in make_rows(4, 5):
                 journal.start(begin(row))
-    assert [line["event"] for line in told] == ["journal_not_written"]
-    assert [line["event"] for line in told_later] == ["journal_written_again"]
+    assert [line["event"] for line in told] == ["journal_write_failed"]
+    assert [line["event"] for line in told_later] == ["journal_write_recovered"]
 
 
 def test_what_comes_after_the_end_is_written_nowhere(path: Path) -> None:

@@ -247,7 +247,7 @@ def test_a_provider_that_does_not_stop_is_no_reason_not_to_cancel() -> None:
         with capture_logs() as lines:
             assert (await stage.videos.cancel(job.id)).error_code == "cancelled"
             await stage.videos.close()
-        assert [line["event"] for line in lines] == ["video_ended", "task_not_dropped"]
+        assert [line["event"] for line in lines] == ["video_ended", "provider_task_not_cancelled"]
         stage.use()
         other = attrs.evolve(job, id="video_" + "1" * 32, receipt=attrs.evolve(job.receipt, id="req_other"))
         await stage.store.create(other)

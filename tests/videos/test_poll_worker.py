@@ -278,7 +278,7 @@ def test_a_look_that_goes_wrong_is_said_and_made_again_and_others_go_on(error: E
         first, second = house.looked["video_1"]
         assert AGAIN_MS / 1000 <= second - first <= AGAIN_MS / 1000 + LATE_S
         (line,) = lines
-        assert (line["event"], line["video_id"], line["log_level"]) == ("video_not_looked_at", "video_1", "error")
+        assert (line["event"], line["video_id"], line["log_level"]) == ("video_poll_crashed", "video_1", "error")
         assert (line["exc_info"] is error) is isinstance(error, RuntimeError)
         assert len(house.looked["video_2"]) == 1
         await house.check_alive()

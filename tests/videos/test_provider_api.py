@@ -319,7 +319,7 @@ def test_a_task_is_stopped_and_forgotten_where_that_is_offered_and_nobody_is_tro
             stage.provider.clerk = play(answer)
             with capture_logs() as lines:
                 assert not await stage.filming.delete(way, job)
-            assert [(line["event"], line["video_id"]) for line in lines] == [("task_not_dropped", job.id)]
+            assert [(line["event"], line["video_id"]) for line in lines] == [("provider_task_not_cancelled", job.id)]
         runway = make_runway(Said({"id": RUNWAY_ID}))
         made, there = await begin(runway, seconds=5, size="1280x720")
         assert await runway.filming.cancel(there, made)

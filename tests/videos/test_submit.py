@@ -269,7 +269,7 @@ def test_where_nobody_knows_whether_it_was_begun_it_fails_and_nobody_is_asked_ag
         assert await stage.store.list_contradictions() == []
         await check_nothing_left(stage)
         assert stage.rung == ["ended"]
-        assert "submit_unknown" in {line["event"] for line in lines}
+        assert "video_submit_outcome_unknown" in {line["event"] for line in lines}
 
     run(scene())
 

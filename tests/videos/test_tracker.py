@@ -388,7 +388,7 @@ def test_what_is_not_heard_of_is_said_in_the_log_without_the_callers_words() -> 
             await stage.watch.check(job)
         (line,) = lines
         assert (line["event"], line["video_id"], line["channel"], line["failures"]) == (
-            "video_not_heard_of", job.id, "up", 1,
+            "video_poll_failed", job.id, "up", 1,
         )  # fmt: skip
         assert "key-of-up" not in str(line)
         assert "a cat" not in str(line)
