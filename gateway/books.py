@@ -12,7 +12,7 @@ from gateway.billing.flush_worker import LedgerFlusher
 from gateway.billing.recovery import open_bank, recover
 from gateway.billing.write_queue import WriteQueue
 from gateway.options import AppOptions
-from gateway.retention_clock import TOLD_S, RetentionClock
+from gateway.retention_clock import WARN_AFTER_S, RetentionClock
 from gateway.storage.data_folder import DATABASE, JOURNAL, check_database_present
 from gateway.storage.database import Database, open_database
 from gateway.storage.identity import check_secrets
@@ -79,10 +79,10 @@ async def _open_expiry_clock(site: AppOptions, database: Database) -> RetentionC
     newest_ms = await RetentionRepository(database).find_newest_ms()
     expiry = RetentionClock(site.clock, None if newest_ms is None else newest_ms / 1000)
     days = round(abs(expiry.ahead_s) / 86_400, 1)
-    if expiry.ahead_s > TOLD_S:
+    if expiry.ahead_s > WARN_AFTER_S:
         reason = f"The clock is {days} days after the newest record: nothing is deleted for its age for a day"
         log.warning("clock_ahead", reason=reason)
-    elif expiry.ahead_s < -TOLD_S:
+    elif expiry.ahead_s < -WARN_AFTER_S:
         log.warning("clock_behind", reason=f"The clock is {days} days before the newest record: one of them is wrong")
     return expiry
 

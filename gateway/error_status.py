@@ -1,4 +1,4 @@
-"""The one table from a fault's code to its HTTP status."""
+"""The HTTP status of every error code."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -41,4 +41,3 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "upstream_timeout": 504,
     },
 )
-"""Fault code -> HTTP status, as the public API has it."""

@@ -1,7 +1,7 @@
-"""What can be wrong with a request. The table from a fault's code to its HTTP status: ``error_status.py``.
+"""The errors of a request. ``error_status.py`` maps their codes to HTTP statuses.
 
-A fault is the plain condition (``ProviderTimeout``), raised anywhere below the doors and answered in
-one place: ``server/middlewares.py`` before the first byte, ``proxy/failover.py`` after it.
+An error is raised at any depth and answered in one place: ``server/middlewares.py`` before the first byte,
+``proxy/failover.py`` after it.
 """
 
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -12,19 +12,20 @@ if TYPE_CHECKING:  # an error carries it; it does not need it
     from gateway.domain.rate_limit import RateLimitStatus
 
 LONGEST_RETRY_S = 5
-"""Of a 503: beyond it the client libraries are told not to retry, for they sleep whatever ``Retry-After`` says."""
+"""Of a 503: for longer waits clients get ``x-should-retry: false``, because their libraries sleep whatever
+``Retry-After`` says."""
 GATEWAY_TYPE = "new_api_error"
-"""``error.type`` of everything the gateway itself says."""
+"""``error.type`` of the gateway's own errors."""
 
 
 class GatewayError(Exception):
-    """A condition with a code; the public error object is written from it.
+    """An error with a code, from which the public error object is built.
 
     Attributes:
-        message: one sentence for the caller; never a secret, never a provider's address.
+        message: one sentence for the client; never a secret or a provider's address.
         param: the request field at fault, as a path (``messages[0].role``), or None.
-        retry_after_s: seconds to wait, sent as ``Retry-After``; None where waiting has no known end.
-        should_retry: False where waiting cannot help (``x-should-retry: false``); None leaves it to the client.
+        retry_after_s: seconds to wait, sent as ``Retry-After``; None if the wait is unknown.
+        should_retry: False if waiting cannot help (``x-should-retry: false``); None leaves it to the client.
         type: the public ``error.type``.
         status: the HTTP status.
     """
@@ -40,7 +41,7 @@ class GatewayError(Exception):
         should_retry: bool | None = None,
     ) -> None:
         super().__init__(message)
-        # A header's bytes that are no UTF-8 come as surrogates, which can be written nowhere.
+        # Invalid UTF-8 in a header becomes surrogates, which cannot be encoded.
         self.message = message.encode(errors="replace").decode()
         self.param = param
         self.retry_after_s = retry_after_s
@@ -53,19 +54,19 @@ class GatewayError(Exception):
 
 
 class InternalError(GatewayError):
-    """A bug of ours; the log has the whole of it."""
+    """A bug in the gateway; the log has the details."""
 
     code = "internal_error"
 
 
 class InvalidRequest(GatewayError):
-    """The request's form or a field of it is wrong; ``param`` names the field."""
+    """The request's form or a field is wrong; ``param`` names the field."""
 
     code = "invalid_request"
 
 
 class SensitiveWords(GatewayError):
-    """The gateway's own list of words forbids what a picture was to show; nothing was asked of anybody."""
+    """The gateway's own word list forbids an image; no provider was asked."""
 
     code = "sensitive_words_detected"
 
@@ -74,7 +75,7 @@ class SensitiveWords(GatewayError):
 
 
 class ContentForbidden(GatewayError):
-    """The gateway's own list of words forbids what a video was to show; nothing was asked of anybody."""
+    """The gateway's own word list forbids a video; no provider was asked."""
 
     code = "content_policy_violation"
 
@@ -83,19 +84,19 @@ class ContentForbidden(GatewayError):
 
 
 class InvalidApiKey(GatewayError):
-    """No key, not a key, or a key nobody has."""
+    """The key is missing, malformed or unknown."""
 
     code = "invalid_api_key"
 
 
 class KeyDisabled(GatewayError):
-    """A known key that was disabled, or whose account was."""
+    """The key or its account was disabled."""
 
     code = "key_disabled"
 
 
 class KeyExpired(GatewayError):
-    """A known key past its expiry."""
+    """The key has expired."""
 
     code = "key_expired"
 
@@ -113,7 +114,7 @@ class GroupNotAllowed(GatewayError):
 
 
 class QuotaExceeded(GatewayError):
-    """A cap of the key or the account does not cover the request; ``status`` is 403 for good, 429 until a reset."""
+    """A quota of the key or account does not cover the request; ``status`` is 403 for good, 429 until a reset."""
 
     code = "insufficient_quota"
 
@@ -123,7 +124,7 @@ class QuotaExceeded(GatewayError):
 
 
 class IpNotAllowed(GatewayError):
-    """The key may not be used from the caller's address, or that address is unknown."""
+    """The key may not be used from the client's address, or that address is unknown."""
 
     code = "ip_not_allowed"
 
@@ -135,7 +136,7 @@ class ModelNotFound(GatewayError):
 
 
 class NotFound(GatewayError):
-    """No such path, or no such thing for this caller."""
+    """The path does not exist, or the object does not exist for this caller."""
 
     code = "not_found"
 
@@ -147,19 +148,19 @@ class MethodNotAllowed(GatewayError):
 
 
 class RequestTimeout(GatewayError):
-    """The caller did not finish sending its body in time."""
+    """The client did not finish sending its body in time."""
 
     code = "request_timeout"
 
 
 class Conflict(GatewayError):
-    """The thing exists already, or is in a state that forbids this."""
+    """The object exists already, or is in a state that forbids this."""
 
     code = "conflict"
 
 
 class IdempotencyConflict(GatewayError):
-    """A call of the same ``Idempotency-Key`` is under way, or was another one."""
+    """A request with the same ``Idempotency-Key`` is in progress, or was a different one."""
 
     code = "idempotency_conflict"
 
@@ -171,13 +172,13 @@ class TaskNotReady(GatewayError):
 
 
 class RequestTooLarge(GatewayError):
-    """The body is over ``server.max_body_mb``; a form over ``max_upload_mb``, or a file of it over ``max_file_mb``."""
+    """The body exceeds ``server.max_body_mb``; a form ``max_upload_mb``, or one of its files ``max_file_mb``."""
 
     code = "request_too_large"
 
 
 class UnsupportedMediaType(GatewayError):
-    """The body is not of a type or encoding this path reads."""
+    """The path does not accept the body's type or encoding."""
 
     code = "unsupported_media_type"
 
@@ -197,7 +198,7 @@ class RateLimited(GatewayError):
 
 
 class ApiNotImplemented(GatewayError):
-    """A path of the convention that this gateway does not serve."""
+    """A path of the OpenAI API that this gateway does not serve."""
 
     code = "api_not_implemented"
 
@@ -206,44 +207,44 @@ class ApiNotImplemented(GatewayError):
 
 
 class Overloaded(GatewayError):
-    """The gateway sheds load (draining, or out of a bounded resource)."""
+    """The gateway sheds load: it is draining, or out of a bounded resource."""
 
     code = "overloaded"
 
 
 class StoreUnavailable(GatewayError):
-    """The store cannot be written to, or read, at the moment."""
+    """The database cannot be written or read at the moment."""
 
     code = "overloaded"
 
 
 class NoHealthyChannel(GatewayError):
-    """Channels serve the model, and every one of them is cooling down or full."""
+    """Channels serve the model, and all of them are cooling down or full."""
 
     code = "no_available_channel"
 
 
-Blame = Literal["channel", "key", "model", "nobody"]
-"""What a provider's fault is held against: the channel; the key it was asked with; that key for that model (its rate
-limit); or nobody there, for the mistake was the caller's or ours."""
+FailureScope = Literal["channel", "key", "model", "nobody"]
+"""The scope of a provider's failure: the channel; the key; that key for that model (its rate limit); or none, because
+the client or the gateway made a mistake."""
 
 
 class ProviderError(GatewayError):
-    """The provider's side failed. ``retryable``: another channel may do better.
+    """The provider failed. ``retryable``: another channel may succeed.
 
     Attributes:
         phase: where it failed, for the log: connect, headers, body, stream, answer.
-        blame: what it is held against.
-        rest_s: how long the provider asks to be left alone; None where it did not ask.
-        answered: the provider is well, whatever it said: it was asked and it answered.
-        declined: it said itself that it has not done what it was asked.
-        passing: the same may be answered well a moment later.
-        may_be_prompt: it may fail at what it was asked, and at nothing else.
+        failure_scope: which circuit breakers count it.
+        provider_retry_after_s: how long the provider asks for no requests; None if it does not.
+        answered: the provider has answered, so it is healthy.
+        declined: the provider reports that it has not done the work.
+        passing: the same request may succeed a moment later.
+        may_be_prompt: this prompt may be the cause.
     """
 
     code = "upstream_error"
     retryable: bool = True
-    failure_scope: Blame = "channel"
+    failure_scope: FailureScope = "channel"
     provider_retry_after_s: float | None = None
     answered: bool = False
     declined: bool = False
@@ -256,7 +257,7 @@ class ProviderError(GatewayError):
 
 
 class ProviderBadResponse(ProviderError):
-    """Garbage, a broken connection, or a status that is the provider's own trouble."""
+    """An invalid answer, a broken connection, or an error status of the provider."""
 
     def __init__(self, message: str, *, phase: str = "answer", should_retry: bool | None = None) -> None:
         super().__init__(message, phase=phase, should_retry=should_retry)
@@ -264,38 +265,38 @@ class ProviderBadResponse(ProviderError):
 
 
 class EgressRefused(ProviderBadResponse):
-    """What is written in a URL is enough for nothing to be asked there, or sent; it says so tomorrow, too."""
+    """The URL itself is refused, so no request was sent; it will be refused again."""
 
 
 class ProviderContentGone(ProviderError):
-    """The provider says that a file is not there, or no more."""
+    """The provider reports that a file does not exist, or no longer."""
 
-    failure_scope: Blame = "nobody"
+    failure_scope: FailureScope = "nobody"
     answered = True
 
 
 class ProviderAuthError(ProviderError):
-    """The provider does not accept the gateway's key, or that key's account has nothing left."""
+    """The provider rejects the gateway's key, or that key's account has nothing left."""
 
-    failure_scope: Blame = "key"
+    failure_scope: FailureScope = "key"
     answered = True
     declined = True
 
 
 class ProviderTimeout(ProviderError):
-    """A deadline towards the provider passed: connect, first byte, idle or total."""
+    """A timeout towards the provider: connect, first byte, idle or total."""
 
     code = "upstream_timeout"
 
 
 class ProviderRejected(ProviderError):
-    """The provider found fault with the caller's request; its own 4xx goes to the caller.
+    """The provider rejects the client's request; its 4xx goes to the client.
 
-    ``type``, ``param`` and ``code`` are the provider's where it spoke the convention, else ``upstream_error``.
+    ``type``, ``param`` and ``code`` are the provider's if it uses the OpenAI API format, else ``upstream_error``.
     """
 
     retryable = False
-    failure_scope: Blame = "nobody"
+    failure_scope: FailureScope = "nobody"
     answered = True
     declined = True
 
@@ -304,7 +305,7 @@ class ProviderRejected(ProviderError):
         message: str,
         *,
         status: int,
-        type: str | None = None,  # noqa: A002 - the convention's word
+        type: str | None = None,  # noqa: A002 - the name in the OpenAI API
         param: str | None = None,
         code: str | None = None,
     ) -> None:
@@ -316,7 +317,7 @@ class ProviderRejected(ProviderError):
 
 
 class ImageBlocked(ProviderRejected):
-    """The provider's safety filter took offence at a picture, or at what was asked of it. Another one's would, too."""
+    """The provider's safety filter refused an image or its prompt; other providers would, too."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, status=STATUS[SensitiveWords.code], type=GATEWAY_TYPE)
@@ -325,7 +326,7 @@ class ImageBlocked(ProviderRejected):
 
 
 class ContentBlocked(ProviderRejected):
-    """The provider's filter took offence at what a video was to show. Another one's would, too."""
+    """The provider's safety filter refused a video; other providers would, too."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, status=STATUS["content_policy_violation"], type=GATEWAY_TYPE)
@@ -337,17 +338,17 @@ class ProviderRateLimited(ProviderRejected):
     """The provider's own rate limit (429): another channel may have room."""
 
     retryable = True
-    failure_scope: Blame = "model"
+    failure_scope: FailureScope = "model"
 
 
 class ContextExceeded(ProviderRejected):
-    """The prompt is longer than what the model takes there: a channel with a larger context may take it."""
+    """The prompt is longer than the model's context there: a channel with a larger context may take it."""
 
     retryable = True
 
 
 class UnsupportedByProvider(ProviderRejected):
-    """The language a channel speaks has no words for what was asked: another channel's may have. Nothing was sent."""
+    """The channel's API format cannot express the request: another channel's may. No request was sent."""
 
     retryable = True
     answered = False
@@ -358,20 +359,20 @@ class UnsupportedByProvider(ProviderRejected):
 
 
 class ShuttingDown(ProviderError):
-    """The gateway is being stopped under a running request."""
+    """The gateway is being stopped while the request runs."""
 
     code = "overloaded"
     retryable = False
-    failure_scope: Blame = "nobody"
+    failure_scope: FailureScope = "nobody"
 
 
 class RequestCancelled(ProviderError):
-    """Somebody who may has ended a running request: no other attempt follows."""
+    """An authorised user has cancelled the request: no attempt follows."""
 
     code = "request_cancelled"
     retryable = False
-    failure_scope: Blame = "nobody"
+    failure_scope: FailureScope = "nobody"
 
 
 class ClientDisconnected(Exception):
-    """The caller left, or does not read: nothing can be answered any more."""
+    """The client has disconnected, or does not read: no answer can be sent."""

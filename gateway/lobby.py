@@ -27,7 +27,7 @@ class Lobby:
 
     def close(self) -> None:
         """End the threads that passphrases are hashed in, where there are any."""
-        self.sessions.passphrases.close()
+        self.sessions.hasher.close()
 
 
 def open_lobby(database: Database, seal: SecretBox, clock: Callable[[], float]) -> Lobby:

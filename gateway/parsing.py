@@ -1,7 +1,7 @@
-"""Strict reading of tables (TOML, JSON) into attrs classes: every problem at once, each with its path.
+"""Strict parsing of tables (TOML, JSON) into attrs classes: all problems at once, each with its path.
 
-The types of a class say what a value must be, a ``Constraint`` in a field's metadata what else it must keep. Nothing is
-converted but what cannot be misread: an integer where a float or an amount is expected, text from the environment.
+The class gives the type of each value, a ``Constraint`` in a field's metadata the other rules. Only unambiguous values
+are converted: an integer where a float or an amount is expected, and text from the environment.
 """
 
 import difflib
@@ -28,11 +28,11 @@ _USERINFO = re.compile(r"(?<=//).*(?=@)", re.DOTALL)
 _QUERY = re.compile(r"(://[^?#]*[?#]).+", re.DOTALL)
 
 Problem = tuple[str, str]
-"""The path of a key and what is wrong with it."""
+"""The path of a key, and what is wrong with it."""
 
 
 class ValidationErrors(Exception):
-    """Everything that is wrong with a table."""
+    """All problems of a table."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__(problems)
@@ -47,12 +47,12 @@ class EnvText(str):
 
 @attrs.frozen
 class Constraint:
-    """A rule of one key: ``test`` says whether a value (never None) keeps it, ``expected`` says it in words.
+    """A rule of one key. ``test`` returns whether a value (never None) is valid; ``expected`` describes it.
 
     Attributes:
-        low: the least number it may be, where the rule has one.
-        high: the greatest.
-        above: what it must be greater than.
+        low: the smallest valid number; None without one.
+        high: the largest.
+        above: a number that it must exceed.
     """
 
     test: Callable[[Any], bool]
@@ -63,29 +63,29 @@ class Constraint:
 
 
 def must(expected: str, test: Callable[[Any], bool]) -> Mapping[str, Constraint]:
-    """Field metadata: the value must pass ``test``."""
+    """Return field metadata: the value must pass ``test``."""
     return MappingProxyType({_CHECK: Constraint(test, expected)})
 
 
 def between(low: int, high: int = _MAX_COUNT) -> Mapping[str, Constraint]:
-    """Field metadata: a number from ``low`` to ``high``."""
+    """Return field metadata: a number from ``low`` to ``high``."""
     expected = f"a number from {low} to {high}" if high < _MAX_COUNT else f"a number of at least {low}"
     return MappingProxyType({_CHECK: Constraint(lambda value: low <= value <= high, expected, low, high)})
 
 
 def about(words: str, check: Mapping[str, Any] = MappingProxyType({})) -> Mapping[str, Any]:
-    """Field metadata: what the field is for, in words for people, beside its ``check``."""
+    """Return field metadata: the field's description for people, with its ``check``."""
     return MappingProxyType({**check, _ABOUT: words})
 
 
 def find_about(field: "attrs.Attribute[Any]") -> str:
-    """What a field is for; empty where nobody has said."""
+    """Return the description of a field; empty if it has none."""
     words: str = field.metadata.get(_ABOUT, "")
     return words
 
 
 def find_check(field: "attrs.Attribute[Any]") -> Constraint | None:
-    """The rule of a field, None where its type says everything."""
+    """Return the rule of a field. None if its type is enough."""
     check: Constraint | None = field.metadata.get(_CHECK)
     return check
 
@@ -95,7 +95,7 @@ NOT_NEGATIVE = MappingProxyType({_CHECK: Constraint(lambda value: value >= 0, "a
 
 
 def parse_table(table: Any, kind: type[T]) -> T:
-    """``table`` -> an instance of ``kind``. Raises ``ValidationErrors``."""
+    """Parse ``table`` as ``kind``. Raises ``ValidationErrors``."""
     made: T = _CONVERTER.structure(table, kind)
     return made
 
@@ -113,18 +113,18 @@ def parse_spec(fields: Mapping[str, Any], kind: type[T]) -> T:
 
 
 def join_path(where: str, key: str) -> str:
-    """``a`` and ``b`` -> ``a.b``; ``a`` and ``[0].b`` -> ``a[0].b``."""
+    """Return ``a.b`` for ``a`` and ``b``, and ``a[0].b`` for ``a`` and ``[0].b``."""
     return where + key if key.startswith("[") or not where else f"{where}.{key}"
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """A hint at the nearest of ``words``, or nothing."""
+    """Return a hint with the nearest of ``words``; empty if none is near."""
     near = difflib.get_close_matches(word, list(words), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _structure_class(value: Any, cls: type[Any]) -> Any:
-    """A table into an attrs class, every key looked at before anything is raised."""
+    """Parse a table as an attrs class; every key is checked before anything is raised."""
     if not isinstance(value, Mapping):
         raise ValueError("expected a table")  # noqa: TRY004 - one kind of error for every wrong value
     fields = {field.name: field for field in attrs.fields(cls)}
@@ -135,12 +135,12 @@ def _structure_class(value: Any, cls: type[Any]) -> Any:
             problems += _parse_field(value[name], field, made)
         elif field.default is attrs.NOTHING:
             problems.append((name, "expected a value; this key is required"))
-    if hasattr(cls, "find_table_problems"):  # what concerns more than one table of it, seen even past other problems
+    if hasattr(cls, "find_table_problems"):  # rules of several of its tables, checked in spite of other problems
         problems += cls.find_table_problems(value)
     if problems:
         raise ValidationErrors(problems)
     instance = cls(**made)
-    if hasattr(instance, "find_problems"):  # what concerns more than one key of the table
+    if hasattr(instance, "find_problems"):  # rules of several keys of the table
         problems += instance.find_problems()
     if problems:
         raise ValidationErrors(problems)
@@ -163,7 +163,7 @@ def _parse_field(value: Any, field: "attrs.Attribute[Any]", made: dict[str, Any]
 
 
 def _show(value: Any, field: "attrs.Attribute[Any]") -> str:
-    """What stood there, where it may be shown. A URL is often pasted with a password or a key in it."""
+    """Return the value for an error message, if it is not secret. A pasted URL often has a password or a key in it."""
     if not field.repr:
         return ""
     text = _QUERY.sub(r"\1[masked]", _USERINFO.sub("[masked]", str(value)))
@@ -171,7 +171,7 @@ def _show(value: Any, field: "attrs.Attribute[Any]") -> str:
 
 
 def _structure_items(value: Any, kind: Any) -> tuple[Any, ...]:
-    """An array; a variable of the environment lists its items with commas."""
+    """Parse an array; an environment variable separates items by commas."""
     if isinstance(value, EnvText):
         value = [EnvText(item.strip()) for item in value.split(",") if item.strip()]
     if not isinstance(value, list):
@@ -239,7 +239,7 @@ def _structure_number(value: Any, kind: Any) -> float:
 
 
 def _structure_time(value: Any, _kind: Any) -> datetime:
-    """A TOML date or time, or the same as text; without a zone it is UTC."""
+    """Parse a TOML date or time, or the same as text; without a zone it is UTC."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)

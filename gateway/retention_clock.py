@@ -1,25 +1,25 @@
-"""The time by which records are deleted for their age and jobs time out: it does not believe a clock that is far ahead.
+"""The clock for deleting old records and for timeouts of jobs; it distrusts a clock that is far ahead.
 
-A machine whose clock is wrong by days would otherwise delete at its start what it was to keep, and end every job. So
-time goes on from the newest record of the store, and a clock that is ahead of that is believed after a day of running.
+A machine whose clock is wrong by days would otherwise delete records at its start and end every job. So time continues
+from the newest stored record, and a clock ahead of that is trusted after a day of running.
 """
 
 import time
 from collections.abc import Callable
 
 BELIEVED_AFTER_S = 24 * 3_600.0
-TOLD_S = 24 * 3_600.0
-"""So far from the newest record a clock is told of in the log."""
+WARN_AFTER_S = 24 * 3_600.0
+"""A clock that is so far from the newest record is reported in the log."""
 SLACK_S = 60.0
 
 
 class RetentionClock:
-    """Unix seconds.
+    """Unix seconds, with a plausibility check.
 
     Args:
-        clock: the machine's own, in Unix seconds.
+        clock: the machine's clock, in Unix seconds.
         newest_s: when the newest record was written, in Unix seconds; None: there is none.
-        monotonic: seconds that nobody sets.
+        monotonic: seconds of a clock that cannot be set.
     """
 
     def __init__(
@@ -34,7 +34,9 @@ class RetentionClock:
         self._doubted_since: float | None = None
 
     def now(self) -> float:
-        """The machine's time, or while that is doubted, what it was before and as long as has passed since."""
+        """Return the machine's time; while that is distrusted, the last trusted time plus the time that has passed
+        since.
+        """
         now_s, running = self._clock(), self._monotonic()
         counted_s = self._base_s + running - self._since
         if now_s > counted_s + SLACK_S:

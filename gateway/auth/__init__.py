@@ -1,1 +1,1 @@
-"""Who may do what: API keys, accounts, members and their sessions."""
+"""Authentication and authorisation: API keys, accounts, members and their sessions."""

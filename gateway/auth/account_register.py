@@ -1,4 +1,4 @@
-"""The register of accounts and keys: who is in it, for whoever looks; and every change of it, with who made it."""
+"""Stored accounts and keys as one actor may see them; every change is audited."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,11 +16,11 @@ _NEW_ACCOUNT = Account(id=0, name="")
 
 
 class AccountRegister:
-    """Accounts and keys as nouns.
+    """Reads accounts and keys, and writes each change together with its audit row.
 
     Args:
-        accounts: where accounts live.
-        keys: where keys live.
+        accounts: the account repository.
+        keys: the key repository.
         clock: Unix seconds.
     """
 
@@ -31,40 +31,39 @@ class AccountRegister:
 
     @property
     def now_ms(self) -> int:
-        """Now, Unix milliseconds."""
         return int(self._clock() * 1000)
 
-    # --- looking: what somebody may not see is not there
+    # --- reading: what the actor may not see does not exist for it
 
     async def list_accounts(self, by: Actor) -> list[Account]:
-        """Every account, by id."""
+        """Return the accounts that the actor may see, by id."""
         return [account for account in await self.accounts.list_accounts() if by.may_see(account.id)]
 
     async def get_account(self, name: str, by: Actor) -> Account:
-        """One account. Raises ``NotFound``."""
+        """Return one account. Raises ``NotFound``."""
         for account in await self.list_accounts(by):
             if account.name == name:
                 return account
         raise NotFound(f"No account is called {name!r}", param="account")
 
     async def get_key(self, key_id: int, by: Actor) -> ApiKey:
-        """One key. Raises ``NotFound``."""
+        """Return one key. Raises ``NotFound``."""
         for key in await self.keys.list_keys():
             if key.id == key_id and by.may_see(key.account_id):
                 return key
         raise NotFound(f"No key has the id {key_id}")
 
     async def get_owner(self, key: ApiKey) -> Account:
-        """The account of a key. Raises ``NotFound`` where the key has gone with it."""
+        """Return the account of a key. Raises ``NotFound`` if it was deleted."""
         for account in await self.accounts.list_accounts():
             if account.id == key.account_id:
                 return account
         raise NotFound(f"No key has the id {key.id}")
 
-    # --- changing: on record in the same commit; what changes nothing is no change
+    # --- changing: an audit row in the same transaction; an unchanged row has none
 
     async def add_account(self, spec: AccountSpec, by: Actor, *, declared: bool = False) -> Account:
-        """A new account. Raises ``Conflict``."""
+        """Create an account. Raises ``Conflict``."""
         fresh = attrs.evolve(_NEW_ACCOUNT, name=spec.name, declared=declared, created_ms=self.now_ms)
         account = spec.apply(fresh)
         detail = build_change(build_account(fresh), build_account(account))
@@ -72,20 +71,20 @@ class AccountRegister:
         return await self.accounts.add_account(account, audit)
 
     async def put_account(self, before: Account, after: Account, by: Actor) -> None:
-        """An account has changed. Raises ``NotFound``, ``Conflict``."""
+        """Replace an account. Raises ``NotFound``, ``Conflict``."""
         detail = build_change(build_account(before), build_account(after))
         audit = by.did("account.edited", before.name, self.now_ms, account_id=before.id, detail=detail)
         await self.accounts.put_account(after, None if after == before else audit)
 
     async def delete_account(self, account: Account, by: Actor) -> None:
-        """Remove an account; its keys go with it, and are named. Raises ``NotFound``."""
+        """Delete an account with its keys, whose names are audited. Raises ``NotFound``."""
         keys = [key.name for key in await self.keys.list_keys() if key.account_id == account.id]
         detail = build_change({"keys": keys}, {"keys": []})
         audit = by.did("account.deleted", account.name, self.now_ms, account_id=account.id, detail=detail)
         await self.accounts.delete_account(account.id, audit)
 
     async def add_key(self, spec: KeySpec, fresh: ApiKey, account: Account, by: Actor) -> ApiKey:
-        """A new key, ``fresh`` as ``spec`` says. Raises ``Conflict``, ``NotFound``."""
+        """Create a key: ``fresh`` with the settings of ``spec``. Raises ``Conflict``, ``NotFound``."""
         fresh = attrs.evolve(fresh, name=spec.name)
         key = spec.apply(fresh)
         detail = build_change(_build_all(fresh, account), _build_all(key, account))
@@ -94,13 +93,13 @@ class AccountRegister:
     async def put_key(
         self, before: ApiKey, after: ApiKey, account: Account, by: Actor, *, action: str = "key.edited"
     ) -> None:
-        """A key has changed. Raises ``NotFound``, ``Conflict``."""
+        """Replace a key. Raises ``NotFound``, ``Conflict``."""
         detail = build_change(_build_all(before, account), _build_all(after, account))
         audit = self._note(action, before, account, by, detail=detail)
         await self.keys.put_key(after, None if after == before else audit)
 
     async def delete_key(self, key: ApiKey, by: Actor) -> None:
-        """Remove a key. Raises ``NotFound``."""
+        """Delete a key. Raises ``NotFound``."""
         await self.keys.delete_key(key.id, self._note("key.deleted", key, await self.get_owner(key), by))
 
     def _note(self, action: str, key: ApiKey, account: Account, by: Actor, *, detail: str = "{}") -> AuditRow:
@@ -108,7 +107,7 @@ class AccountRegister:
 
 
 def _build_all(key: ApiKey, account: Account) -> dict[str, Any]:
-    """A key as JSON shows it, and what is secret of it: for ``build_change``, which only says whether that differs."""
+    """Return a key as JSON with its secrets, of which ``build_change`` only logs whether they differ."""
     until_s = key.former_until_s
     return {
         **build_key(key, account.name),

@@ -1,6 +1,6 @@
-"""What an operator does: accounts and keys, looked at and changed. The admin API is this over HTTP.
+"""Accounts and API keys as the admin API shows and changes them.
 
-What the configuration file declares is read-only here; ``declare`` alone writes it.
+Those of the configuration file are read-only here; ``auth/declared.py`` writes them.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from gateway.storage.api_keys import ApiKeyRepository
 
 _ALPHABET = string.ascii_letters + string.digits
 MOST_KEYS, MOST_CHARS = 500, 4_096
-"""Keys of an account that its members may make, and characters in a list of one. Every change of any key reads all keys
-anew, a glob is compiled where it is first met (20 us a character), and nobody is served meanwhile."""
+"""Keys of an account that its members may create, and characters in a list of a member's key. Every change reads all
+keys again, and compiling a glob takes 20 us a character, on the event loop."""
 
 Fields = dict[str, Any]
 T = TypeVar("T", AccountSpec, KeySpec)
@@ -37,23 +37,21 @@ async def _let_go(_account_id: int) -> None: ...
 
 
 class AccountService:
-    """Accounts and keys. Every change is in force when it returns; ``directory`` is what it is in force in.
+    """Reads and changes accounts and keys. Every change is in force when the method returns.
 
-    Whoever asks is named with ``by``. For a member, what is another account's is not there; and a change is on record
-    as its own.
+    ``by`` is the actor. For a member, other accounts do not exist.
 
     Args:
-        accounts: where accounts live.
-        keys: where keys live.
-        directory: told of every change.
-        accounting: knows what each has spent.
+        accounts: the account repository.
+        keys: the key repository.
+        directory: authenticates requests; reloaded after every change.
+        accounting: knows what each account and key has spent.
         clock: Unix seconds.
 
     Attributes:
-        webhook_hosts: globs of the hosts that a member may have a key's videos told to; set by the roof.
-        check_account_may_go: raises ``Conflict`` where the gateway would have no administrator any more without an
-            account; set by the roof.
-        changing: held by whoever changes any. What is changed is read before: nothing else may change it between.
+        webhook_hosts: returns globs of the hosts that a member may use in a key's webhook URL.
+        check_account_may_go: raises ``Conflict`` if the gateway would have no active administrator without an account.
+        changing: held during every change, because a change depends on what was read before it.
     """
 
     def __init__(
@@ -74,19 +72,18 @@ class AccountService:
         self.changing = asyncio.Lock()
 
     async def reload(self) -> None:
-        """Bring what the store holds into force."""
+        """Reload accounts and keys from the database."""
         await self.directory.reload()
 
     async def list_accounts(self, by: Actor = OPERATOR) -> list[Fields]:
-        """Every account."""
         return [self._show_account(account) for account in await self.register.list_accounts(by)]
 
     async def get_account(self, name: str, by: Actor = OPERATOR) -> Fields:
-        """One account by its name. Raises ``NotFound``."""
+        """Return an account by its name. Raises ``NotFound``."""
         return self._show_account(await self.get_account_noun(name, by))
 
     async def add_account(self, fields: Fields, by: Actor = OPERATOR) -> Fields:
-        """A new account. Raises ``InvalidRequest``, ``Conflict``."""
+        """Create an account. Raises ``InvalidRequest``, ``Conflict``."""
         spec = parse_spec(fields, AccountSpec)
         return self._show_account(await self.register.add_account(spec, by))
 
@@ -103,7 +100,7 @@ class AccountService:
         return self._show_account(changed)
 
     async def delete_account(self, name: str, by: Actor = OPERATOR) -> None:
-        """Remove an account and its keys. Raises ``NotFound``, ``Conflict``."""
+        """Delete an account and its keys. Raises ``NotFound``, ``Conflict``."""
         async with self.changing:
             account = await self.get_account_noun(name, by)
             _check_editable(account.declared, f"account {name!r}")
@@ -112,7 +109,7 @@ class AccountService:
             await self.directory.reload()
 
     async def list_keys(self, by: Actor = OPERATOR, account: str | None = None) -> list[Fields]:
-        """Every key, or those of one account, without their secrets. Raises ``NotFound`` on the account."""
+        """Return every key, or those of one account, without secrets. Raises ``NotFound`` for the account."""
         if account is not None:
             by = attrs.evolve(by, scope=(await self.get_account_noun(account, by)).id)
         keys = await self.register.keys.list_keys()
@@ -120,14 +117,15 @@ class AccountService:
         return [self._show_key(key, names[key.account_id]) for key in keys if key.account_id in names]
 
     async def get_key(self, key_id: int, by: Actor = OPERATOR) -> Fields:
-        """One key. Raises ``NotFound``."""
+        """Return a key. Raises ``NotFound``."""
         key = await self.get_key_noun(key_id, by)
         return self._show_key(key, (await self.register.get_owner(key)).name)
 
     async def add_key(self, fields: Fields, by: Actor = OPERATOR) -> Fields:
-        """A new key; only here is its ``secret`` shown. A member's is of its own account, where none is named.
+        """Create a key. Only this result contains its ``secret``.
 
-        And of the first of that one's groups: what is paid, and over which channels, is the operator's to open.
+        A member's key gets the member's account and that account's first group by default: the group decides prices
+        and channels, so only an operator chooses freely.
 
         Raises ``InvalidRequest``, ``NotFound``, ``Conflict``.
         """
@@ -153,7 +151,7 @@ class AccountService:
         return {**self._show_key(key, account.name), "secret": secret}
 
     async def edit_key(self, key_id: int, fields: Fields, by: Actor = OPERATOR) -> Fields:
-        """Change some fields; not the account or the secret, and a member not what an administrator has set.
+        """Change some fields, except the account and the secret; a member cannot change locked fields.
 
         Raises ``NotFound``, ``InvalidRequest``, ``Forbidden``, ``Conflict``.
         """
@@ -177,9 +175,9 @@ class AccountService:
         return self._show_key(changed, account.name)
 
     async def rotate_key(self, key_id: int, fields: Fields, by: Actor = OPERATOR) -> Fields:
-        """Another ``secret`` for a key, shown only here; the one that it had is good a while longer.
+        """Give a key a new ``secret``, which only this result contains. The present one stays valid for the overlap.
 
-        One that it had before that is good no more. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``.
+        A secret from an earlier rotation becomes invalid. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``.
         """
         overlap_s = parse_spec(fields, RotateSpec).overlap_h * 3_600
         async with self.changing:
@@ -198,7 +196,7 @@ class AccountService:
         return {**self._show_key(rotated, account.name), "secret": secret}
 
     async def delete_key(self, key_id: int, by: Actor = OPERATOR) -> None:
-        """Remove a key. Raises ``NotFound``, ``Forbidden``, ``Conflict``."""
+        """Delete a key. Raises ``NotFound``, ``Forbidden``, ``Conflict``."""
         async with self.changing:
             key = await self.get_key_noun(key_id, by)
             _check_editable(key.declared, f"key {key_id}")
@@ -224,7 +222,7 @@ class AccountService:
             raise Conflict(f"The account {account.name!r} has {MOST_KEYS} keys or more: delete one that nobody needs")
 
     def _check_key(self, spec: KeySpec, before: ApiKey, account: Account, by: Actor) -> None:
-        """Raise ``InvalidRequest`` where a key may not become what ``spec`` says, or not for whom it is to."""
+        """Raise ``InvalidRequest`` if the actor may not give a key these settings."""
         _check_group(spec.group, account)
         if by.scope is None:
             return
@@ -235,20 +233,20 @@ class AccountService:
         problem = None if url in {None, before.webhook_url} else find_webhook_problem(url or "", self.webhook_hosts())
         if problem is not None:
             raise InvalidRequest(problem, param="webhook_url")
-        for name, told in (("models", spec.models), ("allow_ips", spec.allow_ips)):
-            if sum(map(len, told)) > MOST_CHARS and told != getattr(before, name):
+        for name, values in (("models", spec.models), ("allow_ips", spec.allow_ips)):
+            if sum(map(len, values)) > MOST_CHARS and values != getattr(before, name):
                 raise InvalidRequest(f"expected {MOST_CHARS} characters at the most, in all", param=name)
 
     async def get_account_noun(self, name: str, by: Actor = OPERATOR) -> Account:
-        """The account itself. Raises ``NotFound``."""
+        """Return the account itself. Raises ``NotFound``."""
         return await self.register.get_account(name, by)
 
     async def get_key_noun(self, key_id: int, by: Actor = OPERATOR) -> ApiKey:
-        """The key itself. Raises ``NotFound``."""
+        """Return the key itself. Raises ``NotFound``."""
         return await self.register.get_key(key_id, by)
 
     async def name_accounts(self) -> dict[int, str]:
-        """The name of every account, by its id."""
+        """Return the name of every account, by its id."""
         return {account.id: account.name for account in await self.register.list_accounts(OPERATOR)}
 
     def _show_account(self, account: Account) -> Fields:
@@ -266,12 +264,12 @@ class AccountService:
 
 
 def make_secret() -> str:
-    """A new key's secret: ``sk-`` and 48 characters from the system's random source."""
+    """Return a new secret: ``sk-`` and 48 characters from the system's random source."""
     return KEY_PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(KEY_LENGTH))
 
 
 def _parse_change(before: Fields, change: Fields, kind: type[T]) -> T:
-    """What stands, with ``change`` over it. A null in ``change`` takes a setting back."""
+    """Parse the present fields with ``change`` applied. A null in ``change`` resets a field."""
     names = {field.name for field in attrs.fields(kind)}
     kept = {name: value for name, value in before.items() if name in names and value is not None}
     if "quota_usd" in change and "quota_period" not in change and kept.get("quota_period") == "none":

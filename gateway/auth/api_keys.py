@@ -1,4 +1,4 @@
-"""Room 1: a header becomes a Caller. Keys and accounts are held in memory; the store is read when they change."""
+"""Authentication by API key. Keys and accounts are held in memory and reloaded when they change."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,12 +16,12 @@ _MOST_SHOWN = 10_000
 
 
 class ApiKeyAuthenticator:
-    """Every key and account, by the digest of the key's secret; and by that of the one before, while it is good.
+    """Finds the caller of a request by the digest of the secret, or of the secret before the last rotation.
 
     Args:
-        accounts: where accounts live.
-        keys: where keys live.
-        pepper: the secret under which digests are made, 32 bytes.
+        accounts: the account repository.
+        keys: the key repository.
+        pepper: the secret key of the digests, 32 bytes.
         clock: Unix seconds.
     """
 
@@ -37,13 +37,13 @@ class ApiKeyAuthenticator:
         self._by_key: dict[int, Caller] = {}
         self._used_s: dict[int, float] = {}
         self._shown: dict[str, Caller] = {}
-        """What was shown and found good since the last reload: a digest costs many times a look here."""
+        """Callers by header since the last reload: a digest costs many times a lookup."""
         self._reloading = asyncio.Lock()
 
     async def reload(self) -> None:
-        """Read every account and key anew. Requests under way keep the caller they came with."""
-        async with self._reloading:  # of two, the one that began later ends later: it knows more
-            keys = await self._keys.list_keys()  # before the accounts: those that come meanwhile have none of these
+        """Read every account and key again. Requests in progress keep their caller."""
+        async with self._reloading:  # the one that began later ends later and is newer
+            keys = await self._keys.list_keys()  # before the accounts: a newer account has none of these keys
             accounts = {account.id: account for account in await self._accounts.list_accounts()}
         by_key = {key.id: self._join(accounts[key.account_id], key) for key in keys if key.account_id in accounts}
         former = (_find_former(caller) for caller in by_key.values())
@@ -54,17 +54,16 @@ class ApiKeyAuthenticator:
         self._used_s = {key_id: used_s for key_id, used_s in self._used_s.items() if key_id in by_key}
 
     def _join(self, account: Account, key: ApiKey) -> Caller:
-        """A key with its account; networks that it had before are not read again."""
+        """Return a key with its account. Unchanged networks are not parsed again."""
         known = self._by_key.get(key.id)
         same = known is not None and known.key.allow_ips == key.allow_ips
         return Caller(account, key, known.networks if known is not None and same else parse_networks(key.allow_ips))
 
     def digest(self, secret: str) -> bytes:
-        """The digest under which ``secret`` is stored."""
         return key_digest(self._pepper, secret)
 
     def authenticate(self, authorization: str | None) -> Caller:
-        """The caller of an ``Authorization`` header.
+        """Return the caller of an ``Authorization`` header.
 
         Raises ``InvalidApiKey``, ``KeyDisabled`` or ``KeyExpired``.
         """
@@ -89,25 +88,24 @@ class ApiKeyAuthenticator:
         caller = self._callers.get(self.digest(secret))
         if caller is None:
             raise InvalidApiKey("Unknown API key", should_retry=False)
-        if authorization == f"Bearer {secret}":  # written as everybody does: any other way is not worth its memory
+        if authorization == f"Bearer {secret}":  # only the usual spelling is worth the memory
             if len(self._shown) >= _MOST_SHOWN:
                 self._shown.clear()
             self._shown[authorization] = caller
         return caller
 
     def find_caller(self, key_id: int) -> Caller | None:
-        """The caller that shows the key of that id, with the secret that it has now."""
+        """Return the caller with that key, under its present secret."""
         return self._by_key.get(key_id)
 
     def find_last_use(self, key_id: int) -> float | None:
-        """When a key was last shown, and good (Unix seconds); None where it was not since the gateway started."""
+        """Return when a key was last used, in Unix seconds. None: not since the gateway started."""
         return self._used_s.get(key_id)
 
     def refresh(self, caller: Caller) -> Caller:
-        """The same key as it is now: a caller may take its time over a body, and the key be changed meanwhile.
+        """Return the caller with the present key: it may have changed while the client was sending its body.
 
-        A page of the console may look at its account's things with no key at all: there it is the account.
-        Raises as ``authenticate`` does.
+        A caller without a key (a console page) stands for its account. Raises as ``authenticate`` does.
         """
         if caller.key.id:
             now = self._callers.get(caller.key.digest)
@@ -124,7 +122,7 @@ class ApiKeyAuthenticator:
 
 
 def _find_former(caller: Caller) -> Caller | None:
-    """Who shows the secret that the key had before: the same key, which ends with the time of grace."""
+    """Return the caller for the secret before the rotation, whose key expires with the overlap."""
     key = caller.key
     if key.former_digest is None or key.former_until_s is None:
         return None

@@ -18,8 +18,8 @@ KeyPath = tuple[int, str]
 async def declare(service: AccountService, accounts: Iterable[AccountSpec], keys: Iterable[KeySpec]) -> None:
     """Make the stored accounts and keys agree with the configuration file.
 
-    What the file declares becomes read-only; an account or key of the same name that was created by hand is taken over.
-    What an earlier file declared and this one does not is disabled, and no longer read-only.
+    What the file declares becomes read-only; an account or key of the same name that was created by hand is taken
+    over. What an earlier file declared and this one does not is disabled, and no longer read-only.
     """
     async with service.changing:
         await _declare_keys(service, keys, await _declare_accounts(service, accounts))

@@ -1,4 +1,4 @@
-"""How members come to be: the first administrator by the link that the start prints, others by links they are given."""
+"""How members are created: the first administrator by the link that the start prints, others by invitation."""
 
 import asyncio
 import hmac
@@ -15,12 +15,12 @@ from gateway.storage.accounts import AccountRepository
 from gateway.storage.members import MemberRepository
 
 FIRST_ACCOUNT = "local"
-"""Of the first administrator, where it is there."""
+"""The first administrator's account, if it exists."""
 
 
 @attrs.frozen
 class OpenedInvite:
-    """A link that is good. ``member`` is whose passphrase it resets; None: it is for a new one."""
+    """A valid link. ``member`` is the one whose passphrase it resets; None: it creates a member."""
 
     link: InviteLink
     account: Account
@@ -28,12 +28,12 @@ class OpenedInvite:
 
 
 class Invitations:
-    """Lets in who comes by a link.
+    """Signs in members by links.
 
     Args:
-        members: where members and links live.
-        accounts: where accounts live.
-        reception: signs in whom a link has let in.
+        members: the repository of members and links.
+        accounts: the account repository.
+        sessions: creates the session.
         clock: Unix seconds.
     """
 
@@ -53,11 +53,11 @@ class Invitations:
         self._setting_up = asyncio.Lock()
 
     async def find_setup_token(self) -> str | None:
-        """What makes the first administrator; None where there is one who is active."""
+        """Return the token that creates the first administrator. None if there is an active one."""
         return None if await self._members.is_administered() else self._setup_token
 
     async def set_up(self, token: str, name: str, passphrase: str, visitor: ClientInfo) -> NewSession:
-        """The first administrator, signed in. Raises ``NotFound`` where the token is not good, ``InvalidRequest``."""
+        """Create the first administrator and sign it in. Raises ``NotFound`` for the token, ``InvalidRequest``."""
         name = parse_member_name(name)
         async with self._setting_up:
             expected = await self.find_setup_token()
@@ -70,7 +70,7 @@ class Invitations:
         return await self._let_in(made, visitor)
 
     async def open_link(self, token: str) -> OpenedInvite:
-        """What a link is for. Raises ``NotFound`` where it is not good."""
+        """Return what a link is for. Raises ``NotFound`` if it is invalid."""
         link = await self._members.find_link(digest_reference(token))
         if link is None or self._now_ms() >= link.expires_ms:
             raise NotFound(LINK_GONE, param="token", should_retry=False)
@@ -85,10 +85,10 @@ class Invitations:
     async def use_link(
         self, token: str, name: str | None, passphrase: str, code: str | None, visitor: ClientInfo
     ) -> NewSession:
-        """A new member, or one with a new passphrase, signed in; the link is used up.
+        """Create a member or change a passphrase, and sign in; the link is used up.
 
-        Whoever has a second factor needs it here too. Raises ``NotFound`` where the link is not good,
-        ``InvalidRequest``, ``Conflict`` on the name, ``SecondFactorNeeded``, ``WrongPassphrase``, ``RateLimited``.
+        A member with a second factor needs its code. Raises ``NotFound`` for an invalid link, ``InvalidRequest``,
+        ``Conflict`` for a taken name, ``SecondFactorNeeded``, ``WrongPassphrase``, ``RateLimited``.
         """
         opened = await self.open_link(token)
         if opened.member is not None:
@@ -118,7 +118,7 @@ class Invitations:
         return await self._sessions.open(member, Credential(member.passphrase, is_known=True), visitor)
 
     async def _choose_account(self) -> Account:
-        """``local``, or else the first that is active; one is made where there is none."""
+        """Return ``local``, or else the first active account; it is created if there is none."""
         accounts = await self._accounts.list_accounts()
         active = [account for account in accounts if account.status == "active"]
         if active:
@@ -135,19 +135,19 @@ class Invitations:
 
 
 def parse_member_name(typed: str) -> str:
-    """The name that somebody chooses, written small. Raises ``InvalidRequest``."""
+    """Return a new member's name in lower case. Raises ``InvalidRequest``."""
     name = typed.strip().lower()
     if MEMBER_NAME.match(name) is None:
         raise InvalidRequest(
             "A name has 1 to 64 letters, digits or ._@+-, and begins with a letter or digit", param="name"
         )
-    if name in KINDS:  # as the audit trail calls those who have none
+    if name in KINDS:  # the audit log calls actors without a name so
         raise InvalidRequest(f"Nobody is called {name!r} here", param="name")
     return name
 
 
 def _act(member: Member, visitor: ClientInfo) -> Actor:
-    """Who comes by a link acts for itself; who it is, the store has yet to say where it is new."""
+    """Return the actor: the member itself, whose id the database assigns if it is new."""
     if not member.id:
         return attrs.evolve(GATEWAY, address=visitor.address)
     return Actor("member", member.name, member.id, member.account_id, member.account_id, visitor.address)

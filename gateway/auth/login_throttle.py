@@ -1,4 +1,4 @@
-"""Who guesses waits: each wrong try makes the next wait longer, and while it waits nothing is looked at."""
+"""Slows down guessing: each failed attempt makes the next wait longer, and while it waits no passphrase is compared."""
 
 import hashlib
 import math
@@ -18,13 +18,13 @@ FORGOTTEN_S = 15 * 60.0
 
 @attrs.frozen
 class Pace:
-    """``free`` tries at once, then a wait of 1, 2, 4 … seconds after each, up to ``longest_s``."""
+    """``free`` attempts at once, then a wait of 1, 2, 4 … seconds after each, up to ``longest_s``."""
 
     free: int
     longest_s: float
 
     def find_wait_s(self, tries: int) -> float:
-        """How long to wait after so many wrong ones."""
+        """Return the wait in seconds after so many failed attempts."""
         if tries < self.free:
             return 0.0
         return min(self.longest_s, 2.0 ** min(tries - self.free, 32))
@@ -33,8 +33,8 @@ class Pace:
 OF_PAIR = Pace(5, 300.0)
 OF_ADDRESS = Pace(30, 300.0)
 OF_NAME = Pace(30, 60.0)
-"""Of one name from any address. It may be an attacker's doing alone, so who has signed in from where it asks need not
-wait for it."""
+"""For one name from any address. An attacker alone can cause it, so an address from which the member has signed in
+before does not wait for it."""
 
 
 @attrs.frozen
@@ -44,7 +44,7 @@ class _Count:
 
 
 class _Table:
-    """Wrong tries by whose they are."""
+    """Failed attempts by key."""
 
     def __init__(self, pace: Pace, clock: Callable[[], float], most: int) -> None:
         self._pace = pace
@@ -53,12 +53,12 @@ class _Table:
         self._counts: OrderedDict[bytes, _Count] = OrderedDict()
 
     def find_wait_s(self, key: bytes) -> float:
-        """How long the next try has to wait."""
+        """Return the wait in seconds before the next attempt."""
         count = self._find(key)
         return 0.0 if count is None else count.at_s + self._pace.find_wait_s(count.tries) - self._clock()
 
     def count(self, key: bytes) -> Callable[[], None]:
-        """One more; what is returned takes it back."""
+        """Count one more; the result is a function that takes it back."""
         before = self._find(key)
         self._counts[key] = counted = _Count(1 if before is None else before.tries + 1, self._clock())
         self._counts.move_to_end(key)
@@ -77,7 +77,6 @@ class _Table:
         return take_back
 
     def forget(self, key: bytes) -> None:
-        """There were none."""
         self._counts.pop(key, None)
 
     def _find(self, key: bytes) -> _Count | None:
@@ -86,11 +85,11 @@ class _Table:
 
 
 class LoginThrottle:
-    """Tries of a name from an address; in memory, and forgotten with the process.
+    """Attempts by name and address, in memory.
 
     Args:
-        clock: seconds that only go on.
-        most: of each table; what was tried longest ago gives way.
+        clock: monotonic seconds.
+        most: entries of each table; the least recently used one is dropped.
     """
 
     def __init__(self, clock: Callable[[], float], *, most: int = MOST) -> None:
@@ -101,9 +100,9 @@ class LoginThrottle:
 
     @contextmanager
     def attempt(self, name: str, address: str) -> Iterator[None]:
-        """A try, for the length of the block: wrong where that raises ``WrongPassphrase``.
+        """Run the block as one attempt, which fails if the block raises ``WrongPassphrase``.
 
-        It counts from its beginning, so that nobody gets more by trying at once. Raises ``RateLimited``.
+        It counts from its start, so that parallel attempts gain nothing. Raises ``RateLimited``.
         """
         network = find_subnet(address)
         pair, named, placed = _key(name, network), _key(name), _key(network)
@@ -133,5 +132,5 @@ class LoginThrottle:
 
 
 def _key(*parts: str) -> bytes:
-    # What is typed for a name may be a passphrase: no more of it stays here than its digest.
+    # A user may type a passphrase into the name's field: only its digest is kept here.
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -1,4 +1,4 @@
-"""What administrators do about members: let them in, change them, see them out."""
+"""Administration of members: invite, change and remove them."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -21,20 +21,20 @@ from gateway.storage.members import MemberRepository
 Fields = dict[str, Any]
 _HOUR_MS = 3_600 * 1000
 _SHOWN = ("name", "role", "status")
-"""What the audit trail tells of, as it was and as it is."""
+"""Fields whose old and new values are audited."""
 
 
 class Members:
-    """Members and the links that let them in.
+    """Members and the links that invite them.
 
     Args:
-        members: where they live.
-        accounts: where their accounts live.
+        members: the member repository.
+        accounts: the account repository.
         clock: Unix seconds.
 
     Attributes:
-        changing: held by whoever changes a member; set by the roof to that of the accounts. That an account may go, or
-            a member, is true of both together: one administrator must stay.
+        changing: held during every change of a member; the same lock as that of the accounts, because one active
+            administrator must remain whichever is removed.
     """
 
     def __init__(self, members: MemberRepository, accounts: AccountRepository, *, clock: Callable[[], float]) -> None:
@@ -44,14 +44,14 @@ class Members:
         self.changing = asyncio.Lock()
 
     async def list_members(self, account: str | None = None) -> list[Fields]:
-        """Every member; with ``account``, a name, its own. Raises ``NotFound``."""
+        """Return every member, or those of the account of that name. Raises ``NotFound``."""
         names = await self._name_accounts()
         wanted = None if account is None else (await self._get_account(account)).id
         found = await self._members.list_members()
         return [_show(member, names) for member in found if wanted in {None, member.account_id}]
 
     async def invite(self, spec: InviteSpec, by: Actor = OPERATOR) -> Fields:
-        """A link for a new member of an account, shown this once. Raises ``NotFound``, ``Conflict``."""
+        """Create a link for a new member, which only this result contains. Raises ``NotFound``, ``Conflict``."""
         account = await self._get_account(spec.account)
         if account.status != "active":
             raise Conflict(f"The account {account.name!r} is disabled", param="account")
@@ -59,7 +59,7 @@ class Members:
         return await self._link(InviteLink(b"", "invite", account.id, spec.role, 0, expires_ms), by, account.name)
 
     async def reset(self, member_id: int, by: Actor = OPERATOR) -> Fields:
-        """A link to a new passphrase, shown this once. Raises ``NotFound``, ``Conflict``."""
+        """Create a link to reset a passphrase, which only this result contains. Raises ``NotFound``, ``Conflict``."""
         member = await self._get(member_id)
         if member.status != "active":
             raise Conflict(f"{member.name} is disabled")
@@ -79,12 +79,12 @@ class Members:
         return {**shown[0], "token": token}
 
     async def list_links(self) -> list[Fields]:
-        """Every link that is good, the newest first."""
+        """Return the valid links, newest first."""
         now_ms = self._now_ms()
         return await self._show_links(link for link in await self._members.list_links() if now_ms < link.expires_ms)
 
     async def delete_link(self, link_id: str, by: Actor = OPERATOR) -> None:
-        """Take a link back. Raises ``NotFound``."""
+        """Delete a link. Raises ``NotFound``."""
         for link in await self._members.list_links():
             if link.id == link_id:
                 audit = self._tell(by, "link.deleted", link.account_id, link.id, {"kind": link.kind})
@@ -93,7 +93,7 @@ class Members:
         raise NotFound(f"No link has the id {link_id[:40]!r}")
 
     async def edit(self, member_id: int, spec: MemberSpec, by: Actor = OPERATOR) -> Fields:
-        """Change what ``spec`` names. Another role or status ends the member's sessions.
+        """Change the fields that ``spec`` names. Another role or status ends the member's sessions.
 
         Raises ``NotFound``, ``InvalidRequest``, ``Conflict``.
         """
@@ -120,7 +120,7 @@ class Members:
         return _show(after, await self._name_accounts())
 
     async def delete(self, member_id: int, by: Actor = OPERATOR) -> Member:
-        """Remove a member with its sessions and links. Raises ``NotFound``, ``Conflict``."""
+        """Delete a member with its sessions and links. Raises ``NotFound``, ``Conflict``."""
         member = await self._get(member_id)
         audit = self._tell(by, "member.deleted", member.account_id, member.name, {"role": member.role})
         async with self.changing:
@@ -128,7 +128,7 @@ class Members:
         return member
 
     async def check_account_may_go(self, account_id: int) -> None:
-        """Raise ``Conflict`` where every administrator who is active is of that account."""
+        """Raise ``Conflict`` if every active administrator belongs to that account."""
         active = {account.id for account in await self._accounts.list_accounts() if account.status == "active"}
         homes = {
             member.account_id
@@ -159,9 +159,9 @@ class Members:
         return [_show_link(link, accounts.get(link.account_id, ""), members.get(link.member_id or 0)) for link in links]
 
     def _tell(self, by: Actor, action: str, account_id: int, subject: str, detail: Fields) -> AuditRow:
-        told = orjson.dumps(detail).decode()
+        fields = orjson.dumps(detail).decode()
         return AuditRow(
-            0, self._now_ms(), by.kind, by.name, by.member_id, by.address, action, account_id, subject, told
+            0, self._now_ms(), by.kind, by.name, by.member_id, by.address, action, account_id, subject, fields
         )
 
     def _now_ms(self) -> int:
@@ -169,12 +169,12 @@ class Members:
 
 
 def _show(member: Member, accounts: dict[int, str]) -> Fields:
-    """A member as JSON shows it to an administrator."""
+    """Return a member as JSON for an administrator."""
     return {**build_member(member), "account": accounts.get(member.account_id, ""), "status": member.status}
 
 
 def _show_link(link: InviteLink, account: str, name: str | None) -> Fields:
-    """A link as JSON shows it, without what makes it one. ``name``: whose passphrase it resets."""
+    """Return a link as JSON, without its token. ``name``: the member whose passphrase it resets."""
     kind: LinkKind = link.kind
     return {
         "id": link.id,

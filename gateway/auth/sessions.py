@@ -1,4 +1,4 @@
-"""Who is at the door of the console: members sign in, are known by their sessions, and leave."""
+"""Console sessions: members sign in, are recognised by a cookie, and sign out."""
 
 import hashlib
 import secrets
@@ -26,9 +26,9 @@ from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited, Stor
 from gateway.storage.members import MemberRepository
 
 SEEN_EVERY_MS = 60_000
-"""A session's last use is written this often at most."""
+"""The last use of a session is written at most this often."""
 ENROLMENT_MS = 10 * 60 * 1000
-"""How long a second factor waits for its first code."""
+"""How long a new second factor waits for its first code."""
 _MAX_ADDRESS, _MAX_AGENT = 64, 256
 
 log = structlog.stdlib.get_logger(__name__)
@@ -36,7 +36,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 @attrs.frozen
 class CurrentUser:
-    """Somebody who is signed in, as the store has it at this moment."""
+    """A signed-in member, as stored at this moment."""
 
     member: Member
     account: Account
@@ -44,11 +44,10 @@ class CurrentUser:
 
     @property
     def expires_ms(self) -> int:
-        """When the session is over at the latest."""
         return self.session.created_ms + ABSOLUTE_MS
 
     def act(self, address: str) -> Actor:
-        """Who asks for a change, and from where."""
+        """Return the member as the actor of a change."""
         member = self.member
         scope = None if member.role == "administrator" else member.account_id
         return Actor("member", member.name, member.id, member.account_id, scope, address)
@@ -56,12 +55,12 @@ class CurrentUser:
 
 @attrs.frozen
 class ClientInfo:
-    """Who stands at the door, signed in or not.
+    """The client, signed in or not.
 
     Attributes:
-        address: where they call from; empty where that is not known.
-        agent: what their browser says it is.
-        reference: of the session that they had before, if any; a new one takes its place.
+        address: its IP address; empty if unknown.
+        agent: its ``User-Agent``.
+        reference: of its present session, if any; a new session replaces it.
     """
 
     address: str = ""
@@ -71,48 +70,47 @@ class ClientInfo:
 
 @attrs.frozen
 class NewSession:
-    """Somebody has signed in: ``reference`` is what their browser is known by from now on."""
+    """A new session; ``reference`` identifies its browser from now on."""
 
     reference: str = attrs.field(repr=False)
     signed: CurrentUser
 
 
 class SessionService:
-    """Knows who is signed in.
+    """Creates, finds and ends sessions.
 
     Args:
-        members: where members, their sessions and links live.
-        passphrases: compares them.
+        members: the repository of members, sessions and links.
+        hasher: compares hasher.
         factors: compares codes.
-        delays: makes those wait who guess.
+        throttle: slows down guessing.
         clock: Unix seconds.
     """
 
     def __init__(
         self,
         members: MemberRepository,
-        passphrases: PasswordService,
+        hasher: PasswordService,
         factors: Totp,
-        delays: LoginThrottle,
+        throttle: LoginThrottle,
         *,
         clock: Callable[[], float],
     ) -> None:
         self._members = members
-        self.passphrases = passphrases
+        self.hasher = hasher
         self._factors = factors
-        self._delays = delays
+        self._throttle = throttle
         self._clock = clock
         self._enrolments: dict[bytes, tuple[Enrolment, int]] = {}
 
     @property
     def now_ms(self) -> int:
-        """Now, Unix milliseconds."""
         return int(self._clock() * 1000)
 
     async def find(self, reference: str, *, used: bool = True) -> CurrentUser | None:
-        """Who is signed in with the session of that reference; None where it is over, or they may not be any more.
+        """Return the user of a session. None: it has ended, or the member may no longer sign in.
 
-        Not ``used`` is a look that does not keep it from running out. Raises ``StoreUnavailable``.
+        ``used`` False does not extend the session. Raises ``StoreUnavailable``.
         """
         found = await self._members.find_session(digest_reference(reference))
         if found is None:
@@ -121,29 +119,29 @@ class SessionService:
         if session.is_over(self.now_ms) or member.status != "active" or account.status != "active":
             return None
         if used and self.now_ms >= session.seen_ms + SEEN_EVERY_MS:
-            with suppress(StoreUnavailable):  # a full disk shuts nobody out who only looks
+            with suppress(StoreUnavailable):  # a full disk must not lock out users who only read
                 await self._members.touch_session(session.digest, self.now_ms)
         return CurrentUser(member, account, session)
 
     async def sign_in(self, name: str, passphrase: str, code: str | None, visitor: ClientInfo) -> NewSession:
-        """A new session, for what its member knows and has.
+        """Create a session for a member's passphrase and code.
 
-        Raises ``WrongPassphrase``, ``SecondFactorNeeded``, ``RateLimited`` with how long to wait, ``Forbidden`` where
-        all is right and the member or the account is disabled.
+        Raises ``WrongPassphrase``, ``SecondFactorNeeded``, ``RateLimited`` with the wait, and ``Forbidden`` if both
+        are right but the member or the account is disabled.
         """
         name = name.strip().lower()
-        with self._delays.attempt(name, visitor.address):
+        with self._throttle.attempt(name, visitor.address):
             member = await self._members.find_member_called(name)
             await self._check_passphrase(member, passphrase, visitor)
             if member is None:
                 raise WrongPassphrase
             entry = await self.open(member, self._prove(member, code, visitor), visitor)
-        if self.passphrases.is_worn(member.passphrase):
+        if self.hasher.is_worn(member.passphrase):
             await self._renew(member, passphrase)
         return entry
 
     async def open(self, member: Member, proof: Credential, visitor: ClientInfo) -> NewSession:
-        """A session for what was shown. Raises ``WrongPassphrase``, ``Forbidden``."""
+        """Create a session for a verified credential. Raises ``WrongPassphrase``, ``Forbidden``."""
         reference, now_ms = make_reference(), self.now_ms
         agent = "".join(mark for mark in visitor.agent[:_MAX_AGENT] if mark.isprintable())
         session = Session(digest_reference(reference), member.id, now_ms, now_ms, visitor.address[:_MAX_ADDRESS], agent)
@@ -157,23 +155,23 @@ class SessionService:
         return NewSession(reference, signed)
 
     async def sign_out(self, signed: CurrentUser, visitor: ClientInfo) -> None:
-        """End the session that is asked with."""
+        """End the current session."""
         audit = build_audit(signed.act(visitor.address), "member.signed_out", signed.member, self.now_ms)
         await self._members.delete_sessions([signed.session.digest], audit)
 
     async def list_sessions(self, signed: CurrentUser) -> Sequence[Session]:
-        """The member's own, those that are over left out, the newest first."""
+        """Return the member's sessions that have not ended, newest first."""
         found = await self._members.list_sessions(signed.member.id)
         return [session for session in found if not session.is_over(self.now_ms)]
 
     async def end_session(self, signed: CurrentUser, session_id: str, visitor: ClientInfo) -> None:
-        """End one of the member's own. Raises ``NotFound``."""
+        """End one of the member's sessions. Raises ``NotFound``."""
         digests = [session.digest for session in await self.list_sessions(signed) if session.id == session_id]
         if not digests or not await self._end(signed, digests, visitor):
             raise NotFound(f"You have no session with the id {session_id[:40]!r}")
 
     async def end_others(self, signed: CurrentUser, visitor: ClientInfo) -> int:
-        """End every session of the member but this; how many."""
+        """End every session of the member except this one; return their number."""
         found = await self._members.list_sessions(signed.member.id)
         digests = [session.digest for session in found if session.digest != signed.session.digest]
         return await self._end(signed, digests, visitor) if digests else 0
@@ -185,12 +183,12 @@ class SessionService:
     async def change_passphrase(
         self, signed: CurrentUser, current: str, passphrase: str, visitor: ClientInfo
     ) -> NewSession:
-        """Another passphrase: the member's sessions end, and this one goes on under another reference.
+        """Change the passphrase: the member's sessions end, and this one goes on under a new reference.
 
         Raises ``WrongPassphrase``, ``RateLimited``, ``InvalidRequest``, ``Conflict``.
         """
         member = signed.member
-        with self._delays.attempt(member.name, visitor.address):
+        with self._throttle.attempt(member.name, visitor.address):
             await self._check_passphrase(member, current, visitor)
         after = attrs.evolve(member, passphrase=await self.hash_passphrase(passphrase, member.name))
         audit = build_audit(signed.act(visitor.address), "member.passphrase_changed", member, self.now_ms)
@@ -198,16 +196,16 @@ class SessionService:
         return await self.open(after, Credential(after.passphrase, is_known=True), visitor)
 
     async def hash_passphrase(self, passphrase: str, name: str) -> str:
-        """What is kept of a new passphrase. Raises ``InvalidRequest`` where it is none, ``RateLimited``."""
+        """Return the hash of a new passphrase. Raises ``InvalidRequest`` if it is too weak, ``RateLimited``."""
         problem = find_passphrase_problem(passphrase, name)
         if problem is not None:
             raise InvalidRequest(f"This passphrase will not do: {problem}", param="passphrase")
-        return await self.passphrases.hash(passphrase)
+        return await self.hasher.hash(passphrase)
 
     async def enrol(self, signed: CurrentUser, passphrase: str, visitor: ClientInfo) -> Enrolment:
-        """A second factor, to be confirmed with its first code. Raises ``Conflict`` where there is one already."""
+        """Create a second factor, to be confirmed by its first code. Raises ``Conflict`` if the member has one."""
         _check_has_none(signed.member)
-        with self._delays.attempt(signed.member.name, visitor.address):
+        with self._throttle.attempt(signed.member.name, visitor.address):
             await self._check_passphrase(signed.member, passphrase, visitor)
         now_ms = self.now_ms
         self._enrolments = {key: value for key, value in self._enrolments.items() if value[1] > now_ms}
@@ -216,10 +214,10 @@ class SessionService:
         return enrolment
 
     async def confirm(self, signed: CurrentUser, code: str, visitor: ClientInfo) -> list[str]:
-        """The second factor is the member's from now on; its recovery codes, shown this once.
+        """Confirm the second factor. Returns its recovery codes, which only this result contains.
 
-        Raises ``Conflict`` where none waits for its code, or there is one: confirmed in another session while this one
-        waited, it may be somebody else's wait. ``InvalidRequest`` where that is not the code.
+        Raises ``InvalidRequest`` for a wrong code, ``Conflict`` if none waits for its code or the member has one by
+        now: another session has confirmed it, perhaps another person's.
         """
         _check_has_none(signed.member)
         enrolment, until_ms = self._enrolments.get(signed.session.digest, (None, 0))
@@ -235,23 +233,23 @@ class SessionService:
         return codes
 
     async def remove_second_factor(self, signed: CurrentUser, passphrase: str, code: str, visitor: ClientInfo) -> None:
-        """Without it from now on. Raises ``WrongPassphrase``, ``SecondFactorNeeded``, ``RateLimited``, ``Conflict``."""
+        """Remove it. Raises ``WrongPassphrase``, ``SecondFactorNeeded``, ``RateLimited``, ``Conflict``."""
         member = signed.member
         if not member.has_second_factor:
             raise Conflict("You have no second factor")
-        with self._delays.attempt(member.name, visitor.address):
+        with self._throttle.attempt(member.name, visitor.address):
             await self._check_passphrase(member, passphrase, visitor)
             self._prove(member, code, visitor)
         audit = build_audit(signed.act(visitor.address), "member.second_factor_removed", member, self.now_ms)
         await self._members.put_member(member, attrs.evolve(member, totp=None, recovery=()), audit)
 
     def prove(self, member: Member, code: str | None, visitor: ClientInfo) -> Credential:
-        """What a code is worth where something else stands for the passphrase. Raises as ``sign_in``."""
-        with self._delays.attempt(member.name, visitor.address):
+        """Verify a code if something else stands for the passphrase. Raises as ``sign_in``."""
+        with self._throttle.attempt(member.name, visitor.address):
             return self._prove(member, code, visitor)
 
     async def _check_passphrase(self, member: Member | None, passphrase: str, visitor: ClientInfo) -> None:
-        if not await self.passphrases.fits(None if member is None else member.passphrase, passphrase):
+        if not await self.hasher.fits(None if member is None else member.passphrase, passphrase):
             _note_refusal(member, visitor)
             raise WrongPassphrase
 
@@ -263,9 +261,9 @@ class SessionService:
             raise
 
     async def _renew(self, member: Member, passphrase: str) -> None:
-        """The hash at today's cost; where nobody has time for that, another day."""
+        """Store a hash of today's cost; skipped while too many hashes wait."""
         with suppress(RateLimited, Conflict, NotFound, StoreUnavailable):
-            after = attrs.evolve(member, passphrase=await self.passphrases.hash(passphrase))
+            after = attrs.evolve(member, passphrase=await self.hasher.hash(passphrase))
             await self._members.put_member(member, after)
 
 
@@ -275,12 +273,12 @@ def _check_has_none(member: Member) -> None:
 
 
 def _note_refusal(member: Member | None, visitor: ClientInfo) -> None:
-    # A name that nobody has is not written down: it may be a passphrase in the wrong field.
+    # An unknown name is not logged: it may be a passphrase in the wrong field.
     log.warning("sign_in_refused", member=None if member is None else member.name, address=visitor.address)
 
 
 def build_audit(actor: Actor, action: str, member: Member, at_ms: int, detail: str = "{}") -> AuditRow:
-    """A row about a member."""
+    """Return an audit row about a member."""
     return AuditRow(
         0,
         at_ms,
@@ -296,10 +294,10 @@ def build_audit(actor: Actor, action: str, member: Member, at_ms: int, detail: s
 
 
 def make_reference() -> str:
-    """256 random bits, as text for a cookie or a link."""
+    """Return 256 random bits as text, for a cookie or a link."""
     return secrets.token_urlsafe(32)
 
 
 def digest_reference(reference: str) -> bytes:
-    """What is kept of a session's reference or a link's: 256 random bits need no key to be hashed under."""
+    """Return the stored digest of a reference: 256 random bits need no secret key."""
     return hashlib.sha256(reference.encode("utf-8", "surrogateescape")).digest()

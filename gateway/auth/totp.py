@@ -1,5 +1,5 @@
-"""The second factor: codes of an authenticator (TOTP, RFC 6238), and codes on paper for when that is lost."""
-# ruff: noqa: PLC0415 - pyotp and segno are imported where somebody has a second factor, or gets one.
+"""The second factor: codes of an authenticator (TOTP, RFC 6238), and recovery codes on paper."""
+# ruff: noqa: PLC0415 - pyotp and segno are imported at the first use of a second factor
 
 import hmac
 import secrets
@@ -16,9 +16,9 @@ from gateway.storage.encryption import DecryptionFailed, SecretBox
 STEP_S = 30
 RECOVERY_CODES = 10
 ISSUER = "Model gateway"
-"""What authenticators call the place that a code is for."""
+"""The name that authenticators show."""
 _WINDOW = (0, -1, 1)
-"""Steps: a clock may go wrong by that much, and typing take as long (RFC 6238, 5.2)."""
+"""Time steps: tolerates slow clocks and slow typing (RFC 6238, 5.2)."""
 _DIGITS = 6
 _RECOVERY_BYTES = 10
 _GROUP = 4
@@ -28,7 +28,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 @attrs.frozen
 class Enrolment:
-    """What an authenticator is set up with: a secret, as it is typed, as it is opened and as it is photographed."""
+    """The secret for an authenticator: as text, as a link and as a QR code."""
 
     secret: str = attrs.field(repr=False)
     uri: str = attrs.field(repr=False)
@@ -36,33 +36,33 @@ class Enrolment:
 
 
 class Totp:
-    """Secrets of authenticators, sealed with ``seal``."""
+    """Creates and verifies second factors; their secrets are encrypted with ``seal``."""
 
     def __init__(self, seal: SecretBox) -> None:
         self._seal = seal.derive("totp")
 
     def enrol(self, name: str) -> Enrolment:
-        """A new secret for the member of that name."""
+        """Create a secret for the member of that name."""
         import pyotp
         import segno
 
         secret = pyotp.random_base32()
         uri = pyotp.TOTP(secret).provisioning_uri(name=name, issuer_name=ISSUER)
-        # Light where it is light in a dark page too: not every camera reads it the other way round.
+        # Light modules also on a dark page: some cameras do not read inverted codes.
         drawn = segno.make_qr(uri, error="m").svg_inline(svgclass="qr", lineclass=None, omitsize=True, light="#fff")
         return Enrolment(secret, uri, drawn)
 
     def give(self, member: Member, secret: str, step: int) -> tuple[Member, list[str]]:
-        """The member with that second factor, whose first code was of ``step``; and the recovery codes, this once."""
+        """Return the member with a confirmed second factor, and its recovery codes."""
         codes = [_make_recovery_code() for _ in range(RECOVERY_CODES)]
         sealed = self._seal.seal(secret.encode(), about=_about(member))
         digests = tuple(map(_digest, codes))
         return attrs.evolve(member, totp=sealed, totp_step=step, recovery=digests), codes
 
     def prove(self, member: Member, code: str | None, now_s: float) -> Credential:
-        """What the code of a member whose passphrase is right is worth.
+        """Verify a code, after the passphrase.
 
-        Raises ``SecondFactorNeeded`` where there is none, ``WrongPassphrase`` where it is wrong or was used before.
+        Raises ``SecondFactorNeeded`` without a code, ``WrongPassphrase`` if it is wrong or was used before.
         """
         if not member.has_second_factor:
             return Credential(member.passphrase, is_known=True)
@@ -88,7 +88,7 @@ class Totp:
 
 
 def find_step(secret: str, code: str, now_s: float) -> int | None:
-    """The time step that ``code`` is of, among those about now; None: of none of them."""
+    """Return the time step of ``code`` near ``now_s``. None: it is of none of them."""
     import pyotp
 
     totp, here = pyotp.TOTP(secret), int(now_s) // STEP_S
@@ -101,16 +101,16 @@ def _about(member: Member) -> str:
 
 
 def _make_recovery_code() -> str:
-    """80 random bits, in groups of four letters and digits that are not mistaken for each other."""
+    """Return 80 random bits in groups of four unambiguous characters."""
     text = b32encode(secrets.token_bytes(_RECOVERY_BYTES)).decode().lower()
     return "-".join(text[start : start + _GROUP] for start in range(0, len(text), _GROUP))
 
 
 def _parse_code(code: str) -> str:
-    """As it was typed -> without what is there for people."""
+    """Return a typed code without spaces and separators."""
     return "".join(mark for mark in code.lower() if mark != "-" and not mark.isspace())
 
 
 def _digest(code: str) -> str:
-    """What is kept of a recovery code: 80 random bits need no key to be hashed under."""
+    """Return the stored digest of a recovery code: 80 random bits need no secret key."""
     return sha256(_parse_code(code).encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,6 +1,6 @@
-"""Whoever shows key after key that nobody has is answered slowly: who guesses, and a program that is set up wrongly.
+"""Slows down clients that send many unknown API keys: guessers, and misconfigured programs.
 
-A key that is good is never looked at here: it works at once, whatever else comes from its address.
+A valid key is never delayed, whatever else its address sends.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ FREE = 20
 """Unknown keys of one address in a window that are answered at once."""
 WINDOW_S = 60.0
 HOLD_S = 1.0
-"""How long an answer to one more is held back."""
+"""The delay of further answers, in seconds."""
 MAX_HELD = 10
-"""Answers to one address that are held back at a time; one more is refused at once."""
+"""Delayed answers to one address at a time; one more is refused at once."""
 MAX_ADDRESSES = 10_000
-"""Addresses that are remembered; of more, the one that was first seen longest ago is forgotten."""
+"""Remembered addresses; the oldest one is dropped."""
 
 
 @attrs.define
@@ -36,7 +36,7 @@ class UnknownKeys:
     """Counts unknown keys by address: one of IPv4, or 64 bits of IPv6.
 
     Args:
-        clock: seconds that only go on.
+        clock: monotonic seconds.
         sleep: waits.
         free: see ``FREE``.
     """
@@ -56,7 +56,7 @@ class UnknownKeys:
         return len(self._windows)
 
     async def note(self, address: str | None) -> None:
-        """One more from ``address``; returns when that may be answered. Raises ``RateLimited`` if too many wait."""
+        """Count one, and return when it may be answered. Raises ``RateLimited`` if too many wait."""
         window = self._find(find_subnet(address or ""))
         window.misses += 1
         if window.misses <= self.free:

@@ -1,1 +1,1 @@
-"""Money: balances, quotas, prices, rate limits, settlement and the ledger."""
+"""Billing: balances, quotas, prices, rate limits, settlement and the ledger."""

@@ -1,11 +1,11 @@
-"""What a call costs that was broken off: it was written to a provider, and nobody waited for the end of the answer.
+"""What an aborted request costs: it was sent to a provider, and the client did not wait for the end of the answer.
 
-The provider works on, or has worked, and is paid for it. So whoever leaves pays for the prompt at least, and for media
-all that was reserved: what of them was made before the end is not known. Nothing is paid for what a provider refused
-or answered with an error, nor for what the gateway itself could not do.
+The provider has worked and is paid for it. So a client that disconnects pays at least for the prompt, and for media
+the whole reservation, because what was made before the end is unknown. A request that a provider refused or answered
+with an error costs nothing, nor does one that the gateway itself could not complete.
 
-Who is answered pays for that answer alone: that the gateway has asked another channel before is its operator's choice,
-and no caller can bring it about without an answer of its own.
+A client that gets an answer pays for that answer alone: failover before it is the operator's choice, and no client can
+cause it without an answer.
 """
 
 from typing import Literal
@@ -19,18 +19,19 @@ from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.routing.target import Attempt
 
 Abandoned = Literal["charge", "drain", "free"]
-"""``billing.abandoned``. "drain" is "charge" if the end of the answer cannot be had; see ``proxy/drain.py``."""
+"""``billing.abandoned``. "drain" acts as "charge" if the end of the answer cannot be read; see ``proxy/drain.py``."""
 
 WORKED_S = 10.0
-"""A provider that breaks the connection without an answer has done nothing; one that held it for so long has worked."""
+"""A provider that breaks the connection without an answer has done nothing; after so many seconds it has worked."""
 _IN_THE_MIDDLE = frozenset({"body", "stream", "cancel", "shutdown"})
-"""Phases of faults that end the wait for an answer, and do not say that there is none."""
+"""Phases of errors that end the wait for an answer, and do not mean that there is none."""
 
 
 def may_have_done(fault: GatewayError | None, after_s: float = 0.0) -> bool:
-    """Whether a provider may have done what was written to it, if ``fault`` ended it so long after it was asked.
+    """Return whether a provider may have done the work if ``fault`` ended the request ``after_s`` seconds after it was
+    sent.
 
-    ``fault`` None: the client left.
+    ``fault`` None: the client disconnected.
     """
     if fault is None or isinstance(fault, ProviderTimeout):
         return True
@@ -40,9 +41,9 @@ def may_have_done(fault: GatewayError | None, after_s: float = 0.0) -> bool:
 
 
 def find_least(usage: Usage, attempt: Attempt, call: InferenceRequest) -> Usage:
-    """``usage`` of a call whose ``attempt`` was broken off, with what it used at the least."""
+    """Return the least usage of a request whose ``attempt`` was aborted."""
     option = attempt.option
-    if call.image is not None and attempt.images:  # 0: they are made in one call, whose events pass
+    if call.image is not None and attempt.images:  # 0: they are made in one request, whose events pass
         count = min(attempt.images, call.image.count)
         call = attrs.evolve(call, choices=count, image=attrs.evolve(call.image, count=count))
     if call.image is not None or call.operation == "speech":

@@ -1,7 +1,7 @@
-"""What the cost of a request is made of, line by line.
+"""The lines of a request's cost.
 
-A row has what was used and what that cost, and no prices. So lines are reckoned with the prices of now: where they come
-to what was charged, they are what it was made of; where they do not, they say so.
+A row has usage and cost, and no prices. So the lines use the present prices: they are exact if their sum is the cost,
+and marked as estimates if it is not.
 """
 
 from collections.abc import Iterator
@@ -21,10 +21,10 @@ class BillLine:
 
     Attributes:
         what: ``input_tokens``, ``cached_input_tokens``, ``output_tokens``, ``images``, ``seconds``, ``characters``; or
-            ``request``, where nothing is known but what the whole of it cost.
-        per: of how many of it ``unit_usd`` is the price.
-        unit_usd: what the caller pays for those; None where nobody knows.
-        estimated: by prices that are not those that were charged.
+            ``request`` if only the whole cost is known.
+        per: the number of units that ``unit_usd`` is for.
+        unit_usd: the price of that many; None if unknown.
+        estimated: the prices are not those that were charged.
     """
 
     what: str
@@ -36,9 +36,9 @@ class BillLine:
 
 
 def list_lines(row: RequestRecord, price: Price | None, multiplier_ppm: int = ONE_PPM) -> list[BillLine]:
-    """The lines of a request whose model has this price now, times a multiplier; none where nothing was used.
+    """Return the lines of a request at a price and a multiplier; none without usage.
 
-    ``cached_tokens`` are no part of ``input_tokens`` here.
+    ``input_tokens`` do not include ``cached_tokens`` here.
     """
     if price is None:
         usd = row.cost_nanos / NANOS_PER_USD
@@ -63,7 +63,7 @@ def _parse_usage(row: RequestRecord) -> Usage:
 
 
 def _list_parts(row: RequestRecord, price: Price) -> Iterator[tuple[str, float, int, int]]:
-    """What was used, how much of it, and the price in nano-USD of how many of it."""
+    """Yield each kind of usage, its amount, and the price in nano-USD of how many units."""
     rates = price.find_tier(row.prompt_tokens) or price
     cached, rate = min(row.cached_tokens, row.prompt_tokens), rates.cached_input_nanos_per_million
     yield "input_tokens", row.prompt_tokens - cached, _MILLION, rates.input_nanos_per_million

@@ -1,4 +1,4 @@
-"""Prices, groups and settings as people write them, in the configuration file and the admin API; prices as JSON."""
+"""Prices and groups as users write them, in the configuration file and the admin API; prices as JSON."""
 
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -12,7 +12,7 @@ from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price, Tier, nanos
 from gateway.parsing import between, must
 
 MODEL = must("a model's name or a glob", lambda value: 0 < len(value) <= 256 and value.isprintable())  # noqa: PLR2004
-# With the most of everything in a request (domain/usage.py) and the highest multipliers of a channel and of a group
+# With the largest usage of a request (domain/usage.py) and the highest multipliers of a channel and a group,
 # a cost is still a 64-bit integer.
 _TOKEN_PRICE = between(0, 1_000)
 _IMAGE_PRICE = between(0, 100)
@@ -22,14 +22,14 @@ _CHARACTER_PRICE = between(0, 1_000)
 
 @attrs.frozen
 class SettingSpec:
-    """What a setting is to be; the setting says what that may be."""
+    """A new value of a setting, which validates it."""
 
     value: Any
 
 
 @attrs.frozen
 class GroupSpec:
-    """``[[group]]``: what the keys of a group pay. A group need not be declared to be used."""
+    """``[[group]]``: the price multiplier of its keys. A group need not be declared to be used."""
 
     name: str = attrs.field(metadata=NAME)
     price_multiplier: Decimal = attrs.field(default=Decimal(1), metadata=between(0, 100))
@@ -37,7 +37,9 @@ class GroupSpec:
 
 @attrs.frozen
 class TierSpec:
-    """``tiers`` of a price: what a whole request costs whose prompt is longer. What it leaves out is as without it."""
+    """An entry of a price's ``tiers``: the price of a whole request with a longer prompt. Missing fields are as
+    without it.
+    """
 
     above_tokens: int = attrs.field(metadata=between(1))
     input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
@@ -47,21 +49,23 @@ class TierSpec:
     cache_write_long_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
 
     def tier(self, price: Price) -> Tier:
-        """The tier in integers, of a price without tiers."""
-        told = {
+        """Return the tier in integers, of a price without tiers."""
+        given = {
             "input_nanos_per_million": self.input_usd_per_million,
             "cached_input_nanos_per_million": self.cached_input_usd_per_million,
             "output_nanos_per_million": self.output_usd_per_million,
             "cache_write_nanos_per_million": self.cache_write_usd_per_million,
             "cache_write_long_nanos_per_million": self.cache_write_long_usd_per_million,
         }
-        rates = {name: getattr(price, name) if usd is None else nanos(usd) for name, usd in told.items()}
+        rates = {name: getattr(price, name) if usd is None else nanos(usd) for name, usd in given.items()}
         return Tier(above_tokens=self.above_tokens, **rates)
 
 
 @attrs.frozen
 class SizeSpec:
-    """``sizes`` of a price: what a second costs of a video of that size (a glob: ``1920x1080``, ``*x1080``)."""
+    """An entry of a price's ``sizes``: the price of a second of video of that size (a glob: ``1920x1080``,
+    ``*x1080``).
+    """
 
     size: str = attrs.field(metadata=MODEL)
     usd_per_second: Decimal = attrs.field(metadata=_SECOND_PRICE)
@@ -69,7 +73,7 @@ class SizeSpec:
 
 @attrs.frozen
 class PriceSpec:
-    """``[[price]]``: what a model, or every model a glob matches, costs; at one provider or at any."""
+    """``[[price]]``: the price of a model, or of every model that a glob matches, at one provider or all."""
 
     model: str = attrs.field(metadata=MODEL)
     provider: str | None = attrs.field(default=None, metadata=NAME)
@@ -85,12 +89,12 @@ class PriceSpec:
     sizes: tuple[SizeSpec, ...] = ()
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
-        """Key and problem for what concerns more than one key."""
+        """Yield the key and problem of rules that involve several keys."""
         if len({tier.above_tokens for tier in self.tiers}) < len(self.tiers):
             yield "tiers", "expected tiers with an above_tokens of their own"
 
     def price(self) -> Price:
-        """The price in integers."""
+        """Return the price in integers."""
         price = Price(
             model=self.model,
             provider=self.provider,
@@ -112,9 +116,9 @@ def _find_nanos(usd: Decimal | None) -> int | None:
 
 
 def build_price(price: Price, multiplier_ppm: int = ONE_PPM) -> dict[str, Any]:
-    """A price in dollars, times what a channel and a group ask; the keys of ``PriceSpec`` can be read back.
+    """Return a price in USD as JSON, times a multiplier; ``PriceSpec`` can parse its keys.
 
-    What is null costs as much as the unit that it is a part of: cached input as input, a cache write likewise.
+    Null means the price of the unit that it is a part of: of input for cached input and cache writes.
     """
     usd = partial(_find_usd, multiplier_ppm)
     return {

@@ -1,4 +1,4 @@
-"""Rate meters in memory: one process, lost with it."""
+"""The rate limiter of one process, in memory."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -29,7 +29,7 @@ _FEWEST_TO_SWEEP = 1_024
 
 
 class _Meters:
-    """The meters of one subject: what runs, and its two rates."""
+    """The buckets of one subject, and its requests in progress."""
 
     __slots__ = ("limits", "requests", "running", "tokens")
 
@@ -40,7 +40,7 @@ class _Meters:
         self.limits = limits
 
     def use(self, limits: Limits, now: float) -> None:
-        """Go by ``limits`` from now on."""
+        """Apply ``limits`` from now on."""
         self.limits = limits
         if limits.rpm is not None:
             self.requests.use(limits.rpm, now)
@@ -48,13 +48,13 @@ class _Meters:
             self.tokens.use(limits.tpm, now)
 
     def is_at_rest(self, now: float) -> bool:
-        """Whether they say nothing."""
+        """Return whether they remember nothing."""
         return not self.running and self.requests.tat <= now and self.tokens.tat <= now
 
 
 @attrs.define(eq=False)
 class _CallerBuckets:
-    """A caller's meters, found once: those of its subjects, and of these what is limited."""
+    """A caller's buckets, looked up once: those of its subjects, and the limited ones among them."""
 
     subjects: Sequence[RateLimitSubject]
     meters: tuple[_Meters, ...]
@@ -64,7 +64,7 @@ class _CallerBuckets:
 
 
 class InMemoryRateLimiter:
-    """``domain.rate.Counters`` in a dictionary. Nothing waits in ``take``, so on the event loop it is atomic.
+    """The ``RateLimiter`` in a dictionary. ``take`` never awaits, so it is atomic on the event loop.
 
     Args:
         clock: monotonic seconds.
@@ -73,16 +73,14 @@ class InMemoryRateLimiter:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._meters: dict[tuple[str, int], _Meters] = {}
-        # By the identity of the subjects, which a seat keeps alive. All are forgotten when a limit of any changes.
+        # By the identity of the subjects, which a seat keeps alive. A change of any limit drops all.
         self._seats: dict[int, _CallerBuckets] = {}
         self._sweep_at = _FEWEST_TO_SWEEP
 
     async def take(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
-        """One request, ``tokens`` tokens and one place of every subject, or ``RateLimited`` and nothing."""
         return self.take_now(subjects, tokens)
 
     def take_now(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
-        """The same, which never waits."""
         now = self._clock()
         seat = self._seats.get(id(subjects)) or self._find_seat(subjects, now)
         for meters, most in seat.places:
@@ -103,14 +101,12 @@ class InMemoryRateLimiter:
         return RateLimitPermit(tokens, RateLimitStatus(requests, spent), seat)
 
     async def check(self, subjects: Sequence[RateLimitSubject]) -> None:
-        """Raise ``RateLimited`` where ``take`` would, be the tokens none."""
         now = self._clock()
         seat = self._find_seat(subjects, now)
         if _list_refusals(seat, 0, now):
             raise _refuse(seat, 0, now)
 
     def give_back(self, turn: RateLimitPermit, tokens: int) -> None:
-        """Free the places of ``turn`` and count the ``tokens`` it used, once."""
         if turn.given_back:
             return
         turn.given_back = True
@@ -121,7 +117,7 @@ class InMemoryRateLimiter:
             correct_all(seat.tokens, tokens - turn.tokens, self._clock())
 
     def _find_seat(self, subjects: Sequence[RateLimitSubject], now: float) -> _CallerBuckets:
-        """The seat of some subjects, with their meters under their limits of this moment."""
+        """Return the buckets of these subjects under their present limits."""
         seat = self._seats.get(id(subjects))
         if seat is not None:
             return seat
@@ -139,21 +135,21 @@ class InMemoryRateLimiter:
         return seat
 
     def _find(self, subject: RateLimitSubject, now: float) -> _Meters:
-        """The subject's meters under its limits of this moment."""
+        """Return the subject's buckets under its present limits."""
         who = subject.kind, subject.id
         meters = self._meters.get(who)
         if meters is None:
             meters = self._meters[who] = _Meters(subject.limits, now)
         elif meters.limits != subject.limits:
             meters.use(subject.limits, now)
-            self._seats.clear()  # others may sit at these meters under the limits before
+            self._seats.clear()  # other callers may hold these buckets under the old limits
         return meters
 
     def _sweep(self, now: float) -> None:
-        """Forget every seat, and the meters that say nothing: at rest, and nothing running.
+        """Drop every cached caller, and idle buckets.
 
-        Done when their number has doubled since the last time, so it costs each newcomer the look at two others; and
-        before a request looks its own up, which say nothing yet where they are new.
+        It runs when their number has doubled, so each new bucket costs two looks; and before a request looks up its
+        own, which are idle while they are new.
         """
         self._seats.clear()
         self._meters = {who: meters for who, meters in self._meters.items() if not meters.is_at_rest(now)}
@@ -161,7 +157,7 @@ class InMemoryRateLimiter:
 
 
 def _refuse(seat: _CallerBuckets, tokens: int, now: float) -> RateLimited:
-    """What stands in the way, with the longest wait; something does."""
+    """Return the error with the longest wait. At least one limit must refuse."""
     refusal = max(_list_refusals(seat, tokens, now), key=lambda refusal: refusal.wait_s)
     return RateLimited(
         refusal.message,
@@ -171,7 +167,7 @@ def _refuse(seat: _CallerBuckets, tokens: int, now: float) -> RateLimited:
 
 
 def _list_refusals(seat: _CallerBuckets, tokens: int, now: float) -> list[LimitExceeded]:
-    """Every limit that is in the way of one more request, a subject's after the other's."""
+    """Return every limit that refuses one more request, by subject."""
     refusals: list[LimitExceeded] = []
     for subject, meters in zip(seat.subjects, seat.meters, strict=True):
         most, rpm, tpm = subject.limits.max_concurrency, subject.limits.rpm, subject.limits.tpm
@@ -185,7 +181,7 @@ def _list_refusals(seat: _CallerBuckets, tokens: int, now: float) -> list[LimitE
 
 
 def _tell(rates: Iterable[Rate], now: float) -> RateLimitWindow | None:
-    """How the strictest of some meters stands; see ``take_all``."""
+    """Return the window of the strictest bucket; see ``take_all``."""
     stand = [(remaining(meter.tat, limit, now), -meter.tat, limit) for meter, limit, _ in rates]
     if not stand:
         return None

@@ -1,4 +1,4 @@
-"""What a crash has left: every call that the store does not know gets its row and, if so decided, its charge."""
+"""Recovery after a crash: every request that the ledger does not know gets its row and its charge, as configured."""
 
 from collections.abc import Callable, Sequence
 
@@ -23,10 +23,10 @@ async def recover(
     on_crash: OnCrash | None,
     now_ms: int,
 ) -> None:
-    """Store every leftover; what the store has already stays as it is. Raises ``StoreUnavailable``.
+    """Store every unfinished request; stored rows do not change. Raises ``StoreUnavailable``.
 
-    A call that had ended is charged what it cost. One that had not is "interrupted": ``on_crash`` says whether
-    what was held for it is released or charged; None leaves it in the journal, for whom it is to decide.
+    A request that had ended is charged. Another one is "interrupted": ``on_crash`` decides whether its reservation is
+    released or charged; None leaves it in the journal for the gateway to decide.
     """
     rows = [
         left.row if left.settled else _interrupt(left.row, now_ms, charged=on_crash == "charge")
@@ -51,7 +51,7 @@ async def recover(
 
 
 async def open_bank(ledger: LedgerRepository, clock: Callable[[], float]) -> Balances:
-    """Every purse as the store knows it, today and the day before. Raises ``StoreUnavailable``."""
+    """Return the balances of today and the day before, as stored. Raises ``StoreUnavailable``."""
     bank = Balances(clock)
     today, yesterday = bank.today, parse_day(bank.today.start_s - 1)
     bank.load_before(await ledger.list_spending(yesterday), yesterday)

@@ -1,4 +1,4 @@
-"""Deletes request rows that are too old, and hours of traffic that are; a little at a time, for others write too."""
+"""Deletes old request rows and old hours of traffic, a few at a time, because other writers wait."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,9 +13,9 @@ from gateway.storage.retention import RetentionRepository
 FIRST_AFTER_S = 60.0
 RETIRE_EVERY_S = 3_600.0
 REST_S = 0.1
-"""Between two commits: whoever else writes goes first."""
+"""The pause between two commits, in which other writers go first."""
 MOST = 500
-"""Rows that are looked at in one commit, which then takes some 15 ms."""
+"""Rows of one commit, which takes some 15 ms."""
 HOURS_KEPT = 400 * 24
 _DAY_MS = 86_400_000
 
@@ -23,15 +23,15 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class RetentionWorker:
-    """The job.
+    """Deletes old rows regularly.
 
     Args:
-        retirement: where rows and sums live.
-        outbox: rows on their way there. While it fails nothing is retired: a row whose commit has come to nobody's
-            knowledge is stored again, and must be found.
-        keep_days: how long rows are kept, asked anew each time; 0: for ever.
+        retirement: the repository of rows and sums.
+        outbox: rows that are not stored yet. While it fails, none is deleted: a row whose commit was not confirmed is
+            stored again, and must be found.
+        keep_days: returns how long rows are kept; 0: forever.
         clock: Unix seconds. If the newest record is older, age is counted from that.
-        rest_s: between two commits.
+        rest_s: the pause between two commits.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class RetentionWorker:
         self._rest_s = provider_retry_after_s
 
     async def run(self) -> None:
-        """Retire soon after the start, and then regularly, for ever."""
+        """Delete soon after the start, and then regularly, forever."""
         await asyncio.sleep(FIRST_AFTER_S)
         while True:
             await self.retire()
             await asyncio.sleep(RETIRE_EVERY_S)
 
     async def retire(self) -> None:
-        """Retire once. A store that fails is asked the next time."""
+        """Delete once. If the database fails, the next run tries again."""
         now_ms, keep_days = int(self._clock() * 1000), self._keep_days()
         try:
             newest_ms = await self._retirement.find_newest_ms()
@@ -71,7 +71,7 @@ class RetentionWorker:
             log.info("requests_retired", rows=rows)
 
     async def _retire_requests(self, before_ms: int) -> int:
-        """From the oldest row on, until there are none that are old enough: rows are stored as they are settled."""
+        """Delete from the oldest row on, until none is old enough: rows are stored in the order of settlement."""
         retired, after, ended = 0, 0, False
         while not ended and not self._outbox.failing:
             step = await self._retirement.retire_requests(before_ms, after, MOST)

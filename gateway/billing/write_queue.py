@@ -1,4 +1,4 @@
-"""Rows on their way to the store: put without waiting, taken in batches, and bounded."""
+"""The bounded queue of settled requests that are not in the database yet."""
 
 import asyncio
 from collections import deque
@@ -8,17 +8,17 @@ from gateway.domain.request_log import RequestRecord
 from gateway.errors import StoreUnavailable
 
 MAX_WAITING = 20_000
-"""Rows, of about 1 KB each, beside those of the commit under way. A store that is this far behind has to catch up
-before there is new work."""
+"""Rows of about 1 KB each, beside those of the commit in progress. If the database is this far behind, new requests
+are refused."""
 _RETRY_AFTER_S = 5
 
 
 class WriteQueue:
-    """What the store does not have yet. No settled call is ever dropped; new calls are refused instead.
+    """Settled requests that the database does not have yet. None is ever dropped; new requests are refused instead.
 
     Attributes:
-        failing: the store has refused the last batch, and no later one has been stored.
-        writing: held by whoever moves rows from here to the store.
+        failing: the database has refused the last batch, and has stored none since.
+        writing: held while rows move from here to the database.
     """
 
     def __init__(self, most: int = MAX_WAITING) -> None:
@@ -33,16 +33,16 @@ class WriteQueue:
 
     @property
     def full(self) -> bool:
-        """Whether there is no room for new work."""
+        """Whether new requests are refused."""
         return self.failing or len(self._rows) >= self._most
 
     @property
     def crowded(self) -> bool:
-        """Whether what can be done without should stay out: half of the room is for calls that were made."""
+        """Whether optional work should wait: half of the queue is for requests in progress."""
         return self.failing or 2 * len(self._rows) >= self._most
 
     def check_room(self) -> None:
-        """Raise ``StoreUnavailable`` where there is no room for new work."""
+        """Raise ``StoreUnavailable`` if the queue is full."""
         if self.full:
             raise StoreUnavailable(
                 "The gateway cannot record requests at the moment, and makes none that it cannot record",
@@ -50,22 +50,21 @@ class WriteQueue:
             )
 
     def put(self, row: RequestRecord) -> None:
-        """Add a row."""
         self._rows.append(row)
         if len(self._rows) == 1:
             self._arrived.set()
 
     def put_back(self, rows: Sequence[RequestRecord]) -> None:
-        """Rows that could not be stored go to the front again, in their order."""
+        """Put rows that could not be stored back to the front, in their order."""
         self._rows.extendleft(reversed(rows))
         self._arrived.set()
 
     async def wait(self) -> None:
-        """Until there is a row."""
+        """Wait until there is a row."""
         await self._arrived.wait()
 
     def take(self, most: int) -> list[RequestRecord]:
-        """The oldest rows, ``most`` of them at the most."""
+        """Return the oldest rows, at most ``most``."""
         if len(self._rows) > most:
             return [self._rows.popleft() for _ in range(most)]
         rows = list(self._rows)
@@ -74,5 +73,5 @@ class WriteQueue:
         return rows
 
     def look(self) -> Sequence[RequestRecord]:
-        """Every row that waits now."""
+        """Return every waiting row."""
         return tuple(self._rows)

@@ -16,7 +16,7 @@ from gateway.config.server_schema import ServerSection, StoreSection
 from gateway.domain.account_spec import NETWORKS, AccountSpec, KeySpec
 from gateway.domain.capability import Capability
 from gateway.domain.circuit_breaker import DEFAULT_RULES, BreakerSettings
-from gateway.domain.image import MAX_IMAGES, PictureForm
+from gateway.domain.image import MAX_IMAGES, ImageForm
 from gateway.domain.ledger import OnCrash
 from gateway.domain.media import MediaRules
 from gateway.domain.video import MAX_SECONDS, VideoRules
@@ -29,7 +29,7 @@ def _is_part(value: float) -> bool:
     return 0 < value <= 1
 
 
-FORMS: tuple[PictureForm, ...] = ("url", "b64_json")
+FORMS: tuple[ImageForm, ...] = ("url", "b64_json")
 _SIZE = re.compile(r"[1-9][0-9]{1,4}x[1-9][0-9]{1,4}\Z")
 _SIZES = must("sizes such as 1024x1024", lambda value: all(map(_SIZE.match, value)))
 _FORMS = must("'url' and 'b64_json' only", lambda value: all(form in FORMS for form in value))

@@ -1,1 +1,1 @@
-"""Floor 0: nouns, the ports that store them, and their arithmetic. No clock, no dice, no I/O."""
+"""Data types and their arithmetic. No clock, randomness or I/O."""

@@ -1,4 +1,4 @@
-"""Who calls: accounts, their keys, and the port that stores them."""
+"""Accounts, their API keys, and the caller of a request."""
 
 import hashlib
 import hmac
@@ -17,26 +17,26 @@ Status = Literal["active", "disabled"]
 
 KEY_PREFIX = "sk-"
 KEY_LENGTH = 48
-"""Characters after the prefix of a key that the gateway makes."""
+"""Characters after the prefix of a key that the gateway generates."""
 
 _KEY_SHAPE = re.compile(r"sk-[A-Za-z0-9._-]{13,253}\Z", re.ASCII)
 NAME_SHAPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@/-]{0,63}\Z", re.ASCII)
-"""Names of accounts, keys and channels: they are shown, logged and written in paths."""
+"""Names of accounts, keys and channels, which appear in pages, logs and paths."""
 
 
 def is_key_shape(secret: str) -> bool:
-    """Whether ``secret`` could be a key: ``sk-`` and 13 to 253 characters of a token's alphabet."""
+    """Return whether ``secret`` has the form of a key: ``sk-`` and 13 to 253 characters of a token's alphabet."""
     return _KEY_SHAPE.match(secret) is not None
 
 
 def key_digest(pepper: bytes, secret: str) -> bytes:
-    """The keyed hash under which a key is stored; HMAC-SHA256, 32 bytes."""
+    """Return the digest under which a key is stored: HMAC-SHA256, 32 bytes."""
     return hmac.digest(pepper, secret.encode(), hashlib.sha256)
 
 
 @attrs.frozen
 class Account:
-    """Who pays. ``declared`` accounts come from the configuration file and are read-only elsewhere."""
+    """The owner of keys, who pays. ``declared``: it comes from the configuration file and is read-only elsewhere."""
 
     id: int
     name: str
@@ -50,11 +50,12 @@ class Account:
 
 @attrs.frozen
 class ApiKey:
-    """What a caller shows. Only ``digest`` of the secret is kept, and its last four characters for people.
+    """An API key. Only the digest of its secret and the last four characters are stored.
 
-    ``webhook_url`` is told of the end of each of its videos, but for those whose call names another. The secret that
-    it had before it was rotated (``former_digest``) is good until ``former_until_s``. ``locked`` are the fields that an
-    administrator has set, which members cannot change (``key_lock.py``).
+    Attributes:
+        webhook_url: receives the end of each of the key's videos, unless the request names another URL.
+        former_digest: the secret before the last rotation, valid until ``former_until_s``.
+        locked: fields that an administrator has set and members cannot change (``key_lock.py``).
     """
 
     id: int
@@ -78,16 +79,12 @@ class ApiKey:
 
     @property
     def masked(self) -> str:
-        """What lists show: ``sk-…abcd``."""
         return f"{KEY_PREFIX}…{self.last4}"
 
 
 @attrs.frozen
 class Caller:
-    """The first parcel: an account and the key it called with. Written by ``auth/api_keys.py`` alone.
-
-    ``networks`` are the key's ``allow_ips``, read once.
-    """
+    """An account and the key that the client sent. ``networks`` are the key's ``allow_ips``, parsed once."""
 
     account: Account
     key: ApiKey
@@ -101,7 +98,7 @@ class Caller:
         return tuple(subject for subject in both if subject.limits.any)
 
     def check_usable(self, now_s: float) -> None:
-        """Raise ``KeyDisabled`` or ``KeyExpired`` where the key may not be used at ``now_s`` (Unix seconds)."""
+        """Raise ``KeyDisabled`` or ``KeyExpired`` if the key may not be used at ``now_s`` (Unix seconds)."""
         if self.key.status != "active":
             raise KeyDisabled("This API key is disabled", should_retry=False)
         if self.account.status != "active":
@@ -110,17 +107,16 @@ class Caller:
             raise KeyExpired("This API key has expired", should_retry=False)
 
     def check_address(self, address: str | None) -> None:
-        """Raise ``IpNotAllowed`` where the key may not be used from ``address`` (None: unknown)."""
+        """Raise ``IpNotAllowed`` if the key may not be used from ``address``; None means an unknown address."""
         if self.networks and not is_inside(address, self.networks):
             raise IpNotAllowed("This API key may not be used from this address", should_retry=False)
 
     @property
     def may_use_group(self) -> bool:
-        """Whether the key's group, if it has one, is one of those its account may use; none there means all."""
         return self.key.group is None or not self.account.groups or self.key.group in self.account.groups
 
     def check_group(self) -> None:
-        """Raise ``GroupNotAllowed`` where the key's group is not one of those its account may use."""
+        """Raise ``GroupNotAllowed`` if the account may not use the key's group."""
         if not self.may_use_group:
             raise GroupNotAllowed(
                 f"The account of this API key may not use the group {self.key.group!r}",
@@ -128,10 +124,10 @@ class Caller:
             )
 
     def may_use(self, model: str) -> bool:
-        """Whether the key's model restriction (globs; none means all) lets ``model`` through."""
+        """Return whether the key's globs allow ``model``; a key without globs allows every model."""
         return not self.key.models or any(fnmatchcase(model, glob) for glob in self.key.models)
 
     def check_model(self, model: str) -> None:
-        """Raise ``ModelNotAllowed`` where the key's restriction excludes ``model``."""
+        """Raise ``ModelNotAllowed`` if the key's globs exclude ``model``."""
         if not self.may_use(model):
             raise ModelNotAllowed(f"This API key may not use the model {model!r}", param="model", should_retry=False)

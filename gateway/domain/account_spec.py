@@ -1,6 +1,6 @@
-"""Accounts and keys as people write them: in the configuration file, on the command line, in the admin API.
+"""Accounts, keys and credits as users write them: in the configuration file, in commands, in the admin API.
 
-Amounts are dollars here and nano-USD in the nouns; a time without a zone is UTC.
+Amounts are USD here and nano-USD in the data types. A time without a zone is UTC.
 """
 
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ def _is_moment(value: datetime) -> bool:
 
 
 def _is_word(value: str) -> bool:
-    return 0 < len(value) <= 256 and value.isprintable()  # noqa: PLR2004 - as long as a model's name
+    return 0 < len(value) <= 256 and value.isprintable()  # noqa: PLR2004 - the length of a model's name
 
 
 NAME = must(
@@ -49,8 +49,8 @@ _WORDS = must("printable words of 1 to 256 characters", lambda value: all(map(_i
 _END = must("a time from 1970 to 9998", _is_moment)
 _AT_LEAST_ONE = between(1)
 _OVERLAP = between(0, 720)
-_MAX_USD = 9 * 10**9  # in nano-USD still a 64-bit integer
-_LAST_S = 253_370_764_800  # in whatever zone it was meant, a year of four digits in UTC
+_MAX_USD = 9 * 10**9  # so that nano-USD fit a 64-bit integer
+_LAST_S = 253_370_764_800  # a four-digit year in UTC, whichever zone was meant
 
 
 @attrs.frozen
@@ -68,7 +68,7 @@ class AccountSpec:
     status: Status = "active"
 
     def apply(self, account: Account) -> Account:
-        """``account`` as this says it should be."""
+        """Return ``account`` with these settings."""
         return attrs.evolve(
             account,
             name=self.name,
@@ -81,7 +81,7 @@ class AccountSpec:
 
 @attrs.frozen
 class KeySpec:
-    """``[[key]]``. ``secret`` None: one is made."""
+    """``[[key]]``. If ``secret`` is None, the gateway generates one."""
 
     name: str = attrs.field(metadata=NAME)
     account: str
@@ -100,7 +100,7 @@ class KeySpec:
     webhook_url: str | None = attrs.field(default=None, metadata=_WEB)
 
     def apply(self, key: ApiKey) -> ApiKey:
-        """``key`` as this says it should be; its secret and account stay."""
+        """Return ``key`` with these settings; its secret and account stay."""
         return attrs.evolve(
             key,
             name=self.name,
@@ -117,17 +117,17 @@ class KeySpec:
 
 @attrs.frozen
 class RotateSpec:
-    """A new secret for a key: the one that it has is good for ``overlap_h`` more hours."""
+    """Rotation of a key's secret: the present secret stays valid for ``overlap_h`` hours."""
 
     overlap_h: int = attrs.field(default=24, metadata=_OVERLAP)
 
 
 @attrs.frozen
 class CreditSpec:
-    """Money for a purse.
+    """A credit to a balance.
 
-    ``top_up`` adds ``amount_usd`` to what may be spent (less than 0: takes it away), ``set`` makes it what is left,
-    running requests counted in. A credit of a daily or monthly quota is for that day or month.
+    ``top_up`` adds ``amount_usd``, which may be negative, to what may be spent. ``set`` makes it what is left, with
+    the reservations of running requests counted in. A credit to a daily or monthly quota counts for that day or month.
     """
 
     amount_usd: Decimal = attrs.field(metadata=_CREDIT)
@@ -137,7 +137,7 @@ class CreditSpec:
 
 
 def build_account(account: Account) -> dict[str, Any]:
-    """An account as JSON shows it; the keys of ``AccountSpec`` can be read back."""
+    """Return an account as JSON; ``AccountSpec`` can parse its own keys from it."""
     return {
         "id": account.id,
         "name": account.name,
@@ -151,7 +151,7 @@ def build_account(account: Account) -> dict[str, Any]:
 
 
 def build_key(key: ApiKey, account: str) -> dict[str, Any]:
-    """A key as JSON shows it, its secret as its last four characters."""
+    """Return a key as JSON, with the last four characters of its secret."""
     return {
         "id": key.id,
         "name": key.name,
@@ -172,7 +172,7 @@ def build_key(key: ApiKey, account: str) -> dict[str, Any]:
 
 
 def _build_quota(usd: Decimal | None, period: QuotaPeriod | None, status: Literal[403, 429] | None) -> Quota:
-    # Without a period of its own an amount is for good: the safer reading of "quota_usd = 5".
+    # An amount without a period is a lifetime quota: the safer reading of "quota_usd = 5".
     limit = None if usd is None else nanos(usd)
     return Quota(limit, period or ("none" if limit is None else "lifetime"), status)
 
@@ -187,5 +187,5 @@ def _write_quota(quota: Quota) -> dict[str, Any]:
 
 
 def build_time(seconds: int) -> str:
-    """Unix seconds as JSON shows them: ``2027-01-31T12:00:00Z``."""
+    """Format Unix seconds as ``2027-01-31T12:00:00Z``."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""Wire languages by name: what a call is said in towards a provider, and which of them can say what was asked for."""
+"""API formats by name, and which of them can express which operation."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -77,4 +77,4 @@ WIRES: Mapping[Operation, tuple[Wire, ...]] = MappingProxyType(
         "video_remixes": _VIDEOS,
     },
 )
-"""The languages an operation can be said in, the one it was asked in first: there bytes pass untouched."""
+"""The API formats of each operation. The first is the client's own, in which bytes pass unchanged."""

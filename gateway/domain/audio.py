@@ -1,9 +1,8 @@
-"""Sound: how long it is or may be, told from what is known of it, and how many tokens a model makes of it.
+"""Audio: how long a recording is or may be, and how many tokens it costs.
 
-Lengths are milliseconds, rounded up, and never more than ``MAX_DURATION_MS``.
-
-What a recording's headers say is its sender's word, and the sender pays by it: it is believed within what its bytes
-can hold, and where they can be looked at, within what its frames say. Money is held for the longer of all of them.
+Durations are milliseconds, rounded up, at most ``MAX_DURATION_MS``. The headers of a recording come from the client,
+who pays by its duration. So a header is believed only within what the file's size allows and, if its frames can be
+read, within what they say. The reservation covers the longest of these durations.
 """
 
 import math
@@ -15,36 +14,36 @@ import attrs
 from gateway.domain.usage import MAX_DURATION_MS
 
 UNKNOWN_BITRATE = 16_000
-"""Bits a second of a recording that nobody can read: the least at which Opus keeps speech in wideband (RFC 6716, 2.1.1:
-16 to 20 kbit/s). What callers record is of a higher rate, and so it is hardly longer."""
+"""Bits per second of an unreadable recording: the lowest rate at which Opus keeps wideband speech (RFC 6716, 2.1.1: 16
+to 20 kbit/s). Real recordings have higher rates, so they are hardly longer."""
 LEAST_BITRATE = 1_000
-"""Of any recording; silence takes as little. It is no longer, whoever says so."""
+"""Bits per second below which no recording is taken to be; silence takes as little."""
 MOST_BITRATE = 10_000_000
-"""Nor is it shorter than at this rate: 24 bits of two channels, 192,000 times a second."""
+"""Bits per second above which none is: 24 bits, two channels, 192,000 samples a second."""
 LOSSY_BITRATE = 512_000
-"""What sound that is compressed with loss does not exceed: Opus has 510 kbit/s (RFC 6716, 2.1.1), AAC 576 at 48,000
-samples a second, of which encoders use 320."""
+"""Upper limit of lossy formats: Opus has 510 kbit/s (RFC 6716, 2.1.1), AAC 576 at 48,000 samples a second, of which
+encoders use 320."""
 MP3_BITRATE = 320_000
-"""The highest of MPEG-1's layer III (ISO/IEC 11172-3, 2.4.2.3)."""
+"""The highest rate of MPEG-1 layer III (ISO/IEC 11172-3, 2.4.2.3)."""
 USUAL_BITRATE = 128_000
-"""What a recording of sound alone hardly exceeds, as telephones and browsers make them."""
+"""Bits per second that audio recordings of telephones and browsers hardly exceed."""
 TRUST = 2
-"""So many times as long as told may the frames that were looked at sound: they are a sample."""
+"""How many times longer than the header says the sampled frames may sound before the header is distrusted."""
 
 HEARD_TOKENS_A_MINUTE = 1_000
-"""Of a recording: gpt-4o-transcribe is said to cost $0.006 a minute, at $6 per million tokens of sound
+"""Of a recording: gpt-4o-transcribe costs about $0.006 a minute at $6 per million audio tokens
 (developers.openai.com/api/docs/pricing, "Transcription and speech generation")."""
 SPOKEN_TOKENS_A_MINUTE = 1_250
-"""Of speech: gpt-4o-mini-tts is said to cost $0.015 a minute, at $12 per million tokens of sound (the same page)."""
+"""Of speech: gpt-4o-mini-tts costs about $0.015 a minute at $12 per million audio tokens (the same page)."""
 SPOKEN_CHARACTERS_A_SECOND = 15
-"""Of English, at its usual speed: 900 a minute, as speech is read out."""
+"""English at its usual speed: 900 characters a minute."""
 SPEECH_SLACK = 16
-"""Speech is no longer than so many times its estimate: four times for a script that has a syllable in each letter, and
-four for a speaker who is as slow as can be asked for."""
+"""Speech is at most so many times its estimate: four times for a script with a syllable in each letter, and four times
+for the slowest speed."""
 SHORT_SPEECH_MS = 10_000
-"""Nor is it any longer than this, for a text that is short: nobody counts its pauses."""
+"""Minimum of that limit: the pauses of a short text are not counted."""
 SPOKEN_TOKENS_A_BYTE = 2
-"""What a text hardly exceeds when it is spoken. English takes 1.4; a letter that says more has more bytes."""
+"""Tokens per byte of text that speech hardly exceeds. English takes 1.4; a letter that says more has more bytes."""
 
 _MINUTE_MS = 60_000
 _NUMBER = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,20})?\Z", re.ASCII)
@@ -52,34 +51,34 @@ _TIMESTAMP = re.compile(r"(?:(\d{1,3}):)?(\d{1,2}):(\d{2})[.,](\d{3})", re.ASCII
 _CUE = re.compile(rf"{_TIMESTAMP.pattern}[ \t]*-->[ \t]*{_TIMESTAMP.pattern}", re.ASCII)
 
 PCM_BYTES_A_SECOND = 48_000
-"""Raw samples as the convention has them: 24,000 a second, 16 bits each, one channel
+"""Raw samples of the OpenAI API: 24,000 a second, 16 bits, one channel
 (developers.openai.com/api/docs/guides/text-to-speech, "Supported output formats")."""
 _MP3_BITRATES = {
     1: (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
     2: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
 }
-"""Kilobits a second of layer III, by the version of MPEG (ISO/IEC 11172-3 and 13818-3)."""
+"""Kilobits per second of layer III, by MPEG version (ISO/IEC 11172-3 and 13818-3)."""
 _WAV_HEADER_BYTES = 44
 _LEAST_WAV_RATE = 1_000
-"""Bytes a second of speech as WAV. Telephones have 8,000: a header that says less says nothing."""
+"""Least plausible bytes per second of a WAV header. Telephones have 8,000."""
 _MP3_HEADER_BYTES = 4
 _FIRST_VERSION = 0b11
 _LAYER_THREE = 0b01
 
 
 def parse_length_ms(seconds: object) -> int | None:
-    """Seconds as a provider said them, a number or one as text; None where they cannot be believed."""
+    """Parse seconds, a number or text, as milliseconds. None: they are not plausible."""
     if isinstance(seconds, str):
         seconds = float(seconds) if _NUMBER.match(seconds) else None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return None
-    if not 0 <= seconds <= MAX_DURATION_MS / 1_000:  # of what is no number this is not true either
+    if not 0 <= seconds <= MAX_DURATION_MS / 1_000:  # also for NaN
         return None
     return math.ceil(round(seconds * 1_000, 3))
 
 
 def parse_last_cue_ms(subtitles: str) -> int | None:
-    """When the last of subtitles (SubRip or WebVTT) ends; None where they have none."""
+    """Return when the last cue of subtitles (SubRip or WebVTT) ends, in ms. None: there is no cue."""
     ends = [_parse_clock(found.groups()[4:]) for found in _CUE.finditer(subtitles)]
     return min(max(ends), MAX_DURATION_MS) if ends else None
 
@@ -90,17 +89,17 @@ def _parse_clock(parts: tuple[str | None, ...]) -> int:
 
 
 def bound_length_ms(size: int) -> int:
-    """What a recording of ``size`` bytes hardly exceeds, where nobody can say how long it is."""
+    """Return what a recording of ``size`` bytes hardly exceeds if its duration is unreadable."""
     return _time(size, UNKNOWN_BITRATE)
 
 
 @attrs.frozen
 class Length:
-    """How long a recording is, as far as anybody can tell before it has been heard.
+    """How long a recording is, as far as can be known before a provider has transcribed it.
 
     Attributes:
-        believed_ms: for what it is taken where its provider does not say; None: nobody can tell.
-        bound_ms: what it hardly exceeds, which money is held for; not below the other.
+        believed_ms: the duration that is charged if the provider reports none; None if it is unknown.
+        bound_ms: the duration that is reserved, at least ``believed_ms``.
     """
 
     believed_ms: int | None
@@ -109,23 +108,24 @@ class Length:
 
 @attrs.frozen
 class Ceiling:
-    """Bits a second that a format does not exceed, and those that its recordings hardly exceed."""
+    """Bits per second that a format cannot exceed, and those that its recordings hardly exceed."""
 
     highest: int
     usual: int
 
 
-def weigh_length(told_s: float | None, seen_s: float | None, size: int, ceiling: Ceiling) -> Length:
-    """How long ``size`` bytes are of which a header tells ``told_s`` and the frames that were seen ``seen_s``.
+def weigh_length(header_s: float | None, seen_s: float | None, size: int, ceiling: Ceiling) -> Length:
+    """Estimate how long ``size`` bytes are if a header says ``header_s`` and the sampled frames ``seen_s``.
 
-    None: it does not tell, or nobody looked. Where somebody looked and saw none, what it tells is not believed.
+    ``header_s`` None: the header does not say. ``seen_s`` None: the frames were not read; 0: none was found, so the
+    header is not believed.
     """
-    if told_s is None or not told_s > 0 or not math.isfinite(told_s) or seen_s == 0:
+    if header_s is None or not header_s > 0 or not math.isfinite(header_s) or seen_s == 0:
         return Length(None, bound_length_ms(size))
     seen_s = seen_s or 0.0
     longest_ms = limit_length_ms(size)
-    told_ms, seen_ms = _parse_seconds(told_s), _parse_seconds(seen_s)
-    believed_ms = max(told_ms if seen_ms <= told_ms * TRUST else seen_ms, _time(size, ceiling.highest))
+    header_ms, seen_ms = _parse_seconds(header_s), _parse_seconds(seen_s)
+    believed_ms = max(header_ms if seen_ms <= header_ms * TRUST else seen_ms, _time(size, ceiling.highest))
     bound_ms = max(believed_ms, seen_ms, _time(size, ceiling.usual))
     return Length(min(believed_ms, longest_ms), min(bound_ms, longest_ms))
 
@@ -135,12 +135,12 @@ def _parse_seconds(seconds: float) -> int:
 
 
 def limit_length_ms(size: int) -> int:
-    """What ``size`` bytes of sound cannot exceed, whoever says so."""
+    """Return the longest duration that ``size`` bytes can have."""
     return _time(size, LEAST_BITRATE)
 
 
 def floor_length_ms(size: int) -> int:
-    """What a recording of ``size`` bytes hardly falls below, where nobody can read it."""
+    """Return the duration that an unreadable recording of ``size`` bytes hardly falls below."""
     return _time(size, LOSSY_BITRATE)
 
 
@@ -149,46 +149,46 @@ def _time(size: int, bitrate: int) -> int:
 
 
 def count_heard_tokens(length_ms: int) -> int:
-    """Tokens of a recording, rounded up."""
+    """Return the tokens of a recording, rounded up."""
     return -(-length_ms * HEARD_TOKENS_A_MINUTE // _MINUTE_MS)
 
 
 def count_spoken_tokens(length_ms: int) -> int:
-    """Tokens of speech, rounded up."""
+    """Return the tokens of speech, rounded up."""
     return -(-length_ms * SPOKEN_TOKENS_A_MINUTE // _MINUTE_MS)
 
 
 def bound_spoken_tokens(text_bytes: int, speed: float) -> int:
-    """Tokens that a text of that many bytes (UTF-8) hardly exceeds, spoken; slowed down it has more."""
+    """Return the tokens that speech of a text (UTF-8 bytes) hardly exceeds; slow speech has more."""
     return math.ceil(text_bytes * SPOKEN_TOKENS_A_BYTE / min(max(speed, 0.25), 1.0))
 
 
 def estimate_speech_ms(characters: int, speed: float) -> int:
-    """How long a text takes to be said."""
+    """Return the usual duration of a text that is spoken."""
     return min(math.ceil(characters * 1_000 / SPOKEN_CHARACTERS_A_SECOND / max(speed, 0.25)), MAX_DURATION_MS)
 
 
 def bound_speech_ms(estimate_ms: int) -> int:
-    """What speech does not exceed, whatever its header says, by ``estimate_speech_ms`` of its text."""
+    """Return the longest duration of speech whose estimate is ``estimate_ms``, whatever its header says."""
     return min(max(estimate_ms * SPEECH_SLACK, SHORT_SPEECH_MS), MAX_DURATION_MS)
 
 
 def find_speech_ms(head: bytes, size: int, kind: str) -> int | None:
-    """How long ``size`` bytes of speech in the format ``kind`` sound, by the first of them; None: they do not tell."""
+    """Return the duration of ``size`` bytes of speech in format ``kind`` by its first bytes. None: unknown."""
     if kind == "pcm":
         rate = PCM_BYTES_A_SECOND
     elif head[:4] == b"RIFF" and head[8:16] == b"WAVEfmt ":
-        # Streamed, its sizes are not known when its header is written: they are no number of bytes.
-        told, size = int.from_bytes(head[28:32], "little"), max(size - _WAV_HEADER_BYTES, 0)
-        rate = max(told, _LEAST_WAV_RATE) if told else 0
+        # A streamed file's header is written before its sizes are known, so they mean nothing.
+        rate, size = int.from_bytes(head[28:32], "little"), max(size - _WAV_HEADER_BYTES, 0)
+        rate = max(rate, _LEAST_WAV_RATE) if rate else 0
     else:
         rate = _parse_mp3_rate(head)
     return min(-(-size * 1_000 // rate), MAX_DURATION_MS) if rate else None
 
 
 def _parse_mp3_rate(head: bytes) -> int:
-    """Bytes a second of an MP3 by its first frame; 0 where it is none."""
-    if len(head) < _MP3_HEADER_BYTES or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:  # noqa: PLR2004 - eleven ones
+    """Return the bytes per second of an MP3 by its first frame. 0: it has none."""
+    if len(head) < _MP3_HEADER_BYTES or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:  # noqa: PLR2004 - eleven bits set
         return 0
     version, layer, index = head[1] >> 3 & 3, head[1] >> 1 & 3, head[2] >> 4
     rates = _MP3_BITRATES[1 if version == _FIRST_VERSION else 2]
@@ -202,15 +202,15 @@ _WAV_FORMAT_BYTES = 16
 
 
 def is_wav(head: bytes) -> bool:
-    """Whether a file is WAV, or of its successors for long recordings (EBU Tech 3306, ITU-R BS.2088)."""
+    """Return whether a file is WAV or one of its successors for long recordings (EBU Tech 3306, ITU-R BS.2088)."""
     return head[:4] in _WAV_STARTS and head[8:12] == b"WAVE"
 
 
 def find_wav_seconds(head: bytes, size: int) -> float | None:
-    """How long a WAV file of ``size`` bytes is by the rate of its samples, at which it is played; None: no idea.
+    """Return the seconds of a WAV file of ``size`` bytes by its sample rate. None: unknown.
 
-    What its header says of bytes is not looked at: decoders go on behind the end that it tells. Plain samples only:
-    integers, floats, A-law and mu-law (RFC 2361).
+    The header's byte counts are ignored: decoders read on behind the end that they give. Only plain samples: integers,
+    floats, A-law and mu-law (RFC 2361).
     """
     at, rate = 12, 0
     while at + 8 <= len(head):
@@ -224,26 +224,26 @@ def find_wav_seconds(head: bytes, size: int) -> float | None:
     return max(size - at, 0) / rate if rate else None
 
 
-def _parse_wav_rate(told: bytes) -> int:
-    """Bytes a second; 0 where they are not plain samples."""
-    if len(told) < _WAV_FORMAT_BYTES:
+def _parse_wav_rate(fmt: bytes) -> int:
+    """Return bytes per second. 0: these are not plain samples."""
+    if len(fmt) < _WAV_FORMAT_BYTES:
         return 0
-    tag, channels, samples, _, block, bits = struct.unpack("<HHIIHH", told[:_WAV_FORMAT_BYTES])
+    tag, channels, samples, _, block, bits = struct.unpack("<HHIIHH", fmt[:_WAV_FORMAT_BYTES])
     if tag == _WAV_EXTENSIBLE:
-        tag = int.from_bytes(told[24:26], "little")
+        tag = int.from_bytes(fmt[24:26], "little")
     width = channels * -(-bits // 8)
     return samples * min(width, block or width) if tag in _WAV_PLAIN else 0
 
 
 OGG_MARK = b"OggS"
-"""What a page of Ogg begins with (RFC 3533, 6)."""
+"""The first bytes of an Ogg page (RFC 3533, 6)."""
 OGG_PAGE_BYTES = 27
 _OPUS_RATE = 48_000
 _NO_PACKET_ENDS = 2**64 - 1
 
 
 def parse_ogg_page(page: bytes) -> tuple[int, int] | None:
-    """Where the sound of a page's stream ends (samples), and which stream it is; None where it says nothing of it."""
+    """Return the position (samples) and the stream number of an Ogg page. None: it has no position."""
     if len(page) < OGG_PAGE_BYTES or not page.startswith(OGG_MARK) or page[4]:
         return None
     position = int.from_bytes(page[6:14], "little")
@@ -251,7 +251,7 @@ def parse_ogg_page(page: bytes) -> tuple[int, int] | None:
 
 
 def find_ogg_rate(head: bytes) -> tuple[int, int] | None:
-    """Samples a second of a file in Ogg by its first page, and how many of them come before the sound; None: no idea.
+    """Return samples per second of an Ogg file by its first page, and the samples before the audio. None: unknown.
 
     Opus (RFC 7845, 5.1) and Vorbis (Vorbis I, 4.2.2).
     """
@@ -265,9 +265,9 @@ def find_ogg_rate(head: bytes) -> tuple[int, int] | None:
 
 
 WEBM_HEAD = b"\x1a\x45\xdf\xa3"
-"""What Matroska and WebM begin with: an EBML header (RFC 8794, 8.1)."""
+"""The first bytes of Matroska and WebM: an EBML header (RFC 8794, 8.1)."""
 WEBM_MARK = b"\x1f\x43\xb6\x75"
-"""What a cluster of theirs begins with (RFC 9559, 5.1.3)."""
+"""The first bytes of a cluster (RFC 9559, 5.1.3)."""
 _INFO_BYTES = 1_024
 _DURATION = re.compile(rb"\x44\x89(?:\x84(.{4})|\x88(.{8}))", re.DOTALL)
 _SCALE = re.compile(rb"\x2a\xd7\xb1\x83(.{3})", re.DOTALL)
@@ -275,11 +275,11 @@ _CLUSTER = re.compile(rb"\x1f\x43\xb6\x75(?:[\x80-\xff]|[\x40-\x7f].|[\x20-\x3f]
                       rb"\xe7(?:\x81(.)|\x82(.{2})|\x83(.{3})|\x84(.{4}))", re.DOTALL)  # fmt: skip
 _USUAL_SCALE = 1_000_000
 CLUSTER_BYTES = 32
-"""More than a cluster's beginning takes, up to its time."""
+"""Upper limit of a cluster's beginning, up to its time."""
 
 
 def find_webm_seconds(head: bytes) -> float | None:
-    """What a WebM file says of its length; None for a recording that was written as it was made."""
+    """Return the duration that a WebM header gives. None: it was written while it was recorded."""
     found = _DURATION.search(head[:_INFO_BYTES])
     if found is None:
         return None
@@ -288,7 +288,7 @@ def find_webm_seconds(head: bytes) -> float | None:
 
 
 def parse_cluster_seconds(head: bytes, cluster: bytes) -> float | None:
-    """When a cluster of a WebM file begins; None where it is none."""
+    """Return when a cluster of a WebM file begins, in seconds. None: these bytes are no cluster."""
     found = _CLUSTER.match(cluster)
     if found is None:
         return None
@@ -296,6 +296,6 @@ def parse_cluster_seconds(head: bytes, cluster: bytes) -> float | None:
 
 
 def _parse_scale(head: bytes) -> float:
-    """Seconds in one tick of a WebM file."""
+    """Return the seconds in one tick of a WebM file."""
     found = _SCALE.search(head[:_INFO_BYTES])
     return (int.from_bytes(found[1], "big") if found else _USUAL_SCALE) / 1e9

@@ -1,4 +1,4 @@
-"""The audit trail: who changed what, on record in the commit of the change itself. Rows are only ever added."""
+"""The audit log: who changed what, written in the transaction of the change. Rows are only ever added."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
@@ -7,27 +7,26 @@ import attrs
 import orjson
 
 ActorKind = Literal["token", "member", "file", "gateway"]
-"""Who acts: the bearer of the admin token (the ``gateway`` command), a member who is signed in, the configuration file,
-or the gateway itself."""
+"""The admin token's bearer (the ``gateway`` command), a signed-in member, the configuration file, or the gateway."""
 KINDS: tuple[ActorKind, ...] = get_args(ActorKind)
 
 SECRET = frozenset({"api_key", "api_keys", "headers", "passphrase", "proxy", "secret", "webhook_url"})
-"""Fields of which is on record only that they were changed: what is in them opens something, or may."""
+"""Fields whose values are secret or grant access: only the fact of a change is logged."""
 CHANGED = "changed"
-"""What stands for a pair of values that is secret, or too long."""
+"""Stands for a pair of values that is secret or too long."""
 LONGEST = 4_096
-"""Bytes of a pair of values that is written out."""
+"""The longest pair of values that is written out, in bytes."""
 
 
 @attrs.frozen
 class Actor:
-    """Who asks for a change.
+    """The author of a change.
 
     Attributes:
-        name: a member's; empty for others.
+        name: a member's name; empty for others.
         account_id: a member's own account.
-        scope: the account whose things it may see and change; None: every account's. Administrators have none.
-        address: where it calls from, if that is known.
+        scope: the only account that the actor may see and change; None: every account (administrators).
+        address: the client's address, if known.
     """
 
     kind: ActorKind
@@ -38,13 +37,13 @@ class Actor:
     address: str = ""
 
     def may_see(self, account_id: int) -> bool:
-        """Whether what is that account's is there for it at all."""
+        """Return whether the actor may see things of that account."""
         return self.scope is None or self.scope == account_id
 
     def did(
         self, action: str, subject: str, at_ms: int, *, account_id: int | None = None, detail: str = "{}"
     ) -> "AuditRow":
-        """The row of what it did: to be written in the commit of the change."""
+        """Return the audit row of an action, to be written in the transaction of the change."""
         return AuditRow(
             sequence=0,
             at_ms=at_ms,
@@ -66,13 +65,13 @@ GATEWAY = Actor("gateway")
 
 @attrs.frozen
 class AuditRow:
-    """One change. ``sequence`` is the order of writing, 0 until it is stored.
+    """One change. ``sequence`` is the order of writing, 0 before it is stored.
 
     Attributes:
         action: ``noun.verbed``: ``key.created``, ``channel.edited``, ``account.credited``, ``member.signed_in``.
-        account_id: whose it was, None where it is nobody's (a channel).
-        subject: what it was, as people call it: ``acme/test``.
-        detail: what changed, as JSON: ``{"rpm": [60, 120]}`` is before and after. Never a secret.
+        account_id: the owner's account; None if the subject belongs to none (a channel).
+        subject: the name of what changed: ``acme/test``.
+        detail: JSON of each changed field, before and after: ``{"rpm": [60, 120]}``. Never a secret.
     """
 
     sequence: int
@@ -88,10 +87,7 @@ class AuditRow:
 
 
 def build_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """The fields in which ``after`` differs, as JSON: ``{"rpm": [60, 120], "proxy": "changed"}``.
-
-    Both are as JSON shows them. A field that one of them has not is null there.
-    """
+    """Return the fields that differ, as JSON: ``{"rpm": [60, 120], "proxy": "changed"}``. A missing field is null."""
     names = dict.fromkeys((*after, *before))
     pairs = {name: [before.get(name), after.get(name)] for name in names}
     return orjson.dumps({name: _build_pair(name, pair) for name, pair in pairs.items() if pair[0] != pair[1]}).decode()
@@ -106,9 +102,9 @@ class AuditFilter:
     """Which rows to list; None does not restrict.
 
     Attributes:
-        actor: a member's name; or ``token``, ``file``, ``gateway``, who have none.
-        action: one, or a noun: ``key`` is ``key.created``, ``key.edited``, …
-        before: a sequence: only older ones.
+        actor: a member's name, or the kind of an actor without a name: ``token``, ``file``, ``gateway``.
+        action: an action, or its noun: ``key`` is ``key.created``, ``key.edited``, …
+        before: a sequence; only older rows.
     """
 
     account_id: int | None = None

@@ -1,7 +1,7 @@
-"""A spending cap, the purse it bounds, and the holds on it: integers of nano-USD, plain arithmetic, no clock.
+"""Quotas, balances and reservations: plain arithmetic in nano-USD, without a clock.
 
-For every purse, at every moment: ``spent >= 0``, ``held`` is the sum of its open holds, and
-``spent + held <= limit + credit + overrun``. A hold resolves exactly once.
+Invariants of every balance (checked by ``billing/reconcile.py``): ``spent >= 0``; ``held`` is the sum of its open
+reservations; ``spent + held <= limit + credit + overrun``. A reservation is settled exactly once.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ _FORBIDDEN, _TOO_MANY_REQUESTS = 403, 429
 
 @attrs.frozen
 class Quota:
-    """A cap in nano-USD; ``period`` "none" means uncapped.
+    """A spending limit in nano-USD; the period "none" means unlimited.
 
-    ``status`` overrides the HTTP status of its exhaustion: 403 or 429, None for the period's own.
+    ``status`` overrides the HTTP status of ``QuotaExceeded``: 403 or 429; None: that of the period.
     """
 
     limit_nanos: int | None = None
@@ -34,7 +34,6 @@ class Quota:
 
     @property
     def capped(self) -> bool:
-        """Whether there is a cap at all."""
         return self.limit_nanos is not None and self.period != "none"
 
 
@@ -43,7 +42,7 @@ NO_QUOTA = Quota()
 
 @attrs.frozen
 class UtcDay:
-    """A day in UTC and the month it lies in; seconds since 1970, ends exclusive."""
+    """A UTC day and its month, in Unix seconds; ends are exclusive."""
 
     start_s: int
     month_start_s: int
@@ -51,7 +50,6 @@ class UtcDay:
 
     @property
     def end_s(self) -> int:
-        """Where the next day begins."""
         return self.start_s + DAY_S
 
     @property
@@ -61,21 +59,20 @@ class UtcDay:
 
     @property
     def month_number(self) -> int:
-        """The number of the month's first day."""
+        """The ``number`` of the month's first day."""
         return self.month_start_s // DAY_S
 
     @property
     def next_month_number(self) -> int:
-        """The number of the next month's first day."""
+        """The ``number`` of the next month's first day."""
         return self.month_end_s // DAY_S
 
     def holds(self, now_s: float) -> bool:
-        """Whether ``now_s`` lies in it."""
         return self.start_s <= now_s < self.end_s
 
 
 def parse_day(now_s: float) -> UtcDay:
-    """The day in which ``now_s`` (Unix seconds) lies."""
+    """Return the UTC day of ``now_s`` (Unix seconds)."""
     start_s = int(now_s // DAY_S) * DAY_S
     first = datetime.fromtimestamp(start_s, UTC).replace(day=1)
     december = first.month == _DECEMBER
@@ -85,7 +82,7 @@ def parse_day(now_s: float) -> UtcDay:
 
 @attrs.define
 class SpendCounter:
-    """What was spent and credited in one period. ``overrun_nanos``: what of it is above the cap, on record."""
+    """What was spent and credited in one period. ``overrun_nanos`` is the part above the limit that is on record."""
 
     start_s: int = 0
     spent_nanos: int = 0
@@ -93,20 +90,19 @@ class SpendCounter:
     overrun_nanos: int = 0
 
     def add(self, spent_nanos: int, credit_nanos: int) -> None:
-        """Count more of both."""
         self.spent_nanos += spent_nanos
         self.credit_nanos += credit_nanos
 
 
 @attrs.define
 class PeriodWindow:
-    """The tally of the running day or month, and of the one before: clocks are set back, too."""
+    """The counters of the current and the previous day or month; the clock may be set back."""
 
     current: SpendCounter = attrs.Factory(SpendCounter)
     previous: SpendCounter | None = None
 
     def at(self, start_s: int) -> SpendCounter:
-        """The tally of the period that begins at ``start_s``."""
+        """Return the counter of the period that begins at ``start_s``."""
         if self.current.start_s != start_s:
             back = self.previous
             self.previous = self.current
@@ -119,10 +115,11 @@ Owner = Literal["key", "account"]
 
 @attrs.define(eq=False)
 class Balance:
-    """What one key or one account has spent, holds and may spend. Days and months are counted whatever the cap.
+    """What one API key or account has spent, has reserved and may still spend, in nano-USD.
 
-    Which tallies a call is counted in is found once for a day and a quota: nobody but the purse turns its windows to
-    another day.
+    Spending is counted per day, month and lifetime, whichever period the quota limits. The counters of the current day
+    are cached, so that settling a request needs no calendar arithmetic; only this class moves its windows to another
+    day.
     """
 
     owner: Owner
@@ -136,13 +133,13 @@ class Balance:
     _today: SpendCounter = attrs.field(init=False)
     _month: SpendCounter = attrs.field(init=False)
     _capped: SpendCounter = attrs.field(init=False)
-    """The tally of the period that the quota caps, of a lifetime where it caps none; those of ``_day``."""
+    """The counter of the period that the quota limits (lifetime if none), on ``_day``."""
 
     def __attrs_post_init__(self) -> None:
         self._today, self._month, self._capped = self.daily.current, self.monthly.current, self.lifetime
 
     def use(self, quota: Quota, day: UtcDay) -> None:
-        """Go by ``quota`` from now on. What a lowered cap leaves above it is an overrun on record."""
+        """Apply ``quota`` from now on. What is above a lowered limit becomes an overrun."""
         if quota is not self.quota:
             self.quota = quota
             self._cap_nanos = quota.limit_nanos if quota.capped else None
@@ -150,23 +147,23 @@ class Balance:
             self._restate()
 
     def turn_to(self, day: UtcDay) -> tuple[SpendCounter, SpendCounter]:
-        """Count in ``day`` from now on; returns its tally and that of its month."""
+        """Count in ``day`` from now on. Returns the counters of the day and of its month."""
         self._day = day
         self._today, self._month = self.daily.at(day.start_s), self.monthly.at(day.month_start_s)
         before, period = self._capped, self.quota.period
         self._capped = self._today if period == "daily" else self._month if period == "monthly" else self.lifetime
         if self._capped is not before:
-            self._recognise()  # holds come along into the new period, yesterday's credit does not
+            self._recognise()  # reservations count in the new period, yesterday's credit does not
         return self._today, self._month
 
     def tally(self, day: UtcDay) -> SpendCounter:
-        """The tally of the period that the quota caps; of a lifetime where it caps none."""
+        """Return the counter of the period that the quota limits; of the lifetime if it limits none."""
         if self._day is not day:
             self.turn_to(day)
         return self._capped
 
     def find_room(self, day: UtcDay) -> int | None:
-        """What may still be held, in nano-USD; negative after an overrun, None where there is no cap."""
+        """Return what may still be reserved, in nano-USD. Negative after an overrun; None without a quota."""
         cap = self._cap_nanos
         if cap is None:
             return None
@@ -174,56 +171,55 @@ class Balance:
         return cap + tally.credit_nanos - tally.spent_nanos - self.held_nanos
 
     def find_reset(self, day: UtcDay) -> int | None:
-        """When the capped period ends, in Unix seconds; None for a lifetime."""
+        """Return when the quota's period ends, in Unix seconds. None for a lifetime quota."""
         period = self.quota.period
         return day.end_s if period == "daily" else day.month_end_s if period == "monthly" else None
 
     def hold(self, nanos: int) -> None:
-        """Set ``nanos`` aside."""
         self.held_nanos += nanos
 
     def restore(self, nanos: int, day: UtcDay) -> None:
-        """The same for what was set aside before a start: what of it is above the cap by now is an overrun."""
+        """Reserve again what was reserved before a restart; what exceeds the limit by now becomes an overrun."""
         self.hold(nanos)
         self.tally(day)
         self._recognise()
 
     def settle(self, held_nanos: int, cost_nanos: int, day: UtcDay) -> int:
-        """Spend ``cost_nanos`` and let go of what was held for it; returns what of it is an overrun."""
+        """Spend ``cost_nanos``, release what was reserved for it, and return the overrun in it."""
         if self._day is not day:
-            self.turn_to(day)  # what is held comes along before it is let go of
+            self.turn_to(day)  # the reservation moves to the new period before it is released
         self.held_nanos -= held_nanos
         self.lifetime.spent_nanos += cost_nanos
         self._today.spent_nanos += cost_nanos
         self._month.spent_nanos += cost_nanos
-        # What cost no more than was held for it leaves no more above the cap than is on record.
+        # A cost within the reservation leaves no more above the limit than is on record.
         return self._recognise() if cost_nanos > held_nanos else 0
 
     def add_credit(self, nanos: int, day: UtcDay) -> None:
-        """Raise (or with a negative amount lower) what may be spent: for good, this month and today."""
+        """Raise, or lower by a negative amount, what may be spent: in the lifetime, this month and today."""
         for tally in (self.lifetime, *self.turn_to(day)):
             tally.credit_nanos += nanos
         self._restate()
 
     def correct(self, spent_credited: Sequence[int], day: UtcDay) -> None:
-        """Add what the ledger knows and memory did not: spent and credited in the month, spent and credited today."""
+        """Add what only the ledger knew: spent and credited in the month, spent and credited today."""
         today, month = self.turn_to(day)
         month.add(*spent_credited[:2])
         today.add(*spent_credited[2:])
         self._restate()
 
     def find_balance(self, day: UtcDay) -> int | None:
-        """What is left of the cap, held or not, in nano-USD; None where there is no cap."""
+        """Return what is left of the quota, reserved or not, in nano-USD. None without a quota."""
         room = self.find_room(day)
         return None if room is None else room + self.held_nanos
 
     def _restate(self) -> None:
-        """The cap is another: on record is what is above it now."""
+        """Recompute the overrun after the limit has changed."""
         self._capped.overrun_nanos = 0
         self._recognise()
 
     def _recognise(self) -> int:
-        """Put on record what is above the cap and not on record yet; returns it."""
+        """Record as overrun what is above the limit and not on record yet; return it."""
         cap, tally = self._cap_nanos, self._capped
         if cap is None:
             return 0
@@ -235,7 +231,7 @@ class Balance:
 
 @frozen
 class Charge:
-    """How a hold resolved: what was spent, and what of it was above a cap."""
+    """The result of a settled reservation: what was spent, and the part of it above a limit."""
 
     cost_nanos: int
     overrun_nanos: int
@@ -243,11 +239,11 @@ class Charge:
 
 @attrs.define(eq=False)
 class Reservation:
-    """``nanos`` set aside in every purse of a call until it is known what the call cost.
+    """``nanos`` set aside in every balance of a request until its cost is known.
 
     Attributes:
-        left_nanos: what the purse with the least has left beside it when it is made; None: none of them has a cap.
-        extra_nanos: what of ``nanos`` was set aside because it was there, and is more than the call had to have.
+        left_nanos: what the tightest balance had left beside it when it was made; None if no balance has a quota.
+        extra_nanos: the part of ``nanos`` that was added by ``extend`` beyond what the request needed.
     """
 
     balances: Sequence[Balance]
@@ -258,11 +254,12 @@ class Reservation:
 
     @property
     def needed_nanos(self) -> int:
-        """What the call had to have."""
         return self.nanos - self.extra_nanos
 
     def extend(self, nanos: int) -> None:
-        """Set aside up to ``nanos`` in all, as far as every purse has it. Only right after the hold is made."""
+        """Reserve up to ``nanos`` in all, as far as every balance has it. Only valid right after the reservation is
+        made.
+        """
         more = min(nanos - self.nanos, self.left_nanos or 0)
         if more > 0:
             for balance in self.balances:
@@ -271,7 +268,7 @@ class Reservation:
             self.extra_nanos = more
 
     def settle(self, cost_nanos: int, day: UtcDay) -> Charge:
-        """Resolve it; a second attempt changes nothing and returns the first result."""
+        """Charge ``cost_nanos``. A second call changes nothing and returns the first result."""
         if self.charge is None:
             overrun = 0
             for balance in self.balances:
@@ -281,9 +278,9 @@ class Reservation:
 
 
 def hold(balances: Sequence[Balance], nanos: int, day: UtcDay, now_s: float) -> Reservation:
-    """Set ``nanos`` aside in every purse, or in none. A call that costs nothing always passes.
+    """Reserve ``nanos`` in every balance or in none. A request that costs nothing always passes.
 
-    Raises ``QuotaExceeded`` for the purse whose end is the more final: a lifetime before a month before a day.
+    Raises ``QuotaExceeded`` for the balance whose period ends last: a lifetime before a month before a day.
     """
     left: int | None = None
     if nanos:
@@ -299,10 +296,10 @@ def hold(balances: Sequence[Balance], nanos: int, day: UtcDay, now_s: float) -> 
 
 
 def _find_most_final(balances: Sequence[Balance], nanos: int, day: UtcDay) -> Balance:
-    """Of those that are short of ``nanos``, of which there are, the first with the latest end."""
-    rooms = [(balance, balance.find_room(day)) for balance in balances]
+    """Return the balance short of ``nanos`` whose period ends last. At least one must be short."""
+    available = [(balance, balance.find_room(day)) for balance in balances]
     return max(
-        (balance for balance, room in rooms if room is not None and room < nanos), key=lambda it: _reset(it, day)
+        (balance for balance, room in available if room is not None and room < nanos), key=lambda it: _reset(it, day)
     )
 
 

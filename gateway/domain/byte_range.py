@@ -1,4 +1,4 @@
-"""Which part of a file a request asks for: RFC 9110, sections 13 (conditions) and 14 (ranges)."""
+"""Conditional and range requests for a file: RFC 9110, sections 13 and 14."""
 
 import re
 from collections.abc import Iterable
@@ -17,10 +17,8 @@ _BEYOND = 10**_MOST_DIGITS
 
 
 class RangeNotSatisfiable(GatewayError):
-    """The file has no byte in the range that is asked for.
-
-    Attributes:
-        size: bytes of the file, for ``Content-Range``; None if nobody knows it.
+    """The file has no byte in the requested range. ``size`` is the file's bytes for ``Content-Range``; None if
+    unknown.
     """
 
     code = "range_not_satisfiable"
@@ -45,15 +43,15 @@ class ByteRange:
     """One range of bytes, of a file of any size.
 
     Attributes:
-        first: its first byte, counted from 0; negative: that many bytes of the file's end.
-        last: its last byte; None: to the end of the file.
+        first: the first byte, from 0; negative: that many bytes at the end of the file.
+        last: the last byte; None: to the end of the file.
     """
 
     first: int
     last: int | None = None
 
     def find(self, size: int) -> tuple[int, int]:
-        """Where it begins and where it stops in a file of ``size`` bytes. Raises ``RangeNotSatisfiable``."""
+        """Return the start and end (exclusive) in a file of ``size`` bytes. Raises ``RangeNotSatisfiable``."""
         start = self.first if self.first >= 0 else max(size + self.first, 0)
         stop = size if self.last is None else min(self.last + 1, size)
         if start >= stop:
@@ -61,17 +59,17 @@ class ByteRange:
         return start, stop
 
     def write(self) -> str:
-        """The ``Range`` header that asks for it."""
+        """Return the ``Range`` header that requests it."""
         if self.first < 0:
             return f"bytes={self.first}"
         return f"bytes={self.first}-{'' if self.last is None else self.last}"
 
 
 def read_range(lines: Iterable[str]) -> ByteRange | None:
-    """The range that the ``Range`` header asks for; None: the whole file.
+    """Parse a ``Range`` header. None: send the whole file.
 
-    A server ignores a unit that it does not know, and may ignore what is invalid, and several ranges (RFC 9110, 14.2).
-    The last bytes, none of them (``bytes=-0``), are a valid range that no file has.
+    A server ignores a unit that it does not know, and may ignore invalid and several ranges (RFC 9110, 14.2).
+    ``bytes=-0`` is a valid range that no file has.
     """
     found = _RANGE.match(", ".join(lines))
     if found is None:
@@ -88,7 +86,7 @@ def read_range(lines: Iterable[str]) -> ByteRange | None:
 
 
 def _parse_number(digits: str) -> int:
-    """A number of bytes; every number that no file has is as good as another."""
+    """Parse a number of bytes; numbers beyond every file are equivalent."""
     digits = digits.lstrip("0")
     return int(digits or "0") if len(digits) <= _MOST_DIGITS else _BEYOND
 

@@ -1,4 +1,4 @@
-"""What a model can be asked for: looked at before anything is spent, so that a caller hears at once what is allowed."""
+"""What models can do. A request is checked before anything is spent, so that the error names what is allowed."""
 
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
@@ -6,35 +6,35 @@ from typing import Any
 
 import attrs
 
-from gateway.domain.image import ImageRequest, PictureForm
+from gateway.domain.image import ImageForm, ImageRequest
 from gateway.domain.video import VideoRequest
 
 Problem = tuple[str, str]
-"""The field at fault and a sentence for the caller."""
+"""The field at fault and a sentence for the client."""
 
 
 @attrs.frozen
 class Capability:
-    """What the models that ``name`` (a glob) stands for can do. None: nobody knows, and the provider decides.
+    """What the models that match the glob ``name`` can do. None: unknown, the provider decides.
 
     Attributes:
-        sizes: of pictures or videos, as ``1024x1024``.
-        max_n: pictures in one request to the provider.
-        response_formats: what the provider can be asked to answer with; empty: it takes no such field, and answers as
-            it always does. The gateway makes the other form itself.
-        edits: whether pictures can be edited.
+        sizes: of images or videos, as ``1024x1024``.
+        max_n: images in one request to the provider.
+        response_formats: values of the provider's response format; empty: it takes no such field, and the gateway
+            converts its answer.
+        edits: whether images can be edited.
         masks: whether an edit may have a mask.
-        max_sources: pictures that an edit may start from.
-        streams: whether it streams pictures while it paints.
-        seconds: lengths of videos; the first is that of whoever names none, as the first of ``sizes`` is the size.
-        references: whether a video can start from a picture.
-        remixes: whether a video can be made anew by another prompt.
+        max_sources: source images of an edit.
+        streams: whether it streams partial images.
+        seconds: lengths of videos. The first is the default, as is the first of ``sizes``.
+        references: whether a video can start from an image.
+        remixes: whether a video can be remixed with another prompt.
     """
 
     name: str
     sizes: tuple[str, ...] | None = None
     max_n: int | None = None
-    response_formats: tuple[PictureForm, ...] | None = None
+    response_formats: tuple[ImageForm, ...] | None = None
     edits: bool | None = None
     masks: bool | None = None
     max_sources: int | None = None
@@ -44,14 +44,16 @@ class Capability:
     remixes: bool | None = None
 
     def over(self, other: "Capability | None") -> "Capability":
-        """This, and where it says nothing what ``other`` says."""
+        """Return this capability, with unknown fields taken from ``other``."""
         if other is None:
             return self
-        told = {name: value for name, value in attrs.asdict(self, recurse=False).items() if value is not None}
-        return attrs.evolve(other, **told)
+        known = {name: value for name, value in attrs.asdict(self, recurse=False).items() if value is not None}
+        return attrs.evolve(other, **known)
 
     def find_problem(self, ask: ImageRequest, *, edit: bool, fan_out: bool) -> Problem | None:
-        """Why pictures cannot be had as they are asked for, or None. ``fan_out``: n is no limit, several calls are."""
+        """Return why the images cannot be made as requested. None if they can. ``fan_out``: several calls lift the
+        limit of n.
+        """
         if edit and self.edits is False:
             return "model", "it does not edit images"
         if ask.masked and self.masks is False:
@@ -65,7 +67,7 @@ class Capability:
         return None
 
     def find_video_problem(self, ask: VideoRequest) -> Problem | None:
-        """Why a video cannot be had as it is asked for, or None."""
+        """Return why the video cannot be made as requested. None if it can."""
         if ask.remix_of is not None:
             return ("video_id", "it does not remix videos") if self.remixes is False else None
         if ask.reference is not None and self.references is False:
@@ -77,7 +79,7 @@ class Capability:
         return None
 
     def fill(self, ask: VideoRequest) -> VideoRequest:
-        """What is asked for, with what the model makes where it is left open, as far as that is known."""
+        """Return the request with the model's defaults filled in, as far as they are known."""
         if ask.remix_of is not None:
             return ask
         seconds = ask.seconds or (self.seconds[0] if self.seconds else None)
@@ -85,13 +87,12 @@ class Capability:
 
 
 UNKNOWN = Capability("*")
-"""Of a model that nobody has said anything of."""
 
 
 def find_capability(entries: Sequence[Capability], *names: str) -> Capability | None:
-    """The entry of a model, by any of its names: an exact one, else the longest glob that matches one of them.
+    """Return the entry of a model by any of its names: an exact one, else the longest glob that matches.
 
-    Among equals that of the name which is told first, and of its entries the first.
+    Of equally good entries the first one wins, by the order of names, then of entries.
     """
     for name in names:
         for entry in entries:
@@ -102,16 +103,16 @@ def find_capability(entries: Sequence[Capability], *names: str) -> Capability | 
 
 
 _CHECKED = ("model", "mask", "image", "video_id", "input_reference", "size", "n", "seconds")
-"""The fields at fault, in the order in which they are looked at."""
+"""The fields at fault, in the order in which they are checked."""
 
 
 def find_shared_problem(
     unable: Iterable[tuple[Capability, Problem]], look: Callable[[Capability], Problem | None]
 ) -> Problem | None:
-    """Why something cannot be had of any of several, each with its own problem; None where there is none of them.
+    """Return the problem if no capability can serve the request. None if one can.
 
-    It is that of those who come nearest, and what it lists is everything that at least one of these allows. ``look``
-    finds the problem of one.
+    It is the problem of those that come nearest, and it lists everything that at least one of them allows. ``look``
+    returns the problem of one capability.
     """
     by_field: dict[str, list[Capability]] = {}
     for capability, (field, _) in unable:
@@ -123,9 +124,9 @@ def find_shared_problem(
 
 
 def unite(capabilities: Sequence[Capability]) -> Capability:
-    """What at least one of them can do; where one may be able to do anything, so may all of them together."""
-    told = [attrs.asdict(capability, recurse=False) for capability in capabilities]
-    return Capability(**{name: _unite_values([one[name] for one in told]) for name in told[0]})
+    """Return what at least one of them can do; unknown if it is unknown for one."""
+    known = [attrs.asdict(capability, recurse=False) for capability in capabilities]
+    return Capability(**{name: _unite_values([one[name] for one in known]) for name in known[0]})
 
 
 def _unite_values(values: Sequence[Any]) -> Any:

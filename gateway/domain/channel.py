@@ -1,4 +1,4 @@
-"""A channel: one way to one provider, with the keys, models and timers that belong to it."""
+"""A channel: one connection to one provider, with its keys, models and timeouts."""
 
 from base64 import b64encode
 from collections.abc import Iterator
@@ -13,16 +13,16 @@ from gateway.domain.account import Status
 from gateway.domain.price import ONE_PPM
 
 Origin = Literal["file", "environment", "local", "demo", "stored"]
-"""Where a channel came from: the configuration file, a provider key, a local server, the demo, or the store."""
+"""The origin of a channel: the configuration file, a provider key, a local server, the demo, or the store."""
 
 
 @attrs.frozen
 class Timeouts:
-    """Seconds towards a provider.
+    """Timeouts towards a provider, in seconds.
 
-    ``first_byte_s`` bounds the wait for a stream's first complete event, ``idle_s`` the wait between complete
-    events, ``total_s`` the whole call. An answer that is not streamed has its first byte when it is complete,
-    so there ``total_s`` alone bounds it.
+    ``first_byte_s`` bounds the wait for a stream's first complete event, ``idle_s`` the wait between complete events,
+    ``total_s`` the whole request. The first byte of an answer that is not streamed arrives when it is complete, so
+    ``total_s`` alone bounds it.
     """
 
     connect_s: float = 10.0
@@ -36,12 +36,15 @@ DEFAULT_TIMEOUTS = Timeouts()
 
 @attrs.frozen
 class Channel:
-    """One way to one provider. ``base_url`` ends before ``/chat/completions``; ``id`` is 0 where it is not stored.
+    """One connection to one provider. Fields with ``repr=False`` are secret, and encrypted in the store.
 
-    ``fan_out``: more pictures than its model makes at a time are asked for in several calls. ``pass_urls``: callers are
-    given the provider's own addresses of pictures. ``owned_by``: whose its models are, as callers are told; None:
-    ``system``. ``allow_fields``: globs of the fields that change what is bought and that callers may send all the same.
-    What it is made with and does not show (``repr=False``) is secret, and sealed where it is stored.
+    Attributes:
+        base_url: ends before ``/chat/completions``.
+        id: 0 if the channel is not stored.
+        fan_out: send several requests for more images than the model makes at a time.
+        pass_urls: give clients the provider's own image URLs.
+        owned_by: the owner of its models in lists; None: ``system``.
+        allow_fields: globs of fields that change what is bought and that clients may send.
     """
 
     name: str
@@ -69,7 +72,7 @@ class Channel:
     owned_by: str | None = None
     allow_fields: tuple[str, ...] = ()
     patterns: tuple[str, ...] = attrs.field(init=False, repr=False, eq=False)
-    """Those of ``models`` that are globs: what matches them is served, and cannot be listed."""
+    """The globs among ``models``: a model that matches is served but not listed."""
 
     @patterns.default
     def _find_patterns(self) -> tuple[str, ...]:
@@ -77,44 +80,43 @@ class Channel:
 
     @property
     def owner(self) -> str:
-        """``owned_by`` of its models: never what the provider says, which may be the name of its customer's account."""
+        """``owned_by`` in model lists; the provider's own value may be its customer's name."""
         return self.owned_by or "system"
 
     @cached_property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be heard outside, in every form that an echo may give it.
-
-        Its keys, the values of its headers, the password of its proxy.
+        """Texts that must not leave the gateway, in every form that an echo may have: keys, header values, the proxy's
+        password.
         """
         keys = (*self.api_keys, *_list_parts(self.api_keys))
         plain = [*keys, *_list_header_secrets(self.headers), *_list_proxy_secrets(self.proxy)]
         return tuple(dict.fromkeys(form for secret in plain for form in _list_forms(secret)))
 
     def find_alias(self, model: str) -> str | None:
-        """The provider's own name of ``model`` where the channel maps it, else None."""
+        """Return the provider's name of ``model`` if the channel maps it. None if it does not."""
         if not self.model_map:
             return None
         return next((theirs for ours, theirs in self.model_map if ours == model), None)
 
     def upstream_model(self, model: str) -> str:
-        """The name under which the provider knows ``model``."""
+        """Return the provider's name of ``model``."""
         return self.find_alias(model) or model
 
     def serves(self, group: str | None) -> bool:
-        """Whether keys of ``group`` (None: of no group) may use it; a channel without groups serves everyone."""
+        """Return whether keys of ``group`` (None: no group) may use it; a channel without groups serves every key."""
         return not self.groups or group in self.groups
 
     def keeps(self, model: str) -> bool:
-        """Whether a synchronised model passes the channel's filter (``models`` as globs; none keeps all)."""
+        """Return whether a synchronised model passes the channel's filter: ``models`` as globs; none keeps all."""
         return not self.models or any(fnmatchcase(model, glob) for glob in self.models)
 
     def matches(self, model: str) -> bool:
-        """Whether a channel that is not synchronised serves ``model`` because it matches one of its globs."""
+        """Return whether a channel without synchronisation serves ``model`` by one of its globs."""
         return not self.sync and any(fnmatchcase(model, glob) for glob in self.patterns)
 
 
 def _list_header_secrets(headers: tuple[tuple[str, str], ...]) -> Iterator[str]:
-    """Their values, and of ``Bearer KEY`` the key alone as well."""
+    """Yield the values; of ``Bearer KEY`` also the key alone."""
     for _, value in headers:
         yield value
         _, spaced, credential = value.partition(" ")
@@ -123,14 +125,14 @@ def _list_header_secrets(headers: tuple[tuple[str, str], ...]) -> Iterator[str]:
 
 
 def _list_parts(api_keys: tuple[str, ...]) -> Iterator[str]:
-    """What a key is made of that is two in one: ``ACCESS:SECRET``."""
+    """Yield the parts of a key of the form ``ACCESS:SECRET``."""
     for key in api_keys:
         if ":" in key:
             yield from key.split(":")
 
 
 def _list_proxy_secrets(proxy: str | None) -> Iterator[str]:
-    """The password as it is written and as it is meant, and the pair that is sent in base64."""
+    """Yield the password as written and decoded, and the pair in base64, as it is sent."""
     parts = urlsplit(proxy or "")
     if parts.password:
         yield parts.password
@@ -139,11 +141,11 @@ def _list_proxy_secrets(proxy: str | None) -> Iterator[str]:
 
 
 def _list_forms(secret: str) -> tuple[str, str, str]:
-    """As it is, as in a URL, and in base64 (without its padding)."""
-    raw = secret.encode("utf-8", "surrogateescape")  # a variable of the environment may hold any bytes
+    """Return the secret as it is, URL-encoded, and in base64 without padding."""
+    raw = secret.encode("utf-8", "surrogateescape")  # an environment variable may hold any bytes
     return secret, quote(raw, safe=""), b64encode(raw).decode().rstrip("=")
 
 
 def is_glob(name: str) -> bool:
-    """Whether a name stands for every name that matches it."""
+    """Return whether a name is a glob."""
     return any(mark in name for mark in "*?[")

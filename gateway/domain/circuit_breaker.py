@@ -1,6 +1,6 @@
-"""How a channel, or one of its keys, is doing: a breaker with three states, moved by what became of its calls.
+"""A circuit breaker with three states, for a channel, one of its keys or one of its models.
 
-Times are seconds of a monotonic clock that the caller reads; dice are numbers from 0 to 1 that the caller throws.
+Times are seconds of a monotonic clock; random numbers are between 0 and 1. The caller passes both.
 
 =======  ===========  =======
 state    happening    becomes
@@ -16,9 +16,9 @@ trial    tripped      down
 trial    abandoned    down
 =======  ===========  =======
 
-"tripped" is one failure too many, or trouble that needs no second one; "rested": the cooldown is over, and one call is
-let through, and one more whenever that has taken ``TRIAL_S``; "recovered": a probe found it well; "abandoned": the
-trial's caller left, and the next call is one again.
+"tripped": too many failures, or one that needs no second. "rested": the cooldown is over; one request may pass, and
+another if that takes longer than ``TRIAL_S``. "recovered": a probe succeeded. "abandoned": the client of the trial
+disconnected; the next request is a trial again.
 """
 
 import math
@@ -44,15 +44,15 @@ MOVES: Mapping[tuple[State, Happening], State] = MappingProxyType(
         ("trial", "abandoned"): "down",
     },
 )
-"""Every move there is; what is not here cannot happen."""
+"""Every transition; any other cannot happen."""
 
 LEAST_SHARE = 0.1
-"""Of its usual part of the calls, what a channel gets right after it has come up again."""
+"""The part of its usual requests that a channel gets right after it has recovered."""
 TRIAL_S = 15.0
-"""How long one call tries alone. A whole answer may take half an hour, and from a provider that hangs none ever comes:
-then another call may try beside it."""
+"""How long one trial runs alone. An answer may take half an hour, and a hanging provider sends none: then another
+request may try."""
 JITTER = 0.2
-"""A cooldown is up to this part shorter or longer, so that many gateways do not knock at once."""
+"""A cooldown is shorter or longer by up to this part, so that many gateways do not retry at once."""
 _FOREVER_AGO = float("-inf")
 
 
@@ -61,13 +61,13 @@ class BreakerSettings:
     """When a breaker trips, and for how long.
 
     Attributes:
-        failures: in a row, that trip it.
-        ratio: of failures among the calls of the last ``window_s`` seconds, that trips it.
-        least_calls: in that time, below which the ratio says nothing.
-        cooldown_s: after the first trip; twice as long after each further one.
-        max_cooldown_s: the longest cooldown, whatever a provider asks for.
-        longest_own_s: the longest that no provider has asked for.
-        ramp_s: until a channel that has come up again gets its whole share.
+        failures: failures in a row that trip it.
+        ratio: part of failures in the last ``window_s`` seconds that trips it.
+        least_calls: requests in that time below which the ratio is ignored.
+        cooldown_s: after the first trip; it doubles with each further one.
+        max_cooldown_s: the longest cooldown, whatever the provider asks for.
+        longest_own_s: the longest cooldown that no provider asked for.
+        ramp_s: until a recovered channel gets its whole share.
     """
 
     failures: int = 3
@@ -85,7 +85,7 @@ DEFAULT_RULES = BreakerSettings()
 
 @attrs.define
 class _Counts:
-    """Calls of the running half of the window and of the half before it: all of the last half, none older than two."""
+    """Requests of the current and the previous half of the window: the whole last half, none older than two."""
 
     began: float = _FOREVER_AGO
     calls: int = 0
@@ -104,7 +104,7 @@ class _Counts:
         self.failures += failed
 
     def take_back(self) -> None:
-        """A call that was counted as answered well was not."""
+        """Uncount one success."""
         if self.calls > self.failures:
             self.calls -= 1
         elif self.calls_before > self.failures_before:
@@ -120,16 +120,16 @@ class CircuitBreaker:
     """One breaker.
 
     Attributes:
-        state: see the module's table.
+        state: see the table above.
         until: end of the cooldown.
-        trips: in a row, without a call answered well in between.
-        epoch: counts the trips there ever were. What became of a call that was begun in an earlier epoch says nothing.
-        reason: what the last failure was, for people.
-        up_since: when it came up again; forever ago where it never was down.
-        tries: calls under way that try whether it is well again.
-        next_try_at: when another may try beside them.
+        trips: in a row, without a success in between.
+        generation: the number of trips ever. The result of a request that started in an earlier generation is ignored.
+        reason: the last failure, for people.
+        up_since: when it recovered; minus infinity if it was never down.
+        tries: trials in progress.
+        next_try_at: when another trial may start beside them.
         tripped_at: when it tripped last.
-        rest_until: until when the provider asked to be left alone, within the cap.
+        rest_until: until when the provider asked for no requests, at most ``max_cooldown_s``.
     """
 
     state: State = "up"
@@ -146,7 +146,7 @@ class CircuitBreaker:
     _counts: _Counts = attrs.field(factory=_Counts, init=False)
 
     def wait_s(self, now: float) -> float | None:
-        """Seconds until a call may be made: 0 now, None while a trial is under way and nobody knows."""
+        """Return the seconds until a request may pass: 0 for now, None while a trial runs."""
         if self.state == "up":
             return 0.0
         if self.state == "trial":
@@ -154,12 +154,12 @@ class CircuitBreaker:
         return max(0.0, self.until - now)
 
     def share(self, now: float, rules: BreakerSettings) -> float:
-        """The part of its usual calls that it should get, from ``LEAST_SHARE`` to 1."""
+        """Return the part of its usual requests that it should get, from ``LEAST_SHARE`` to 1."""
         age = now - self.up_since
         return 1.0 if age >= rules.ramp_s else max(LEAST_SHARE, age / rules.ramp_s)
 
     def begin(self, now: float) -> int:
-        """A call is made, ``wait_s`` having been 0. Returns the epoch to report with."""
+        """Start a request after ``wait_s`` returned 0. Returns the generation to report the result with."""
         if self.state == "down":
             self._move("rested")
             self.tries = 0
@@ -169,7 +169,7 @@ class CircuitBreaker:
         return self.generation
 
     def record_success(self, generation: int, now: float, rules: BreakerSettings) -> None:
-        """A call of ``generation`` was answered well."""
+        """Record a success of a request of ``generation``."""
         if generation != self.generation:
             return
         self.failures = 0
@@ -177,7 +177,7 @@ class CircuitBreaker:
             self.up_since = now
             self._counts = _Counts()
             self._move("answered")
-        elif self.state == "up":  # and stays so
+        elif self.state == "up":  # and stays up
             self._counts.add(now, rules.window_s / 2, failed=False)
         else:
             return
@@ -195,10 +195,10 @@ class CircuitBreaker:
         rng: float,
         streak: int | None = None,
     ) -> bool:
-        """A call of ``generation`` failed. True where that trips it.
+        """Record a failure of a request of ``generation``. Returns True if it trips the breaker.
 
-        ``streak``: the failures there were in a row when the same call was noted as answered, if it was: a channel
-        that begins every stream and finishes none is not well between them.
+        ``streak``: the failures in a row before the same request was recorded as a success. A channel that starts
+        every stream and finishes none has not recovered in between.
         """
         if generation != self.generation or self.state == "down":
             return False
@@ -208,7 +208,7 @@ class CircuitBreaker:
         self.reason = reason
         self.failures += 1
         self._counts.add(now, rules.window_s / 2, failed=True)
-        # Right after it came up again one failure is enough: it is not well yet.
+        # One failure is enough right after a recovery.
         enough = 1 if self.trips else rules.failures
         if self.state == "up" and self.failures < enough and not self._counts.is_bad(rules):
             self._move("failed")
@@ -219,8 +219,8 @@ class CircuitBreaker:
     def trip(
         self, now: float, rules: BreakerSettings, *, reason: str, rng: float, provider_retry_after_s: float = 0.0
     ) -> None:
-        """Take it down for its cooldown, or for ``provider_retry_after_s`` where a provider asks for longer; never
-        above the cap.
+        """Open the breaker for its cooldown, or for ``provider_retry_after_s`` if that is longer; at most
+        ``max_cooldown_s``.
         """
         self._move("tripped")
         self.generation += 1
@@ -235,7 +235,7 @@ class CircuitBreaker:
         self.rest_until = now + min(provider_retry_after_s, rules.max_cooldown_s)
 
     def abandon(self, generation: int) -> None:
-        """A call of ``generation`` ended without a verdict: its caller left. A trial is open to the next call again."""
+        """End a request of ``generation`` without a result: its client disconnected. A trial is free again."""
         if generation != self.generation or self.state != "trial":
             return
         self.tries -= 1
@@ -243,7 +243,7 @@ class CircuitBreaker:
             self._move("abandoned")
 
     def recover(self, now: float) -> None:
-        """A probe has found it well: it may be called again, carefully. Only a call answered well forgets its trips."""
+        """Close the breaker after a successful probe, with a reduced share. Only a success resets ``trips``."""
         if self.state == "down":
             self._move("recovered")
             self.up_since = now

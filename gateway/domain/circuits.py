@@ -1,13 +1,13 @@
-"""Circuit breakers of one channel, or of one of its keys: one for each kind of call, and for each account in it.
+"""Circuit breakers of one channel, or of one of its keys: one for each kind of request, and each account in it.
 
-A kind of call (``Place``) is a wire language and the provider's name of a model. A failed call counts for the account
-that made it. It counts for everybody only by distinct accounts: one account's failures in a row count once. So one
-account that sends what a model fails at is kept away from that model, and nobody else is. A circuit trips for everybody
-when as many accounts in a row have failed as would trip it for one, or when it has tripped for ``ENOUGH_ACCOUNTS``.
+A kind of request (``Place``) is an API format and the provider's name of a model. A failure counts for the account
+that sent the request. It counts for all accounts only by distinct accounts: failures of one account in a row count
+once. So an account whose prompts make a model fail loses that model, and no other account does. A circuit trips for
+all accounts when as many accounts in a row have failed as failures would trip it for one, or when it has tripped for
+``ENOUGH_ACCOUNTS``.
 
-Where a provider fails at several kinds of call and answers none in between, the whole channel trips, for an account and
-then for everybody, by the same rule. A circuit exists only while there is something to remember: an empty mapping says
-that all is well.
+If a provider fails at several kinds and answers none in between, the whole channel trips by the same rule: for an
+account, then for all. A circuit exists only while it remembers something: an empty mapping means that all is well.
 """
 
 import math
@@ -17,34 +17,34 @@ import attrs
 from gateway.domain.circuit_breaker import BreakerSettings, CircuitBreaker
 
 Place = tuple[str, str]
-"""A wire language, and the provider's own name of a model."""
+"""An API format, and the provider's name of a model."""
 Tripped = tuple[Place, int | None, CircuitBreaker]
-"""A breaker that is not "up": of which calls, of which account (None: everybody's), and itself."""
+"""A breaker that is not "up": its kind of request, its account (None: all), and itself."""
 WHOLE: Place = ("", "")
-"""The place of whatever concerns every kind of call."""
+"""The place of the breaker of the whole channel."""
 ENOUGH_ACCOUNTS = 2
-"""For whom a circuit has tripped when it trips for everybody."""
+"""A circuit that has tripped for so many accounts trips for all."""
 SAME_PROMPTS = 5
-"""Failures in a row at one prompt that count once: clients send it again, and the server may be well."""
+"""So many failures in a row of one prompt count once: clients retry, and the server may be well."""
 MOST_PLACES = 256
-"""Circuits of one channel: callers of an open channel make up the names of models."""
+"""Circuits of one channel: clients of an open channel invent model names."""
 MOST_ACCOUNTS = 64
-"""Accounts that are remembered in one circuit."""
+"""Accounts that one circuit remembers."""
 FORGET_S = 600.0
-"""How long after the end of its cooldown a circuit is remembered that nobody calls."""
+"""How long after its cooldown an unused circuit is remembered."""
 _NEVER = -math.inf
 
 
 @attrs.define(eq=False)
 class Circuit:
-    """One kind of call.
+    """The breakers of one kind of request.
 
     Attributes:
-        shared: for everybody.
-        accounts: for one account, by its id.
-        failed_at: when a call failed last.
-        tried_by: the account whose call failed as the last trial for everybody.
-        prompts: what was asked in the last failed call of each account, and how often it had failed by then.
+        shared: the breaker for all accounts.
+        accounts: the breaker of each account, by its id.
+        failed_at: the last failure.
+        tried_by: the account whose request failed as the last trial for all.
+        prompts: by account, the digest of the last failed prompt, and how often it has failed.
     """
 
     shared: CircuitBreaker
@@ -54,7 +54,7 @@ class Circuit:
     prompts: dict[int, tuple[int, int]] = attrs.field(factory=dict)
 
     def get_own(self, account: int) -> CircuitBreaker:
-        """The breaker of ``account``; one that has never failed begins here."""
+        """Return the breaker of ``account``, which is created at its first failure."""
         own = self.accounts.get(account)
         if own is None:
             if len(self.accounts) >= MOST_ACCOUNTS:
@@ -66,7 +66,7 @@ class Circuit:
         return own
 
     def is_repeated(self, account: int, prompt: int | None) -> bool:
-        """Whether a call of ``account`` failed at what the one before it failed at; remembers it for the next one."""
+        """Return whether ``account`` failed with the same prompt as before, and remember it."""
         before, times = self.prompts.pop(account, (None, 0))
         if prompt is None:
             return False
@@ -75,11 +75,11 @@ class Circuit:
         return times % SAME_PROMPTS != 0
 
     def count_cooling(self, now: float) -> int:
-        """Accounts that it has tripped for, and not long ago."""
+        """Return the number of accounts for which it tripped recently."""
         return sum(own.state == "down" and own.until > now for own in self.accounts.values())
 
     def is_idle(self, now: float, keep_s: float) -> bool:
-        """Whether it says nothing any more."""
+        """Return whether it has nothing to remember any more."""
         ends = [breaker.until for breaker in (self.shared, *self.accounts.values()) if breaker.state != "up"]
         if ends:
             return now > max(ends) + FORGET_S and now > self.failed_at + FORGET_S
@@ -88,27 +88,27 @@ class Circuit:
 
 @attrs.define(eq=False)
 class StartedAttempt:
-    """The breakers that a call was begun under, each with its epoch of that moment."""
+    """The breakers of a request, each with its generation at the start."""
 
     generations: list[tuple[CircuitBreaker, int]] = attrs.field(factory=list)
 
     def find_generation(self, breaker: CircuitBreaker) -> int:
-        """The epoch to report with; a breaker that was not there yet was in its first."""
+        """Return the generation to report with; a breaker that did not exist yet was in its first."""
         return next((generation for known, generation in self.generations if known is breaker), 0)
 
 
 @attrs.frozen
 class Failure:
-    """A call that failed.
+    """A failed request.
 
     Attributes:
-        at: when.
-        rules: of the breakers that it counts for.
+        at: when it failed.
+        rules: settings of the breakers that it counts for.
         reason: for people.
-        dice: spreads the cooldowns.
-        rest_s: how long the provider asks to be left alone: no second failure is needed.
-        streak: as ``Circuits.find_streak`` had it when the same call was noted as answered, if it was.
-        prompt: a digest of what was asked, if that may be why it failed; see ``SAME_PROMPTS``.
+        rng: a random number from 0 to 1, which spreads the cooldowns.
+        provider_retry_after_s: how long the provider asks for no requests; then no second failure is needed.
+        streak: the result of ``Circuits.find_streak`` when the same request was recorded as a success, if it was.
+        prompt: a digest of the prompt if that may be the cause; see ``SAME_PROMPTS``.
     """
 
     at: float
@@ -120,13 +120,12 @@ class Failure:
     prompt: int | None = None
 
     def trip(self, breaker: CircuitBreaker) -> None:
-        """Take ``breaker`` down."""
         breaker.trip(
             self.at, self.rules, reason=self.reason, rng=self.rng, provider_retry_after_s=self.provider_retry_after_s
         )
 
     def count_own(self, breaker: CircuitBreaker) -> bool:
-        """Count it for the account whose call it was. True if that trips it."""
+        """Count it for its account. Returns True if it trips the breaker."""
         if self.provider_retry_after_s:
             self.trip(breaker)
             return True
@@ -135,10 +134,10 @@ class Failure:
         return breaker.record_failure(breaker.generation, self.at, rules, reason=reason, rng=rng, streak=streak)
 
     def count_shared(self, breaker: CircuitBreaker) -> bool:
-        """Count it for everybody, as the first in a row of one account. True if that trips it."""
+        """Count it for all accounts, as the first in a row of one account. Returns True if it trips the breaker."""
         rules = attrs.evolve(self.rules, failures=max(ENOUGH_ACCOUNTS, self.rules.failures), ratio=math.inf)
         streak = self.streak[0] if self.streak else None
-        trips, breaker.trips = breaker.trips, 0  # also shortly after a cooldown one account is not enough
+        trips, breaker.trips = breaker.trips, 0  # one account is not enough, also shortly after a cooldown
         reason, rng = self.reason, self.rng
         tripped = breaker.record_failure(breaker.generation, self.at, rules, reason=reason, rng=rng, streak=streak)
         breaker.trips += trips
@@ -146,15 +145,15 @@ class Failure:
 
 
 class Circuits(dict[Place, Circuit]):
-    """Every circuit of a channel, or of a key, that remembers something.
+    """Every circuit of a channel or key that remembers something.
 
     Args:
-        whole: the breaker of all of it, for everybody.
-        several: kinds of call that must have failed before the whole trips.
-        part: which part of their places tells these kinds apart: 0 the wire language, 1 the model.
+        whole: the breaker of the whole channel or key, for all accounts.
+        several: kinds of request that must have failed before the whole trips.
+        part: the part of ``Place`` that counts as a kind: 0 the API format, 1 the model.
 
     Attributes:
-        answered_at: when a call was answered last, since there is something to remember.
+        answered_at: the last success since there is something to remember.
     """
 
     def __init__(self, whole: CircuitBreaker, *, several: int, part: int) -> None:
@@ -165,11 +164,11 @@ class Circuits(dict[Place, Circuit]):
         self._part = part
 
     def concerns(self, place: Place) -> bool:
-        """Whether anything here may be in the way of a call."""
+        """Return whether any breaker may hold a request back."""
         return place in self or WHOLE in self
 
     def list_breakers(self, place: Place, account: int) -> list[CircuitBreaker]:
-        """Those that a call of ``account`` depends on, but for that of the whole."""
+        """Return the breakers that a request of ``account`` depends on, except that of the whole."""
         found = []
         if (circuit := self.get(place)) is not None:
             found.append(circuit.shared)
@@ -180,7 +179,7 @@ class Circuits(dict[Place, Circuit]):
         return found
 
     def wait_s(self, place: Place, account: int, now: float) -> float | None:
-        """Seconds until a call may be made: 0 now, None while a trial is under way and nobody knows."""
+        """Return the seconds until a request may pass: 0 for now, None while a trial runs."""
         if not self.concerns(place):
             return 0.0
         longest = 0.0
@@ -192,18 +191,18 @@ class Circuits(dict[Place, Circuit]):
         return longest
 
     def find_share(self, place: Place, account: int, now: float, rules: BreakerSettings) -> float:
-        """The part of its usual calls that a circuit should get."""
+        """Return the part of its usual requests that a circuit should get."""
         return min((one.share(now, rules) for one in self.list_breakers(place, account)), default=1.0)
 
     def begin(self, place: Place, account: int, now: float, *, tries: bool) -> StartedAttempt:
-        """A call is made; ``tries`` False: in spite of what is in its way, as no trial."""
+        """Start a request. ``tries`` False: it passes open breakers and is no trial."""
         breakers = self.list_breakers(place, account)
         return StartedAttempt(
             [(one, one.begin(now) if tries and one.state != "up" else one.generation) for one in breakers]
         )
 
     def find_streak(self, place: Place, account: int) -> tuple[int, int]:
-        """Failures in a row: for everybody, and of ``account``."""
+        """Return the failures in a row: of all accounts, and of ``account``."""
         circuit = self.get(place)
         if circuit is None:
             return 0, 0
@@ -213,7 +212,7 @@ class Circuits(dict[Place, Circuit]):
     def record_success(
         self, place: Place, account: int, begun: StartedAttempt, now: float, rules: BreakerSettings
     ) -> bool:
-        """A call was answered well. True if that ends a cooldown."""
+        """Record a success. Returns True if it ends a cooldown."""
         self.answered_at = now
         ended = False
         for breaker in self.list_breakers(place, account):
@@ -221,7 +220,7 @@ class Circuits(dict[Place, Circuit]):
             if generation != breaker.generation:
                 continue
             ended |= breaker.state != "up"
-            breaker.recover(now)  # a call that was made in spite of a cooldown
+            breaker.recover(now)  # a request that was sent in spite of a cooldown
             breaker.record_success(generation, now, rules)
         if (circuit := self.get(place)) is not None:
             circuit.prompts.pop(account, None)
@@ -230,7 +229,7 @@ class Circuits(dict[Place, Circuit]):
     def record_failure(
         self, place: Place, account: int, begun: StartedAttempt, failure: Failure
     ) -> CircuitBreaker | None:
-        """A call failed. Returns the breaker that this trips, that of the most callers; None if it trips none."""
+        """Record a failure. Returns the breaker that it trips, the widest of several. None if it trips none."""
         circuit = self._get_circuit(place)
         own = circuit.get_own(account)
         if begun.find_generation(own) != own.generation or own.state == "down":
@@ -249,12 +248,12 @@ class Circuits(dict[Place, Circuit]):
     def _count_shared(
         self, circuit: Circuit, account: int, begun: StartedAttempt, failure: Failure, *, begins: bool
     ) -> bool:
-        """Whether the failure of one account trips the circuit for everybody."""
+        """Return whether the failure of one account trips the circuit for all."""
         shared = circuit.shared
         if begun.find_generation(shared) != shared.generation or shared.state == "down":
             return False
         if shared.state == "trial":
-            if circuit.tried_by == account:  # one account's failing trials do not make everybody wait for longer
+            if circuit.tried_by == account:  # failing trials of one account do not lengthen the wait of all
                 shared.trips = max(0, shared.trips - 1)
             circuit.tried_by = account
             failure.trip(shared)
@@ -265,7 +264,7 @@ class Circuits(dict[Place, Circuit]):
         return begins and failure.count_shared(shared)
 
     def _trip_whole(self, account: int, failure: Failure) -> CircuitBreaker | None:
-        """A circuit of ``account`` has tripped: if several have, and nothing was answered, all of it does."""
+        """Trip the whole after a circuit of ``account`` has: if several kinds have failed and none was answered."""
         kinds = set()
         for place, circuit in self.items():
             known = circuit.accounts.get(account)
@@ -285,12 +284,12 @@ class Circuits(dict[Place, Circuit]):
         return self.whole
 
     def abandon(self, begun: StartedAttempt) -> None:
-        """A call ended without a verdict."""
+        """End a request without a result."""
         for breaker, generation in begun.generations:
             breaker.abandon(generation)
 
     def let_try(self, now: float) -> None:
-        """There is news of the provider: whatever cools down may be tried now."""
+        """Allow a trial of everything that cools down: there is news of the provider."""
         for circuit in self.values():
             for breaker in (circuit.shared, *circuit.accounts.values()):
                 if breaker.state == "down":
@@ -298,11 +297,11 @@ class Circuits(dict[Place, Circuit]):
 
     @property
     def answered_lately(self) -> bool:
-        """Whether a call was answered after one failed last."""
+        """Whether a request succeeded after the last failure."""
         return self.answered_at >= max((circuit.failed_at for circuit in self.values()), default=_NEVER)
 
     def list_tripped(self) -> list[Tripped]:
-        """What does not pass every call."""
+        """Return the breakers that are not up."""
         found: list[Tripped] = []
         for place, circuit in self.items():
             if place != WHOLE and circuit.shared.state != "up":
@@ -311,7 +310,7 @@ class Circuits(dict[Place, Circuit]):
         return found
 
     def tidy(self, now: float, keep_s: float) -> None:
-        """Forget what says nothing any more; ``keep_s``: how long a failure is remembered."""
+        """Forget circuits that are idle; ``keep_s`` is how long a failure is remembered."""
         for place in [place for place, circuit in self.items() if circuit.is_idle(now, keep_s)]:
             del self[place]
 

@@ -1,8 +1,8 @@
-"""Frames of compressed sound as they lie in a file, by which the length that its headers tell is checked.
+"""Frames of compressed audio in a file, which check the duration that the file's header gives.
 
-A decoder plays every frame that it finds, whatever a header says of how many there are. A reader here finds the
-beginnings of frames in a stretch of a file, without a place to begin at, and says of each how long it sounds. It counts
-every one that looks like a beginning: a few are found that are none, and none can be hidden behind them.
+A decoder plays every frame that it finds, whatever the header says. A finder here takes a part of a file, without a
+known start, and yields each position that looks like the start of a frame, with the seconds that it plays. It counts
+some that are none; no frame can be hidden behind them.
 """
 
 import re
@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 from gateway.domain.audio import OGG_MARK, OGG_PAGE_BYTES, UNKNOWN_BITRATE
 
 Frames = Iterator[tuple[int, float]]
-"""Where each begins, in the order of the file, and how many seconds it sounds."""
+"""The start of each frame, in the order of the file, and its seconds."""
 FindFrames = Callable[[bytes], Frames]
 
 MAX_FRAMES = 2_000
-"""Of one stretch: about 2 ms."""
+"""Frames read from one part of a file: about 2 ms."""
 
 
 def measure_seconds(block: bytes, stretch: int, find: FindFrames) -> float:
-    """How long the frames sound that begin in the first ``stretch`` bytes; where they are too many, as the first do."""
+    """Return the seconds of the frames that start in the first ``stretch`` bytes; beyond ``MAX_FRAMES`` an estimate."""
     seconds = 0.0
     for count, (at, length) in enumerate(find(block)):
         if at >= stretch:
@@ -34,27 +34,27 @@ def measure_seconds(block: bytes, stretch: int, find: FindFrames) -> float:
 
 _MPEG_FRAME = re.compile(rb"\xff[\xe2-\xe7\xf2-\xf7\xfa-\xff][\x00-\xef]")
 _MPEG_SAMPLES = {1: (576, 1_152), 2: (1_152, 1_152), 3: (384, 384)}
-"""In a frame, by the two bits of its layer (1 is III): of the later versions, and of the first."""
+"""Samples in a frame by the two bits of its layer (1 is III): of the later versions, and of the first."""
 _MPEG_RATES = (44_100, 48_000, 32_000)
-"""By two bits; the fourth is none."""
+"""By two bits; the fourth value is invalid."""
 _MPEG_DIVISORS = {3: 1, 2: 2, 0: 4}
-"""Of those rates, by the two bits of its version."""
+"""Divisor of those rates by the two bits of the version."""
 _FIRST_VERSION = 3
 
 
 def is_mpeg(start: bytes) -> bool:
-    """Whether a frame of MPEG audio begins there."""
+    """Return whether an MPEG audio frame starts there."""
     return _MPEG_FRAME.match(start) is not None and _parse_mpeg_seconds(start[:3]) > 0
 
 
 def find_mpeg_frames(block: bytes) -> Frames:
-    """Of any layer and bitrate, the free one too: how long a frame sounds hangs on neither."""
+    """Find frames of any layer and bitrate; a frame's duration depends on neither."""
     for found in _MPEG_FRAME.finditer(block):
         yield found.start(), _parse_mpeg_seconds(found[0])
 
 
 def _parse_mpeg_seconds(header: bytes) -> float:
-    """0 where it is no header."""
+    """Return the seconds of a frame. 0: this is no header."""
     version, layer, rate = header[1] >> 3 & 3, header[1] >> 1 & 3, header[2] >> 2 & 3
     samples = _MPEG_SAMPLES[layer][version == _FIRST_VERSION]
     return samples * _MPEG_DIVISORS[version] / _MPEG_RATES[rate] if rate < len(_MPEG_RATES) else 0.0
@@ -68,7 +68,7 @@ _FLAC_SIZES = {1: 192} | {code: 144 << code for code in range(2, 6)} | {code: 1 
 _FLAC_RATES = {1: 88_200, 2: 176_400, 3: 192_000, 4: 8_000, 5: 16_000, 6: 22_050, 7: 24_000, 8: 32_000, 9: 44_100,
                10: 48_000, 11: 96_000}  # fmt: skip
 _FLAC_RATE_UNITS = {12: (1, 1_000), 13: (2, 1), 14: (2, 10)}
-"""Bytes at a header's end that have the rate, and how many samples a second one of them is."""
+"""The bytes at a header's end that hold the rate, and the samples a second of one unit."""
 _FLAC_RATE_AT = 18
 _FLAC_HEADER_BYTES = 16
 
@@ -83,7 +83,7 @@ _CRC_8 = bytes(map(_advance_crc, range(256)))
 
 
 def make_flac_finder(head: bytes) -> FindFrames:
-    """For the file that begins with ``head``: a frame may leave its rate to the file's."""
+    """Return the finder for a file that starts with ``head``: a frame may use the rate of the file."""
     usual = int.from_bytes(head[_FLAC_RATE_AT : _FLAC_RATE_AT + 3], "big") >> 4
 
     def find(block: bytes) -> Frames:
@@ -94,7 +94,7 @@ def make_flac_finder(head: bytes) -> FindFrames:
 
 
 def _parse_flac_seconds(header: bytes, usual: int) -> float:
-    """0 where it is no header."""
+    """Return the seconds of a frame. 0: this is no header."""
     size_code, rate_code = header[2] >> 4, header[2] & 15
     at = 4 + _count_coded_bytes(header[4:5])
     size = _FLAC_SIZES.get(size_code, 0)
@@ -109,7 +109,7 @@ def _parse_flac_seconds(header: bytes, usual: int) -> float:
 
 
 def _count_coded_bytes(first: bytes) -> int:
-    """Of a number as UTF-8 codes it, and further: as many as its first byte has ones before a zero."""
+    """Return the length of a number in extended UTF-8: the ones before a zero in its first byte."""
     return max(8 - (first[0] ^ 0xFF).bit_length(), 1) if first else 1
 
 
@@ -125,14 +125,14 @@ def _is_checked(header: bytes, length: int) -> bool:
 _OPUS_MS = (10, 20, 40, 60) * 3 + (10, 20) * 2 + (2.5, 5, 10, 20) * 4
 _OPUS_MAX_MS = 120
 _OPUS_TOC_BYTES = 2
-"""What of a packet says how long it sounds."""
+"""The bytes of a packet that give its duration."""
 _MORE = 255
-"""The length of a segment after which its packet goes on."""
+"""A segment of this length continues in the next one."""
 _PAGE_BEGINS_INSIDE = 1
 
 
 def parse_opus_seconds(packet: bytes) -> float:
-    """How long a packet of Opus sounds, by its first two bytes; 0 where it is none, such as those before the sound."""
+    """Return the seconds of an Opus packet by its first two bytes. 0: it is none, for example a header."""
     if not packet:
         return 0.0
     code = packet[0] & 3
@@ -142,9 +142,9 @@ def parse_opus_seconds(packet: bytes) -> float:
 
 
 def make_ogg_finder(head: bytes) -> FindFrames:
-    """For packets of the stream that a file begins with, as ``sound.find_ogg_rate`` knows it.
+    """Return the finder for packets of the first stream of a file, as ``audio.find_ogg_rate`` knows it.
 
-    A packet of Vorbis is counted as the longest that there can be. What belongs to another stream may be anything.
+    A Vorbis packet counts as the longest possible one. Data of another stream may be anything.
     """
     serial, packet = head[14:18], head[OGG_PAGE_BYTES + head[26] :][:30]
     read = parse_opus_seconds if packet.startswith(b"OpusHead") else _make_vorbis_reader(packet)
@@ -165,11 +165,11 @@ def make_ogg_finder(head: bytes) -> FindFrames:
 def _make_vorbis_reader(first: bytes) -> Callable[[bytes], float]:
     rate, blocks = int.from_bytes(first[12:16], "little"), first[28:29]
     longest_s = (1 << (blocks[0] >> 4)) / 2 / rate if rate and blocks else 0.0
-    return lambda packet: 0.0 if packet and packet[0] & 1 else longest_s  # a header is no sound
+    return lambda packet: 0.0 if packet and packet[0] & 1 else longest_s  # a header has no audio
 
 
 def _split_page(block: bytes, at: int, lacing: bytes) -> Iterator[bytes]:
-    """The first bytes of every packet that begins on a page."""
+    """Yield the first bytes of every packet that starts on a page."""
     begins = not block[at + 5] & _PAGE_BEGINS_INSIDE
     at += OGG_PAGE_BYTES + len(lacing)
     for length in lacing:
@@ -182,18 +182,18 @@ def _split_page(block: bytes, at: int, lacing: bytes) -> Iterator[bytes]:
 _WEBM_BLOCK = re.compile(rb"[\xa1\xa3](?=(?:[\x80-\xff]|[\x40-\x7f].|[\x20-\x3f].{2}|[\x10-\x1f].{3}|[\x08-\x0f].{4}"
                          rb"|[\x04-\x07].{5}|[\x02\x03].{6}|\x01.{7})[\x81-\x8f]..[\x00\x01\x08\x09\x80\x81\x88\x89]"
                          rb"(..))", re.DOTALL)  # fmt: skip
-"""A block that has one frame: its size, its track, its time and its flags."""
+"""A block with one frame: its size, track, time and flags."""
 _CODEC = re.compile(rb"A_[A-Z0-9/]{3,4}")
-"""The beginning of a codec's name; what follows it may be a letter, too."""
+"""The beginning of a codec's name; a letter may follow."""
 
 
 def is_opus_only(head: bytes) -> bool:
-    """Whether Opus is all the sound that a WebM file has."""
+    """Return whether all audio of a WebM file is Opus."""
     return set(_CODEC.findall(head)) == {b"A_OPUS"}
 
 
 def find_webm_packets(block: bytes) -> Frames:
-    """Packets of Opus."""
+    """Find Opus packets."""
     for found in _WEBM_BLOCK.finditer(block):
         yield found.start(), parse_opus_seconds(found[1])
 
@@ -205,9 +205,9 @@ _AAC_FRAME_S = 1_024 / 48_000
 
 
 def count_mp4_seconds(index: bytes) -> float:
-    """How long the longest track of a file sounds at least, by the frames that its index lists; 0: it lists none.
+    """Return the least duration of a file's longest track by the frames in its index, in seconds. 0: it lists none.
 
-    Taken at 48,000 samples a second, at which AAC's frames are shorter than at the lower rates.
+    Computed at 48,000 samples a second, at which AAC frames are shortest.
     """
     counts = (int.from_bytes(found[1], "big") for found in _SAMPLE_SIZES.finditer(index))
     return max(counts, default=0) * _AAC_FRAME_S

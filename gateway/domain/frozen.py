@@ -1,8 +1,7 @@
-"""``attrs.frozen`` for nouns that every request makes anew.
+"""``attrs.frozen`` for types of which every request makes new objects.
 
-A frozen class of attrs' sets each field of a new object through a call, which is most of what making one costs. Those
-that are marked with this ``frozen`` are made like any others; that nobody changes them is checked by mypy, to which
-they are ``attrs.frozen``, and by nothing while the gateway runs.
+A frozen attrs class sets each field through a call, which is most of the cost of a new object. Classes with this
+decorator are ordinary at run time. mypy sees ``attrs.frozen`` and checks that no code changes them.
 """
 
 from functools import partial

@@ -1,4 +1,4 @@
-"""What is to be sent to a provider: the parcel that goes out of the house."""
+"""A request to a provider."""
 
 from collections.abc import Callable
 
@@ -27,9 +27,10 @@ class RequestTemplate:
 class HttpRequest:
     """One HTTP request to a provider. ``body`` None sends none; ``proxy`` is the channel's own.
 
-    ``once``: it must not be sent twice, whatever becomes of its connection.
-    ``template``: what has the same ``url``, ``headers`` and ``proxy`` for every request; None if they are this one's.
-    ``on_written``: called when all of it has been given to the connection: from then on the provider may do it.
+    Attributes:
+        once: it must not be sent twice, even if its connection breaks.
+        template: the same ``url``, ``headers`` and ``proxy`` of every such request; None if only this one has them.
+        on_written: called when all of it is written to the connection; from then on the provider may act on it.
     """
 
     method: str

@@ -1,29 +1,29 @@
-"""Replays: the answer to a call that named itself (``Idempotency-Key``), for whoever makes the same call again."""
+"""Idempotency: the stored answer to a request with an ``Idempotency-Key``, for the same request again."""
 
 from typing import Literal
 
 import attrs
 
 ReplayState = Literal["running", "answered", "lost"]
-"""The call is under way; its answer is kept; it was answered, or cut off, and nothing is kept of it."""
+"""The request is in progress; its answer is stored; it ended and its answer is not stored."""
 
 MAX_KEY_CHARS = 255
 KEEP_MS = 24 * 3_600 * 1000
 MAX_ANSWER_BYTES = 1024 * 1024
-"""What is larger is not kept: it would hold up every other write."""
+"""Larger answers are not stored: they would delay every other write."""
 
 
 @attrs.frozen
 class IdempotencyRecord:
-    """One named call. Times are Unix milliseconds.
+    """One request with a key. Times are Unix milliseconds.
 
     Attributes:
-        key_id: the API key under which the name is one of its own.
-        name: the caller's ``Idempotency-Key``.
-        digest: of what was asked, hexadecimal: another body under the same name is another call.
-        request_id: of the call.
+        key_id: the API key; names are unique for each.
+        name: the client's ``Idempotency-Key``.
+        digest: of the request, hexadecimal: another body under the same name is another request.
+        request_id: of the request.
         owner: the process that answers it.
-        status: of the answer, ``media_type`` and ``body`` its own.
+        status: of the answer, with its ``media_type`` and ``body``.
     """
 
     key_id: int

@@ -1,4 +1,4 @@
-"""The second parcel: what the caller asks for, read once from the body and checked."""
+"""A client's request: the checked and parsed body."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -30,11 +30,11 @@ Operation = Literal[
     "videos",
     "video_remixes",
 ]
-"""What is asked for, and in which of the callers' languages: ``chat`` is the convention's, ``messages`` Anthropic's."""
+"""The requested operation and the client's API format: ``chat`` is OpenAI's, ``messages`` Anthropic's."""
 MAX_DIGEST_TOKENS = 256 * 1024
-"""Of a prompt that is looked at whole for its digest."""
+"""Tokens up to which a whole prompt is digested."""
 MAKES_MEDIA: frozenset[Operation] = frozenset({"images", "image_edits", "speech", "videos", "video_remixes"})
-"""What makes an image, a video or speech, and bills it: a request for it is never sent to a provider twice."""
+"""Operations that make and bill images, video or speech: such a request is never sent to a provider twice."""
 
 PATHS: Mapping[Operation, str] = MappingProxyType(
     {
@@ -55,7 +55,7 @@ PATHS: Mapping[Operation, str] = MappingProxyType(
         "video_remixes": "/v1/videos/{id}/remix",
     },
 )
-"""The endpoint of each operation; a caller is told of it who asked for a model at another."""
+"""The endpoint of each operation, for error messages that name the right one."""
 
 
 _OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -63,29 +63,31 @@ _OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 @frozen
 class InferenceRequest:
-    """One checked request. ``body`` is the parsed JSON; what is forwarded is serialised from it, not from the bytes.
+    """One checked request. ``body`` is the parsed JSON; the provider's request is serialised from it, not from the
+    bytes.
 
     Attributes:
-        model: as the caller named it.
+        model: as the client named it.
         stream: whether the answer is a stream of events.
-        choices: how many answers were asked for (``n``).
-        wants_usage: the caller asked for the usage frame itself.
+        choices: the number of answers (``n``).
+        include_usage: the client asked for the usage event itself.
         prompt_chars: characters of text in the prompt, for an estimate.
-        prompt_bound: tokens that the prompt will hardly exceed: no token is shorter than a byte.
-        output_bound: tokens of one answer that are set aside for it; 0 where an answer has none.
-        sticky: what the caller's calls with the same prompt have in common; None where it did not say.
-        encoding: the embedding encoding the caller asked for, float where it said nothing.
-        written_bound: tokens of ``max_prompt_tokens`` that may be written into a provider's cache, at a price of their
-        own. features: Anthropic's ``anthropic-beta`` header, which goes with a body in that language.
-        version: Anthropic's ``anthropic-version`` header, which says what a body in that language means.
-        files: those of a form; its other fields are the ``body``.
-        picture: what pictures are asked for; None where none are.
-        video: what video is asked for; None where none is.
-        sound_ms: how long the sound that came is, or hardly exceeds.
-        characters: of a text that is to be spoken.
-        origin: the gateway as its caller reaches it, for links to what it keeps: ``https://host``.
-        channel: the only one that can serve it, since it has made what the call continues; empty: any.
-        large: its body is so long that no step over all of it is taken by the event loop.
+        max_prompt_tokens: tokens that the prompt hardly exceeds: no token is shorter than a byte.
+        max_output_tokens: tokens of one answer that are reserved; 0 if an answer has none.
+        affinity_key: what requests with the same prompt prefix have in common; None if the client did not say.
+        encoding: the requested embedding encoding; float by default.
+        max_cache_write_tokens: tokens of ``max_prompt_tokens`` that may be written to a provider's cache, at
+            another price.
+        features: Anthropic's ``anthropic-beta`` header, sent on with a body in that format.
+        version: Anthropic's ``anthropic-version`` header, which a body in that format depends on.
+        files: the files of a form; its other fields are the ``body``.
+        image: the image request; None for other operations.
+        video: the video request; None for other operations.
+        sound_ms: how long the uploaded audio is, or hardly exceeds.
+        characters: characters of a text for speech.
+        origin: the gateway's URL as the client reaches it, for links to media: ``https://host``.
+        channel: the only channel that can serve it, because it made what the request continues; empty: any.
+        large: the body is so long that no step over all of it runs on the event loop.
     """
 
     operation: Operation
@@ -113,14 +115,14 @@ class InferenceRequest:
 
     @property
     def digest(self) -> int:
-        """What is asked, as a number; of a very long prompt its length alone, and of files how long they are."""
-        said = orjson.dumps(self.body) if self.max_prompt_tokens < MAX_DIGEST_TOKENS else b""
+        """A hash of the prompt; of a very long prompt only its length counts, of files their sizes."""
+        body = orjson.dumps(self.body) if self.max_prompt_tokens < MAX_DIGEST_TOKENS else b""
         files = tuple(file.spooled.size for file in self.files)
-        return hash((self.operation, self.prompt_chars, self.max_prompt_tokens, self.sound_ms, files, said))
+        return hash((self.operation, self.prompt_chars, self.max_prompt_tokens, self.sound_ms, files, body))
 
     @property
     def makes_media(self) -> bool:
-        """Whether the provider makes more than text of it: also if a chat asks for sound, or a tool makes images."""
+        """Whether the provider makes more than text: also if a chat asks for audio, or a tool makes images."""
         modalities, tools = self.body.get("modalities"), self.body.get("tools")
         return (
             self.operation in MAKES_MEDIA
@@ -133,7 +135,7 @@ class InferenceRequest:
 
     @property
     def allowed_output(self) -> int:
-        """Tokens of one answer that the caller allows in so many words; 0 if it names no number.
+        """Tokens of one answer that the client allows explicitly; 0 if it names no number.
 
         ``max_output_tokens`` is less: few answers are as long as they may be.
         """
@@ -144,9 +146,9 @@ class InferenceRequest:
 
     @property
     def need(self) -> Usage:
-        """The usage to set money aside for."""
+        """The usage to reserve money for."""
         written = self.max_cache_write_tokens
-        return Usage(  # in the order of its fields: named, they cost more than all of it
+        return Usage(  # positional: keywords would cost more than the rest
             self.max_prompt_tokens,
             self.max_output_tokens * self.choices,
             0,

@@ -1,4 +1,4 @@
-"""Where a caller calls from: its address behind proxies, and the networks that a restriction names."""
+"""The client's address behind proxies, and the networks that a restriction names."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -8,9 +8,9 @@ Networks = tuple[Network, ...]
 Address = IPv4Address | IPv6Address
 
 MAX_HOPS = 32
-"""Proxies believed in a row; a longer way is no deployment, and the address at its end is unknown."""
+"""Trusted proxies in a row; the address behind more of them is unknown."""
 
-_MAX_HOP = 128  # characters: an address, its zone, brackets, quotes, a port; nothing longer is looked at
+_MAX_HOP = 128  # characters: an address, its zone, brackets, quotes, a port; anything longer is ignored
 _MAPPED = IPv6Network("::ffff:0:0/96")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _IPV6_UNICAST = IPv6Network("2000::/3")
@@ -21,7 +21,7 @@ _NOT_PUBLIC: Networks = tuple(
         "10.0.0.0/8",
         "100.64.0.0/10",  # carriers' own
         "127.0.0.0/8",
-        "169.254.0.0/16",  # link-local: 169.254.169.254 tells a cloud machine's secrets
+        "169.254.0.0/16",  # link-local: 169.254.169.254 returns a cloud machine's secrets
         "172.16.0.0/12",
         "192.0.0.0/24",  # protocol assignments
         "192.0.2.0/24",  # documentation
@@ -32,41 +32,41 @@ _NOT_PUBLIC: Networks = tuple(
         "203.0.113.0/24",  # documentation
         "224.0.0.0/4",  # multicast
         "240.0.0.0/4",  # reserved, and broadcast
-        "2001::/23",  # protocol assignments; Teredo is among them, which leads to an IPv4 address
+        "2001::/23",  # protocol assignments, with Teredo, which leads to an IPv4 address
         "2001:db8::/32",  # documentation
         "3ffe::/16",  # the 6bone, given back
         "3fff::/20",  # documentation
     )
 )
-"""The IANA's registries of special-purpose addresses (RFC 6890 and its heirs), with those of its exceptions that nobody
-serves files from. Of IPv6 only what lies in the unicast space that is given out (2000::/3) need be named."""
+"""The IANA's registries of special-purpose addresses (RFC 6890 and its successors), with those of its exceptions that
+serve no files. Of IPv6 only networks in the assigned unicast space (2000::/3) are listed."""
 _MAX_PORT_DIGITS = 5
 _SUBNET_BITS = 64
 
 
 def parse_networks(texts: Iterable[str]) -> Networks:
-    """Addresses and networks such as ``10.0.0.0/8``; host bits may be set. Raises ``ValueError`` on anything else.
+    """Parse addresses and networks such as ``10.0.0.0/8``; host bits may be set. Raises ``ValueError``.
 
-    An IPv4 network written as IPv6 (``::ffff:10.0.0.0/104``) is the IPv4 network, as such addresses are.
+    An IPv4 network written as IPv6 (``::ffff:10.0.0.0/104``) becomes the IPv4 network, as such addresses do.
     """
     return tuple(_unwrap_network(ip_network(text, strict=False)) for text in texts)
 
 
 def find_address(peer: str | None, forwarded: Sequence[str], trusted: Sequence[Network]) -> str | None:
-    """Who called, as far as it can be known for sure; None where it cannot.
+    """Return the client's address as far as it is certain; None if it is not.
 
-    Walks back from the socket: every trusted proxy is asked (by the last entry it added to ``X-Forwarded-For``) who
-    called it, and the first address that is not a trusted proxy is the answer, whatever it claims itself. Where only
-    trusted proxies are named, the farthest of them called. Anything unreadable on the way, or a way of more than
-    ``MAX_HOPS``, is an unknown caller: entries to the left of it may be anybody's invention.
+    Starts at the socket and asks every trusted proxy (by the last entry that it added to ``X-Forwarded-For``) for its
+    client. The first address that is not a trusted proxy is the result. If there are only trusted proxies, the
+    farthest is. An unreadable entry, or more than ``MAX_HOPS``, makes the client unknown: any client can forge the
+    entries to the left of it.
 
     Args:
-        peer: the socket's address; None where it has none (a Unix socket), which no network vouches for.
-        forwarded: the lines of ``X-Forwarded-For`` in the order of the request.
+        peer: the socket's address; None if it has none (a Unix socket), which no network vouches for.
+        forwarded: the ``X-Forwarded-For`` lines in the order of the request.
         trusted: the proxies whose entries are believed.
 
     Returns:
-        The address in its canonical form, without zone and port; IPv4 in IPv6 as IPv4.
+        The canonical address without zone and port; IPv4 in IPv6 as IPv4.
     """
     address = _parse_address(peer) if peer is not None else None
     if address is None or not _is_in(address, trusted):
@@ -83,13 +83,13 @@ def find_address(peer: str | None, forwarded: Sequence[str], trusted: Sequence[N
 
 
 def is_inside(address: str | None, networks: Iterable[Network]) -> bool:
-    """Whether ``address`` lies in one of ``networks``; an unknown or unreadable one lies in none."""
+    """Return whether ``address`` is in one of ``networks``. An unknown or unreadable address is in none."""
     read = None if address is None else _parse_address(address)
     return read is not None and _is_in(read, networks)
 
 
 def find_subnet(address: str) -> str:
-    """What of ``address`` its owner cannot change at will: all of IPv4, 64 bits of IPv6. Empty if unreadable."""
+    """Return the part of ``address`` that its owner cannot choose: all of IPv4, 64 bits of IPv6. Else empty."""
     read = _parse_address(address)
     if isinstance(read, IPv6Address):
         return str(int(read) >> _SUBNET_BITS)
@@ -97,13 +97,13 @@ def find_subnet(address: str) -> str:
 
 
 def is_public(address: str | Address) -> bool:
-    """Whether an address is one of the public internet's: what a name that a stranger chose may lead to.
+    """Return whether an address is on the public internet, so that a host name from a client may lead to it.
 
-    IPv4 in IPv6 is judged as the IPv4 address it leads to: mapped (``::ffff:0:0/96``), behind a NAT64
-    (``64:ff9b::/96``, RFC 6052), 6to4 (``2002::/16``). Teredo, the IPv4-compatible form and a site's own NAT64
-    (``64:ff9b:1::/48``, RFC 8215: where in it the IPv4 address is, only that site knows) are never public, nor is an
-    address with a zone, nor what is no address. The list is our own, because what ``ipaddress`` calls global differs
-    between versions of Python.
+    IPv4 in IPv6 is judged as the IPv4 address that it leads to: mapped (``::ffff:0:0/96``), behind a NAT64
+    (``64:ff9b::/96``, RFC 6052), 6to4 (``2002::/16``). Never public: Teredo, the IPv4-compatible form, a site's own
+    NAT64 (``64:ff9b:1::/48``, RFC 8215: only that site knows where the IPv4 address is), an address with a zone, and
+    text that is no address. The list is our own, because the meaning of ``is_global`` in ``ipaddress`` differs between
+    Python versions.
     """
     text = str(address)
     read = None if "%" in text else _parse_address(text)
@@ -128,7 +128,7 @@ def _is_in(address: Address, networks: Iterable[Network]) -> bool:
 
 
 def _split_hops(forwarded: Sequence[str]) -> Iterator[str]:
-    """The entries from the last to the first; what is not asked for is not split."""
+    """Yield the entries from the last to the first; entries that are not asked for are not split."""
     for line in reversed(forwarded):
         end = len(line)
         while end >= 0:
@@ -138,7 +138,7 @@ def _split_hops(forwarded: Sequence[str]) -> Iterator[str]:
 
 
 def _parse_hop(text: str) -> Address | None:
-    """``1.2.3.4``, ``1.2.3.4:567``, ``::1``, ``[::1]``, ``[::1]:80``, any of them quoted; None for all else."""
+    """Parse ``1.2.3.4``, ``1.2.3.4:567``, ``::1``, ``[::1]``, ``[::1]:80``, also quoted. None for anything else."""
     if len(text) > _MAX_HOP:
         return None
     text = text.strip(" \t")

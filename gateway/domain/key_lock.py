@@ -1,4 +1,4 @@
-"""Locks: what an administrator sets on a key, a member of its account cannot change, nor get rid of with the key."""
+"""Locks: a member cannot change what an administrator has set on a key, nor remove it by deleting the key."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -11,16 +11,16 @@ from gateway.domain.member import Forbidden
 
 _FREE = {"name", "account", "secret", "webhook_url"}
 LOCKABLE = tuple([field.name for field in attrs.fields(KeySpec) if field.name not in _FREE])
-"""Everything that restricts a key."""
+"""Every field that restricts a key."""
 _TOGETHER = ("quota_usd", "quota_period")
-"""An amount says nothing without the period that it is for."""
+"""An amount depends on its period."""
 _UNSET: Mapping[str, Any] = build_key(ApiKey(0, 0, "", b"", ""), "")
 
 
 def lock(key: ApiKey, named: Iterable[str]) -> ApiKey:
-    """``key``, of which an administrator has set the fields ``named``: those that restrict it are locked.
+    """Return ``key`` after an administrator has set the fields ``named``: those that restrict it are locked.
 
-    A field that was taken back is free again; so is the status of a key that was enabled.
+    A field that was reset is unlocked; so is the status of a key that was enabled.
     """
     names = set(named)
     if names & set(_TOGETHER):
@@ -31,7 +31,7 @@ def lock(key: ApiKey, named: Iterable[str]) -> ApiKey:
 
 
 def check_locks(before: ApiKey, after: ApiKey) -> None:
-    """Raise ``Forbidden``, naming the field, if a member would change what is locked."""
+    """Raise ``Forbidden``, naming the field, if a member's change touches a locked field."""
     was, will = build_key(before, ""), build_key(after, "")
     for name in before.locked:
         if was[name] != will[name]:
@@ -41,7 +41,7 @@ def check_locks(before: ApiKey, after: ApiKey) -> None:
 
 
 def check_deletable(locked: Collection[str]) -> None:
-    """Raise ``Forbidden`` if a member would be rid of what is locked by another key in the place of this one."""
+    """Raise ``Forbidden`` if a member could replace a locked key by another one."""
     if locked:
-        told = ", ".join(locked)
-        raise Forbidden(f"An administrator has set {told} of this key: only an administrator deletes it")
+        names = ", ".join(locked)
+        raise Forbidden(f"An administrator has set {names} of this key: only an administrator deletes it")

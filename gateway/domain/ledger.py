@@ -1,6 +1,6 @@
-"""The ledger: what was charged and credited, entry by entry, and the ports that keep it.
+"""The ledger: charges and credits, entry by entry.
 
-Entries are only ever added. What is spent of a cap is the sum of its charges; ``gateway audit`` adds them up again.
+Entries are only ever added. What is spent of a quota is the sum of its charges; ``gateway audit`` adds them up again.
 """
 
 from typing import Literal
@@ -12,23 +12,23 @@ from gateway.domain.request_log import RequestRecord
 from gateway.errors import Conflict
 
 EntryKind = Literal["charge", "top_up", "set"]
-"""A request's cost; money added to a cap; the difference that brought a balance to what it was set to."""
+"""A request's cost; money added to a quota; the difference that set a balance to an amount."""
 
 UsageAxis = Literal["day", "model", "key", "account"]
 
 OnCrash = Literal["release", "charge"]
-"""What becomes of the hold of a request that a crash has cut off: nothing is charged, or what was held."""
+"""The fate of a reservation whose request a crash has cut off: nothing is charged, or all of it."""
 
 _DAY_MS = DAY_S * 1000
 
 
 @attrs.frozen
 class LedgerEntry:
-    """One movement. A charge is the key's and its account's; a credit is the key's, or without one the account's.
+    """One entry. A charge belongs to the key and its account; a credit to the key, or without one to the account.
 
     Attributes:
-        sequence: the order of writing; 0 until it is stored.
-        reference: the operator's own, for instance a payment's; no two credits of a purse share one.
+        sequence: the order of writing; 0 before it is stored.
+        reference: the operator's own, for example of a payment; unique among the credits of a balance.
     """
 
     sequence: int
@@ -44,7 +44,7 @@ class LedgerEntry:
 
 @attrs.frozen
 class Spending:
-    """What one key (None: its account) has had charged and credited: ever, this month, today."""
+    """What one key (None: its account) was charged and credited: ever, this month, today."""
 
     account_id: int
     key_id: int | None
@@ -58,7 +58,7 @@ class Spending:
 
 @attrs.frozen
 class UsageFilter:
-    """Which days (numbers since 1970, both inclusive), and whose; None does not restrict."""
+    """Which days (numbers since 1970, inclusive), and whose; None does not restrict."""
 
     since: int
     until: int
@@ -81,10 +81,7 @@ class UsageLine:
 
 @attrs.frozen
 class KeyTotals:
-    """The charges of one key, added up from each place that knows of them: they must agree.
-
-    What requests say includes those that were retired.
-    """
+    """The charges of one key by every source, which must agree. Requests include those deleted for their age."""
 
     account_id: int
     key_id: int
@@ -94,36 +91,36 @@ class KeyTotals:
 
 
 def is_retired(row: RequestRecord, until_ms: int | None) -> bool:
-    """Whether a row that may have been stored was deleted since for its age: its key's are gone up to ``until_ms``.
+    """Return whether a stored row may have been deleted for its age: its key's are gone up to ``until_ms``.
 
-    Rows are kept for a day at least, and no call takes so long: one that began before is known, whatever it says of
-    its end.
+    Rows are kept for a day at least, and no request takes so long: one that started before is known, whatever end it
+    gives.
     """
     return until_ms is not None and row.started_ms <= until_ms
 
 
 @attrs.frozen
 class UnfinishedRequest:
-    """A call of a process that has ended, which the store may not have; ``settled``: the call had ended, too."""
+    """A request of an earlier process that the ledger may lack. ``settled``: the request had ended, too."""
 
     row: RequestRecord
     settled: bool
 
 
 def day_of(row: RequestRecord) -> int:
-    """The day, in UTC, on which a row was settled; a number since 1970."""
+    """Return the UTC day on which a row was settled, as a number since 1970."""
     return row.settled_ms // _DAY_MS
 
 
 def counts_as_usage(row: RequestRecord) -> bool:
-    """Whether a row is of a call that reached a provider: only those are summed up."""
+    """Return whether a row's request reached a provider: only those count as usage."""
     return row.attempts > 0
 
 
 def check_same_credit(known: LedgerEntry, entry: LedgerEntry) -> None:
-    """Raise ``Conflict`` where two credits under one reference are not one: of one kind, top-ups of one amount.
+    """Raise ``Conflict`` unless two credits under one reference are the same: kind, and amount of a top-up.
 
-    The amount of a "set" is a difference, which another moment gives another value.
+    The amount of a "set" is a difference, which changes from one moment to the next.
     """
     if known.kind != entry.kind or (entry.kind == "top_up" and known.amount_nanos != entry.amount_nanos):
         raise Conflict(f"Another credit has the reference {entry.reference!r}", param="reference")

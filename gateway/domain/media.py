@@ -1,6 +1,6 @@
-"""Media that the gateway keeps for its callers: what a file is, its link, and the port that stores it.
+"""Kept media: the type of a file, and its signed link.
 
-A link is unguessable, signed and for a time: ``/media/<id>?expires=<Unix s>&signature=<hex>``.
+A link is unguessable, signed and temporary: ``/media/<id>?expires=<Unix s>&signature=<hex>``.
 """
 
 import hmac
@@ -13,7 +13,7 @@ import attrs
 
 MEDIA_PATH = "/media"
 SNIFF_BYTES = 4096
-"""What is looked at to tell what a file is. A head of 64 bytes does for all but an SVG after a long comment."""
+"""Bytes that show a file's type. 64 would do for all except an SVG after a long comment."""
 EXTENSIONS: Mapping[str, str] = {
     "image/png": "png",
     "image/jpeg": "jpg",
@@ -31,7 +31,7 @@ EXTENSIONS: Mapping[str, str] = {
     "audio/ogg": "ogg",
     "audio/flac": "flac",
 }
-"""The kinds of media that are kept, and how their files are called."""
+"""The media types that are kept, and their file extensions."""
 
 _SIGNATURES: Sequence[tuple[bytes, str]] = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -61,11 +61,11 @@ _BRANDS: Mapping[bytes, str] = {
     b"dash": "video/mp4",
     b"qt  ": "video/quicktime",
 }
-"""Of ISO base media files: https://mp4ra.org/registered-types/brands."""
+"""Brands of ISO base media files: https://mp4ra.org/registered-types/brands."""
 _MOST_BRANDS_BYTES = 256
 _EBML = b"\x1a\x45\xdf\xa3"
 _WEBM = b"\x42\x82\x84webm"
-"""The element DocType with its four letters; Matroska's has eight (RFC 8794, 11.2.6)."""
+"""The DocType element with its four letters; Matroska's has eight (RFC 8794, 11.2.6)."""
 _EBML_HEADER_BYTES = 64
 # Comments, a declaration and a document type may stand before the one tag. The repetition is possessive: what has been
 # read one way is never read another, so the time grows with the bytes, whatever they are.
@@ -78,11 +78,11 @@ _SVG = re.compile(
 _TYPES: Mapping[str, str] = {extension: media_type for media_type, extension in EXTENSIONS.items()}
 _ID = re.compile(r"[0-9a-f]{32}\.(?P<extension>[a-z0-9]{3,4})", re.ASCII)
 _EXPIRES = re.compile(r"[1-9][0-9]{0,11}", re.ASCII)
-"""One way to write each second, up to the year 33658."""
+"""Exactly one spelling of each second, up to the year 33658."""
 
 
 def sniff_media(head: bytes) -> str | None:
-    """The media type of a file by its first bytes; None where they are those of no kind that is kept."""
+    """Return the media type of a file by its first bytes. None: no type that is kept."""
     for signature, media_type in _SIGNATURES:
         if head.startswith(signature):
             return media_type
@@ -98,13 +98,13 @@ def sniff_media(head: bytes) -> str | None:
 
 
 def sniff_image(head: bytes) -> str | None:
-    """The media type of a picture by its first bytes; None where they are those of none."""
+    """Return the media type of an image by its first bytes. None: it is no image."""
     media_type = sniff_media(head)
     return media_type if media_type is not None and media_type.startswith("image/") else None
 
 
 def _sniff_brands(head: bytes) -> str | None:
-    """By the major brand, else by the first that is known of those it is compatible with (ISO/IEC 14496-12, 4.3)."""
+    """Return the type by the major brand, else by the first known compatible brand (ISO/IEC 14496-12, 4.3)."""
     end = min(int.from_bytes(head[:4], "big"), len(head), _MOST_BRANDS_BYTES)
     for start in (8, *range(16, end - 3, 4)):
         if (media_type := _BRANDS.get(head[start : start + 4])) is not None:
@@ -113,14 +113,14 @@ def _sniff_brands(head: bytes) -> str | None:
 
 
 def _is_mp3_frame(head: bytes) -> bool:
-    """Whether it begins with the header of a Layer III frame that has a bit rate and a sample rate."""
+    """Return whether it starts with a Layer III header that has a bit rate and a sample rate."""
     if len(head) < 3 or head[0] != 0xFF or head[1] & 0xE6 != 0xE2:  # noqa: PLR2004 - 11 bits of sync, then the layer
         return False
     return head[1] & 0x18 != 0x08 and head[2] >> 4 != 0x0F and head[2] & 0x0C != 0x0C  # noqa: PLR2004 - all reserved
 
 
 def find_media_type(media_id: str) -> str | None:
-    """The media type that an id tells; None where it is no id."""
+    """Return the media type in an id. None: this is no id."""
     found = _ID.fullmatch(media_id)
     return _TYPES.get(found["extension"]) if found else None
 
@@ -137,12 +137,12 @@ class Media:
 
 
 class UnknownMedia(ValueError):
-    """Bytes of no kind that is kept."""
+    """Bytes of no type that is kept."""
 
 
 @attrs.frozen
 class MediaRules:
-    """How long media are kept, in seconds, and how many bytes of them at the most."""
+    """How long media are kept, in seconds, and how many bytes at most."""
 
     max_age_s: float
     max_bytes: int
@@ -150,7 +150,7 @@ class MediaRules:
 
 @attrs.frozen
 class CleanupResult:
-    """What a sweep took away: files and their bytes; and what is left, in bytes."""
+    """The result of a cleanup: deleted files and their bytes; and the bytes left."""
 
     files: int = 0
     freed_bytes: int = 0
@@ -158,18 +158,18 @@ class CleanupResult:
 
 
 def sign_link(key: bytes, media_id: str, expires_s: int) -> str:
-    """The signature of a link, in hexadecimal digits."""
+    """Return the signature of a link, hexadecimal."""
     signed = f"{media_id}:{expires_s}".encode(errors="surrogatepass")
     return hmac.new(key, signed, sha256).hexdigest()
 
 
 def build_link(key: bytes, media_id: str, expires_s: int) -> str:
-    """Path and query of a link that works until ``expires_s`` (Unix s)."""
+    """Return path and query of a link that is valid until ``expires_s`` (Unix s)."""
     return f"{MEDIA_PATH}/{media_id}?expires={expires_s}&signature={sign_link(key, media_id, expires_s)}"
 
 
 def check_link(key: bytes, media_id: str, *, expires: str, signature: str, now_s: float) -> bool:
-    """Whether a link is one that was given out, and is still good."""
+    """Return whether the gateway signed the link and it is still valid."""
     if not _EXPIRES.fullmatch(expires):
         return False
     expected = sign_link(key, media_id, int(expires))

@@ -1,7 +1,7 @@
-"""Who signs in to the console: members of an account, their sessions, and the links that let new ones in.
+"""Members, who sign in to the console: their sessions, and the links that invite them.
 
-A member belongs to one account. Its role says what it may do: an administrator everything, everywhere; a member use and
-change what is its account's; a viewer look at it.
+A member belongs to one account. Roles: an administrator may do everything in every account; a member may use and
+change what belongs to its account; a viewer may only see it.
 """
 
 import re
@@ -13,32 +13,32 @@ from gateway.domain.account import Status
 from gateway.errors import GatewayError
 
 Role = Literal["viewer", "member", "administrator"]
-"""In the order of what they may do: each may do what those before it may."""
+"""In the order of their rights: each may do what those before it may."""
 ROLES: tuple[Role, ...] = ("viewer", "member", "administrator")
 
 LinkKind = Literal["invite", "reset"]
-"""A link makes a new member, or gives one that there is a new passphrase."""
+"""A link creates a member, or resets a member's passphrase."""
 
 MEMBER_NAME = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,63}\Z", re.ASCII)
-"""What people sign in with; written small, so that no two differ by case alone. An address of theirs is one."""
+"""Lower case, so that no two names differ by case alone. An e-mail address is a valid name."""
 MIN_PASSPHRASE, MAX_PASSPHRASE = 12, 256
-"""Characters. Length is what counts: NIST SP 800-63B asks for no special signs, and for no changes by the calendar."""
+"""Characters. NIST SP 800-63B asks for length, not for special characters or regular changes."""
 IDLE_MS = 30 * 60 * 1000
 ABSOLUTE_MS = 12 * 3_600 * 1000
 """How long a session lasts unused, and at all."""
 LINK_MS = 72 * 3_600 * 1000
-"""How long a link is good."""
+"""How long a link is valid."""
 _DIFFERENT = 5
 _WORN = ("password", "passphrase", "qwerty", "123456", "letmein", "administrator", "correct horse battery staple")
 
 
 def may(role: Role, needed: Role) -> bool:
-    """Whether ``role`` may do what ``needed`` may."""
+    """Return whether ``role`` includes the rights of ``needed``."""
     return ROLES.index(role) >= ROLES.index(needed)
 
 
 def find_passphrase_problem(passphrase: str, name: str) -> str | None:
-    """What is wrong with a new passphrase of ``name``, in words for whoever chose it."""
+    """Return what is wrong with a new passphrase of the member ``name``, in words. None if it is good."""
     plain = passphrase.lower()
     if not MIN_PASSPHRASE <= len(passphrase) <= MAX_PASSPHRASE:
         return f"expected {MIN_PASSPHRASE} to {MAX_PASSPHRASE} characters: a few words are good"
@@ -61,13 +61,13 @@ LINK_GONE = "This link is not good, or not any more: ask for a new one"
 
 
 class SignedOut(GatewayError):
-    """Nobody is signed in, or no more."""
+    """No member is signed in, or the session has ended."""
 
     code = "signed_out"
 
 
 class WrongPassphrase(GatewayError):
-    """No member has that name with that passphrase; nor, where it has a second factor, with that code."""
+    """No member has that name and passphrase, or that code of a second factor."""
 
     code = "wrong_passphrase"
 
@@ -76,7 +76,7 @@ class WrongPassphrase(GatewayError):
 
 
 class SecondFactorNeeded(GatewayError):
-    """The passphrase is right; ``code``, of an authenticator or a recovery code, is asked for too."""
+    """The passphrase is right; ``code``, of an authenticator or a recovery code, is also needed."""
 
     code = "second_factor_needed"
 
@@ -85,7 +85,7 @@ class SecondFactorNeeded(GatewayError):
 
 
 class Forbidden(GatewayError):
-    """Whoever asks is known, and may not do this."""
+    """The client is authenticated and lacks the right."""
 
     code = "forbidden"
 
@@ -97,9 +97,9 @@ class Member:
     Attributes:
         name: unique over all accounts.
         passphrase: its argon2id hash.
-        totp: the second factor's secret, sealed; None without one.
-        totp_step: the newest time step that a code was used of: no code is good twice.
-        recovery: digests of the codes that stand in for a lost second factor; each is used once.
+        totp: the second factor's secret, encrypted; None without one.
+        totp_step: the newest time step of a used code: no code is valid twice.
+        recovery: digests of the recovery codes; each is valid once.
     """
 
     id: int
@@ -116,11 +116,10 @@ class Member:
 
     @property
     def has_second_factor(self) -> bool:
-        """Whether a passphrase is not enough."""
         return self.totp is not None
 
     def accept(self, proof: "Credential") -> "Member | None":
-        """The member once ``proof`` was used; None where it does not hold: another passphrase, a code used before."""
+        """Return the member after ``proof`` was used. None if it is not valid: another passphrase, or a used code."""
         if self.passphrase != proof.passphrase:
             return None
         if not self.has_second_factor or proof.is_known:
@@ -133,20 +132,20 @@ class Member:
 
 
 def find_difference(before: Member, after: Member) -> set[str]:
-    """The names of the fields in which two members differ."""
+    """Return the names of the fields in which two members differ."""
     names = (field.name for field in attrs.fields(Member))
     return {name for name in names if getattr(before, name) != getattr(after, name)}
 
 
 @attrs.frozen
 class Credential:
-    """What a member has shown for a session, to be looked at again in the commit of that session.
+    """What a member has proved, to be checked again in the transaction that creates the session.
 
     Attributes:
         passphrase: the hash that the passphrase was compared with.
         step: the time step of an authenticator's code.
         recovery: the digest of a recovery code.
-        is_known: it is signed in already, or has no second factor yet.
+        is_known: the member is signed in already, or has no second factor yet.
     """
 
     passphrase: str = attrs.field(repr=False)
@@ -157,7 +156,7 @@ class Credential:
 
 @attrs.frozen
 class Session:
-    """A browser that is signed in. Only the ``digest`` of its 256-bit reference is kept."""
+    """A signed-in browser. Only the ``digest`` of its 256-bit token is stored."""
 
     digest: bytes = attrs.field(repr=False)
     member_id: int
@@ -167,20 +166,20 @@ class Session:
     agent: str = ""
 
     def is_over(self, now_ms: int) -> bool:
-        """Whether it has been unused for too long, or lasted for too long."""
+        """Return whether it was unused for too long, or lasted for too long."""
         return now_ms >= self.seen_ms + IDLE_MS or now_ms >= self.created_ms + ABSOLUTE_MS
 
     @property
     def id(self) -> str:
-        """What lists call it: the start of its digest, from which nothing can be made."""
+        """Its name in lists: the start of its digest."""
         return self.digest.hex()[:16]
 
 
 @attrs.frozen
 class InviteLink:
-    """An address that lets one person in, once. Only the ``digest`` of what it carries is kept.
+    """An address that admits one person, once. Only the ``digest`` of its token is stored.
 
-    ``member_id`` is whose passphrase it resets; ``role`` and ``account_id`` are what a new member gets.
+    ``member_id`` is the member whose passphrase it resets; ``role`` and ``account_id`` are those of a new member.
     """
 
     digest: bytes = attrs.field(repr=False)
@@ -194,5 +193,4 @@ class InviteLink:
 
     @property
     def id(self) -> str:
-        """What lists call it."""
         return self.digest.hex()[:16]

@@ -1,4 +1,4 @@
-"""What people write about themselves: to sign in, to come by a link; and what administrators write about members."""
+"""Requests of members about themselves (sign-in, links, a new passphrase), and of administrators about members."""
 
 from typing import Any
 
@@ -15,16 +15,16 @@ _TYPED = must("1 to 64 characters", lambda value: 0 < len(value) <= MAX_TYPED)
 _CODE = must("at most 64 characters", lambda value: len(value) <= MAX_TYPED)
 _TOKEN = must("what a link ends in", lambda value: 0 < len(value) <= 128)  # noqa: PLR2004
 _PASSPHRASE = must(f"at most {MAX_PASSPHRASE} characters", lambda value: len(value) <= MAX_PASSPHRASE)
-"""Looked at before anything is hashed: a megabyte takes its time."""
+"""Checked before anything is hashed: hashing a megabyte takes long."""
 _NO = must("false", lambda value: value is False)
 _HOURS = between(1, 720)
 MASKED = False
-"""``repr`` of what no message may show; a name too, into whose field a passphrase was typed before now."""
+"""``repr`` of a field that no message may show; also of a name: users type a passphrase there."""
 
 
 @attrs.frozen
 class SignInSpec:
-    """What opens a session. ``code``: of an authenticator or a recovery code, where the member has a second factor."""
+    """Signs in. ``code``: of an authenticator or a recovery code, if the member has a second factor."""
 
     name: str = attrs.field(metadata=_TYPED, repr=MASKED)
     passphrase: str = attrs.field(metadata=_PASSPHRASE, repr=MASKED)
@@ -33,7 +33,7 @@ class SignInSpec:
 
 @attrs.frozen
 class SetupSpec:
-    """What makes the first administrator: ``token`` is what the link ends in that ``gateway serve`` prints."""
+    """Creates the first administrator. ``token`` is the end of the link that ``gateway serve`` prints."""
 
     token: str = attrs.field(metadata=_TOKEN, repr=MASKED)
     name: str = attrs.field(metadata=_TYPED, repr=MASKED)
@@ -42,14 +42,14 @@ class SetupSpec:
 
 @attrs.frozen
 class TokenSpec:
-    """What a link ends in."""
+    """The token at the end of a link."""
 
     token: str = attrs.field(metadata=_TOKEN, repr=MASKED)
 
 
 @attrs.frozen
 class LinkUseSpec:
-    """What a link is used with. ``name``: of a new member; ``code``: of one who has a second factor."""
+    """Uses a link. ``name``: of a new member; ``code``: of a member with a second factor."""
 
     token: str = attrs.field(metadata=_TOKEN, repr=MASKED)
     passphrase: str = attrs.field(metadata=_PASSPHRASE, repr=MASKED)
@@ -59,7 +59,7 @@ class LinkUseSpec:
 
 @attrs.frozen
 class PassphraseSpec:
-    """Another passphrase, for whoever knows the current one."""
+    """Changes the passphrase of a member who knows the current one."""
 
     current: str = attrs.field(metadata=_PASSPHRASE, repr=MASKED)
     passphrase: str = attrs.field(metadata=_PASSPHRASE, repr=MASKED)
@@ -67,21 +67,21 @@ class PassphraseSpec:
 
 @attrs.frozen
 class ConsentSpec:
-    """The passphrase again, for what a stolen session must not do."""
+    """Repeats the passphrase, for what a stolen session must not do."""
 
     passphrase: str = attrs.field(metadata=_PASSPHRASE, repr=MASKED)
 
 
 @attrs.frozen
 class CodeSpec:
-    """The first code of a new second factor."""
+    """Confirms a new second factor by its first code."""
 
     code: str = attrs.field(metadata=_CODE, repr=MASKED)
 
 
 @attrs.frozen
 class RemovalSpec:
-    """What takes a second factor away."""
+    """Removes a second factor."""
 
     passphrase: str = attrs.field(metadata=_PASSPHRASE, repr=MASKED)
     code: str = attrs.field(metadata=_CODE, repr=MASKED)
@@ -89,7 +89,7 @@ class RemovalSpec:
 
 @attrs.frozen
 class InviteSpec:
-    """Whom a link lets in, and for how many hours it is good."""
+    """Invites a person; the link is valid for some hours."""
 
     account: str
     role: Role = "member"
@@ -98,7 +98,7 @@ class InviteSpec:
 
 @attrs.frozen
 class MemberSpec:
-    """What an administrator changes of a member. ``second_factor`` false takes it away."""
+    """An administrator's change of a member. ``second_factor`` false removes it."""
 
     name: str | None = attrs.field(default=None, metadata=_TYPED)
     role: Role | None = None
@@ -107,7 +107,7 @@ class MemberSpec:
 
 
 def build_member(member: Member) -> dict[str, Any]:
-    """A member as JSON shows it to itself."""
+    """Return a member as JSON for itself."""
     signed_in_ms = member.signed_in_ms
     return {
         "id": member.id,

@@ -1,4 +1,4 @@
-"""The models a channel offers, and how a fresh listing changes what is known."""
+"""The models that a channel offers, and how a new listing changes them."""
 
 from collections.abc import Iterable, Mapping
 
@@ -10,7 +10,7 @@ ABSENCES_TO_DROP = 2
 
 @attrs.frozen
 class ModelInfo:
-    """A model as a channel lists it. ``created_s`` is the provider's, or when we first saw it (Unix seconds)."""
+    """A model as a channel lists it. ``created_s`` is the provider's time, or of the first listing (Unix seconds)."""
 
     id: str
     created_s: int
@@ -19,9 +19,9 @@ class ModelInfo:
 
 
 def merge(known: Mapping[str, ModelInfo], listing: Iterable[ModelInfo]) -> dict[str, ModelInfo]:
-    """What is known after a successful ``listing``: new models in, a model absent twice in a row out.
+    """Return the known models after a successful ``listing``: new ones added, those absent twice in a row removed.
 
-    A model that is still listed keeps the ``created_s`` under which it was first shown.
+    A model that is still listed keeps its first ``created_s``.
     """
     after: dict[str, ModelInfo] = {}
     for model in listing:

@@ -1,4 +1,4 @@
-"""Web origins: scheme, host and port of a page, as a browser writes them in ``Origin`` (RFC 6454, section 6)."""
+"""Web origins: scheme, host and port of a page, as browsers write them in ``Origin`` (RFC 6454, section 6)."""
 
 import re
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ _MAX_PORT = 65_535
 
 
 def is_origin(text: str) -> bool:
-    """Whether ``text`` is an origin, or ``*`` for all of them. ``null``, that of pages without one, is none."""
+    """Return whether ``text`` is an origin, or ``*`` for all. ``null``, sent by pages without an origin, is none."""
     if text == ANY_ORIGIN:
         return True
     if not _ORIGIN.match(text.lower()):
@@ -21,7 +21,7 @@ def is_origin(text: str) -> bool:
 
 
 def parse_origins(texts: Iterable[str]) -> frozenset[str]:
-    """Origins as browsers write them: in lower case, and without the port that the scheme has anyway."""
+    """Return origins as browsers write them: lower case, without the scheme's default port."""
     return frozenset(map(_normalize, texts))
 
 

@@ -1,7 +1,7 @@
-"""Prices in integers, and the one function from price and usage to cost.
+"""Prices as integers, and the one function from price and usage to cost.
 
-Amounts are nano-USD. A price of one dollar per million tokens is 1,000 nano-USD a token; prices are kept per
-million tokens so that a tenth of a cent per million is still an integer.
+Amounts are nano-USD. One dollar per million tokens is 1,000 nano-USD a token; prices are kept per million tokens so
+that a tenth of a cent per million is still an integer.
 """
 
 import re
@@ -25,9 +25,9 @@ _MOST_REMEMBERED = 4_096
 
 @attrs.frozen
 class Tier:
-    """What tokens cost, in nano-USD per million, in a request whose prompt has more than ``above_tokens``.
+    """The price of tokens, in nano-USD per million, of a request whose prompt has more than ``above_tokens``.
 
-    It holds for every token of the request, not only for those above: so bill OpenAI, Anthropic, Google and xAI.
+    It applies to every token of the request, not only to those above: so do OpenAI, Anthropic, Google and xAI.
     """
 
     above_tokens: int
@@ -39,20 +39,22 @@ class Tier:
 
 
 def _order_tiers(tiers: Iterable[Tier]) -> tuple[Tier, ...]:
-    """The highest first, so that the first one passed is the one that holds."""
+    """Sort them highest first, so that the first one exceeded applies."""
     return tuple(sorted(tiers, key=lambda tier: -tier.above_tokens))
 
 
 @attrs.frozen
 class Price:
-    """What a model, or every model a glob matches, costs: in nano-USD per million tokens, per image and per second.
+    """The price of a model, or of every model that a glob matches: in nano-USD per million tokens, per image and per
+    second.
 
-    ``character_nanos_per_million`` is for text that is spoken. ``sizes`` are globs of the sizes of videos whose second
-    has a price of its own, and that price; the first one that matches counts.
-
-    ``cached_input_nanos_per_million`` and ``cache_write_nanos_per_million`` None: as input;
-    ``cache_write_long_nanos_per_million`` (to keep it for an hour) None: as any cache write. ``provider`` None: whoever
-    serves the model.
+    Attributes:
+        character_nanos_per_million: of text that is spoken.
+        sizes: globs of video sizes with their own price per second; the first match applies.
+        cached_input_nanos_per_million: None: as input.
+        cache_write_nanos_per_million: None: as input.
+        cache_write_long_nanos_per_million: to keep it for an hour; None: as any cache write.
+        provider: None: every provider.
     """
 
     model: str
@@ -69,28 +71,28 @@ class Price:
     sizes: tuple[tuple[str, int], ...] = ()
 
     def find_tier(self, prompt_tokens: int) -> Tier | None:
-        """The tier of a prompt of that many tokens, cached ones included; None where the price itself holds."""
+        """Return the tier of a prompt of that many tokens, cached ones included. None if no tier applies."""
         return next((tier for tier in self.tiers if prompt_tokens > tier.above_tokens), None)
 
     def find_second_nanos(self, size: str) -> int:
-        """What a second costs of a video of that size (``1280x720``), or of sound."""
+        """Return the price of a second of audio, or of video of that size (``1280x720``)."""
         return next((nanos for glob, nanos in self.sizes if fnmatchcase(size, glob)), self.second_nanos)
 
 
 def nanos(usd: Decimal) -> int:
-    """Dollars -> nano-USD, rounded up so that no amount is lost."""
+    """Convert USD to nano-USD, rounded up so that no amount is lost."""
     return int((usd * NANOS_PER_USD).to_integral_value(rounding=ROUND_CEILING))
 
 
 def usd(amount_nanos: int) -> str:
-    """Nano-USD -> dollars as a plain decimal string, without trailing zeros: ``0.000125``."""
+    """Format nano-USD as USD: a plain decimal without trailing zeros, ``0.000125``."""
     whole, rest = divmod(abs(amount_nanos), NANOS_PER_USD)
     sign = "-" if amount_nanos < 0 else ""
     return f"{sign}{whole}.{rest:09}".rstrip("0") if rest else f"{sign}{whole}"
 
 
 def cost_nanos(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM) -> int:
-    """What ``usage`` costs at ``price``, in nano-USD, rounded up once at the end. No price: 0."""
+    """Return the cost of ``usage`` in nano-USD, rounded up once at the end. Without a price it is 0."""
     if price is None:
         return 0
     rates: Price | Tier = (price.find_tier(usage.prompt_tokens) if price.tiers else None) or price
@@ -105,7 +107,7 @@ def cost_nanos(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM)
 
 
 def _made_nanos(price: Price, usage: Usage) -> int:
-    """The cost of what is no token, times a million."""
+    """Return the cost of everything except tokens, times a million."""
     return (
         usage.images * price.image_nanos * _PER_MILLION
         + usage.characters * price.character_nanos_per_million
@@ -114,7 +116,7 @@ def _made_nanos(price: Price, usage: Usage) -> int:
 
 
 def _prompt_nanos(rates: Price | Tier, usage: Usage) -> int:
-    """A cached prompt's cost times a million; each of its tokens counts once, whatever its parts are said to be."""
+    """Return a prompt's cost times a million. Each token counts once, whatever parts the provider reports."""
     rate = rates.input_nanos_per_million
     cached = min(usage.cached_tokens, usage.prompt_tokens)
     if not usage.written_tokens:
@@ -138,31 +140,30 @@ class PriceList:
     """Prices by model and provider.
 
     Args:
-        layers: lists of prices, asked one after the other: what an earlier one has, however general, is not asked of
-            a later one. A ``PriceList`` stands for its own.
-            Within a list a price replaces those before it of the same model and provider.
+        layers: lists of prices by precedence: any match in an earlier list hides the later lists. A ``PriceList``
+            stands for its layers. Within a list, a later price replaces an earlier one of the same model and provider.
     """
 
     def __init__(self, *layers: "Iterable[Price] | PriceList") -> None:
         self.layers: tuple[_Layer, ...] = ()
         for prices in layers:
             self.layers += prices.layers if isinstance(prices, PriceList) else (_Layer(prices),)
-        # The same few models are asked for with every request, and a list is hundreds of globs long.
+        # Every request looks up a price, of few models, and a list has hundreds of globs.
         self._remembered = lru_cache(_MOST_REMEMBERED)(self._search)
 
     def __len__(self) -> int:
         return sum(map(len, self.layers))
 
     def find(self, model: str, provider: str | None = None) -> Price | None:
-        """The price of ``model`` at ``provider``, or None where no list has one.
+        """Return the price of ``model`` at ``provider``. None if no list has one.
 
-        An exact name before a glob and a longer glob before a shorter one; among equals the price of the provider
-        before the price of whoever serves the model. ``provider`` None asks only for the latter.
+        An exact name precedes a glob, a longer glob a shorter one, and among equals the provider's price one for every
+        provider. ``provider`` None finds only the latter.
         """
         return self._remembered(model, provider)
 
     def list_prices(self) -> list[Price]:
-        """Every price, of the list that is asked first before those of others."""
+        """Return every price, by the precedence of their lists."""
         return [price for layer in self.layers for price in layer.prices]
 
     def _search(self, model: str, provider: str | None) -> Price | None:
@@ -178,7 +179,7 @@ class _Layer:
         self.prices = tuple(latest.values())
         self._exact = {key: price for key, price in latest.items() if not _is_glob(price.model)}
         globs = sorted((key for key in latest if _is_glob(key[0])), key=lambda key: -len(key[0]))
-        # Read here and not when first asked: a model nobody has a price for is held against every one of them.
+        # Sorted here and not in a lookup: a model without a price is compared with all of them.
         self._globs = [(key[1], re.compile(translate(key[0])), latest[key]) for key in globs]
 
     def __len__(self) -> int:

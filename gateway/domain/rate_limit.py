@@ -1,10 +1,9 @@
 """Rate limits of an account or a key: requests a minute, tokens a minute, requests at once.
 
-The arithmetic is the generic cell rate algorithm (ITU-T I.371, annex A): the whole state of a meter is one float,
-its theoretical arrival time (``tat``), in seconds of a monotonic clock that the caller reads and passes as ``now``.
-A meter whose ``tat`` is past is at rest; what it is ahead of ``now`` is the debt still to be worked off. Every unit
-puts it ``60 / limit`` seconds ahead, and a tenth of the limit may be owed at a time: units pass smoothly, and over
-any minute at most ``limit + burst(limit)`` of them.
+The generic cell rate algorithm (GCRA; ITU-T I.371, annex A): the whole state of a bucket is one float, its theoretical
+arrival time (``tat``), in seconds of a monotonic clock that the caller passes as ``now``. A bucket whose ``tat`` is
+past is empty; what it is ahead of ``now`` is its debt. Every unit moves it ``60 / limit`` seconds ahead, and a tenth
+of the limit may be owed at a time: units pass smoothly, and over any minute at most ``limit + burst(limit)`` of them.
 """
 
 import math
@@ -17,12 +16,12 @@ from gateway.domain.frozen import frozen
 
 MINUTE_S = 60.0
 MAX_RETRY_AFTER_S = 3_600
-"""The longest wait that a caller is told; a debt may be longer."""
+"""The longest wait that a client is given; a debt may be longer."""
 
 FULL_WAIT_S = 1.0
-"""What a caller is told to wait where too many requests run at once: nobody knows when one of them will end."""
+"""The wait that a client is given if too many requests run at once; when one ends is unknown."""
 
-_SLACK_S = 1e-6  # rounding of the clock's floats; a whole second's wait must suffice when a whole second was told
+_SLACK_S = 1e-6  # rounding of the clock's floats: a wait of a whole second must suffice if the header says so
 
 
 @attrs.frozen
@@ -35,7 +34,6 @@ class Limits:
 
     @property
     def any(self) -> bool:
-        """Whether anything is limited at all."""
         return self.rpm is not None or self.tpm is not None or self.max_concurrency is not None
 
 
@@ -43,15 +41,15 @@ NO_LIMITS = Limits()
 
 
 def burst(limit: int) -> int:
-    """How many units may pass at once from a meter at rest: a tenth of the limit, at least one."""
+    """Return how many units may pass at once an empty bucket: a tenth of the limit, at least one."""
     return max(1, limit // 10)
 
 
 def wait_s(tat: float, limit: int, cost: int, now: float) -> float:
-    """Seconds until ``cost`` units would pass; 0 where they would now. Changes nothing.
+    """Return the seconds until ``cost`` units would pass; 0 for now. Changes nothing.
 
-    A cost above the burst passes only at rest: a single large prompt is let through, and is then a debt. A cost of 0
-    (nothing is known of it yet) passes while no more than the burst is owed.
+    A cost above the burst passes only an empty bucket: a single large prompt passes, and is then a debt. A cost of 0
+    (nothing is known yet) passes while no more than the burst is owed.
     """
     if tat <= now:
         return 0.0
@@ -62,16 +60,16 @@ def wait_s(tat: float, limit: int, cost: int, now: float) -> float:
 
 
 def take(tat: float, limit: int, cost: int, now: float) -> float:
-    """The meter's ``tat`` after ``cost`` units were let through; whether they may pass is ``wait_s``'s business."""
+    """Return the bucket's ``tat`` after ``cost`` units; ``wait_s`` decides whether they may pass."""
     return max(tat, now) + cost * MINUTE_S / limit
 
 
 def change_limit(tat: float, old: int, new: int, now: float) -> float:
-    """The meter's ``tat`` under a ``new`` limit: the kinder reading of its debt, in units or in seconds.
+    """Return the bucket's ``tat`` under a ``new`` limit: the smaller debt, by units or by seconds.
 
-    Raised: the units owed stay, so their seconds shrink (else raising a limit from 1 to 100,000 would leave an hour's
-    wait, now for millions of units). Lowered: the seconds stay (else a tenth of a large limit, rightly used, would be
-    hours under a small one). Neither reading of a debt ever grows by a change.
+    A raised limit keeps the units owed, so their seconds shrink (else a limit raised from 1 to 100,000 would leave an
+    hour's wait, now for millions of units). A lowered limit keeps the seconds (else a tenth of a large limit, rightly
+    used, would be hours under a small one). So a change never makes a debt grow.
     """
     if new <= old:
         return tat
@@ -79,7 +77,7 @@ def change_limit(tat: float, old: int, new: int, now: float) -> float:
 
 
 def remaining(tat: float, limit: int, now: float) -> int:
-    """The largest cost up to the burst that would pass now."""
+    """Return the largest cost up to the burst that would pass now."""
     most = burst(limit)
     debt_s = tat - now - _SLACK_S
     if debt_s <= 0:
@@ -89,18 +87,18 @@ def remaining(tat: float, limit: int, now: float) -> int:
 
 
 def reset_s(tat: float, now: float) -> float:
-    """Seconds until the meter is at rest."""
+    """Return the seconds until the bucket is empty."""
     return tat - now if tat > now else 0.0
 
 
 def retry_after_s(wait: float) -> int:
-    """A wait as ``Retry-After`` says it: whole seconds rounded up, from 1 to an hour."""
+    """Return a wait as ``Retry-After``: whole seconds, rounded up, from 1 to an hour."""
     return max(1, min(math.ceil(min(wait, MAX_RETRY_AFTER_S) - _SLACK_S), MAX_RETRY_AFTER_S))
 
 
 @frozen
 class RateLimitWindow:
-    """How one limit stands: units a minute, what would pass at this moment, seconds until the meter is at rest.
+    """One limit: units a minute, the units that would pass now, seconds until the bucket is empty.
 
     ``remaining`` never exceeds the burst, a tenth of ``limit``: more would not pass at once.
     """
@@ -112,14 +110,18 @@ class RateLimitWindow:
 
 @frozen
 class RateLimitStatus:
-    """How a caller stands: for each of the two rates the allowance with the fewest remaining; None is unlimited."""
+    """The windows of a caller for ``x-ratelimit-*`` headers: of each rate the one with the fewest remaining. None:
+    unlimited.
+    """
 
     requests: RateLimitWindow | None = None
     tokens: RateLimitWindow | None = None
 
 
 class GcraBucket:
-    """One rate of one subject: its ``tat``, and the limit under which that was owed. ``before``: the last taking."""
+    """One rate of one subject: its ``tat``, and the limit under which it is owed. ``before``: the ``tat`` before the
+    last take.
+    """
 
     __slots__ = ("before", "limit", "tat")
 
@@ -128,44 +130,45 @@ class GcraBucket:
         self.limit = limit
 
     def use(self, limit: int, now: float) -> None:
-        """Go by ``limit`` from now on."""
+        """Apply ``limit`` from now on."""
         if limit != self.limit:
             self.tat = change_limit(self.tat, self.limit, limit, now)
             self.limit = limit
 
 
 Rate = tuple[GcraBucket, int, int]
-"""A meter, the limit under which it is asked, and its burst."""
+"""A bucket, its limit, and its burst."""
 
 
 def take_all(rates: Iterable[Rate], cost: int, now: float) -> RateLimitWindow | None:
-    """Let ``cost`` units through every meter, and tell how the strictest stands then; None where one refuses.
+    """Take ``cost`` units from every bucket and return the strictest window. None: one bucket refused, and nothing is
+    taken.
 
-    Then nothing is taken. The strictest is that with the fewest remaining, of two that are alike the longer to rest.
-    ``wait_s``, ``take`` and ``remaining`` of all meters in one go, which every request makes for each of its rates.
+    The strictest has the fewest remaining, of equals the longer reset. This is ``wait_s``, ``take`` and ``remaining``
+    of all buckets in one pass, because every request does it for each of its rates.
     """
     cost_s = cost * MINUTE_S
-    told, fewest, latest = 0, 0, 0.0
+    strictest, fewest, latest = 0, 0, 0.0
     for meter, limit, most in rates:
         tat = meter.tat
-        after = (tat if tat > now else now) + cost_s / limit  # noqa: FURB136 - max() is a call, for every meter
+        after = (tat if tat > now else now) + cost_s / limit  # noqa: FURB136 - max() is a call, for every bucket
         debt_s = after - now - _SLACK_S
         left = most
         if debt_s > 0:
             left = int(most - debt_s * limit / MINUTE_S)
-            if left <= 0:  # else less is owed than a burst, the cost counted in: no need to ask
+            if left <= 0:  # else less than a burst is owed, the cost included: no need to check
                 if wait_s(tat, limit, cost, now):
                     put_back(rates, meter)
                     return None
                 left = 0
         meter.before, meter.tat = tat, after
-        if not told or left < fewest or (left == fewest and (after, -limit) > (latest, -told)):
-            told, fewest, latest = limit, left, after
-    return RateLimitWindow(told, fewest, latest - now)
+        if not strictest or left < fewest or (left == fewest and (after, -limit) > (latest, -strictest)):
+            strictest, fewest, latest = limit, left, after
+    return RateLimitWindow(strictest, fewest, latest - now)
 
 
 def put_back(rates: Iterable[Rate], until: GcraBucket | None = None) -> None:
-    """Undo the last taking, which was a moment ago, for every meter that comes before ``until``."""
+    """Undo the last take, a moment ago, of every bucket before ``until``."""
     for meter, _, _ in rates:
         if meter is until:
             return
@@ -173,12 +176,12 @@ def put_back(rates: Iterable[Rate], until: GcraBucket | None = None) -> None:
 
 
 def correct_all(rates: Iterable[Rate], tokens: int, now: float) -> None:
-    """Post ``tokens`` to every meter: real units minus the estimate that was taken.
+    """Add ``tokens``, the real units minus the estimate, to every bucket.
 
-    Too little was taken: the rest is owed from now on. Too much: the debt shrinks, to rest at the least and never to
-    credit. What is counted in the long run are the real units. A correction that comes after its estimate was worked
-    off may relieve the debt of others, and the minute in which it comes may see that much more: it was waited for.
-    Where the limit is another by now it counts at the larger one, as the debt does.
+    Too few were taken: the rest is owed from now on. Too many: the debt shrinks, at least to empty and never to
+    credit. In the long run the real units count. A correction after its estimate was worked off may reduce the debt of
+    other requests, and that minute may see that much more, which was waited for before. If the limit has changed, the
+    correction counts at the larger one, as the debt does.
     """
     tokens_s = tokens * MINUTE_S
     for meter, limit, _ in rates:
@@ -189,7 +192,7 @@ def correct_all(rates: Iterable[Rate], tokens: int, now: float) -> None:
 
 @attrs.frozen
 class RateLimitSubject:
-    """Who is metered, and under which limits at this moment."""
+    """An account or key, and its present limits."""
 
     kind: Literal["key", "account"]
     id: int
@@ -198,7 +201,7 @@ class RateLimitSubject:
 
 @attrs.frozen
 class LimitExceeded:
-    """Which limit of whom stands in the way, and for how many seconds."""
+    """The limit that refuses, its subject, and the wait in seconds."""
 
     subject: RateLimitSubject
     what: Literal["requests a minute", "tokens a minute", "requests at once"]
@@ -207,7 +210,6 @@ class LimitExceeded:
 
     @property
     def message(self) -> str:
-        """One sentence for the caller."""
         whose = "This key's" if self.subject.kind == "key" else "The account's"
         what = self.what if self.limit != 1 else self.what.replace("s ", " ", 1)
         return f"{whose} limit of {self.limit} {what} is reached"
@@ -215,10 +217,10 @@ class LimitExceeded:
 
 @attrs.define(eq=False)
 class RateLimitPermit:
-    """Leave for one request: how its subjects stood right after it was taken, and what was.
+    """Permission for one request, and the windows right after it was taken.
 
-    ``tokens`` is the estimate that was taken from every tokens-a-minute meter. ``seat`` is the counters' own: from
-    which meters.
+    ``tokens`` is the estimate that was taken from every token bucket. ``seat`` is the limiter's own reference to the
+    buckets.
     """
 
     tokens: int
@@ -228,27 +230,27 @@ class RateLimitPermit:
 
 
 class RateLimiter(Protocol):
-    """Where the meters live. ``subjects`` are a caller's, and mostly the very same object as the last time."""
+    """Holds the buckets. ``subjects`` are a caller's, mostly the same object as the last time."""
 
     async def take(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
-        """One request, ``tokens`` tokens and one place of every subject; all of it or nothing.
+        """Take one request, ``tokens`` tokens and one concurrent request of every subject; all of it or nothing.
 
-        Subjects are distinct. Their limits hold from this request on: a meter keeps its state (``change_limit``), and
-        one whose limit is lifted works off its debt meanwhile. Raises ``RateLimited`` with the longest wait.
+        Subjects are distinct. Their limits apply from this request on: a bucket keeps its state (``change_limit``),
+        and one whose limit was removed works off its debt. Raises ``RateLimited`` with the longest wait.
         """
         ...
 
     def take_now(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit | None:
-        """``take`` where it need not wait; None, and nothing is taken, where it has to be awaited."""
+        """Like ``take`` if it need not wait. None if it has to be awaited; then nothing is taken."""
         ...
 
     async def check(self, subjects: Sequence[RateLimitSubject]) -> None:
-        """Raise ``RateLimited`` where ``take`` would whatever the tokens are; takes nothing."""
+        """Raise ``RateLimited`` if ``take`` would for any number of tokens. Takes nothing."""
         ...
 
     def give_back(self, turn: RateLimitPermit, tokens: int) -> None:
-        """The request has ended and used ``tokens``: free its places, and count what it used, not the estimate.
+        """End a request that used ``tokens``: release its concurrency, and correct the estimate.
 
-        Never waits; a second time changes nothing. To be called once for every turn, whatever became of the request.
+        Never waits. Call it once for every permit; a second call changes nothing.
         """
         ...

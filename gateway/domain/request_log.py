@@ -1,4 +1,4 @@
-"""The row that every request leaves behind, and the port that stores it."""
+"""The row of every request."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,19 +10,19 @@ from gateway.domain.frozen import frozen
 from gateway.domain.usage import UsageSource
 
 Ending = Literal["completed", "refused", "upstream_failed", "client_closed", "interrupted", "failed"]
-"""How a request ended: answered whole; refused by a check; the provider failed; the caller left; the gateway was
-stopped under it; a bug of ours."""
+"""How a request ended: answered whole; refused by a check; the provider failed; the client disconnected; the gateway
+was stopped; a bug in the gateway."""
 
 UNHARMED: tuple[Ending, ...] = ("completed", "client_closed")
-"""Nothing went wrong: it was answered, or its caller did not wait for that. Every other ending is a failure."""
+"""Endings without a failure: answered, or the client did not wait. Every other ending is a failure."""
 
 INTERRUPTED_STATUS = 500
-"""The status of a row whose call was cut off by a stop or a crash; what its caller saw of it is not known."""
+"""The status of a row whose request was cut off by a stop or a crash; what its client received is unknown."""
 ID_PREFIX = "req_"
 """Of a request's id; 24 hexadecimal digits follow."""
 MAX_ERROR = 300
 ANSWERED = "ok"
-"""The outcome of an attempt that was answered; every other is a fault's public code."""
+"""The outcome of a successful attempt; every other is an error's public code."""
 
 _TRIED = re.compile(r"([^=:]+)=([^=:]+):([0-9]{1,15})")
 _NOT_IN_A_CODE = re.compile(r"[^A-Za-z0-9._-]")
@@ -39,9 +39,9 @@ def _clean(outcome: str) -> str:
 
 @attrs.frozen
 class FailedAttempt:
-    """One attempt of a call: its channel, its outcome (``ok`` or a fault's public code) and how long it took.
+    """One attempt: its channel, its outcome (``ok`` or an error's public code) and its duration.
 
-    In a provider's own code what is not usual in one becomes ``_``: it goes into rows and headers.
+    Unusual characters in a provider's own code become ``_``: it is sent in headers.
     """
 
     channel: str
@@ -50,31 +50,31 @@ class FailedAttempt:
 
 
 def build_tried(tried: Iterable[FailedAttempt]) -> str:
-    """Attempts as a row keeps them: ``up0=upstream_timeout:120000,up1=ok:85``.
+    """Format attempts for a row: ``up0=upstream_timeout:120000,up1=ok:85``.
 
-    Neither names of channels (``caller.NAME_SHAPE``) nor outcomes have such signs.
+    Neither names of channels (``account.NAME_SHAPE``) nor outcomes contain these separators.
     """
     return ",".join(f"{one.channel}={one.outcome}:{one.ms}" for one in tried)
 
 
 def parse_tried(text: str) -> tuple[FailedAttempt, ...]:
-    """The attempts that ``build_tried`` wrote; what is none is left out."""
+    """Parse what ``build_tried`` wrote; anything else is left out."""
     found = map(_TRIED.fullmatch, text.split(","))
     return tuple(FailedAttempt(one[1], one[2], int(one[3])) for one in found if one)
 
 
 def build_error(message: str) -> str:
-    """What a row keeps of a fault's message: its beginning, on one line, and nothing that cannot be shown."""
+    """Return the beginning of an error's message for a row: one line of printable characters."""
     return "".join(mark if mark.isprintable() else " " for mark in message[:MAX_ERROR])
 
 
 def is_request_id(text: str) -> bool:
-    """Whether ``text`` is the id of a request, there or not."""
+    """Return whether ``text`` has the form of a request's id."""
     return _ID.fullmatch(text) is not None
 
 
 def fold(text: str) -> str:
-    """``text`` with the letters of ASCII made small: as far as that, case does not count in what is searched for."""
+    """Lower the ASCII letters of ``text``; searches ignore case as far as that."""
     return text.translate(_SMALL)
 
 
@@ -82,14 +82,19 @@ def fold(text: str) -> str:
 class RequestRecord:
     """One request, written once when it has ended. Times are Unix milliseconds and durations milliseconds.
 
-    ``first_byte_ms`` is from the request's arrival to the first byte towards the caller, None where none was sent.
-    ``error_code`` is the public code of the fault, None where there was none. ``settled_ms`` decides the day on which
-    the cost was spent. ``reserved_nanos`` was held while it ran; ``overrun_nanos`` of the cost are above a cap.
-    ``images`` were made, ``duration_ms`` of sound made or heard, ``characters`` spoken.
-    ``tried`` is the trail of a call that took more than one attempt (``parse_tried``), and empty for every other: the
-    row itself says how the one ended.
-    ``error`` is what its caller was told was wrong, at most ``MAX_ERROR`` characters; empty where nothing was.
-    A field that is added needs a default: the journal of the version before does not have it.
+    A new field needs a default: the journal of the version before does not have it.
+
+    Attributes:
+        first_byte_ms: from the request's arrival to the first byte to the client; None if none was sent.
+        error_code: the public code of the error; None without one.
+        settled_ms: decides the day on which the cost was spent.
+        reserved_nanos: held while it ran.
+        overrun_nanos: the part of the cost above a limit.
+        images: made by the provider.
+        duration_ms: of audio or video, made or transcribed.
+        characters: of text that was spoken.
+        tried: the attempts (``parse_tried``) if there was more than one; else empty: the row itself has the result.
+        error: the message that the client received, at most ``MAX_ERROR`` characters; empty without one.
     """
 
     id: str
@@ -125,9 +130,9 @@ class RequestRecord:
 
 
 class RequestStart(NamedTuple):
-    """What is known of a call when it is about to be made, and all that is if nothing is ever heard of it again.
+    """What is known of a request before its first attempt, and all that is known if it is never heard of again.
 
-    The fields are those of its row. One that is added needs a default, as it does there.
+    The fields are those of its row. A new field needs a default, as it does there.
     """
 
     id: str
@@ -144,7 +149,7 @@ class RequestStart(NamedTuple):
     client_request_id: str | None = None
 
     def interrupt(self) -> RequestRecord:
-        """Its row: cut off by a stop or a crash, in its first attempt."""
+        """Return its row if a stop or a crash cut it off in its first attempt."""
         return RequestRecord(
             **self._asdict(),
             settled_ms=self.started_ms,
@@ -167,7 +172,7 @@ Verdict = Literal["ok", "error"]
 
 
 def went_wrong(row: RequestRecord) -> bool:
-    """Whether it failed or was refused; a caller who left is nobody's failure."""
+    """Return whether it failed or was refused; a client that disconnects is no failure."""
     return row.ending not in UNHARMED
 
 
@@ -177,11 +182,11 @@ class RequestFilter:
 
     Attributes:
         status: of HTTP.
-        verdict: "error": those that ``went_wrong``; "ok": the others.
+        verdict: "error": rows that ``went_wrong``; "ok": the others.
         since_ms: settled then or later, Unix milliseconds.
         until_ms: settled before.
-        text: a request's id, or a part of its error's code or text, wherever capitals are.
-        after: a row's sequence: only later ones, the oldest of them first.
+        text: a request's id, or a part of its error's code or text; case is ignored.
+        after: a row's sequence: only later ones, oldest first.
         before: a row's sequence: only earlier ones.
     """
 
@@ -200,14 +205,14 @@ class RequestFilter:
 
     @property
     def request_id(self) -> str | None:
-        """The one request that can match, where ``text`` is its id."""
+        """The only request that can match, if ``text`` is its id."""
         return self.text if self.text is not None and is_request_id(self.text) else None
 
     @property
     def asks_for_failures(self) -> bool:
-        """Whether only rows that ``went_wrong`` can match: they are few, and found by an index of their own.
+        """Whether only rows that ``went_wrong`` can match: they are few, and have their own index.
 
-        A row has a status of 400 and above, or an error, only where a fault ended it; or 499 where its caller left.
+        A row has a status of 400 or above, or an error, only if an error ended it; or 499 if its client disconnected.
         """
         return (
             self.verdict == "error"
@@ -217,7 +222,7 @@ class RequestFilter:
         )
 
     def matches(self, stored: "StoredRequest") -> bool:
-        """Whether a row is wanted."""
+        """Return whether a row is wanted."""
         row = stored.row
         return (
             self.key_id in {None, row.key_id}
@@ -251,13 +256,13 @@ class StoredRequest:
 
 @attrs.frozen
 class RequestPage(Sequence[StoredRequest]):
-    """Rows that were found, the oldest first, and how far was looked: among millions only so many at a time.
+    """Found rows, oldest first. Among millions only so many are searched at a time.
 
     Attributes:
         more: there may be others.
-        next: what to give as ``before``, or with ``after`` as ``after``, to go on; with ``after`` always.
-        searched_ms: where ``more``, the time up to which was looked, Unix milliseconds.
-        newest: the sequence of the newest row of all; 0 where there is none.
+        next: the next request's ``before``, or with ``after`` its ``after``; with ``after`` always given.
+        searched_ms: if ``more``, the time up to which rows were searched, Unix milliseconds.
+        newest: the sequence of the newest row of all; 0 if there is none.
     """
 
     rows: tuple[StoredRequest, ...] = ()

@@ -1,15 +1,15 @@
-"""Retirement: request rows are deleted for their age, and hours of traffic after them. What they cost stays known."""
+"""Retention: old request rows are deleted, then old hours of traffic. What they cost stays known."""
 
 import attrs
 
 
 @attrs.frozen
 class RetentionBatch:
-    """What one commit did.
+    """The result of one commit.
 
     Attributes:
-        retired: rows that were deleted.
-        last: the sequence of the last row that was looked at.
+        retired: deleted rows.
+        last: the sequence of the last row that was checked.
         ended: no later row is old enough.
     """
 

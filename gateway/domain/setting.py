@@ -1,6 +1,6 @@
 """Settings, groups and prices that were set while the gateway ran: one layer of its configuration.
 
-What the file or the environment says goes before them, and they go before what holds where nobody says anything.
+The file and the environment override this layer, which overrides the defaults.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,9 @@ from gateway.domain.audit_log import Actor
 from gateway.domain.price import Price
 
 Source = Literal["default", "console", "file", "environment"]
-"""Where a value comes from; an option of the command line counts as the environment. The last of them that says
-anything is believed."""
+"""The origin of a value, weakest first; a command line option counts as the environment."""
 PriceSource = Literal["console", "file", "shipped"]
-"""Where a price comes from."""
+"""The origin of a price."""
 
 MAX_PATH = 128
 _GROUP, _PRICE = "group", "price"
@@ -23,12 +22,12 @@ _GROUP, _PRICE = "group", "price"
 
 @attrs.frozen
 class Setting:
-    """One thing that was set.
+    """One stored setting.
 
     Attributes:
         path: ``routing.retry_ratio``, ``group/vip``, ``price/gpt-*``, or ``price@openai/gpt-*`` at one provider.
-        value: as JSON has it: of a group its table without the name, of a price its whole table.
-        changed_ms: when it was set last.
+        value: JSON: a group's table without the name, a price's whole table.
+        changed_ms: the last change, Unix milliseconds.
     """
 
     path: str
@@ -37,40 +36,40 @@ class Setting:
 
 
 def name_setting(section: str, key: str) -> str:
-    """The path of a setting."""
+    """Return the path of a setting."""
     return f"{section}.{key}"
 
 
 def name_group(name: str) -> str:
-    """The path of a group."""
+    """Return the path of a group."""
     return f"{_GROUP}/{name}"
 
 
 def name_price(model: str, provider: str | None) -> str:
-    """The path of a price: there is one for each model, or glob, and provider."""
+    """Return the path of a price: there is one for each model, or glob, and provider."""
     return f"{_PRICE}/{model}" if provider is None else f"{_PRICE}@{provider}/{model}"
 
 
 def find_group(path: str) -> str | None:
-    """The name of the group that a path is of."""
+    """Return the group's name. None if the path is of no group."""
     kind, _, name = path.partition("/")
     return name if kind == _GROUP else None
 
 
 def is_price(path: str) -> bool:
-    """Whether a path is of a price."""
+    """Return whether a path is of a price."""
     return path.startswith((f"{_PRICE}/", f"{_PRICE}@"))
 
 
 @attrs.frozen
 class SettingView:
-    """A setting as it stands.
+    """A setting with its value in force.
 
     Attributes:
-        value: the one in force; ``default`` is what holds where nobody says anything.
-        editable: whether it can be set while the gateway runs, and neither the file nor the environment says it.
-        type: what ``value`` is in JSON; a "choice" is one of ``choices``, a "list" is of strings.
-        expected: what it must be beyond that, in words.
+        value: the value in force; ``default`` is the value that no layer sets.
+        editable: it can be changed while the gateway runs, and neither the file nor the environment sets it.
+        type: the JSON type of ``value``; a "choice" is one of ``choices``, a "list" has strings.
+        expected: the constraint, in words.
         about: what it is for.
     """
 
@@ -97,7 +96,7 @@ class GroupView:
 
 @attrs.frozen
 class PriceView:
-    """A price, and whether it is ever asked for: another that goes first may stand for all it stands for."""
+    """A price, and whether any request can use it: a price with precedence may cover all its models."""
 
     price: Price
     source: PriceSource
@@ -105,45 +104,37 @@ class PriceView:
 
 
 class Configuration(Protocol):
-    """The configuration in force, looked at and changed while the gateway runs.
+    """Reads and changes the configuration while the gateway runs.
 
-    A change is checked with everything else that is said, stored with who made it, and in force when it returns; or
-    nothing is changed. Changes raise ``NotFound``, ``InvalidRequest``, ``Conflict`` where the file or the environment
-    says it or it cannot be changed, and ``StoreUnavailable``.
+    A change is validated with the whole configuration, stored with its author, and in force when the method returns;
+    or nothing changes. Changes raise ``NotFound``, ``InvalidRequest``, ``StoreUnavailable``, and ``Conflict`` if the
+    file or the environment sets the value or it cannot be changed.
     """
 
     def list_settings(self) -> Sequence[SettingView]:
-        """Every setting of every section that is no secret."""
+        """Return every setting that is not secret."""
         ...
 
-    async def put_setting(self, section: str, key: str, value: Any, by: Actor) -> SettingView:
-        """Set a setting."""
-        ...
+    async def put_setting(self, section: str, key: str, value: Any, by: Actor) -> SettingView: ...
 
     async def delete_setting(self, section: str, key: str, by: Actor) -> SettingView:
-        """Back to what holds where nobody says anything."""
+        """Return a setting to its default."""
         ...
 
     def list_groups(self) -> Sequence[GroupView]:
-        """Every group that is said anything of, by name."""
+        """Return every configured group, by name."""
         ...
 
-    async def put_group(self, name: str, fields: dict[str, Any], by: Actor) -> GroupView:
-        """Say what a group pays."""
-        ...
+    async def put_group(self, name: str, fields: dict[str, Any], by: Actor) -> GroupView: ...
 
-    async def delete_group(self, name: str, by: Actor) -> None:
-        """Say no more of a group."""
-        ...
+    async def delete_group(self, name: str, by: Actor) -> None: ...
 
     def list_prices(self) -> Sequence[PriceView]:
-        """Every price: of the file, then of the console, then those that ship and are in force."""
+        """Return every price: of the file, then of the console, then the shipped ones in force."""
         ...
 
     async def put_price(self, model: str, fields: dict[str, Any], by: Actor) -> PriceView:
-        """Say what a model, or whatever a glob matches, costs."""
+        """Set the price of a model or a glob."""
         ...
 
-    async def delete_price(self, model: str, provider: str | None, by: Actor) -> None:
-        """Take a price back."""
-        ...
+    async def delete_price(self, model: str, provider: str | None, by: Actor) -> None: ...

@@ -1,13 +1,12 @@
-"""The last so many figures of a kind, and what lies where among them."""
+"""The newest figures of a kind, and their percentiles."""
 
 from array import array
 from collections.abc import Iterator, Sequence
 
 
 class RingBuffer:
-    """The last ``most`` figures, which are whole numbers of 64 bits; a new one takes the place of the oldest.
-
-    A figure costs a place in an array and nothing else. Their order is lost.
+    """The newest ``most`` figures, 64-bit integers in an array; a new one replaces the oldest. Their order is not
+    kept.
     """
 
     __slots__ = ("_figures", "_most", "_next")
@@ -24,7 +23,6 @@ class RingBuffer:
         return iter(self._figures)
 
     def add(self, figure: int) -> None:
-        """One more."""
         if len(self._figures) < self._most:
             self._figures.append(figure)
             return
@@ -33,5 +31,5 @@ class RingBuffer:
 
 
 def find_percentile(ordered: Sequence[int], percent: int) -> int:
-    """The least of some figures, which are in order, that at least ``percent`` of them are not above: nearest rank."""
+    """Return the smallest of ``ordered`` figures with at least ``percent`` of them not above it (nearest rank)."""
     return ordered[max(0, -(-percent * len(ordered) // 100) - 1)]

@@ -1,8 +1,8 @@
-"""An estimate of the tokens of a text, for answers whose provider does not count them.
+"""Estimates the tokens of a text if the provider does not count them.
 
-A vocabulary splits each script in its own way: four characters of English are one token, and so are one or two of
-Chinese. The weights lie between those of the vocabularies in use; the figures of OpenAI's page "Hello GPT-4o" (language
-tokenization: the same sentence in twenty languages, by ``cl100k_base`` and by ``o200k_base``) are in the tests.
+A vocabulary splits each script in its own way: four characters of English are one token, as are one or two of Chinese.
+The weights lie between those of common vocabularies. The figures of OpenAI's page "Hello GPT-4o" (language
+tokenization: one sentence in twenty languages, by ``cl100k_base`` and ``o200k_base``) are in the tests.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ _WEIGHTS = (
     (_HANGUL, 70),
     (_EMOJI, 200),
 )
-"""What each character of a class adds."""
+"""The weight of each character of a class."""
 _PAIRS = (
     *((before + after, 64) for before in (_MARK, _SPACE, _LINE) for after in (_LOWER, _UPPER)),
     (_DIGIT + _LOWER, 60),
@@ -39,17 +39,17 @@ _PAIRS = (
     (_UPPER + _UPPER, 50),
     (_SPACE + _SPACE, 8),
 )
-"""What two neighbours add: a word begins, or a vocabulary has no token that goes over the border between them.
+"""The weight of two neighbours: a word begins, or no token of a vocabulary crosses the border between them.
 
-They are counted without overlap, so that three of one class are one pair."""
+Pairs do not overlap: three of one class are one pair."""
 _FIRST_WORD = 64
 _SLICE_BYTES = 2 * 1024
 _SAMPLED_BYTES = 64 * 1024
-"""Some milliseconds: who asks for an estimate is on the event loop."""
+"""Some milliseconds on the event loop."""
 
 
 def _make_table() -> bytes:
-    """The class of every byte of UTF-8 (RFC 3629): an ASCII character's own, or its script's for a first byte."""
+    """Return the class of every UTF-8 byte (RFC 3629): of an ASCII character, or of a script for a first byte."""
     table = bytearray(_MARK * 128 + _REST * 128)
     ranges = (
         (_LOWER, 0x61, 0x7A), (_UPPER, 0x41, 0x5A), (_DIGIT, 0x30, 0x39), (_SPACE, 0x20, 0x20), (_SPACE, 0x09, 0x09),
@@ -66,15 +66,15 @@ _TABLE = _make_table()
 
 
 def estimate_text(text: str) -> int:
-    """Tokens of ``text``, rounded up; never more than its bytes in UTF-8, and one at least of what is not empty.
+    """Return the tokens of ``text``, rounded up: at most its UTF-8 bytes, at least one unless it is empty.
 
-    Up to ``_SAMPLED_BYTES`` are looked through at C's speed. Of a longer text that is a sample, from all over it.
+    Longer texts than ``_SAMPLED_BYTES`` are sampled evenly.
     """
     raw = text.encode(errors="surrogatepass")
     size = len(raw)
     if size <= _SAMPLED_BYTES:
         weight, divisor = _weigh(raw), _HUNDRED
-    else:  # by bytes: a byte of most scripts is as much of a token as a byte of any other
+    else:  # in bytes: a byte of most scripts is as much of a token as a byte of any other
         starts = range(0, size, -(-size * _SLICE_BYTES // _SAMPLED_BYTES))
         sample = b"".join(raw[start : start + _SLICE_BYTES] for start in starts)
         weight, divisor = _weigh(sample) * size, _HUNDRED * len(sample)
@@ -82,7 +82,7 @@ def estimate_text(text: str) -> int:
 
 
 def _weigh(raw: bytes) -> int:
-    """The weight of a text in UTF-8, which may have been cut anywhere."""
+    """Return the weight of a UTF-8 text, which may be cut anywhere."""
     kinds = raw.translate(_TABLE)
     weight = _FIRST_WORD * (kinds[:1] in {_LOWER, _UPPER})
     for kind, each in _WEIGHTS:
@@ -93,6 +93,6 @@ def _weigh(raw: bytes) -> int:
 
 
 def estimate_sample(texts: Iterable[str], sampled: int, total: int) -> int:
-    """Tokens of ``total`` pieces of which ``sampled`` are known, and say ``texts``."""
+    """Return the tokens of ``total`` pieces, of which the ``sampled`` ones have these ``texts``."""
     tokens = estimate_text("".join(texts))
     return -(-tokens * total // sampled) if 0 < sampled < total else tokens

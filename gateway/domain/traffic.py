@@ -1,6 +1,6 @@
-"""Traffic: all requests summed by hour and by day, refused ones too. Charts and facets are made of it.
+"""Traffic: all requests, refused ones too, summed by hour and day. Charts and facets use it.
 
-Sums are written with the rows that they sum, and outlive them. Hours are numbers since 1970, in UTC.
+Sums are written in the transaction of their rows, and outlive them. Hours are UTC, as numbers since 1970.
 """
 
 from collections import defaultdict
@@ -15,14 +15,14 @@ from gateway.domain.request_log import RequestRecord, Verdict, went_wrong
 HOUR_MS = 3_600_000
 DAY_HOURS = 24
 SPANS = (1, DAY_HOURS)
-"""How many hours a sum is of."""
+"""The hours of a sum."""
 MOST_FACETS = 100
 """Values of each kind."""
 
 TrafficAxis = Literal["day", "hour", "model", "key", "account", "status", "channel"]
 
 Place = tuple[int, int, int, int, str, str, int]
-"""What is summed together: span, first hour, account, key, model, channel, status."""
+"""The key of a sum: span, first hour, account, key, model, channel, status."""
 Sums = tuple[int, ...]
 """In the order of ``SUMS``."""
 SUMS = ("requests", "failed", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos", "total_ms")
@@ -34,9 +34,9 @@ _amounts_of = attrgetter(*SUMS[2:])
 
 @attrs.frozen
 class TrafficFilter:
-    """Which hours, ``until`` not included, and what of them; None does not restrict.
+    """Which hours (``until`` excluded), and what of them; None does not restrict.
 
-    ``verdict`` is for facets: tokens and costs are not told apart by it.
+    ``verdict`` applies to facets: tokens and costs are not summed by it.
     """
 
     since: int
@@ -49,7 +49,7 @@ class TrafficFilter:
     verdict: Verdict | None = None
 
     def matches(self, place: Place) -> bool:
-        """Whether a sum is wanted, apart from when it is of."""
+        """Return whether a sum is wanted, apart from its time."""
         _, _, account_id, key_id, model, channel, status = place
         return (
             self.account_id in {None, account_id}
@@ -79,7 +79,7 @@ class TrafficLine:
 
 @attrs.frozen
 class Facet:
-    """A value that requests have, and how many do."""
+    """A value of requests, and how many have it."""
 
     value: str
     requests: int
@@ -87,10 +87,10 @@ class Facet:
 
 @attrs.frozen
 class Facets:
-    """What there is to choose from, the most frequent first; at most ``MOST_FACETS`` of each kind.
+    """Values to choose from, the most frequent first; at most ``MOST_FACETS`` of each kind.
 
-    Each kind is counted as if nothing had been chosen of it yet. ``since`` and ``until`` are the hours that were
-    counted: where there are very many sums, only the newest of them.
+    Each kind is counted as if no value of it were chosen. ``since`` and ``until`` are the hours that were counted:
+    only the newest if there are very many sums.
     """
 
     since: int
@@ -103,7 +103,7 @@ class Facets:
 
 @attrs.frozen
 class TimeRange:
-    """Sums of a ``span``, from an hour until another."""
+    """Sums of a ``span`` between two hours."""
 
     span: int
     since: int
@@ -111,7 +111,7 @@ class TimeRange:
 
 
 def cover(since: int, until: int) -> list[TimeRange]:
-    """What makes up all hours ``since`` ``until``: whole days, and single hours before and after them."""
+    """Split the hours ``since`` to ``until`` into whole days, and single hours before and after them."""
     first, last = -(-since // DAY_HOURS) * DAY_HOURS, until // DAY_HOURS * DAY_HOURS
     if first >= last:
         stretches = [TimeRange(1, since, until)]
@@ -121,9 +121,9 @@ def cover(since: int, until: int) -> list[TimeRange]:
 
 
 def sum_up(rows: Iterable[RequestRecord]) -> Mapping[Place, Sums]:
-    """What rows add to the sums, in one order: so two writers of a database never wait for each other.
+    """Return what rows add to the sums, in a fixed order, so that two writers of a database never deadlock.
 
-    A name that no channel knows is no model: callers could fill the sums with their inventions.
+    A name that no channel knows counts as no model: clients could fill the sums with invented names.
     """
     alike: defaultdict[tuple[int, object], list[RequestRecord]] = defaultdict(list)
     for row in rows:
@@ -140,10 +140,10 @@ def sum_up(rows: Iterable[RequestRecord]) -> Mapping[Place, Sums]:
 
 
 def add_columns(rows: Iterable[RequestRecord], amounts_of: Callable[[RequestRecord], tuple[int, ...]]) -> Sums:
-    """The sum of each amount over all rows."""
+    """Return the sum of each amount over all rows."""
     return tuple(map(sum, zip(*map(amounts_of, rows), strict=True)))
 
 
 def add(one: Sums, other: Sequence[int]) -> Sums:
-    """Both together."""
+    """Return the sum of both."""
     return tuple(map(int.__add__, one, other))

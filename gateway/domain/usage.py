@@ -1,4 +1,4 @@
-"""What one request used: tokens as reported, read strictly, or an estimate that says so; pictures and seconds."""
+"""The usage of one request: strictly parsed tokens, or an estimate that is marked as one; images and durations."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -9,27 +9,32 @@ import attrs
 from gateway.domain.frozen import frozen
 
 UsageSource = Literal["upstream", "estimate", "none", "bound"]
-"""Who counted: the provider, or the gateway; "bound": the provider says what cannot be; the most that can is taken."""
+"""The source: the provider, or the gateway. "bound": the maximum, because the provider's numbers are impossible."""
 
 MAX_TOKENS = 100_000_000
-"""No request has more; a number above it is a provider's mistake and is not believed."""
+"""No request has more: a larger number is a provider's mistake."""
 
 MAX_IMAGES = 1_000
 MAX_DURATION_MS = 36_000_000
-"""Ten hours. No request makes more pictures or longer sound or video; a claim above it is not believed either."""
+"""Ten hours. No request makes more images, longer audio or video: a larger number is a mistake, too."""
 MAX_CHARACTERS = 1_000_000
 
 CHARS_PER_TOKEN = 4
-"""The rule of thumb of the estimate: four characters of English or one event's worth of a delta."""
+"""The rule of thumb: four characters of English, or one delta of a stream."""
 
 
 @frozen
 class Usage:
-    """Counts. ``images`` are made, ``duration_ms`` made or heard, ``characters`` spoken; ``size`` is of a video.
+    """Counts of one request.
 
-    ``reasoning_tokens`` are those of ``completion_tokens`` that a provider says were thought, not answered.
-    ``cached_tokens`` (read from a cache) and ``written_tokens`` (written into one, ``written_long_tokens`` of them for
-    an hour) are parts of ``prompt_tokens``.
+    Attributes:
+        reasoning_tokens: the part of ``completion_tokens`` that was reasoning, not answer.
+        cached_tokens: the part of ``prompt_tokens`` that was read from a cache.
+        written_tokens: the part of ``prompt_tokens`` that was written to a cache; ``written_long_tokens`` of them for
+            an hour.
+        duration_ms: of audio or video, made or transcribed.
+        characters: of text that was spoken.
+        size: of a video.
     """
 
     prompt_tokens: int = 0
@@ -47,25 +52,25 @@ class Usage:
 
 NO_USAGE = Usage()
 _PLAIN = 3
-"""Fields of the usage of many: the tokens of the prompt, those of the completion and their sum, and nothing else."""
-_NOTHING_SAID: Mapping[str, Any] = MappingProxyType({})
+"""Fields of most usages: the tokens of the prompt, of the completion and in total, and nothing else."""
+_NO_DETAILS: Mapping[str, Any] = MappingProxyType({})
 
 
 def parse_count(value: object) -> int | None:
-    """A number of tokens as a provider said it; None where it cannot be believed."""
+    """Parse a provider's number of tokens. None: it is not plausible."""
     if type(value) is not int or not 0 <= value <= MAX_TOKENS:
         return None
     return value
 
 
 def parse_usage(raw: object, *, completes: bool = False) -> Usage | None:
-    """A convention usage object -> ``Usage``; None where it is missing or cannot be believed.
+    """Parse a ``usage`` object of the OpenAI API format. None: it is missing or not plausible.
 
-    ``completes``: the call has a completion, so that its tokens must be said too.
-    A charge is never negative and never a float's rounding: anything but an integer in range is refused whole.
-    What came from a cache is in ``prompt_tokens_details`` (the convention's OpenAPI document, ``CompletionUsage``);
-    DeepSeek says ``prompt_cache_hit_tokens`` (its "Context Caching" guide), Moonshot ``cached_tokens`` beside it. xAI
-    leaves what was reasoned out of ``completion_tokens`` (its "Reasoning" guide), as its total shows.
+    ``completes``: the request has a completion, so its tokens are required, too. A charge is never negative and never
+    rounded from a float: any value that is not an integer in range invalidates the whole object. Cached tokens are in
+    ``prompt_tokens_details`` (OpenAI's OpenAPI document, ``CompletionUsage``), in DeepSeek's
+    ``prompt_cache_hit_tokens`` ("Context Caching" guide) or in Moonshot's ``cached_tokens``. xAI leaves reasoning out
+    of ``completion_tokens`` ("Reasoning" guide), as its total shows.
     """
     if not isinstance(raw, dict):
         return None
@@ -78,8 +83,8 @@ def parse_usage(raw: object, *, completes: bool = False) -> Usage | None:
             return Usage(prompt, completion, 0, "upstream")
     else:
         completion = min(completion + _find_reasoning_beside(raw, prompt + completion), MAX_TOKENS)
-    said: Any = raw.get("prompt_tokens_details")
-    details = said if isinstance(said, dict) else _NOTHING_SAID
+    reported: Any = raw.get("prompt_tokens_details")
+    details = reported if isinstance(reported, dict) else _NO_DETAILS
     cached: int | None = None
     for place in (details.get("cached_tokens"), raw.get("prompt_cache_hit_tokens"), raw.get("cached_tokens")):
         if place is not None and (cached := parse_count(place)) is not None:
@@ -93,14 +98,14 @@ def parse_usage(raw: object, *, completes: bool = False) -> Usage | None:
 
 
 def _find_reasoning_beside(raw: Mapping[str, Any], counted: int) -> int:
-    """Reasoning tokens that are part of the total and of nothing that was ``counted``; 0 where they are in it."""
+    """Return the reasoning tokens that are in the total and not in ``counted``. 0 if they are in both."""
     details = raw.get("completion_tokens_details")
     reasoning = parse_count(details.get("reasoning_tokens")) if isinstance(details, dict) else None
     return reasoning if reasoning and raw.get("total_tokens") == counted + reasoning else 0
 
 
 def share_prompt(prompt: int, completion: int, *, cached: object, written: object, thought: object = None) -> Usage:
-    """Reported usage, of whose prompt a part came from a cache and another went into one, as far as can be believed."""
+    """Return reported usage with the cached and written parts of its prompt, as far as they are plausible."""
     read = min(parse_count(cached) or 0, prompt)
     write = min(parse_count(written) or 0, prompt - read)
     reasoning = min(parse_count(thought) or 0, completion)
@@ -108,5 +113,5 @@ def share_prompt(prompt: int, completion: int, *, cached: object, written: objec
 
 
 def estimate_tokens(chars: int) -> int:
-    """Tokens of a text of ``chars`` characters, rounded up."""
+    """Return the tokens of a text of ``chars`` characters, rounded up."""
     return -(-max(chars, 0) // CHARS_PER_TOKEN)

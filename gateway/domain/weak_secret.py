@@ -1,9 +1,9 @@
-"""Secrets that anybody would try first: words of examples, runs of digits, one character again and again."""
+"""Secrets that an attacker tries first: words of examples, runs of digits, one repeated character."""
 
 import re
 
 FEWEST_CHARS = 5
-"""Different characters of a secret that nobody has made up."""
+"""Different characters of a secret that was generated."""
 _RUNS = (
     *("0123456789" * 4, "9876543210" * 4, "0123456789abcdef" * 4),
     *("abcdefghijklmnopqrstuvwxyz", "qwertyuiopasdfghjklzxcvbnm"),
@@ -19,12 +19,12 @@ _WORDS = sorted(
     key=len,
     reverse=True,
 )  # fmt: skip
-# Possessive: a long secret is looked through once, whatever it is made of.
+# Possessive: a long secret is scanned once, whatever it contains.
 _MADE_OF_WORDS = re.compile(rf"(?:{'|'.join(_WORDS)}|[0-9]{{1,4}}+(?![0-9])|(.)\1{{3,}}+|[-_. x])++\Z")
 
 
 def is_weak(secret: str) -> bool:
-    """Whether ``secret`` (a key's with or without its ``sk-``) is one of those."""
+    """Return whether ``secret`` (a key's with or without its ``sk-``) is weak."""
     text = secret.lower().removeprefix("sk-")
     bare = re.sub(r"[-_. ]", "", text)
     if len(set(bare)) < FEWEST_CHARS or any(bare in run for run in _RUNS):

@@ -1,4 +1,4 @@
-"""Webhooks: what is told of a job's end, signed as Standard Webhooks has it, and the port that keeps every telling.
+"""Webhooks: the end of a job, signed by the rules of Standard Webhooks.
 
 https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md: the headers ``webhook-id``,
 ``webhook-timestamp`` and ``webhook-signature``; ``v1`` is HMAC-SHA256 over ``id.timestamp.body``, in base64; a secret
@@ -18,34 +18,34 @@ import attrs
 DeliveryStatus = Literal["pending", "delivered", "failed"]
 
 RETRY_AFTER_S: tuple[int, ...] = (5, 30, 120, 300, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 28_800)
-"""Waits between attempts; together about a day, after which nobody is told any more."""
-PATIENCE_S = 86_400
+"""Waits between attempts, together about a day; then the delivery is given up."""
+GIVE_UP_AFTER_S = 86_400
 MAX_WEBHOOK_URL = 2_048
 _MAX_PORT = 65_535
 _URL = re.compile(
     r"(?i:https?)://(?P<host>[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[1-9][0-9]{0,4}))?"
     r"(?:[/?#].*)?"
 )
-"""Strict where libraries disagree: whoever sends there has to read the same host out of it."""
+"""Strict where libraries disagree: the HTTP client must find the same host in it."""
 SECRET_PREFIX = "whsec_"  # noqa: S105 - how every secret begins
 _OK = range(200, 300)
 _GONE = 410
-"""The specification: whoever says so wants to be told nothing more."""
+"""The specification: a receiver that answers so wants no more deliveries."""
 
 
 @attrs.frozen
 class WebhookDelivery:
-    """One telling of one end, however many attempts it takes. Times are Unix milliseconds.
+    """The delivery of one job's end, in all its attempts. Times are Unix milliseconds.
 
     Attributes:
-        id: ``evt_…``; the same in every attempt, so that whoever is told twice can tell.
-        key_id: the API key that asked for the job: its secret signs.
+        id: ``evt_…``; the same in every attempt, so that a receiver can discard duplicates.
+        key_id: the API key that created the job; its secret signs.
         event: ``video.completed`` or ``video.failed``.
         body: exactly what is sent.
-        answer: the status of the last answer; None where there was none.
-        error: what was wrong with the last attempt, in words for the operator.
-        due_ms: when it is attempted next; None once it is over.
-        owner: the process that is at it now, believed to be alive until ``lease_until_ms``.
+        answer: the status of the last answer; None if there was none.
+        error: the error of the last attempt, for the operator.
+        due_ms: the next attempt; None once it has ended.
+        owner: the process that works on it, with a lease until ``lease_until_ms``.
     """
 
     id: str
@@ -66,32 +66,32 @@ class WebhookDelivery:
     lease_until_ms: int = 0
 
     def note(self, answer: int | None, error: str | None, now_ms: int, *, hopeless: bool = False) -> "WebhookDelivery":
-        """After an attempt: over where it was taken (2xx), is wanted no more (410), or was not taken for a day.
+        """Return the delivery after an attempt. It ends if it was accepted (2xx), unwanted (410), or failed for a day.
 
         Args:
-            answer: the status; None where there was none.
-            error: what was wrong, unless it was taken.
+            answer: the status; None if there was none.
+            error: the error; None if it was accepted.
             now_ms: Unix milliseconds.
-            hopeless: no later attempt can end otherwise.
+            hopeless: no later attempt can succeed.
         """
         attempts = self.attempts + 1
-        told: dict[str, Any] = {"attempts": attempts, "answer": answer, "owner": "", "lease_until_ms": 0}
+        fields: dict[str, Any] = {"attempts": attempts, "answer": answer, "owner": "", "lease_until_ms": 0}
         if answer is not None and answer in _OK:
-            return attrs.evolve(self, status="delivered", error=None, ended_ms=now_ms, due_ms=None, **told)
+            return attrs.evolve(self, status="delivered", error=None, ended_ms=now_ms, due_ms=None, **fields)
         if hopeless or answer == _GONE:
-            return attrs.evolve(self, status="failed", error=error, ended_ms=now_ms, due_ms=None, **told)
+            return attrs.evolve(self, status="failed", error=error, ended_ms=now_ms, due_ms=None, **fields)
         wait_s = RETRY_AFTER_S[min(attempts, len(RETRY_AFTER_S)) - 1]
-        if attempts > len(RETRY_AFTER_S) or now_ms + wait_s * 1000 > self.created_ms + PATIENCE_S * 1000:
-            return attrs.evolve(self, status="failed", error=error, ended_ms=now_ms, due_ms=None, **told)
-        return attrs.evolve(self, error=error, due_ms=now_ms + wait_s * 1000, **told)
+        if attempts > len(RETRY_AFTER_S) or now_ms + wait_s * 1000 > self.created_ms + GIVE_UP_AFTER_S * 1000:
+            return attrs.evolve(self, status="failed", error=error, ended_ms=now_ms, due_ms=None, **fields)
+        return attrs.evolve(self, error=error, due_ms=now_ms + wait_s * 1000, **fields)
 
 
 def find_webhook_problem(url: str, hosts: Iterable[str]) -> str | None:
-    """Why a call may not have the end of its job told there; None where it may.
+    """Return why the end of a job may not be sent there. None if it may.
 
     Args:
-        url: as the caller wrote it.
-        hosts: globs of the hosts that are allowed, an IPv6 address without its brackets; none of them: no host is.
+        url: as the client wrote it.
+        hosts: globs of the allowed hosts, an IPv6 address without its brackets; without globs no host is allowed.
     """
     if len(url) > MAX_WEBHOOK_URL:
         return f"The webhook's URL is longer than {MAX_WEBHOOK_URL} characters"
@@ -105,16 +105,16 @@ def find_webhook_problem(url: str, hosts: Iterable[str]) -> str | None:
 
 
 def derive_secret(master: bytes, key_id: int) -> bytes:
-    """What signs the deliveries of an API key: known to the gateway and to whoever is shown it."""
+    """Return the secret that signs the deliveries of an API key."""
     return hmac.new(master, f"webhook:{key_id}".encode(), sha256).digest()
 
 
 def build_secret(secret: bytes) -> str:
-    """A secret as libraries of Standard Webhooks take it."""
+    """Format a secret as libraries of Standard Webhooks expect it."""
     return SECRET_PREFIX + b64encode(secret).decode()
 
 
 def sign(secret: bytes, delivery_id: str, timestamp_s: int, body: bytes) -> str:
-    """The value of ``webhook-signature``."""
+    """Return the value of ``webhook-signature``."""
     signed = b"%b.%d.%b" % (delivery_id.encode(), timestamp_s, body)
     return f"v1,{b64encode(hmac.new(secret, signed, sha256).digest()).decode()}"

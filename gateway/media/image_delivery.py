@@ -2,7 +2,7 @@
 
 import attrs
 
-from gateway.domain.image import MAX_IMAGE_BYTES, Image, PictureForm
+from gateway.domain.image import MAX_IMAGE_BYTES, Image, ImageForm
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats.image_data import check_image
@@ -31,7 +31,7 @@ class ImageDelivery:
         """Raise ``StoreUnavailable`` if the disk has no room for another image."""
         self._keeper.check_room()
 
-    async def give(self, attempt: Attempt, call: InferenceRequest, image: Image, form: PictureForm) -> Image:
+    async def give(self, attempt: Attempt, call: InferenceRequest, image: Image, form: ImageForm) -> Image:
         """Return ``image`` in ``form``. Raises ``ProviderError``, ``StoreUnavailable``."""
         try:
             if form == "url":

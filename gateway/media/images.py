@@ -12,7 +12,7 @@ import structlog
 
 from gateway.background import TaskSet
 from gateway.billing.quota import Grant
-from gateway.domain.image import Images, PictureForm
+from gateway.domain.image import ImageForm, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.errors import (
@@ -162,7 +162,7 @@ class ImageService:
         """Wait up to ``CLOSE_TIMEOUT_S`` for running tasks, then cancel the rest."""
         await self._tasks.close(CLOSE_TIMEOUT_S)
 
-    async def _generate_as(self, attempt: Attempt, call: InferenceRequest, form: PictureForm) -> Images:
+    async def _generate_as(self, attempt: Attempt, call: InferenceRequest, form: ImageForm) -> Images:
         images = await self._generate(attempt, call)
         try:
             items = await _gather([self._gallery.give(attempt, call, image, form) for image in images.items])
@@ -315,7 +315,7 @@ def _join(parts: Sequence[Images]) -> Images:
         source="estimate" if any(one.source == "estimate" for one in usages) else usages[0].source,
         images=sum(one.images for one in usages),
     )
-    fields = {name: value for name, value in parts[0].told.items() if name != "usage"}
+    fields = {name: value for name, value in parts[0].reported.items() if name != "usage"}
     return Images(tuple(item for part in parts for item in part.items), usage, fields)
 
 

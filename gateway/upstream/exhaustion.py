@@ -4,7 +4,7 @@ import errno
 import os
 import socket
 
-from gateway.errors import Blame, ProviderError
+from gateway.errors import FailureScope, ProviderError
 
 _LACKING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 """Descriptors of this process, or of the machine; buffers; memory; ports to call from (connect(2), socket(2))."""
@@ -15,7 +15,7 @@ class ResourcesExhausted(ProviderError):
     """The gateway has no descriptor, buffer or port left for a connection to a provider; the provider has no part."""
 
     code = "overloaded"
-    failure_scope: Blame = "nobody"
+    failure_scope: FailureScope = "nobody"
 
     def __init__(self) -> None:
         super().__init__("The gateway has no room for another connection to a provider", phase="connect")

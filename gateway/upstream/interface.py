@@ -11,7 +11,7 @@ from typing import Protocol
 import attrs
 
 from gateway.domain.http_request import HttpRequest
-from gateway.errors import Blame, ProviderBadResponse, ProviderError
+from gateway.errors import FailureScope, ProviderBadResponse, ProviderError
 
 Sink = Callable[[bytes, bytes | None], bool]
 """Takes ``(payload, raw_chunks)`` and returns True to make ``pump`` return.
@@ -34,7 +34,7 @@ class StaleConnection(ProviderBadResponse):
     The request may be sent again over a new connection, as another attempt.
     """
 
-    failure_scope: Blame = "nobody"
+    failure_scope: FailureScope = "nobody"
 
 
 class PumpResult(enum.Enum):

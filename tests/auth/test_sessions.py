@@ -193,7 +193,7 @@ async def test_who_guesses_waits_and_whoever_is_in_stays_in(desk: Desk) -> None:
 async def test_a_hash_of_another_cost_is_made_anew_when_its_owner_comes(desk: Desk) -> None:
     before = await desk.add()
     dearer = PasswordService(HashCost(16, 1, 1))
-    store, delays = desk.store, desk.sessions._delays
+    store, delays = desk.store, desk.sessions._throttle
     sessions = SessionService(store, dearer, desk.factors, delays, clock=desk.clock)
     entry = await sessions.sign_in("ann", FROGS, None, HOME)
     after = await desk.store.find_member(before.id)

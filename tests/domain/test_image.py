@@ -28,8 +28,8 @@ def test_neither_a_prompt_nor_a_image_is_shown(noun: object) -> None:
 
 def test_images_of_whom_nothing_is_told_used_nothing_and_say_nothing() -> None:
     first, second = Images(()), Images(())
-    assert (first.usage, first.told) == (NO_USAGE, {})
-    assert first.told is not second.told
+    assert (first.usage, first.reported) == (NO_USAGE, {})
+    assert first.reported is not second.reported
 
 
 @pytest.mark.parametrize("noun", [ImageRequest("a cat"), Image(data="eA=="), Images(())])

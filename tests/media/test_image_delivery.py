@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from gateway.domain.image import Image, PictureForm
+from gateway.domain.image import Image, ImageForm
 from gateway.errors import ProviderBadResponse
 from gateway.media.image_delivery import ImageDelivery
 from tests.support.image_providers import draw
@@ -20,7 +20,7 @@ LONG = PNG + bytes(range(256)) * 12_000
 """Three megabytes that begin as a picture does: of four steps."""
 
 
-def give(image: Image, form: PictureForm, files: Mapping[str, bytes] | None = None, **more: Any) -> Any:
+def give(image: Image, form: ImageForm, files: Mapping[str, bytes] | None = None, **more: Any) -> Any:
     """What becomes of ``image``: it, or the fault; what was kept, and what was fetched."""
 
     async def scene() -> Any:
@@ -67,7 +67,7 @@ def test_whole_and_in_steps_a_image_is_the_same_in_either_form(data: bytes) -> N
     ],
     ids=["none", "padding", "cut", "too much of it", "shifted", "two in one", "something else", "no ASCII"],
 )
-def test_what_is_not_a_image_s_base_64_is_given_to_nobody(data: str, form: PictureForm) -> None:
+def test_what_is_not_a_image_s_base_64_is_given_to_nobody(data: str, form: ImageForm) -> None:
     given, kept, _ = give(Image(data), form)
     assert isinstance(given, ProviderBadResponse)
     assert given.failure_scope == "channel"
@@ -81,7 +81,7 @@ def test_a_mistake_in_the_last_step_is_found() -> None:
 @pytest.mark.parametrize("files", [{}, {"http://up/admin": b"<html>"}], ids=["not to be had", "no picture"])
 @pytest.mark.parametrize("form", ["url", "b64_json"])
 def test_what_a_text_names_is_trusted_like_its_caller_and_held_against_nobody(
-    form: PictureForm,
+    form: ImageForm,
     files: Mapping[str, bytes],
 ) -> None:
     given, _, asked = give(Image(url="http://up/admin", quoted=True), form, files)

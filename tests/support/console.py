@@ -16,7 +16,7 @@ PAGE = {CONSOLE_HEADER: "1", "Sec-Fetch-Site": "same-origin"}
 
 def spare_work(gateway: RunningGateway) -> RunningGateway:
     """The gateway, where a hash costs next to nothing."""
-    gateway.app[SESSIONS].passphrases = PasswordService(HashCost(8, 1, 1))
+    gateway.app[SESSIONS].hasher = PasswordService(HashCost(8, 1, 1))
     return gateway
 
 

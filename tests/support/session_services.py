@@ -66,7 +66,7 @@ class Desk:
         """A member of ``acme``, which is made where it is not there."""
         accounts = {account.name: account for account in await self.accounts.list_accounts()}
         account = accounts.get("acme") or await self.add_account()
-        kept = await self.sessions.passphrases.hash(passphrase)
+        kept = await self.sessions.hasher.hash(passphrase)
         fresh = Member(0, account.id, name, "member", passphrase=kept, created_ms=self.now_ms)
         return await self.store.add_member(attrs.evolve(fresh, **values))
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.domain.webhook import PATIENCE_S, RETRY_AFTER_S, WebhookDelivery
+from gateway.domain.webhook import GIVE_UP_AFTER_S, RETRY_AFTER_S, WebhookDelivery
 from gateway.errors import EgressRefused, ProviderTimeout, StoreUnavailable
 from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 from gateway.videos.webhook_sender import TIMEOUT_S, WebhookSender
@@ -204,7 +204,7 @@ def test_what_is_refused_is_told_again_with_the_same_id() -> None:
 def test_whoever_never_answers_is_told_for_a_day_and_then_no_more() -> None:
     async def scene(house: House) -> None:
         await house.put("dead", "a")
-        await house.run(2 * PATIENCE_S)
+        await house.run(2 * GIVE_UP_AFTER_S)
         times = [at for _, at in house.receivers.came["dead"]]
         assert len(times) == 1 + len(RETRY_AFTER_S)
         for wait_s, (before, after) in zip(RETRY_AFTER_S, pairwise(times), strict=True):
@@ -250,7 +250,7 @@ def test_many_for_a_dead_host_do_not_hold_up_another_and_have_their_turns() -> N
         assert house.receivers.most["dead"] == AT_ONE_HOST
         assert len(house.store.noted) < 4 * sum(told.values())
         house.receivers.manners["dead"] = take
-        await house.run(2 * PATIENCE_S)
+        await house.run(2 * GIVE_UP_AFTER_S)
         assert house.job._hosts == {}
 
     assert play(scene, well=take, dead=hang) == []

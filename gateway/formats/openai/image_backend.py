@@ -3,7 +3,7 @@
 import attrs
 
 from gateway.domain.capability import Capability
-from gateway.domain.image import Images, PictureForm
+from gateway.domain.image import ImageForm, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.formats.image_backend import ImageBackend, ProviderCall
 from gateway.formats.openai.errors import Secrets
@@ -55,11 +55,11 @@ class OpenAiImageBackend(ImageBackend):
         return attrs.evolve(images, items=items, usage=attrs.evolve(images.usage, images=len(items)))
 
 
-def _choose_form(call: InferenceRequest, capability: Capability) -> PictureForm | None:
+def _choose_form(call: InferenceRequest, capability: Capability) -> ImageForm | None:
     """Return the form that the provider is asked for; None: the field is not sent. The client's own form saves a
     conversion.
     """
-    wanted: PictureForm = "b64_json" if call.stream or call.image is None else call.image.form
+    wanted: ImageForm = "b64_json" if call.stream or call.image is None else call.image.form
     formats = capability.response_formats
     if formats is None:
         return wanted if call.body.get("response_format") is not None else None

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from gateway.domain.image import AUTO, Image, Images, PictureForm
+from gateway.domain.image import AUTO, Image, ImageForm, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.media import sniff_image
 from gateway.domain.usage import Usage
@@ -29,20 +29,20 @@ _HEAD_CHARS = 64
 """Of base64: an image's first 48 bytes, which show its format."""
 
 
-def build_answer(images: Images, form: PictureForm, *, created_s: int) -> bytes:
+def build_answer(images: Images, form: ImageForm, *, created_s: int) -> bytes:
     """Build the answer. Raises ``ProviderBadResponse`` if an image is not in the ``form`` that the client wants.
 
     ``created_s`` is Unix time. An estimated usage is left out.
     """
     answer: dict[str, Any] = {"created": created_s, "data": [_build_image(one, form) for one in images.items]}
-    answer |= {name: word for name, word in _list_reported(images.told).items() if word is not None}
+    answer |= {name: word for name, word in _list_reported(images.reported).items() if word is not None}
     usage = _find_usage(images)
     if usage is not None:
         answer["usage"] = usage
     return orjson.dumps(answer)
 
 
-def _build_image(image: Image, form: PictureForm) -> dict[str, str]:
+def _build_image(image: Image, form: ImageForm) -> dict[str, str]:
     value = image.url if form == "url" else image.data
     if value is None:
         raise ProviderBadResponse("The provider's picture is not in the form that was asked for")
@@ -66,7 +66,7 @@ def _find_usage(images: Images) -> dict[str, Any] | None:
     used = images.usage
     if used.source != "upstream":
         return None
-    return parse_details(images.told.get("usage")) or _build_usage(used)
+    return parse_details(images.reported.get("usage")) or _build_usage(used)
 
 
 def _build_usage(used: Usage) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def build_completed(images: Images, call: InferenceRequest, created_s: int) -> b
 
 def _describe(images: Images, call: InferenceRequest, data: str) -> dict[str, str]:
     """Describe an image by its provider's report, else by the request."""
-    reported = _list_reported(images.told)
+    reported = _list_reported(images.reported)
     asked = {name: _find_word(call.body.get(name), words) for name, words in _WORDS.items()}
     size = call.image.size if call.image else None
     return {

@@ -187,4 +187,4 @@ def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tu
         if image.data is not None:
             check_whole(image.data)
     images = attrs.evolve(images, items=items, usage=attrs.evolve(images.usage, images=len(items)))
-    return build_completed(images, call, images.told.get("created", 0)), images.usage
+    return build_completed(images, call, images.reported.get("created", 0)), images.usage

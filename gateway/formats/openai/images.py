@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from gateway.domain.image import AUTO, MAX_IMAGES, MAX_INPUT_IMAGES, Image, ImageRequest, Images, PictureForm
+from gateway.domain.image import AUTO, MAX_IMAGES, MAX_INPUT_IMAGES, Image, ImageForm, ImageRequest, Images
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.media import sniff_image
 from gateway.domain.upload import Upload
@@ -160,7 +160,7 @@ def _bound_image(body: Body, size: str | None) -> int:
     return -(-rate * (more + pixels) // divisor) + PARTIAL_TOKENS * (body.get("partial_images") or 0)
 
 
-def _parse_form(body: Body) -> PictureForm:
+def _parse_form(body: Body) -> ImageForm:
     form = read_text(body, "response_format")
     if form not in {None, "url", "b64_json"}:
         raise InvalidRequest("'response_format' must be 'url' or 'b64_json'", param="response_format")

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from gateway.domain.capability import UNKNOWN, Capability
-from gateway.domain.image import Images, PictureForm
+from gateway.domain.image import ImageForm, Images
 from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse
 from gateway.formats.image_backend import ImageBackend
 from gateway.formats.openai.image_backend import OpenAiImageBackend
@@ -72,7 +72,7 @@ def test_a_painting_is_no_stream() -> None:
     ],
 )
 def test_the_provider_is_asked_for_what_it_can_give_best_for_what_is_wanted(
-    formats: tuple[PictureForm, ...] | None, body: dict[str, Any], said: str | None
+    formats: tuple[ImageForm, ...] | None, body: dict[str, Any], said: str | None
 ) -> None:
     asked = ask(body, capability=Capability("*", response_formats=formats))
     assert asked == ({} if said is None else {"response_format": said})

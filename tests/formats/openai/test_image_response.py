@@ -13,7 +13,7 @@ from openai.types import (
     ImagesResponse,
 )
 
-from gateway.domain.image import Image, Images, PictureForm
+from gateway.domain.image import Image, ImageForm, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
@@ -52,7 +52,7 @@ def check(raw: bytes) -> ImagesResponse:
 
 
 @pytest.mark.parametrize(("form", "value"), [("url", URL), ("b64_json", B64)])
-def test_a_image_is_there_in_the_form_that_was_wanted_and_in_no_other(form: PictureForm, value: str) -> None:
+def test_a_image_is_there_in_the_form_that_was_wanted_and_in_no_other(form: ImageForm, value: str) -> None:
     raw = build_answer(Images((BOTH, Image(B64, URL)), USED), form, created_s=7)
     assert orjson.loads(raw)["data"] == [{form: value, "revised_prompt": "a small cat"}, {form: value}]
     assert check(raw).created == 7
@@ -76,7 +76,7 @@ def test_a_usage_without_parts_counts_as_text_and_an_estimate_is_not_told() -> N
 
 
 @pytest.mark.parametrize(("image", "form"), [(Image(B64), "url"), (Image(url=URL), "b64_json")])
-def test_a_image_that_is_not_there_in_that_form_is_the_providers_fault(image: Image, form: PictureForm) -> None:
+def test_a_image_that_is_not_there_in_that_form_is_the_providers_fault(image: Image, form: ImageForm) -> None:
     with pytest.raises(ProviderBadResponse):
         build_answer(Images((image,)), form, created_s=7)
 
@@ -124,7 +124,7 @@ def test_what_nobody_told_is_as_it_was_asked_for() -> None:
     ],
 )
 def test_a_images_own_bytes_say_what_it_is(head: bytes, told: str | None, name: str) -> None:
-    images = Images((Image(base64.b64encode(head).decode()),), told={"output_format": told})
+    images = Images((Image(base64.b64encode(head).decode()),), reported={"output_format": told})
     (event,) = read_events(build_completed(images, CALL, 7), ImageGenCompletedEvent)
     assert event.output_format == name
 
