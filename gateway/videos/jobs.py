@@ -59,8 +59,8 @@ class Videos:
     def __init__(
         self,
         store: VideoRepository,
-        bank: Balances,
-        outbox: WriteQueue,
+        balances: Balances,
+        write_queue: WriteQueue,
         filming: VideoProviderApi,
         *,
         rules: Callable[[], VideoRules],
@@ -68,8 +68,8 @@ class Videos:
         pace: float = 1.0,
     ) -> None:
         self.store = store
-        self._bank = bank
-        self._outbox = outbox
+        self._balances = balances
+        self._write_queue = write_queue
         self.filming = filming
         self._rules = rules
         self._clock = clock
@@ -102,7 +102,7 @@ class Videos:
         await self.store.release(self.owner, others=True)
         jobs, now_ms = await self.store.list_open(), self.now_ms
         for job in jobs:
-            self.hold(job, self._bank.restore(job.account_id, job.key_id, job.held_nanos))
+            self.hold(job, self._balances.restore(job.account_id, job.key_id, job.held_nanos))
         # No wait is longer than this one: the clock was set back since.
         latest_ms = now_ms + round(LONGEST_HINT_S * 1000)
         await self.store.advance([(job, job.let_go(now_ms)) for job in jobs if (job.due_ms or 0) > latest_ms])
@@ -131,7 +131,7 @@ class Videos:
         """Release the reservation of a job that was dropped."""
         held = self._let_go_of(job)
         if held is not None:
-            self._bank.release(held)
+            self._balances.release(held)
 
     def _let_go_of(self, job: VideoJob) -> Reservation | None:
         held = self._holds.pop(job.id, None)
@@ -164,7 +164,7 @@ class Videos:
         now_ms = self.now_ms
         row = build_end(job, now_ms)
         delivery = build_delivery(job, now_ms, f"evt_{secrets.token_hex(_ID_BYTES)}")
-        async with self._outbox.writing:  # a reconciliation sees both or neither
+        async with self._write_queue.writing:  # a reconciliation sees both or neither
             finished = await self.store.finish(job, row, delivery, audit)
             if finished:
                 self._settle(job, row.cost_nanos)
@@ -187,7 +187,7 @@ class Videos:
     def _settle(self, job: VideoJob, cost_nanos: int) -> None:
         held = self._let_go_of(job)
         if held is not None:
-            self._bank.settle(held, cost_nanos, self._clock())
+            self._balances.settle(held, cost_nanos, self._clock())
 
     async def complete(self, job: VideoJob) -> bool:
         """End a job whose video is ready. Raises ``StoreUnavailable``."""
