@@ -9,9 +9,10 @@ import attrs
 
 from gateway.billing.abandoned import may_have_done
 from gateway.domain.account import Caller
-from gateway.domain.balance import Charge
+from gateway.domain.balance import Charge, Reservation
 from gateway.domain.frozen import frozen
 from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.rate_limit import RateLimitPermit, RateLimitStatus
 from gateway.domain.request_log import (
     ANSWERED,
     ID_PREFIX,
@@ -25,12 +26,14 @@ from gateway.domain.request_log import (
 )
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import GatewayError
+from gateway.routing.route import Route
 from gateway.routing.target import Attempt, Target
 
 CLIENT_CLOSED_STATUS = 499
 """The status of a row whose caller left before it was answered; no caller ever sees it."""
 
 
+WARNING_HEADER = "x-gateway-warning"
 _ID_MASK = 0xFF_FFFF_FFFF
 _ID_BYTES = 7
 
@@ -99,6 +102,68 @@ class Delivery:
         attempt.pending = False
         ms = round((now - self.began_at) * 1000)
         self.tried += (FailedAttempt(attempt.channel.name, fault.public_code or fault.code, ms),)
+
+
+@attrs.define(eq=False)
+class Grant:
+    """Permission to forward a request: the reserved money, and the permit of the rate limits.
+
+    Attributes:
+        hold: the reservation.
+        turn: the permit; None if the caller has no rate limit, or once it has been given back.
+        row: the record of the settled request; None until then.
+    """
+
+    call: InferenceRequest
+    hold: Reservation
+    turn: RateLimitPermit | None = None
+    delivery: Delivery = attrs.Factory(Delivery)
+    row: RequestRecord | None = None
+
+
+@attrs.define(eq=False)
+class RequestContext:
+    """Everything that the middlewares of the server know about one request. Each field has one writer.
+
+    ===============  ===================================================================
+    ``id``           ``request_context``
+    ``arrival``      ``settle_request``; its caller is read again after a slow body
+    ``call``         ``parse_request`` or ``parse_form``; ``quota`` completes it
+    ``read_at``      ``parse_request`` or ``parse_form``
+    ``route``        ``quota``
+    ``grant``        ``quota``; for a video job, the handler that submits it
+    ``rate_limits``  ``quota``; ``settle_request`` if they refuse the request
+    ``record``       ``settle_request``, or the end of the stream before it
+    ``headers``      ``CrossOrigin``, then ``warn``
+    ===============  ===================================================================
+
+    Attributes:
+        id: ``req_`` and 24 hexadecimal digits.
+        arrival: the caller, the operation and the time; set on inference routes only.
+        call: the checked body; None before.
+        read_at: when the body had been read, in seconds of the monotonic clock.
+        route: the channels that may serve it; None before ``quota``.
+        grant: what was reserved for it; None before ``quota``.
+        rate_limits: how much of its rate limits the caller has left; None if it has none.
+        record: how the request was settled; None before.
+        headers: further headers of the response.
+    """
+
+    id: str
+    arrival: Arrival = attrs.field(init=False)
+    call: InferenceRequest | None = None
+    read_at: float = 0.0
+    route: Route | None = None
+    grant: Grant | None = None
+    rate_limits: RateLimitStatus | None = None
+    record: RequestRecord | None = None
+    headers: dict[str, str] | None = None
+
+    def warn(self, warning: str) -> None:
+        """Add a warning header: a field or header that has no effect, then why. ASCII without commas."""
+        headers = self.headers or {}
+        before = headers.get(WARNING_HEADER)
+        self.headers = {**headers, WARNING_HEADER: f"{before}, {warning}" if before else warning}
 
 
 @frozen

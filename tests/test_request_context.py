@@ -19,7 +19,16 @@ from gateway.errors import (
     UnsupportedByProvider,
 )
 from gateway.formats.openai.errors import parse_fault
-from gateway.request_context import Arrival, Delivery, Ending, Outcome, build_attempts, build_interrupted, build_row
+from gateway.request_context import (
+    Arrival,
+    Delivery,
+    Ending,
+    Outcome,
+    RequestContext,
+    build_attempts,
+    build_interrupted,
+    build_row,
+)
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
@@ -185,3 +194,11 @@ def test_a_call_that_is_about_to_be_made_is_one_attempt_without_a_trail() -> Non
     assert (row.ending, row.status, row.channel, row.attempts, row.tried) == ("interrupted", 500, "up", 1, "")
     assert (row.reserved_nanos, row.total_ms) == (70, 0)
     assert build_interrupted(ARRIVAL, CALL, None, 0).channel is None
+
+
+def test_the_context_of_a_request_stays_small_and_names_the_writer_of_each_field() -> None:
+    """One object that everything can be put into soon holds everything."""
+    names = [field.name for field in attrs.fields(RequestContext)]
+    assert len(names) <= 18
+    table = (RequestContext.__doc__ or "").split("=\n")[1]
+    assert [line.split("``")[1] for line in table.splitlines() if line.startswith("    ``")] == names

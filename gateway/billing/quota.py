@@ -16,26 +16,14 @@ from gateway.domain.account import Caller
 from gateway.domain.balance import Charge, Reservation
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.rate_limit import RateLimiter, RateLimitPermit
-from gateway.domain.request_log import RequestRecord
 from gateway.domain.usage import estimate_tokens
 from gateway.errors import QuotaExceeded
-from gateway.request_context import Arrival, Delivery, build_interrupted
+from gateway.request_context import Arrival, Grant, build_interrupted
 from gateway.routing.target import Target
 from gateway.storage.journal import RequestJournal
 
 BREATH_S = 0.1
 """How much later a call is made while the store is behind."""
-
-
-@attrs.define(eq=False)
-class Grant:
-    """Leave to call: what is held for it, and its turn at the rate limits. ``row``: how it was settled, once it was."""
-
-    call: InferenceRequest
-    hold: Reservation
-    turn: RateLimitPermit | None = None
-    delivery: Delivery = attrs.Factory(Delivery)
-    row: RequestRecord | None = None
 
 
 class QuotaService:

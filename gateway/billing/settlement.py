@@ -9,13 +9,13 @@ from collections.abc import Callable
 import structlog
 
 from gateway.billing.abandoned import Abandoned, find_least, may_have_done
-from gateway.billing.quota import Grant, QuotaService
+from gateway.billing.quota import QuotaService
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.usage import Usage
 from gateway.formats.usage_bounds import limit_usage
-from gateway.request_context import Arrival, Outcome, build_row
+from gateway.request_context import Arrival, Grant, Outcome, build_row
 from gateway.routing.target import Target
 from gateway.storage.journal import RequestJournal
 

@@ -38,6 +38,7 @@ from gateway.proxy.client_stream import ClientStream
 from gateway.proxy.failover import Proxy
 from gateway.proxy.forward import OpenedStream, ProviderAnswer, open_provider_stream
 from gateway.proxy.open_response import MAX_ERROR_BYTES, OK
+from gateway.request_context import Grant
 from gateway.routing.route import Route
 from gateway.routing.target import Attempt
 from gateway.upstream.interface import HttpClient

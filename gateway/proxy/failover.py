@@ -11,7 +11,6 @@ from typing import TypeVar
 
 import structlog
 
-from gateway.billing.quota import Grant
 from gateway.deadlines import DeadlineTimer
 from gateway.domain.request_log import ID_PREFIX
 from gateway.errors import (
@@ -24,7 +23,7 @@ from gateway.errors import (
 )
 from gateway.formats.openai.errors import mask
 from gateway.proxy.drain import DrainedStream, DrainService
-from gateway.request_context import Delivery
+from gateway.request_context import Delivery, Grant
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.route import Route
 from gateway.routing.target import Attempt

@@ -6,7 +6,6 @@ from typing import Any
 
 import attrs
 
-from gateway.billing.quota import Grant
 from gateway.domain.frozen import frozen
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage, estimate_tokens
@@ -24,6 +23,7 @@ from gateway.proxy.failover import Proxy
 from gateway.proxy.open_response import open_response
 from gateway.proxy.stream import StreamRelay
 from gateway.proxy.stream_timeouts import StreamTimeouts
+from gateway.request_context import Grant
 from gateway.routing.route import Route
 from gateway.routing.target import Attempt, find_answered
 from gateway.upstream.interface import HttpResponse

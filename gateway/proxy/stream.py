@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Iterable
 
-from gateway.billing.quota import Grant
 from gateway.deadlines import Timeout
 from gateway.errors import GatewayError, ProviderBadResponse, ProviderError
 from gateway.formats.error_body import build_error_event
@@ -13,6 +12,7 @@ from gateway.formats.stream import StreamTransform, TranslatingStream
 from gateway.large_work import work_aside
 from gateway.proxy.client_stream import ClientStream
 from gateway.proxy.stream_timeouts import StreamTimeouts
+from gateway.request_context import Grant
 from gateway.routing.target import EVENT_STREAM
 from gateway.upstream.interface import HttpResponse, PumpResult
 

@@ -8,15 +8,13 @@ import attrs
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
-from gateway.billing.quota import Grant
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.request_log import Ending
 from gateway.errors import GatewayError, ProviderError, ProviderRejected, RequestCancelled, ShuttingDown
 from gateway.proxy.drain import DrainedStream
 from gateway.request_context import Arrival, Delivery, Outcome
-from gateway.routing.route import Route
 from gateway.server.client_ip import check_client_ip, find_client_ip
-from gateway.server.context import CALLER, ROOMS, TRACE
+from gateway.server.context import CALLER, CONTEXT, ROOMS
 from gateway.server.idempotency import find_name
 from gateway.server.multipart import MultipartReader
 from gateway.server.sessions import check_still_signed
@@ -26,36 +24,30 @@ _CLIENT_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
 
 
 class ActiveInference:
-    """One inference request; a ``proxy.active_requests.ActiveRequest``.
+    """What ends and settles one inference request; a ``proxy.active_requests.ActiveRequest``.
 
     Attributes:
-        arrival: the caller, the operation and the time.
-        call: the checked body; None until ``parse_request`` has parsed it.
-        grant: what ``quota`` has reserved; None before.
-        route: the channels that may serve it; None before ``quota``.
+        context: everything known about the request.
         form: the multipart body, whose files exist until it is closed; None if the body is JSON.
         idempotency_key: of the request; one that does nothing if it has none.
-        read_at: when the body had been read, by the monotonic clock.
+        task: runs the request; None once it has ended.
+        cancelled: an operator or a member has cancelled the request.
         stopped: it was cancelled by way of its task, because no attempt was under way.
     """
 
     def __init__(self, request: web.Request, operation: Operation) -> None:
         self.request = request
-        self.trace = trace = request[TRACE]
+        self.context = context = request[CONTEXT]
         self.services = services = request.app[ROOMS]
         self.idempotency_key = find_name(request, operation)
         self.loop = loop = asyncio.get_running_loop()
         self.task = asyncio.current_task()
-        self.call: InferenceRequest | None = None
-        self.grant: Grant | None = None
-        self.route: Route | None = None
         self.form: MultipartReader | None = None
-        self.read_at = 0.0
         self.cancelled = False
         self.stopped = False
         self._drain: DrainedStream | None = None
-        self.arrival = Arrival(
-            trace.id,
+        context.arrival = Arrival(
+            context.id,
             request[CALLER],
             operation,
             started_ms=int(services.clock() * 1000),
@@ -64,8 +56,16 @@ class ActiveInference:
         )
 
     @property
+    def arrival(self) -> Arrival:
+        return self.context.arrival
+
+    @property
+    def call(self) -> InferenceRequest | None:
+        return self.context.call
+
+    @property
     def delivery(self) -> Delivery | None:
-        return self.grant.delivery if self.grant else None
+        return self.context.grant.delivery if self.context.grant else None
 
     @property
     def address(self) -> str | None:
@@ -76,27 +76,28 @@ class ActiveInference:
         if self.cancelled:
             return False
         self.cancelled = True
-        if not self.services.relay.cancel(self.arrival.id) and self.task is not None:
+        if not self.services.relay.cancel(self.context.id) and self.task is not None:
             self.stopped = self.task.cancel()
         return True
 
     def leave(self) -> bool:
         """Note that the client has disconnected; return whether the response is read to its end nevertheless."""
-        grant, services = self.grant, self.services
+        grant, services = self.context.grant, self.services
         if grant is None or grant.row is not None or self.cancelled or not services.gate.open:
             return False
         if services.settlement.find_abandoned() == "drain":
-            self._drain = services.relay.drain(grant, self.arrival.id)
+            self._drain = services.relay.drain(grant, self.context.id)
         return self._drain is not None
 
     async def note_body_read(self) -> None:
         """Check the caller again: the body may have taken minutes to arrive."""
         await check_still_signed(self.request)
-        self.read_at = monotonic()
-        before = self.arrival.caller
+        context = self.context
+        context.read_at = monotonic()
+        before = context.arrival.caller
         caller = self.services.directory.refresh(before)
         if caller is not before:
-            self.arrival = attrs.evolve(self.arrival, caller=caller)
+            context.arrival = attrs.evolve(context.arrival, caller=caller)
             check_client_ip(self.request, caller)
 
     def settle_stream(self, fault: GatewayError | None) -> None:
@@ -105,19 +106,20 @@ class ActiveInference:
 
     def settle(self, ending: Ending, fault: GatewayError | None = None) -> None:
         """Leave the record, once. Nothing here waits, so that no cancellation can interrupt it."""
-        self.services.running.calls.pop(self.arrival.id, None)
+        context, grant = self.context, self.context.grant
+        self.services.running.calls.pop(context.id, None)
         outcome = Outcome(ending, self.loop.time(), int(self.services.clock() * 1000), fault)
         settlement = self.services.settlement
-        if self.grant is None:
-            self.trace.row = settlement.refuse(self.arrival, self.call, outcome)
+        if grant is None:
+            context.record = settlement.refuse(context.arrival, context.call, outcome)
             return
-        delivery, drain = self.grant.delivery, self._drain
+        delivery, drain = grant.delivery, self._drain
         if drain is not None:
             drain.end()
             delivery.first_byte_at = drain.first_byte_at  # the client received nothing that came later
-        self.trace.row = settlement.settle(self.arrival, self.grant, outcome, left=drain is not None)
+        context.record = settlement.settle(context.arrival, grant, outcome, left=drain is not None)
         if delivery.response_id and delivery.option is not None:
-            channel, account = delivery.option.line.channel.name, self.arrival.caller.account
+            channel, account = delivery.option.line.channel.name, context.arrival.caller.account
             self.services.response_owners.note(delivery.response_id, account.id, channel)
 
 
@@ -126,9 +128,9 @@ INFERENCE = web.RequestKey("inference", ActiveInference)
 
 def leave_request(request: BaseRequest) -> bool:
     """Note that the client of ``request`` has disconnected; return whether the request must not be cancelled."""
-    if not isinstance(request, web.Request) or CALLER not in request or TRACE not in request:
+    if not isinstance(request, web.Request) or CALLER not in request or CONTEXT not in request:
         return False
-    active = request.app[ROOMS].running.calls.get(request[TRACE].id)
+    active = request.app[ROOMS].running.calls.get(request[CONTEXT].id)
     return active is not None and active.leave()
 
 

@@ -20,14 +20,12 @@ from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller
 from gateway.domain.audit_log import Actor
 from gateway.domain.ip_address import Networks
-from gateway.domain.rate_limit import RateLimitStatus
-from gateway.domain.request_log import RequestRecord
 from gateway.domain.setting import Configuration
 from gateway.media.images import ImageService
 from gateway.proxy.active_requests import ActiveRequests
 from gateway.proxy.failover import Proxy
 from gateway.proxy.idempotency import IdempotencyService
-from gateway.request_context import Delivery
+from gateway.request_context import RequestContext
 from gateway.routing.channels import ChannelService
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
@@ -44,8 +42,6 @@ from gateway.videos.content import VideoContent
 from gateway.videos.jobs import Videos
 from gateway.videos.submit import VideoSubmitter
 
-WARNING_HEADER = "x-gateway-warning"
-
 
 @attrs.define
 class DrainState:
@@ -57,32 +53,6 @@ class DrainState:
     open: bool = True
     inside: int = 0
     hurried: bool = False
-
-
-@attrs.define(eq=False)
-class Trace:
-    """What a request leaves on its way, for its headers and its log line.
-
-    One parcel: a look into a request's own state is several calls.
-
-    Attributes:
-        id: ``req_`` and 24 hexadecimal digits.
-        delivery: what becomes of a granted call.
-        standing: how the caller stands with its rate limits, where it has any.
-        row: how the call was settled.
-        more: further headers of its answer.
-    """
-
-    id: str
-    delivery: Delivery | None = None
-    standing: RateLimitStatus | None = None
-    row: RequestRecord | None = None
-    more: dict[str, str] | None = None
-
-    def warn(self, warning: str) -> None:
-        """Say in a header what was asked for and is not done: the field or header first, in ASCII without commas."""
-        said = (self.more or {}).get(WARNING_HEADER)
-        self.more = {**(self.more or {}), WARNING_HEADER: f"{said}, {warning}" if said else warning}
 
 
 @attrs.frozen
@@ -157,7 +127,7 @@ ACTOR = web.RequestKey("actor", Actor)
 SIGNED = web.RequestKey("signed", CurrentUser)
 """Who is signed in, where the actor is a member."""
 CALLER = web.RequestKey("caller", Caller)
-TRACE = web.RequestKey("trace", Trace)
+CONTEXT = web.RequestKey("context", RequestContext)
 API: web.AppKey[web.Application] = web.AppKey("api")
 """The sub-application of the public API."""
 

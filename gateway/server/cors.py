@@ -12,7 +12,7 @@ from aiohttp.typedefs import Handler
 from gateway.domain.media import MEDIA_PATH
 from gateway.domain.member import Forbidden
 from gateway.domain.origin import ANY_ORIGIN, parse_origins
-from gateway.server.context import TRACE
+from gateway.server.context import CONTEXT
 from gateway.server.error_responses import build_error_response
 from gateway.server.responses import BareResponse, build_common_headers
 
@@ -57,7 +57,7 @@ class CrossOrigin:
         """Answer a preflight, which carries no key; pass every other request on to ``handler``."""
         if not request.path.startswith(_PATHS):
             return await handler(request)
-        request[TRACE].more = self._build_headers(request)
+        request[CONTEXT].headers = self._build_headers(request)
         if request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:
             return self._answer_preflight(request)
         return await handler(request)
@@ -90,7 +90,7 @@ class CrossOrigin:
         """204 with what the page may send, or 403."""
         headers = build_common_headers(request)
         if self._find_allowed(request) is None:
-            refused = build_error_response(Forbidden(_REFUSED, should_retry=False), request[TRACE].id)
+            refused = build_error_response(Forbidden(_REFUSED, should_retry=False), request[CONTEXT].id)
             return BareResponse(body=refused.body, status=refused.status, headers={**refused.headers, **headers})
         headers |= {"Access-Control-Allow-Methods": _METHODS, "Access-Control-Max-Age": _MAX_AGE_S}
         taken = _select_taken(request.headers.getall("Access-Control-Request-Headers", ()))

@@ -13,7 +13,7 @@ from aiohttp.web_urldispatcher import PlainResource, UrlMappingMatchInfo
 from gateway.errors import ApiNotImplemented, GatewayError, InvalidRequest, Overloaded
 from gateway.server.admin.operation import PREFIX
 from gateway.server.console.page import ROOT
-from gateway.server.context import API, TRACE
+from gateway.server.context import API, CONTEXT
 from gateway.server.error_responses import build_error_response, is_anthropic_request
 from gateway.server.middlewares import PROBES, with_middlewares
 
@@ -82,7 +82,7 @@ async def refuse_framing(request: web.Request) -> web.Response:
         fault = InvalidRequest("HTTP/1.0 has no Transfer-Encoding")
     else:
         fault = ApiNotImplemented("Transfer-Encoding must be chunked, and nothing else")
-    response = build_error_response(fault, request[TRACE].id, anthropic=is_anthropic_request(request))
+    response = build_error_response(fault, request[CONTEXT].id, anthropic=is_anthropic_request(request))
     response.force_close()
     return response
 

@@ -15,7 +15,7 @@ from gateway.errors import InvalidRequest
 from gateway.formats.form import ReceivedForm
 from gateway.formats.openai.videos import build_video
 from gateway.request_context import Arrival
-from gateway.server.context import CALLER, ROOMS, TRACE
+from gateway.server.context import CALLER, CONTEXT, ROOMS
 from gateway.server.video_status import find_status_words
 
 HEADER = "Idempotency-Key"
@@ -35,7 +35,7 @@ def find_name(request: web.Request, operation: Operation) -> "IdempotencyKey":
         return NAMELESS
     if operation in _NAMED:
         return IdempotencyKey(request, operation, name)
-    request[TRACE].warn(_NOT_NAMED)
+    request[CONTEXT].warn(_NOT_NAMED)
     return NAMELESS
 
 
@@ -89,7 +89,7 @@ class IdempotencyKey:
         if not 0 < len(self._name) <= MAX_KEY_CHARS or not self._name.isascii() or not self._name.isprintable():
             raise InvalidRequest(f"'{HEADER}' must have 1 to {MAX_KEY_CHARS} printable characters", param=HEADER)
         if call.stream:
-            self._request[TRACE].warn(_NOT_STREAMED)
+            self._request[CONTEXT].warn(_NOT_STREAMED)
             return None
         rooms = self._request.app[ROOMS]
         await rooms.admission.check_rate(self._request[CALLER])  # what is refused in a loop must not write in one

@@ -31,10 +31,10 @@ from gateway.formats.form import ReceivedForm
 from gateway.large_work import MAX_ON_LOOP, work_aside
 from gateway.media.audio_duration import measure_audio
 from gateway.proxy.failover import make_cancelled
-from gateway.request_context import make_request_id
+from gateway.request_context import RequestContext, make_request_id
 from gateway.server.active_inference import INFERENCE, ActiveInference, find_ending
 from gateway.server.client_ip import check_client_ip, find_client_ip, find_origin
-from gateway.server.context import CALLER, ROOMS, SIGNED, TRACE, Trace
+from gateway.server.context import CALLER, CONTEXT, ROOMS, SIGNED
 from gateway.server.error_responses import ANTHROPIC_PATHS, VERSION_HEADER, convert_error
 from gateway.server.multipart import MIB, MultipartReader
 from gateway.server.query import is_number
@@ -60,7 +60,7 @@ def with_middlewares(handler: Handler, middlewares: Iterable[Middleware]) -> Han
 @web.middleware
 async def request_context(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Give the request an id, and write one log line when it has ended."""
-    trace = request[TRACE] = Trace(make_request_id())
+    ctx = request[CONTEXT] = RequestContext(make_request_id())
     started_at = time.monotonic()
     status = 499
     try:
@@ -69,14 +69,14 @@ async def request_context(request: web.Request, handler: Handler) -> web.StreamR
     finally:
         # Probes come every few seconds, and a console page loads ten static files.
         if request.path not in PROBES and not request.path.startswith(_STATIC):
-            _log_request(request, trace, status, started_at)
+            _log_request(request, ctx, status, started_at)
     return response
 
 
-def _log_request(request: web.Request, trace: Trace, status: int, started_at: float) -> None:
-    row = trace.row
+def _log_request(request: web.Request, ctx: RequestContext, status: int, started_at: float) -> None:
+    row = ctx.record
     fields: dict[str, object] = {
-        "request_id": trace.id,
+        "request_id": ctx.id,
         "method": request.method,
         "path": request.path,
         "status": status,
@@ -113,7 +113,7 @@ async def error_responses(request: web.Request, handler: Handler) -> web.StreamR
     try:
         return await handler(request)
     except Exception as error:  # noqa: BLE001 - every bug ends here
-        return convert_error(error, request, request[TRACE].id)
+        return convert_error(error, request, request[CONTEXT].id)
 
 
 @web.middleware
@@ -215,7 +215,7 @@ async def settle_request(
         return await handler(request)
     except GatewayError as fault:
         if isinstance(fault, RateLimited):
-            active.trace.standing = fault.standing
+            active.context.rate_limits = fault.standing
         active.settle(find_ending(fault), fault)
         raise
     except (asyncio.CancelledError, ClientDisconnected):
@@ -240,21 +240,21 @@ async def parse_request(
     request: web.Request, handler: Handler, parse: Callable[[dict[str, Any]], InferenceRequest]
 ) -> web.StreamResponse:
     """Read a JSON body and parse it to an ``InferenceRequest``."""
-    active, size = request[INFERENCE], 0
+    active, ctx, size = request[INFERENCE], request[CONTEXT], 0
     body = read_arrived_json(request)
     if body is not None:  # it came with the headers: the caller cannot have changed
-        active.read_at = time.monotonic()
+        ctx.read_at = time.monotonic()
     else:
-        body, size = await read_sized_json(request, _find_limit(request, active.arrival.operation))
+        body, size = await read_sized_json(request, _find_limit(request, ctx.arrival.operation))
         await active.note_body_read()
     if active.idempotency_key.is_named:
         await active.idempotency_key.note_body(body)
-    if "store" in body and body["store"] is True and active.arrival.operation == "chat":
-        active.trace.warn(_NOT_STORED)
+    if "store" in body and body["store"] is True and ctx.arrival.operation == "chat":
+        ctx.warn(_NOT_STORED)
     if size > MAX_ON_LOOP:
-        active.call = attrs.evolve(await work_aside(parse, body), large=True)
+        ctx.call = attrs.evolve(await work_aside(parse, body), large=True)
     else:
-        active.call = parse(body)
+        ctx.call = parse(body)
     return await handler(request)
 
 
@@ -277,7 +277,7 @@ async def parse_form(
         await active.note_body_read()
         await active.idempotency_key.note_form(form)
         call = parse(form)
-        active.call = await measure_audio(call) if call.image is None else call
+        active.context.call = await measure_audio(call) if call.image is None else call
         return await handler(request)
     finally:
         if active.form is not None:
@@ -292,9 +292,9 @@ def open_form(request: web.Request) -> MultipartReader:
 
 async def replay_response(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer a request whose ``Idempotency-Key`` has been answered before with the same response."""
-    active = request[INFERENCE]
-    if active.idempotency_key.is_named and active.call is not None:
-        replayed = await active.idempotency_key.find_answer(active.call, active.arrival)
+    active, call = request[INFERENCE], request[CONTEXT].call
+    if active.idempotency_key.is_named and call is not None:
+        replayed = await active.idempotency_key.find_answer(call, active.arrival)
         if replayed is not None:
             active.settle("completed")
             return replayed
@@ -306,17 +306,16 @@ async def quota(request: web.Request, handler: Handler) -> web.StreamResponse:
 
     ``settle_request`` turns the reservation into a charge.
     """
-    active, services = request[INFERENCE], request.app[ROOMS]
-    call, arrival = active.call, active.arrival
+    ctx, services = request[CONTEXT], request.app[ROOMS]
+    call, arrival = ctx.call, ctx.arrival
     assert call is not None  # noqa: S101 - parse_request comes before
     if call.image is not None:
         services.images.check(call)
-        active.call = call = attrs.evolve(call, origin=services.base_url or find_origin(request))
+        ctx.call = call = attrs.evolve(call, origin=services.base_url or find_origin(request))
     if arrival.operation == "responses":
-        active.call = call = await services.response_owners.check(call, arrival.caller.account.id)
-    active.route = route = services.router.route(arrival.caller, call)
-    active.grant = grant = await services.admission.admit(arrival, call, route.rank())
-    active.trace.delivery = grant.delivery
+        ctx.call = call = await services.response_owners.check(call, arrival.caller.account.id)
+    ctx.route = route = services.router.route(arrival.caller, call)
+    ctx.grant = grant = await services.admission.admit(arrival, call, route.rank())
     if grant.turn is not None:
-        active.trace.standing = grant.turn.standing
+        ctx.rate_limits = grant.turn.standing
     return await handler(request)

@@ -12,9 +12,9 @@ from aiohttp import HttpVersion11, web
 from aiohttp.helpers import rfc822_formatted_time
 
 from gateway.formats.openai.rate_limit_headers import build_limits
-from gateway.request_context import build_attempts, make_request_id
+from gateway.request_context import RequestContext, build_attempts, make_request_id
 from gateway.server.admin.operation import PREFIX
-from gateway.server.context import TRACE, Trace
+from gateway.server.context import CONTEXT
 from gateway.server.error_responses import ANTHROPIC_PATHS
 
 WRITE_TIMEOUT_S = 60.0
@@ -133,15 +133,14 @@ async def add_common_headers(request: web.Request, response: web.StreamResponse)
 
 def build_common_headers(request: web.Request) -> dict[str, str]:
     """Build the headers of every response: the request id, the caller's rate limits, the number of attempts."""
-    trace = request.get(TRACE) or Trace(make_request_id())
-    headers = {"X-Request-Id": trace.id}
+    ctx = request.get(CONTEXT) or RequestContext(make_request_id())
+    headers = {"X-Request-Id": ctx.id}
     if request.path.startswith(ANTHROPIC_PATHS):
-        headers["request-id"] = trace.id
-    if trace.more is not None:
-        headers |= trace.more
-    delivery, standing = trace.delivery, trace.standing
-    if delivery is not None and delivery.attempts:
-        headers |= build_attempts(delivery)
-    if standing is not None:
-        headers |= build_limits(standing)
+        headers["request-id"] = ctx.id
+    if ctx.headers is not None:
+        headers |= ctx.headers
+    if ctx.grant is not None and ctx.grant.delivery.attempts:
+        headers |= build_attempts(ctx.grant.delivery)
+    if ctx.rate_limits is not None:
+        headers |= build_limits(ctx.rate_limits)
     return headers

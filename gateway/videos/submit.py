@@ -14,7 +14,7 @@ from typing import TypeVar
 import attrs
 import structlog
 
-from gateway.billing.quota import Grant, QuotaService
+from gateway.billing.quota import QuotaService
 from gateway.billing.settlement import Settlement
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.rate_limit import RateLimitStatus
@@ -35,7 +35,7 @@ from gateway.errors import (
 from gateway.formats.video_backend import TaskStatus, VideoSpec
 from gateway.media.word_filter import WordList, check_body
 from gateway.proxy.failover import Proxy
-from gateway.request_context import Arrival, Outcome, build_row
+from gateway.request_context import Arrival, Grant, Outcome, build_row
 from gateway.routing.route import Route
 from gateway.routing.target import UNKNOWN_SECONDS, Attempt
 from gateway.videos.content import VideoContent

@@ -19,7 +19,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gateway.auth.accounts import AccountService
 from gateway.auth.api_keys import ApiKeyAuthenticator
-from gateway.billing.quota import Grant
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.account_spec import CreditSpec
 from gateway.domain.balance import Owner, QuotaPeriod, parse_day
@@ -37,7 +36,7 @@ from gateway.errors import (
     StoreUnavailable,
 )
 from gateway.formats.prompt_tokens import estimate_prompt
-from gateway.request_context import Arrival
+from gateway.request_context import Arrival, Grant
 from tests.support.billing_services import Books, ModelDisk, call_for, unix
 
 T = TypeVar("T")

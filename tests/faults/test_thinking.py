@@ -7,7 +7,6 @@ import attrs
 import orjson
 import pytest
 
-from gateway.billing.quota import Grant
 from gateway.domain.balance import Reservation
 from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.circuit_breaker import BreakerSettings
@@ -18,6 +17,7 @@ from gateway.formats.sse import KEEPALIVE
 from gateway.providers.base import CHAT
 from gateway.proxy import forward
 from gateway.proxy.failover import RETRY_WAIT_S, Proxy
+from gateway.request_context import Grant
 from gateway.routing.load_balancer import LoadBalancer, RetrySettings
 from gateway.routing.route import Route
 from gateway.routing.target import Target

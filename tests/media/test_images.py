@@ -15,7 +15,6 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.billing.quota import Grant
 from gateway.domain.balance import Reservation
 from gateway.domain.capability import Capability
 from gateway.domain.channel import Timeouts
@@ -46,6 +45,7 @@ from gateway.media.images import (
 )
 from gateway.media.word_filter import WordList
 from gateway.proxy.failover import Proxy
+from gateway.request_context import Grant
 from gateway.upstream.interface import PumpResult
 from tests.support.image_providers import draw
 from tests.support.image_services import (

@@ -8,7 +8,8 @@ import pytest
 from aiohttp import HttpVersion
 from aiohttp.test_utils import make_mocked_request
 
-from gateway.server.context import TRACE, Trace
+from gateway.request_context import RequestContext
+from gateway.server.context import CONTEXT
 from gateway.server.responses import WRITE_TIMEOUT_S, BufferedResponse, RawResponse, await_reader
 from tests.support.skip_rules import run_skipping
 
@@ -100,7 +101,7 @@ def test_who_sends_request_after_request_and_reads_no_answer_is_cut_off() -> Non
         writer = SimpleNamespace(output_size=0, drain=buffer.drain)
         protocol = SimpleNamespace(writing_paused=True)
         request: Any = make_mocked_request("POST", "/v1/chat/completions")
-        request[TRACE] = Trace("req_1")
+        request[CONTEXT] = RequestContext("req_1")
         answer = BufferedResponse(request, b"{}", {})
         answer._request = SimpleNamespace(transport=buffer, writer=writer, protocol=protocol)  # type: ignore[assignment]
         with pytest.raises(ConnectionResetError):

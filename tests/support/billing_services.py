@@ -14,7 +14,7 @@ import attrs
 from gateway.billing.accounting import AccountingService
 from gateway.billing.balances import Balances
 from gateway.billing.flush_worker import LedgerFlusher
-from gateway.billing.quota import Grant, QuotaService
+from gateway.billing.quota import QuotaService
 from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.billing.recovery import open_bank, recover
 from gateway.billing.settlement import Settlement
@@ -31,7 +31,7 @@ from gateway.domain.request_log import Ending, RequestFilter, RequestRecord
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderTimeout, StoreUnavailable
 from gateway.providers.base import CHAT
-from gateway.request_context import Arrival, Outcome
+from gateway.request_context import Arrival, Grant, Outcome
 from gateway.routing.channel_state import ChannelState, KeyState
 from gateway.routing.target import Attempt, Target
 from gateway.storage.journal import RequestJournal

@@ -7,29 +7,30 @@ from aiohttp import web
 from gateway.domain.price import usd
 from gateway.proxy import forward
 from gateway.server.active_inference import INFERENCE
+from gateway.server.context import CONTEXT
 from gateway.server.stream_response import EventStreamResponse, write_answer
 
 
 async def forward_inference(request: web.Request) -> web.StreamResponse:
     """Forward one inference request. It has been parsed, and what it may cost is reserved."""
-    active = request[INFERENCE]
-    grant, route, services = active.grant, active.route, active.services
+    active, ctx = request[INFERENCE], request[CONTEXT]
+    grant, route, services = ctx.grant, ctx.route, active.services
     assert grant is not None  # noqa: S101 - quota comes before
     assert route is not None  # noqa: S101 - as above
     images = None if grant.call.image is None else services.images
     if grant.call.stream:
         client_stream = EventStreamResponse(request)
         stream = forward.stream if images is None else images.fetch_stream
-        await stream(services.relay, grant, route, client_stream, active.arrival.id, settle=active.settle_stream)
+        await stream(services.relay, grant, route, client_stream, ctx.id, settle=active.settle_stream)
         return client_stream.response
     fetch = forward.fetch if images is None else images.fetch
-    answer = await fetch(services.relay, grant, route, active.arrival.id)
+    answer = await fetch(services.relay, grant, route, ctx.id)
     delivery = grant.delivery
     delivery.first_byte_at = active.loop.time()
     active.settle("completed")
-    row = active.trace.row
+    row = ctx.record
     headers = {
-        "x-gateway-overhead-ms": f"{(monotonic() - active.read_at - delivery.upstream_s) * 1000:.2f}",
+        "x-gateway-overhead-ms": f"{(monotonic() - ctx.read_at - delivery.upstream_s) * 1000:.2f}",
         "x-gateway-cost-usd": usd(row.cost_nanos if row else 0),
         "Content-Type": answer.media_type,
     }

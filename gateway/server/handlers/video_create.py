@@ -22,7 +22,7 @@ from gateway.formats.openai.video_params import parse_remix_call, parse_remix_fo
 from gateway.formats.openai.videos import build_video
 from gateway.request_context import Delivery
 from gateway.server.active_inference import INFERENCE, ActiveInference
-from gateway.server.context import ROOMS
+from gateway.server.context import CONTEXT, ROOMS
 from gateway.server.idempotency import IdempotencyKey
 from gateway.server.media_type import read_media_type
 from gateway.server.middlewares import parse_form, parse_request, replay_response, settle_request, with_middlewares
@@ -61,7 +61,7 @@ class ActiveVideoSubmission(ActiveInference):
         if self.submission is None:
             super().settle(ending, fault)
         elif self.submission.row is not None:
-            self.trace.row = self.submission.row
+            self.context.record = self.submission.row
 
 
 async def parse_video(
@@ -78,21 +78,21 @@ async def parse_video(
 
 async def load_original(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Add to a remix the model and the size of its original. Raises ``NotFound``, ``TaskNotReady``."""
-    active = request[INFERENCE]
+    active, ctx = request[INFERENCE], request[CONTEXT]
     original = await active.services.videos.get(request.match_info["id"], active.arrival.caller.account.id)
     check_completed(original)
     seconds = int(original.seconds) if original.seconds else None
-    call = active.call
+    call = ctx.call
     assert call is not None  # noqa: S101 - parse_video comes before
     video = attrs.evolve(_get_video(call), seconds=seconds, size=original.size or None, remix_of=original)
-    active.call = attrs.evolve(call, model=original.model, video=video)
+    ctx.call = attrs.evolve(call, model=original.model, video=video)
     return await handler(request)
 
 
 async def submit(request: web.Request) -> web.StreamResponse:
     """Make a job of the request, and answer with it."""
-    active, services = request[INFERENCE], request.app[ROOMS]
-    call = active.call
+    active, ctx, services = request[INFERENCE], request[CONTEXT], request.app[ROOMS]
+    call = ctx.call
     assert isinstance(active, ActiveVideoSubmission)  # noqa: S101 - as POST_VIDEOS says
     assert call is not None  # noqa: S101 - parse_video comes before
     video = _get_video(call)
@@ -109,14 +109,14 @@ async def submit(request: web.Request) -> web.StreamResponse:
         job, body = await asyncio.shield(carrying)
     finally:
         if submission.grant is not None:
-            active.trace.delivery = submission.grant.delivery
+            ctx.grant = submission.grant
         if submission.standing is not None:
-            active.trace.standing = submission.standing
+            ctx.rate_limits = submission.standing
     upstream_s = submission.grant.delivery.upstream_s if submission.grant else 0.0
     headers = {
         "Content-Type": "application/json",
         POLL_AFTER: str(find_poll_after_ms(0)),
-        "x-gateway-overhead-ms": f"{(monotonic() - active.read_at - upstream_s) * 1000:.2f}",
+        "x-gateway-overhead-ms": f"{(monotonic() - ctx.read_at - upstream_s) * 1000:.2f}",
         "x-gateway-cost-usd": usd(job.cost_nanos),
     }
     active.settle("completed")
