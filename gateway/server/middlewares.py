@@ -210,7 +210,7 @@ async def settle_request(
     active = request[INFERENCE] = kind(request, operation)
     services = active.services
     services.gate.inside += 1
-    services.running.calls[active.arrival.id] = active
+    services.running.calls[active.context.id] = active
     try:
         return await handler(request)
     except GatewayError as fault:
@@ -240,7 +240,8 @@ async def parse_request(
     request: web.Request, handler: Handler, parse: Callable[[dict[str, Any]], InferenceRequest]
 ) -> web.StreamResponse:
     """Read a JSON body and parse it to an ``InferenceRequest``."""
-    active, ctx, size = request[INFERENCE], request[CONTEXT], 0
+    active, size = request[INFERENCE], 0
+    ctx = active.context
     body = read_arrived_json(request)
     if body is not None:  # it came with the headers: the caller cannot have changed
         ctx.read_at = time.monotonic()
@@ -292,9 +293,9 @@ def open_form(request: web.Request) -> MultipartReader:
 
 async def replay_response(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer a request whose ``Idempotency-Key`` has been answered before with the same response."""
-    active, call = request[INFERENCE], request[CONTEXT].call
-    if active.idempotency_key.is_named and call is not None:
-        replayed = await active.idempotency_key.find_answer(call, active.arrival)
+    active = request[INFERENCE]
+    if active.idempotency_key.is_named and (call := active.context.call) is not None:
+        replayed = await active.idempotency_key.find_answer(call, active.context.arrival)
         if replayed is not None:
             active.settle("completed")
             return replayed
@@ -306,7 +307,8 @@ async def quota(request: web.Request, handler: Handler) -> web.StreamResponse:
 
     ``settle_request`` turns the reservation into a charge.
     """
-    ctx, services = request[CONTEXT], request.app[ROOMS]
+    active = request[INFERENCE]
+    ctx, services = active.context, active.services
     call, arrival = ctx.call, ctx.arrival
     assert call is not None  # noqa: S101 - parse_request comes before
     if call.image is not None:

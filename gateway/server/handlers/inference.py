@@ -7,14 +7,14 @@ from aiohttp import web
 from gateway.domain.price import usd
 from gateway.proxy import forward
 from gateway.server.active_inference import INFERENCE
-from gateway.server.context import CONTEXT
 from gateway.server.stream_response import EventStreamResponse, write_answer
 
 
 async def forward_inference(request: web.Request) -> web.StreamResponse:
     """Forward one inference request. It has been parsed, and what it may cost is reserved."""
-    active, ctx = request[INFERENCE], request[CONTEXT]
-    grant, route, services = ctx.grant, ctx.route, active.services
+    active = request[INFERENCE]
+    ctx, services = active.context, active.services
+    grant, route = ctx.grant, ctx.route
     assert grant is not None  # noqa: S101 - quota comes before
     assert route is not None  # noqa: S101 - as above
     images = None if grant.call.image is None else services.images
