@@ -11,7 +11,6 @@ import attrs
 import structlog
 
 from gateway.background import TaskSet
-from gateway.billing.quota import Grant
 from gateway.domain.image import ImageForm, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
