@@ -28,7 +28,7 @@ from gateway.errors import RateLimited
 _FEWEST_TO_SWEEP = 1_024
 
 
-class _Meters:
+class _SubjectBuckets:
     """The buckets of one subject, and its requests in progress."""
 
     __slots__ = ("limits", "requests", "running", "tokens")
@@ -47,7 +47,7 @@ class _Meters:
         if limits.tpm is not None:
             self.tokens.use(limits.tpm, now)
 
-    def is_at_rest(self, now: float) -> bool:
+    def is_idle(self, now: float) -> bool:
         """Return whether they remember nothing."""
         return not self.running and self.requests.tat <= now and self.tokens.tat <= now
 
@@ -57,8 +57,8 @@ class _CallerBuckets:
     """A caller's buckets, looked up once: those of its subjects, and the limited ones among them."""
 
     subjects: Sequence[RateLimitSubject]
-    meters: tuple[_Meters, ...]
-    places: tuple[tuple[_Meters, int], ...]
+    buckets: tuple[_SubjectBuckets, ...]
+    capacities: tuple[tuple[_SubjectBuckets, int], ...]
     requests: tuple[Rate, ...]
     tokens: tuple[Rate, ...]
 
@@ -72,9 +72,9 @@ class InMemoryRateLimiter:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._meters: dict[tuple[str, int], _Meters] = {}
-        # By the identity of the subjects, which a seat keeps alive. A change of any limit drops all.
-        self._seats: dict[int, _CallerBuckets] = {}
+        self._subjects: dict[tuple[str, int], _SubjectBuckets] = {}
+        # By the identity of the subjects, which the value keeps alive. A change of any limit drops all.
+        self._callers: dict[int, _CallerBuckets] = {}
         self._sweep_at = _FEWEST_TO_SWEEP
 
     async def take(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
@@ -82,68 +82,68 @@ class InMemoryRateLimiter:
 
     def take_now(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
         now = self._clock()
-        seat = self._seats.get(id(subjects)) or self._find_seat(subjects, now)
-        for meters, most in seat.places:
-            if meters.running >= most:
-                raise _refuse(seat, tokens, now)
+        caller = self._callers.get(id(subjects)) or self._find_caller(subjects, now)
+        for buckets, most in caller.capacities:
+            if buckets.running >= most:
+                raise _refuse(caller, tokens, now)
         requests = spent = None
-        if seat.requests:
-            requests = take_all(seat.requests, 1, now)
+        if caller.requests:
+            requests = take_all(caller.requests, 1, now)
             if requests is None:
-                raise _refuse(seat, tokens, now)
-        if seat.tokens:
-            spent = take_all(seat.tokens, tokens, now)
+                raise _refuse(caller, tokens, now)
+        if caller.tokens:
+            spent = take_all(caller.tokens, tokens, now)
             if spent is None:
-                put_back(seat.requests)
-                raise _refuse(seat, tokens, now)
-        for meters in seat.meters:
-            meters.running += 1
-        return RateLimitPermit(tokens, RateLimitStatus(requests, spent), seat)
+                put_back(caller.requests)
+                raise _refuse(caller, tokens, now)
+        for buckets in caller.buckets:
+            buckets.running += 1
+        return RateLimitPermit(tokens, RateLimitStatus(requests, spent), caller)
 
     async def check(self, subjects: Sequence[RateLimitSubject]) -> None:
         now = self._clock()
-        seat = self._find_seat(subjects, now)
-        if _list_refusals(seat, 0, now):
-            raise _refuse(seat, 0, now)
+        caller = self._find_caller(subjects, now)
+        if _list_refusals(caller, 0, now):
+            raise _refuse(caller, 0, now)
 
     def give_back(self, turn: RateLimitPermit, tokens: int) -> None:
         if turn.given_back:
             return
         turn.given_back = True
-        seat: _CallerBuckets = turn.seat
-        for meters in seat.meters:
-            meters.running -= 1
+        caller: _CallerBuckets = turn.seat
+        for buckets in caller.buckets:
+            buckets.running -= 1
         if tokens != turn.tokens:
-            correct_all(seat.tokens, tokens - turn.tokens, self._clock())
+            correct_all(caller.tokens, tokens - turn.tokens, self._clock())
 
-    def _find_seat(self, subjects: Sequence[RateLimitSubject], now: float) -> _CallerBuckets:
+    def _find_caller(self, subjects: Sequence[RateLimitSubject], now: float) -> _CallerBuckets:
         """Return the buckets of these subjects under their present limits."""
-        seat = self._seats.get(id(subjects))
-        if seat is not None:
-            return seat
-        if max(len(self._meters), len(self._seats)) >= self._sweep_at:
+        caller = self._callers.get(id(subjects))
+        if caller is not None:
+            return caller
+        if max(len(self._subjects), len(self._callers)) >= self._sweep_at:
             self._sweep(now)
-        meters = tuple([self._find(subject, now) for subject in subjects])
-        limited = [(its, subject.limits) for its, subject in zip(meters, subjects, strict=True)]
-        seat = self._seats[id(subjects)] = _CallerBuckets(
+        buckets = tuple([self._find(subject, now) for subject in subjects])
+        limited = [(its, subject.limits) for its, subject in zip(buckets, subjects, strict=True)]
+        caller = self._callers[id(subjects)] = _CallerBuckets(
             subjects,
-            meters,
+            buckets,
             tuple([(its, most) for its, limits in limited if (most := limits.max_concurrency) is not None]),
             tuple([(its.requests, rpm, burst(rpm)) for its, limits in limited if (rpm := limits.rpm) is not None]),
             tuple([(its.tokens, tpm, burst(tpm)) for its, limits in limited if (tpm := limits.tpm) is not None]),
         )
-        return seat
+        return caller
 
-    def _find(self, subject: RateLimitSubject, now: float) -> _Meters:
+    def _find(self, subject: RateLimitSubject, now: float) -> _SubjectBuckets:
         """Return the subject's buckets under its present limits."""
         who = subject.kind, subject.id
-        meters = self._meters.get(who)
-        if meters is None:
-            meters = self._meters[who] = _Meters(subject.limits, now)
-        elif meters.limits != subject.limits:
-            meters.use(subject.limits, now)
-            self._seats.clear()  # other callers may hold these buckets under the old limits
-        return meters
+        buckets = self._subjects.get(who)
+        if buckets is None:
+            buckets = self._subjects[who] = _SubjectBuckets(subject.limits, now)
+        elif buckets.limits != subject.limits:
+            buckets.use(subject.limits, now)
+            self._callers.clear()  # other callers may hold these buckets under the old limits
+        return buckets
 
     def _sweep(self, now: float) -> None:
         """Drop every cached caller, and idle buckets.
@@ -151,38 +151,38 @@ class InMemoryRateLimiter:
         It runs when their number has doubled, so each new bucket costs two looks; and before a request looks up its
         own, which are idle while they are new.
         """
-        self._seats.clear()
-        self._meters = {who: meters for who, meters in self._meters.items() if not meters.is_at_rest(now)}
-        self._sweep_at = max(_FEWEST_TO_SWEEP, 2 * len(self._meters))
+        self._callers.clear()
+        self._subjects = {who: buckets for who, buckets in self._subjects.items() if not buckets.is_idle(now)}
+        self._sweep_at = max(_FEWEST_TO_SWEEP, 2 * len(self._subjects))
 
 
-def _refuse(seat: _CallerBuckets, tokens: int, now: float) -> RateLimited:
+def _refuse(caller: _CallerBuckets, tokens: int, now: float) -> RateLimited:
     """Return the error with the longest wait. At least one limit must refuse."""
-    refusal = max(_list_refusals(seat, tokens, now), key=lambda refusal: refusal.wait_s)
+    refusal = max(_list_refusals(caller, tokens, now), key=lambda refusal: refusal.wait_s)
     return RateLimited(
         refusal.message,
-        standing=RateLimitStatus(_tell(seat.requests, now), _tell(seat.tokens, now)),
+        standing=RateLimitStatus(_find_strictest(caller.requests, now), _find_strictest(caller.tokens, now)),
         retry_after_s=retry_after_s(refusal.wait_s),
     )
 
 
-def _list_refusals(seat: _CallerBuckets, tokens: int, now: float) -> list[LimitExceeded]:
+def _list_refusals(caller: _CallerBuckets, tokens: int, now: float) -> list[LimitExceeded]:
     """Return every limit that refuses one more request, by subject."""
     refusals: list[LimitExceeded] = []
-    for subject, meters in zip(seat.subjects, seat.meters, strict=True):
+    for subject, buckets in zip(caller.subjects, caller.buckets, strict=True):
         most, rpm, tpm = subject.limits.max_concurrency, subject.limits.rpm, subject.limits.tpm
-        if most is not None and meters.running >= most:
+        if most is not None and buckets.running >= most:
             refusals.append(LimitExceeded(subject, "requests at once", most, FULL_WAIT_S))
-        if rpm is not None and (wait := wait_s(meters.requests.tat, rpm, 1, now)):
+        if rpm is not None and (wait := wait_s(buckets.requests.tat, rpm, 1, now)):
             refusals.append(LimitExceeded(subject, "requests a minute", rpm, wait))
-        if tpm is not None and (wait := wait_s(meters.tokens.tat, tpm, tokens, now)):
+        if tpm is not None and (wait := wait_s(buckets.tokens.tat, tpm, tokens, now)):
             refusals.append(LimitExceeded(subject, "tokens a minute", tpm, wait))
     return refusals
 
 
-def _tell(rates: Iterable[Rate], now: float) -> RateLimitWindow | None:
+def _find_strictest(rates: Iterable[Rate], now: float) -> RateLimitWindow | None:
     """Return the window of the strictest bucket; see ``take_all``."""
-    stand = [(remaining(meter.tat, limit, now), -meter.tat, limit) for meter, limit, _ in rates]
+    stand = [(remaining(bucket.tat, limit, now), -bucket.tat, limit) for bucket, limit, _ in rates]
     if not stand:
         return None
     left, minus_tat, limit = min(stand)

@@ -333,8 +333,8 @@ async def test_subjects_at_rest_are_forgotten() -> None:
     for number in range(20_000):
         clock.now += 1
         counters.give_back(await counters.take([key(Limits(60, 600, 1), number)], 1), 1)
-    assert len(counters._meters) <= 1_024
-    assert len(counters._seats) <= 1_024
+    assert len(counters._subjects) <= 1_024
+    assert len(counters._callers) <= 1_024
 
 
 async def test_subjects_who_owe_or_run_something_are_remembered() -> None:
@@ -348,7 +348,7 @@ async def test_subjects_who_owe_or_run_something_are_remembered() -> None:
     for number in range(3_000):
         clock.now += 0.01
         counters.give_back(await counters.take([key(Limits(60_000), number)], 0), 0)
-    assert len(counters._meters) <= 1_024
+    assert len(counters._subjects) <= 1_024
     for subject in (owes, spends, runs):
         with pytest.raises(RateLimited):
             await counters.take([subject], 1)
@@ -360,8 +360,8 @@ async def test_a_caller_who_is_read_anew_over_and_over_is_not_remembered_as_ofte
     counters = InMemoryRateLimiter(Clock())
     for _ in range(3_000):
         await counters.take((key(NO_LIMITS),), 0)
-    assert len(counters._seats) <= 1_024
-    assert len(counters._meters) == 1
+    assert len(counters._callers) <= 1_024
+    assert len(counters._subjects) == 1
 
 
 async def test_a_newcomer_among_many_who_run_costs_no_look_at_all_of_them() -> None:
@@ -369,10 +369,10 @@ async def test_a_newcomer_among_many_who_run_costs_no_look_at_all_of_them() -> N
     counters = InMemoryRateLimiter(Clock())
     walked = 0
     for number in range(5_000):
-        before = counters._meters
+        before = counters._subjects
         await counters.take([key(NO_LIMITS, number)], 0)
-        walked += counters._meters is not before
-    assert len(counters._meters) == 5_000
+        walked += counters._subjects is not before
+    assert len(counters._subjects) == 5_000
     assert walked == 3
 
 
