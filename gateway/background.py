@@ -1,4 +1,4 @@
-"""Runs jobs: one task each, restarted with a pause when one fails, cancelled together at the end."""
+"""Background work: jobs that are restarted when they fail, and tasks that outlive their requests."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 class JobRunner:
-    """Owns the tasks of the house's jobs."""
+    """Runs each job in its own task and restarts it after a pause when it fails."""
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, name: str, job: Callable[[], Awaitable[None]]) -> None:
-        """Run ``job``, which loops for ever, under ``name``."""
+        """Run ``job``, which never returns, under ``name``."""
         self._tasks.append(asyncio.get_running_loop().create_task(self._keep_running(name, job), name=name))
 
     async def stop(self) -> None:

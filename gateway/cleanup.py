@@ -1,4 +1,4 @@
-"""Forgets what nobody asks for any more: answers that could be given again; tellings, jobs and sessions once over."""
+"""Deletes old records: idempotency records, webhook deliveries, video jobs, sessions and response owners."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,23 +17,23 @@ FIRST_AFTER_S = 30.0
 SWEEP_EVERY_S = 3_600.0
 DELIVERIES_KEPT_MS = 30 * 24 * 3_600 * 1000
 VIDEOS_KEPT_MS = 30 * 24 * 3_600 * 1000
-"""After their files have expired."""
+"""Counted from when the file of the video expires."""
 MOST = 100
-"""Videos forgotten in one commit: whoever else writes waits no longer than for those."""
+"""Videos deleted in one commit; other writers wait for one such commit at most."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class RecordCleanup:
-    """The job.
+    """Deletes old records every hour.
 
     Args:
         replays: kept for a day.
-        deliveries: kept for a month after they were over.
-        videos: kept for a month after they failed, or their files expired.
-        members: whose sessions and links go once they are no longer good.
+        deliveries: kept for a month after they ended.
+        videos: kept for a month after they failed or their files expired.
+        members: their sessions and links are deleted once they expire.
         clock: Unix seconds.
-        owners: of responses, as long as providers keep those.
+        owners: response owners, kept as long as providers keep responses.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class RecordCleanup:
         self._clock = clock
 
     async def run(self) -> None:
-        """Sweep soon after the start, and then regularly, for ever."""
+        """Sweep soon after the start and then every ``SWEEP_EVERY_S``; never returns."""
         await asyncio.sleep(FIRST_AFTER_S)
         while True:
             await self.sweep()
             await asyncio.sleep(SWEEP_EVERY_S)
 
     async def sweep(self) -> None:
-        """Sweep once. A store that fails is swept the next time."""
+        """Sweep once. If the database fails, the next sweep deletes the records."""
         now_ms = int(self._clock() * 1000)
         try:
             rows = await self._replays.sweep(now_ms - KEEP_MS)

@@ -1,1 +1,1 @@
-"""Floor 3: the cellar. SQLAlchemy Core under the ports of ``domain/``, and ``memory.py``, which needs no disk."""
+"""Storage: one repository per group of tables, the journal, media files and uploads of the data folder."""

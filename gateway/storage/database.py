@@ -35,14 +35,14 @@ class DatabaseStartupError(Exception):
 
 
 class Database:
-    """An open database. Make one with ``open_database``.
+    """An open database; ``open_database`` creates it.
 
-    What was begun runs to its end also where its caller is cancelled: a connection that is left in the middle of a
-    step is lost, and so is what the caller was about to be told.
+    A started operation runs to its end even if its caller is cancelled: a connection that is left in the middle of a
+    statement is lost, and so is the result.
 
     Attributes:
-        last_commit_ms: how long the last commit took, the wait for the disk in it; None before the first.
-        damage: what was found wrong with the file, since it was opened; empty: nothing.
+        last_commit_ms: duration of the last commit including the disk, in milliseconds; None before the first.
+        damage: the damage found since the database was opened; empty if none.
     """
 
     def __init__(self, writer: AsyncEngine, reader: AsyncEngine) -> None:
@@ -55,20 +55,21 @@ class Database:
 
     @property
     def path(self) -> Path:
-        """The file that it is in."""
         return Path(self._writer.url.database or "")
 
     async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
-        """``work`` in one transaction on the one writer, and ``audit``, who had it done, in the same.
+        """Run ``work`` and store ``audit`` in one transaction on the single writer.
 
-        Raises ``StoreUnavailable``; a broken constraint stays SQLAlchemy's ``IntegrityError``.
+        Raises:
+            StoreUnavailable: the database does not answer.
+            IntegrityError: SQLAlchemy's, for a violated constraint.
         """
         return await self._finish(self._write(work, audit))
 
     async def change(self, statement: Executable, audit: AuditRow | None = None) -> int:
-        """One statement in a transaction of its own; how many rows it met. Raises as ``write`` does.
+        """Run one statement in a transaction of its own; return how many rows it matched. Raises as ``write`` does.
 
-        Where it meets none nothing was done, and ``audit`` is not written.
+        If it matches none, ``audit`` is not written.
         """
 
         async def execute(connection: AsyncConnection) -> int:
@@ -80,7 +81,7 @@ class Database:
         return await self.write(execute)
 
     async def read(self, statement: Executable) -> Sequence[Row[Any]]:
-        """Every row of a statement. Raises ``StoreUnavailable``."""
+        """Return every row of a statement. Raises ``StoreUnavailable``."""
         return await self._finish(self._read(statement))
 
     async def check_writable(self) -> None:
@@ -90,7 +91,7 @@ class Database:
         await self.write(_touch)
 
     def report_damage(self, found: str) -> None:
-        """Say in the log that the file is damaged, and be not ready from now on."""
+        """Log that the file is damaged; the gateway is not ready from now on."""
         if not self.damage:
             log.error("store_damaged", path=str(self.path), error=found)
         self.damage = found
@@ -110,7 +111,7 @@ class Database:
     def _let_go(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # the caller may be gone, and nobody else asks
+            task.exception()  # keeps asyncio from logging it: the caller may be cancelled
 
     async def _write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None) -> T:
         async with self._lock:
@@ -126,7 +127,7 @@ class Database:
                 self._note(error)
                 log.warning("store_write_failed", error=str(error.__cause__ or error))
                 raise StoreUnavailable("The gateway's store cannot be written to", retry_after_s=5) from error
-            if work is not _touch:  # which has nothing to commit
+            if work is not _touch:  # it has nothing to commit
                 self.last_commit_ms = round((time.perf_counter() - worked) * 1000, 2)
             return done
 
@@ -146,7 +147,7 @@ class Database:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether SQLite says that the file is not, or no longer, a database."""
+    """Return whether SQLite reports that the file is not, or no longer, a database."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE
 
 
@@ -157,8 +158,9 @@ async def _touch(connection: AsyncConnection) -> None:
 async def open_database(url: str) -> Database:
     """Open ``url`` (``sqlite:///path``) and bring its schema up to date.
 
-    Raises ``DatabaseStartupError`` with what to do about it: a database that is corrupt, locked by another process, or
-    of a newer version is never recreated.
+    Raises:
+        DatabaseStartupError: says what to do. A database that is corrupt, locked by another process or of a newer
+            version is never recreated.
     """
     driver_url = url.replace("sqlite://", "sqlite+aiosqlite://", 1)
     writer = create_async_engine(
@@ -183,7 +185,7 @@ async def open_database(url: str) -> Database:
 
 
 def _prepare(engine: AsyncEngine, *pragmas: str, begin: str) -> None:
-    # The driver's own transaction handling begins too late and too weakly; ours begins where SQLAlchemy says so.
+    # The driver's own transaction handling starts too late and too weakly; ours starts when SQLAlchemy does.
     @event.listens_for(engine.sync_engine, "connect")
     def on_connect(connection: Any, _record: object) -> None:
         connection.isolation_level = None
@@ -202,7 +204,7 @@ def _prepare(engine: AsyncEngine, *pragmas: str, begin: str) -> None:
 
 
 async def _migrate(connection: AsyncConnection) -> None:
-    """Run what migrations are missing. Alembic costs 100 ms and 10 MB: it is imported only where one is."""
+    """Run the missing migrations. Alembic costs 100 ms and 10 MB, so it is imported only if one is missing."""
     revision = await connection.run_sync(_read_revision)
     if revision == schema.REVISION:
         await _check_tables(connection)
@@ -211,7 +213,7 @@ async def _migrate(connection: AsyncConnection) -> None:
         raise DatabaseStartupError(
             f"The database is of a newer version of the gateway (schema {revision}, this one knows {schema.REVISION})",
         )
-    if revision is not None:  # with millions of rows it takes a minute, in which nothing else is said
+    if revision is not None:  # with millions of rows it takes a minute without another log line
         log.info("store_migration_started", schema=revision)
     from gateway.storage.migrations.run import upgrade  # noqa: PLC0415 - see above
 

@@ -1,7 +1,7 @@
-"""Which data folder a database belongs to: it knows a fingerprint of every secret that its rows depend on.
+"""Binds a database to its data folder by fingerprints of every secret that its rows depend on.
 
-A secret file that is missing, changed or of another folder is noticed before anything is done with it. Secrets are
-made only for a database without fingerprints, which is new or of version 0.7.0 or earlier.
+The start detects a secret file that is missing, changed or from another folder before it writes anything. Secrets are
+created only for a database without fingerprints, which is new or was written by version 0.7.0 or earlier.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ _DEPENDENT: dict[str, Executable] = {
     "pepper": select(keys.c.id),
     MASTER: union_all(select(channels.c.id), select(members.c.id).where(members.c.totp.is_not(None))),
 }
-"""What a database of version 0.7.0 has rows in, if it depends on a secret that it has no fingerprint of."""
+"""Rows that depend on a secret, for databases without fingerprints (version 0.7.0)."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -29,10 +29,17 @@ log = structlog.stdlib.get_logger(__name__)
 async def check_secrets(
     folder: DataFolder, database: Database, *, master_key: bytes = b"", renew: Collection[str] = ()
 ) -> None:
-    """Check every secret file of ``folder`` against ``database``; make those of a new database.
+    """Check every secret file of ``folder`` against ``database``; create the files of a new database.
 
-    ``master_key`` is the configured one, in place of the file. The files of ``renew`` are made anew if they are lost or
-    not those of the database. Raises ``DataFolderDamaged`` with what to restore, ``StoreUnavailable``.
+    Args:
+        folder: the data folder.
+        database: its database.
+        master_key: the configured key, used in place of the file.
+        renew: files to create anew if they are missing or do not match the database.
+
+    Raises:
+        DataFolderDamaged: says what to restore.
+        StoreUnavailable: the database does not answer.
     """
     known: dict[str, str] = {row.name: row.fingerprint for row in await database.read(select(fingerprints))}
     given = {MASTER: master_key} if master_key else {}
@@ -50,7 +57,7 @@ async def check_secrets(
 
 
 def _find_fingerprints(folder: DataFolder, given: Mapping[str, bytes], renew: Collection[str]) -> dict[str, str]:
-    """Of every secret. One of ``renew`` that cannot be used is made anew. Raises ``DataFolderDamaged``."""
+    """Return the fingerprint of every secret; create unusable files of ``renew`` anew. Raises ``DataFolderDamaged``."""
     for name in renew:
         try:
             folder.secret(name)
@@ -60,7 +67,7 @@ def _find_fingerprints(folder: DataFolder, given: Mapping[str, bytes], renew: Co
 
 
 def _fingerprint(name: str, secret: bytes) -> str:
-    # 128 bits of a keyed hash of 256 random bits: it tells two secrets apart and nothing about either.
+    # 128 bits of a keyed hash of 256 random bits distinguish secrets and reveal neither.
     return hmac.digest(secret, f"model gateway, fingerprint of {name}".encode(), hashlib.sha256)[:16].hex()
 
 
@@ -71,10 +78,10 @@ async def _record(connection: AsyncConnection, found: Mapping[str, str]) -> None
 
 
 def _tell_foreign(folder: DataFolder, database: Database, names: list[str], given: Mapping[str, bytes]) -> str:
-    told = ", ".join("the setting store.master_key" if name in given else str(folder.path / name) for name in names)
+    changed = ", ".join("the setting store.master_key" if name in given else str(folder.path / name) for name in names)
     lost = "; ".join(SECRETS[name] for name in names)
     return (
-        f"The database {database.path} was made with other secrets: {told} "
+        f"The database {database.path} was made with other secrets: {changed} "
         f"{'is' if len(names) == 1 else 'are'} not what it knows. Either belongs to another data folder, or was "
         f"changed. With these, {lost}. Restore the database and the files beside it from one backup. If there is "
         f"none, 'gateway serve{''.join(f' --renew-secret {name}' for name in names)}' goes on with what is there"

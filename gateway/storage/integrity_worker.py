@@ -1,4 +1,4 @@
-"""Looks for damage in the database while the gateway serves: soon after each start, and then every day."""
+"""Checks the database for damage soon after each start, and then every day."""
 
 import asyncio
 
@@ -10,19 +10,18 @@ CHECK_EVERY_S = 24 * 3_600.0
 
 
 class IntegrityWorker:
-    """The job. What it finds is in the log, and ``/readyz`` says that the store is damaged."""
+    """Runs the checks. Damage is logged and makes ``/readyz`` fail."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def run(self) -> None:
-        """Check soon after the start, and then regularly, for ever."""
+        """Check soon after the start and then every ``CHECK_EVERY_S``; never returns."""
         await asyncio.sleep(FIRST_AFTER_S)
         while True:
             await self.check()
             await asyncio.sleep(CHECK_EVERY_S)
 
     async def check(self) -> None:
-        """Check once."""
         if problems := await find_damage(self._database.path):
             self._database.report_damage("; ".join(problems))

@@ -192,7 +192,7 @@ def write_reach(wanted: RequestFilter, look: _PageQuery, most: int) -> Select[tu
 
 
 def write_list(wanted: RequestFilter, look: _PageQuery) -> Select[Any]:
-    """The rows that match, of those that are looked at."""
+    """Select the rows that match within the range."""
     found = select(requests).where(_sequence >= look.low, _sequence < look.high)
     found = found.where(*_write_conditions(wanted, look.index))
     if look.index is not None:
@@ -201,21 +201,21 @@ def write_list(wanted: RequestFilter, look: _PageQuery) -> Select[Any]:
 
 
 def _write_index(wanted: RequestFilter, index: str | None) -> ColumnElement[bool] | TextClause:
-    """What is searched by it."""
+    """Return the condition on the chosen index."""
     if index == "wrong":
         return WRONG
     return _C[index or ""] == (wanted.request_id if index == "id" else getattr(wanted, index or ""))
 
 
 def _write_conditions(wanted: RequestFilter, index: str | None) -> list[ColumnElement[bool]]:
-    """What else a row must be, said so that no other index is taken for it."""
+    """Return the other conditions, written so that SQLite uses no other index for them."""
     conditions: list[ColumnElement[bool]] = []
     for name, nothing in (("key_id", 0), ("account_id", 0), ("model", "")):
         value = getattr(wanted, name)
         if value is not None and name != index:
             conditions.append(_C[name] + nothing == value)
-    told = {name: getattr(wanted, name) for name in ("status", "channel", "ending")}
-    conditions += [_C[name] == value for name, value in told.items() if value is not None]
+    equal = {name: getattr(wanted, name) for name in ("status", "channel", "ending")}
+    conditions += [_C[name] == value for name, value in equal.items() if value is not None]
     if wanted.verdict is not None:
         unharmed = _C.ending.in_(UNHARMED)
         conditions.append(unharmed if wanted.verdict == "ok" else ~unharmed)
@@ -224,7 +224,7 @@ def _write_conditions(wanted: RequestFilter, index: str | None) -> list[ColumnEl
     if wanted.until_ms is not None:
         conditions.append(_C.settled_ms < wanted.until_ms)
     if wanted.text is not None and wanted.request_id is None:
-        # SQLite's LIKE takes no notice of case as far as ASCII goes, as ``domain.request.fold`` has it.
+        # SQLite's LIKE ignores the case of ASCII letters, as ``domain.request_log.fold`` does.
         conditions.append(
             or_(_C.error.contains(wanted.text, autoescape=True), _C.error_code.contains(wanted.text, autoescape=True))
         )

@@ -1,4 +1,4 @@
-"""The tables that say what belongs together: a database and its secret files, a response and its account."""
+"""Tables that bind records: a database to its secret files, a response to its account."""
 
 from sqlalchemy import BigInteger, Column, Index, String, Table
 
@@ -10,7 +10,7 @@ fingerprints = Table(
     Column("name", String(64), primary_key=True),
     Column("fingerprint", String(64), nullable=False),
 )
-"""Of the secret files that this database was made with; see ``identity.py``."""
+"""Fingerprints of the secret files that belong to this database; see ``identity.py``."""
 
 response_owners = Table(
     "response_owners",

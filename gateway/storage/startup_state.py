@@ -1,4 +1,4 @@
-"""What an earlier process has left of jobs, and of settings, looked for in one go: at most starts there is nothing."""
+"""Work that an earlier process left, read with one statement: at most starts there is none."""
 
 import attrs
 from sqlalchemy import text
@@ -14,7 +14,7 @@ _LOOK = text(
 
 @attrs.frozen
 class StartupState:
-    """Whether there are jobs that have not ended, deliveries that are not over, named calls under way, and settings."""
+    """Whether there are unfinished jobs, pending deliveries, running idempotent requests, and stored settings."""
 
     videos: bool
     deliveries: bool
@@ -23,6 +23,6 @@ class StartupState:
 
 
 async def find_leftovers(database: Database) -> StartupState:
-    """Look for them. Raises ``StoreUnavailable``."""
+    """Read the state. Raises ``StoreUnavailable``."""
     (row,) = await database.read(_LOOK)
     return StartupState(*map(bool, row))

@@ -110,8 +110,8 @@ def _find(stretches: Iterable[TimeRange], wanted: TrafficFilter, *columns: Colum
 
 
 def _write_conditions(wanted: TrafficFilter) -> list[ColumnElement[bool]]:
-    told = {name: getattr(wanted, name) for name in ("account_id", "key_id", "model", "channel", "status")}
-    return [_C[name] == value for name, value in told.items() if value is not None]
+    equal = {name: getattr(wanted, name) for name in ("account_id", "key_id", "model", "channel", "status")}
+    return [_C[name] == value for name, value in equal.items() if value is not None]
 
 
 def _count(stretches: Iterable[TimeRange], wanted: TrafficFilter, kind: str) -> Select[Any]:
