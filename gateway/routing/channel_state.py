@@ -1,4 +1,4 @@
-"""One channel as it stands, its keys, and the leave for one call over it with one of them."""
+"""The live state of one channel and of its keys, and the place that an attempt takes on them."""
 
 import math
 from collections.abc import Hashable
@@ -14,38 +14,37 @@ from gateway.domain.rate_limit import change_limit, take, wait_s
 from gateway.domain.statistics import RingBuffer
 
 Obstacle = Literal["cooling", "trial", "full", "rate", "keys", "refused"]
-"""Why a channel cannot take a call now: it is in its cooldown; one call is trying whether it is well again; it has as
-many calls as it may; as many a minute; its provider limits the rate of each of its keys for the model; or refused its
-keys."""
+"""Why a channel is unavailable: cooldown; a trial request is under way; maximum concurrency; requests a minute; the
+provider rate-limits every key for the model; the provider has rejected every key."""
 AFTER_FAILURES = frozenset({"cooling", "trial", "refused"})
-"""Obstacles in spite of which a few calls are made where no other channel serves: see ``ChannelState.may_insist``."""
+"""Obstacles despite which a few requests are sent if no other channel serves; see ``find_insisting_s``."""
 
 TRIAL_WAIT_S = 1.0
 FULL_WAIT_S = 1.0
-"""What is told of a wait that nobody knows the end of."""
+"""The reported wait if its end is unknown."""
 RECENT_CALLS = 512
-"""Of which every channel's figures are made."""
+"""The window of a channel's statistics."""
 FAILED = -1
-"""Among them, in the place of how long its first byte took: a call that failed."""
+"""In the window: the attempt failed, instead of its milliseconds to the first byte."""
 INSISTING_RPM = 60
-"""Calls a minute of one account that are made over a channel in its cooldown, where no other serves the model."""
+"""Requests a minute of one account on a channel in its cooldown, if no other channel serves the model."""
 ALL_INSISTING_RPM = 600
-"""Those of all accounts together."""
+"""The same for all accounts together."""
 MOST_INSISTING = 1_000
-"""Accounts whose rate is remembered."""
+"""Maximum number of accounts whose rate is kept."""
 HEARD_S = 10.0
-"""How long an answer says that a channel is well, though the calls of one account fail."""
+"""How long a success shows that a channel works although the requests of one account fail."""
 SEVERAL_MODELS = 3
-"""That a provider must fail at before its channel trips as a whole."""
+"""Number of failing models that trips the whole channel."""
 SEVERAL_WIRES = 2
-"""In which a key must be refused before it trips as a whole."""
+"""Number of API formats with rejections that trips the whole key."""
 MOST_LIMITED = 1_000
-"""Models a key's rate limits are remembered for; beyond it the oldest is forgotten, and asked again too soon."""
+"""Maximum number of rate limits kept for a key, and of request templates."""
 
 
 @attrs.frozen
 class RateLimit:
-    """Until when a provider wants no more calls of a model, and whose calls it said so to (None: several accounts')."""
+    """A provider's rate limit for a model: its end, and the account that met it (None: several)."""
 
     until: float
     account: int | None
@@ -53,10 +52,10 @@ class RateLimit:
 
 @attrs.define(eq=False)
 class KeyState:
-    """One key of a channel. ``limited``: model -> the provider's rate limit for it.
+    """One API key of a channel. ``limited``: the provider's rate limits by model.
 
-    ``breaker``: of the key as a whole; ``circuits``: of the kinds of calls that it was refused for. Trouble with a key
-    trips these at once, so that its calls need not be counted: until one has tripped, an answer changes nothing.
+    ``breaker`` is that of the whole key, ``circuits`` those of models and API formats. A rejection trips them at once,
+    so that requests need not be counted: as long as none has tripped, a success changes nothing.
     ``templates``: of requests sent with it, by their kind; see ``routing/target.py``.
     """
 
@@ -77,7 +76,7 @@ class KeyState:
         self.templates[kind] = template
 
     def wait_s(self, place: Place, account: int, now: float) -> float | None:
-        """Seconds until calls may be made with it; None where nobody knows. A rate limit is no part of it."""
+        """Return the seconds until the key may be used, rate limits aside; None if unknown."""
         wait = self.breaker.wait_s(now)
         if wait is None or not self.circuits:
             return wait
@@ -85,7 +84,7 @@ class KeyState:
         return None if kind_s is None else max(wait, kind_s)
 
     def find_limit_s(self, model: str, account: int, now: float) -> float:
-        """Seconds until the provider's rate limit for ``model`` ends; 0 if there is none."""
+        """Return the seconds until the provider's rate limit for ``model`` ends; 0 if there is none."""
         limit = self.limited.get(model)
         if limit is None or limit.account not in {None, account}:
             return 0.0
@@ -95,7 +94,7 @@ class KeyState:
         return limit.until - now
 
     def limit(self, model: str, account: int, until: float, now: float) -> None:
-        """The provider wants no more of ``model`` before ``until``: of this account, or of all where it told two."""
+        """Record a rate limit until ``until``: for this account, or for all if it is the second account."""
         before = self.limited.pop(model, None)
         if before is not None and before.until > now:
             until = max(until, before.until)
@@ -109,21 +108,20 @@ class KeyState:
 
 @attrs.define(eq=False)
 class ChannelState:
-    """One channel as it stands.
+    """The live state of one channel.
 
     Attributes:
-        offered: whether calls may be made over it: it was neither disabled nor removed, and leads where it led.
-        running: calls under way.
-        tat: of its requests a minute; see ``domain/rate_limit.py``.
-        turn: which key is the next one's.
-        calls: answered or failed, since it is known; what was the caller's mistake, or was left, is neither.
-        failures: those of them that failed.
-        recent: of the last ``RECENT_CALLS``, milliseconds to the first byte (of an answer that is not streamed: to the
-            whole of it), or ``FAILED``.
-        breaker: of the channel as a whole, which trips on what concerns all of it.
-        circuits: of the kinds of calls that failed.
-        probed_at: when it was probed last.
-        probe_failed: whether that failed.
+        offered: the channel is enabled, exists, and has kept its base URL and provider.
+        running: places taken by attempts.
+        tat: state of its requests a minute; see ``domain/rate_limit.py``.
+        turn: index of the next key.
+        calls: successes and failures so far; a client error or a cancelled request is neither.
+        failures: failures so far.
+        recent: the last ``RECENT_CALLS``: milliseconds to the first byte (to the end if not streamed), or ``FAILED``.
+        breaker: circuit breaker of the whole channel.
+        circuits: circuit breakers of models and API formats.
+        probed_at: time of the last probe.
+        probe_failed: the last probe failed.
     """
 
     channel: Channel
@@ -147,16 +145,16 @@ class ChannelState:
         return Circuits(self.breaker, several=SEVERAL_MODELS, part=1)
 
     def count(self, first_byte_ms: int) -> None:
-        """A call has ended that says something of the channel; ``FAILED`` where it failed."""
+        """Count an attempt; ``FAILED`` if it failed."""
         self.calls += 1
         if first_byte_ms == FAILED:
             self.failures += 1
         self.recent.add(first_byte_ms)
 
     def replace(self, channel: Channel, now: float) -> None:
-        """``channel`` in the place of the one before it. Keys that stay keep how they stand.
+        """Replace the channel. Keys that stay keep their state, unless the channel's headers have changed.
 
-        Unless other headers go with them: those may have been what was refused, or all there is to sign with.
+        The headers may have been what the provider rejected, or may be the credentials.
         """
         before, after = self.channel.rpm, channel.rpm
         if before is not None and after is not None:
@@ -166,10 +164,7 @@ class ChannelState:
         self.turn = 0
 
     def is_free(self, place: Place) -> bool:
-        """Whether it is plain to see that nothing is in the way: the usual line, with its usual key, when all is well.
-
-        False says nothing.
-        """
+        """Return True if the channel is clearly available. False says nothing: see ``find_obstacle``."""
         key, most = self.keys[self.turn], self.channel.max_concurrency
         return (
             self.offered
@@ -183,7 +178,7 @@ class ChannelState:
         )
 
     def find_obstacle(self, place: Place, account: int, now: float) -> tuple[Obstacle, float] | None:
-        """What is in the way of a call now, and for how many seconds; None where nothing is."""
+        """Return why the channel is unavailable, and for how many seconds; None if it is available."""
         for wait in (self.breaker.wait_s(now), self.circuits.wait_s(place, account, now)):
             if wait is None:
                 return "trial", TRIAL_WAIT_S
@@ -213,12 +208,12 @@ class ChannelState:
         return kind, nearest
 
     def find_share(self, place: Place, account: int, now: float, rules: BreakerSettings) -> float:
-        """The part of its usual calls of a kind that it should get."""
+        """Return the share of its usual requests that the channel should get while it warms up."""
         share = self.breaker.share(now, rules)
         return min(share, self.circuits.find_share(place, account, now, rules)) if self.circuits else share
 
     def find_witness(self, place: Place) -> int:
-        """The account whose failures say how calls of a kind fare, no call having been answered since; 0: none's."""
+        """Return the account whose failures tripped this model, if no request succeeded since; 0 if there is none."""
         for circuits in (self.circuits, *(key.circuits for key in self.keys)):
             tripped = [] if circuits.answered_lately else circuits.list_tripped()
             for found, account, _ in tripped:
@@ -228,14 +223,14 @@ class ChannelState:
         return next((limit.account or 0 for limit in limits if limit is not None), 0)
 
     def list_ill(self, place: Place, account: int) -> list[CircuitBreaker]:
-        """The breakers of the channel, not of its keys, that calls of a kind depend on, and that are not "up"."""
+        """Return the circuit breakers of the channel, without its keys, that are not "up" for this model."""
         found = [self.breaker, *self.circuits.list_breakers(place, account)]
         return [breaker for breaker in found if breaker.state != "up"]
 
     def find_insisting_s(self, place: Place, account: int, now: float) -> float | None:
-        """Seconds until a call may be made in spite of failures, where no other channel serves it; None: not at all.
+        """Return the seconds until a request is allowed despite failures, if no other channel serves; None: not at all.
 
-        A rate limit is no failure: whoever tells one is not called.
+        A rate limit is no failure, and is respected.
         """
         if not self.offered or self._find_limit(now) is not None:
             return None
@@ -245,14 +240,14 @@ class ChannelState:
         return max(own_s, wait_s(self._insisting, ALL_INSISTING_RPM, 1, now))
 
     def retry_until_stored(self, account: int, now: float) -> None:
-        """Such a call is made."""
+        """Count a request despite failures."""
         self._insisting = take(self._insisting, ALL_INSISTING_RPM, 1, now)
         self._insisting_of[account] = take(self._insisting_of.pop(account, 0.0), INSISTING_RPM, 1, now)
         if len(self._insisting_of) > MOST_INSISTING:
             del self._insisting_of[next(iter(self._insisting_of))]
 
     def pick_key(self, place: Place, account: int, now: float) -> KeyState:
-        """The next key in turn that may be used; where none may, the one that may soonest."""
+        """Return the next available key; if there is none, the one that is available first."""
         count, turn = len(self.keys), self.turn
         nearest, chosen = math.inf, turn
         for step in range(count):
@@ -268,14 +263,14 @@ class ChannelState:
         return self.keys[chosen]
 
     def list_tripped(self) -> list[Tripped]:
-        """The kinds of calls that it does not take at the moment, and whose (None: anybody's)."""
+        """Return the tripped circuits, each with its account (None: all accounts)."""
         return self.circuits.list_tripped() if self.circuits else []
 
     @property
     def state(self) -> State:
-        """How it stands as a whole: "down" also if each model that it serves by name has tripped.
+        """The state of the channel: "down" also if each of its named models has tripped.
 
-        What has tripped for one account alone says so only if no other call was answered meanwhile.
+        A circuit of one account counts only if no other request has succeeded meanwhile.
         """
         if self.breaker.state != "up" or not self.circuits:
             return self.breaker.state
@@ -293,15 +288,15 @@ class ChannelState:
         return "down" if "down" in tripped.values() else "trial"
 
     def may_be_well(self, now: float) -> bool:
-        """Whether any calls could be made over it, or are being tried, for all that is known of its failures."""
+        """Return whether its circuit breakers allow any request."""
         if self.breaker.state != "up":
             return not self.breaker.wait_s(now)
         return self.state != "down" or any(breaker.until <= now for *_, breaker in self.list_tripped())
 
     def is_probe_due(self, now: float, every_s: float) -> bool:
-        """Whether a probe may tell something new: it has tripped, and was neither tripped nor probed a moment ago.
+        """Return whether to probe: it has tripped, but was neither tripped nor probed during the last ``every_s``.
 
-        Who asks to be left alone is left alone.
+        A provider's Retry-After is respected.
         """
         if self.breaker.state == "down":
             tripped = [self.breaker]
@@ -312,7 +307,7 @@ class ChannelState:
         return any(now >= one.tripped_at + every_s and now >= one.rest_until for one in tripped)
 
     def tidy(self, now: float, keep_s: float) -> None:
-        """Forget failures that say nothing any more."""
+        """Forget expired failures."""
         for circuits in (self.circuits, *(key.circuits for key in self.keys)):
             if circuits:
                 circuits.tidy(now, keep_s)
@@ -320,12 +315,12 @@ class ChannelState:
 
 @attrs.define(eq=False)
 class Lease:
-    """Leave for one call over one channel with one key. ``end`` it once, whatever became of the call.
+    """The place of one attempt on a channel and a key; release it with ``LoadBalancer.end``.
 
-    ``place``, ``account``: of which kind it is, and whose. ``insisting``: it is made in spite of failures, and is no
-    trial. ``begun``, ``key_begun``: the circuits that were there. ``streak``: of failures in a row when the call was
-    answered; None where it was not. ``places``: of the channel's, taken by the call. ``first_byte_ms``: what the
-    channel's figures will have of it; None: nothing.
+    ``place``, ``account``: API format and model, and the account. ``insisting``: it is used despite failures, and is no
+    trial. ``begun``, ``key_begun``: the circuits at the start. ``streak``: failures in a row when the provider
+    answered; None if it did not. ``places``: of the channel's concurrency. ``first_byte_ms``: for the statistics;
+    None: nothing.
     """
 
     line: ChannelState
@@ -345,9 +340,9 @@ class Lease:
     first_byte_ms: int | None = None
 
     def widen(self, more: int) -> int:
-        """Take up to ``more`` places for parts of the call that are made at once; returns how many there were.
+        """Take up to ``more`` places for parts that run at the same time, and return how many were free.
 
-        Every part is a request to the provider and counts as one, whether or not there was a place for it.
+        Each part counts for the requests a minute, whether or not a place was free.
         """
         line, rpm, most = self.line, self.line.channel.rpm, self.line.channel.max_concurrency
         if rpm is not None:
@@ -359,6 +354,6 @@ class Lease:
 
 
 def list_keys(channel: Channel, before: tuple[KeyState, ...]) -> tuple[KeyState, ...]:
-    """The keys of a channel; one that it had before stands as it stood."""
+    """Return the keys of a channel; one that it had before keeps its state."""
     known = {line.key: line for line in before}
     return tuple(known.get(key) or KeyState(key) for key in channel.api_keys or ("",))

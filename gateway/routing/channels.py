@@ -1,7 +1,7 @@
-"""Which channels there are: those the file declares, those added while the gateway runs, else those that were found.
+"""The channels: those of the configuration file, those added at run time, else those that were discovered.
 
-Every change is live when it returns: the catalogue offers it, the switchboard knows its line, its models are asked for.
-Calls under way keep the channel they began with.
+Every change is live when its method returns: in the catalogue, in the load balancer, and with its models synchronised.
+Requests under way keep the channel with which they began.
 """
 
 import asyncio
@@ -32,18 +32,18 @@ log = structlog.stdlib.get_logger(__name__)
 
 Fields = dict[str, Any]
 Found = tuple[Channel, Sequence[ModelInfo] | None]
-"""A channel that nobody configured, with its models where they were asked for in finding it."""
+"""A discovered channel, with its models if they were listed to discover it."""
 Fetch = Callable[[Channel], Awaitable[Sequence[ModelInfo]]]
-"""Asks a channel's provider for its models. Raises ``ProviderError``."""
+"""Lists the models of a channel's provider. Raises ``ProviderError``."""
 
 
 class ChannelService:
-    """Every channel, looked at and changed.
+    """Reads and changes the channels.
 
     Args:
-        catalog: told which channels are offered.
-        switchboard: told which channels there are.
-        store: where channels live that no file declares.
+        catalog: gets the enabled channels.
+        load_balancer: gets all channels.
+        store: keeps the channels that are not in the configuration file.
         fetch: asks a provider for its models.
         discover: looks for channels where there are none; asked once at most.
         clock: Unix seconds.
@@ -52,7 +52,7 @@ class ChannelService:
     def __init__(
         self,
         catalog: ModelCatalog,
-        switchboard: LoadBalancer,
+        load_balancer: LoadBalancer,
         store: ChannelRepository,
         *,
         fetch: Fetch,
@@ -60,7 +60,7 @@ class ChannelService:
         clock: Callable[[], float],
     ) -> None:
         self._catalog = catalog
-        self._switchboard = switchboard
+        self._load_balancer = load_balancer
         self._store = store
         self._fetch = fetch
         self._discover = discover
@@ -95,7 +95,7 @@ class ChannelService:
         # One that has not changed stays the very same: its provider may be naming its models at this moment.
         channels = [before[each.name] if before.get(each.name) == each else each for each in channels]
         self._catalog.use(channels)
-        self._switchboard.use(channels)
+        self._load_balancer.use(channels)
         for channel, listing in listings:
             if listing is not None:
                 self._catalog.apply_listing(channel, listing)
@@ -212,7 +212,7 @@ class ChannelService:
     def describe(self, channel: Channel) -> Fields:
         """A channel without its secrets, how it stands, and what is known of its models."""
         offer, synced = self._catalog.find_offer(channel), self._catalog.find_synced(channel)
-        line = self._switchboard.lines.get(channel.name)
+        line = self._load_balancer.lines.get(channel.name)
         return {
             **build_channel(channel),
             "offers": None if offer is None else len(offer),
@@ -225,7 +225,7 @@ class ChannelService:
         }
 
     def _describe_line(self, line: ChannelState) -> Fields:
-        now, rules, breaker = self._switchboard.now, self._switchboard.settings.rules, line.breaker
+        now, rules, breaker = self._load_balancer.now, self._load_balancer.settings.rules, line.breaker
         wait, reason, circuits = breaker.wait_s(now), breaker.reason, _describe_circuits(line.list_tripped(), now)
         if breaker.state == "up" and line.state != "up":  # each model that it serves has tripped
             wait = min((circuit["cooldown_s"] or 0.0 for circuit in circuits), default=0.0)
@@ -304,7 +304,7 @@ def _describe_figures(line: ChannelState) -> Fields:
 
 
 MOST_CIRCUITS = 50
-"""That are told of one channel, or of one key: callers make up the names of models."""
+"""Maximum number of circuits reported for one channel or key: clients can invent names of models."""
 _SHOWABLE = 16
 """Characters of a key from which its last four give nothing away."""
 
@@ -322,8 +322,8 @@ def _parse_change(channel: Channel, change: Fields) -> ChannelSpec:
     if "provider" in change and "base_url" not in change:
         del before["base_url"]
     merged = {name: value for name, value in before.items() if name in names} | change
-    told = {name: value for name, value in merged.items() if value is not None or name not in names}
-    return parse_spec(told, ChannelSpec)
+    fields = {name: value for name, value in merged.items() if value is not None or name not in names}
+    return parse_spec(fields, ChannelSpec)
 
 
 def _build_change(before: Channel, after: Channel) -> str:

@@ -1,4 +1,4 @@
-"""Channels that nobody configured: provider keys in the environment, and servers on this machine's usual ports."""
+"""Discovery of channels: provider keys in the environment, and model servers on the usual ports of this machine."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
-"""How every channel stands: its breaker and its keys', its calls under way, its requests a minute.
+"""The live state of all channels: circuit breakers, keys, requests under way, requests a minute.
 
-All of it is in memory and changes on the event loop alone. A call is made under a ``Lease``, and what became of it is
-said to the lease: that moves the breakers.
+All of it is in memory and changes only on the event loop. Each attempt holds a ``Lease``; its outcome is recorded with
+the lease and moves the circuit breakers.
 """
 
 import random
@@ -19,25 +19,25 @@ from gateway.routing.channel_state import FAILED, ChannelState, Lease, list_keys
 
 log = structlog.stdlib.get_logger(__name__)
 
-KEY_PATIENCE = 12
-"""A key that is refused again and again rests at most so many times as long as a channel does at first."""
+KEY_COOLDOWNS = 12
+"""The maximum cooldown of a key, in first cooldowns of a channel."""
 REFUSED_S = 1.0
-"""How long a key rests that was refused once; twice as long each time."""
+"""The first cooldown of a key that was rejected; it doubles each time."""
 PROBE_EVERY_S = 5.0
-"""How often a channel that has tripped is probed; what no probe can tell of, a kind of calls, is tried as often."""
+"""How often a tripped channel is probed. A single model, which no probe covers, is tried as often."""
 _NOTHING_BEGUN = StartedAttempt()
 
 
 @attrs.frozen
 class RetrySettings:
-    """How calls are spread, and how often they are tried again.
+    """Limits for retries.
 
     Attributes:
-        rules: of the breakers.
-        max_attempts: channels tried for one call.
-        retry_ratio: retries among all calls under way, at most.
-        least_retries: that are let through whatever the ratio: one caller alone must be able to fail over.
-        failover_after_s: that a stream's first event is waited for, where another channel could serve the call.
+        rules: settings of the circuit breakers.
+        max_attempts: maximum attempts for one request.
+        retry_ratio: maximum share of retries among the requests under way.
+        least_retries: retries that are allowed whatever the ratio is, so that a single request can fail over.
+        failover_after_s: first-byte timeout of a stream while another channel could serve the request.
     """
 
     rules: BreakerSettings = DEFAULT_RULES
@@ -51,26 +51,26 @@ DEFAULT_SETTINGS = RetrySettings()
 
 
 class LoadBalancer:
-    """Knows how every channel stands.
+    """Keeps the state of every channel.
 
-    What a failure counts for: a connection that cannot be made concerns the whole channel. A refused key and everything
-    else concern calls of their kind first (``domain/circuits.py``).
+    A failed connection counts for the whole channel. A rejected key and every other failure count first for the model
+    and API format of the request (``domain/circuits.py``).
 
     Args:
         clock: seconds of a monotonic clock.
-        dice: a number from 0 to below 1.
+        rng: returns a random number from 0 to below 1.
 
     Attributes:
-        settings: how calls are spread.
-        lines: every channel that there is, by its name; another object whenever one of them has changed.
-        running: calls under way.
-        changes: counts what may have made a channel unavailable; while it stands still, an available one stays so.
-        retrying: those of them that are not their request's first, and not answered yet.
+        settings: limits for retries.
+        lines: every channel by its name; another object after each change of the channels.
+        running: attempts under way.
+        retrying: those of them that are retries and not answered yet.
+        changes: counts what may have made a channel unavailable; while it stays the same, an available one stays so.
     """
 
     def __init__(self, clock: Callable[[], float], rng: Callable[[], float] = random.random) -> None:
         self._clock = clock
-        self._dice = rng
+        self._rng = rng
         self.lines: Mapping[str, ChannelState] = {}
         self.settings = DEFAULT_SETTINGS
         self.running = 0
@@ -78,7 +78,7 @@ class LoadBalancer:
         self.changes = 0
 
     def use(self, channels: Iterable[Channel]) -> None:
-        """Offer exactly these. One that was there before keeps how it stands, unless it leads elsewhere now."""
+        """Replace the channels. One that stays keeps its state, unless its base URL or provider has changed."""
         self.changes += 1
         lines: dict[str, ChannelState] = {}
         before, self.lines = self.lines, lines
@@ -89,33 +89,33 @@ class LoadBalancer:
             if line is None or line.channel.base_url != channel.base_url or line.channel.provider != channel.provider:
                 line = ChannelState(channel, list_keys(channel, ()))
             else:
-                # In its place, not beside it: calls under way end at this line, and free a slot of it.
+                # The same object, because attempts under way release their place in it.
                 line.replace(channel, self._clock())
             line.offered = channel.status == "active"
             lines[channel.name] = line
 
     @property
     def any_open(self) -> bool:
-        """Whether a channel could be called now, or is being tried, for all its breaker knows."""
+        """Whether the circuit breakers allow a request on any active channel."""
         now = self._clock()
         return any(line.channel.status == "active" and line.may_be_well(now) for line in self.lines.values())
 
     @property
     def now(self) -> float:
-        """The switchboard's time, for the lines."""
+        """Seconds of the monotonic clock."""
         return self._clock()
 
     def throw(self) -> tuple[float, float]:
-        """Two dice."""
-        return self._dice(), self._dice()
+        """Return two random numbers from 0 to below 1."""
+        return self._rng(), self._rng()
 
     def may_retry(self) -> bool:
-        """Whether one more call may be a retry. With everything down retries would only be more load."""
+        """Return whether the retry budget allows another retry. If everything is down, retries only add load."""
         settings = self.settings
         return self.retrying < max(settings.least_retries, settings.retry_ratio * self.running)
 
     def lease(self, line: ChannelState, place: Place, account: int, *, retry: bool, insisting: bool = False) -> Lease:
-        """Make a call of ``account`` over ``line``, which has no obstacle; or ``insisting``, in spite of failures."""
+        """Take a place on an available channel; ``insisting``: despite its failures. ``retry``: it is a retry."""
         now, rpm = self._clock(), line.channel.rpm
         key = line.keys[0] if len(line.keys) == 1 else line.pick_key(place, account, now)
         if rpm is not None:
@@ -138,9 +138,9 @@ class LoadBalancer:
         return lease
 
     def record_success(self, lease: Lease) -> None:
-        """The call was answered; to be said once, at its first event or with the whole of it.
+        """Record that the provider answered: once, at the first event or with the whole answer.
 
-        From there a retry is a call like any other, however long its stream goes on.
+        From then on a retry no longer counts against the retry budget.
         """
         now = self._clock()
         if lease.retry:
@@ -152,7 +152,7 @@ class LoadBalancer:
         self._note_key_well(lease, now)
 
     def record_failure(self, lease: Lease, fault: ProviderError, prompt: int | None = None) -> None:
-        """The call failed, before its first byte or after it. ``prompt``: a digest of what was asked."""
+        """Record a failure, before the first byte or after it. ``prompt``: a digest of the prompt."""
         self.changes += 1
         if fault.failure_scope != "nobody":
             lease.first_byte_ms = FAILED
@@ -172,17 +172,17 @@ class LoadBalancer:
                     self._note_key_well(lease, self._clock())
 
     def note_probe_answered(self, line: ChannelState, generation: int) -> None:
-        """A probe, begun in ``generation`` of the channel's breaker, found the channel well."""
+        """Record that a probe succeeded; it began in ``generation`` of the channel's circuit breaker."""
         now = line.probed_at = self._clock()
         if line.breaker.state == "down" and line.breaker.generation == generation:
             line.breaker.recover(now)
             log.info("channel_recovered", channel=line.channel.name, reason="probe")
-        if line.probe_failed:  # else it was well all the time, and what failed fails still
+        if line.probe_failed:  # if the probes never failed, they say nothing about the tripped models
             line.probe_failed = False
             line.circuits.let_try(now)
 
     def note_probe_failed(self, line: ChannelState, generation: int, fault: ProviderError) -> None:
-        """A probe, begun in ``generation``, found it as it was: once its cooldown is over, it rests on, for longer."""
+        """Record that a probe failed, which began in ``generation``: the next cooldown is longer."""
         self.changes += 1
         breaker, now = line.breaker, self._clock()
         line.probed_at, line.probe_failed = now, True
@@ -195,12 +195,12 @@ class LoadBalancer:
                 now,
                 self.settings.rules,
                 reason=fault.message,
-                rng=self._dice(),
+                rng=self._rng(),
                 provider_retry_after_s=fault.provider_retry_after_s or 0.0,
             )
 
     def tidy(self) -> None:
-        """Forget failures that say nothing any more."""
+        """Forget expired failures."""
         for line in self.lines.values():
             line.tidy(self._clock(), self.settings.rules.window_s)
 
@@ -208,7 +208,7 @@ class LoadBalancer:
         line, rules = lease.line, self.settings.rules
         breaker = line.breaker
         was = breaker.state
-        if was == "down" and breaker.generation == lease.generation:  # a call that was made in spite of the cooldown
+        if was == "down" and breaker.generation == lease.generation:  # a request despite the cooldown
             breaker.recover(now)
         breaker.record_success(lease.generation, now, rules)
         if was != breaker.state:
@@ -220,7 +220,7 @@ class LoadBalancer:
 
     def _note_key_well(self, lease: Lease, now: float) -> None:
         key, rules = lease.key, self.settings.rules
-        if key.breaker.trips:  # else there is nothing to note: see KeyLine
+        if key.breaker.trips:  # see ``KeyState``: without a trip there is nothing to record
             if key.breaker.generation == lease.key_generation:
                 key.breaker.recover(now)
             key.breaker.record_success(lease.key_generation, now, rules)
@@ -229,7 +229,7 @@ class LoadBalancer:
 
     def _note_out_of_reach(self, lease: Lease, fault: ProviderError) -> None:
         now, breaker = self._clock(), lease.line.breaker
-        if breaker.record_failure(lease.generation, now, self.settings.rules, reason=fault.message, rng=self._dice()):
+        if breaker.record_failure(lease.generation, now, self.settings.rules, reason=fault.message, rng=self._rng()):
             self._tell_tripped(lease, breaker, now)
 
     def _note_ill(self, lease: Lease, fault: ProviderError, prompt: int | None) -> None:
@@ -238,7 +238,7 @@ class LoadBalancer:
             self._clock(),
             attrs.evolve(rules, longest_own_s=max(rules.cooldown_s, PROBE_EVERY_S)),
             fault.message,
-            self._dice(),
+            self._rng(),
             provider_retry_after_s=fault.provider_retry_after_s or 0.0,
             streak=lease.streak,
             prompt=prompt if fault.may_be_prompt else None,
@@ -275,12 +275,12 @@ class LoadBalancer:
             rules,
             failures=1,
             cooldown_s=min(REFUSED_S, rules.cooldown_s),
-            max_cooldown_s=min(rules.max_cooldown_s, rules.cooldown_s * KEY_PATIENCE),
+            max_cooldown_s=min(rules.max_cooldown_s, rules.cooldown_s * KEY_COOLDOWNS),
         )
         now = self._clock()
         if key.breaker.state == "trial" and key.breaker.generation == lease.key_generation:
-            key.breaker.trip(now, rules, reason=fault.message, rng=self._dice())
-        failure = Failure(now, rules, fault.message, self._dice())
+            key.breaker.trip(now, rules, reason=fault.message, rng=self._rng())
+        failure = Failure(now, rules, fault.message, self._rng())
         tripped = key.circuits.record_failure(lease.place, lease.account, lease.key_begun or _NOTHING_BEGUN, failure)
         if tripped is None:
             return
@@ -295,7 +295,7 @@ class LoadBalancer:
         )
 
     def end(self, lease: Lease) -> None:
-        """The call is over; what nobody has said of it is no verdict."""
+        """Release the place. An attempt without a recorded outcome counts neither as success nor as failure."""
         if lease.ended:
             return
         lease.ended, line = True, lease.line

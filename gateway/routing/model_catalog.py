@@ -118,9 +118,9 @@ class ModelCatalog:
         return None if offered is None else sorted(offered.values(), key=lambda listed: listed.id)
 
     def list_serving(self, model: str, caller: Caller | None = None) -> list[tuple[Channel, bool]]:
-        """The channels that serve ``model`` to ``caller``; no caller: to anybody.
+        """List the channels that serve ``model`` to ``caller``; None: to any caller.
 
-        With each whether that is sure: a synchronised channel that has never answered may serve what it would keep.
+        Each comes with whether that is sure: before its first synchronisation a channel may serve any model.
         """
         serving = []
         for channel in self._open_to(caller):
@@ -167,7 +167,7 @@ def _lists_alike(one: Channel, other: Channel) -> bool:
 
 
 def model_not_found(model: str) -> ModelNotFound:
-    """The fault of a model that nobody serves."""
+    """Return the error for a model that no channel serves."""
     return ModelNotFound(
         f"The model {model!r} is not available; GET /v1/models lists the models that are",
         param="model",

@@ -20,7 +20,7 @@ from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.target import Target
 
 _BUILT = frozenset({"gemini", "chat", "dashscope", "replicate", "kling", "minimax", "runway", "volcengine"})
-"""Languages, by how they begin, in which a body is made anew: a field that nobody knows there is not sent."""
+"""API formats, by prefix, whose bodies are built by the gateway: unknown fields are not sent."""
 
 
 def allows(channel: Channel, name: str) -> bool:

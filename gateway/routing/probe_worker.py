@@ -14,20 +14,20 @@ LOOK_EVERY_S = 1.0
 
 
 class ChannelProber:
-    """The job. A probe asks for the list of models: it costs nothing and no caller waits for it.
+    """Probes tripped channels by listing their models, which costs nothing.
 
-    A list is not yet an answer, so a channel that passes comes up carefully: with a small share of the calls, and one
-    failure takes it down again for longer than before.
+    A list is not yet an answer: a channel that passes warms up with a small share of the requests, and one failure
+    trips it again, for longer than before.
 
     Args:
         catalog: the channels.
-        switchboard: how they stand.
+        load_balancer: knows the tripped channels, and gets the outcome.
         fetch: asks a provider for its models.
     """
 
-    def __init__(self, catalog: ModelCatalog, switchboard: LoadBalancer, fetch: Fetch) -> None:
+    def __init__(self, catalog: ModelCatalog, load_balancer: LoadBalancer, fetch: Fetch) -> None:
         self._catalog = catalog
-        self._switchboard = switchboard
+        self._load_balancer = load_balancer
         self._fetch = fetch
 
     async def run(self) -> None:
@@ -38,8 +38,8 @@ class ChannelProber:
 
     async def probe(self) -> None:
         """Probe every channel that has tripped, as a whole or for some calls, and forget old failures."""
-        self._switchboard.tidy()
-        now, lines = self._switchboard.now, self._switchboard.lines
+        self._load_balancer.tidy()
+        now, lines = self._load_balancer.now, self._load_balancer.lines
         due = [
             (channel, line)
             for channel in self._catalog.channels
@@ -56,6 +56,6 @@ class ChannelProber:
             await self._fetch(channel)
         except ProviderError as fault:
             if not fault.answered:
-                self._switchboard.note_probe_failed(line, generation, fault)
+                self._load_balancer.note_probe_failed(line, generation, fault)
                 return
-        self._switchboard.note_probe_answered(line, generation)
+        self._load_balancer.note_probe_answered(line, generation)

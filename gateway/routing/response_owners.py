@@ -32,9 +32,9 @@ class ResponseOwners:
         self._writing: set[asyncio.Task[None]] = set()
 
     async def check(self, call: InferenceRequest, account_id: int) -> InferenceRequest:
-        """``call``, bound to the channel of the response that it continues.
+        """Return the request, bound to the channel of the response that it continues.
 
-        Raises ``NotFound`` if that is another account's or nobody's, or if it names a conversation: none is made here.
+        Raises ``NotFound`` if the response is unknown or of another account, or if the request names a conversation.
         """
         conversation = call.body.get("conversation")
         if conversation is not None:
@@ -44,12 +44,12 @@ class ResponseOwners:
             return call
         owner = self._recent.get(previous) or await self._store.find_owner(previous)
         if owner is None or owner.account_id != account_id:
-            told = f"Previous response with id {previous[:LONGEST_ID]!r} not found"
-            raise NotFound(told, param="previous_response_id", should_retry=False)
+            text = f"Previous response with id {previous[:LONGEST_ID]!r} not found"
+            raise NotFound(text, param="previous_response_id", should_retry=False)
         return attrs.evolve(call, channel=owner.channel)
 
     def note(self, response_id: str, account_id: int, channel: str) -> None:
-        """A response was made. Nothing waits here: it is stored at once, but behind the request's back."""
+        """Record the owner of a new response. It is stored in the background."""
         if response_id in self._recent or len(response_id) > LONGEST_ID:
             return
         owner = self._recent[response_id] = ResponseOwner(account_id, channel)

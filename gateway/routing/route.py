@@ -1,4 +1,4 @@
-"""The route of one call: which channel takes the next attempt, as the channels stand at that moment."""
+"""The route of one request: which channel takes the next attempt, by the state of the channels at that time."""
 
 import math
 from collections.abc import Sequence
@@ -18,37 +18,37 @@ from gateway.routing.target import Attempt, Target
 from gateway.upstream.interface import StaleConnection
 
 LONGEST_PAUSE_S = 2.0
-"""That is waited for the same channel, no other serving; a provider that asks for longer gets no second try."""
+"""Maximum wait before a second attempt on the only channel; a provider that asks for more gets none."""
 _LONGEST_WAIT_S = 120
-"""What a caller is told to wait at most: beyond it the client libraries do not try again."""
+"""Maximum Retry-After for a client: client libraries do not wait longer."""
 
 
 class Route:
-    """Who may serve one call. Attempts are chosen one by one, from how the channels stand at that moment.
+    """The channels that may serve one request. Each attempt is chosen by their state at that time.
 
     Args:
-        options: every channel that may.
-        call: the call.
-        switchboard: how they stand.
-        account: whose call it is.
-        sticky: see ``routing/selection.py``.
+        options: every channel that may serve it.
+        call: the request.
+        load_balancer: knows the state of the channels.
+        account: the id of its account.
+        affinity_key: see ``routing/selection.py``.
 
     Attributes:
-        pause_s: how long the provider of the next attempt asks to be left alone first.
+        pause_s: seconds to wait before the next attempt, as its provider has asked.
     """
 
     def __init__(
         self,
         options: Sequence[Target],
         call: InferenceRequest,
-        switchboard: LoadBalancer,
+        load_balancer: LoadBalancer,
         *,
         account: int = 0,
         affinity_key: str | None = None,
     ) -> None:
         self.options = options
         self._call = call
-        self._switchboard = switchboard
+        self._load_balancer = load_balancer
         self._account = account
         self._sticky = affinity_key
         self._first: Target | None = None
@@ -63,12 +63,12 @@ class Route:
         self.pause_s = 0.0
 
     def rank(self) -> Sequence[Target]:
-        """Every option, first the one that is taken if it still can be. Raises ``NoHealthyChannel``."""
+        """Return every target, first the one that ``start`` will probably take. Raises ``NoHealthyChannel``."""
         options = self.options
         if not options:
             return options
-        self._ranked_at = self._switchboard.changes
-        if len(options) == 1 and self._is_open(options[0]):  # the usual house: there is nothing to weigh
+        self._ranked_at = self._load_balancer.changes
+        if len(options) == 1 and self._is_open(options[0]):  # the usual case needs no selection
             self._first = options[0]
             return options
         first, self._insisting = self._look()
@@ -76,7 +76,7 @@ class Route:
         return [first, *(option for option in options if option is not first)]
 
     def _look(self) -> tuple[Target, bool]:
-        """The option to take, and whether that is in spite of failures. Raises ``NoHealthyChannel``."""
+        """Return the target to take, and whether despite its failures. Raises ``NoHealthyChannel``."""
         option = self._choose()
         if option is not None:
             return option, False
@@ -86,29 +86,29 @@ class Route:
         return self._pick(insisting), True
 
     def start(self, answer_id: str, now_s: int) -> Attempt:
-        """The first attempt, for an answer of that id at ``now_s`` (Unix seconds). Raises ``NoHealthyChannel``."""
+        """Start the first attempt, for an answer with this id at ``now_s`` (Unix s). Raises ``NoHealthyChannel``."""
         first, insisting = self._first, self._insisting
-        # ``rank`` decided a moment ago. Only if the request had to wait since, another may have taken the last place.
-        if first is None or self._ranked_at != self._switchboard.changes:
+        # ``rank`` has decided this. Only if the request waited since then may another one have taken the place.
+        if first is None or self._ranked_at != self._load_balancer.changes:
             first, insisting = (first, False) if first is not None and self._is_open(first) else self._look()
         return self._take(first, answer_id, now_s, insisting=insisting)
 
     def may_retry(self, failed: Attempt, fault: ProviderError) -> bool:
-        """Whether there is another attempt after ``failed``, whose lease has ended; else its fault is the answer."""
-        if isinstance(fault, UnsupportedByProvider):  # nothing was sent: it is no attempt, and what follows is no retry
+        """Return whether another attempt follows ``failed``, which is released; if not, ``fault`` is the answer."""
+        if isinstance(fault, UnsupportedByProvider):  # nothing was sent: the next attempt is no retry
             self._attempts -= 1
-        elif not fault.retryable or self._attempts >= self._switchboard.settings.max_attempts:
+        elif not fault.retryable or self._attempts >= self._load_balancer.settings.max_attempts:
             return False
-        # A stale connection is not the channel's trouble: it is asked again, over a connection of the attempt's own.
+        # A stale connection is no failure of the channel: it gets the request again, over a new connection.
         self._once = isinstance(fault, StaleConnection)
         if self._once:
             self._again = failed.option
             return not self._call.makes_media
-        if isinstance(fault, ContextExceeded):  # told by two providers it is the answer
+        if isinstance(fault, ContextExceeded):  # from two providers it is the answer
             if self._exceeded:
                 return False
             self._exceeded = True
-        # Trouble with one key is not the channel's: its next key is another try.
+        # A failure of one key is none of the channel: its next key gets another try.
         if fault.failure_scope not in {"key", "model"} or len(failed.lease.line.keys) == 1:
             self._tried += (failed.channel.name,)
         if self.is_open:
@@ -118,7 +118,7 @@ class Route:
         return self._again is not None
 
     def _may_repeat(self, failed: Attempt, fault: ProviderError) -> bool:
-        """Whether the same channel is tried once more, no other serving: never for what may have been done."""
+        """Return whether the only channel gets a second try: never if it may have processed the request."""
         if self._repeated or not failed.option.line.offered or (fault.provider_retry_after_s or 0.0) > LONGEST_PAUSE_S:
             return False
         if isinstance(fault, ProviderRateLimited):
@@ -127,21 +127,21 @@ class Route:
 
     @property
     def digest(self) -> int:
-        """What the call asks for, as a number."""
+        """A digest of the prompt."""
         return self._call.digest
 
     @property
     def is_open(self) -> bool:
-        """Whether the next attempt can be made: over a channel that was not tried, or over the same again."""
+        """Whether another attempt can be made, on a channel that was not tried or on the same again."""
         return self._again is not None or any(map(self._is_open, self.options))
 
     def next(self, failed: Attempt) -> Attempt | None:
-        """The attempt after ``failed``; None where no channel can take it any more."""
+        """Start the attempt after ``failed``; None if no channel can take it any more."""
         option, naming, again = self._choose(), failed.exchange.naming, self._again
         self._again, self.pause_s = None, 0.0
         if option is not None:
             return self._take(option, naming.id, naming.now_s)
-        if again is None or again.line.find_insisting_s(again.place, self._account, self._switchboard.now) is None:
+        if again is None or again.line.find_insisting_s(again.place, self._account, self._load_balancer.now) is None:
             return None
         return self._take(again, naming.id, naming.now_s, insisting=True)
 
@@ -152,23 +152,23 @@ class Route:
         return self._pick(ready)
 
     def _pick(self, options: Sequence[Target]) -> Target:
-        switchboard = self._switchboard
-        now, rules, account = switchboard.now, switchboard.settings.rules, self._account
+        balancer = self._load_balancer
+        now, rules, account = balancer.now, balancer.settings.rules, self._account
         candidates = [_weigh(option, option.line.find_share(option.place, account, now, rules)) for option in options]
-        return choose(candidates, self._sticky, switchboard.throw()) or options[0]
+        return choose(candidates, self._sticky, balancer.throw()) or options[0]
 
     def _is_open(self, option: Target) -> bool:
-        """Whether it was not tried, and can be. An attempt may take minutes: by then it may be disabled, or gone."""
+        """Return whether the channel was not tried and can be. It may have been disabled since routing."""
         line = option.line
         if self._tried and line.channel.name in self._tried:
             return False
         if line.is_free(option.place):
             return True
-        return line.offered and line.find_obstacle(option.place, self._account, self._switchboard.now) is None
+        return line.offered and line.find_obstacle(option.place, self._account, self._load_balancer.now) is None
 
     def _find_insisting_s(self, option: Target) -> float | None:
-        """Seconds until the call may be made over it in spite of failures; None: not at all."""
-        now, line = self._switchboard.now, option.line
+        """Return the seconds until the channel may be used despite its failures; None: not at all."""
+        now, line = self._load_balancer.now, option.line
         obstacle = line.find_obstacle(option.place, self._account, now)
         if obstacle is None or obstacle[0] not in AFTER_FAILURES:
             return None
@@ -176,23 +176,23 @@ class Route:
 
     def _take(self, option: Target, answer_id: str, now_s: int, *, insisting: bool = False) -> Attempt:
         retry = self._attempts > 0
-        lease = self._switchboard.lease(option.line, option.place, self._account, retry=retry, insisting=insisting)
+        lease = self._load_balancer.lease(option.line, option.place, self._account, retry=retry, insisting=insisting)
         self._attempts += 1
         exchange = make_exchange(self._call, option.endpoint.wire, ResponseIdentity(answer_id, option.model, now_s))
         channel = option.line.channel
         timeouts = channel.timeouts
         if len(self.options) > 1 and self._call.stream and self._has_other(option):
-            timeouts = _shorten(timeouts, self._switchboard.settings.failover_after_s)
+            timeouts = _shorten(timeouts, self._load_balancer.settings.failover_after_s)
         return Attempt(option, channel, lease, exchange, timeouts, self._once)
 
     def _has_other(self, option: Target) -> bool:
-        """Whether another channel could serve the call if this one does not."""
-        if self._attempts >= self._switchboard.settings.max_attempts:
+        """Return whether another channel could serve the request if this one fails."""
+        if self._attempts >= self._load_balancer.settings.max_attempts:
             return False
         return any(other.line is not option.line and self._is_open(other) for other in self.options)
 
     def _find_reason(self) -> NoHealthyChannel:
-        now = self._switchboard.now
+        now = self._load_balancer.now
         waits = []
         for option in self.options:
             found = option.line.find_obstacle(option.place, self._account, now)
@@ -208,7 +208,7 @@ class Route:
 
 @lru_cache(maxsize=256)
 def _shorten(timeouts: Timeouts, failover_after_s: float) -> Timeouts:
-    """How long a channel is waited for where another could serve the call; what a channel says itself stands."""
+    """Shorten the first-byte timeout while another channel could serve; a timeout that the operator set stays."""
     if timeouts.first_byte_s != DEFAULT_TIMEOUTS.first_byte_s:
         return timeouts
     return attrs.evolve(timeouts, first_byte_s=min(timeouts.first_byte_s, failover_after_s))

@@ -1,4 +1,4 @@
-"""Room 4: a call becomes a route: who may serve it, each at what price, and who is next when one fails."""
+"""Routing: the channels that may serve a request, each with its price."""
 
 from collections.abc import Hashable
 from functools import partial
@@ -27,37 +27,39 @@ from gateway.routing.target import Target
 from gateway.routing.unsupported_operation import refuse_operation
 
 _DESCRIBED = frozenset({"images", "image_edits", "videos", "video_remixes"})
-"""What models differ in: it is looked up what they can do."""
+"""Operations in which models differ: their capabilities are looked up."""
 _MOST_REMEMBERED = 4_096
 
 
 class Router:
-    """Finds who may serve a call, and at what price.
+    """Finds the channels that may serve a request, and their prices.
 
     Args:
         catalog: the channels and their models.
-        switchboard: how the channels stand.
-        tariff: what calls cost.
+        load_balancer: the state of the channels.
+        tariff: the prices.
 
     Attributes:
-        tariff: may be replaced; calls under way keep the prices they were routed with.
-        models: what the configuration says that models can do; may be replaced too.
+        tariff: can be replaced; requests under way keep their prices.
+        models: capabilities of models from the configuration; can be replaced, too.
     """
 
-    def __init__(self, catalog: ModelCatalog, switchboard: LoadBalancer, tariff: PricingPolicy) -> None:
+    def __init__(self, catalog: ModelCatalog, load_balancer: LoadBalancer, tariff: PricingPolicy) -> None:
         self._catalog = catalog
-        self._switchboard = switchboard
+        self._load_balancer = load_balancer
         self.tariff = tariff
         self.models: tuple[Capability, ...] = ()
         self._known: dict[Hashable, list[Target]] = {}
         self._known_of = self._list_parts()
 
     def route(self, caller: Caller, call: InferenceRequest) -> Route:
-        """Who may serve ``call``.
+        """Return the route of a request.
 
-        Raises ``ModelNotAllowed``, ``GroupNotAllowed``, ``ModelNotFound`` where nobody serves the model,
-        ``UnsupportedOperation`` where nobody serves it at this endpoint, or ``InvalidRequest`` where nobody can make of
-        it what is asked for.
+        Raises:
+            ModelNotAllowed, GroupNotAllowed: the caller may not use the model.
+            ModelNotFound: no channel serves the model.
+            UnsupportedOperation: no channel serves it at this endpoint.
+            InvalidRequest: no channel can do what the request asks for.
         """
         options = self._find_options(caller, call.model, call.operation)
         if not options:
@@ -74,22 +76,22 @@ class Router:
             options = _keep_channel(options, call.channel)
         if call.image is not None or call.video is not None:
             options = _keep_able(options, call)
-        if call.operation == "count_tokens":  # what nobody can count now is estimated
-            now = self._switchboard.now
+        if call.operation == "count_tokens":  # without an available channel the gateway estimates
+            now = self._load_balancer.now
             account = caller.account.id
             options = [option for option in options if option.line.find_obstacle(option.place, account, now) is None]
         affinity_key = None if call.affinity_key is None else f"{caller.account.id}:{call.affinity_key}"
-        return Route(options, call, self._switchboard, account=caller.account.id, affinity_key=affinity_key)
+        return Route(options, call, self._load_balancer, account=caller.account.id, affinity_key=affinity_key)
 
     def _find_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
-        """``list_options`` for a caller who may have them; not to be changed.
+        """Return the cached ``list_options`` of a caller, as a list that must not be changed.
 
-        Remembered while nothing that it is made of has been replaced. Raises what says that the caller may not.
+        The cache is dropped when a part of it is replaced. Raises if the caller may not use the model.
         """
         state, lines, tariff, models = self._known_of
         if (
             state is not self._catalog.state
-            or lines is not self._switchboard.lines
+            or lines is not self._load_balancer.lines
             or tariff is not self.tariff
             or models is not self.models
         ):
@@ -106,12 +108,12 @@ class Router:
         return options
 
     def _list_parts(self) -> tuple[object, object, object, object]:
-        """What options are made of: other objects whenever it has changed."""
-        return self._catalog.state, self._switchboard.lines, self.tariff, self.models
+        """Return what the targets depend on: other objects after every change."""
+        return self._catalog.state, self._load_balancer.lines, self.tariff, self.models
 
     def list_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
-        """Every channel that serves ``model`` to ``caller`` in a language in which ``operation`` can be said."""
-        lines, wires = self._switchboard.lines, WIRES[operation]
+        """List every channel that serves ``model`` to ``caller`` in an API format that has ``operation``."""
+        lines, wires = self._load_balancer.lines, WIRES[operation]
         group_ppm = self.tariff.find_multiplier(caller.key.group)
         options = []
         for channel, sure in self._catalog.list_serving(model, caller):
@@ -127,20 +129,20 @@ class Router:
         return options
 
     def _find_capability(self, model: str, theirs: str, provider: Provider) -> Capability:
-        """What the configuration says of a model, by the callers' name or by the provider's, over what is known."""
+        """Return the known capability of a model, overridden by the configuration."""
         known = provider.find_capability(theirs)
-        said = find_capability(self.models, model, theirs)
-        return said.over(known) if said else known or UNKNOWN
+        configured = find_capability(self.models, model, theirs)
+        return configured.over(known) if configured else known or UNKNOWN
 
     def list_models(self, caller: Caller) -> list[ModelInfo]:
-        """Every model and alias that this caller may use, sorted by id."""
+        """List the models and aliases that a caller may use, by id."""
         listed = self._catalog.list_models(caller) if caller.may_use_group else []
         if not self.tariff.require_price:
             return listed
         return [model for model in listed if self._has_price(model.id, caller)]
 
     def get_model(self, caller: Caller, model: str) -> ModelInfo:
-        """One of ``list_models``. Raises ``ModelNotFound``."""
+        """Return one of ``list_models``. Raises ``ModelNotFound``."""
         for listed in self.list_models(caller):
             if listed.id == model:
                 return listed
@@ -153,7 +155,7 @@ class Router:
         )
 
     def _check_served(self, caller: Caller, call: InferenceRequest) -> None:
-        """Why there is no option; for counting tokens, which the gateway can estimate itself, there need be none."""
+        """Raise why no channel serves a request, unless the gateway can estimate its answer (a count of tokens)."""
         model = call.model
         if not self._catalog.list_serving(model):
             raise model_not_found(model)
@@ -176,7 +178,7 @@ class Router:
 
 
 def _keep_able(options: list[Target], call: InferenceRequest) -> list[Target]:
-    """Those that can make what is asked for. Raises ``InvalidRequest``: what can be asked of none of them."""
+    """Keep the channels that can do what the request asks for. Raises ``InvalidRequest`` if none can."""
     able, unable = [], []
     for option in options:
         problem = _find_problem(call, option.capability, fan_out=option.channel.fan_out)
@@ -200,7 +202,7 @@ def _find_problem(call: InferenceRequest, capability: Capability, *, fan_out: bo
 
 
 def _keep_channel(options: list[Target], channel: str) -> list[Target]:
-    """The channel that made what the call continues: no other knows it. Raises ``NotFound`` if it is gone."""
+    """Keep the channel of the response that the request continues. Raises ``NotFound`` if it is gone."""
     kept = [option for option in options if option.channel.name == channel]
     if not kept:
         raise NotFound("What this continues is gone: nobody who made it serves the model now", should_retry=False)
@@ -208,7 +210,7 @@ def _keep_channel(options: list[Target], channel: str) -> list[Target]:
 
 
 def _keep_original(options: list[Target], original: VideoJob) -> list[Target]:
-    """The channel that made a video: no other knows it. Raises ``InvalidRequest`` where it serves this no more."""
+    """Keep the channel of the original video. Raises ``InvalidRequest`` if it no longer serves the model."""
     kept = [
         option
         for option in options

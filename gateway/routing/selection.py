@@ -1,10 +1,9 @@
-"""Which channel serves a call next. Pure: how every channel stands and two dice in, one channel out.
+"""Selection of a channel, as a pure function of the state of all channels and two random numbers.
 
-Among the channels that may serve it and can at this moment: the highest priority first; among equals two are drawn by
-weight, and the first is taken unless the second is less busy for its weight (the power of two choices: nearly as even
-as asking all of them, and no channel is flooded because it looks idle for an instant). Where little is under way it is
-the weights alone that decide. A caller that says what its prompts have in common gets the same channel for them, as
-long as that one can: providers keep caches.
+Among the available channels the highest priority goes first. Among equals two are drawn by weight, and the first is
+taken unless the second is less busy for its weight (the power of two choices: nearly as even as comparing all, and no
+channel is flooded because it looks idle for an instant). With few requests under way the weights alone decide. Requests
+with one affinity key get the same channel as long as it is available, because providers cache prompts.
 """
 
 import hashlib
@@ -19,16 +18,16 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Candidate(Generic[T]):
-    """One way to serve a call that is open at this moment.
+    """A channel that is available.
 
     Attributes:
-        what: whatever is chosen by this.
-        name: of the channel, for sticky choices.
-        sure: it is known to offer the model; a synchronised channel that has not answered yet only may.
-        priority: higher ones are exhausted before lower ones are asked.
-        weight: its part among equals, its share while it warms up counted in.
-        share: of its usual calls, below 1 while it warms up.
-        running: calls under way.
+        what: the value to return for it.
+        name: of the channel, for affinity.
+        sure: it is known to serve the model; before its first synchronisation a channel only may.
+        priority: higher priorities go first.
+        weight: its weight among equals, times its share.
+        share: the share of its usual requests while it warms up; 1 after that.
+        running: attempts under way.
     """
 
     what: T
@@ -41,17 +40,17 @@ class Candidate(Generic[T]):
 
 
 def choose(candidates: Sequence[Candidate[T]], affinity_key: str | None, rng: tuple[float, float]) -> T | None:
-    """The candidate to take; None where there is none.
+    """Return the candidate to take; None if there is none.
 
     Args:
-        candidates: all that are open now, in no order that matters but to break ties.
-        sticky: what the caller's calls have in common; None leaves it to weight and load.
-        dice: two numbers from 0 to below 1.
+        candidates: all available channels; their order only breaks ties.
+        affinity_key: requests with the same key get the same channel; None: weight and load decide.
+        rng: two random numbers from 0 to below 1.
     """
     equals = _list_best(candidates)
     lower = _list_lower(candidates, equals)
     if lower and (warm := max(candidate.share for candidate in equals)) < 1:
-        # What has just come up again is not well enough for all there is: the rest goes on to the next priority.
+        # While the highest priority warms up, the rest of the requests goes to the next one.
         if rng[1] >= warm:
             return choose(lower, affinity_key, (rng[0], (rng[1] - warm) / (1 - warm)))
         rng = rng[0], rng[1] / warm
@@ -61,14 +60,14 @@ def choose(candidates: Sequence[Candidate[T]], affinity_key: str | None, rng: tu
         return max(equals, key=lambda candidate: _score(candidate, affinity_key)).what
     first = _draw(equals, rng[0])
     second = _draw([candidate for candidate in equals if candidate is not first], rng[1])
-    # Only where that evens things out: the second would be no fuller with this call than the first is without it. The
-    # fuller of the two by any other measure would leave a light channel idle, or flood it, while there are few calls.
+    # Only if the second, with this request, is no fuller than the first without it. Any other comparison leaves a light
+    # channel idle, or floods it, while there are few requests.
     moves = (second.running + 1) * first.weight <= first.running * second.weight
     return (second if moves else first).what
 
 
 def _list_best(candidates: Sequence[Candidate[T]]) -> list[Candidate[T]]:
-    """Those of the highest priority among the sure ones, else among the others."""
+    """Return those of the highest priority among the sure ones, else among the others."""
     best: tuple[bool, int] | None = None
     equals: list[Candidate[T]] = []
     for candidate in candidates:
@@ -81,7 +80,7 @@ def _list_best(candidates: Sequence[Candidate[T]]) -> list[Candidate[T]]:
 
 
 def _list_lower(candidates: Sequence[Candidate[T]], best: Sequence[Candidate[T]]) -> list[Candidate[T]]:
-    """Those of lower priorities that know the model as surely: a guess is no way to spare one that warms up."""
+    """Return those of lower priorities that are equally sure: an unsure channel is no relief for one that warms up."""
     if len(best) == len(candidates):
         return []
     sure, priority = best[0].sure, best[0].priority
@@ -89,7 +88,7 @@ def _list_lower(candidates: Sequence[Candidate[T]], best: Sequence[Candidate[T]]
 
 
 def _draw(candidates: Sequence[Candidate[T]], rng: float) -> Candidate[T]:
-    """One by weight."""
+    """Draw one by weight."""
     point = rng * sum(candidate.weight for candidate in candidates)
     for candidate in candidates:
         point -= candidate.weight
@@ -99,7 +98,7 @@ def _draw(candidates: Sequence[Candidate[T]], rng: float) -> Candidate[T]:
 
 
 def _score(candidate: Candidate[T], affinity_key: str) -> float:
-    """Weighted rendezvous hashing: where one channel goes, only its own callers move."""
+    """Score by weighted rendezvous hashing: if a channel goes, only its own requests move."""
     digest = hashlib.blake2b(
         f"{candidate.name}\0{affinity_key}".encode("utf-8", "surrogatepass"), digest_size=6
     ).digest()

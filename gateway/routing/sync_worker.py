@@ -11,17 +11,17 @@ JITTER = 0.1
 
 
 class ModelSyncer:
-    """The job. A failed listing removes nothing; see ``domain/model_info.py`` for what a successful one changes.
+    """Synchronises the models of channels. A failed listing removes nothing; see ``domain/model_info.py``.
 
     Args:
-        catalog: what callers are offered.
-        fleet: asks a channel, and takes in what it says.
-        interval: seconds between two rounds; asked anew each time, for it may be changed while the gateway runs.
+        catalog: knows the channels to synchronise.
+        channels: synchronises one.
+        interval: returns the seconds between two rounds, which may change at run time.
     """
 
-    def __init__(self, catalog: ModelCatalog, fleet: ChannelService, *, interval: Callable[[], float]) -> None:
+    def __init__(self, catalog: ModelCatalog, channels: ChannelService, *, interval: Callable[[], float]) -> None:
         self._catalog = catalog
-        self._fleet = fleet
+        self._channels = channels
         self._interval = interval
 
     async def run(self) -> None:
@@ -32,4 +32,4 @@ class ModelSyncer:
 
     async def sync(self) -> None:
         """Ask every synchronised channel once, side by side."""
-        await asyncio.gather(*(self._fleet.sync(channel) for channel in self._catalog.channels))
+        await asyncio.gather(*(self._channels.sync(channel) for channel in self._catalog.channels))

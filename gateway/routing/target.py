@@ -1,4 +1,4 @@
-"""A channel that may serve a call, and a call that is made over it."""
+"""A channel that may serve a request, and one attempt on it."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -28,11 +28,11 @@ from gateway.routing.channel_state import ChannelState, Lease
 from gateway.upstream.interface import HttpResponse
 
 UNKNOWN_SECONDS = 10
-"""Of a video of which nobody has said how long it is to be, by a model of which nobody has said how long it makes."""
+"""Assumed length of a video if neither the request nor the configuration of the model names one."""
 Packed = tuple[bytes | Content, str]
-"""A body as it is sent, and its Content-Type."""
+"""A finished request body, and its Content-Type."""
 EVENT_STREAM = "text/event-stream"
-NOTHING_SAID = EndpointRequest(None)
+NO_BODY = EndpointRequest(None)
 
 
 _DATED = re.compile(r"(?:[-@]\d{4,8}(?:-\d\d){0,2})?(?::[a-z]+)?")
@@ -42,14 +42,13 @@ NONE_NAMED: Mapping[str, Price | None] = MappingProxyType({})
 
 @attrs.frozen
 class Target:
-    """One channel that may serve a call, with the provider's own name of the model, and what it costs the caller.
+    """A channel that may serve a request, with the provider's name of the model, and the price for the caller.
 
-    The price is that of the moment of routing: whatever is changed later is for later calls. ``sure`` is False where
-    the channel's own list of models is not known yet.
+    The price is that at the time of routing. ``sure`` is False while the channel's list of models is not known.
 
     Attributes:
-        named: models that the call lets the provider answer with instead, by the provider's names, and their prices.
-        find_price: the price of whatever model the provider says has answered; None if none but ``model`` can.
+        named: prices of other models that the request allows, by the provider's names.
+        find_price: finds the price of the model that the provider names in its answer; None if it is always ``model``.
     """
 
     line: ChannelState
@@ -62,7 +61,7 @@ class Target:
     named: Mapping[str, Price | None] = NONE_NAMED
     find_price: Callable[[str], Price | None] | None = None
     place: Place = attrs.field(init=False, eq=False, repr=False)
-    """Of its calls, among the circuits of the channel."""
+    """The key of its circuit breakers."""
 
     @place.default
     def _find_place(self) -> Place:
@@ -70,13 +69,13 @@ class Target:
 
     @property
     def channel(self) -> Channel:
-        """The channel."""
         return self.line.channel
 
     def bound(self, call: InferenceRequest) -> Usage:
-        """What ``call`` may use here. Pictures that take several calls have their prompt read by each of them.
+        """Return the maximum usage of a request on this channel.
 
-        A video is as long as the model makes it where its caller has not said how long.
+        If several provider requests share the images, each reads the prompt. The model decides the length of a video
+        if the request does not.
         """
         need, most = call.need, self.capability.max_n
         if call.video is not None:
@@ -89,19 +88,19 @@ class Target:
         return attrs.evolve(need, prompt_tokens=need.prompt_tokens * calls)
 
     def cost(self, usage: Usage) -> int:
-        """What ``usage`` costs, in nano-USD."""
+        """Return the cost of ``usage``, in nano-USD."""
         return cost_nanos(self.price, usage, self.multiplier_ppm)
 
     def find_most(self, usage: Usage) -> int:
-        """What ``usage`` costs at most, whichever of the models answers that the call names."""
+        """Return the highest cost of ``usage`` over the models that the request names, in nano-USD."""
         if not self.named:
             return self.cost(usage)
         return max(self.cost(usage), *(cost_nanos(price, usage, self.multiplier_ppm) for price in self.named.values()))
 
     def cost_of(self, answered: str, usage: Usage) -> int:
-        """What ``usage`` costs if the provider says that the model ``answered`` has answered: the dearer of the two.
+        """Return the cost of ``usage`` if the model ``answered`` has answered, in nano-USD: the dearer of both models.
 
-        A dated name is that of the same model. If nothing is known (``""``), it is the dearest of those named.
+        A name with a date is the same model. If the provider named none (``""``), the dearest possible model counts.
         """
         if not answered:
             return self.find_most(usage)
@@ -133,10 +132,10 @@ class Attempt:
     The channel is as it was when the attempt began, whatever has been changed since.
 
     Attributes:
-        once: it takes a fresh connection, and no other attempt follows if that breaks; see ``plan.Plan``.
-        pending: its request was written to the provider, which has neither refused it nor answered it to its end: the
-            provider may be doing what was asked.
-        images: how many have been asked for, of a call for images: those of parts that wait have not.
+        once: the request takes a new connection and is never sent twice; see ``HttpRequest``.
+        pending: the request was written, and the provider has neither rejected nor completely answered it: it may be
+            processing it.
+        images: number of images that have been requested from the provider so far.
         timeouts: the channel's, or shorter ones while another channel could serve the call.
         cancelled: why the request was cancelled; None if it was not. It goes before any other error of the attempt.
         response: the provider's; None before its headers have come.
@@ -162,7 +161,7 @@ class Attempt:
 
     @property
     def naming(self) -> ResponseIdentity:
-        """What its answer is called."""
+        """The id, model and time of the answer."""
         return self.exchange.naming
 
     async def wait_for(self, work: Awaitable[T], timeout_s: float, timer: DeadlineTimer) -> T:
@@ -217,12 +216,13 @@ class Attempt:
             self.response.close()
 
     def note_written(self) -> None:
-        """Its request was written to the provider."""
+        """Note that the request was written to the provider."""
         self.pending = True
 
     def plan(self, call: InferenceRequest, packed: Packed | None = None) -> HttpRequest:
-        """The request to the provider, with what ``pack_aside`` has packed, if it has. Raises
-        ``UnsupportedByProvider``.
+        """Build the request to the provider; ``packed`` is the result of ``pack_aside``, if that was called.
+
+        Raises ``UnsupportedByProvider``.
         """
         endpoint, exchange = self.option.endpoint, self.exchange
         body, media_type = packed or pack(exchange.write_body, endpoint, self.option.model, exchange.naming.id)
@@ -242,28 +242,28 @@ class Attempt:
         return HttpRequest("POST", url, headers_, body, channel.timeouts, channel.proxy, once, written, template)
 
     async def pack_aside(self) -> Packed:
-        """The body of a large call, translated and written by a thread. Raises ``UnsupportedByProvider``."""
+        """Build the body of a large request in a thread. Raises ``UnsupportedByProvider``."""
         option, exchange = self.option, self.exchange
         return await work_aside(pack, exchange.write_body, option.endpoint, option.model, exchange.naming.id)
 
     def plan_ask(self, ask: ProviderCall) -> HttpRequest:
-        """One request on the way to pictures, or to a video. Raises ``UnsupportedByProvider``."""
+        """Build one of the requests for images or a video. Raises ``UnsupportedByProvider``."""
         plan = self.way.plan(ask, self.naming.now_s, once=ask.method == "POST" and not ask.passing)
         return attrs.evolve(plan, on_written=self.note_written)
 
     @property
     def way(self) -> "Way":
-        """Where its requests go."""
+        """The address and credentials of its requests."""
         return Way(self.channel, self.option.endpoint, self.option.model, self.lease.key.key, self.naming.id)
 
 
 @attrs.frozen
 class Way:
-    """A language of a channel, with the key and the model that are named in it.
+    """Address and credentials of requests to a channel: endpoint, model and API key.
 
     Attributes:
-        model: the provider's own name of it.
-        mark: a word that nobody could have put into what is said; see ``formats/request_body.py``.
+        model: the provider's name of it.
+        mark: a string that no client can guess; see ``formats/request_body.py``.
     """
 
     channel: Channel
@@ -273,25 +273,25 @@ class Way:
     mark: str
 
     def plan(self, ask: ProviderCall, now_s: int, *, once: bool = False) -> HttpRequest:
-        """One request, at ``now_s``; ``once``: it must not be sent twice. Raises ``UnsupportedByProvider``."""
-        errand = NOTHING_SAID
-        if (said := ask.body) is not None:
-            errand = EndpointRequest(*pack(lambda: said, self.endpoint, self.model, self.mark))
+        """Build a request at ``now_s`` (Unix s); ``once``: never send it twice. Raises ``UnsupportedByProvider``."""
+        errand = NO_BODY
+        if (body := ask.body) is not None:
+            errand = EndpointRequest(*pack(lambda: body, self.endpoint, self.model, self.mark))
         errand = attrs.evolve(errand, method=ask.method, path=ask.path, headers=ask.headers)
         return attrs.evolve(self.address(errand, now_s), once=once)
 
     def address(self, errand: EndpointRequest, now_s: int) -> HttpRequest:
-        """The request of an errand."""
+        """Build the HTTP request."""
         provider = PROVIDERS[self.channel.provider]
         return provider.plan(self.channel, self.endpoint, errand, model=self.model, key=self.key, now_s=now_s)
 
 
-def find_answered(told: bytes) -> str:
-    """The model that the beginning of an answer, or all of it, names first; empty if it names none.
+def find_answered(received: bytes) -> str:
+    """Return the first model name in an answer or in its beginning; empty if there is none.
 
-    Within a string of JSON a quotation mark has a backslash before it: what a model says cannot be taken for its name.
+    Text of the model cannot be mistaken for it: within a JSON string a quotation mark has a backslash before it.
     """
-    found = _MODEL.search(told)
+    found = _MODEL.search(received)
     try:
         return str(orjson.loads(found[1])) if found else ""
     except orjson.JSONDecodeError:
@@ -299,23 +299,23 @@ def find_answered(told: bytes) -> str:
 
 
 def _is_same(answered: str, asked: str) -> bool:
-    """Whether two names are of one model: the vendor that answers may put a date behind it."""
+    """Return whether two names are of one model: a provider may append a date."""
     asked = asked.partition(":")[0]
     return answered.startswith(asked) and _DATED.fullmatch(answered, len(asked)) is not None
 
 
-def pack(say: Callable[[], Payload], endpoint: Endpoint, model: str, mark: str) -> Packed:
-    """What ``say`` returns in bytes; for ``model``, the provider's own name. Raises ``UnsupportedByProvider``."""
+def pack(build: Callable[[], Payload], endpoint: Endpoint, model: str, mark: str) -> Packed:
+    """Serialize the body that ``build`` returns; ``model`` is the provider's name. Raises ``UnsupportedByProvider``."""
     try:
-        said = say()
+        body = build()
         if endpoint.quirks:
-            endpoint.apply_quirks(said.fields if isinstance(said, Form) else said, model)
-        return build_payload(said, mark)
+            endpoint.apply_quirks(body.fields if isinstance(body, Form) else body, model)
+        return build_payload(body, mark)
     except InvalidRequest as refused:
         raise UnsupportedByProvider(refused.message, param=refused.param) from None
 
 
 def _build_extra(call: InferenceRequest) -> tuple[tuple[str, str], ...]:
-    """The headers of Anthropic's language, which belong to a body that passes as its caller wrote it."""
-    told = (("anthropic-version", call.version), ("anthropic-beta", call.features))
-    return tuple((name, value) for name, value in told if value)
+    """Return the client's headers of the Anthropic API, which belong to its unchanged body."""
+    headers = (("anthropic-version", call.version), ("anthropic-beta", call.features))
+    return tuple((name, value) for name, value in headers if value)

@@ -1,4 +1,4 @@
-"""Why nobody serves a call, although the model is served: it was asked for at the wrong endpoint."""
+"""The error for a request for a model at the wrong endpoint."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -41,14 +41,14 @@ def refuse_operation(model: str, operation: Operation, serving: Iterable[tuple[P
 
 
 def _find_working(serving: list[tuple[Provider, str]]) -> Operation | None:
-    """The operation that the model is most likely made for; None if nobody can tell."""
+    """Guess the operation that the model is made for; None if it is unknown."""
     sure = {found for provider, theirs in serving for found in _list_taken(provider, theirs, sure=True)}
     if sure:
         return min(sure, key=list(PATHS).index)
     taken = {found for provider, theirs in serving for found in _list_taken(provider, theirs, sure=False)}
     names = " ".join(theirs.lower() for _, theirs in serving)
-    said = (operation for pattern, operation in _NAMED if pattern.search(names))
-    return next((found for found in (*said, *_FIRST) if found in taken), None)
+    hinted = (operation for pattern, operation in _NAMED if pattern.search(names))
+    return next((found for found in (*hinted, *_FIRST) if found in taken), None)
 
 
 def _list_taken(provider: Provider, model: str, *, sure: bool) -> Iterator[Operation]:

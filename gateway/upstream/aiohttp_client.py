@@ -1,7 +1,4 @@
-"""The ordinary way out: aiohttp's ClientSession behind the upstream port.
-
-Foreign exceptions are translated here and nowhere else.
-"""
+"""The HTTP client for providers on top of aiohttp's ClientSession. aiohttp's exceptions are translated here."""
 
 import asyncio
 import zlib
@@ -32,10 +29,10 @@ from gateway.upstream.interface import (
 from gateway.upstream.request_body import ContentPayload
 
 READ_BUFFER = 64 * 1024
-"""Per connection; aiohttp's own default of 256 KB is four times what a slow reader should be able to hold."""
+"""For a connection; aiohttp's default of 256 KB is four times what a slow reader should hold."""
 KEEPALIVE_S = 30
 END_GRACE_S = 1.0
-"""After the dialect's end mark, how long the transport's end may take for the connection to be used again."""
+"""How long after the end mark of the stream the end of the response may come, so that the connection is reused."""
 _BODILESS = frozenset({204, 304})
 MAX_INTERIM = 16
 _INTERIM = frozenset(range(100, 200)) - {101}
@@ -47,7 +44,7 @@ _FOREIGN = (aiohttp.ClientError, aiohttp.EofStream, HttpProcessingError, OSError
 
 
 class AiohttpResponse:
-    """A reply over an aiohttp response."""
+    """``HttpResponse`` over a response of aiohttp."""
 
     __slots__ = ("_ending", "_fault", "_inflation", "_response", "_tasks")
 
@@ -60,16 +57,13 @@ class AiohttpResponse:
 
     @property
     def status(self) -> int:
-        """The HTTP status."""
         return self._response.status
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers, case-insensitive."""
         return self._response.headers
 
     async def read(self, limit: int) -> bytes:
-        """The whole body; see ``port.Reply``."""
         body = await read_pushed(self, limit, self._response.content_length)
         if body is None:
             self._response.close()
@@ -77,7 +71,6 @@ class AiohttpResponse:
         return body
 
     async def pump(self, sink: Sink) -> PumpResult:
-        """Push pieces; see ``port.Reply``."""
         read = self._response.content.readany if self._inflation is None else partial(self._inflate, self._inflation)
         try:
             while True:
@@ -97,8 +90,8 @@ class AiohttpResponse:
             _raise_translated(error, "body")
 
     async def _inflate(self, inflation: Decompressor) -> bytes:
-        """The next step of an encoded body; empty at its end. aiohttp's own decoder does not see that one is cut."""
-        await asyncio.sleep(0)  # one small piece may hold many steps
+        """Return the next decoded piece; empty at the end. aiohttp's own decoder does not notice a truncated body."""
+        await asyncio.sleep(0)  # one small piece may decode to many
         content = self._response.content
         while not (piece := inflation.take()):
             if data := await content.readany():
@@ -109,13 +102,11 @@ class AiohttpResponse:
         return piece
 
     def abort(self, fault: ProviderError) -> None:
-        """Break the connection; see ``port.Reply``."""
         if self._fault is None:
             self._fault = fault
         self._response.close()
 
     def close(self) -> None:
-        """Give the connection back, or break it."""
         if self._ending:
             return
         content = self._response.content
@@ -125,7 +116,6 @@ class AiohttpResponse:
             self._response.close()
 
     def finish(self) -> None:
-        """The dialect is complete: let the transport's end arrive for a moment, then give the connection back."""
         if self._response.content.at_eof() or self._response.closed:
             self.close()
             return
@@ -135,7 +125,7 @@ class AiohttpResponse:
         task.add_done_callback(self._end)
 
     async def _await_end(self) -> None:
-        # Anything but the end is a byte after the end: the connection is not to be trusted again.
+        # Anything but the end is a byte after the end: the connection is not reused.
         try:
             async with asyncio.timeout(END_GRACE_S):
                 await self._response.content.readany()
@@ -150,12 +140,12 @@ class AiohttpResponse:
 
 
 class _Protocol(ResponseHandler):
-    """aiohttp's connection, made strict about what may be used again.
+    """aiohttp's connection, strict about reuse.
 
-    aiohttp hands a connection out again although bytes came while nobody had asked (they would be the next request's
-    answer), tells a broken chunk to the connection and not to the body that waits for it, forgets a head that came in
-    one piece with a broken body, and cannot say whether any byte of an answer had come. It takes the class of its
-    connections from a private attribute; the contract tests of the upstream port watch that it still does.
+    aiohttp reuses a connection although bytes came without a request (they would be taken for the next answer). It
+    reports a broken chunk to the connection and not to the reader of the body, forgets a head that came in one piece
+    with a broken body, and does not know whether any byte of a response has come. It takes the class of its connections
+    from a private attribute; the contract tests of HTTP clients check that it still does.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -170,7 +160,7 @@ class _Protocol(ResponseHandler):
         self._tail = b""
 
     def ask(self) -> None:
-        """A request is about to be sent."""
+        """Reset the state: a request is about to be sent."""
         self.asked += 1
         self.note_written()
         self.busy = True
@@ -181,22 +171,22 @@ class _Protocol(ResponseHandler):
         self._tail = b""
 
     def note_written(self) -> None:
-        """All of the request has been given to the transport."""
+        """Note that the whole request has been given to the transport."""
         self.written_at = self._loop.time()
 
     def rest(self) -> None:
-        """The connection goes back to the pool, or is closed."""
+        """Note that the request is over."""
         self.busy = False
 
     def close(self) -> None:
-        """Close. What is not sent yet will not be: for a provider that does not read, that would be for ever."""
+        """Close without sending the rest: a provider that does not read would keep the connection open for ever."""
         if self.transport is not None and self.transport.get_write_buffer_size():
             self.abort()
         else:
             super().close()
 
     def feed_data(self, data: _Head, size: int = 0) -> None:
-        """The head of an answer. aiohttp passes interim ones (1xx) over for ever; a few are enough."""
+        """Handle a head. aiohttp skips any number of interim responses (1xx); a few are enough."""
         if data[0].code in _INTERIM:
             self.interim += 1
             if self.interim > MAX_INTERIM:
@@ -210,7 +200,6 @@ class _Protocol(ResponseHandler):
         super().feed_data(data, size)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the provider."""
         if data and not self.busy:
             self.abort()
             return
@@ -227,7 +216,7 @@ class _Protocol(ResponseHandler):
             payload.set_exception(aiohttp.ClientPayloadError("The body is not framed as its headers say"))
 
     def _find_head_end(self, data: bytes) -> int:
-        """How many bytes of ``data`` belong to a head that ends there; 0 if none does."""
+        """Return how many bytes of ``data`` end the head; 0 if it does not end there."""
         before, seen = len(self._tail), self._tail + data
         at = seen.find(_HEAD_END)
         self._tail = seen[1 - len(_HEAD_END) :] if at < 0 else b""
@@ -235,13 +224,12 @@ class _Protocol(ResponseHandler):
 
 
 class _Request(aiohttp.ClientRequest):
-    """aiohttp's request, which remembers the connection it went over, and says when it has been written."""
+    """aiohttp's request, which keeps its connection and reports when it has been written."""
 
     protocol: _Protocol | None = None
     on_written: Callable[[], None] | None = None
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        """Send over ``conn``."""
         protocol = conn.protocol
         if isinstance(protocol, _Protocol):
             self.protocol = protocol
@@ -258,18 +246,18 @@ class _Request(aiohttp.ClientRequest):
 
     @property
     def died_unheard(self) -> bool:
-        """Whether it died on a connection that had been used before, with no byte of an answer."""
+        """Whether it failed on a reused connection, without a byte of a response."""
         return self.protocol is not None and self.protocol.asked > 1 and not self.protocol.heard
 
     @property
     def died_unread(self) -> bool:
-        """Whether it had not been written so long before that the provider can have worked on it."""
+        """Whether it failed too soon after it was written for the provider to have processed it."""
         written_at = None if self.protocol is None else self.protocol.written_at
         return written_at is None or self.loop.time() - written_at <= RESEND_WITHIN_S
 
 
 class AiohttpClient:
-    """The upstream port over two aiohttp sessions: one that keeps connections, one that never reuses any."""
+    """``HttpClient`` over two sessions of aiohttp: one reuses connections, the other never does."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -277,7 +265,6 @@ class AiohttpClient:
         self._fresh = _open_session(aiohttp.TCPConnector(limit=0, force_close=True))
 
     async def send(self, plan: HttpRequest) -> HttpResponse:
-        """Send and wait for the headers; see ``port.Upstream``."""
         sent: list[_Request] = []
         try:
             response = await _request(self._fresh if plan.once else self._pooled, plan, sent)
@@ -299,7 +286,6 @@ class AiohttpClient:
             raise
 
     async def close(self) -> None:
-        """Close every connection."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -308,7 +294,7 @@ class AiohttpClient:
 
 
 def _open_inflation(response: aiohttp.ClientResponse) -> Decompressor | None:
-    """What decodes the body, if there is an encoded one. Raises ``ProviderBadResponse``."""
+    """Return the decompressor of the body; None for none. Raises ``ProviderBadResponse``."""
     first, *more = response.headers.getall("Content-Encoding", [""])
     encoding = first.strip().lower()
     inflation = open_inflation(None if more else "" if encoding == "identity" else encoding)
@@ -357,15 +343,15 @@ def _wrap_body(body: bytes | Content | None) -> bytes | ContentPayload | None:
 
 
 def _is_broken(error: Exception) -> bool:
-    """Whether the connection itself failed, after it had been made."""
+    """Return whether an established connection failed."""
     if isinstance(error, aiohttp.ClientConnectorError):
         return False
     return isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
 
 
 def _raise_translated(error: Exception, phase: str) -> NoReturn:
-    """The house's word for what the client library met; the library's own is kept as the cause, for the log."""
-    if isinstance(error.__cause__, GatewayError):  # it came out of the body, and is none of the provider's
+    """Raise an exception of aiohttp as one of the gateway's, with the original as its cause for the log."""
+    if isinstance(error.__cause__, GatewayError):  # it came from the request body
         raise error.__cause__
     if (exhausted := find_exhaustion(error)) is not None:
         raise exhausted

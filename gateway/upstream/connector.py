@@ -1,4 +1,4 @@
-"""From an address to an open connection: names, TCP, proxies, TLS; and the house's words for what goes wrong there."""
+"""Opening of connections: DNS, TCP, proxies and TLS. Their exceptions are translated here."""
 
 import asyncio
 import re
@@ -18,16 +18,16 @@ from gateway.upstream.pool import Origin
 from gateway.upstream.request_head import build_proxy_authorization, refuse
 
 EYEBALLS_S = 0.25
-"""How long one address is tried before the next is tried beside it (RFC 8305, 5)."""
+"""Delay until the next address is tried in parallel (RFC 8305, 5)."""
 MAX_TUNNEL_BYTES = 16 * 1024
-"""Of what a proxy answers to CONNECT."""
+"""Maximum size of a proxy's answer to CONNECT."""
 SOCKS = ("socks5://", "socks5h://")
 _OPENED = re.compile(rb"HTTP/1\.[01] 2[0-9][0-9][ \r]")
 _PROXY_PORTS = (("http", 80), ("socks5", 1080), ("socks5h", 1080))
 
 
 def open_context() -> ssl.SSLContext:
-    """What TLS trusts: as aiohttp's own, the system's certificates, or those ``SSL_CERT_FILE`` names."""
+    """Return a TLS context that trusts the system's certificates, or those of ``SSL_CERT_FILE``, as aiohttp's does."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(("http/1.1",))
     return context
@@ -57,21 +57,21 @@ class Connector:
             raise ProviderBadResponse(
                 "The provider's TLS certificate or handshake was not accepted", phase="connect"
             ) from error
-        except (OSError, RuntimeError) as error:  # uvloop says RuntimeError of some sockets
+        except (OSError, RuntimeError) as error:  # uvloop raises RuntimeError for some sockets
             if isinstance(error, TimeoutError) and error.errno is None:
                 raise
             raise find_exhaustion(error) or ProviderBadResponse(
                 "The provider could not be reached", phase="connect"
             ) from error
-        except ValueError as error:  # a name that is none, to the system
+        except ValueError as error:  # the system rejects the name
             raise refuse() from error
 
     async def close(self) -> None:
-        """End the searches for names."""
+        """Cancel the DNS queries."""
         await self._names.close()
 
     async def _reach(self, origin: Origin) -> socket.socket:
-        """A socket whose other end is ``origin``, or a proxy that passes plain HTTP on."""
+        """Return a socket to ``origin``, or to a proxy for plain HTTP."""
         if origin.proxy is None:
             return await self._connect(origin.host, origin.port)
         proxy = URL(origin.proxy)
@@ -96,23 +96,23 @@ class Connector:
                 infos, happy_eyeballs_delay=EYEBALLS_S, interleave=1, loop=asyncio.get_running_loop()
             )
         except (OSError, RuntimeError) as error:
-            self._names.forget(host, port)  # it may have moved
-            raise ConnectionError(f"{host}:{port}: {error}") from error  # the log says where it was not reached
+            self._names.forget(host, port)  # its address may have changed
+            raise ConnectionError(f"{host}:{port}: {error}") from error  # the log names the address
 
     async def _reach_by_socks(self, origin: Origin, proxy: URL, port: int) -> socket.socket:
-        from python_socks import ProxyConnectionError, ProxyType  # noqa: PLC0415 - only where a channel has one
+        from python_socks import ProxyConnectionError, ProxyType  # noqa: PLC0415 - only if a channel has one
         from python_socks.async_.asyncio import Proxy  # noqa: PLC0415
 
         user, password = (unquote(part or "") for part in (proxy.raw_user, proxy.raw_password))
         way = Proxy(ProxyType.SOCKS5, proxy.raw_host or "", port, user or None, password or None, rdns=True)
         host = origin.host
-        if proxy.scheme == "socks5":  # the names are ours to find, in socks5h the proxy's
-            host = min(await self._names.find(host, origin.port))[4][0]  # IPv4, where there is one
+        if proxy.scheme == "socks5":  # the client resolves names; with socks5h the proxy does
+            host = min(await self._names.find(host, origin.port))[4][0]  # IPv4 if there is an address
         try:
-            return await way.connect(host, origin.port, timeout=24 * 3600)  # the caller has a clock
+            return await way.connect(host, origin.port, timeout=24 * 3600)  # the caller bounds it
         except ProxyConnectionError:
             raise
-        except Exception as error:  # whatever a stranger's proxy makes a foreign library raise
+        except Exception as error:  # the library raises various exceptions for a proxy's answer
             raise _refused_by_proxy() from error
 
     async def _join(self, sock: socket.socket, origin: Origin, line: Connection) -> None:
@@ -156,12 +156,12 @@ async def _tunnel(sock: socket.socket, origin: Origin) -> None:
     authorization = build_proxy_authorization(origin.proxy or "")
     asked = f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{authorization}\r\n"
     await loop.sock_sendall(sock, asked.encode("latin-1"))
-    said = b""
-    while b"\r\n\r\n" not in said:
+    received = b""
+    while b"\r\n\r\n" not in received:
         piece = await loop.sock_recv(sock, 4096)
-        said += piece
-        if not piece or len(said) > MAX_TUNNEL_BYTES:
+        received += piece
+        if not piece or len(received) > MAX_TUNNEL_BYTES:
             raise _refused_by_proxy()
-    # Who is behind it speaks only when spoken to: what came with the answer is none of theirs.
-    if not _OPENED.match(said) or not said.endswith(b"\r\n\r\n"):
+    # The origin sends nothing before a request: further bytes cannot be from it.
+    if not _OPENED.match(received) or not received.endswith(b"\r\n\r\n"):
         raise _refused_by_proxy()

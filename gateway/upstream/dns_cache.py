@@ -1,4 +1,4 @@
-"""From names to addresses: a short memory, and one search for a name at a time."""
+"""A short DNS cache, with one query for a name at a time."""
 
 import asyncio
 import socket
@@ -14,13 +14,13 @@ _Key = tuple[str, int]
 
 
 async def resolve(host: str, port: int) -> Sequence[AddrInfoType]:
-    """What the system knows. Raises ``OSError``."""
+    """Resolve a name with the system's resolver. Raises ``OSError``."""
     loop = asyncio.get_running_loop()
     return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
 
 
 def find_literal(host: str, port: int) -> Sequence[AddrInfoType]:
-    """The address that ``host`` itself is; empty where it is a name. Nobody is asked."""
+    """Parse an IP address; empty if ``host`` is a name. Sends no query."""
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
@@ -28,7 +28,7 @@ def find_literal(host: str, port: int) -> Sequence[AddrInfoType]:
 
 
 class DnsCache:
-    """Addresses by name, remembered for a moment where there were any."""
+    """Addresses by name. Failures are not cached."""
 
     def __init__(self, resolve: Resolve) -> None:
         self._resolve = resolve
@@ -36,7 +36,7 @@ class DnsCache:
         self._asking: dict[_Key, asyncio.Task[Sequence[AddrInfoType]]] = {}
 
     async def find(self, host: str, port: int) -> Sequence[AddrInfoType]:
-        """At least one address. Raises ``OSError``, and ``ValueError`` of what is no name."""
+        """Return at least one address. Raises ``OSError``; ``ValueError`` for an invalid name."""
         if infos := find_literal(host, port):
             return infos
         key = (host, port)
@@ -48,15 +48,15 @@ class DnsCache:
         if task is None:
             task = self._asking[key] = loop.create_task(self._ask(key))
             task.add_done_callback(_look_away)
-        # Who stops waiting does not stop the others.
+        # Cancelling one waiter does not cancel the query of the others.
         return await asyncio.shield(task)
 
     def forget(self, host: str, port: int) -> None:
-        """Nobody answered there."""
+        """Drop a name: its addresses did not answer."""
         self._known.pop((host, port), None)
 
     async def close(self) -> None:
-        """End the searches."""
+        """Cancel the queries."""
         tasks = list(self._asking.values())
         for task in tasks:
             task.cancel()
@@ -76,6 +76,6 @@ class DnsCache:
 
 
 def _look_away(task: asyncio.Task[Sequence[AddrInfoType]]) -> None:
-    """Whoever asked may be gone: nobody need hear how it ended."""
+    """Retrieve the exception so that asyncio does not log it: all waiters may have been cancelled."""
     if not task.cancelled():
         task.exception()

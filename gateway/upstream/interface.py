@@ -207,7 +207,7 @@ class Fetcher(Protocol):
 
 
 async def read_pushed(reply: HttpResponse, limit: int, announced: int | None) -> bytes | None:
-    """What ``reply`` pushes until its end; None where it is more than ``limit`` bytes, or said to be ``announced``.
+    """Return the whole body; None if it, or its ``announced`` length, is more than ``limit`` bytes.
 
     Raises as ``HttpResponse.pump`` does.
     """

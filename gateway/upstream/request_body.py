@@ -1,4 +1,4 @@
-"""A body that is read as it is sent, for aiohttp: bytes, and files in pieces, as fast as the provider takes them."""
+"""Request bodies that are read while they are sent: bytes, and files in pieces, as fast as the provider reads."""
 
 import asyncio
 import binascii
@@ -14,13 +14,13 @@ from gateway.domain.upload import Content, FilePiece
 from gateway.errors import StoreUnavailable
 
 PIECE_BYTES = 128 * 1024
-"""Read at once: what a body holds in memory, besides what the transport has not sent."""
+"""Read at once: the memory of a body, besides the transport's write buffer."""
 BASE64_BYTES = PIECE_BYTES // 4 * 3
-"""The same for base64, whose every three bytes are four: pieces of a multiple of three fit together."""
+"""The same before base64, which turns three bytes into four: a multiple of three."""
 _TURNS = 3
 
 Peek = Callable[[float], Sequence[object]]
-"""Asked with 0; what it answers is true or not, as a flag is."""
+"""Called with 0; the result is used as a flag."""
 
 
 class BodyConnection(Protocol):
@@ -30,28 +30,28 @@ class BodyConnection(Protocol):
 
     @property
     def refused(self) -> bool:
-        """Whether an error has come as the answer."""
+        """Whether an error response has come."""
         ...
 
     def force_close(self) -> None:
-        """It is not to be used again."""
+        """Prevent its reuse."""
         ...
 
 
 class CountingConnection(BodyConnection, Protocol):
-    """A connection that is told when all of a body has been given to it."""
+    """A connection that notes when a whole body has been written."""
 
     def note_written(self) -> None:
-        """It has."""
+        """Note it."""
         ...
 
 
 class ContentPayload(Payload):
-    """A ``Content`` with its Content-Length; it may be sent more than once, and holds nothing to be closed.
+    """A ``Content`` as a payload of aiohttp, which may be sent more than once.
 
-    A provider may refuse a body that it has not read (401, 413), and close; what is written then makes its system reset
-    the connection, and on this side a reset that a write meets takes with it the answer that nobody has read yet. So
-    the answer is looked for before every write, and after an error nothing more is written.
+    A provider may reject a body before it has read it (401, 413) and close. Further writes make its system reset the
+    connection, and the reset discards the unread answer on this side. So the answer is checked before every write, and
+    after an error response nothing more is written.
     """
 
     _autoclose = True
@@ -64,7 +64,7 @@ class ContentPayload(Payload):
         self.on_written: Callable[[], None] | None = None
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        """Send it. Raises ``ConnectionError``, and what reading a file raises."""
+        """Send the body. Raises ``ConnectionError``, and what reading a file raises."""
         async with aclosing(read_content(self._content)) as pieces:
             async for piece in pieces:
                 if self.line is not None and await is_refused(self.line):
@@ -77,18 +77,17 @@ class ContentPayload(Payload):
             self.on_written()
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """Send it. Raises ``ValueError`` where the headers say another length, besides what ``write`` does."""
+        """Send the body. Raises ``ValueError`` if the Content-Length is another, and as ``write`` does."""
         if content_length not in {None, self._size}:
             raise ValueError("Content-Length is not the body's")
         await self.write(writer)
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:  # noqa: ARG002 - aiohttp's signature
-        """Never: it is not in memory."""
         raise TypeError("A body with files in it is sent, not looked at")
 
 
 async def is_refused(line: BodyConnection) -> bool:
-    """Whether an error has come. What waits in the socket is given the turns of the loop that its reading takes."""
+    """Return whether an error response has come, after the event loop has read what is in the socket."""
     for _ in range(_TURNS):
         if not is_readable(line.transport):
             break
@@ -97,12 +96,12 @@ async def is_refused(line: BodyConnection) -> bool:
 
 
 def is_readable(transport: asyncio.Transport | None) -> bool:
-    """Whether something has come over it that the loop has not read yet, be it its end."""
+    """Return whether unread data, or the end, is in the socket."""
     return transport is not None and not transport.is_closing() and bool(find_peek(transport)(0))
 
 
 def find_peek(transport: asyncio.Transport) -> Peek:
-    """What says, called with 0, whether something has come over ``transport`` that the loop has not read yet."""
+    """Return a function that, called with 0, returns whether unread data is in the socket."""
     sock = transport.get_extra_info("socket")
     if sock is None or sock.fileno() < 0:
         return see_nothing
@@ -112,12 +111,12 @@ def find_peek(transport: asyncio.Transport) -> Peek:
 
 
 def see_nothing(_: float) -> Sequence[object]:
-    """What says so where there is no socket."""
+    """Return that there is no data: for a transport without a socket."""
     return ()
 
 
 async def read_content(content: Content) -> AsyncGenerator[bytes, None]:
-    """A body in pieces. Raises what reading a file raises."""
+    """Yield a body in pieces. Raises what reading a file raises."""
     for piece in content.pieces:
         if isinstance(piece, FilePiece):
             async with aclosing(_read_file(piece)) as pieces:

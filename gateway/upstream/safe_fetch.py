@@ -1,12 +1,12 @@
-"""The egress guard: what a provider or a caller names is asked for, or told, at public addresses only.
+"""Protection against SSRF: URLs of providers and users are fetched from public addresses only.
 
-Their URLs are strangers' text. They may name this machine, its network or a cloud's metadata service, in plain
-or in odd spelling, by a name that resolves there, or by a redirect; none of them is ever connected to.
+Such a URL may name this machine, its network or a cloud's metadata service, in plain or in odd spelling, by a name that
+resolves there, or by a redirect; none of them is ever connected to.
 
-Addresses are judged where sockets are made. aiohttp hands ``socket_factory`` each address that it is about to connect
-to, be it written in the URL or an answer of the resolver (happy eyeballs calls it for each of them), and connects to
-that address and no other: between the judgement and the connection no name is resolved again. No connection is kept,
-so none is used again under a judgement that was made for somebody else, or before the settings changed.
+Addresses are checked when sockets are made. aiohttp calls ``socket_factory`` with each address that it is about to
+connect to, whether it is in the URL or comes from the resolver (happy eyeballs calls it for each of them), and connects
+to that address only: no name is resolved between the check and the connection. No connection is reused, so that none
+outlives the settings under which it was checked.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from gateway.upstream.safe_fetch_response import (
 
 MAX_REDIRECTS = 3
 MAX_URL = 8_190
-"""Characters; aiohttp's own bound of a header line, hence of a redirect."""
+"""Characters; aiohttp's limit for a header line, and so for a redirect."""
 READ_BUFFER = 64 * 1024
 
 _FIRST_FREE_PORT = 1024
@@ -50,37 +50,36 @@ _SERVICE_PORTS = frozenset(
         6667, 8200, 8500, 9042, 9092, 9200, 9300, 10250, 10255, 11211, 15672, 26379, 27017, 27018,
     }
 )  # fmt: skip
-"""Databases, queues, caches, desktops and the control planes of clusters, which serve no files."""
+"""Databases, queues, caches, remote desktops and cluster control planes, which serve no files."""
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 _MISLEADING = re.compile(r"[\x00-\x1f\x7f\\]")
 _WELL_WRITTEN = re.compile(r"[!#-;=?-Z\[\]_a-z~]+")
-"""What RFC 3986 lets a URL be made of."""
+"""The characters of a URL (RFC 3986)."""
 _NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
 _NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PRIVATE_NAMES = (
     "localhost", "localdomain", "local", "internal", "home.arpa", "lan", "home", "corp", "mail", "intranet", "private",
     "svc", "onion",
 )  # fmt: skip
-"""Names that no public server has: RFC 6761, 6762, 7686 and 8375, ICANN's ``internal`` and the three that it will never
-delegate (home, corp, mail), and what is in use without anybody's leave."""
+"""Domains without public servers: RFC 6761, 6762, 7686 and 8375, ICANN's ``internal``, the three that it will never
+delegate (home, corp, mail), and others in unofficial use."""
 
 
 class SafeFetcher:
-    """``port.Fetcher`` over two aiohttp sessions: one that judges every address, and one that does not.
+    """``Fetcher`` over two sessions of aiohttp: one checks every address, the other none.
 
-    The other one is for what an operator chose: the channel's own origin, and the channel's proxy; no webhook goes
-    that way. A proxy resolves names itself, so through one only what the URL says can be judged: addresses, and names
-    that are private as they stand. A public name that the proxy's resolver leads to a private address is *not* refused
-    here; whoever runs the proxy has to refuse it there.
+    The other one is for what the operator chose: the channel's own origin and its proxy, never for webhooks. A proxy
+    resolves names itself, so that only the URL can be checked: addresses, and names of private domains. A public name
+    that the proxy resolves to a private address is *not* refused here; the operator of the proxy has to refuse it.
 
     Ports: 80, 443 and those from 1024 on, as object stores have them, without those of well-known services. The lower
     ones are mail, shells and files, which do harm when they are sent lines of HTTP. On the channel's own origin any.
 
     Args:
-        allow: networks that are not public and may be connected to all the same, as the settings have them now.
-        resolver: who answers names; the system, unless said otherwise.
+        allow: returns the private networks that are allowed by the current settings.
+        resolver: resolves names; the system's resolver if None.
     """
 
     def __init__(self, *, allow: Callable[[], Networks], resolver: AbstractResolver | None = None) -> None:
@@ -204,7 +203,7 @@ def _open_session(
         headers={"Accept": "*/*", "Accept-Encoding": "identity"},
         skip_auto_headers=("User-Agent",),
         read_bufsize=READ_BUFFER,
-        timeout=aiohttp.ClientTimeout(),  # none: whoever asks bounds it
+        timeout=aiohttp.ClientTimeout(),  # none: the callers bound it
         trust_env=False,
     )
 
@@ -262,9 +261,9 @@ def _is_name(host: str) -> bool:
 
 
 def may_be_public(name: str) -> bool:
-    """Whether a name, as it stands, may be a public server's: one without a dot is completed by whoever resolves it.
+    """Return whether a name may be that of a public server: a resolver completes a name without a dot.
 
-    What can be taken for an address is none, however it is spelled.
+    A string that can be taken for an address, in any spelling, is not a name.
     """
     dotted = f".{name.removesuffix('.')}"
     return (

@@ -1,4 +1,4 @@
-"""What comes back on the guarded way out, read whole or as it comes, and the words for what goes wrong there."""
+"""Responses of ``safe_fetch.py``, read whole or streamed, and the translation of their errors."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ FOREIGN = (aiohttp.ClientError, aiohttp.EofStream, HttpProcessingError, OSError,
 
 @attrs.frozen
 class FetchErrorTexts:
-    """What is said of one kind of errand. None of it says an address."""
+    """The error messages of one kind of fetch. None names an address."""
 
     malformed: str
     forbidden: str
@@ -73,7 +73,7 @@ class FetchProtocol(ResponseHandler):
 
 
 class SafeFetchResponse:
-    """``port.OpenFile`` over an aiohttp response; to be closed by whoever has it."""
+    """``FetchedFile`` over a response of aiohttp."""
 
     __slots__ = ("_idle_s", "_response")
 
@@ -143,7 +143,7 @@ async def read_whole(response: aiohttp.ClientResponse, limit_bytes: int) -> byte
 
 
 async def hear_out(response: aiohttp.ClientResponse, timeout_s: float) -> None:
-    """Let a receiver say the little that belongs to its status. What it says, and how it ends, is nobody's concern."""
+    """Read the body of a webhook's answer, up to a limit, and drop it; its errors are ignored."""
     left = MAX_HEARD
     with contextlib.suppress(*FOREIGN):
         async with asyncio.timeout(min(timeout_s, HEARING_S)):
@@ -152,7 +152,7 @@ async def hear_out(response: aiohttp.ClientResponse, timeout_s: float) -> None:
 
 
 def raise_translated(error: Exception, words: FetchErrorTexts, phase: str = "body") -> NoReturn:
-    """The house's word for what the client library met; the library's own is kept as the cause, for the log."""
+    """Raise an exception of aiohttp as one of the gateway's, with the original as its cause for the log."""
     if (exhausted := find_exhaustion(error)) is not None:
         raise exhausted
     if isinstance(error, TimeoutError):

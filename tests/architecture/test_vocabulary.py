@@ -82,12 +82,10 @@ NOT_YET = (
     "monitoring.py",
     "options.py",
     "request_context.py",
-    "routing/",
     "serve.py",
     "server/handlers/",
     "server/",
     "storage/",
-    "upstream/",
     "ward.py",
 )
 """Beginnings of paths that are still to be rewritten."""

@@ -23,7 +23,7 @@ from gateway.errors import (
     UnsupportedByProvider,
 )
 from gateway.routing.channel_state import FULL_WAIT_S, MOST_LIMITED, TRIAL_WAIT_S, KeyState, Lease
-from gateway.routing.load_balancer import KEY_PATIENCE, REFUSED_S, LoadBalancer, RetrySettings
+from gateway.routing.load_balancer import KEY_COOLDOWNS, REFUSED_S, LoadBalancer, RetrySettings
 
 START = 1_000.0
 CHAT = "openai_chat"
@@ -285,7 +285,7 @@ def test_a_refused_key_is_tried_again_soon_by_one_call_and_then_later_and_later(
         assert kind == "refused"
         waits.append(wait)
         board.time += wait
-    assert waits == [1, 2, 4, 8, 16, 32, 64, RULES.cooldown_s * KEY_PATIENCE, RULES.cooldown_s * KEY_PATIENCE]
+    assert waits == [1, 2, 4, 8, 16, 32, 64, RULES.cooldown_s * KEY_COOLDOWNS, RULES.cooldown_s * KEY_COOLDOWNS]
     trial = board.call()
     assert board.obstacle() == ("refused", TRIAL_WAIT_S)
     board.record_success(trial)
@@ -369,7 +369,7 @@ def test_a_limit_that_has_passed_is_forgotten() -> None:
 def test_trouble_of_the_channel_during_the_trial_of_a_key_leaves_the_key_to_the_next() -> None:
     board = Board(channel("up", "a"))
     board.meet(ProviderAuthError("no"))
-    board.time += 10 * KEY_PATIENCE
+    board.time += 10 * KEY_COOLDOWNS
     board.meet(broken())
     assert board.obstacle() is None
     assert [breaker.state for *_, breaker in board.lines["up"].keys[0].circuits.list_tripped()] == ["down"]

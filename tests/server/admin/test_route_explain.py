@@ -118,7 +118,7 @@ def test_equals_get_the_calls_by_their_weight() -> None:
     taken = []
     for number in range(40):
         throws = iter([number / 40, 0.5])
-        house.board._dice = throws.__next__
+        house.board._rng = throws.__next__
         taken.append(house.router.route(CALLER, InferenceRequest("chat", "m", {})).rank()[0].channel.name)
     assert taken.count("heavy") / len(taken) == 0.75
 
