@@ -1,7 +1,7 @@
 """A self-hosted gateway for AI models: the OpenAI and Anthropic APIs in front of many providers.
 
-One request:  server.middlewares (request id, errors) -> server.auth -> server.handlers.inference -> billing.quota
-              (rate limits, reservation) -> proxy.failover -> routing.load_balancer picks a channel -> formats translate
+One request:  server.middlewares (request id, errors, key, body, quota: billing reserves) -> server.handlers.inference
+              -> proxy.failover -> routing.load_balancer picks a channel -> formats translate
               -> upstream sends -> proxy.stream forwards events unchanged -> billing.settlement charges and records.
 
 Packages, lowest first; a package imports only from those above it in this list (``tests/architecture/test_layers.py``):
