@@ -1,7 +1,7 @@
-"""The data folder: one process at a time, and the secrets that live beside the database (mode 0600).
+"""The data folder: locked by one process at a time, with the secrets that lie beside the database (mode 0600).
 
-A secret is made together with the database whose rows depend on it (``storage/identity.py``), and never in place of a
-file that is lost: a new one would silently make every key or every sealed value useless.
+A secret is created together with the database whose rows depend on it (``storage/identity.py``), and never in place of
+a lost file: a new secret would silently make every key or every encrypted value useless.
 """
 
 import fcntl
@@ -32,7 +32,7 @@ _OWNER_ONLY = 0o600
 
 
 class DataFolderLocked(Exception):
-    """Another process has the data folder; ``holder`` is what it wrote about itself (``pid``, ``url``)."""
+    """Another process has locked the data folder; ``holder`` is what it reports about itself (``pid``, ``url``)."""
 
     def __init__(self, path: Path, holder: dict[str, Any]) -> None:
         pid, url = holder.get("pid", "unknown"), holder.get("url")
@@ -42,14 +42,14 @@ class DataFolderLocked(Exception):
 
 
 class DataFolderDamaged(Exception):
-    """A file of the data folder is missing or not what it was; the message is for the operator."""
+    """A file of the data folder is missing or was changed; the message is for the operator."""
 
 
 class DataFolder:
-    """An open, locked data folder; made if it is not there. Close it to let the next process in.
+    """An open, locked data folder, created if it does not exist. Closing it releases the lock.
 
     Attributes:
-        killed: the last process was serving from this folder, and did not close it.
+        killed: the last process served from this folder and did not close it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -63,22 +63,22 @@ class DataFolder:
         self._write_holder({"pid": os.getpid()})
 
     def announce(self, url: str) -> None:
-        """Say in the lock file where this process answers, for the command line to find."""
+        """Write the address of this process into the lock file, for the command line to find."""
         self._write_holder({"pid": os.getpid(), "url": url})
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Release the lock."""
         os.ftruncate(self._lock, 0)
         os.close(self._lock)
 
     def private_file(self, name: str) -> Path:
-        """The path of a file in the folder that only its owner reads; made empty if it is not there."""
+        """Return the path of a file that only its owner can read; create it empty if it does not exist."""
         path = self.path / name
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY))
         return path
 
     def secret(self, name: str) -> bytes:
-        """The 32 random bytes kept in the file ``name``. Raises ``DataFolderDamaged``."""
+        """Return the 32 random bytes in the file ``name``. Raises ``DataFolderDamaged``."""
         path = self.path / name
         try:
             content = path.read_bytes()
@@ -89,11 +89,11 @@ class DataFolder:
         return content
 
     def make_secret(self, name: str) -> None:
-        """Write 32 new random bytes into the file ``name``, in place of what it holds."""
+        """Write 32 new random bytes into the file ``name``, replacing its content."""
         _write_private(self.path / name, secrets.token_bytes(PEPPER_BYTES))
 
     def admin_token(self) -> str:
-        """The token with which the command line talks to the admin API, kept in ``admin.token``."""
+        """Return the token of the command line for the admin API, kept in ``admin.token``."""
         path = self.path / "admin.token"
         token = path.read_text().strip() if path.exists() else ""
         if not token:  # nor must an empty file let in whoever sends nothing
@@ -108,7 +108,7 @@ class DataFolder:
 
 
 def find_holder(path: Path) -> dict[str, Any] | None:
-    """What the process that has the folder says of itself; None where none does."""
+    """Return what the process that has the lock reports about itself; None if no process has it."""
     try:
         lock = os.open(path / "gateway.lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -129,12 +129,12 @@ def find_holder(path: Path) -> dict[str, Any] | None:
 
 
 def list_parts(path: Path) -> list[str]:
-    """The files of ``path`` that only a gateway's earlier start can have made, beside its database."""
+    """Return the files of ``path`` that only an earlier start of a gateway can have created, besides its database."""
     return [name for name in (*SECRETS, JOURNAL) if (path / name).exists()]
 
 
 def is_used(path: Path) -> bool:
-    """Whether a gateway has ever served, or been set up, over the data folder ``path``."""
+    """Return whether a gateway has ever served from, or been set up in, the data folder ``path``."""
     return (path / DATABASE).exists() or bool(list_parts(path))
 
 
@@ -155,7 +155,7 @@ def check_database_present(path: Path, database: Path) -> None:
 
 
 def _tell_remedy(name: str) -> str:
-    """What an operator can do about a secret file that is lost."""
+    """Return what an operator can do about a lost secret file."""
     return (
         f"Without it {SECRETS.get(name, 'the gateway cannot start')}. Restore it from the backup of this folder. "
         f"If there is none, 'gateway serve --renew-secret {name}' makes a new one, and that is lost for good"
@@ -175,7 +175,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def _write_private(path: Path, content: bytes) -> None:
-    """A new file that only its owner reads, whole or not at all."""
+    """Create a file that only its owner can read, whole or not at all."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY)
     try:

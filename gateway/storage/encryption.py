@@ -1,7 +1,7 @@
-"""What the database must keep and nobody may read there: sealed under a key that lives beside it, in a file of its own.
+"""Encryption of values in the database, under a key that lies beside it in a file of its own.
 
 AES-256-GCM (NIST SP 800-38D) with a random nonce of 96 bits; keys are derived by HKDF-SHA256 (RFC 5869), one for each
-purpose. A sealed value is a byte of version, the nonce, then the ciphertext with its tag.
+purpose. An encrypted value is a version byte, the nonce, then the ciphertext with its tag.
 """
 
 import secrets
@@ -18,7 +18,7 @@ _HEAD_BYTES = len(_VERSION) + _NONCE_BYTES
 
 
 class DecryptionFailed(Exception):
-    """A sealed value cannot be opened; the message is for the operator."""
+    """A value cannot be decrypted; the message is for the operator."""
 
     def __init__(self, about: str) -> None:
         super().__init__(
@@ -28,7 +28,7 @@ class DecryptionFailed(Exception):
 
 
 class SecretBox:
-    """Seals for one ``purpose`` under the 32 random bytes of ``root``, which nothing but derived keys is made from."""
+    """Encrypts for one ``purpose`` under the 32 random bytes of ``root``, from which only keys are derived."""
 
     def __init__(self, root: bytes, purpose: str = "") -> None:
         if len(root) != ROOT_BYTES:
@@ -37,16 +37,19 @@ class SecretBox:
         self._purpose = purpose
 
     def derive(self, purpose: str) -> "SecretBox":
-        """A seal of its own for ``purpose``: neither it nor this one opens what the other has sealed."""
+        """Return a box for ``purpose``; neither box decrypts what the other has encrypted."""
         return SecretBox(self._root, f"{self._purpose}/{purpose}")
 
     def seal(self, plain: bytes, *, about: str) -> bytes:
-        """``plain`` for nobody to read, and to be opened again only as ``about`` (``channel:7``)."""
+        """Encrypt ``plain``, bound to ``about`` (``channel:7``)."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
         return _VERSION + nonce + self._cipher.encrypt(nonce, plain, _VERSION + about.encode())
 
     def open(self, sealed: bytes, *, about: str) -> bytes:
-        """Decrypt what was sealed as ``about``. Raises ``DecryptionFailed`` if key, ``about`` or text differ."""
+        """Decrypt a value that is bound to ``about``.
+
+        Raises ``DecryptionFailed`` if key, ``about`` or ciphertext differ.
+        """
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - as below
 
         version, nonce, rest = sealed[:1], sealed[1:_HEAD_BYTES], sealed[_HEAD_BYTES:]

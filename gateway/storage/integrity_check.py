@@ -1,4 +1,4 @@
-"""Looks for damage in a SQLite file, on a connection of its own that cannot write: what is damaged stays as it is."""
+"""Checks a SQLite file for damage, on a connection of its own that cannot write."""
 
 import asyncio
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 from gateway.storage.database import DatabaseStartupError, is_damage
 
 STEPS = 10_000
-"""Of SQLite's virtual machine, about a millisecond, between two looks at the clock."""
+"""Instructions of SQLite's virtual machine, about a millisecond, between two checks of the deadline."""
 MOST_PROBLEMS = 5
 _REVISION = re.compile(r"[0-9]{4}\Z")
 _FOREIGN = "is the database of another program"
@@ -18,11 +18,10 @@ _PRAGMAS = ("quick_check", "integrity_check")
 
 
 async def check_before_start(path: Path, within_s: float) -> None:
-    """Raise ``DatabaseStartupError`` if ``path`` is another program's, or damaged as far as that is found ``within_s``
-    seconds.
+    """Raise ``DatabaseStartupError`` if ``path`` belongs to another program, or damage is found ``within_s`` seconds.
 
-    Pages are looked at first, then whether indexes agree with their tables. A file that cannot be opened for another
-    reason is left to whoever opens it next to tell of.
+    Pages are checked first, then whether indexes agree with their tables. If the file cannot be opened for another
+    reason, ``open_database`` reports it.
     """
     problems = await asyncio.to_thread(_check, path, time.monotonic() + within_s)
     if problems == [_FOREIGN]:
@@ -38,7 +37,10 @@ async def check_before_start(path: Path, within_s: float) -> None:
 
 
 async def find_damage(path: Path) -> list[str]:
-    """What is wrong with the database at ``path``, table by table, however long that takes; cancelled at once."""
+    """Return the problems of the database at ``path``, table by table, without a time limit.
+
+    Can be cancelled at once.
+    """
     connection = sqlite3.connect(_write_uri(path), uri=True, check_same_thread=False)
     with closing(connection):
         work = asyncio.get_running_loop().run_in_executor(None, _check_tables, connection)
@@ -51,7 +53,7 @@ async def find_damage(path: Path) -> list[str]:
 
 
 def _check(path: Path, until: float) -> list[str]:
-    """Problems found until that moment of the monotonic clock. Runs in a thread."""
+    """Return the problems found until the deadline of the monotonic clock. Runs in a thread."""
     problems: list[str] = []
     if not path.exists():
         return problems
@@ -83,7 +85,7 @@ def _check_tables(connection: sqlite3.Connection) -> list[str]:
 
 
 def _is_foreign(connection: sqlite3.Connection) -> bool:
-    """Whether a database has tables, and they are not a gateway's."""
+    """Return whether a database has tables that are not a gateway's."""
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not {"alembic_version", "accounts", "requests"} <= tables:
         return bool(tables)

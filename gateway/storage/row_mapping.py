@@ -1,4 +1,7 @@
-"""Nouns as rows and rows as nouns."""
+"""Maps domain objects to rows and rows to domain objects.
+
+A ``build_*`` function leaves out what the database assigns.
+"""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -26,7 +29,7 @@ request_values = attrgetter(*REQUEST_COLUMNS)  # a third of the time of attrs.as
 _JOB_FIELDS = tuple(field.name for field in attrs.fields(VideoJob) if field.name not in {"receipt", "prompt"})
 _job_values = attrgetter(*_JOB_FIELDS)
 VIDEO_COLUMNS = (*_JOB_FIELDS, "receipt")
-"""In the order in which ``parse_video`` takes them."""
+"""In the order in which ``parse_video`` reads them."""
 DELIVERY_COLUMNS = tuple(field.name for field in attrs.fields(WebhookDelivery))
 _delivery_values = attrgetter(*DELIVERY_COLUMNS)
 MEMBER_COLUMNS = tuple(field.name for field in attrs.fields(Member))
@@ -53,7 +56,6 @@ def _parse_limits(row: Row[Any]) -> Limits:
 
 
 def build_account(account: Account) -> Values:
-    """Everything but the id."""
     return {
         "name": account.name,
         "status": account.status,
@@ -65,7 +67,6 @@ def build_account(account: Account) -> Values:
 
 
 def parse_account(row: Row[Any]) -> Account:
-    """A row of ``accounts``."""
     return Account(
         id=row.id,
         name=row.name,
@@ -79,7 +80,6 @@ def parse_account(row: Row[Any]) -> Account:
 
 
 def build_key(key: ApiKey) -> Values:
-    """Everything but the id."""
     return {
         "account_id": key.account_id,
         "name": key.name,
@@ -101,7 +101,6 @@ def build_key(key: ApiKey) -> Values:
 
 
 def parse_key(row: Row[Any]) -> ApiKey:
-    """A row of ``keys``."""
     return ApiKey(
         id=row.id,
         account_id=row.account_id,
@@ -125,76 +124,66 @@ def parse_key(row: Row[Any]) -> ApiKey:
 
 
 def build_request(row: RequestRecord) -> Values:
-    """Everything; the sequence is the database's."""
     return dict(zip(REQUEST_COLUMNS, request_values(row), strict=True))
 
 
 def parse_request(row: Row[Any]) -> StoredRequest:
-    """A row of ``requests``."""
     values = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's documented name for it
     sequence = values.pop("sequence")
     return StoredRequest(sequence, RequestRecord(**values))
 
 
 def build_entry(entry: LedgerEntry) -> Values:
-    """Everything but the sequence."""
     values = attrs.asdict(entry)
     del values["sequence"]
     return values
 
 
 def parse_entry(row: Row[Any]) -> LedgerEntry:
-    """A row of ``entries``."""
     return LedgerEntry(**row._mapping)  # noqa: SLF001 - as above
 
 
 def build_audit(row: AuditRow) -> Values:
-    """Everything but the sequence."""
     values = attrs.asdict(row)
     del values["sequence"]
     return values
 
 
 def parse_audit(row: Row[Any]) -> AuditRow:
-    """A row of ``audit``."""
     return AuditRow(**row._mapping)  # noqa: SLF001 - as above
 
 
 def build_member(member: Member) -> Values:
-    """Everything but the id."""
     values = attrs.asdict(member)
     del values["id"]
     return values | {"recovery": list(member.recovery)}
 
 
 def parse_member(row: Sequence[Any]) -> Member:
-    """``MEMBER_COLUMNS`` of a row of ``members``."""
+    """Parse ``MEMBER_COLUMNS`` of a row of ``members``."""
     values = dict(zip(MEMBER_COLUMNS, row, strict=True))
     return Member(**{**values, "recovery": tuple(values["recovery"])})
 
 
 def build_session(session: Session) -> Values:
-    """Everything."""
     return attrs.asdict(session)
 
 
 def parse_session(row: Sequence[Any]) -> Session:
-    """``SESSION_COLUMNS`` of a row of ``sessions``."""
+    """Parse ``SESSION_COLUMNS`` of a row of ``sessions``."""
     return Session(*row)
 
 
 def build_link(link: InviteLink) -> Values:
-    """Everything."""
     return attrs.asdict(link)
 
 
 def parse_link(row: Row[Any]) -> InviteLink:
-    """A row of ``links``."""
     return InviteLink(**row._mapping)  # noqa: SLF001 - as above
 
 
 def build_video(job: VideoJob) -> Values:
-    """Everything but the prompt; the sequence is the database's."""
+    """Return every column except the prompt."""
     return {
         **build_progress(job),
         **build_receipt(job),
@@ -208,7 +197,7 @@ def build_video(job: VideoJob) -> Values:
 
 
 def build_progress(job: VideoJob) -> Values:
-    """What changes of a job as it goes on and ends, its receipt apart: an index of what stays is not written to."""
+    """Return the columns that change while a job runs and ends, except its receipt: unchanged indexes are not written."""
     values = dict(zip(_JOB_FIELDS, _job_values(job), strict=True))
     del values["id"]
     values["over_ms"] = job.over_ms
@@ -216,12 +205,15 @@ def build_progress(job: VideoJob) -> Values:
 
 
 def build_receipt(job: VideoJob) -> Values:
-    """The row of the call that asked for it."""
+    """Return the row of the request that created the job."""
     return {"receipt": orjson.dumps(build_request(job.receipt)).decode()}
 
 
 def parse_video(row: Sequence[Any], prompt: str = "") -> VideoJob:
-    """``VIDEO_COLUMNS`` of a row of ``videos``. What another version knew more of its receipt is left out."""
+    """Parse ``VIDEO_COLUMNS`` of a row of ``videos``.
+
+    Fields of the receipt that this version does not know are dropped.
+    """
     *values, receipt = row
     told = orjson.loads(receipt)
     known = RequestRecord(**{name: told[name] for name in REQUEST_COLUMNS if name in told})
@@ -229,20 +221,18 @@ def parse_video(row: Sequence[Any], prompt: str = "") -> VideoJob:
 
 
 def build_delivery(delivery: WebhookDelivery) -> Values:
-    """Everything; the sequence is the database's."""
     return dict(zip(DELIVERY_COLUMNS, _delivery_values(delivery), strict=True))
 
 
 def parse_delivery(row: Sequence[Any]) -> WebhookDelivery:
-    """``DELIVERY_COLUMNS`` of a row of ``deliveries``."""
+    """Parse ``DELIVERY_COLUMNS`` of a row of ``deliveries``."""
     return WebhookDelivery(*row)
 
 
 def build_replay(replay: IdempotencyRecord) -> Values:
-    """Everything."""
     return dict(zip(REPLAY_COLUMNS, _replay_values(replay), strict=True))
 
 
 def parse_replay(row: Sequence[Any]) -> IdempotencyRecord:
-    """``REPLAY_COLUMNS`` of a row of ``replays``."""
+    """Parse ``REPLAY_COLUMNS`` of a row of ``replays``."""
     return IdempotencyRecord(*row)

@@ -30,7 +30,7 @@ __all__ = (
 )  # fmt: skip
 
 REVISION = "0010"
-"""The newest migration; a store at this revision needs none, and Alembic is not even imported."""
+"""The newest migration; a database at this revision needs none, and Alembic is not imported."""
 
 accounts = Table(
     "accounts",
@@ -92,7 +92,7 @@ channels = Table(
     Column("created_ms", BigInteger, nullable=False),
     sqlite_autoincrement=True,
 )
-"""``settings`` has what has no column of its own, ``sealed`` what nobody must read: keys, headers and proxy."""
+"""``settings`` has the fields without a column of their own; ``sealed`` has the encrypted keys, headers and proxy."""
 
 requests = Table(
     "requests",
@@ -151,7 +151,7 @@ entries = Table(
     Column("note", String(256)),
     sqlite_autoincrement=True,
 )
-"""Charges and credits; only ever added to. The columns behind ``amount_nanos`` are a charge's, then a credit's."""
+"""Charges and credits; rows are only added. The columns after ``amount_nanos`` belong to charges, then to credits."""
 
 _CREDITS = entries.c.kind != "charge"
 Index(
@@ -177,7 +177,7 @@ usage_days = Table(
     Column("cost_nanos", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
-"""The sums of each day (UTC, days since 1970), written with what they sum: balances are read from here at start."""
+"""The sums of each day (UTC, days since 1970), written with what they sum; the start reads balances from them."""
 
 usage_hours = Table(
     "usage_hours",
@@ -198,8 +198,10 @@ usage_hours = Table(
     Column("total_ms", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
-"""The sums of each hour (``span`` 1; UTC, hours since 1970) and of each day (24; its first hour) of every request,
-refused ones too (channel ''): what charts are of."""
+"""The sums of each hour (``span`` 1; UTC, hours since 1970) and day (24; its first hour) over every request, for charts.
+
+Refused requests count too, with the channel ''.
+"""
 
 retired = Table(
     "retired",
@@ -211,8 +213,10 @@ retired = Table(
     Column("until_ms", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
-"""What the rows cost that were deleted for their age, and when the last of them was settled: the audit still adds up,
-and none of them is charged again."""
+"""What the deleted old rows of each key cost, and when the last of them was settled.
+
+Reconciliation needs the sums, and no deleted row is charged again.
+"""
 
 members = Table(
     "members",
@@ -280,7 +284,7 @@ settings = Table(
     Column("value", JSON, nullable=False),
     Column("changed_ms", BigInteger, nullable=False),
 )
-"""Parts of the configuration that were set while the gateway ran; what the file or the environment says goes first."""
+"""Settings that were changed at run time; the file and the environment take precedence."""
 
 # As above: word by word.
 DUE = text("due_ms IS NOT NULL")
@@ -340,9 +344,9 @@ videos = Table(
     Index("videos_over", "over_ms", sqlite_where=OVER, postgresql_where=OVER),
     sqlite_autoincrement=True,
 )
-"""Jobs; ``receipt`` is the row of the call that asked for one, in JSON, and what queries need of it beside it.
+"""Jobs. ``receipt`` is the row of the request that created the job, as JSON; queries use the columns beside it.
 
-What is long comes last: who only looks for a job does not read it. Nothing here goes with its key or its account.
+Long columns come last, so that a search does not read them. Deleting a key or an account deletes no job.
 """
 
 video_prompts = Table(
@@ -351,7 +355,7 @@ video_prompts = Table(
     Column("video_id", String(64), ForeignKey("videos.id", ondelete="CASCADE"), primary_key=True),
     Column("prompt", Text, nullable=False),
 )
-"""Written once, while the job beside it is written at every answer of its provider: a row is only written whole."""
+"""Prompts are written once; the row of the job is written whole at every answer of its provider."""
 
 deliveries = Table(
     "deliveries",

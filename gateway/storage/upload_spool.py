@@ -1,7 +1,7 @@
-"""Where uploads wait until they have been sent on: a little in memory, the rest in files without a name.
+"""Stores uploads until they are sent on: small ones in memory, the rest in files without a name.
 
-A nameless file (``O_TMPFILE``, or one whose name is taken away at once) is gone with the last descriptor on it, however
-the process ends. Nothing here touches the disk on the event loop.
+A nameless file (``O_TMPFILE``, or one that is unlinked at once) disappears with its last descriptor, however the
+process ends. Nothing here touches the disk on the event loop.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ import attrs
 from gateway.errors import Overloaded, RateLimited, StoreUnavailable
 
 MEMORY_BYTES = 64 * 1024
-"""What of a file stays in memory; one that grows beyond it moves to the disk whole."""
+"""Bytes of a file that stay in memory; a larger file moves to the disk whole."""
 PLACES = 32
-"""Uploads of one account that may be on their way in at once; the next one waits for its turn."""
+"""Uploads of one account that may arrive at once; the next one waits."""
 LEAST_SHARE = 16
-"""The sixteenth part of a spool is any account's, as long as there is room at all."""
+"""Every account may hold a sixteenth of the spool, as long as there is room at all."""
 FULL_RETRY_S = 5
 DISK_RETRY_S = 5
 _PREFIX = "upload-"
@@ -30,11 +30,11 @@ _CLOSED = "The upload has been closed"
 
 
 class UploadSpool:
-    """Hands out files, and bounds what all of them that are open hold together.
+    """Creates files and limits what all open files hold together.
 
     Args:
-        folder: where they are; this spool's own, made (0700) when it is first needed.
-        limit_bytes: of all open files together, in memory and on the disk.
+        folder: the spool's own folder, created (0700) when it is first needed.
+        limit_bytes: limit of all open files together, in memory and on the disk.
     """
 
     def __init__(self, folder: Path, *, limit_bytes: int) -> None:
@@ -47,20 +47,21 @@ class UploadSpool:
 
     @property
     def held_bytes(self) -> int:
-        """What the open files hold."""
+        """Return the bytes that the open files hold."""
         return self._held
 
     def find_share(self, account_id: int) -> "SpoolQuota":
-        """What an account has of the spool; there while anybody holds on to it, and nothing is held without one."""
+        """Return the quota of an account; it exists as long as something refers to it."""
         share = self._shares.get(account_id)
         if share is None:
             share = self._shares[account_id] = SpoolQuota(self)
         return share
 
     def take(self, count: int, held: int) -> None:
-        """Room for so many bytes more of somebody who holds ``held``. Raises ``Overloaded``, ``RateLimited``.
+        """Reserve bytes for an account that holds ``held``. Raises ``Overloaded`` or ``RateLimited``.
 
-        Nobody may hold more than is left to the others: one alone has half of the spool, and a second one finds room.
+        An account may not hold more than is left to the others: a single one gets half of the spool, and a second finds
+        room.
         """
         free = self._limit - self._held - count
         if free < 0:
@@ -73,11 +74,10 @@ class UploadSpool:
         self._held += count
 
     def give_back(self, count: int) -> None:
-        """So many bytes are gone."""
         self._held -= count
 
     def open_nameless(self) -> int:
-        """The descriptor of a new nameless file. Blocks. Raises ``OSError``."""
+        """Return the descriptor of a new nameless file. Blocks. Raises ``OSError``."""
         with self._prepared:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self._swept:
@@ -93,7 +93,7 @@ class UploadSpool:
 
 
 class SpoolQuota:
-    """What the uploads of one account have of a spool."""
+    """What the uploads of one account hold of a spool."""
 
     def __init__(self, spool: UploadSpool) -> None:
         self._spool = spool
@@ -101,12 +101,12 @@ class SpoolQuota:
         self._places = asyncio.Semaphore(PLACES)
 
     def open(self) -> "SpooledFile":
-        """A new, empty file. Close it."""
+        """Return a new, empty file, which the caller closes."""
         return SpooledFile(self)
 
     @asynccontextmanager
     async def arrive(self, wait_s: float) -> AsyncIterator[None]:
-        """A place among the uploads that are on their way in. Raises ``RateLimited`` where none comes free in time."""
+        """Reserve a place among the arriving uploads. Raises ``RateLimited`` if none becomes free in time."""
         try:
             async with asyncio.timeout(wait_s):
                 await self._places.acquire()
@@ -120,22 +120,21 @@ class SpoolQuota:
             self._places.release()
 
     def take(self, count: int) -> None:
-        """Room for so many bytes more. Raises ``Overloaded``, ``RateLimited``."""
+        """Reserve bytes. Raises ``Overloaded`` or ``RateLimited``."""
         self._spool.take(count, self._held)
         self._held += count
 
     def give_back(self, count: int) -> None:
-        """So many bytes are gone."""
         self._spool.give_back(count)
         self._held -= count
 
     def open_nameless(self) -> int:
-        """The descriptor of a new nameless file. Blocks. Raises ``OSError``."""
+        """Return the descriptor of a new nameless file. Blocks. Raises ``OSError``."""
         return self._spool.open_nameless()
 
 
 class SpooledFile:
-    """``domain.upload.Spooled``: written by one task from its beginning to its end, read by any number at once."""
+    """A ``domain.upload.Spooled`` that one task writes from start to end, and any number of tasks read."""
 
     __slots__ = ("_closed", "_disk", "_memory", "_share", "_size")
 
@@ -148,14 +147,16 @@ class SpooledFile:
 
     @property
     def size(self) -> int:
-        """How many bytes there are."""
         return self._size
 
     async def write(self, data: bytes) -> None:
-        """Put ``data`` at the end.
+        """Append ``data``.
 
-        Raises ``Overloaded``, ``RateLimited``, ``StoreUnavailable``, after each of which the file is to be closed;
-        ``ValueError`` where it is.
+        Raises:
+            Overloaded: the spool is full. The caller closes the file after this and the next two errors.
+            RateLimited: the account holds too much.
+            StoreUnavailable: the disk does not take it.
+            ValueError: the file is closed.
         """
         self._check_open()
         at = self._size
@@ -175,9 +176,9 @@ class SpooledFile:
             ) from error
 
     async def read(self, offset: int, size: int) -> bytes:
-        """At most ``size`` bytes from ``offset`` on; fewer only at the end.
+        """Return at most ``size`` bytes from ``offset`` on; fewer only at the end.
 
-        Raises ``StoreUnavailable``; ``ValueError`` where the file is closed.
+        Raises ``StoreUnavailable``, or ``ValueError`` if the file is closed.
         """
         self._check_open()
         if self._disk is None:
@@ -188,7 +189,7 @@ class SpooledFile:
             raise StoreUnavailable("The upload cannot be read at the moment", retry_after_s=DISK_RETRY_S) from error
 
     def close(self) -> None:
-        """Give everything back. What is under way in a thread comes to its end first; what comes later fails."""
+        """Release everything. An operation in a thread finishes first; later ones fail."""
         if self._closed:
             return
         self._closed = True
@@ -204,22 +205,25 @@ class SpooledFile:
 
 @attrs.frozen(eq=False)
 class SpooledSlice:
-    """``domain.upload.Spooled``: one of several files that lie behind each other in a spooled one."""
+    """A ``domain.upload.Spooled``: one of several files that are concatenated in a spooled file."""
 
     whole: SpooledFile
     start: int
     size: int
 
     async def read(self, offset: int, size: int) -> bytes:
-        """At most ``size`` bytes from ``offset`` on; fewer only at the end. Raises what reading the whole raises."""
+        """Return at most ``size`` bytes from ``offset`` on; fewer only at the end.
+
+        Raises what reading the whole raises.
+        """
         return await self.whole.read(self.start + offset, max(min(size, self.size - offset), 0))
 
 
 class _Disk:
-    """A nameless file that several threads use; whoever is the last lets go of it. Made by the first write.
+    """A nameless file that several threads use; the last one closes it. The first write creates it.
 
-    A read whose task is cancelled goes on in its thread: were the descriptor closed under it, its number might by then
-    be another file's.
+    A read whose task is cancelled continues in its thread. If the descriptor were closed meanwhile, another file could
+    get its number.
     """
 
     __slots__ = ("_closed", "_descriptor", "_lock", "_share", "_users")
@@ -232,7 +236,7 @@ class _Disk:
         self._closed = False
 
     def write(self, data: bytes, offset: int) -> None:
-        """Write all of ``data`` at ``offset``. Raises ``OSError``, ``ValueError`` where it is closed."""
+        """Write all of ``data`` at ``offset``. Raises ``OSError``, or ``ValueError`` if the file is closed."""
         left = memoryview(data)
         with self._use() as descriptor:
             while left:
@@ -240,7 +244,10 @@ class _Disk:
                 left, offset = left[written:], offset + written
 
     def read(self, offset: int, size: int) -> bytes:
-        """At most ``size`` bytes, fewer only at the end. Raises ``OSError``, ``ValueError`` where it is closed."""
+        """Return at most ``size`` bytes, fewer only at the end.
+
+        Raises ``OSError``, or ``ValueError`` if the file is closed.
+        """
         with self._use() as descriptor:
             data = os.pread(descriptor, size, offset)
             while len(data) < size and (more := os.pread(descriptor, size - len(data), offset + len(data))):
@@ -248,7 +255,7 @@ class _Disk:
             return data
 
     def close(self) -> None:
-        """Let go of it as soon as nobody uses it."""
+        """Close the file as soon as no thread uses it."""
         with self._lock:
             idle = not self._closed and not self._users
             self._closed = True
@@ -280,7 +287,7 @@ class _Disk:
 
 
 def _close_aside(descriptor: int | None) -> None:
-    """Close it in a thread: with the last descriptor of a large file go the file's blocks, and that takes a while."""
+    """Close it in a thread: closing the last descriptor of a large file frees its blocks, which takes long."""
     try:
         asyncio.get_running_loop().run_in_executor(None, _close, descriptor)
     except RuntimeError:  # no loop any more, or no threads
