@@ -96,7 +96,7 @@ class DataFolder:
         """Return the token of the command line for the admin API, kept in ``admin.token``."""
         path = self.path / "admin.token"
         token = path.read_text().strip() if path.exists() else ""
-        if not token:  # nor must an empty file let in whoever sends nothing
+        if not token:  # an empty file must not admit a request without a token
             token = secrets.token_urlsafe(32)
             _write_private(path, token.encode())
         return token
@@ -163,7 +163,7 @@ def _tell_remedy(name: str) -> str:
 
 
 def _lock(descriptor: int) -> bool:
-    # Whoever asks who has the folder holds a shared lock for an instant: only a lock that stays is a gateway's.
+    # A process that reads the holder has a shared lock for an instant; only a lock that stays belongs to a gateway.
     for _ in range(LOCK_TRIES):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -56,6 +56,7 @@ def _parse_limits(row: Row[Any]) -> Limits:
 
 
 def build_account(account: Account) -> Values:
+    """Return the columns of a row of ``accounts`` except the id."""
     return {
         "name": account.name,
         "status": account.status,
@@ -67,6 +68,7 @@ def build_account(account: Account) -> Values:
 
 
 def parse_account(row: Row[Any]) -> Account:
+    """Parse a row of ``accounts``."""
     return Account(
         id=row.id,
         name=row.name,
@@ -80,6 +82,7 @@ def parse_account(row: Row[Any]) -> Account:
 
 
 def build_key(key: ApiKey) -> Values:
+    """Return the columns of a row of ``keys`` except the id."""
     return {
         "account_id": key.account_id,
         "name": key.name,
@@ -101,6 +104,7 @@ def build_key(key: ApiKey) -> Values:
 
 
 def parse_key(row: Row[Any]) -> ApiKey:
+    """Parse a row of ``keys``."""
     return ApiKey(
         id=row.id,
         account_id=row.account_id,
@@ -124,36 +128,43 @@ def parse_key(row: Row[Any]) -> ApiKey:
 
 
 def build_request(row: RequestRecord) -> Values:
+    """Return the columns of a row of ``requests`` except the sequence."""
     return dict(zip(REQUEST_COLUMNS, request_values(row), strict=True))
 
 
 def parse_request(row: Row[Any]) -> StoredRequest:
+    """Parse a row of ``requests``."""
     values = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's documented name for it
     sequence = values.pop("sequence")
     return StoredRequest(sequence, RequestRecord(**values))
 
 
 def build_entry(entry: LedgerEntry) -> Values:
+    """Return the columns of a row of ``entries`` except the sequence."""
     values = attrs.asdict(entry)
     del values["sequence"]
     return values
 
 
 def parse_entry(row: Row[Any]) -> LedgerEntry:
+    """Parse a row of ``entries``."""
     return LedgerEntry(**row._mapping)  # noqa: SLF001 - as above
 
 
 def build_audit(row: AuditRow) -> Values:
+    """Return the columns of a row of ``audit`` except the sequence."""
     values = attrs.asdict(row)
     del values["sequence"]
     return values
 
 
 def parse_audit(row: Row[Any]) -> AuditRow:
+    """Parse a row of ``audit``."""
     return AuditRow(**row._mapping)  # noqa: SLF001 - as above
 
 
 def build_member(member: Member) -> Values:
+    """Return the columns of a row of ``members`` except the id."""
     values = attrs.asdict(member)
     del values["id"]
     return values | {"recovery": list(member.recovery)}
@@ -166,6 +177,7 @@ def parse_member(row: Sequence[Any]) -> Member:
 
 
 def build_session(session: Session) -> Values:
+    """Return the columns of a row of ``sessions``."""
     return attrs.asdict(session)
 
 
@@ -175,10 +187,12 @@ def parse_session(row: Sequence[Any]) -> Session:
 
 
 def build_link(link: InviteLink) -> Values:
+    """Return the columns of a row of ``links``."""
     return attrs.asdict(link)
 
 
 def parse_link(row: Row[Any]) -> InviteLink:
+    """Parse a row of ``links``."""
     return InviteLink(**row._mapping)  # noqa: SLF001 - as above
 
 
@@ -197,7 +211,10 @@ def build_video(job: VideoJob) -> Values:
 
 
 def build_progress(job: VideoJob) -> Values:
-    """Return the columns that change while a job runs and ends, except its receipt: unchanged indexes are not written."""
+    """Return the columns that change while a job runs and ends, except its receipt.
+
+    An index of a column that does not change is not written.
+    """
     values = dict(zip(_JOB_FIELDS, _job_values(job), strict=True))
     del values["id"]
     values["over_ms"] = job.over_ms
@@ -215,12 +232,13 @@ def parse_video(row: Sequence[Any], prompt: str = "") -> VideoJob:
     Fields of the receipt that this version does not know are dropped.
     """
     *values, receipt = row
-    told = orjson.loads(receipt)
-    known = RequestRecord(**{name: told[name] for name in REQUEST_COLUMNS if name in told})
+    fields = orjson.loads(receipt)
+    known = RequestRecord(**{name: fields[name] for name in REQUEST_COLUMNS if name in fields})
     return VideoJob(receipt=known, prompt=prompt, **dict(zip(_JOB_FIELDS, values, strict=True)))
 
 
 def build_delivery(delivery: WebhookDelivery) -> Values:
+    """Return the columns of a row of ``deliveries`` except the sequence."""
     return dict(zip(DELIVERY_COLUMNS, _delivery_values(delivery), strict=True))
 
 
@@ -230,6 +248,7 @@ def parse_delivery(row: Sequence[Any]) -> WebhookDelivery:
 
 
 def build_replay(replay: IdempotencyRecord) -> Values:
+    """Return the columns of a row of ``replays``."""
     return dict(zip(REPLAY_COLUMNS, _replay_values(replay), strict=True))
 
 

@@ -198,7 +198,7 @@ usage_hours = Table(
     Column("total_ms", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
-"""The sums of each hour (``span`` 1; UTC, hours since 1970) and day (24; its first hour) over every request, for charts.
+"""The sums of each hour (``span`` 1; UTC, hours since 1970) and each day (24; its first hour) of requests, for charts.
 
 Refused requests count too, with the channel ''.
 """

@@ -85,7 +85,6 @@ NOT_YET = (
     "serve.py",
     "server/handlers/",
     "server/",
-    "storage/",
     "ward.py",
 )
 """Beginnings of paths that are still to be rewritten."""
