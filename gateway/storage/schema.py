@@ -198,10 +198,7 @@ usage_hours = Table(
     Column("total_ms", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
-"""The sums of each hour (``span`` 1; UTC, hours since 1970) and each day (24; its first hour) of requests, for charts.
-
-Refused requests count too, with the channel ''.
-"""
+"""The sums of each hour (``span`` 1; UTC, hours since 1970) and each day (24; its first hour), refused requests too."""
 
 retired = Table(
     "retired",
@@ -213,10 +210,7 @@ retired = Table(
     Column("until_ms", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
-"""What the deleted old rows of each key cost, and when the last of them was settled.
-
-Reconciliation needs the sums, and no deleted row is charged again.
-"""
+"""What the deleted old rows of each key cost, and when the last was settled: none of them is charged again."""
 
 members = Table(
     "members",
