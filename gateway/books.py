@@ -11,6 +11,8 @@ from gateway.billing.balances import Balances
 from gateway.billing.flush_worker import LedgerFlusher
 from gateway.billing.recovery import open_bank, recover
 from gateway.billing.write_queue import WriteQueue
+from gateway.config.merge import FileConfig, find_sources, parse_stored, settle
+from gateway.config.reload import LiveConfig, log_ignored
 from gateway.options import AppOptions
 from gateway.retention_clock import WARN_AFTER_S, RetentionClock
 from gateway.storage.data_folder import DATABASE, JOURNAL, check_database_present
@@ -20,6 +22,7 @@ from gateway.storage.integrity_check import check_before_start
 from gateway.storage.journal import RequestJournal
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.retention import RetentionRepository
+from gateway.storage.settings import SettingRepository
 from gateway.storage.startup_state import StartupState, find_leftovers
 
 CHECK_S = 0.2
@@ -72,6 +75,15 @@ async def open_books(site: AppOptions, stack: AsyncExitStack) -> Books:
     stack.push_async_callback(accounting.close)
     left = await find_leftovers(database)
     return Books(database, journal, outbox, bank, accounting, flush, left, expiry)
+
+
+async def open_live_config(site: AppOptions, books: Books) -> LiveConfig:
+    """Merge the configuration of the file with the stored settings. Raises ``StoreUnavailable``."""
+    sources = find_sources(site.config) if site.sources is None else site.sources
+    stored = await SettingRepository(books.database).list_settings() if books.left.settings else ()
+    settled = settle(FileConfig(site.config, sources), parse_stored(stored))
+    log_ignored(settled)
+    return LiveConfig(settled)
 
 
 async def _open_expiry_clock(site: AppOptions, database: Database) -> RetentionClock:

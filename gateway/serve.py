@@ -14,13 +14,14 @@ import structlog
 from aiohttp import web
 
 from gateway import __version__
-from gateway.app import WELCOME, build
+from gateway.app import create_app
 from gateway.config.server_schema import ServerSection
 from gateway.errors import StoreUnavailable
 from gateway.options import AppOptions, StartupInfo
 from gateway.server.connection_limits import find_limits
 from gateway.server.context import INVITATIONS, OFFICE, ROOMS
 from gateway.server.protocol import GatewayRunner
+from gateway.services import WELCOME
 
 MAX_DESCRIPTORS = 1_048_576
 """What Linux allows any process by default; more would only make tables larger."""
@@ -58,7 +59,7 @@ def _find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _serve(site: AppOptions, greet: Callable[[str, StartupInfo], None]) -> None:
     server = site.config.server
     sockets = _bind(server.host, server.port)
-    app = build(site)
+    app = create_app(site)
     runner = _make_runner(app, server)
     ready, ended = asyncio.Event(), asyncio.Event()
     reloads: set[asyncio.Task[None]] = set()

@@ -362,16 +362,17 @@ async def _serve_here(place: CliContext, folder: DataFolder) -> AsyncIterator[st
 
     from aiohttp import web
 
-    from gateway.app import WELCOME, build
+    from gateway.app import create_app
     from gateway.log import configure_log
     from gateway.options import AppOptions
     from gateway.server.protocol import GatewayRunner
+    from gateway.services import WELCOME
     from gateway.storage.database import DatabaseStartupError
 
     configure_log(config.server.log_format, logging.WARNING)
     # What another file declared is none of this command's business: only ``serve`` makes the store agree with one.
     site = AppOptions(config, folder, place.environ, discover=place.discover, declare=False, sources=declared.sources)
-    app = build(site)
+    app = create_app(site)
     runner = GatewayRunner(app, access_log=None, shutdown_timeout=1.0)
     try:
         try:

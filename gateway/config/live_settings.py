@@ -8,18 +8,15 @@ import attrs
 import structlog
 
 from gateway.billing.price_spec import GroupSpec, PriceSpec, build_price
-from gateway.books import Books
 from gateway.config.loader import read_shipped
 from gateway.config.merge import (
     EDITABLE,
     EffectiveConfig,
-    FileConfig,
-    find_sources,
     list_sections,
     parse_stored,
     settle,
 )
-from gateway.config.reload import LiveConfig, Reloader, log_ignored
+from gateway.config.reload import LiveConfig, Reloader
 from gateway.domain.audit_log import Actor, AuditRow, build_change
 from gateway.domain.price import ONE_PPM, Price, PriceList
 from gateway.domain.setting import (
@@ -33,7 +30,6 @@ from gateway.domain.setting import (
     name_setting,
 )
 from gateway.errors import Conflict, InvalidRequest, NotFound
-from gateway.options import AppOptions
 from gateway.parsing import find_about, find_check, parse_spec
 from gateway.providers.registry import PROVIDERS
 from gateway.storage.settings import SettingRepository
@@ -43,15 +39,6 @@ log = structlog.stdlib.get_logger(__name__)
 Fields = dict[str, Any]
 Kind = Literal["text", "integer", "number", "boolean", "list", "choice"]
 _KINDS: Mapping[Any, Kind] = MappingProxyType({str: "text", int: "integer", float: "number", bool: "boolean"})
-
-
-async def open_in_force(site: AppOptions, books: Books) -> LiveConfig:
-    """The configuration that a start makes of what is declared and what is stored. Raises ``StoreUnavailable``."""
-    sources = find_sources(site.config) if site.sources is None else site.sources
-    stored = await SettingRepository(books.database).list_settings() if books.left.settings else ()
-    settled = settle(FileConfig(site.config, sources), parse_stored(stored))
-    log_ignored(settled)
-    return LiveConfig(settled)
 
 
 class SettingsService:

@@ -29,4 +29,4 @@ def test_no_test_module_imports_from_another() -> None:
 def test_a_borrowed_helper_is_found() -> None:
     assert find_borrowed("from tests.server.test_routes import ask") == ["tests.server.test_routes"]
     assert find_borrowed("def f():\n    from tests.conftest import x") == ["tests.conftest"]
-    assert find_borrowed("from tests.support.gateway import channel\nfrom gateway.app import build") == []
+    assert find_borrowed("from tests.support.gateway import channel\nfrom gateway.app import create_app") == []

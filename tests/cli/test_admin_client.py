@@ -13,7 +13,6 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.app import StartupInfo
 from gateway.cli import output as cli_show
 from gateway.cli.admin_client import (
     AdminClient,
@@ -27,6 +26,7 @@ from gateway.cli.admin_client import (
     probe,
 )
 from gateway.cli.options import changed_fields, new_fields, read_fields
+from gateway.options import StartupInfo
 from gateway.storage.data_folder import DataFolder
 from tests.support.gateway import RunningGateway
 from tests.support.started_gateways import StartGateway

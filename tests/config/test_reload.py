@@ -18,7 +18,7 @@ import orjson
 import pytest
 import structlog
 
-from gateway.app import build
+from gateway.app import create_app
 from gateway.config.loader import read_declared
 from gateway.config.merge import settle
 from gateway.config.reload import LiveConfig, Reloader, Ruled
@@ -724,7 +724,7 @@ async def filed(tmp_path: Path, template_path: Path) -> AsyncIterator[Start]:
             sources=declared.sources,
             read_config=lambda: read_declared(file, {}),
         )
-        runner = GatewayRunner(build(site), access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+        runner = GatewayRunner(create_app(site), access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
         await runner.setup()
         server = await asyncio.get_running_loop().create_server(runner.server, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from gateway.app import build
+from gateway.app import create_app
 from gateway.config.schema import Config
 from gateway.options import AppOptions
 from gateway.server.admin.active_requests import LIVE
@@ -213,7 +213,7 @@ def list_routes(app: web.Application) -> set[str]:
 def test_every_route_is_in_the_table(tmp_path: Path) -> None:
     """Whoever adds one says here who may walk it."""
     folder = DataFolder(tmp_path)
-    routes = list_routes(build(AppOptions(config=Config(), folder=folder, environ={})))
+    routes = list_routes(create_app(AppOptions(config=Config(), folder=folder, environ={})))
     folder.close()
     admin = {f"{name.split()[0]} {PREFIX}{name.split()[1]}" for name in ADMIN}
     pages = {f"GET {ROOT}{page.path}" for page in list_pages() if page.needs is not None}

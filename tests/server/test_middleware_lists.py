@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.app import build
+from gateway.app import create_app
 from gateway.config.schema import Config
 from gateway.options import AppOptions
 from gateway.server.context import API
@@ -34,7 +34,7 @@ async def test_a_middleware_of_the_root_runs_once_for_every_request(tmp_path: Pa
         return await handler(request)
 
     folder = DataFolder(tmp_path)
-    app = build(AppOptions(config=Config(), folder=folder, environ={}, demo_pace_s=0.0))
+    app = create_app(AppOptions(config=Config(), folder=folder, environ={}, demo_pace_s=0.0))
     app.middlewares.append(note)
     runner = GatewayRunner(app, access_log=None)
     await runner.setup()

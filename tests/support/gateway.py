@@ -13,13 +13,14 @@ import aiohttp
 import attrs
 from aiohttp import web_app
 
-from gateway.app import WELCOME, build
+from gateway.app import create_app
 from gateway.config.schema import Config
 from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.options import AppOptions
 from gateway.parsing import parse_table
 from gateway.server.context import OFFICE, ROOMS
 from gateway.server.protocol import GatewayRunner
+from gateway.services import WELCOME
 from gateway.storage.data_folder import DataFolder
 from gateway.storage.database import open_database
 
@@ -214,7 +215,7 @@ async def start_gateway(
         clock=clock,
     )
     runner = GatewayRunner(
-        build(site),
+        create_app(site),
         access_log=None,
         handler_cancellation=True,
         shutdown_timeout=1.0,

@@ -10,7 +10,7 @@ import aiohttp
 import orjson
 import pytest
 
-from gateway.app import build
+from gateway.app import create_app
 from gateway.config.schema import Config
 from gateway.options import AppOptions
 from gateway.parsing import parse_table
@@ -320,7 +320,7 @@ async def start_and_fail(home: Path, config: dict[str, Any]) -> str:
     """Why a gateway over the data folder does not start."""
     folder = DataFolder(home)
     site = AppOptions(parse_table(config, Config), folder, {}, discover=False)
-    runner = GatewayRunner(build(site), access_log=None)
+    runner = GatewayRunner(create_app(site), access_log=None)
     try:
         with pytest.raises(DataFolderDamaged) as caught:
             await runner.setup()
