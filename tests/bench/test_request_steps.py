@@ -8,6 +8,7 @@ besides (background tasks) is left out. ``make test ARGS="tests/bench/test_reque
 import asyncio
 import dis
 import inspect
+import logging
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,9 +17,11 @@ from pathlib import Path
 from types import FrameType
 
 import orjson
+import pytest
 from aiohttp.web_protocol import RequestHandler
 
 import gateway
+from gateway.log import configure_log
 from tests.support.gateway import KEY, channel
 from tests.support.raw_client import connect, hello, post
 from tests.support.scripted_upstream import (
@@ -136,19 +139,25 @@ def show(counts: Counts, name: str) -> None:
     print(f"\n{name}: {counts.total} calls in {len(counts.files)} files", end="")
 
 
+@pytest.fixture(autouse=True)
+def log_as_a_gateway_does(capfd: pytest.CaptureFixture[str]) -> None:
+    """A gateway writes a line for each request: its calls count."""
+    configure_log("json", logging.INFO)
+
+
 async def test_a_json_request(gateway_with: StartGateway) -> None:
     counts = await count_third(gateway_with, [answer(COMPLETION)], hello(), orjson.dumps(COMPLETION)[-12:])
     show(counts, "a JSON request")
-    assert counts.total <= 172, counts.calls
-    assert len(counts.files) <= 50, counts.files
+    assert counts.total <= 176, counts.calls
+    assert len(counts.files) <= 51, counts.files
 
 
 async def test_a_streamed_request(gateway_with: StartGateway) -> None:
     body = hello(stream=True, stream_options={"include_usage": True})
     counts = await count_third(gateway_with, write_stream(5), body, LAST_CHUNK)
     show(counts, "a stream of 8 events")
-    assert counts.total <= 306, counts.calls
-    assert len(counts.files) <= 57, counts.files
+    assert counts.total <= 311, counts.calls
+    assert len(counts.files) <= 58, counts.files
     more = await count_third(gateway_with, write_stream(15), body, LAST_CHUNK)
     each = (more.total - counts.total) / 10
     print(f"; {each} an event", end="")

@@ -87,13 +87,13 @@ ROUNDS: Sequence[Sequence[Case]] = (
         Case("drop after", None, Play(submit=(REFUSED, "ok"))),
         Case("asked to remix", SUBMIT_UNKNOWN.code, Play(submit=(SILENCE, "ok")), original="asked how it is"),
         Case("finish failed after", LOST, FAILS),
-        Case("tell before", COMPLETED),
+        Case("send before", COMPLETED),
         Case("advance processing fetching after", COMPLETED),
     ),
     (
         Case("finish failed before it is unknown", SUBMIT_UNKNOWN.code, UNKNOWN),
         Case("write after", COMPLETED),
-        Case("note before", COMPLETED, original="tell before"),
+        Case("note before", COMPLETED, original="send before"),
         Case("claim queued after", COMPLETED),
     ),
     (

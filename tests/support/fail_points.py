@@ -99,7 +99,7 @@ def place(points: FailPoints) -> None:
     surround(VideoContent, "fetch", lambda _, _way, job: _remember(read_name(job)), points)
     surround(FileDraft, "write", lambda *_: [("", _fetched.get())], points)
     surround(FileDraft, "keep", lambda *_: [("", _fetched.get())], points)
-    surround(WebhookSender, "tell", lambda _, delivery: [("", _read_hook(delivery))], points)
+    surround(WebhookSender, "send", lambda _, delivery: [("", _read_hook(delivery))], points)
     surround(WebhookDeliveryRepository, "note_delivery", lambda _, delivery: [("", _read_hook(delivery))], points)
 
 

@@ -201,10 +201,11 @@ def test_what_is_refused_is_told_again_with_the_same_id() -> None:
     assert play(scene, moody=say(500, 200)) == []
 
 
+@pytest.mark.slow
 def test_whoever_never_answers_is_told_for_a_day_and_then_no_more() -> None:
     async def scene(house: House) -> None:
         await house.put("dead", "a")
-        await house.run(2 * GIVE_UP_AFTER_S)
+        await house.run(sum(RETRY_AFTER_S) + (1 + len(RETRY_AFTER_S)) * (TIMEOUT_S + LATE_S) + 3_600)
         times = [at for _, at in house.receivers.came["dead"]]
         assert len(times) == 1 + len(RETRY_AFTER_S)
         for wait_s, (before, after) in zip(RETRY_AFTER_S, pairwise(times), strict=True):
@@ -231,6 +232,8 @@ def test_two_deliveries_to_a_dead_host_do_not_hold_up_a_third() -> None:
     assert play(scene, well=take, dead=hang) == []
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_many_for_a_dead_host_do_not_hold_up_another_and_have_their_turns() -> None:
     """And the store is not asked to put them off again and again."""
     count = 90
@@ -250,7 +253,7 @@ def test_many_for_a_dead_host_do_not_hold_up_another_and_have_their_turns() -> N
         assert house.receivers.most["dead"] == AT_ONE_HOST
         assert len(house.store.noted) < 4 * sum(told.values())
         house.receivers.manners["dead"] = take
-        await house.run(2 * GIVE_UP_AFTER_S)
+        await house.run(GIVE_UP_AFTER_S / 2)
         assert house.job._hosts == {}
 
     assert play(scene, well=take, dead=hang) == []

@@ -126,13 +126,13 @@ def test_a_image_is_read_with_what_it_cost() -> None:
     assert [image.data for image in told.items] == [BASE64]
     assert [(image.url, image.revised_prompt) for image in told.items] == [(None, None)]
     assert (told.usage.prompt_tokens, told.usage.completion_tokens, told.usage.images) == (9, 1300, 1)
-    assert (told.usage.source, told.told) == ("upstream", {"output_format": "png"})
+    assert (told.usage.source, told.reported) == ("upstream", {"output_format": "png"})
 
 
 def test_the_other_spelling_of_the_fields_is_read() -> None:
     part = {"inline_data": {"mime_type": "image/jpeg", "data": BASE64}}
     told = paint().read(answer(part), ())
-    assert (told.items[0].data, told.told) == (BASE64, {"output_format": "jpeg"})
+    assert (told.items[0].data, told.reported) == (BASE64, {"output_format": "jpeg"})
 
 
 def test_a_image_of_a_thought_is_not_the_answer() -> None:

@@ -86,7 +86,7 @@ def test_a_image_is_read_with_what_it_cost() -> None:
     told = paint().read(orjson.dumps(write_answer(PNG)), ())
     assert [(image.data, image.url) for image in told.items] == [(BASE64, None)]
     assert (told.usage.prompt_tokens, told.usage.completion_tokens, told.usage.images) == (9, 1300, 1)
-    assert (told.usage.source, told.told) == ("upstream", {"output_format": "png"})
+    assert (told.usage.source, told.reported) == ("upstream", {"output_format": "png"})
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_image_may_be_an_address_and_in_a_text_it_is_quoted(raw: bytes, quoted
     told = paint().read(raw, ())
     assert [(image.data, image.url) for image in told.items] == [(None, "https://cdn.example/a.png?x=1")]
     assert [image.quoted for image in told.items] == [quoted]
-    assert told.told == {}
+    assert told.reported == {}
 
 
 def test_what_is_told_twice_is_one_image() -> None:

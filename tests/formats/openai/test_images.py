@@ -253,7 +253,7 @@ def test_an_answer_is_its_images_and_what_it_says_of_them() -> None:
     images = read(ANSWER)
     assert images.items == (Image(B64, None, "a small cat"),)
     assert images.usage == Usage(50, 272, 0, "upstream", images=1)
-    assert images.told == {name: value for name, value in ANSWER.items() if name != "data"}
+    assert images.reported == {name: value for name, value in ANSWER.items() if name != "data"}
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_without_a_usage_it_is_estimated() -> None:
 def test_a_usage_that_cannot_be_believed_is_not(usage: object) -> None:
     images = read(ANSWER | {"usage": usage})
     assert (images.usage.source, images.usage.images) == ("estimate", 1)
-    assert "usage" not in images.told
+    assert "usage" not in images.reported
 
 
 def test_a_usage_in_a_chats_words_is_believed() -> None:
@@ -335,7 +335,7 @@ def test_a_spoilt_answer_is_images_or_the_providers_fault(value: Any) -> None:
         return
     assert all(one.data or one.url for one in images.items)
     assert images.usage.images == len(images.items)
-    assert set(images.told) <= {"created", "background", "output_format", "quality", "size", "usage"}
+    assert set(images.reported) <= {"created", "background", "output_format", "quality", "size", "usage"}
 
 
 @given(st.binary(max_size=40))

@@ -233,7 +233,7 @@ def test_every_code_of_a_fault_is_told_with_its_status_and_a_meaning(document: J
     assert {code: status for status, told in codes.items() for code in told if STATUS[code] == status} == STATUS
     assert [code for told in codes.values() for code, meaning in told.items() if not meaning] == []
     written = document["components"]["responses"]["Conflict"]["description"]
-    assert "- `idempotency_conflict`: A call of the same `Idempotency-Key` is under way" in written
+    assert "- `idempotency_conflict`: A request with the same `Idempotency-Key` is in progress" in written
 
 
 def test_in_anthropics_language_errors_have_anthropics_form(document: Json) -> None:
