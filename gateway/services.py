@@ -99,9 +99,8 @@ async def open_services(app: web.Application, *, options: AppOptions) -> AsyncIt
         ways.router.models = build_models(options.config)
         hall = _build_hall(options, books, upstream, ways)
         cinema = await _open_cinema(options, in_force, books, _Ends(upstream, ways, studio, hall), stack)
-        app[ROOMS] = _build_rooms(
-            options, in_force, books, administration.directory, _Inside(ways, studio, hall, cinema)
-        )
+        inside = _Inside(ways, studio, hall, cinema)
+        app[ROOMS] = _build_rooms(options, in_force, books, administration.directory, inside)
         app[KEEPER], app[PROBE] = studio.keeper, books.check_writable
         lobby = open_lobby(books.database, ways.seal, options.clock)
         stack.callback(lobby.close)

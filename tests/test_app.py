@@ -7,9 +7,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.app import FIRST_ACCOUNT, FIRST_KEY
 from gateway.demo.server import DEMO_MODELS
 from gateway.server.context import OFFICE, ROOMS
+from gateway.services import FIRST_ACCOUNT, FIRST_KEY
 from tests.support.gateway import KEY, RunningGateway, channel, make_template, start_gateway
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
