@@ -1,6 +1,6 @@
-"""Work on what is large, in threads: the event loop goes on between any two steps of it.
+"""Parse and translate large bodies in threads so that the event loop is not blocked.
 
-One step in C holds the interpreter, in whichever thread it is done: the largest body is parsed in one of some 25 ms.
+A single call into C still holds the interpreter lock: parsing the largest body takes about 25 ms in one such call.
 """
 
 import asyncio
@@ -9,18 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, TypeVarTuple, Unpack
 
 MAX_ON_LOOP = 1024 * 1024
-"""Bytes of a body that the event loop itself unpacks, parses and translates: a few milliseconds."""
+"""Largest body, in bytes, that is decompressed, parsed and translated on the event loop: a few milliseconds."""
 _WORKERS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="large")
-"""Their own: a queue of large bodies must hold up neither the store nor the search for names."""
+"""A separate pool: a queue of large bodies must delay neither the database nor DNS lookups."""
 
 Args = TypeVarTuple("Args")
 T = TypeVar("T")
 
 
 async def work_aside(work: Callable[[Unpack[Args]], T], *args: *Args) -> T:
-    """What ``work`` returns or raises, done by a thread: it may change nothing that anybody else looks at.
+    """Run ``work`` in a thread; it must not change shared state.
 
-    Whoever waits and is cancelled waits for its end all the same: what it works on may be used again then.
+    If the caller is cancelled, this waits until the thread is done: the caller may reuse the arguments afterwards.
     """
     working = asyncio.get_running_loop().run_in_executor(_WORKERS, work, *args)
     try:

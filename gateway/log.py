@@ -1,6 +1,7 @@
-"""Logging: structlog, one event a line, JSON or for people. A field not on the list below is never written.
+"""Structured logging: one event per line, as JSON or for a console.
 
-Events are ``noun_verbed`` constants. Secrets do not get past the allow-list, whatever a caller of ``log`` passes.
+Event names are ``noun_verbed`` constants. Only the fields in ``ALLOWED`` are written, so that no secret gets into the
+log by mistake.
 """
 
 import logging
@@ -36,11 +37,11 @@ _TINTS = {
     "error": "\x1b[31m",
     "critical": "\x1b[31m",
 }
-"""Levels of the house's own lines, and their ANSI colors."""
+"""ANSI color of each level of the gateway's own events."""
 
 
 def allow_known(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A structlog processor: fields that are not on the list are dropped, and named."""
+    """A structlog processor: drop fields that are not in ``ALLOWED`` and name them in ``reason``."""
     if ALLOWED.issuperset(event):
         return event
     unknown = event.keys() - ALLOWED
@@ -51,17 +52,14 @@ def allow_known(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> 
 
 
 def _escape(value: str, keep: str = _LAYOUT) -> str:
-    """``value`` with everything unprintable except ``keep`` as Python would write it."""
+    """Return ``value`` with unprintable characters, except those in ``keep``, as Python escapes."""
     return "".join(char if char.isprintable() or char in keep else ascii(char)[1:-1] for char in value)
 
 
 class LineWriter:
-    """Where a house logger's finished lines go: one ``write`` each, whatever the level.
+    """Writes the gateway's finished log lines to standard error, one ``write`` each.
 
-    They go to what standard error is at that moment: a logger outlasts whatever replaces it for a while.
-
-    Args:
-        name: of the logger; structlog's ``add_logger_name`` asks for it.
+    ``sys.stderr`` is looked up for every line: loggers are cached, and a test may replace the stream.
     """
 
     __slots__ = ("name",)
@@ -70,12 +68,12 @@ class LineWriter:
         self.name = name
 
     def info(self, line: str) -> None:
-        """Write ``line``. If that fails, on a full disk say, the caller goes on."""
+        """Write ``line``; an error, such as a full disk, is ignored."""
         stream = sys.stderr
         try:
             stream.write(line)
             stream.flush()
-        except (OSError, ValueError):  # not ``suppress``: it would be more than the rest of what is done here
+        except (OSError, ValueError):  # not ``suppress``: it costs more than the rest of this method
             return
 
     debug = warning = error = critical = info
@@ -85,10 +83,10 @@ WriteLine = Callable[[LineWriter, str, MutableMapping[str, Any]], str]
 
 
 def write_line(logger: LineWriter, method: str, event: MutableMapping[str, Any]) -> str:
-    """A structlog chain in one step: what every line says, nothing that is not allowed, as one JSON object.
+    """Render ``event`` as one line of JSON: the whole structlog chain in one step.
 
-    What orjson has no words for is shown as Python does. So is whatever is not ASCII: a path may hold what moves a
-    terminal's cursor, or ends a line for those who know more line ends than one.
+    Values that orjson cannot serialize are written as their ``repr``. Characters that are not ASCII are escaped: a path
+    may contain terminal control characters or a Unicode line separator.
     """
     event["level"] = _LEVELS.get(method, method)
     event["logger"] = logger.name
@@ -105,12 +103,9 @@ def write_line(logger: LineWriter, method: str, event: MutableMapping[str, Any])
 
 
 class ConsoleWriter:
-    """A structlog chain in one step, as ``write_line`` is, for people: time, level, event, logger, then the fields.
+    """Renders an event for a console, in one step like ``write_line``: time, level, event, logger, fields.
 
-    The layout is that of structlog's ``ConsoleRenderer``, which takes six times as long for each line.
-
-    Args:
-        colors: whether to use ANSI colors.
+    The layout is that of structlog's ``ConsoleRenderer``, which takes six times as long per line.
     """
 
     def __init__(self, *, colors: bool) -> None:
@@ -123,7 +118,6 @@ class ConsoleWriter:
         self._value = ("\x1b[36m", f"{reset}=\x1b[35m", reset) if colors else ("", "=", "")
 
     def __call__(self, logger: LineWriter, method: str, event: MutableMapping[str, Any]) -> str:
-        """The line of ``event``."""
         now_us = time.time_ns() // 1_000
         if "exc_info" in event:
             structlog.processors.format_exc_info(logger, method, event)
@@ -141,7 +135,7 @@ class ConsoleWriter:
 
 
 def _show(value: object) -> str:
-    """A field's value: a text as it is, anything else as Python shows it. It never begins a line of its own."""
+    """Return a field's value on one line: a text unchanged, anything else as its ``repr``."""
     text = value if isinstance(value, str) else repr(value)
     return text if text.isprintable() else _escape(text, keep="")
 
@@ -156,25 +150,25 @@ def _write_escaped(logger: LineWriter, method: str, event: MutableMapping[str, A
 
 
 class _LineLogger(structlog.BoundLoggerBase):
-    """A logger for a chain that ends in a line: it makes no copy of an event's fields at every step."""
+    """A bound logger that does not copy an event's fields at every step of the chain."""
 
     def _proxy_to_logger(self, method_name: str, event: str | None = None, **event_kw: Any) -> None:
-        told: Any = {**self._context, **event_kw} if self._context else event_kw
-        told["event"] = event
+        fields: Any = {**self._context, **event_kw} if self._context else event_kw
+        fields["event"] = event
         try:
             for processor in self._processors:
-                told = processor(self._logger, method_name, told)
+                fields = processor(self._logger, method_name, fields)
         except structlog.DropEvent:
             return
-        getattr(self._logger, method_name)(told)
+        getattr(self._logger, method_name)(fields)
 
 
 def configure_log(style: LogFormat, level: int = logging.INFO) -> None:
-    """Set up structlog and the standard library's logging (aiohttp's), to standard error.
+    """Set up structlog and the standard library's logging (used by aiohttp) to write to standard error.
 
     Args:
         style: "auto" is "console" if standard error is a terminal, else "json".
-        level: the least that is written.
+        level: the lowest level that is written.
     """
     colors = sys.stderr.isatty()
     write = write_line if style == "json" or (style == "auto" and not colors) else ConsoleWriter(colors=colors)
@@ -184,21 +178,21 @@ def configure_log(style: LogFormat, level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    _spare_what_no_line_shows()
+    _skip_unused_record_fields()
     logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
 def _drop_below(
     level: int, _logger: LineWriter, method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """A structlog processor. A logger's own filter would outlast this configuration: loggers keep it."""
+    """A structlog processor: drop events below ``level``. A cached logger would keep a filter of its own."""
     if logging.getLevelNamesMapping()[_LEVELS.get(method, method).upper()] < level:
         raise structlog.DropEvent
     return event
 
 
 class _LibraryHandler(logging.StreamHandler[TextIO]):
-    """Writes records of the standard library's logging to what standard error is at that moment."""
+    """Writes records of the standard library's logging to the current ``sys.stderr``."""
 
     terminator = ""
 
@@ -208,7 +202,7 @@ class _LibraryHandler(logging.StreamHandler[TextIO]):
 
 
 class _LibraryFormatter(logging.Formatter):
-    """Writes a record of the standard library's logging as the gateway writes its own events."""
+    """Formats a record of the standard library's logging like the gateway's own events."""
 
     def __init__(self, write: WriteLine) -> None:
         super().__init__()
@@ -222,9 +216,9 @@ class _LibraryFormatter(logging.Formatter):
 
 
 def _use(write: WriteLine, level: int) -> None:
-    """Make ``write`` the whole chain of every logger.
+    """Make ``write`` the processor chain of every logger.
 
-    The list is changed in place: a logger that was used before keeps the very list that it began with.
+    The list is changed in place: a logger that was used before keeps a reference to it.
     """
     processors = structlog.get_config()["processors"]
     processors[:] = [write] if level <= logging.INFO else [partial(_drop_below, level), write]
@@ -237,7 +231,7 @@ def _use(write: WriteLine, level: int) -> None:
     )
 
 
-def _spare_what_no_line_shows() -> None:
-    """Thread, process and source line are not looked for; see Python's logging HOWTO, "Optimization"."""
+def _skip_unused_record_fields() -> None:
+    """Do not determine thread, process and source line; see Python's logging HOWTO, "Optimization"."""
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # noqa: SLF001

@@ -1,6 +1,6 @@
-"""How this process is doing: how late its event loop is, what it uses, and how much waits for its store.
+"""Reports the health of this process: event-loop lag, memory, CPU, database, queues and folder sizes.
 
-Nothing here is looked at unless somebody asks, but for the loop's lateness, which has to be seen as it happens.
+Everything is measured on request, except the lag, which is sampled all the time.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from gateway.videos.jobs import Videos
 
 LAG_EVERY_S = 0.5
 LAG_KEPT_S = 300
-"""Five minutes of samples, in a ring of 4.8 KB."""
+"""Five minutes of samples take 4.8 KB."""
 FOLDERS_KNOWN_S = 60.0
-"""How long what was found in a folder is believed: it takes a look at every file."""
+"""How long the size of a folder is cached: measuring it reads the metadata of every file."""
 STATES = ("up", "trial", "down", "disabled")
 _PROC = Path("/proc/self")
 _DESCRIPTORS = Path("/dev/fd")
@@ -40,17 +40,17 @@ Fields = dict[str, Any]
 
 
 class EventLoopLag:
-    """How late the event loop came to what was due, of late."""
+    """The event loop's lag: by how much its timers were late in the last five minutes."""
 
     def __init__(self) -> None:
         self._samples = RingBuffer(round(LAG_KEPT_S / LAG_EVERY_S))
 
-    def note(self, late_s: float) -> None:
-        """It came that late; a timer that was early was in time."""
+    def add(self, late_s: float) -> None:
+        """Add a sample; a timer that was early counts as on time."""
         self._samples.add(max(0, round(late_s * _US)))
 
     def describe(self) -> Fields:
-        """In milliseconds; 0 before anything was due."""
+        """Return percentiles in milliseconds; 0 before the first sample."""
         ordered = sorted(self._samples) or [0]
         figures = {"p50": find_percentile(ordered, 50), "p99": find_percentile(ordered, 99), "max": ordered[-1]}
         return {name: figure * 1000 / _US for name, figure in figures.items()}
@@ -58,32 +58,31 @@ class EventLoopLag:
 
 @attrs.define
 class FolderUsage:
-    """A folder of files, and how much was in it when somebody last looked."""
+    """The number of files in a folder and their size, cached."""
 
     path: Path
     found: tuple[int, int] | None = None
     looked_at: float = float("-inf")
 
     async def measure(self, now: float) -> Fields | None:
-        """Files and bytes in it, looked up in a thread once a minute at most; None where it cannot be read."""
+        """Return files and bytes, measured in a thread at most once a minute; None if the folder cannot be read."""
         if now - self.looked_at >= FOLDERS_KNOWN_S:
-            self.looked_at = now  # whoever asks meanwhile is told what was known before
+            self.looked_at = now  # concurrent calls get the cached value
             self.found = await asyncio.to_thread(_measure, self.path)
         return None if self.found is None else {"bytes": self.found[1], "files": self.found[0]}
 
 
 @attrs.frozen
 class MonitoredParts:
-    """What is looked at.
+    """The parts of the gateway that ``ProcessMonitor`` reports on.
 
     Attributes:
-        check_writable: raises ``StoreUnavailable`` where a request could not be recorded now.
-        journal_path: the file of ``journal``.
+        check_writable: raises ``StoreUnavailable`` if a request could not be recorded now.
     """
 
     lag: EventLoopLag
     running: ActiveRequests
-    switchboard: LoadBalancer
+    load_balancer: LoadBalancer
     database: Database
     check_writable: Callable[[], Awaitable[None]]
     outbox: WriteQueue
@@ -95,22 +94,21 @@ class MonitoredParts:
 
 
 class ProcessMonitor:
-    """Describes the process.
+    """Describes the state of the process.
 
     Args:
-        organs: of which it is made.
         clock: Unix seconds.
     """
 
-    def __init__(self, organs: MonitoredParts, clock: Callable[[], float]) -> None:
-        self._organs = organs
+    def __init__(self, parts: MonitoredParts, clock: Callable[[], float]) -> None:
+        self._parts = parts
         self._clock = clock
         self._started_s = clock()
         self._since = time.monotonic()
 
     async def describe(self) -> Fields:
-        """Everything, as the admin API shows it."""
-        organs, now = self._organs, time.monotonic()
+        """Return all figures as the admin API shows them."""
+        parts, now = self._parts, time.monotonic()
         return {
             "version": __version__,
             "started_at": build_time(int(self._started_s)),
@@ -121,24 +119,24 @@ class ProcessMonitor:
             "cpu_s": round(time.process_time(), 2),
             "open_files": count_open_files(),
             "tasks": len(asyncio.all_tasks()),
-            "loop_lag_ms": organs.lag.describe(),
-            "running": len(organs.running),
+            "loop_lag_ms": parts.lag.describe(),
+            "running": len(parts.running),
             "store": await self._describe_store(),
             "queue": {
-                "waiting_rows": len(organs.outbox),
-                "failing": organs.outbox.failing or organs.journal.failing,
+                "waiting_rows": len(parts.outbox),
+                "failing": parts.outbox.failing or parts.journal.failing,
             },
-            "journal_bytes": find_size(organs.journal_path),
-            "media": await organs.media.measure(now),
-            "videos": {"open": organs.videos.all_open, "kept": await organs.video_content.measure(now)},
+            "journal_bytes": find_size(parts.journal_path),
+            "media": await parts.media.measure(now),
+            "videos": {"open": parts.videos.all_open, "kept": await parts.video_content.measure(now)},
             "channels": self._count_channels(),
         }
 
     async def _describe_store(self) -> Fields:
-        database, writable = self._organs.database, True
+        database, writable = self._parts.database, True
         last_commit_ms = database.last_commit_ms
         try:
-            await self._organs.check_writable()
+            await self._parts.check_writable()
         except StoreUnavailable:
             writable = False
         return {
@@ -150,13 +148,13 @@ class ProcessMonitor:
         }
 
     def _count_channels(self) -> Fields:
-        lines = self._organs.switchboard.lines.values()
+        lines = self._parts.load_balancer.lines.values()
         counts = Counter(line.state if line.channel.status == "active" else "disabled" for line in lines)
         return {state: counts[state] for state in STATES}
 
 
 def find_size(path: Path) -> int:
-    """Of a file, in bytes; 0 where there is none."""
+    """Return the size of a file in bytes; 0 if it does not exist."""
     try:
         return path.stat().st_size
     except OSError:
@@ -164,7 +162,7 @@ def find_size(path: Path) -> int:
 
 
 def find_memory() -> int:
-    """What of the process is in memory, in bytes; where nobody says, the most that ever was."""
+    """Return the resident memory in bytes; where the system does not report it, the peak."""
     try:
         pages = int((_PROC / "statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
@@ -176,7 +174,7 @@ def find_memory() -> int:
 
 
 def count_open_files() -> int | None:
-    """Descriptors, sockets among them; None where nobody says."""
+    """Count open files and sockets; None where the system does not report them."""
     try:
         return sum(1 for _ in (_PROC / "fd" if _PROC.exists() else _DESCRIPTORS).iterdir())
     except OSError:
@@ -184,7 +182,7 @@ def count_open_files() -> int | None:
 
 
 def _measure(folder: Path) -> tuple[int, int] | None:
-    """How many files are in a folder and below it, and their bytes together. Runs in a thread."""
+    """Return the number of files below a folder and their bytes; None if there is no folder. Runs in a thread."""
     if not folder.is_dir():
         return None
     sizes = [find_size(Path(where) / name) for where, _, names in os.walk(folder) for name in names]
@@ -192,11 +190,10 @@ def _measure(folder: Path) -> tuple[int, int] | None:
 
 
 class LoopLagMeter:
-    """The job.
+    """Samples the event loop's lag.
 
     Args:
-        lag: told of every sample.
-        clock: seconds of a monotonic clock. Not the loop's own: uvloop's stands still while a callback runs.
+        clock: monotonic seconds. Not the loop's own clock: uvloop's stands still while a callback runs.
     """
 
     def __init__(self, lag: EventLoopLag, clock: Callable[[], float] = time.monotonic) -> None:
@@ -204,8 +201,8 @@ class LoopLagMeter:
         self._clock = clock
 
     async def run(self) -> None:
-        """Sleep for half a second and see for how long that was, for ever."""
+        """Measure forever by how much a sleep of half a second is too long."""
         while True:
             due = self._clock() + LAG_EVERY_S
             await asyncio.sleep(LAG_EVERY_S)
-            self._lag.note(self._clock() - due)
+            self._lag.add(self._clock() - due)

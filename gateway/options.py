@@ -1,4 +1,4 @@
-"""What the house is built on: the settings, the data folder, and what differs between a gateway and a test of one."""
+"""What ``create_app`` needs: the configuration, the data folder, and what a test sets differently."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -13,11 +13,11 @@ from gateway.storage.data_folder import DataFolder
 
 @attrs.define
 class StartupInfo:
-    """What the operator is told at start.
+    """What the startup message shows to the operator.
 
     Attributes:
-        secret: the first key, on the first start only.
-        setup_token: what the console's link ends in while it has no administrator.
+        secret: the first API key; None except on the first start.
+        setup_token: the token of the console's setup link; None if there is an administrator.
     """
 
     secret: str | None = None
@@ -28,20 +28,19 @@ class StartupInfo:
 
 @attrs.frozen
 class AppOptions:
-    """What the house is built on.
+    """What ``create_app`` builds the gateway from.
 
     Attributes:
-        config: the settings.
         folder: the data folder, locked.
-        environ: where provider keys are looked for when no channel is configured.
-        discover: whether they are, and servers on this machine too.
-        declare: whether the settings' accounts and keys are brought into the store.
-        demo_pace_s: pause between the words of the built-in demo.
-        task_pace: what waits for a provider's tasks are multiplied by.
+        environ: holds provider keys, which are used if no channel is configured.
+        discover: look for provider keys in ``environ`` and for model servers on this machine.
+        declare: write the accounts and keys of ``config`` to the database.
+        demo_pace_s: pause between two words of the built-in demo.
+        task_pace: factor for the waits between polls of a provider's task.
         clock: Unix seconds.
-        sources: by path, who says what of ``config``; None: whatever is not as by default is the file's.
-        read_config: reads the settings anew, for a reload. Raises ``ConfigError``.
-        renew_secrets: secret files that are made anew if they are lost.
+        sources: the source of each setting, by path; None: every value that is not the default is the file's.
+        read_config: reads the configuration again for a reload. Raises ``ConfigError``.
+        renew_secrets: secret files to create again if they are lost.
     """
 
     config: Config

@@ -1,4 +1,4 @@
-"""Runs the application: binds the port, says where it is, and ends on SIGTERM or SIGINT."""
+"""Runs the application: binds the port, announces the address, stops on SIGTERM or SIGINT, reloads on SIGHUP."""
 
 import asyncio
 import contextlib
@@ -24,11 +24,11 @@ from gateway.server.protocol import GatewayRunner
 from gateway.services import WELCOME
 
 MAX_DESCRIPTORS = 1_048_576
-"""What Linux allows any process by default; more would only make tables larger."""
+"""Linux's default maximum; more would only enlarge the kernel's tables."""
 READ_BUFFER = 64 * 1024
 SEND_BUFFER = 64 * 1024
-"""Of the kernel, per connection, set on the listening socket and inherited: a caller that never reads holds this much
-and not the 2.9 MB that the kernel would grow it to."""
+"""Kernel send buffer per connection, inherited from the listening socket. Without it a client that does not read makes
+the kernel grow the buffer to 2.9 MB."""
 SHUTDOWN_TIMEOUT_S = 1.0
 _YOUNG = 10_000
 
@@ -36,13 +36,13 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class PortInUse(Exception):
-    """The address cannot be listened on; the message is for the operator."""
+    """The gateway cannot listen on the address; the message is for the operator."""
 
 
 def run(site: AppOptions, greet: Callable[[str, StartupInfo], None]) -> None:
-    """Serve until a signal ends it. ``greet`` is called once, with the address, when requests are answered.
+    """Serve until a signal stops it; call ``greet`` with the address once requests are answered.
 
-    Raises ``PortInUse``, ``store.engine.StoreRefused``.
+    Raises ``PortInUse``, ``DatabaseStartupError``.
     """
     with asyncio.Runner(loop_factory=_find_loop_factory()) as runner:
         runner.run(_serve(site, greet))
@@ -67,7 +67,7 @@ async def _serve(site: AppOptions, greet: Callable[[str, StartupInfo], None]) ->
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, _end, app, ended)
     loop.add_signal_handler(signal.SIGHUP, _start_reload, app, ready, reloads)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # the command has kept it waiting for this moment
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # blocked by the command until the handler is set
     try:
         await runner.setup()
         for sock in sockets:
@@ -75,14 +75,14 @@ async def _serve(site: AppOptions, greet: Callable[[str, StartupInfo], None]) ->
         address = server.base_url or write_address(server.host, sockets[0].getsockname()[1])
         site.folder.announce(write_address(server.host, sockets[0].getsockname()[1]))
         log.info("gateway_started", url=address, version=__version__, pid=os.getpid())
-        _settle_in()
+        _tune_garbage_collector()
         greet(address, await _welcome(app))
         ready.set()
         await ended.wait()
         log.info("gateway_stopping", running=app[ROOMS].gate.inside)
     finally:
-        loop.add_signal_handler(signal.SIGHUP, _stay)
-        for reload in reloads:  # it may be waiting for a provider; and the next start reads everything anyway
+        loop.add_signal_handler(signal.SIGHUP, _ignore_reload)
+        for reload in reloads:  # it may wait for a provider; the next start reads the file anyway
             reload.cancel()
         await asyncio.gather(*reloads, return_exceptions=True)
         await runner.cleanup()
@@ -104,7 +104,7 @@ def _make_runner(app: web.Application, server: ServerSection) -> GatewayRunner:
 
 
 async def _welcome(app: web.Application) -> StartupInfo:
-    """What the operator is told, and with it how the console's first administrator gets in, where it has none."""
+    """Return what the startup message shows, with the console's setup token if there is no administrator."""
     welcome: StartupInfo = app[WELCOME]
     with contextlib.suppress(StoreUnavailable):
         welcome = attrs.evolve(welcome, setup_token=await app[INVITATIONS].find_setup_token())
@@ -112,45 +112,44 @@ async def _welcome(app: web.Application) -> StartupInfo:
 
 
 def _end(app: web.Application, ended: asyncio.Event) -> None:
-    """SIGTERM or SIGINT. A second one breaks off what still runs."""
+    """Handle SIGTERM and SIGINT: stop; a second one aborts running requests."""
     if ended.is_set() and ROOMS in app:
         app[ROOMS].gate.hurried = True
     ended.set()
 
 
 def _start_reload(app: web.Application, ready: asyncio.Event, reloads: set[asyncio.Task[None]]) -> None:
-    """SIGHUP. A signal that comes while the last one is worked off waits for it."""
+    """Handle SIGHUP. Reloads do not overlap: ``Reloader.changing`` serialises them."""
     task = asyncio.get_running_loop().create_task(_reload(app, ready))
     reloads.add(task)
     task.add_done_callback(reloads.discard)
 
 
 async def _reload(app: web.Application, ready: asyncio.Event) -> None:
-    await ready.wait()  # a start has read the configuration before it opens the store, which takes its time
+    await ready.wait()  # the start read the file before it opened the database: the file may have changed since
     if OFFICE in app:
         await app[OFFICE].reload_logged()
 
 
-def _stay() -> None:
-    """SIGHUP while the gateway ends: nothing to be done, and not to be died of."""
+def _ignore_reload() -> None:
+    """Handle SIGHUP while the gateway stops: without a handler the signal would kill the process."""
 
 
 def raise_descriptors() -> int:
-    """Have as many descriptors as this process may have without asking; how many that is."""
+    """Raise the limit of open files to the hard limit; return the limit in effect."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(ValueError, OSError):  # macOS says that all are allowed, and allows fewer
+        with contextlib.suppress(ValueError, OSError):  # macOS reports no limit, but has one
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
-def _settle_in() -> None:
-    """What is here now stays as long as the process: the collector need not look at it again (18 us a request).
+def _tune_garbage_collector() -> None:
+    """Exclude all objects of the start from garbage collection, and collect less often: saves 18 us a request.
 
-    And it looks after so many new objects as a few dozen calls under way have, not after each second call: what calls
-    leave behind is seldom a cycle.
+    The threshold is about as many objects as a few dozen running requests hold. Requests rarely leave cycles behind.
     """
     gc.collect()
     gc.freeze()
@@ -158,14 +157,14 @@ def _settle_in() -> None:
 
 
 def write_address(host: str, port: int) -> str:
-    """The URL under which a gateway on ``host`` answers on this machine."""
+    """Return the URL at which this machine reaches a gateway that listens on ``host``."""
     if host in {"0.0.0.0", "::", ""}:  # noqa: S104 - compared, not bound
         host = "127.0.0.1"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _bind(host: str, port: int) -> list[socket.socket]:
-    """A listening socket for every address of ``host``; with port 0, for its first. Raises ``PortInUse``."""
+    """Bind a socket for every address of ``host``; with port 0, for the first only. Raises ``PortInUse``."""
     sockets: list[socket.socket] = []
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -19,7 +19,7 @@ def open_ward(app: web.Application, books: Books, folder: Path, jobs: JobRunner)
     organs = MonitoredParts(
         lag=lag,
         running=rooms.running,
-        switchboard=rooms.switchboard,
+        load_balancer=rooms.switchboard,
         database=books.database,
         check_writable=books.check_writable,
         outbox=books.outbox,

@@ -24,15 +24,15 @@ SAMPLES = round(LAG_KEPT_S / LAG_EVERY_S)
 def test_lateness_is_told_in_milliseconds_of_the_last_minutes() -> None:
     lag = EventLoopLag()
     assert lag.describe() == {"p50": 0, "p99": 0, "max": 0}
-    lag.note(3.0)
+    lag.add(3.0)
     for number in range(1, SAMPLES + 1):
-        lag.note(number / 100_000)
+        lag.add(number / 100_000)
     assert lag.describe() == {"p50": 3.0, "p99": 5.94, "max": 6.0}, "what was five minutes ago is forgotten"
 
 
 def test_a_timer_that_was_early_was_in_time() -> None:
     lag = EventLoopLag()
-    lag.note(-0.001)
+    lag.add(-0.001)
     assert lag.describe() == {"p50": 0, "p99": 0, "max": 0}
 
 
@@ -40,7 +40,7 @@ def test_the_loop_is_looked_at_twice_a_second() -> None:
     late: list[float] = []
 
     class Notes(EventLoopLag):
-        def note(self, late_s: float) -> None:
+        def add(self, late_s: float) -> None:
             late.append(late_s)
             if len(late) == 3:
                 raise TimeoutError

@@ -1,4 +1,4 @@
-"""What a new configuration changes, said in words: for the operator who has just asked for it."""
+"""Describes what a new configuration changes, for the operator who reloads it. Values are never shown: secrets."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from gateway.routing.channels import find_changes
 
 
 def describe_channels(before: Iterable[Channel], after: Iterable[Channel]) -> list[str]:
-    """Which channels come, go and change, and in what; never what is in a field."""
+    """List the channels that are added, removed and changed, with the names of the changed fields."""
     old, new = {channel.name: channel for channel in before}, {channel.name: channel for channel in after}
     lines = [f"channel {name!r} removed" for name in old if name not in new]
     for name, channel in new.items():
@@ -20,12 +20,12 @@ def describe_channels(before: Iterable[Channel], after: Iterable[Channel]) -> li
         elif known != channel:
             lines.append(f"channel {name!r} changed: {', '.join(find_changes(known, channel))}")
     if not lines and list(old) != list(new):
-        lines.append("channels in another order")
+        lines.append("channel order changed")
     return lines
 
 
 def describe_items(what: str, before: Sequence[Any], after: Sequence[Any]) -> list[str]:
-    """The same for declared things of a kind, told apart by their names."""
+    """List the items of one kind that are added, removed and changed; an item is identified by its name."""
     old, new = {item.name: item for item in before}, {item.name: item for item in after}
     lines = [f"{what} {name!r} removed" for name in old if name not in new]
     for name, item in new.items():
@@ -37,7 +37,7 @@ def describe_items(what: str, before: Sequence[Any], after: Sequence[Any]) -> li
 
 
 def describe_section(name: str, before: Any, after: Any) -> list[str]:
-    """The keys of a section that have another value; the values themselves may be secret."""
+    """List the keys of a section whose values differ."""
     return [f"{name}.{key}" for key in _differences(before, after)]
 
 

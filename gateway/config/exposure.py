@@ -1,4 +1,4 @@
-"""What a gateway that others can reach must not start with: secrets that anybody would try first."""
+"""Refuses weak secrets if other machines can reach the gateway."""
 
 from collections.abc import Iterator
 from ipaddress import ip_address
@@ -10,22 +10,22 @@ from gateway.config.schema import Config
 from gateway.domain.weak_secret import is_weak
 
 SHORTEST_TOKEN = 16
-_TELL = "is one that anybody would try first; use one that was made at random"
+_WEAK = "is easy to guess; use a random one"
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 def check_secrets(config: Config, admin_token: str) -> None:
-    """Raise ``ConfigError`` naming every weak secret if the gateway listens beyond loopback; else warn of each."""
-    found = [f"{where}: {_TELL}" for where in _find_weak(config, admin_token)]
+    """Log every weak secret; raise ``ConfigError`` instead if the gateway listens on more than loopback."""
+    found = [f"{where}: {_WEAK}" for where in _find_weak(config, admin_token)]
     if found and not is_loopback(config.server.host):
-        raise ConfigError([f"{problem}, or listen at 127.0.0.1 alone (server.host)" for problem in found])
+        raise ConfigError([f"{problem}, or listen on 127.0.0.1 only (server.host)" for problem in found])
     for problem in found:
         log.warning("weak_secret_found", reason=problem)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens at ``host``."""
+    """Whether only this machine can connect to ``host``."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -33,7 +33,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _find_weak(config: Config, admin_token: str) -> Iterator[str]:
-    """The names of the settings, and of the file, that hold a weak secret."""
+    """Yield the names of the settings, and of the file, that hold a weak secret."""
     for index, key in enumerate(config.key):
         if key.secret is not None and is_weak(key.secret):
             yield f"key[{index}].secret"

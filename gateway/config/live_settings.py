@@ -1,4 +1,4 @@
-"""Settings, groups and prices, looked at and changed while the gateway runs: whole or not at all."""
+"""Lists and changes settings, groups and prices while the gateway runs."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -45,9 +45,8 @@ class SettingsService:
     """``domain.setting.Configuration``.
 
     Args:
-        in_force: the configuration in force.
-        reloader: brings a changed one into force, and lets one at a time.
-        store: where what is set lives.
+        in_force: the configuration in effect.
+        reloader: applies a changed configuration; its lock serialises changes.
         clock: Unix seconds.
     """
 
@@ -60,56 +59,56 @@ class SettingsService:
         self._clock = clock
 
     def list_settings(self) -> list[SettingView]:
-        """Every setting that is no secret."""
+        """List every setting that is not secret."""
         return [
-            self._tell(section, field)
+            self._view(section, field)
             for section, part in list_sections(self._in_force.config)
             for field in attrs.fields(type(part))
             if field.repr
         ]
 
     async def put_setting(self, section: str, key: str, value: Any, by: Actor) -> SettingView:
-        """Set a setting."""
+        """Store and apply a setting."""
         field = self._get_field(section, key)
         if value is None:
-            raise InvalidRequest("value: expected a value; DELETE takes one back", param="value")
+            raise InvalidRequest("value: expected a value; use DELETE to remove one", param="value")
         async with self._reloader.changing:
-            before = self._tell(section, field)
+            before = self._view(section, field)
             if not before.editable:
-                raise _not_here(before)
+                raise _build_read_only_error(before)
             audit = self._audit(by, "setting.changed", f"{section}.{key}", {key: before.value}, {key: value})
             await self._put(name_setting(section, key), value, audit)
-            return self._tell(section, field)
+            return self._view(section, field)
 
     async def delete_setting(self, section: str, key: str, by: Actor) -> SettingView:
-        """Back to what holds where nobody says anything; nothing where it is so already."""
+        """Remove a stored setting, so that the default applies; do nothing if there is none."""
         field, path = self._get_field(section, key), name_setting(section, key)
         async with self._reloader.changing:
-            before = self._tell(section, field)
+            before = self._view(section, field)
             if path in self._in_force.settled.stored:
                 after = {key: before.default} if before.editable else {key: before.value}
                 await self._delete(path, self._audit(by, "setting.removed", path, {key: before.value}, after))
             elif not before.editable:
-                raise _not_here(before)
-            return self._tell(section, field)
+                raise _build_read_only_error(before)
+            return self._view(section, field)
 
     def list_groups(self) -> list[GroupView]:
-        """Every group that is said anything of, by name."""
+        """List the declared and the stored groups by name."""
         settled = self._in_force.settled
         declared = {group.name for group in settled.declared.config.group}
-        told = [
+        groups = [
             GroupView(
                 group.name, int(group.price_multiplier * ONE_PPM), "file" if group.name in declared else "console"
             )
             for group in settled.config.group
         ]
-        return sorted(told, key=lambda group: group.name)
+        return sorted(groups, key=lambda group: group.name)
 
     async def put_group(self, name: str, fields: Fields, by: Actor) -> GroupView:
-        """Say what a group pays."""
+        """Store and apply the price multiplier of a group."""
         spec = parse_spec({"name": name, **fields}, GroupSpec)
         if spec.name != name:
-            raise InvalidRequest("A group keeps its name", param="name")
+            raise InvalidRequest("The name of a group cannot be changed", param="name")
         after = {"price_multiplier": float(spec.price_multiplier)}
         async with self._reloader.changing:
             if any(group.name == name for group in self._in_force.settled.declared.config.group):
@@ -119,17 +118,17 @@ class SettingsService:
         return next(group for group in self.list_groups() if group.name == name)
 
     async def delete_group(self, name: str, by: Actor) -> None:
-        """Say no more of a group."""
+        """Remove a stored group."""
         path = name_group(name)
         async with self._reloader.changing:
             before = self._find_stored_group(name)
             if before is None:
                 declared = any(group.name == name for group in self._in_force.config.group)
-                raise _not_stored(f"the group {name!r}", declared=declared)
+                raise _build_not_stored_error(f"the group {name!r}", declared=declared)
             await self._delete(path, self._audit(by, "group.removed", name, before, {}))
 
     def list_prices(self) -> list[PriceView]:
-        """Every price: of the file, then of the console, then those that ship and are in force."""
+        """List the prices of the file, then those of the console, then the built-in ones that are in effect."""
         settled = self._in_force.settled
         file = PriceList([spec.price() for spec in settled.config.price])
         console = PriceList([spec.price() for spec in settled.prices])
@@ -142,48 +141,48 @@ class SettingsService:
         ]
 
     async def put_price(self, model: str, fields: Fields, by: Actor) -> PriceView:
-        """Say what a model, or whatever a glob matches, costs."""
+        """Store and apply the price of a model, or of all that match a glob."""
         spec = _parse_price(model, fields)
         price, path = spec.price(), name_price(model, spec.provider)
         table = {name: value for name, value in fields.items() if value is not None} | {"model": model}
         async with self._reloader.changing:
             declared = PriceList([spec.price() for spec in self._in_force.config.price])
             if (first := _goes_first(declared, price)) is not None:
-                raise Conflict(f"The configuration file has a price for {first.model!r}, which goes first")
+                raise Conflict(f"The configuration file has a price for {first.model!r}, which takes precedence")
             before = self._build_stored_price(model, spec.provider)
             audit = self._audit(by, "price.changed", _name(model, spec.provider), before, build_price(price))
             await self._put(path, table, audit)
         return PriceView(price, "console", in_force=True)
 
     async def delete_price(self, model: str, provider: str | None, by: Actor) -> None:
-        """Take a price back."""
+        """Remove a stored price."""
         path = name_price(model, provider)
         async with self._reloader.changing:
             if path not in self._in_force.settled.stored:
                 known = any((spec.model, spec.provider) == (model, provider) for spec in self._in_force.config.price)
-                raise _not_stored(f"a price for {_name(model, provider)}", declared=known)
+                raise _build_not_stored_error(f"a price for {_name(model, provider)}", declared=known)
             before, free = self._build_stored_price(model, provider), build_price(Price(model, provider=provider))
             await self._delete(path, self._audit(by, "price.removed", _name(model, provider), before, free))
 
     async def _put(self, path: str, value: Any, audit: AuditRow) -> None:
-        """Check, store, and bring into force; ``changing`` is held."""
+        """Check, store and apply ``value``; the caller holds ``changing``."""
         settled, stored = await self._settle(path, value), self._in_force.settled.stored
-        same = path in stored and stored[path] == value  # what changes nothing is no change
+        same = path in stored and stored[path] == value  # no audit row if nothing changes
         await self._store.put_setting(Setting(path, value, audit.at_ms), None if same else audit)
         self._reloader.adopt(settled)
         log.info("setting_changed", path=path)
 
     async def _delete(self, path: str, audit: AuditRow) -> None:
-        """The same for what is taken back."""
+        """Remove the stored value and apply that; the caller holds ``changing``."""
         settled = await self._settle(path, None)
         await self._store.delete_setting(path, audit)
         self._reloader.adopt(settled)
         log.info("setting_removed", path=path)
 
     async def _settle(self, path: str, value: Any) -> EffectiveConfig:
-        """The whole configuration with ``value`` (None: without any) at ``path``.
+        """Return the configuration with ``value`` stored at ``path`` (None: removed).
 
-        Raises ``InvalidRequest`` where that leaves out anything which was not left out before.
+        Raises ``InvalidRequest`` if a stored setting is invalid then that was valid before.
         """
         stored = {**parse_stored(await self._store.list_settings()), path: value}
         if value is None:
@@ -197,14 +196,14 @@ class SettingsService:
         return settled
 
     def _get_field(self, section: str, key: str) -> "attrs.Attribute[Any]":
-        """The field of a setting. Raises ``NotFound``, also of what is secret."""
+        """Return the field of a setting. Raises ``NotFound``, also if it is secret."""
         for name, part in list_sections(self._in_force.config):
             field = attrs.fields_dict(type(part)).get(key) if name == section else None
             if field is not None and field.repr:
                 return field
         raise NotFound(f"There is no setting {f'{section}.{key}'[:MAX_PATH]!r}")
 
-    def _tell(self, section: str, field: "attrs.Attribute[Any]") -> SettingView:
+    def _view(self, section: str, field: "attrs.Attribute[Any]") -> SettingView:
         settled = self._in_force.settled
         source = settled.sources.get(name_setting(section, field.name), "default")
         part, check = getattr(settled.config, section), find_check(field)
@@ -223,51 +222,49 @@ class SettingsService:
         )
 
     def _find_stored_group(self, name: str) -> Fields | None:
-        """What the store has of a group, as it has it: an empty table where that is none."""
+        """Return the stored fields of a group, empty if they are not a table; None if nothing is stored."""
         stored, path = self._in_force.settled.stored, name_group(name)
         value = stored.get(path)
         return value if isinstance(value, dict) else {} if path in stored else None
 
     def _build_stored_price(self, model: str, provider: str | None) -> Fields:
-        """The price that was set of a model there; that of what costs nothing where none was."""
-        told = (
+        """Return the fields of a stored price; those of a free model if none is stored."""
+        prices = (
             spec.price() for spec in self._in_force.settled.prices if (spec.model, spec.provider) == (model, provider)
         )
-        return build_price(next(told, Price(model, provider=provider)))
+        return build_price(next(prices, Price(model, provider=provider)))
 
     def _audit(self, by: Actor, action: str, subject: str, before: Fields, after: Fields) -> AuditRow:
         return by.did(action, subject, int(self._clock() * 1000), detail=build_change(before, after))
 
 
 def _write(value: Any) -> Any:
-    """A value of a section as JSON has it."""
     return list(value) if isinstance(value, tuple) else value
 
 
-def _not_here(told: SettingView) -> Conflict:
-    """Why a setting cannot be changed while the gateway runs."""
-    name = name_setting(told.section, told.key)
-    if told.source == "environment":
-        return Conflict(f"The environment, or the command line, says {name}; change it there")
-    if told.source == "file":
-        return Conflict(f"The configuration file says {name}; change it there")
-    return Conflict(f"{name} is read at the start of the gateway; say it in the configuration file, and restart")
+def _build_read_only_error(view: SettingView) -> Conflict:
+    name = name_setting(view.section, view.key)
+    if view.source == "environment":
+        return Conflict(f"{name} is set by the environment or the command line; change it there")
+    if view.source == "file":
+        return Conflict(f"{name} is set in the configuration file; change it there")
+    return Conflict(f"{name} is only read at start; set it in the configuration file and restart the gateway")
 
 
-def _not_stored(what: str, *, declared: bool) -> NotFound | Conflict:
+def _build_not_stored_error(what: str, *, declared: bool) -> NotFound | Conflict:
     if declared:
         return Conflict(f"The configuration file declares {what}; change it there")
-    return NotFound(f"Nobody has set {what}")
+    return NotFound(f"{what[0].upper()}{what[1:]} is not set")
 
 
 def _parse_price(model: str, fields: Fields) -> PriceSpec:
-    """What a price is to be. Raises ``InvalidRequest``. Null takes a rate back; the model cannot be taken back."""
+    """Parse the fields of a price; null removes a rate. Raises ``InvalidRequest``."""
     if fields.get("model", model) is None:
         raise InvalidRequest("model: expected the name of a model, not null; leave it out to keep it", param="model")
-    told = {name: value for name, value in fields.items() if value is not None}
-    spec = parse_spec({"model": model, **told}, PriceSpec)
+    given = {name: value for name, value in fields.items() if value is not None}
+    spec = parse_spec({"model": model, **given}, PriceSpec)
     if spec.model != model:
-        raise InvalidRequest("A price keeps its model", param="model")
+        raise InvalidRequest("The model of a price cannot be changed", param="model")
     if spec.provider is not None and spec.provider not in PROVIDERS:
         raise InvalidRequest(f"provider: expected one of {', '.join(PROVIDERS)}", param="provider")
     if len(name_price(model, spec.provider)) > MAX_PATH:
@@ -276,9 +273,10 @@ def _parse_price(model: str, fields: Fields) -> PriceSpec:
 
 
 def _goes_first(prices: PriceList, price: Price) -> Price | None:
-    """The price that is asked for wherever ``price`` could be: a glob that matches another's text matches all it does.
+    """Return the price that takes precedence over ``price`` for every model; None if there is none.
 
-    With marks in ``price`` that a text does not match, such as ``[ab]``, only its own like is found.
+    A glob that matches the text of another glob matches everything that one does. If ``price`` is a glob with brackets,
+    such as ``[ab]``, only an identical one is found.
     """
     same = (each for each in prices.list_prices() if (each.model, each.provider) == (price.model, price.provider))
     return next(same, None) or prices.find(price.model, price.provider)

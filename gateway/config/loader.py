@@ -1,6 +1,6 @@
-"""TOML, ``${ENV}`` and ``GATEWAY_<SECTION>__<KEY>`` into the tree of ``config.py``.
+"""Reads the configuration: TOML, ``${NAME}`` references and ``GATEWAY_<SECTION>__<KEY>`` variables.
 
-Every problem is reported at once, with the file, the path of the key and what was expected there.
+All problems are reported at once, each with the file, the path of the key and the expected value.
 """
 
 import re
@@ -28,7 +28,7 @@ _ENV_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class ConfigError(Exception):
-    """Every problem of a configuration, one a line, for the operator."""
+    """All problems of a configuration, one a line, for the operator."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -41,17 +41,17 @@ class _PriceFile:
 
 
 def read_config(path: Path | None, environ: Mapping[str, str]) -> Config:
-    """The configuration of ``path`` (None: no file) and the environment. Raises ``ConfigError``."""
+    """Read the configuration from ``path`` (None: no file) and the environment. Raises ``ConfigError``."""
     return read_declared(path, environ).config
 
 
 def read_declared(path: Path | None, environ: Mapping[str, str]) -> FileConfig:
-    """The same, with who says what. Raises ``ConfigError``."""
+    """As ``read_config``, with the source of each setting. Raises ``ConfigError``."""
     label = str(path) if path else "environment"
     raw, problems = _read_toml(path) if path else ({}, [])
     expanded = _expand(raw, "", environ, problems)
     if path:
-        _find_words(expanded, path.parent)
+        _resolve_words_file(expanded, path.parent)
     sources: dict[str, Source] = dict.fromkeys(_list_keys(expanded), "file")
     from_env = _overlay(expanded, environ, problems)
     sources |= dict.fromkeys(from_env, "environment")
@@ -59,60 +59,60 @@ def read_declared(path: Path | None, environ: Mapping[str, str]) -> FileConfig:
     try:
         config = parse_table(expanded, Config)
     except ValidationErrors as error:
-        # What became of a variable that is not set needs no second word.
-        told = [where for where, _ in problems]
-        problems += [problem for problem in error.problems if not _is_within(problem[0], told)]
+        # An unset variable is already reported: do not report the empty value that replaced it.
+        reported = [where for where, _ in problems]
+        problems += [problem for problem in error.problems if not _contains(problem[0], reported)]
     if problems:
         raise ConfigError([f"{from_env.get(where, label)}: {where}: {what}" for where, what in problems])
-    read_words_file(config)  # the words are read again, and kept, by whoever uses them
+    read_words_file(config)  # only to report its problems; the word filter reads it again
     return FileConfig(config, sources)
 
 
-def _find_words(tables: dict[str, Any], folder: Path) -> None:
-    """A relative path that a file names begins at the file."""
+def _resolve_words_file(tables: dict[str, Any], folder: Path) -> None:
+    """Make a relative ``safety.words_file`` relative to the configuration file."""
     safety = tables.get("safety")
     if isinstance(safety, dict) and isinstance(safety.get("words_file"), str) and safety["words_file"]:
         safety["words_file"] = str(folder / safety["words_file"])
 
 
 def _list_keys(tables: Mapping[str, Any]) -> Iterator[str]:
-    """The paths of what stands in sections."""
+    """Yield the path of every key in a section."""
     for section in _list_sections():
         table = tables.get(section)
         yield from (name_setting(section, key) for key in (table if isinstance(table, dict) else ()))
 
 
 def _list_sections() -> set[str]:
-    """The names of the sections in single brackets."""
+    """Return the names of the sections in single brackets."""
     return {field.name for field in attrs.fields(Config) if attrs.has(_plain_type(field.type))}
 
 
-def _is_within(where: str, told: list[str]) -> bool:
-    """Whether a path holds one of those that are ``told``, or is one of them."""
-    return any(path == where or path.startswith((f"{where}.", f"{where}[")) for path in told)
+def _contains(where: str, paths: list[str]) -> bool:
+    """Whether one of ``paths`` is ``where`` or lies below it."""
+    return any(path == where or path.startswith((f"{where}.", f"{where}[")) for path in paths)
 
 
 def read_prices(config: Config, console: Iterable[PriceSpec] = ()) -> PriceList:
-    """The file's own ``[[price]]``, asked first and whole, then those of the ``console``, over the list that ships."""
+    """Return the prices of the file, then those of the ``console``, then the built-in ones."""
     layers = ([spec.price() for spec in specs] for specs in (config.price, console))
     return PriceList(*layers, read_shipped())
 
 
 def read_shipped() -> PriceList:
-    """The prices that ship."""
+    """Return the built-in prices."""
     return _read_shipped(find_data("prices.toml"))
 
 
 @lru_cache(1)
 def _read_shipped(path: Path) -> PriceList:
-    """The list that ships, read once a process: it takes longer than a stream should wait while a gateway reloads."""
+    """Parse the built-in prices, once per process: parsing takes too long to block streams during a reload."""
     with path.open("rb") as stream:
         shipped = tomllib.load(stream, parse_float=Decimal)
     return PriceList([spec.price() for spec in parse_table(shipped, _PriceFile).price])
 
 
 def read_words_file(config: Config) -> WordList | None:
-    """The words of ``safety.words_file``; None where none is named. Raises ``ConfigError``."""
+    """Read ``safety.words_file``; None if it is not set. Raises ``ConfigError``."""
     where = config.safety.words_file
     if not where:
         return None
@@ -127,12 +127,12 @@ def read_words_file(config: Config) -> WordList | None:
 
 @lru_cache(1)
 def _build_words(text: str) -> WordList:
-    """A long list takes up to a second: the same one is built once, however often the configuration is read."""
+    """Parse a word list. A long one takes up to a second, so an unchanged file is not parsed again on a reload."""
     return parse_words(text)
 
 
 def find_data(name: str) -> Path:
-    """A data file of ``config/``: beside the package in an installed wheel, beside it in a checkout."""
+    """Return the path of a file of ``config/``: inside the package in a wheel, beside the package in a checkout."""
     package = Path(str(files("gateway")))
     inside = package / "_config" / name
     return inside if inside.exists() else package.parent / "config" / name
@@ -149,7 +149,7 @@ def _read_toml(path: Path) -> tuple[dict[str, Any], list[Problem]]:
 
 
 def _expand(value: Any, where: str, environ: Mapping[str, str], problems: list[Problem]) -> Any:
-    """``value`` with every ``${NAME}`` in its strings replaced."""
+    """Replace every ``${NAME}`` in the strings of ``value``."""
     if isinstance(value, dict):
         return {key: _expand(item, join_path(where, key), environ, problems) for key, item in value.items()}
     if isinstance(value, list):
@@ -167,7 +167,7 @@ def _expand(value: Any, where: str, environ: Mapping[str, str], problems: list[P
 
 
 def _overlay(raw: dict[str, Any], environ: Mapping[str, str], problems: list[Problem]) -> dict[str, str]:
-    """Put ``GATEWAY_<SECTION>__<KEY>`` over ``raw``; returns path -> the variable it came from."""
+    """Apply ``GATEWAY_<SECTION>__<KEY>`` variables to ``raw``; return the variable of each path that was set."""
     tables = _list_sections()
     sources: dict[str, str] = {}
     for name in sorted(environ):
@@ -186,21 +186,21 @@ def _overlay(raw: dict[str, Any], environ: Mapping[str, str], problems: list[Pro
 
 
 def _plain_type(kind: Any) -> Any:
-    """``X`` of ``X | None``, else the type itself."""
+    """Return ``X`` for ``X | None``, else the type itself."""
     if get_origin(kind) in {Union, UnionType}:
         return next(part for part in get_args(kind) if part is not type(None))
     return kind
 
 
 MAX_WORDS_MB = 2
-"""Some 150,000 words, which take about a second to be read: the stream of a gateway that reloads stands as long."""
+"""About 150,000 words. Parsing them takes about a second, during which a reload blocks running streams."""
 
 
 def read_words_text(path: Path) -> str:
-    """The text of the file, without its byte order mark.
+    """Read the file, without its byte order mark.
 
-    Raises ``OSError`` where it cannot be read, and ``ValueError`` where it is larger than ``MAX_WORDS_MB`` or is not
-    UTF-8; the text of either is for the operator and names the file.
+    Raises ``OSError`` if it cannot be read, and ``ValueError``, which names the file, if it is larger than
+    ``MAX_WORDS_MB`` or is not UTF-8.
     """
     limit = MAX_WORDS_MB * 1024 * 1024
     with path.open("rb") as stream:

@@ -1,7 +1,7 @@
-"""One layer of the configuration over the other: what was set in the console, under the file and the environment.
+"""Merges settings stored by the console with the configuration file and the environment, which take precedence.
 
-What of it a file says too is asked no more; what this version does not know, or what does not go with the rest, is
-left out: a gateway starts without it, and says so.
+Stored settings that this version does not know, or that are not valid with the rest, are ignored and logged: the
+gateway starts without them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,21 +16,20 @@ from gateway.domain.setting import Setting, Source, find_group, is_price, name_p
 from gateway.parsing import ValidationErrors, join_path, parse_table
 
 EDITABLE = frozenset({"routing", "billing", "media", "videos", "egress", "requests"})
-"""Sections whose keys can be set while the gateway runs. The others are read at its start, or name files."""
+"""Sections whose keys can be set while the gateway runs. The others are read at start, or name files."""
 _NO_SOURCES: Mapping[str, Source] = MappingProxyType({})
 _UNKNOWN = "expected one of the settings that can be changed while the gateway runs"
 
 Stored = Mapping[str, Any]
-"""What is in the store, by its path."""
+"""Settings stored in the database, by path."""
 
 
 @attrs.frozen
 class FileConfig:
-    """What the file and the environment say.
+    """The configuration from the file and the environment.
 
     Attributes:
-        config: what comes of it.
-        sources: by path (``routing.retry_ratio``), who says it; what nobody says is not there.
+        sources: the source of each setting, by path (``routing.retry_ratio``); defaults are left out.
     """
 
     config: Config
@@ -39,15 +38,14 @@ class FileConfig:
 
 @attrs.frozen
 class EffectiveConfig:
-    """The configuration that all layers make together.
+    """The configuration in effect: file, environment and stored settings merged.
 
     Attributes:
-        config: with the console's settings and groups; its prices are the file's own.
-        sources: by path, who says it; what nobody says is not there.
-        prices: those of the console.
-        ignored: by path, why what the store has is left out.
-        declared: without what the store has.
-        stored: what the store has.
+        config: includes stored settings and groups; its prices are those of the file only.
+        sources: the source of each setting, by path; defaults are left out.
+        prices: the stored prices.
+        ignored: why a stored setting is ignored, by path.
+        declared: the configuration without stored settings.
     """
 
     config: Config
@@ -59,12 +57,12 @@ class EffectiveConfig:
 
 
 def list_sections(config: Config) -> Iterable[tuple[str, Any]]:
-    """Name and content of every section in single brackets."""
+    """Return name and content of every section in single brackets."""
     return ((name, part) for name, part in attrs.asdict(config, recurse=False).items() if attrs.has(type(part)))
 
 
 def find_sources(config: Config) -> Mapping[str, Source]:
-    """For a configuration that no file was read for: whatever is not as by default is said."""
+    """Return the sources of a configuration that was not read from a file: every value that is not the default."""
     return {
         name_setting(section, field.name): "file"
         for section, part in list_sections(config)
@@ -74,18 +72,20 @@ def find_sources(config: Config) -> Mapping[str, Source]:
 
 
 def parse_stored(settings: Iterable[Setting]) -> Stored:
-    """The store's rows, by their path."""
+    """Return the values of stored settings, by path."""
     return {setting.path: setting.value for setting in settings}
 
 
 def settle(declared: FileConfig, stored: Stored = MappingProxyType({})) -> EffectiveConfig:
-    """Lay what is stored under what is declared."""
+    """Merge ``stored`` with ``declared``, which takes precedence."""
     config, ignored = declared.config, dict[str, str]()
-    told = _list_told(declared, stored, ignored)
-    parts = {section: _settle(section, getattr(config, section), values, ignored) for section, values in told.items()}
+    overrides = _group_by_section(declared, stored, ignored)
+    parts = {
+        section: _overlay(section, getattr(config, section), values, ignored) for section, values in overrides.items()
+    }
     groups = _parse_groups(config, stored, ignored)
     prices = tuple(price for path in stored if is_price(path) for price in _parse_price(path, stored[path], ignored))
-    paths = (name_setting(section, key) for section, values in told.items() for key in values)
+    paths = (name_setting(section, key) for section, values in overrides.items() for key in values)
     return EffectiveConfig(
         attrs.evolve(config, **parts, group=(*config.group, *groups)),
         {**declared.sources, **{path: "console" for path in paths if path not in ignored}},
@@ -96,22 +96,25 @@ def settle(declared: FileConfig, stored: Stored = MappingProxyType({})) -> Effec
     )
 
 
-def _list_told(declared: FileConfig, stored: Stored, ignored: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """By section and key what is stored that nobody says who goes before it."""
-    told: dict[str, dict[str, Any]] = {}
+def _group_by_section(declared: FileConfig, stored: Stored, ignored: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """Group stored settings by section, leaving out those that the file or the environment already sets.
+
+    Unknown settings are recorded in ``ignored``.
+    """
+    sections: dict[str, dict[str, Any]] = {}
     for path, value in stored.items():
         section, _, key = path.partition(".")
         if find_group(path) is not None or is_price(path) or path in declared.sources:
             continue
         if section in EDITABLE and hasattr(declared.config, section):
-            told.setdefault(section, {})[key] = value
+            sections.setdefault(section, {})[key] = value
         else:
             ignored[path] = _UNKNOWN
-    return told
+    return sections
 
 
 def _parse_groups(config: Config, stored: Stored, ignored: dict[str, str]) -> list[GroupSpec]:
-    """The groups that the file has none of the name of."""
+    """Return the stored groups whose names the file does not declare."""
     named = {group.name for group in config.group}
     groups: list[GroupSpec] = []
     for path, value in stored.items():
@@ -122,27 +125,28 @@ def _parse_groups(config: Config, stored: Stored, ignored: dict[str, str]) -> li
     return groups
 
 
-def _settle(section: str, part: Any, told: Mapping[str, Any], ignored: dict[str, str]) -> Any:
-    """A section with what is ``told`` over it; of that, what is not accepted goes to ``ignored``."""
-    while told:
+def _overlay(section: str, part: Any, overrides: Mapping[str, Any], ignored: dict[str, str]) -> Any:
+    """Return ``part`` with ``overrides`` applied; invalid overrides are dropped and recorded in ``ignored``."""
+    while overrides:
         try:
-            return parse_table({**_build_table(part), **told}, type(part))
+            return parse_table({**_build_table(part), **overrides}, type(part))
         except ValidationErrors as error:
-            wrong = {key: what for key in told for where, what in error.problems if _is_of(where, key)}
-            # A problem may be told of a key that does not come from the store, but never be there without the store's.
+            wrong = {key: what for key in overrides for where, what in error.problems if _is_of(where, key)}
+            # A rule about two keys may name the one that is not stored: then any of the stored ones may be at fault.
             why = "; ".join(f"{where}: {what}" for where, what in error.problems)
-            ignored.update({name_setting(section, key): wrong.get(key, why) for key in wrong or told})
-            told = {key: value for key, value in told.items() if key not in (wrong or told)}
+            rejected = wrong or dict.fromkeys(overrides, why)
+            ignored.update({name_setting(section, key): what for key, what in rejected.items()})
+            overrides = {key: value for key, value in overrides.items() if key not in rejected}
     return part
 
 
 def _is_of(where: str, key: str) -> bool:
-    """Whether the path of a problem is of that key, or of an item of its list."""
+    """Whether ``where``, the path of a problem, is that key or an item of its list."""
     return where == key or where.startswith(f"{key}[")
 
 
 def _build_table(part: Any) -> dict[str, Any]:
-    """A section as a file has it."""
+    """Return a section as a TOML file has it."""
     values = attrs.asdict(part, recurse=False)
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 

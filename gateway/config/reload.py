@@ -1,6 +1,6 @@
-"""A new configuration while the gateway runs: validated, applied whole or not at all, and said in words.
+"""Reloads the configuration while the gateway runs: all of it is applied, or nothing.
 
-What runs is untouched: calls under way keep their channel, their price and their hold.
+Running requests keep their channel, price and reservation.
 """
 
 import asyncio
@@ -39,23 +39,23 @@ from gateway.videos.submit import VideoSubmitter
 log = structlog.stdlib.get_logger(__name__)
 
 _AT_START = ("server", "store", "ledger")
-"""Sections that are read once: a socket stays where it is bound, a database where it is open."""
+"""Sections that are read once: the socket stays bound, the database stays open."""
 
 
 def build_tariff(settled: EffectiveConfig) -> PricingPolicy:
-    """What calls cost."""
+    """Build the price list, the group multipliers and the rule for unpriced models."""
     config = settled.config
     groups = {group.name: int(group.price_multiplier * ONE_PPM) for group in config.group}
     return PricingPolicy(read_prices(config, settled.prices), groups, config.billing.require_price)
 
 
 def build_channels(config: Config) -> list[Channel]:
-    """The channels that ``config`` declares."""
+    """Build the channels that ``config`` declares."""
     return [spec.channel() for spec in config.channel]
 
 
 def build_models(config: Config) -> tuple[Capability, ...]:
-    """What models can do, as ``config`` says."""
+    """Build the model capabilities that ``config`` declares."""
     return tuple(section.capability() for section in config.model)
 
 
@@ -135,18 +135,18 @@ class Ruled:
 
 
 class Reloader:
-    """Reads the configuration again, on SIGHUP or when it is asked to.
+    """Reads and applies the configuration again, on SIGHUP or on request of an administrator.
 
     Args:
-        in_force: the configuration in force; replaced by what is read.
-        read: reads what is declared anew. Raises ``ConfigError``. None: there is nothing to read it from.
-        settings: what was set in the console.
-        ruled: who goes by it.
-        trail: told of what a reload has changed.
+        in_force: the configuration in effect; a reload replaces it.
+        read: reads file and environment again. Raises ``ConfigError``. None: a reload is not possible.
+        settings: the stored settings.
+        ruled: the services that a configuration is applied to.
+        trail: records what a reload changes.
         clock: Unix seconds.
 
     Attributes:
-        changing: held by whoever changes the configuration.
+        changing: the lock to hold while the configuration is changed.
     """
 
     def __init__(
@@ -169,13 +169,13 @@ class Reloader:
         self.changing = asyncio.Lock()
 
     def find_sync_interval_s(self) -> float:
-        """How often channels are asked for their models."""
+        """Return how often the model lists of channels are fetched."""
         return self._in_force.config.routing.sync_interval_s
 
     async def reload(self, by: Actor = FILE) -> dict[str, Any]:
-        """Apply what is written now, and say what that changed; on record as asked for ``by`` somebody.
+        """Read and apply the configuration; return what changed. The audit log names ``by``.
 
-        Raises ``InvalidRequest`` with every problem, ``Conflict``, ``StoreUnavailable``; then nothing is changed.
+        Raises ``InvalidRequest`` with all problems, ``Conflict``, ``StoreUnavailable``; then nothing has changed.
         """
         ruled = self._ruled
         async with self.changing:
@@ -188,9 +188,9 @@ class Reloader:
             restart = [line for name in _AT_START for line in _describe_section(name, self._at_start, config)]
             tariff = build_tariff(settled)
             before = {channel.name: channel for channel in ruled.catalog.channels}
-            # The store first, for it alone can refuse; what follows is memory.
+            # The database first: only it can fail. The rest changes memory.
             await declare(ruled.administration, config.account, config.key)
-            await self._note(by, changes)
+            await self._record(by, changes)
             await ruled.fleet.declare(build_channels(config))
             ruled.router.models = build_models(config)
             ruled.images.words = ruled.submissions.words = words
@@ -203,14 +203,14 @@ class Reloader:
         await asyncio.gather(*(ruled.fleet.sync(channel) for channel in fresh))
         return {"changes": changes, "needs_restart": restart}
 
-    async def _note(self, by: Actor, changes: list[str]) -> None:
+    async def _record(self, by: Actor, changes: list[str]) -> None:
         if changes:
             detail = build_change({"changes": []}, {"changes": changes})
             now_ms = int(self._clock() * 1000)
             await self._trail.add_audit(by.did("configuration.reloaded", "configuration", now_ms, detail=detail))
 
     def adopt(self, settled: EffectiveConfig) -> None:
-        """Bring into force what was set in the console. ``changing`` is held; nothing can refuse."""
+        """Apply changed stored settings; cannot fail. The caller holds ``changing``."""
         self._adopt(settled, build_tariff(settled))
 
     def _adopt(self, settled: EffectiveConfig, tariff: PricingPolicy) -> None:
@@ -219,33 +219,35 @@ class Reloader:
         self._in_force.settled = settled
 
     async def reload_logged(self) -> None:
-        """The same for a signal, which has nobody to answer to but the log."""
+        """As ``reload``, for a signal: errors are logged."""
         try:
             await self.reload()
         except GatewayError as fault:
             log.error("configuration_not_reloaded", error=fault.message)  # noqa: TRY400 - a refusal, not a bug
 
     def _read_all(self) -> tuple[FileConfig, WordList | None]:
-        """What is written now; files that other files name are read with them. To be called in a thread."""
+        """Read the configuration and the word list it names. Runs in a thread."""
         if self._read is None:
-            raise Conflict("This gateway was started without a configuration that could be read again")
+            raise Conflict("This gateway was started without a configuration that can be reloaded")
         try:
             declared = self._read()
             words = read_words_file(declared.config)
         except ConfigError as error:
             raise InvalidRequest("\n".join(error.problems)) from None
         if _declares(self._in_force.config) and not _declares(declared.config):
-            raise InvalidRequest("The configuration declares nothing any more: half a file? Restart where it is meant")
+            raise InvalidRequest(
+                "Refused: the new configuration has no channels, keys or accounts. If intended, restart the gateway"
+            )
         return declared, words
 
 
 def _declares(config: Config) -> bool:
-    """Whether there is anything in a file that a slip of an editor could take away."""
+    """Whether ``config`` has any channel, account or key; if not, the file may have been truncated by mistake."""
     return bool(config.channel or config.account or config.key)
 
 
 def log_ignored(settled: EffectiveConfig) -> None:
-    """Say what the store has that is left out."""
+    """Log every stored setting that is ignored."""
     for path, why in settled.ignored.items():
         log.warning("setting_ignored", path=path, reason=f"console: {path}: {why}")
 
@@ -265,7 +267,7 @@ def _describe(was: EffectiveConfig, now: EffectiveConfig) -> list[str]:
 
 
 def _describe_keys(before: Config, after: Config) -> list[str]:
-    """Keys have names of their own within their account only."""
+    """Describe changed keys by account: their names are unique only within it."""
     lines = []
     for account in dict.fromkeys(key.account for key in (*before.key, *after.key)):
         old, new = ([key for key in config.key if key.account == account] for config in (before, after))

@@ -1,6 +1,6 @@
-"""The configuration as one frozen tree; ``config_file.py`` reads it.
+"""The configuration as one frozen tree; ``loader.py`` reads it.
 
-Rooms are handed their own section, or the nouns it declares; nothing below the roof reads a file or the environment.
+Each service gets its own section, or the types that the section builds: only ``loader.py`` reads files and variables.
 """
 
 import re
@@ -34,7 +34,7 @@ _SIZE = re.compile(r"[1-9][0-9]{1,4}x[1-9][0-9]{1,4}\Z")
 _SIZES = must("sizes such as 1024x1024", lambda value: all(map(_SIZE.match, value)))
 _FORMS = must("'url' and 'b64_json' only", lambda value: all(form in FORMS for form in value))
 _LENGTHS = must("lengths of 1 to 600 seconds", lambda value: all(1 <= one <= MAX_SECONDS for one in value))
-# A link's end is written in twelve digits (domain/media.py), and a sweep counts bytes and seconds that are finite.
+# A link's expiry is written in twelve digits (domain/media.py); the cleanup needs finite numbers.
 _HOURS = must("a number of hours above 0 and up to 876000", lambda value: 0 < value <= 876_000)  # noqa: PLR2004
 _DAYS = must("a number of days above 0 and up to 36500", lambda value: 0 < value <= 36_500)  # noqa: PLR2004
 _KEPT = between(0, 36_500)
@@ -45,88 +45,91 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @attrs.frozen
 class LedgerSection:
-    """``[ledger]``: what becomes of money that was held when the process was killed."""
+    """``[ledger]``: reservations that were open when the process was killed."""
 
     on_crash: OnCrash = attrs.field(
         default="release",
         metadata=about(
-            'a request that was running when the process was killed costs nothing; "charge": what was held for it'
+            'what a request costs that was running when the process was killed: "release": nothing; '
+            '"charge": the reserved amount'
         ),
     )
 
 
 @attrs.frozen
 class BillingSection:
-    """``[billing]``: what is served at all."""
+    """``[billing]``: unpriced models, and requests whose client disconnects."""
 
     require_price: bool = attrs.field(
         default=False,
-        metadata=about("true: models without a price are neither listed nor served; false: they cost nothing"),
+        metadata=about("true: models without a price are neither listed nor served; false: they are free"),
     )
     abandoned: Abandoned = attrs.field(
         default="charge",
         metadata=about(
-            'who leaves early pays: "charge" the prompt at least; "drain" what the provider says at the end; '
-            '"free" what came'
+            'what a request costs if its client disconnects: "charge": at least the prompt; "drain": the '
+            'usage that the provider reports at the end; "free": only what was received'
         ),
     )
 
 
 @attrs.frozen
 class RoutingSection:
-    """``[routing]``: how calls are spread over channels, and when a channel that fails is left alone."""
+    """``[routing]``: retries, failover and circuit breakers."""
 
     max_attempts: int = attrs.field(
-        default=3, metadata=about("channels tried for one request; only before its first byte", between(1, 10))
+        default=3, metadata=about("channels tried per request, before its first byte is sent", between(1, 10))
     )
     retry_ratio: float = attrs.field(
         default=0.2,
-        metadata=about("at most this part of the running requests may be retries (three always may)", between(0, 1)),
+        metadata=about(
+            "retries may be at most this share of the running requests (three are always allowed)", between(0, 1)
+        ),
     )
     failover_after_s: float = attrs.field(
         default=DEFAULT_SETTINGS.failover_after_s,
         metadata=about(
-            "how long a stream's first event is waited for where another channel could serve it; a channel that says "
-            "its own first_byte_timeout_s has that",
+            "time to wait for a stream's first event if another channel could serve it; a channel's own "
+            "first_byte_timeout_s takes precedence",
             POSITIVE,
         ),
     )
     trip_failures: int = attrs.field(
         default=DEFAULT_RULES.failures,
-        metadata=about("failures in a row after which calls of a kind (language, model) cool down", between(1, 1_000)),
+        metadata=about(
+            "open the circuit of a channel and model (or API format) after this many consecutive failures",
+            between(1, 1_000),
+        ),
     )
     trip_ratio: float = attrs.field(
         default=DEFAULT_RULES.ratio,
         metadata=about(
-            "they cool down too when this part of an account's calls of the last half minute, of at least 20, failed",
+            "also open it if this share of an account's calls in the last 30 s failed (min. 20 calls)",
             must("above 0 and up to 1", _is_part),
         ),
     )
     cooldown_s: float = attrs.field(
         default=DEFAULT_RULES.cooldown_s,
-        metadata=about("how long they cool down at first; twice as long each time", POSITIVE),
+        metadata=about("how long an open circuit blocks calls at first; doubles each time", POSITIVE),
     )
     max_cooldown_s: float = attrs.field(
         default=DEFAULT_RULES.max_cooldown_s,
-        metadata=about(
-            "how long they cool down at most; also the most that a provider's Retry-After is obeyed", POSITIVE
-        ),
+        metadata=about("longest time a circuit blocks calls; also the limit for a provider's Retry-After", POSITIVE),
     )
     warm_up_s: float = attrs.field(
         default=DEFAULT_RULES.ramp_s,
-        metadata=about("how long a channel that is well again takes to get its whole share", NOT_NEGATIVE),
+        metadata=about("time a recovered channel takes to reach its full traffic share", NOT_NEGATIVE),
     )
     sync_interval_s: float = attrs.field(
-        default=600.0, metadata=about("how often synchronised channels are asked for their models", POSITIVE)
+        default=600.0, metadata=about("how often the model lists of synchronised channels are fetched", POSITIVE)
     )
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
-        """Key and problem for what concerns more than one key."""
+        """Yield key and problem of each rule between keys."""
         if self.max_cooldown_s < self.cooldown_s:
             yield "max_cooldown_s", "expected no less than cooldown_s"
 
     def settings(self) -> RetrySettings:
-        """The switchboard's."""
         rules = BreakerSettings(
             failures=self.trip_failures,
             ratio=self.trip_ratio,
@@ -144,76 +147,74 @@ class RoutingSection:
 
 @attrs.frozen
 class MediaSection:
-    """``[media]``: pictures that are kept for callers who want addresses."""
+    """``[media]``: images that are kept for clients that ask for URLs."""
 
-    link_hours: float = attrs.field(default=24.0, metadata=about("how long the address of a picture is good", _HOURS))
-    keep_hours: float = attrs.field(default=48.0, metadata=about("how long a picture is kept", _HOURS))
+    link_hours: float = attrs.field(default=24.0, metadata=about("how long the URL of an image is valid", _HOURS))
+    keep_hours: float = attrs.field(default=48.0, metadata=about("how long an image is kept", _HOURS))
     max_gb: float = attrs.field(
-        default=10.0, metadata=about("how much room pictures may take; the oldest are deleted first", _GIGABYTES)
+        default=10.0, metadata=about("disk space for images; the oldest are deleted first", _GIGABYTES)
     )
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
-        """Key and problem for what concerns more than one key."""
+        """Yield key and problem of each rule between keys."""
         if self.keep_hours < self.link_hours:
-            yield "keep_hours", "expected no less than link_hours: a link must not outlive its picture"
+            yield "keep_hours", "expected no less than link_hours: a link must not outlive its image"
 
     def rules(self) -> MediaRules:
-        """The sweep's."""
         return MediaRules(max_age_s=self.keep_hours * 3_600, max_bytes=int(self.max_gb * 1024**3))
 
 
 @attrs.frozen
 class VideosSection:
-    """``[videos]``: jobs and what they make.
+    """``[videos]``: video jobs and their content.
 
-    ``store``: "keep" fetches a finished video once, "proxy" passes it through whenever it is asked for.
-    ``webhook_hosts``: globs of the hosts that a request may name in ``webhook_url``; without any it may name none.
+    ``webhook_hosts`` are globs; if there are none, a request may not name a ``webhook_url``.
     """
 
     store: Literal["keep", "proxy"] = attrs.field(
         default="keep",
         metadata=about(
-            '"keep": a finished video is fetched once and kept; "proxy": it is passed through whenever it is asked for'
+            '"keep": a finished video is downloaded once and kept; "proxy": it is fetched from the provider '
+            "on every request"
         ),
     )
     keep_days: float = attrs.field(
-        default=7.0, metadata=about("how long a video is there; kept ones are deleted then", _DAYS)
+        default=7.0, metadata=about("how long a video is available; kept files are deleted afterwards", _DAYS)
     )
     max_gb: float = attrs.field(
-        default=50.0, metadata=about("how much room kept videos may take; the oldest are deleted first", _GIGABYTES)
+        default=50.0, metadata=about("disk space for kept videos; the oldest are deleted first", _GIGABYTES)
     )
     deadline_h: float = attrs.field(
-        default=24.0, metadata=about("a job that has not ended by then has failed, and costs nothing", _HOURS)
+        default=24.0, metadata=about("a job that has not ended after this time fails and costs nothing", _HOURS)
     )
     max_open: int = attrs.field(
-        default=1_000, metadata=about("videos of one account under way at the same time", between(1, 1_000_000))
+        default=1_000, metadata=about("unfinished video jobs per account", between(1, 1_000_000))
     )
     status_words: Literal["auto", "spec", "openai"] = attrs.field(
         default="auto",
         metadata=about(
-            'the word for a job that is being worked on: "spec": processing; "openai": in_progress; "auto": '
-            "in_progress for OpenAI's own libraries, which know no other, and for jobs that came as a form, as its "
-            "libraries send them"
+            'status reported for a running job: "spec": processing; "openai": in_progress; "auto": '
+            "in_progress for OpenAI's client libraries and for jobs created by a form, as these libraries "
+            "send them; else processing"
         ),
     )
     polls_per_channel: int = attrs.field(
         default=16,
-        metadata=about("jobs of one channel that its provider is asked after at the same time", between(1, 1_000)),
+        metadata=about("concurrent status polls per channel", between(1, 1_000)),
     )
     webhook_hosts: tuple[str, ...] = attrs.field(
         default=(),
         metadata=about(
-            'hosts that a call may name in webhook_url: ["*.example.com"]; what a [[key]] says is not bound by it',
+            'hosts that a request may name in webhook_url: ["*.example.com"]; the webhook_url of a [[key]] '
+            "is not restricted",
             _HOSTS,
         ),
     )
 
     def media_rules(self) -> MediaRules:
-        """The sweep's."""
         return MediaRules(max_age_s=self.keep_days * 86_400, max_bytes=int(self.max_gb * 1024**3))
 
     def rules(self) -> VideoRules:
-        """Those of the jobs."""
         return VideoRules(
             keep=self.store == "keep",
             keep_days=self.keep_days,
@@ -224,39 +225,39 @@ class VideosSection:
 
 @attrs.frozen
 class SafetySection:
-    """``[safety]``: what nobody is to have painted."""
+    """``[safety]``: the word filter for image and video prompts."""
 
     words_file: str = attrs.field(
         default="",
         metadata=about(
-            "a file of words and phrases, one a line (2 MB), that nobody may ask a picture or a video of; a relative "
-            "path begins at the folder of the configuration file"
+            "file of words and phrases, one per line (up to 2 MB), that prompts for images and videos must "
+            "not contain; a relative path starts at the folder of the configuration file"
         ),
     )
 
 
 @attrs.frozen
 class EgressSection:
-    """``[egress]``: private networks from which providers' pictures may be fetched all the same."""
+    """``[egress]``: private networks that outbound fetches may reach."""
 
     allow: tuple[str, ...] = attrs.field(
-        default=(), metadata=about('private networks that may be gone to all the same: ["10.1.0.0/16"]', NETWORKS)
+        default=(), metadata=about('private networks that outbound fetches may reach: ["10.1.0.0/16"]', NETWORKS)
     )
 
 
 @attrs.frozen
 class RequestsSection:
-    """``[requests]``: what is remembered of each request. Sums and balances know of it for ever."""
+    """``[requests]``: retention of request details. Sums and balances are kept forever."""
 
     keep_days: int = attrs.field(
         default=90,
-        metadata=about("how long each request can be looked up; what it cost is known for ever. 0: always", _KEPT),
+        metadata=about("days to keep request details (0 = forever); costs are always kept", _KEPT),
     )
 
 
 @attrs.frozen
 class ModelSection:
-    """``[[model]]``: what a model, or every model a glob matches, can be asked for. What is left out is as known."""
+    """``[[model]]``: capabilities of a model, or of all that match a glob; None: the built-in value."""
 
     name: str = attrs.field(metadata=MODEL)
     sizes: tuple[str, ...] | None = attrs.field(default=None, metadata=_SIZES)
@@ -270,7 +271,6 @@ class ModelSection:
     remixes: bool | None = None
 
     def capability(self) -> Capability:
-        """The same as the noun that routing knows."""
         forms = self.response_formats
         return Capability(
             self.name,
@@ -288,7 +288,7 @@ class ModelSection:
 
 @attrs.frozen
 class Config:
-    """The whole tree."""
+    """The whole configuration."""
 
     server: ServerSection = attrs.Factory(ServerSection)
     store: StoreSection = attrs.Factory(StoreSection)
@@ -309,11 +309,11 @@ class Config:
 
     @staticmethod
     def find_table_problems(tables: Mapping[str, Any]) -> Iterator[Problem]:
-        """What concerns more than one table, told also of tables that have problems of their own."""
+        """Yield problems between tables; tables with problems of their own are checked as well."""
         for what in ("channel", "group", "account", "model"):
             yield from _find_repeated(tables, what, ("name",), "expected a name of its own")
-        whoever = {"provider": ""}
-        yield from _find_repeated(tables, "price", ("provider", "model"), "expected a model of its own", whoever)
+        any_provider = {"provider": ""}
+        yield from _find_repeated(tables, "price", ("provider", "model"), "expected a model of its own", any_provider)
         yield from _find_repeated(tables, "key", ("account", "name"), "expected a name of its own within the account")
         yield from _find_repeated(tables, "key", ("secret",), "expected a secret of its own")
         accounts = {str(account.get("name")) for _, account in _list_tables(tables, "account")}
@@ -326,7 +326,7 @@ class Config:
 
 
 def _list_tables(tables: Mapping[str, Any], what: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Path and content of every ``[[what]]`` that is a table."""
+    """Yield path and content of every ``[[what]]`` that is a table."""
     items = tables.get(what)
     for index, item in enumerate(items if isinstance(items, list) else []):
         if isinstance(item, Mapping):
@@ -340,10 +340,10 @@ def _find_repeated(
     expected: str,
     absent: Mapping[str, str] = _NOTHING,
 ) -> Iterator[Problem]:
-    """Tables that agree in all ``keys``; ``absent``: what a key that is left out stands for."""
+    """Yield the tables that repeat all ``keys`` of an earlier one; ``absent`` holds the values of missing keys."""
     seen: dict[tuple[str, ...], str] = {}
     for where, table in _list_tables(tables, what):
-        told = {**absent, **table}
-        value = tuple(str(told[key]) for key in keys if isinstance(told.get(key), str))
+        fields = {**absent, **table}
+        value = tuple(str(fields[key]) for key in keys if isinstance(fields.get(key), str))
         if len(value) == len(keys) and seen.setdefault(value, where) != where:
             yield f"{where}.{keys[-1]}", f"{expected}; {seen[value]} has it"

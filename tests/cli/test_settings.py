@@ -42,14 +42,14 @@ async def test_settings_are_seen_set_and_taken_back(operator: Operator) -> None:
 REFUSED = (
     (("settings", "set", "routing.max_attempts", "many"), 1, "expected a whole number"),
     (("settings", "set", "routing.max_attempts", "-1"), 1, "expected a number from 1 to 10"),
-    (("settings", "set", "routing.trip_failures", "5"), 1, "The configuration file says routing.trip_failures"),
+    (("settings", "set", "routing.trip_failures", "5"), 1, "routing.trip_failures is set in the configuration file"),
     (("settings", "set", "routing.colour", "blue"), 1, "no setting 'routing.colour'"),
     (("settings", "set", "routing", "5"), 2, "expected a section and a key"),
     (("settings", "list", "colours"), 1, "There is no section 'colours', but server, store"),
     (("groups", "set", "filed", "3"), 1, "The configuration file declares the group 'filed'"),
-    (("groups", "reset", "vip"), 1, "Nobody has set the group 'vip'"),
-    (("prices", "set", "m", "--input", "3"), 1, "has a price for 'm', which goes first"),
-    (("prices", "reset", "x", "--provider", "openai"), 1, "Nobody has set a price for x at openai"),
+    (("groups", "reset", "vip"), 1, "The group 'vip' is not set"),
+    (("prices", "set", "m", "--input", "3"), 1, "has a price for 'm', which takes precedence"),
+    (("prices", "reset", "x", "--provider", "openai"), 1, "A price for x at openai is not set"),
 )
 
 

@@ -48,7 +48,7 @@ def test_a_channel_that_is_renamed_is_one_that_went_and_one_that_came() -> None:
 
 
 def test_another_order_is_told_where_nothing_else_changed() -> None:
-    assert describe_channels([UP, OTHER], [OTHER, UP]) == ["channels in another order"]
+    assert describe_channels([UP, OTHER], [OTHER, UP]) == ["channel order changed"]
     told = describe_channels([UP, OTHER], [attrs.evolve(OTHER, weight=2), UP])
     assert told == ["channel 'other' changed: weight"]
 
@@ -95,7 +95,7 @@ def test_every_difference_of_names_is_told_once(before: list[str], after: list[s
     told = describe_channels(
         [attrs.evolve(UP, name=name) for name in before], [attrs.evolve(UP, name=name) for name in after]
     )
-    assert len(told) == len(set(before) ^ set(after)) or told == ["channels in another order"]
+    assert len(told) == len(set(before) ^ set(after)) or told == ["channel order changed"]
     assert bool(told) is (before != after)
 
 

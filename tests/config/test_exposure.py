@@ -1,4 +1,4 @@
-"""A gateway that others can reach does not start with a secret that anybody would try first."""
+"""A gateway that others can reach does not start with a secret that is easy to guess."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def test_beyond_loopback_each_weak_secret_is_named_and_refused(
         check_secrets(config, token)
     (problem,) = caught.value.problems
     assert named in problem
-    assert "anybody would try first" in problem
+    assert "easy to guess" in problem
     assert "changeme" not in problem
 
 

@@ -494,7 +494,7 @@ def test_an_item_that_is_no_text_is_refused_under_its_place() -> None:
 
 
 def test_a_link_that_would_outlive_its_image_says_so() -> None:
-    assert "a link must not outlive its picture" in problems(media={"link_hours": 49})["media.keep_hours"]
+    assert "a link must not outlive its image" in problems(media={"link_hours": 49})["media.keep_hours"]
 
 
 def test_private_networks_are_allowed_by_address_or_network() -> None:
