@@ -10,10 +10,7 @@ from gateway.server.admin.operation import OPERATIONS, PREFIX, register_operatio
 from gateway.server.admin.routes import list_admin_operations
 from gateway.server.console.page import ROOT, error_pages
 from gateway.server.console.routes import add_console
-from gateway.server.context import (
-    API,
-    share_state,
-)
+from gateway.server.context import API, SERVICES, Services
 from gateway.server.cors import CORS, CrossOrigin
 from gateway.server.handlers.health import add_probes
 from gateway.server.handlers.media import add_media_routes
@@ -22,7 +19,8 @@ from gateway.server.openapi.routes import add_docs
 from gateway.server.responses import add_common_headers
 from gateway.server.routes import add_api_routes, get_root
 from gateway.server.shutdown import drain
-from gateway.services import MIB, open_services
+from gateway.services import open_services
+from gateway.services.media import MIB
 
 
 def create_app(options: AppOptions) -> web.Application:
@@ -36,8 +34,11 @@ def create_app(options: AppOptions) -> web.Application:
     admin = web.Application(middlewares=[require_access, finish_changes])
     console = web.Application(middlewares=[error_pages])
     add_api_routes(api)
-    app[OPERATIONS] = register_operations(admin, list_admin_operations())
+    operations = register_operations(admin, list_admin_operations())
     add_console(console)
+    services = Services(options)
+    for part in (app, api, admin, console):
+        part[SERVICES], part[OPERATIONS] = services, operations
     app.add_subapp("/v1", api)
     app.add_subapp(PREFIX, admin)
     app.add_subapp(ROOT, console)
@@ -47,6 +48,5 @@ def create_app(options: AppOptions) -> web.Application:
     add_probes(app)
     app.on_response_prepare.append(add_common_headers)
     app.on_shutdown.append(partial(drain, timeout_s=server.drain_timeout_s))
-    app.cleanup_ctx.append(partial(open_services, options=options))
-    app.on_startup.append(partial(share_state, subapps=(api, admin, console)))
+    app.cleanup_ctx.append(open_services)
     return app

@@ -7,31 +7,22 @@ import asyncio
 import os
 import sys
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from gateway import __version__
-from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account_spec import build_time
 from gateway.domain.statistics import RingBuffer, find_percentile
-from gateway.errors import StoreUnavailable
-from gateway.proxy.active_requests import ActiveRequests
-from gateway.routing.load_balancer import LoadBalancer
-from gateway.storage.database import Database
-from gateway.storage.journal import RequestJournal
-from gateway.storage.schema import REVISION
-from gateway.videos.jobs import Videos
+from gateway.storage.data_folder import JOURNAL
 
 LAG_EVERY_S = 0.5
 LAG_KEPT_S = 300
 """Five minutes of samples take 4.8 KB."""
 FOLDERS_KNOWN_S = 60.0
 """How long the size of a folder is cached: measuring it reads the metadata of every file."""
-STATES = ("up", "trial", "down", "disabled")
 _PROC = Path("/proc/self")
 _DESCRIPTORS = Path("/dev/fd")
 _US = 1_000_000
@@ -72,85 +63,42 @@ class FolderUsage:
         return None if self.found is None else {"bytes": self.found[1], "files": self.found[0]}
 
 
-@attrs.frozen
-class MonitoredParts:
-    """The parts of the gateway that ``ProcessMonitor`` reports on.
-
-    Attributes:
-        check_writable: raises ``StoreUnavailable`` if a request could not be recorded now.
-    """
-
-    lag: EventLoopLag
-    running: ActiveRequests
-    load_balancer: LoadBalancer
-    database: Database
-    check_writable: Callable[[], Awaitable[None]]
-    outbox: WriteQueue
-    journal: RequestJournal
-    journal_path: Path
-    media: FolderUsage
-    video_content: FolderUsage
-    videos: Videos
-
-
 class ProcessMonitor:
-    """Describes the state of the process.
+    """Describes the process and its files.
 
     Args:
+        folder: the data folder.
         clock: Unix seconds.
+
+    Attributes:
+        lag: how late the event loop is.
+        journal: the path of the journal.
+        media: the folder of images.
+        videos: the folder of videos.
     """
 
-    def __init__(self, parts: MonitoredParts, clock: Callable[[], float]) -> None:
-        self._parts = parts
-        self._clock = clock
+    def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
+        self.lag = EventLoopLag()
+        self.journal = folder / JOURNAL
+        self.media = FolderUsage(folder / "media")
+        self.videos = FolderUsage(folder / "videos")
         self._started_s = clock()
         self._since = time.monotonic()
 
-    async def describe(self) -> Fields:
-        """Return all figures as the admin API shows them."""
-        parts, now = self._parts, time.monotonic()
+    def describe(self) -> Fields:
+        """Return the version, the age and the resources of the process."""
         return {
             "version": __version__,
             "started_at": build_time(int(self._started_s)),
-            "uptime_s": round(now - self._since, 1),
+            "uptime_s": round(time.monotonic() - self._since, 1),
             "pid": os.getpid(),
             "python": ".".join(map(str, sys.version_info[:3])),
             "memory_bytes": find_memory(),
             "cpu_s": round(time.process_time(), 2),
             "open_files": count_open_files(),
             "tasks": len(asyncio.all_tasks()),
-            "loop_lag_ms": parts.lag.describe(),
-            "running": len(parts.running),
-            "store": await self._describe_store(),
-            "queue": {
-                "waiting_rows": len(parts.outbox),
-                "failing": parts.outbox.failing or parts.journal.failing,
-            },
-            "journal_bytes": find_size(parts.journal_path),
-            "media": await parts.media.measure(now),
-            "videos": {"open": parts.videos.all_open, "kept": await parts.video_content.measure(now)},
-            "channels": self._count_channels(),
+            "loop_lag_ms": self.lag.describe(),
         }
-
-    async def _describe_store(self) -> Fields:
-        database, writable = self._parts.database, True
-        last_commit_ms = database.last_commit_ms
-        try:
-            await self._parts.check_writable()
-        except StoreUnavailable:
-            writable = False
-        return {
-            "bytes": find_size(database.path),
-            "wal_bytes": find_size(database.path.with_name(f"{database.path.name}-wal")),
-            "schema": REVISION,
-            "writable": writable,
-            "last_commit_ms": last_commit_ms,
-        }
-
-    def _count_channels(self) -> Fields:
-        lines = self._parts.load_balancer.lines.values()
-        counts = Counter(line.state if line.channel.status == "active" else "disabled" for line in lines)
-        return {state: counts[state] for state in STATES}
 
 
 def find_size(path: Path) -> int:

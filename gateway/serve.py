@@ -19,9 +19,8 @@ from gateway.config.server_schema import ServerSection
 from gateway.errors import StoreUnavailable
 from gateway.options import AppOptions, StartupInfo
 from gateway.server.connection_limits import find_limits
-from gateway.server.context import INVITATIONS, OFFICE, ROOMS
+from gateway.server.context import SERVICES
 from gateway.server.protocol import GatewayRunner
-from gateway.services import WELCOME
 
 MAX_DESCRIPTORS = 1_048_576
 """Linux's default maximum; more would only enlarge the kernel's tables."""
@@ -79,7 +78,7 @@ async def _serve(site: AppOptions, greet: Callable[[str, StartupInfo], None]) ->
         greet(address, await _welcome(app))
         ready.set()
         await ended.wait()
-        log.info("gateway_stopping", running=app[ROOMS].gate.inside)
+        log.info("gateway_stopping", running=app[SERVICES].drain.inside)
     finally:
         loop.add_signal_handler(signal.SIGHUP, _ignore_reload)
         for reload in reloads:  # it may wait for a provider; the next start reads the file anyway
@@ -105,16 +104,16 @@ def _make_runner(app: web.Application, server: ServerSection) -> GatewayRunner:
 
 async def _welcome(app: web.Application) -> StartupInfo:
     """Return what the startup message shows, with the console's setup token if there is no administrator."""
-    welcome: StartupInfo = app[WELCOME]
+    welcome: StartupInfo = app[SERVICES].startup_info
     with contextlib.suppress(StoreUnavailable):
-        welcome = attrs.evolve(welcome, setup_token=await app[INVITATIONS].find_setup_token())
+        welcome = attrs.evolve(welcome, setup_token=await app[SERVICES].auth.invitations.find_setup_token())
     return welcome
 
 
 def _end(app: web.Application, ended: asyncio.Event) -> None:
     """Handle SIGTERM and SIGINT: stop; a second one aborts running requests."""
-    if ended.is_set() and ROOMS in app:
-        app[ROOMS].gate.hurried = True
+    if ended.is_set():
+        app[SERVICES].drain.hurried = True
     ended.set()
 
 
@@ -127,8 +126,7 @@ def _start_reload(app: web.Application, ready: asyncio.Event, reloads: set[async
 
 async def _reload(app: web.Application, ready: asyncio.Event) -> None:
     await ready.wait()  # the start read the file before it opened the database: the file may have changed since
-    if OFFICE in app:
-        await app[OFFICE].reload_logged()
+    await app[SERVICES].admin.reloader.reload_logged()
 
 
 def _ignore_reload() -> None:

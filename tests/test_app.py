@@ -8,8 +8,8 @@ import aiohttp
 import pytest
 
 from gateway.demo.server import DEMO_MODELS
-from gateway.server.context import OFFICE, ROOMS
-from gateway.services import FIRST_ACCOUNT, FIRST_KEY
+from gateway.server.context import SERVICES
+from gateway.services.auth import FIRST_ACCOUNT, FIRST_KEY
 from tests.support.gateway import KEY, RunningGateway, channel, make_template, start_gateway
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
@@ -38,7 +38,7 @@ async def test_the_first_start_makes_an_account_and_a_key_that_works(gateway_wit
         tuple(sorted(DEMO_MODELS)),
     )
     assert await status_of(gateway, gateway.welcome.secret) == 200
-    (key,) = await gateway.app[OFFICE].administration.list_keys()
+    (key,) = await gateway.app[SERVICES].auth.accounts.list_keys()
     assert (key["name"], key["account"], key["declared"]) == (FIRST_KEY, FIRST_ACCOUNT, False)
 
 
@@ -91,7 +91,7 @@ async def test_a_key_that_the_file_no_longer_declares_is_disabled_and_can_be_edi
     second = await start_again(tmp_path / "data", template_path, {"key": both["key"][:1]})
     try:
         assert [await status_of(second, key) for key in (KEY, OTHER_KEY)] == [200, 401]
-        administration = second.app[OFFICE].administration
+        administration = second.app[SERVICES].auth.accounts
         (_, other) = await administration.list_keys()
         assert (other["status"], other["declared"]) == ("disabled", False)
         await administration.edit_key(other["id"], {"status": "active"})
@@ -140,16 +140,16 @@ async def test_declared_keys_may_be_renamed_and_trade_their_secrets(
 
 async def test_the_demo_is_not_started_where_a_channel_is_configured(gateway_with: StartGateway) -> None:
     gateway = await gateway_with({"channel": [channel("http://127.0.0.1:9/v1")]})
-    assert [found.name for found in gateway.app[OFFICE].catalog.channels] == ["up"]
+    assert [found.name for found in gateway.app[SERVICES].routing.catalog.channels] == ["up"]
     assert gateway.welcome.models == ("m",)
 
 
 async def test_what_the_file_says_of_routing_is_in_force_from_the_start(gateway_with: StartGateway) -> None:
     routing = {"max_attempts": 2, "trip_failures": 7, "cooldown_s": 9, "sync_interval_s": 77}
     gateway = await gateway_with({"channel": [channel("http://127.0.0.1:9/v1")], "routing": routing})
-    settings = gateway.app[ROOMS].switchboard.settings
+    settings = gateway.app[SERVICES].routing.load_balancer.settings
     assert (settings.max_attempts, settings.rules.failures, settings.rules.cooldown_s) == (2, 7, 9.0)
-    assert gateway.app[OFFICE].sync_interval() == 77.0
+    assert gateway.app[SERVICES].live_config.find_sync_interval_s() == 77.0
 
 
 async def test_every_job_of_the_house_runs_until_it_is_stopped(gateway_with: StartGateway) -> None:
@@ -167,16 +167,16 @@ async def test_a_synchronised_channel_has_its_models_soon_after_the_start(gatewa
         config = {"channel": [channel(up.base_url, models=[], sync=True)]}
         gateway = await gateway_with(config)
         async with asyncio.timeout(5):
-            while not gateway.app[OFFICE].catalog.list_models():  # noqa: ASYNC110 - a list has no event
+            while not gateway.app[SERVICES].routing.catalog.list_models():  # noqa: ASYNC110 - a list has no event
                 await asyncio.sleep(0.005)
-        assert [listed.id for listed in gateway.app[OFFICE].catalog.list_models()] == ["listed"]
+        assert [listed.id for listed in gateway.app[SERVICES].routing.catalog.list_models()] == ["listed"]
 
 
 async def test_a_disabled_channel_is_configured_and_serves_nothing_and_the_demo_stays_away(
     gateway_with: StartGateway,
 ) -> None:
     gateway = await gateway_with({"channel": [channel("http://127.0.0.1:9/v1", status="disabled")]})
-    assert [found.name for found in gateway.app[OFFICE].catalog.channels] == ["up"]
+    assert [found.name for found in gateway.app[SERVICES].routing.catalog.channels] == ["up"]
     assert (gateway.welcome.models, gateway.welcome.demo) == ((), False)
     async with gateway.post() as response:
         assert response.status == 404
@@ -186,9 +186,9 @@ async def test_a_disabled_channel_is_configured_and_serves_nothing_and_the_demo_
 async def test_a_stored_channel_outlives_a_restart_and_sends_the_demo_away(tmp_path: Path, template_path: Path) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         first = await start_again(tmp_path / "data", template_path, {})
-        assert [found.name for found in first.app[OFFICE].catalog.channels] == ["demo"]
-        await first.app[OFFICE].fleet.add(channel(up.base_url, "mine"))
-        assert [found.name for found in first.app[OFFICE].catalog.channels] == ["mine"]
+        assert [found.name for found in first.app[SERVICES].routing.catalog.channels] == ["demo"]
+        await first.app[SERVICES].routing.channels.add(channel(up.base_url, "mine"))
+        assert [found.name for found in first.app[SERVICES].routing.catalog.channels] == ["mine"]
         await first.close()
         second = await start_again(tmp_path / "data", template_path, {})
         try:

@@ -365,8 +365,8 @@ async def _serve_here(place: CliContext, folder: DataFolder) -> AsyncIterator[st
     from gateway.app import create_app
     from gateway.log import configure_log
     from gateway.options import AppOptions
+    from gateway.server.context import SERVICES
     from gateway.server.protocol import GatewayRunner
-    from gateway.services import WELCOME
     from gateway.storage.database import DatabaseStartupError
 
     configure_log(config.server.log_format, logging.WARNING)
@@ -380,7 +380,7 @@ async def _serve_here(place: CliContext, folder: DataFolder) -> AsyncIterator[st
             await web.TCPSite(runner, "127.0.0.1", 0).start()
         except (DatabaseStartupError, DataFolderDamaged) as error:
             raise StartupError(str(error)) from None
-        if (secret := app[WELCOME].secret) and not place.scratch:
+        if (secret := app[SERVICES].startup_info.secret) and not place.scratch:
             click.echo(f"First use of {folder.path}: its first key, shown only now, is\n  {secret}", err=True)
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:

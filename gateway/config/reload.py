@@ -25,16 +25,12 @@ from gateway.domain.media import MediaRules
 from gateway.domain.price import ONE_PPM
 from gateway.domain.video import VideoRules
 from gateway.errors import Conflict, GatewayError, InvalidRequest
-from gateway.media.images import ImageService
 from gateway.media.word_filter import WordList
 from gateway.routing.channels import ChannelService
-from gateway.routing.load_balancer import LoadBalancer
-from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
 from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.settings import SettingRepository
-from gateway.videos.submit import VideoSubmitter
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -64,6 +60,7 @@ class LiveConfig:
     """The configuration in force, for those who look at it whenever they need it."""
 
     settled: EffectiveConfig
+    words: WordList | None = None
 
     @property
     def config(self) -> Config:
@@ -106,32 +103,17 @@ class LiveConfig:
         """How long rows of requests are kept; 0: for ever."""
         return self.config.requests.keep_days
 
+    def find_sync_interval_s(self) -> float:
+        """Return the seconds between two synchronisations of the models of a channel."""
+        return self.config.routing.sync_interval_s
+
+    def find_words(self) -> WordList | None:
+        """Return the words that prompts of images and videos must not contain; None for no check."""
+        return self.words
+
     def find_allowed_networks(self) -> Networks:
         """Private networks from which providers' pictures may be fetched."""
         return parse_networks(self.config.egress.allow)
-
-
-@attrs.frozen
-class Ruled:
-    """Who goes by a configuration.
-
-    Attributes:
-        administration: told of accounts and keys.
-        fleet: told of channels.
-        catalog: the channels in force.
-        router: told of prices, and of what models can do.
-        switchboard: told how calls are spread.
-        images: told of words that nobody is to have painted.
-        submissions: or filmed.
-    """
-
-    administration: AccountService
-    fleet: ChannelService
-    catalog: ModelCatalog
-    router: Router
-    switchboard: LoadBalancer
-    images: ImageService
-    submissions: VideoSubmitter
 
 
 class Reloader:
@@ -141,8 +123,10 @@ class Reloader:
         in_force: the configuration in effect; a reload replaces it.
         read: reads file and environment again. Raises ``ConfigError``. None: a reload is not possible.
         settings: the stored settings.
-        ruled: the services that a configuration is applied to.
-        trail: records what a reload changes.
+        accounts: get the accounts and keys of the file.
+        channels: get its channels.
+        router: gets its prices and models; its load balancer gets the routing settings.
+        audit_log: records what a reload changes.
         clock: Unix seconds.
 
     Attributes:
@@ -154,68 +138,68 @@ class Reloader:
         in_force: LiveConfig,
         read: Callable[[], FileConfig] | None,
         settings: SettingRepository,
-        ruled: Ruled,
         *,
-        trail: AuditLogRepository,
+        accounts: AccountService,
+        channels: ChannelService,
+        router: Router,
+        audit_log: AuditLogRepository,
         clock: Callable[[], float],
     ) -> None:
         self._in_force = in_force
         self._at_start = in_force.config
         self._read = read
         self._settings = settings
-        self._ruled = ruled
-        self._trail = trail
+        self._accounts = accounts
+        self._channels = channels
+        self._router = router
+        self._audit_log = audit_log
         self._clock = clock
         self.changing = asyncio.Lock()
-
-    def find_sync_interval_s(self) -> float:
-        """Return how often the model lists of channels are fetched."""
-        return self._in_force.config.routing.sync_interval_s
 
     async def reload(self, by: Actor = FILE) -> dict[str, Any]:
         """Read and apply the configuration; return what changed. The audit log names ``by``.
 
         Raises ``InvalidRequest`` with all problems, ``Conflict``, ``StoreUnavailable``; then nothing has changed.
         """
-        ruled = self._ruled
+        router = self._router
         async with self.changing:
             declared, words = await asyncio.to_thread(self._read_all)
             settled = settle(declared, parse_stored(await self._settings.list_settings()))
             config = settled.config
             changes = _describe(self._in_force.settled, settled)
-            if words is not ruled.images.words and config.safety == self._in_force.config.safety:
+            if words is not self._in_force.words and config.safety == self._in_force.config.safety:
                 changes.append("the words of safety.words_file changed")
             restart = [line for name in _AT_START for line in _describe_section(name, self._at_start, config)]
             tariff = build_tariff(settled)
-            before = {channel.name: channel for channel in ruled.catalog.channels}
+            before = {channel.name: channel for channel in router.catalog.channels}
             # The database first: only it can fail. The rest changes memory.
-            await declare(ruled.administration, config.account, config.key)
+            await declare(self._accounts, config.account, config.key)
             await self._record(by, changes)
-            await ruled.fleet.declare(build_channels(config))
-            ruled.router.models = build_models(config)
-            ruled.images.words = ruled.submissions.words = words
+            await self._channels.declare(build_channels(config))
+            router.models = build_models(config)
+            self._in_force.words = words
             self._adopt(settled, tariff)
-            fresh = [channel for channel in ruled.catalog.channels if before.get(channel.name) != channel]
+            fresh = [channel for channel in router.catalog.channels if before.get(channel.name) != channel]
         log.info("configuration_reloaded", reason="; ".join(changes) or "nothing has changed")
         log_ignored(settled)
         if restart:
             log.warning("restart_required", reason=f"read at start only: {', '.join(restart)}")
-        await asyncio.gather(*(ruled.fleet.sync(channel) for channel in fresh))
+        await asyncio.gather(*(self._channels.sync(channel) for channel in fresh))
         return {"changes": changes, "needs_restart": restart}
 
     async def _record(self, by: Actor, changes: list[str]) -> None:
         if changes:
             detail = build_change({"changes": []}, {"changes": changes})
             now_ms = int(self._clock() * 1000)
-            await self._trail.add_audit(by.did("configuration.reloaded", "configuration", now_ms, detail=detail))
+            await self._audit_log.add_audit(by.did("configuration.reloaded", "configuration", now_ms, detail=detail))
 
     def adopt(self, settled: EffectiveConfig) -> None:
         """Apply changed stored settings; cannot fail. The caller holds ``changing``."""
         self._adopt(settled, build_tariff(settled))
 
     def _adopt(self, settled: EffectiveConfig, tariff: PricingPolicy) -> None:
-        self._ruled.router.tariff = tariff
-        self._ruled.switchboard.settings = settled.config.routing.settings()
+        self._router.tariff = tariff
+        self._router.load_balancer.settings = settled.config.routing.settings()
         self._in_force.settled = settled
 
     async def reload_logged(self) -> None:

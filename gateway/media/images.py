@@ -72,11 +72,9 @@ class ImageService:
     Args:
         upstream: sends requests to providers.
         gallery: delivers images in the requested form.
+        find_words: returns the words that prompts must not contain; None for no check.
         clock: Unix seconds.
         pace: the factor of the waits for a task.
-
-    Attributes:
-        words: the words that prompts must not contain; None for no check. May be replaced.
     """
 
     def __init__(
@@ -84,6 +82,7 @@ class ImageService:
         upstream: HttpClient,
         gallery: ImageDelivery,
         *,
+        find_words: Callable[[], WordList | None] = lambda: None,
         clock: Callable[[], float],
         pace: float = 1.0,
     ) -> None:
@@ -92,14 +91,14 @@ class ImageService:
         self._clock = clock
         self._pace = pace
         self._tasks = TaskSet()
-        self.words: WordList | None = None
+        self.find_words = find_words
 
     def check(self, call: InferenceRequest) -> None:
         """Check a request before money is reserved.
 
         Raises ``SensitiveWords``; ``StoreUnavailable`` without room for images.
         """
-        check_body(self.words, call.body)
+        check_body(self.find_words(), call.body)
         if call.image is not None and call.image.form == "url" and not call.stream:
             self.check_room()
 

@@ -45,8 +45,8 @@ class Router:
     """
 
     def __init__(self, catalog: ModelCatalog, load_balancer: LoadBalancer, tariff: PricingPolicy) -> None:
-        self._catalog = catalog
-        self._load_balancer = load_balancer
+        self.catalog = catalog
+        self.load_balancer = load_balancer
         self.tariff = tariff
         self.models: tuple[Capability, ...] = ()
         self._known: dict[Hashable, list[Target]] = {}
@@ -69,7 +69,7 @@ class Router:
             if not options:
                 raise _no_price(call.model)
         if not PRICED_FIELDS.isdisjoint(call.body):
-            options = keep_allowed(options, caller, call, catalog=self._catalog, tariff=self.tariff)
+            options = keep_allowed(options, caller, call, catalog=self.catalog, tariff=self.tariff)
         if call.video is not None and call.video.remix_of is not None:
             options = _keep_original(options, call.video.remix_of)
         if call.channel:
@@ -77,11 +77,11 @@ class Router:
         if call.image is not None or call.video is not None:
             options = _keep_able(options, call)
         if call.operation == "count_tokens":  # without an available channel the gateway estimates
-            now = self._load_balancer.now
+            now = self.load_balancer.now
             account = caller.account.id
             options = [option for option in options if option.line.find_obstacle(option.place, account, now) is None]
         affinity_key = None if call.affinity_key is None else f"{caller.account.id}:{call.affinity_key}"
-        return Route(options, call, self._load_balancer, account=caller.account.id, affinity_key=affinity_key)
+        return Route(options, call, self.load_balancer, account=caller.account.id, affinity_key=affinity_key)
 
     def _find_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
         """Return the cached ``list_options`` of a caller, as a list that must not be changed.
@@ -90,8 +90,8 @@ class Router:
         """
         state, lines, tariff, models = self._known_of
         if (
-            state is not self._catalog.state
-            or lines is not self._load_balancer.lines
+            state is not self.catalog.state
+            or lines is not self.load_balancer.lines
             or tariff is not self.tariff
             or models is not self.models
         ):
@@ -109,14 +109,14 @@ class Router:
 
     def _list_parts(self) -> tuple[object, object, object, object]:
         """Return what the targets depend on: other objects after every change."""
-        return self._catalog.state, self._load_balancer.lines, self.tariff, self.models
+        return self.catalog.state, self.load_balancer.lines, self.tariff, self.models
 
     def list_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
         """List every channel that serves ``model`` to ``caller`` in an API format that has ``operation``."""
-        lines, wires = self._load_balancer.lines, WIRES[operation]
+        lines, wires = self.load_balancer.lines, WIRES[operation]
         group_ppm = self.tariff.find_multiplier(caller.key.group)
         options = []
-        for channel, sure in self._catalog.list_serving(model, caller):
+        for channel, sure in self.catalog.list_serving(model, caller):
             provider, theirs = PROVIDERS[channel.provider], channel.upstream_model(model)
             endpoint = provider.find_endpoint(wires, theirs)
             if endpoint is not None and find_refused_variant(channel, provider, theirs) is None:
@@ -136,7 +136,7 @@ class Router:
 
     def list_models(self, caller: Caller) -> list[ModelInfo]:
         """List the models and aliases that a caller may use, by id."""
-        listed = self._catalog.list_models(caller) if caller.may_use_group else []
+        listed = self.catalog.list_models(caller) if caller.may_use_group else []
         if not self.tariff.require_price:
             return listed
         return [model for model in listed if self._has_price(model.id, caller)]
@@ -151,20 +151,20 @@ class Router:
     def _has_price(self, model: str, caller: Caller) -> bool:
         return any(
             self.tariff.find_price(model, channel.upstream_model(model), channel.provider) is not None
-            for channel, _ in self._catalog.list_serving(model, caller)
+            for channel, _ in self.catalog.list_serving(model, caller)
         )
 
     def _check_served(self, caller: Caller, call: InferenceRequest) -> None:
         """Raise why no channel serves a request, unless the gateway can estimate its answer (a count of tokens)."""
         model = call.model
-        if not self._catalog.list_serving(model):
+        if not self.catalog.list_serving(model):
             raise model_not_found(model)
-        if self._catalog.list_serving(model, caller):
+        if self.catalog.list_serving(model, caller):
             if call.operation == "count_tokens" and self.list_options(caller, model, "messages"):
                 if self.tariff.require_price and not self._has_price(model, caller):
                     raise _no_price(model)
                 return
-            serving = self._catalog.list_serving(model, caller)
+            serving = self.catalog.list_serving(model, caller)
             providers = [(PROVIDERS[channel.provider], channel.upstream_model(model)) for channel, _ in serving]
             for channel, _ in serving:
                 theirs = channel.upstream_model(model)

@@ -14,7 +14,7 @@ from gateway.errors import GatewayError, ProviderError, ProviderRejected, Reques
 from gateway.proxy.drain import DrainedStream
 from gateway.request_context import Arrival, Delivery, Outcome
 from gateway.server.client_ip import check_client_ip, find_client_ip
-from gateway.server.context import CALLER, CONTEXT, ROOMS
+from gateway.server.context import CALLER, CONTEXT, SERVICES
 from gateway.server.idempotency import find_name
 from gateway.server.multipart import MultipartReader
 from gateway.server.sessions import check_still_signed
@@ -38,7 +38,7 @@ class ActiveInference:
     def __init__(self, request: web.Request, operation: Operation) -> None:
         self.request = request
         self.context = context = request[CONTEXT]
-        self.services = services = request.app[ROOMS]
+        self.services = services = request.app[SERVICES]
         self.idempotency_key = find_name(request, operation)
         self.loop = loop = asyncio.get_running_loop()
         self.task = asyncio.current_task()
@@ -76,17 +76,17 @@ class ActiveInference:
         if self.cancelled:
             return False
         self.cancelled = True
-        if not self.services.relay.cancel(self.context.id) and self.task is not None:
+        if not self.services.proxy.cancel(self.context.id) and self.task is not None:
             self.stopped = self.task.cancel()
         return True
 
     def leave(self) -> bool:
         """Note that the client has disconnected; return whether the response is read to its end nevertheless."""
         grant, services = self.context.grant, self.services
-        if grant is None or grant.row is not None or self.cancelled or not services.gate.open:
+        if grant is None or grant.row is not None or self.cancelled or not services.drain.open:
             return False
-        if services.settlement.find_abandoned() == "drain":
-            self._drain = services.relay.drain(grant, self.context.id)
+        if services.billing.settlement.find_abandoned() == "drain":
+            self._drain = services.proxy.drain(grant, self.context.id)
         return self._drain is not None
 
     async def note_body_read(self) -> None:
@@ -95,7 +95,7 @@ class ActiveInference:
         context = self.context
         context.read_at = monotonic()
         before = context.arrival.caller
-        caller = self.services.directory.refresh(before)
+        caller = self.services.auth.api_keys.refresh(before)
         if caller is not before:
             context.arrival = attrs.evolve(context.arrival, caller=caller)
             check_client_ip(self.request, caller)
@@ -107,9 +107,9 @@ class ActiveInference:
     def settle(self, ending: Ending, fault: GatewayError | None = None) -> None:
         """Leave the record, once. Nothing here waits, so that no cancellation can interrupt it."""
         context, grant = self.context, self.context.grant
-        self.services.running.calls.pop(context.id, None)
+        self.services.active_requests.calls.pop(context.id, None)
         outcome = Outcome(ending, self.loop.time(), int(self.services.clock() * 1000), fault)
-        settlement = self.services.settlement
+        settlement = self.services.billing.settlement
         if grant is None:
             context.record = settlement.refuse(context.arrival, context.call, outcome)
             return
@@ -120,7 +120,7 @@ class ActiveInference:
         context.record = settlement.settle(context.arrival, grant, outcome, left=drain is not None)
         if delivery.response_id and delivery.option is not None:
             channel, account = delivery.option.line.channel.name, context.arrival.caller.account
-            self.services.response_owners.note(delivery.response_id, account.id, channel)
+            self.services.routing.response_owners.note(delivery.response_id, account.id, channel)
 
 
 INFERENCE = web.RequestKey("inference", ActiveInference)
@@ -130,7 +130,7 @@ def leave_request(request: BaseRequest) -> bool:
     """Note that the client of ``request`` has disconnected; return whether the request must not be cancelled."""
     if not isinstance(request, web.Request) or CALLER not in request or CONTEXT not in request:
         return False
-    active = request.app[ROOMS].running.calls.get(request[CONTEXT].id)
+    active = request.app[SERVICES].active_requests.calls.get(request[CONTEXT].id)
     return active is not None and active.leave()
 
 

@@ -7,14 +7,14 @@ from aiohttp import web
 
 from gateway.domain.account import Caller
 from gateway.domain.ip_address import find_address
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?\Z", re.ASCII)
 
 
 def find_client_ip(request: web.Request) -> str | None:
     """Return the address of the client, from ``X-Forwarded-For`` if a trusted proxy sent it; None if unknown."""
-    trusted = request.app[ROOMS].trusted_proxies
+    trusted = request.app[SERVICES].http.trusted_proxies
     return find_address(find_peer(request), request.headers.getall("X-Forwarded-For", ()), trusted)
 
 

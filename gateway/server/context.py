@@ -1,8 +1,7 @@
-"""Typed keys: what rides on the application and on a request."""
+"""Typed keys of the application and of a request, and the services that handlers use, grouped by package."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable
 
 import attrs
 from aiohttp import web
@@ -14,30 +13,45 @@ from gateway.auth.members import Members
 from gateway.auth.sessions import CurrentUser, SessionService
 from gateway.auth.unknown_keys import UnknownKeys
 from gateway.billing.accounting import AccountingService
+from gateway.billing.balances import Balances
+from gateway.billing.flush_worker import LedgerFlusher
 from gateway.billing.quota import QuotaService
 from gateway.billing.settlement import Settlement
 from gateway.billing.write_queue import WriteQueue
+from gateway.config.live_settings import SettingsService
+from gateway.config.reload import LiveConfig, Reloader
 from gateway.domain.account import Caller
 from gateway.domain.audit_log import Actor
 from gateway.domain.ip_address import Networks
-from gateway.domain.setting import Configuration
 from gateway.media.images import ImageService
+from gateway.media.signed_links import SignedLinks
+from gateway.monitoring import ProcessMonitor
+from gateway.options import AppOptions, StartupInfo
 from gateway.proxy.active_requests import ActiveRequests
 from gateway.proxy.failover import Proxy
 from gateway.proxy.idempotency import IdempotencyService
 from gateway.request_context import RequestContext
-from gateway.routing.channels import ChannelService
+from gateway.retention_clock import RetentionClock
+from gateway.routing.channels import ChannelService, Fetch
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.response_owners import ResponseOwners
 from gateway.routing.router import Router
+from gateway.server.admin.activity_feed import ActiveRequestsFeed
 from gateway.server.admin.request_history import RequestHistory
 from gateway.server.admin.route_explain import RouteExplainer
 from gateway.server.multipart import FormLimits
 from gateway.storage.audit_log import AuditLogRepository
+from gateway.storage.database import Database
+from gateway.storage.encryption import SecretBox
+from gateway.storage.journal import RequestJournal
+from gateway.storage.media_files import MediaFiles
 from gateway.storage.request_log import RequestLogRepository
+from gateway.storage.startup_state import StartupState
 from gateway.storage.upload_spool import UploadSpool
 from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
+from gateway.upstream.interface import HttpClient
+from gateway.upstream.safe_fetch import SafeFetcher
 from gateway.videos.content import VideoContent
 from gateway.videos.jobs import Videos
 from gateway.videos.submit import VideoSubmitter
@@ -45,9 +59,11 @@ from gateway.videos.submit import VideoSubmitter
 
 @attrs.define
 class DrainState:
-    """Whether new work is let in; closed while the gateway drains. ``inside``: calls, from their bodies on.
+    """Whether the gateway accepts new requests; it does not while it drains.
 
-    ``hurried``: whoever ends the gateway does not wait for those.
+    Attributes:
+        inside: requests whose body is being read, or that run.
+        hurried: the shutdown does not wait for them.
     """
 
     open: bool = True
@@ -56,83 +72,174 @@ class DrainState:
 
 
 @attrs.frozen
-class Rooms:
-    """The rooms a request walks through, built once by the roof."""
+class StorageServices:
+    """The store.
 
-    directory: ApiKeyAuthenticator
-    catalog: ModelCatalog
-    switchboard: LoadBalancer
-    router: Router
-    admission: QuotaService
-    relay: Proxy
-    settlement: Settlement
+    Attributes:
+        leftovers: the work that earlier processes left.
+        retention_clock: the clock that records are deleted by.
+    """
+
+    database: Database
+    journal: RequestJournal
+    write_queue: WriteQueue
+    leftovers: StartupState
+    retention_clock: RetentionClock
+
+    async def check_writable(self) -> None:
+        """Raise ``StoreUnavailable`` if a request could not be recorded now."""
+        self.write_queue.check_room()
+        self.journal.check_writable()
+        await self.database.check_writable()
+
+
+@attrs.frozen
+class BillingServices:
+    """Quota before a request, settlement after it."""
+
+    balances: Balances
     accounting: AccountingService
-    outbox: WriteQueue
-    gate: DrainState
-    clock: Callable[[], float]
-    max_body_mb: int
-    images: ImageService
-    spool: UploadSpool
-    form_limits: FormLimits
-    videos: Videos
-    submissions: VideoSubmitter
-    video_content: VideoContent
-    replays: IdempotencyService
-    response_owners: ResponseOwners
-    status_words: Callable[[], Literal["auto", "spec", "openai"]]
-    webhook_hosts: Callable[[], tuple[str, ...]]
-    base_url: str = ""
-    trusted_proxies: Networks = ()
-    running: ActiveRequests = attrs.field(factory=ActiveRequests)
+    flusher: LedgerFlusher
+    quota: QuotaService
+    settlement: Settlement
+
+
+@attrs.frozen
+class AuthServices:
+    """Accounts, API keys and members."""
+
+    accounts: AccountService
+    api_keys: ApiKeyAuthenticator
+    members: Members
+    sessions: SessionService
+    invitations: Invitations
     unknown_keys: UnknownKeys = attrs.field(factory=UnknownKeys)
 
 
 @attrs.frozen
-class Office:
-    """What the admin API reads and changes. ``find_secret``: what signs the deliveries of a key, by the key's id."""
+class RoutingServices:
+    """Channels, their models and their state.
 
-    administration: AccountService
-    members: Members
-    settings: Configuration
-    accounting: AccountingService
+    Attributes:
+        fetch_models: lists the models of a channel's provider.
+        secret_box: encrypts what is stored of secrets.
+    """
+
     catalog: ModelCatalog
-    fleet: ChannelService
-    explainer: RouteExplainer
-    requests: RequestLogRepository
-    videos: Videos
+    load_balancer: LoadBalancer
+    channels: ChannelService
+    router: Router
+    response_owners: ResponseOwners
+    fetch_models: Fetch
+    secret_box: SecretBox
+
+
+@attrs.frozen
+class MediaServices:
+    """Images, uploads, and the files that clients fetch."""
+
+    files: MediaFiles
+    signed_links: SignedLinks
+    images: ImageService
+    spool: UploadSpool
+    fetcher: SafeFetcher
+
+
+@attrs.frozen
+class VideoServices:
+    """Video jobs.
+
+    Attributes:
+        find_secret: returns what signs the webhooks of an API key, by the key's id.
+    """
+
+    jobs: Videos
+    submitter: VideoSubmitter
+    content: VideoContent
+    files: MediaFiles
     deliveries: WebhookDeliveryRepository
     find_secret: Callable[[int], bytes]
-    reload: Callable[[Actor], Awaitable[dict[str, Any]]]
-    reload_logged: Callable[[], Awaitable[None]]
-    sync_interval: Callable[[], float]
-    trail: AuditLogRepository
-    history: RequestHistory
-    token: str = attrs.field(repr=False)
-    changes: set[asyncio.Task[web.StreamResponse]] = attrs.Factory(set)
-    """Changes under way, whether or not their callers still wait for them."""
 
-    async def finish(self) -> None:
-        """Wait for the changes under way: what they work on is about to be closed."""
+
+@attrs.frozen
+class AdminServices:
+    """What only the admin API uses.
+
+    Attributes:
+        token: the operator's token.
+        changes: changes that are being made, also of clients that have left.
+    """
+
+    settings: SettingsService
+    reloader: Reloader
+    explainer: RouteExplainer
+    request_log: RequestLogRepository
+    history: RequestHistory
+    audit_log: AuditLogRepository
+    active_feed: ActiveRequestsFeed
+    monitor: ProcessMonitor
+    token: str = attrs.field(repr=False)
+    changes: set["asyncio.Task[web.StreamResponse]"] = attrs.Factory(set)
+
+    async def finish_changes(self) -> None:
+        """Wait for the changes that are being made: their services are about to be closed."""
         await asyncio.gather(*self.changes, return_exceptions=True)
 
 
-ROOMS = web.AppKey("rooms", Rooms)
-SESSIONS = web.AppKey("reception", SessionService)
-INVITATIONS = web.AppKey("invitations", Invitations)
-OFFICE = web.AppKey("office", Office)
-PROBE: web.AppKey[Callable[[], Awaitable[None]]] = web.AppKey("probe")
-"""Raises a fault where the store cannot be written to."""
-ACTOR = web.RequestKey("actor", Actor)
-"""Who asks the admin API."""
-SIGNED = web.RequestKey("signed", CurrentUser)
-"""Who is signed in, where the actor is a member."""
-CALLER = web.RequestKey("caller", Caller)
-CONTEXT = web.RequestKey("context", RequestContext)
+@attrs.frozen
+class HttpSettings:
+    """The settings of the server that are read once, at start.
+
+    Attributes:
+        base_url: the public address, without a final slash; empty if it is not configured.
+        trusted_proxies: networks whose forwarding headers are trusted.
+    """
+
+    max_body_mb: int
+    form_limits: FormLimits
+    base_url: str = ""
+    trusted_proxies: Networks = ()
+
+
+@attrs.define(eq=False)
+class Services:
+    """Everything that handlers use. ``gateway.services`` fills it at startup, in the order of these fields.
+
+    Attributes:
+        options: what the process was started with; at startup, the stored settings are merged into its configuration.
+        live_config: the configuration in force.
+        clock: Unix seconds.
+        client: sends requests to providers.
+    """
+
+    options: AppOptions = attrs.field(repr=False)
+    clock: Callable[[], float] = attrs.field(init=False)
+    drain: DrainState = attrs.field(factory=DrainState)
+    active_requests: ActiveRequests = attrs.field(factory=ActiveRequests)
+    storage: StorageServices = attrs.field(init=False)
+    live_config: LiveConfig = attrs.field(init=False)
+    http: HttpSettings = attrs.field(init=False)
+    billing: BillingServices = attrs.field(init=False)
+    client: HttpClient = attrs.field(init=False)
+    routing: RoutingServices = attrs.field(init=False)
+    proxy: Proxy = attrs.field(init=False)
+    media: MediaServices = attrs.field(init=False)
+    videos: VideoServices = attrs.field(init=False)
+    idempotency: IdempotencyService = attrs.field(init=False)
+    auth: AuthServices = attrs.field(init=False)
+    admin: AdminServices = attrs.field(init=False)
+    startup_info: StartupInfo = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.clock = self.options.clock
+
+
+SERVICES = web.AppKey("services", Services)
 API: web.AppKey[web.Application] = web.AppKey("api")
 """The sub-application of the public API."""
-
-
-async def share_state(app: web.Application, *, subapps: Sequence[web.Application]) -> None:
-    """Give the sub-applications what the root has: a handler reads ``request.app``, which is its sub-application."""
-    for subapp in subapps:
-        subapp.update(app)
+ACTOR = web.RequestKey("actor", Actor)
+"""Who uses the admin API."""
+SIGNED = web.RequestKey("signed", CurrentUser)
+"""The member who is signed in, if the actor is a member."""
+CALLER = web.RequestKey("caller", Caller)
+CONTEXT = web.RequestKey("context", RequestContext)

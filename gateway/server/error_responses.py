@@ -14,7 +14,7 @@ from gateway.errors import (
     RequestTooLarge,
 )
 from gateway.formats.error_body import MESSAGES_PATH, build_error
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from gateway.server.unserved_paths import find_hint, list_served
 
 ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models")
@@ -94,7 +94,7 @@ def parse_http_error(error: web.HTTPException, request: web.Request) -> GatewayE
         message = f"There is nothing at {request.method} {request.path[:_MAX_PATH_CHARS]}{hint}"
         return NotFound(message, should_retry=False)
     if isinstance(error, web.HTTPRequestEntityTooLarge):
-        return RequestTooLarge(f"The request body is larger than {request.app[ROOMS].max_body_mb} MB")
+        return RequestTooLarge(f"The request body is larger than {request.app[SERVICES].http.max_body_mb} MB")
     fault = InvalidRequest(error.reason or "The request is not valid")
     fault.status = error.status
     return fault

@@ -15,7 +15,7 @@ from gateway.errors import InvalidRequest
 from gateway.formats.form import ReceivedForm
 from gateway.formats.openai.videos import build_video
 from gateway.request_context import Arrival
-from gateway.server.context import CALLER, CONTEXT, ROOMS
+from gateway.server.context import CALLER, CONTEXT, SERVICES
 from gateway.server.video_status import find_status_words
 
 HEADER = "Idempotency-Key"
@@ -91,9 +91,11 @@ class IdempotencyKey:
         if call.stream:
             self._request[CONTEXT].warn(_NOT_STREAMED)
             return None
-        rooms = self._request.app[ROOMS]
-        await rooms.admission.check_rate(self._request[CALLER])  # what is refused in a loop must not write in one
-        replays = rooms.replays
+        services = self._request.app[SERVICES]
+        await services.billing.quota.check_rate(
+            self._request[CALLER]
+        )  # what is refused in a loop must not write in one
+        replays = services.idempotency
         mine, known = await replays.begin(self._request[CALLER].key.id, self._name, self._digest, arrival.id)
         if known is not None and known.state != "answered":
             lost, known = known, await self._find_job(known)
@@ -106,8 +108,8 @@ class IdempotencyKey:
 
     async def _find_job(self, lost: IdempotencyRecord) -> IdempotencyRecord | None:
         """A submit that was cut off may have left a job: that is the answer then."""
-        rooms = self._request.app[ROOMS]
-        job = await rooms.videos.find_by_request(lost.request_id) if self._operation in _VIDEOS else None
+        services = self._request.app[SERVICES]
+        job = await services.videos.jobs.find_by_request(lost.request_id) if self._operation in _VIDEOS else None
         if job is None:
             return None
         body = orjson.dumps(build_video(job, find_status_words(self._request, job)))
@@ -117,13 +119,13 @@ class IdempotencyKey:
         """The call's answer."""
         mine, self._mine = self._mine, None
         if mine is not None:
-            await self._request.app[ROOMS].replays.end(mine, status=_OK, media_type=media_type, body=body)
+            await self._request.app[SERVICES].idempotency.end(mine, status=_OK, media_type=media_type, body=body)
 
     async def lose(self) -> None:
         """Nobody knows what became of the call, but the record of its job."""
         mine, self._mine = self._mine, None
         if mine is not None:
-            await self._request.app[ROOMS].replays.lose(mine)
+            await self._request.app[SERVICES].idempotency.lose(mine)
 
     def hand_over(self) -> "IdempotencyKey":
         """The same for whoever carries the call to its end, however long that takes."""
@@ -137,8 +139,8 @@ class IdempotencyKey:
         """The call is over."""
         mine, self._mine = self._mine, None
         if mine is not None:
-            rooms = self._request.app[ROOMS]
-            rooms.videos.run(rooms.replays.forget(mine))
+            services = self._request.app[SERVICES]
+            services.videos.jobs.run(services.idempotency.forget(mine))
 
 
 class _NoIdempotencyKey(IdempotencyKey):

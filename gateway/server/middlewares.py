@@ -34,7 +34,7 @@ from gateway.proxy.failover import make_cancelled
 from gateway.request_context import RequestContext, make_request_id
 from gateway.server.active_inference import INFERENCE, ActiveInference, find_ending
 from gateway.server.client_ip import check_client_ip, find_client_ip, find_origin
-from gateway.server.context import CALLER, CONTEXT, ROOMS, SIGNED
+from gateway.server.context import CALLER, CONTEXT, SERVICES, SIGNED
 from gateway.server.error_responses import ANTHROPIC_PATHS, VERSION_HEADER, convert_error
 from gateway.server.multipart import MIB, MultipartReader
 from gateway.server.query import is_number
@@ -133,14 +133,14 @@ async def authenticate(request: web.Request, handler: Handler) -> web.StreamResp
 
 
 async def _find_caller(request: web.Request) -> Caller:
-    services = request.app[ROOMS]
-    if not services.gate.open:
+    services = request.app[SERVICES]
+    if not services.drain.open:
         raise Overloaded("The gateway is shutting down", retry_after_s=5)
     authorization = _find_authorization(request)
     if authorization is None and (COOKIE in request.cookies or SECURE_COOKIE in request.cookies):
         caller = await _find_console_caller(request)
     else:
-        caller = services.directory.authenticate(authorization)
+        caller = services.auth.api_keys.authenticate(authorization)
     if caller.networks:
         check_client_ip(request, caller)
     return caller
@@ -149,7 +149,7 @@ async def _find_caller(request: web.Request) -> Caller:
 async def delay_unknown_key(request: web.Request) -> None:
     """Delay the refusal of an unknown key if the client's address has sent many of them."""
     if "Authorization" in request.headers or "x-api-key" in request.headers:
-        await request.app[ROOMS].unknown_keys.note(find_client_ip(request))
+        await request.app[SERVICES].auth.unknown_keys.note(find_client_ip(request))
 
 
 def _find_authorization(request: web.Request) -> str | None:
@@ -181,7 +181,7 @@ async def _find_console_caller(request: web.Request) -> Caller:
     signed = await find_signed(request)
     if signed is None:
         raise SignedOut("The console's session is over: sign in again", should_retry=False)
-    services, key_id = request.app[ROOMS], request.headers.get(KEY_HEADER)
+    services, key_id = request.app[SERVICES], request.headers.get(KEY_HEADER)
     if key_id is None:
         if request.method not in SAFE or not request.path.startswith(_VIDEOS):
             raise Forbidden(f"Name the key that is to pay, by its id, in the header {KEY_HEADER}", should_retry=False)
@@ -189,7 +189,7 @@ async def _find_console_caller(request: web.Request) -> Caller:
         return Caller(signed.account, ApiKey(0, signed.account.id, "console", b"", ""))
     if not may(signed.member.role, "member"):
         raise Forbidden("A viewer makes no calls", should_retry=False)
-    caller = services.directory.find_caller(int(key_id)) if is_number(key_id) else None
+    caller = services.auth.api_keys.find_caller(int(key_id)) if is_number(key_id) else None
     if caller is None or caller.account.id != signed.account.id:
         raise NotFound(f"Your account has no key with the id {key_id[:20]!r}", param=KEY_HEADER)
     caller.check_usable(services.clock())
@@ -209,8 +209,8 @@ async def settle_request(
     """
     active = request[INFERENCE] = kind(request, operation)
     services = active.services
-    services.gate.inside += 1
-    services.running.calls[active.context.id] = active
+    services.drain.inside += 1
+    services.active_requests.calls[active.context.id] = active
     try:
         return await handler(request)
     except GatewayError as fault:
@@ -223,7 +223,7 @@ async def settle_request(
             cancelled = make_cancelled()
             active.settle("interrupted", cancelled)
             raise cancelled from None
-        active.settle("interrupted" if active.cancelled or services.relay.broken_off else "client_closed")
+        active.settle("interrupted" if active.cancelled or services.proxy.broken_off else "client_closed")
         raise
     except Exception as error:
         bug = InternalError("Something went wrong inside the gateway")
@@ -232,7 +232,7 @@ async def settle_request(
     finally:
         if active.idempotency_key.is_named:
             active.idempotency_key.close()
-        services.gate.inside -= 1
+        services.drain.inside -= 1
         active.task = None  # a task references the exception that it ended with
 
 
@@ -269,11 +269,13 @@ async def parse_form(
     request: web.Request, handler: Handler, parse: Callable[[ReceivedForm], InferenceRequest]
 ) -> web.StreamResponse:
     """Read a multipart body and parse it; its files exist until the response has been sent."""
-    active, services = request[INFERENCE], request.app[ROOMS]
+    active, services = request[INFERENCE], request.app[SERVICES]
     active.form = reader = open_form(request)
     try:
-        services.images.check_room()
-        await services.admission.peek(active.arrival.caller, lambda: not services.router.tariff.require_price)
+        services.media.images.check_room()
+        await services.billing.quota.peek(
+            active.arrival.caller, lambda: not services.routing.router.tariff.require_price
+        )
         form = await reader.read()
         await active.note_body_read()
         await active.idempotency_key.note_form(form)
@@ -287,8 +289,10 @@ async def parse_form(
 
 def open_form(request: web.Request) -> MultipartReader:
     """Return the reader of a multipart body, whose files exist until it is closed."""
-    services = request.app[ROOMS]
-    return MultipartReader(request, services.spool, services.form_limits, account_id=request[CALLER].account.id)
+    services = request.app[SERVICES]
+    return MultipartReader(
+        request, services.media.spool, services.http.form_limits, account_id=request[CALLER].account.id
+    )
 
 
 async def replay_response(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -312,12 +316,12 @@ async def quota(request: web.Request, handler: Handler) -> web.StreamResponse:
     call, arrival = ctx.call, ctx.arrival
     assert call is not None  # noqa: S101 - parse_request comes before
     if call.image is not None:
-        services.images.check(call)
-        ctx.call = call = attrs.evolve(call, origin=services.base_url or find_origin(request))
+        services.media.images.check(call)
+        ctx.call = call = attrs.evolve(call, origin=services.http.base_url or find_origin(request))
     if arrival.operation == "responses":
-        ctx.call = call = await services.response_owners.check(call, arrival.caller.account.id)
-    ctx.route = route = services.router.route(arrival.caller, call)
-    ctx.grant = grant = await services.admission.admit(arrival, call, route.rank())
+        ctx.call = call = await services.routing.response_owners.check(call, arrival.caller.account.id)
+    ctx.route = route = services.routing.router.route(arrival.caller, call)
+    ctx.grant = grant = await services.billing.quota.admit(arrival, call, route.rank())
     if grant.turn is not None:
         ctx.rate_limits = grant.turn.standing
     return await handler(request)

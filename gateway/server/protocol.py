@@ -21,7 +21,7 @@ from gateway.request_context import make_request_id
 from gateway.server.active_inference import leave_request
 from gateway.server.client_ip import find_peer_address
 from gateway.server.connection_limits import ConnectionLimiter, ConnectionLimits
-from gateway.server.context import ACTOR, CALLER, ROOMS
+from gateway.server.context import ACTOR, CALLER, SERVICES
 from gateway.server.cors import CORS, CrossOrigin
 from gateway.server.error_responses import build_error_response
 from gateway.server.fast_routes import FastRoutes
@@ -286,7 +286,7 @@ class GatewayRunner(web.AppRunner):
         server.reserved_handler = routes.handle_reserved
         if self._limits is not None:
             loop = asyncio.get_running_loop()
-            server.limiter = ConnectionLimiter(self._limits, self.app[ROOMS].trusted_proxies, loop.time)
+            server.limiter = ConnectionLimiter(self._limits, self.app[SERVICES].http.trusted_proxies, loop.time)
             self._watch = loop.create_task(server.watch())
         return server
 

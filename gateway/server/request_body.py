@@ -15,7 +15,7 @@ from gateway.deadlines import Timeout
 from gateway.errors import InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedMediaType
 from gateway.formats.strict_json import parse_json_object
 from gateway.large_work import MAX_ON_LOOP, work_aside
-from gateway.server.context import ACTOR, CALLER, ROOMS
+from gateway.server.context import ACTOR, CALLER, SERVICES
 from gateway.server.media_type import read_media_type
 from gateway.upstream.decompress import STEP_BYTES, Decompressor
 
@@ -83,7 +83,7 @@ async def _read_body(request: web.Request, limit: int) -> bytearray:
     if (request.content_length or 0) > limit:
         raise _make_too_large(limit)
     try:
-        with Timeout(request.app[ROOMS].relay.timer, BODY_TIMEOUT_S):
+        with Timeout(request.app[SERVICES].proxy.timer, BODY_TIMEOUT_S):
             return await _read_pieces(request, limit)
     except TimeoutError:
         raise RequestTimeout(f"The request body did not arrive within {BODY_TIMEOUT_S:g} s") from None

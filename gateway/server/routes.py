@@ -27,7 +27,7 @@ from gateway.formats.openai.transcriptions import parse_transcription_call, pars
 from gateway.formats.rerank import parse_rerank_call
 from gateway.routing.model_catalog import build_etag
 from gateway.server.client_ip import find_origin
-from gateway.server.context import CALLER, ROOMS
+from gateway.server.context import CALLER, SERVICES
 from gateway.server.error_responses import VERSION_HEADER
 from gateway.server.handlers.billing import get_subscription, get_usage
 from gateway.server.handlers.inference import forward_inference
@@ -132,7 +132,7 @@ def _parse_with_headers(request: web.Request, parse: ParseMessages, body: dict[s
 
 async def get_models(request: web.Request) -> web.Response:
     """``GET /v1/models``: the models that this key may use now, in the API format of the client."""
-    models = request.app[ROOMS].router.list_models(request[CALLER])
+    models = request.app[SERVICES].routing.router.list_models(request[CALLER])
     etag = build_etag(models)
     headers = {"ETag": etag, "Cache-Control": "private, no-cache", "Vary": VERSION_HEADER}
     known = request.headers.get("If-None-Match", "")
@@ -147,7 +147,7 @@ async def get_model(request: web.Request) -> web.Response:
     model = request.match_info["model"]
     if model != model.strip("/"):
         raise web.HTTPNotFound
-    listed = request.app[ROOMS].router.get_model(request[CALLER], model)
+    listed = request.app[SERVICES].routing.router.get_model(request[CALLER], model)
     write = anthropic_models.build_model if VERSION_HEADER in request.headers else openai_models.build_model
     return web.Response(body=write(listed), content_type="application/json")
 

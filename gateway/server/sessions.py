@@ -12,7 +12,7 @@ from gateway.auth.sessions import CurrentUser
 from gateway.domain.ip_address import is_inside
 from gateway.domain.member import Forbidden, SignedOut
 from gateway.server.client_ip import find_peer
-from gateway.server.context import ROOMS, SESSIONS, SIGNED
+from gateway.server.context import SERVICES, SIGNED
 
 COOKIE, SECURE_COOKIE = "gateway_session", "__Host-gateway_session"
 """A browser accepts the second name only over TLS, for this one host."""
@@ -29,7 +29,7 @@ async def find_signed(request: web.Request) -> CurrentUser | None:
     if reference is None:
         return None
     check_own_page(request)
-    return await request.app[SESSIONS].find(reference)
+    return await request.app[SERVICES].auth.sessions.find(reference)
 
 
 async def check_still_signed(request: web.Request) -> None:
@@ -37,7 +37,10 @@ async def check_still_signed(request: web.Request) -> None:
 
     A page that still reads the response does not prolong its session.
     """
-    if SIGNED in request and await request.app[SESSIONS].find(find_reference(request) or "", used=False) is None:
+    if (
+        SIGNED in request
+        and await request.app[SERVICES].auth.sessions.find(find_reference(request) or "", used=False) is None
+    ):
         raise SignedOut("The console's session is over: sign in again", should_retry=False)
 
 
@@ -98,7 +101,7 @@ def _is_own(request: web.Request, origin: str) -> bool:
         parsed = urlsplit(origin)
     except ValueError:
         return False
-    base = urlsplit(request.app[ROOMS].base_url)
+    base = urlsplit(request.app[SERVICES].http.base_url)
     host = parsed.netloc.lower()
     if host and host == base.netloc.lower():
         return parsed.scheme == base.scheme
@@ -111,9 +114,9 @@ def is_secure(request: web.Request) -> bool:
     """Return whether the browser uses TLS, to the gateway or to a trusted proxy."""
     if request.secure:
         return True
-    services = request.app[ROOMS]
-    base = urlsplit(services.base_url)
+    services = request.app[SERVICES]
+    base = urlsplit(services.http.base_url)
     if base.scheme == "https" and base.netloc.lower() == request.host.lower():
         return True
     forwarded = request.headers.get("X-Forwarded-Proto", "").lower() == "https"
-    return forwarded and is_inside(find_peer(request), services.trusted_proxies)
+    return forwarded and is_inside(find_peer(request), services.http.trusted_proxies)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import structlog
 from aiohttp import web
 
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 
 GRACE_S = 5.0
 """After the drain, how long the error frames may take to leave."""
@@ -20,16 +20,16 @@ async def drain(app: web.Application, *, timeout_s: float) -> None:
 
     A body that is still arriving then is left to whoever cancels what is left.
     """
-    rooms = app[ROOMS]
-    gate, relay = rooms.gate, rooms.relay
+    services = app[SERVICES]
+    gate = services.drain
     gate.open = False
     if not gate.inside:
         return
     log.info("drain_started", running=gate.inside)
     if not await _await_none(lambda: 0 if gate.hurried else gate.inside, timeout_s) or gate.inside:
         log.warning("drain_timed_out", running=gate.inside)
-        relay.abort()
-        await _await_none(lambda: relay.running, GRACE_S)
+        services.proxy.abort()
+        await _await_none(lambda: services.proxy.running, GRACE_S)
     log.info("drain_finished", running=gate.inside)
 
 

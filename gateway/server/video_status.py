@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from gateway.domain.video import StatusWords, VideoJob
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from gateway.server.media_type import read_media_type
 
 _OF_CLIENT_LIBRARIES = "x-stainless-"
@@ -15,7 +15,7 @@ def find_status_words(request: web.Request, job: VideoJob) -> StatusWords:
 
     Those that do not are known by how the job was submitted.
     """
-    words = request.app[ROOMS].status_words()
+    words = request.app[SERVICES].live_config.find_status_words()
     if words != "auto":
         return words
     return "openai" if _names_library(request) else job.status_words

@@ -72,7 +72,7 @@ class Videos:
         self._write_queue = write_queue
         self.filming = filming
         self._rules = rules
-        self._clock = clock
+        self.clock = clock
         self.pace = pace
         self._holds: dict[str, Reservation] = {}
         self._open: Counter[int] = Counter()
@@ -86,7 +86,7 @@ class Videos:
 
     @property
     def now_ms(self) -> int:
-        return int(self._clock() * 1000)
+        return int(self.clock() * 1000)
 
     @property
     def busy(self) -> bool:
@@ -187,7 +187,7 @@ class Videos:
     def _settle(self, job: VideoJob, cost_nanos: int) -> None:
         held = self._let_go_of(job)
         if held is not None:
-            self._balances.settle(held, cost_nanos, self._clock())
+            self._balances.settle(held, cost_nanos, self.clock())
 
     async def complete(self, job: VideoJob) -> bool:
         """End a job whose video is ready. Raises ``StoreUnavailable``."""

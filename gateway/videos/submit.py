@@ -7,6 +7,7 @@ the store knows a job before a provider does.
 import asyncio
 import math
 import secrets
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TypeVar
@@ -78,9 +79,7 @@ class VideoSubmitter:
         relay: makes attempts, with failover.
         video_content: says whether there is room for another video.
         references: loads reference images.
-
-    Attributes:
-        words: the words that prompts must not contain; None for no check. May be replaced.
+        find_words: returns the words that prompts must not contain; None for no check.
     """
 
     def __init__(
@@ -92,6 +91,7 @@ class VideoSubmitter:
         relay: Proxy,
         video_content: VideoContent,
         references: References,
+        find_words: Callable[[], WordList | None] = lambda: None,
     ) -> None:
         self._videos = videos
         self._admission = admission
@@ -99,7 +99,7 @@ class VideoSubmitter:
         self._relay = relay
         self._video_content = video_content
         self._references = references
-        self.words: WordList | None = None
+        self.find_words = find_words
 
     def check(self, call: InferenceRequest) -> None:
         """Check the prompt and the free disk space.
@@ -109,7 +109,7 @@ class VideoSubmitter:
             StoreUnavailable: there is no room for a video, and videos are kept.
         """
         try:
-            check_body(self.words, call.body | {"prompt": _get_ask(call).prompt})
+            check_body(self.find_words(), call.body | {"prompt": _get_ask(call).prompt})
         except SensitiveWords as forbidden:
             raise ContentForbidden(forbidden.message, param=forbidden.param) from None
         if self._videos.rules.keep:

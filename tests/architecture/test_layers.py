@@ -22,16 +22,17 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("videos",),
     ("retention_clock", "cleanup", "monitoring"),
     ("config",),
+    ("options",),
     ("demo",),
     ("server",),
-    ("options", "books", "cinema", "lobby", "ward", "services", "app", "serve"),
+    ("services", "app", "serve"),
     ("cli",),
 )
 """Packages and modules of ``gateway``, lowest first. Packages of one layer do not know each other."""
 LEVELS = {name: level for level, names in enumerate(LAYERS) for name in names}
 TOP = len(LAYERS)
 PURE = {"errors", "parsing", "domain", "formats", "providers"}
-WITH_AIOHTTP = {"server", "upstream", "demo", "options", "ward", "services", "app", "serve", "cli"}
+WITH_AIOHTTP = {"server", "upstream", "demo", "services", "app", "serve", "cli"}
 IMPURE = {"time", "random", "secrets", "os", "socket", "asyncio"}
 FORBIDDEN_NAMES = {"common", "utils", "helpers", "misc", "manager", "dto", "core"}
 REASONS = {
@@ -211,7 +212,7 @@ def test_a_breach_is_found_and_named(where: str, text: str, told: str) -> None:
         ("storage/x.py", "import asyncio, os, time\nfrom gateway.errors import GatewayError\nasync def f(): await x"),
         (
             "server/admin/x.py",
-            "from gateway.server.context import ROOMS\nfrom gateway.auth.api_keys import ApiKeyAuthenticator",
+            "from gateway.server.context import SERVICES\nfrom gateway.auth.api_keys import ApiKeyAuthenticator",
         ),
         ("errors.py", "if TYPE_CHECKING:\n    from gateway.domain.rate_limit import RateLimitStatus"),
         ("app.py", "from gateway.config.schema import Config\nfrom gateway.demo.server import DemoUpstream"),

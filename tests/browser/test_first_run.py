@@ -9,7 +9,7 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from gateway.server.admin.members import SETUP_PATH
-from gateway.server.context import INVITATIONS
+from gateway.server.context import SERVICES
 from tests.browser.chromium import BROWSER
 from tests.browser.conftest import Enter
 from tests.browser.gateways import Guests, House, open_house
@@ -33,7 +33,7 @@ async def house(guests: Guests, tmp_path_factory: pytest.TempPathFactory, templa
 async def test_a_newcomer_reads_a_streamed_answer_after_five_clicks_at_most(house: House, enter: Enter) -> None:
     """One of them on the link in the terminal. What is typed is a name and a passphrase."""
     clicks = ["the link in the terminal"]
-    token = await house.gateway.app[INVITATIONS].find_setup_token()
+    token = await house.gateway.app[SERVICES].auth.invitations.find_setup_token()
     ada = await enter()
     page = ada.page
     await ada.context.expose_function("counted", lambda what: clicks.append(what))  # noqa: PLW0108 - a list takes no note

@@ -16,7 +16,7 @@ from playwright.async_api import expect
 
 from gateway.auth.sessions import ClientInfo as AtTheDoor
 from gateway.domain.member import Credential
-from gateway.server.context import SESSIONS
+from gateway.server.context import SERVICES
 from tests.browser.chromium import BROWSER
 from tests.browser.conftest import Enter
 from tests.browser.gateways import Guests, House, open_house
@@ -84,7 +84,7 @@ async def furnish(house: House, provider: Provider) -> None:
     ada = await house.know("ada", "administrator", "acme")
     for agent in ANY:
         at = AtTheDoor("203.0.113.9", agent)
-        await house.gateway.app[SESSIONS].open(ada, Credential(ada.passphrase, is_known=True), at)
+        await house.gateway.app[SERVICES].auth.sessions.open(ada, Credential(ada.passphrase, is_known=True), at)
 
 
 async def use(house: House) -> None:

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Request, Route, expect
 
-from gateway.server.context import SESSIONS
+from gateway.server.context import SERVICES
 from tests.browser.chromium import BROWSER
 from tests.browser.conftest import Enter
 from tests.browser.gateways import Guests, House, open_house
@@ -79,7 +79,7 @@ async def test_what_was_written_outlives_the_session_it_was_written_in(house: Ho
     name = page.locator("#k-name")
     await name.fill("a long story")
     member = house.members["eve"]
-    sessions = house.gateway.app[SESSIONS]
+    sessions = house.gateway.app[SERVICES].auth.sessions
     await sessions._members.delete_sessions([one.digest for one in await sessions._members.list_sessions(member.id)])
     await page.get_by_role("button", name="Make the key").click()
     dialog = page.get_by_role("dialog", name="Your session is over")

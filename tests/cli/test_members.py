@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from gateway.cli.main import main
 from gateway.cli.output import greet
 from gateway.options import StartupInfo
-from gateway.server.context import INVITATIONS, SESSIONS
+from gateway.server.context import SERVICES
 from tests.support.cli_operator import log, sit_down
 from tests.support.console import add_member, open_session, spare_work
 from tests.support.started_gateways import StartGateway
@@ -25,7 +25,7 @@ async def test_a_member_is_invited_listed_changed_and_deleted(gateway_with: Star
     link = (await operator.see("members", "invite", "acme", "--role", "viewer")).strip()
     address, _, token = link.partition("#")
     assert address == f"{gateway.url}/console/join"
-    opened = await gateway.app[INVITATIONS].open_link(token)
+    opened = await gateway.app[SERVICES].auth.invitations.open_link(token)
     assert (opened.account.name, opened.link.role) == ("acme", "viewer")
     told = (await operator.type("members", "invite", "acme", "--hours", "1")).stderr
     assert told.startswith("Lets in one member of the account 'acme', once, until 2")
@@ -35,7 +35,7 @@ async def test_a_member_is_invited_listed_changed_and_deleted(gateway_with: Star
     assert table.splitlines()[0].split() == ["ID", "NAME", "ACCOUNT", "ROLE", "STATUS", "2ND", "FACTOR", "SIGNED", "IN"]
     assert table.splitlines()[1].split()[:6] == ["1", "ann@example.org", "acme", "member", "active", "no"]
     assert await operator.see("members", "disable", "Ann@example.org") == "The member Ann@example.org is disabled.\n"
-    assert await gateway.app[SESSIONS].find(reference) is None
+    assert await gateway.app[SERVICES].auth.sessions.find(reference) is None
     await operator.see("members", "enable", "ann@example.org")
     assert "administrator" in await operator.see("members", "edit", "ann@example.org", "--role", "administrator")
     for words in (("disable",), ("delete", "--yes"), ("edit", "--role", "viewer")):

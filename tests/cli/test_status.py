@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gateway.cli.status import format_duration, write_bytes
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from tests.support.cli_operator import log, sit_down
 from tests.support.fault_scene import UNHURRIED, call, until
 from tests.support.gateway import channel
@@ -23,9 +23,9 @@ async def test_an_operator_sees_how_the_gateway_is_doing(gateway_with: StartGate
     assert " writable; last commit " in shown["store"]
     assert shown["queue"].strip() == "0 rows wait"
     assert shown["channels"].strip() == "1 up"
-    operator.gateway.app[ROOMS].outbox.failing = True
+    operator.gateway.app[SERVICES].storage.write_queue.failing = True
     refused = await operator.type("health")
-    operator.gateway.app[ROOMS].outbox.failing = False
+    operator.gateway.app[SERVICES].storage.write_queue.failing = False
     assert (refused.exit_code, "NOT writable" in refused.stdout, "REFUSES" in refused.stdout) == (1, True, True)
 
 

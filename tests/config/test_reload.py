@@ -21,13 +21,13 @@ import structlog
 from gateway.app import create_app
 from gateway.config.loader import read_declared
 from gateway.config.merge import settle
-from gateway.config.reload import LiveConfig, Reloader, Ruled
+from gateway.config.reload import LiveConfig, Reloader
 from gateway.domain.audit_log import OPERATOR, AuditFilter
 from gateway.domain.media import MediaRules
 from gateway.errors import InvalidRequest, StoreUnavailable
 from gateway.media.cleanup_worker import MediaCleanup
 from gateway.options import AppOptions
-from gateway.server.context import OFFICE, ROOMS
+from gateway.server.context import SERVICES
 from gateway.server.protocol import GatewayRunner
 from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.data_folder import DataFolder
@@ -95,18 +95,18 @@ class Reloadable:
 
     async def state(self) -> Any:
         """Everything that a reload could change."""
-        rooms, office = self.gateway.app[ROOMS], self.gateway.app[OFFICE]
+        services = self.gateway.app[SERVICES]
         return (
             self.in_force.config,
-            rooms.catalog.channels,
-            [listed.id for listed in rooms.catalog.list_models()],
-            {name: line.channel for name, line in rooms.switchboard.lines.items()},
-            rooms.switchboard.settings,
-            rooms.router.tariff,
-            rooms.router.models,
-            rooms.images.words,
-            await office.administration.list_accounts(),
-            await office.administration.list_keys(),
+            services.routing.catalog.channels,
+            [listed.id for listed in services.routing.catalog.list_models()],
+            {name: line.channel for name, line in services.routing.load_balancer.lines.items()},
+            services.routing.load_balancer.settings,
+            services.routing.router.tariff,
+            services.routing.router.models,
+            self.in_force.words,
+            await services.auth.accounts.list_accounts(),
+            await services.auth.accounts.list_keys(),
         )
 
 
@@ -121,21 +121,20 @@ def reloadable(gateway_with: StartGateway, tmp_path: Path) -> Reload:
         file = tmp_path / "gateway.toml"
         file.write_text(write_toml({**BASE, **tables}))
         gateway = await gateway_with({**BASE, **tables})
-        rooms, office = gateway.app[ROOMS], gateway.app[OFFICE]
-        in_force = LiveConfig(settle(read_declared(file, {})))
-        ruled = Ruled(
-            administration=office.administration,
-            fleet=office.fleet,
-            catalog=rooms.catalog,
-            router=rooms.router,
-            switchboard=rooms.switchboard,
-            images=rooms.images,
-            submissions=rooms.submissions,
-        )
+        services = gateway.app[SERVICES]
+        in_force = services.live_config
+        in_force.settled = settle(read_declared(file, {}))
         database: Any = LazyDatabase()
         trail, settings = AuditLogRepository(database), SettingRepository(database)
         reloader = Reloader(
-            in_force, lambda: read_declared(file, {}), settings, ruled, trail=trail, clock=lambda: 1_750_000_000.0
+            in_force,
+            lambda: read_declared(file, {}),
+            settings,
+            accounts=services.auth.accounts,
+            channels=services.routing.channels,
+            router=services.routing.router,
+            audit_log=trail,
+            clock=lambda: 1_750_000_000.0,
         )
         return Reloadable(gateway, file, reloader, in_force, trail)
 
@@ -179,9 +178,9 @@ async def test_channels_come_go_and_change_and_the_list_is_right_at_once(reloada
 async def test_a_file_that_says_the_same_changes_nothing_and_says_so(reloadable: Reload) -> None:
     tables = {"channel": [channel(NOWHERE, model_map={"alias": "m"}, headers={"X-Team": "a"})], "price": [PRICE]}
     site = await reloadable(tables)
-    before, tariff = await site.state(), site.gateway.app[ROOMS].router.tariff
+    before, tariff = await site.state(), site.gateway.app[SERVICES].routing.router.tariff
     assert await site.reload(tables) == {"changes": [], "needs_restart": []}
-    site.gateway.app[ROOMS].router.tariff = tariff  # its own like, which nothing can be compared with
+    site.gateway.app[SERVICES].routing.router.tariff = tariff  # its own like, which nothing can be compared with
     assert await site.state() == before
 
 
@@ -262,7 +261,7 @@ async def test_how_calls_are_spread_follows_the_file(reloadable: Reload) -> None
         report = await site.reload({"channel": channels, "routing": {**routing, "max_attempts": 2, "cooldown_s": 60}})
         assert report["changes"] == ["routing.max_attempts changed", "routing.cooldown_s changed"]
         assert (await site.ask())[0] == 200
-        settings = site.gateway.app[ROOMS].switchboard.settings
+        settings = site.gateway.app[SERVICES].routing.load_balancer.settings
         assert (settings.max_attempts, settings.rules.cooldown_s) == (2, 60)
         await site.gateway.rows(2)
 
@@ -272,7 +271,7 @@ async def test_a_tripped_channel_stays_tripped_unless_it_leads_elsewhere_now(rel
         tables: Tables = {"channel": [channel(down.base_url)], "routing": {"trip_failures": 1}}
         site = await reloadable(tables)
         assert (await site.ask())[0] == 502
-        lines = site.gateway.app[ROOMS].switchboard
+        lines = site.gateway.app[SERVICES].routing.load_balancer
         assert [breaker.state for *_, breaker in lines.lines["up"].list_tripped()] == ["down"]
         tables["channel"] = [channel(down.base_url, weight=2)]
         await site.reload(tables)
@@ -439,7 +438,7 @@ async def test_a_stream_over_a_removed_channel_is_whole_and_costs_what_it_did_wh
         rows = {row.channel: row for row in await site.gateway.rows(2)}
         assert (rows["old"].ending, rows["old"].status, rows["old"].cost_nanos) == ("completed", 200, COST)
         assert rows["new"].cost_nanos == (5 + 7) * 100_000
-        assert [line.running for line in site.gateway.app[ROOMS].switchboard.lines.values()] == [0]
+        assert [line.running for line in site.gateway.app[SERVICES].routing.load_balancer.lines.values()] == [0]
 
 
 async def test_a_stream_of_a_key_that_is_taken_away_is_finished_and_charged(reloadable: Reload) -> None:
@@ -530,7 +529,7 @@ async def test_a_new_synchronised_channel_is_listed_when_the_reload_returns(relo
         report = await site.reload({"channel": [channel(NOWHERE), *synced]})
         assert report["changes"] == ["channel 'synced' added", "channel 'silent' added"]
         assert await site.models() == ["m", "s1", "s2"]
-        fleet = site.gateway.app[OFFICE].fleet
+        fleet = site.gateway.app[SERVICES].routing.channels
         errors = [fleet.describe(fleet.get(name))["sync_error"] for name in ("up", "synced", "silent")]
         assert [bool(error) for error in errors] == [False, False, True]
 
@@ -627,7 +626,7 @@ async def test_the_demo_is_found_by_a_reload_where_a_start_did_not_need_it(reloa
 async def test_stored_channels_stay_and_a_files_channel_of_the_same_name_hides_one(reloadable: Reload) -> None:
     async with ScriptedUpstream([answer(named("stored"))]) as stored, ScriptedUpstream([answer(named("file"))]) as file:
         site = await reloadable({"channel": [channel(NOWHERE, "fixed", models=["f"])]})
-        fleet = site.gateway.app[OFFICE].fleet
+        fleet = site.gateway.app[SERVICES].routing.channels
         await fleet.add(channel(stored.base_url, "mine"))
         await site.reload({"channel": [channel(NOWHERE, "fixed", models=["g"])]})
         assert await site.models() == ["g", "m"]
@@ -747,10 +746,13 @@ async def test_what_the_console_has_set_stays_through_a_reload_and_gives_way_to_
         ("prices/m", {"usd_per_image": 1}),
     ):
         assert "error" not in await site.set(path, body)
-    rooms = site.gateway.app[ROOMS]
+    services = site.gateway.app[SERVICES]
     assert await site.reload(tables) == {"changes": [], "needs_restart": []}
-    assert (rooms.switchboard.settings.max_attempts, rooms.router.tariff.groups) == (5, {"vip": 3_000_000})
-    assert rooms.router.tariff.find_price("m", "m", "custom").image_nanos == 10**9
+    assert (services.routing.load_balancer.settings.max_attempts, services.routing.router.tariff.groups) == (
+        5,
+        {"vip": 3_000_000},
+    )
+    assert services.routing.router.tariff.find_price("m", "m", "custom").image_nanos == 10**9
     tables |= {"group": [{"name": "vip", "price_multiplier": 2}], "price": [PRICE], "media": {"link_hours": 40}}
     with structlog.testing.capture_logs() as log:
         report = await site.reload({**tables, "routing": {"max_attempts": 4, "trip_failures": 1000}})
@@ -762,14 +764,20 @@ async def test_what_the_console_has_set_stays_through_a_reload_and_gives_way_to_
         "prices changed",
     ]
     assert [line["path"] for line in log if line["event"] == "setting_ignored"] == ["media.keep_hours"]
-    assert (rooms.switchboard.settings.max_attempts, rooms.router.tariff.groups) == (4, {"vip": 2_000_000})
-    assert rooms.router.tariff.find_price("m", "m", "custom").image_nanos == 0
+    assert (services.routing.load_balancer.settings.max_attempts, services.routing.router.tariff.groups) == (
+        4,
+        {"vip": 2_000_000},
+    )
+    assert services.routing.router.tariff.find_price("m", "m", "custom").image_nanos == 0
     assert (
         "routing.max_attempts is set in the configuration file"
         in (await site.set("settings/routing/max_attempts", {"value": 6}))["error"]["message"]
     )
     await site.reload({"channel": tables["channel"]})
-    assert (rooms.switchboard.settings.max_attempts, rooms.router.tariff.groups) == (5, {"vip": 3_000_000})
+    assert (services.routing.load_balancer.settings.max_attempts, services.routing.router.tariff.groups) == (
+        5,
+        {"vip": 3_000_000},
+    )
 
 
 async def test_what_models_can_do_follows_the_file(filed: Start) -> None:
@@ -836,8 +844,7 @@ async def test_a_broken_list_of_words_leaves_the_one_before_in_force_and_says_so
     words.write_text("kraken\n")
     tables: Tables = {"channel": [channel(NOWHERE)], "safety": {"words_file": str(words)}}
     site = await reloadable(tables)
-    images, before = site.gateway.app[ROOMS].images, await site.state()
-    listed = images.words
+    before, listed = await site.state(), site.in_force.words
     assert listed is not None
     words.unlink()
     if raw is not None:
@@ -847,14 +854,14 @@ async def test_a_broken_list_of_words_leaves_the_one_before_in_force_and_says_so
     assert refused.value.message.startswith(f"safety.words_file: {words}: ")
     assert told in refused.value.message
     assert await site.state() == before
-    assert images.words is listed
-    assert images.words.find("a kraken") == "kraken"
+    assert site.in_force.words is listed
+    assert site.in_force.words.find("a kraken") == "kraken"
     with structlog.testing.capture_logs() as log:
         await site.reloader.reload_logged()
     assert [(line["event"], line["error"]) for line in log] == [("configuration_not_reloaded", refused.value.message)]
     words.write_text("gorgon\n")
     await site.reload(tables)
-    assert (images.words.find("a kraken"), images.words.find("a gorgon")) == (None, "gorgon")
+    assert (site.in_force.words.find("a kraken"), site.in_force.words.find("a gorgon")) == (None, "gorgon")
 
 
 async def test_networks_that_images_may_be_fetched_from_follow_the_file(filed: Start) -> None:

@@ -7,7 +7,7 @@ import pytest
 from openai import APIStatusError, AsyncOpenAI, PermissionDeniedError, RateLimitError
 
 from gateway.domain.request_log import RequestFilter
-from gateway.server.context import OFFICE
+from gateway.server.context import SERVICES
 from tests.support.capped_calls import stream_until
 from tests.support.fault_scene import site
 from tests.support.gateway import KEY, RunningGateway, channel
@@ -36,7 +36,7 @@ async def refused(client: AsyncOpenAI, *, stream: bool) -> APIStatusError:
 
 async def until_limited(gateway: RunningGateway) -> None:
     """Return once a call was refused for a rate limit, while others still run."""
-    log = gateway.app[OFFICE].requests
+    log = gateway.app[SERVICES].admin.request_log
     async with asyncio.timeout(3):
         while not await log.list_requests(RequestFilter(status=429), 1):  # noqa: ASYNC110 - looked at from outside
             await asyncio.sleep(0.01)

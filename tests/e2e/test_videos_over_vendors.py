@@ -16,7 +16,7 @@ import orjson
 
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoFilter
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from tests.support.gateway import KEY, RunningGateway, channel
 from tests.support.openai_videos import OpenAiVideos, Play, write_clip
 from tests.support.providers import Json
@@ -237,7 +237,7 @@ class Set:
     async def read_rows(self, expected: int) -> dict[str, RequestRecord]:
         """The rows of jobs, by their ids."""
         rows = {row.id: row for row in await self.gateway.rows(expected)}
-        jobs = await self.gateway.app[ROOMS].videos.list_videos(VideoFilter(), 1_000)
+        jobs = await self.gateway.app[SERVICES].videos.jobs.list_videos(VideoFilter(), 1_000)
         return {job.id: rows[job.receipt.id] for job in jobs}
 
     def find(self, kind: Kind, prompt: str) -> VendorTask:
@@ -440,7 +440,7 @@ async def test_what_a_filter_or_a_failure_ends_is_told_and_not_paid_for(gateway_
         rows = await stage.gateway.rows(2 * len(KINDS) + blocks)
         assert all(row.cost_nanos == 0 and row.reserved_nanos > 0 for row in rows)
         assert sorted({row.ending for row in rows}) == ["refused", "upstream_failed"]
-        assert stage.gateway.app[ROOMS].videos.list_held() == {}
+        assert stage.gateway.app[SERVICES].videos.jobs.list_held() == {}
         assert stage.files.asked == []
         stage.check_refusals()
         await check_stopped(stage)
@@ -448,7 +448,7 @@ async def test_what_a_filter_or_a_failure_ends_is_told_and_not_paid_for(gateway_
 
 async def check_stopped(stage: Set) -> None:
     """What the operator cancels is stopped at its vendor, where that is offered; of no other anything is asked."""
-    videos = stage.gateway.app[ROOMS].videos
+    videos = stage.gateway.app[SERVICES].videos.jobs
     ids = {kind: await stage.submit(kind.model, "endless") for kind in KINDS}
     assert sum(videos.list_held().values()) == CENT * sum(kind.usual.cents for kind in KINDS)
     for video_id in ids.values():

@@ -14,7 +14,7 @@ import pytest
 
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.token_estimate import estimate_text
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from tests.support.fault_scene import (
     PATIENCE_S,
     PRICE,
@@ -340,12 +340,12 @@ async def send_and_leave(
         await reader.read(1)
     await asyncio.sleep(0.02)
     hang_up(writer)
-    if gateway.app[ROOMS].settlement.find_abandoned() == "drain":
+    if gateway.app[SERVICES].billing.settlement.find_abandoned() == "drain":
         await until(lambda: find_drains(gateway).attempts)
 
 
 def find_drains(gateway: RunningGateway) -> Any:
-    return gateway.app[ROOMS].relay.drains
+    return gateway.app[SERVICES].proxy.drains
 
 
 async def check_left(gateway: RunningGateway, **expected: Any) -> RequestRecord:
@@ -363,8 +363,8 @@ async def check_left(gateway: RunningGateway, **expected: Any) -> RequestRecord:
 
 
 def check_at_rest(gateway: RunningGateway) -> None:
-    rooms = gateway.app[ROOMS]
-    assert (rooms.switchboard.running, len(rooms.running), rooms.gate.inside) == (0, 0, 0)
+    services = gateway.app[SERVICES]
+    assert (services.routing.load_balancer.running, len(services.active_requests), services.drain.inside) == (0, 0, 0)
     assert not find_drains(gateway).attempts
 
 
@@ -378,8 +378,12 @@ async def test_what_the_provider_says_after_the_client_left_is_charged(
     async with provider.up as up:
         gateway = await standing_with(serve(channel(up.base_url, **UNHURRIED), **DRAIN))
         await send_and_leave(gateway, up, call.body, call.path, heard=call.heard, hang_up=hang_up)
-        rooms = gateway.app[ROOMS]
-        assert (rooms.switchboard.running, len(rooms.running), rooms.admission.open_holds) == (1, 1, 1)
+        services = gateway.app[SERVICES]
+        assert (
+            services.routing.load_balancer.running,
+            len(services.active_requests),
+            services.billing.quota.open_holds,
+        ) == (1, 1, 1)
         provider.go_on()
         row = await check_left(gateway, cost_nanos=call.cost, usage_source=call.source, attempts=1)
         assert (row.first_byte_ms is not None) is call.heard
@@ -418,7 +422,7 @@ async def test_a_provider_that_stalls_is_left_at_the_bound_and_paid_as_under_cha
             await asyncio.wait_for(up.hung_up.wait(), PATIENCE_S)
             row = await check_left(gateway)
             costs.append((row.cost_nanos, row.prompt_tokens, row.completion_tokens, row.images, row.status))
-            assert gateway.app[ROOMS].switchboard.lines["up"].list_tripped() == []
+            assert gateway.app[SERVICES].routing.load_balancer.lines["up"].list_tripped() == []
     assert costs[0] == costs[1]
     assert costs[0][0] > 0
 
@@ -468,7 +472,7 @@ async def test_a_breaker_is_told_of_what_a_provider_does_after_the_client_left(g
         await check_left(gateway, cost_nanos=0)
         async with gateway.post(HELLO) as response:
             assert response.status in {500, 502, 503}
-        assert gateway.app[ROOMS].switchboard.lines["up"].list_tripped()
+        assert gateway.app[SERVICES].routing.load_balancer.lines["up"].list_tripped()
 
 
 async def test_a_stream_without_an_end_is_left_at_so_many_bytes(
@@ -521,7 +525,7 @@ async def test_a_call_that_is_cancelled_while_it_is_drained_is_charged_for_its_p
     async with ScriptedUpstream([STALL]) as up:
         gateway = await standing_with(serve(channel(up.base_url, **UNHURRIED), **DRAIN))
         await send_and_leave(gateway, up, HELLO)
-        (call,) = gateway.app[ROOMS].running.calls.values()
+        (call,) = gateway.app[SERVICES].active_requests.calls.values()
         assert call.cancel()
         await asyncio.wait_for(up.hung_up.wait(), PATIENCE_S)
         await check_left(gateway, cost_nanos=1_000, usage_source="estimate")
@@ -550,7 +554,7 @@ async def test_a_drain_that_ends_in_time_is_charged_while_the_gateway_stops(gate
         gateway = await gateway_with(serve(channel(up.base_url, **UNHURRIED), **DRAIN))
         await send_and_leave(gateway, up, HELLO)
         stopping = asyncio.create_task(gateway.stop())
-        await until(lambda: not gateway.app[ROOMS].gate.open)
+        await until(lambda: not gateway.app[SERVICES].drain.open)
         provider.go_on()
         await stopping
         (row,) = await stored(gateway)

@@ -11,7 +11,7 @@ from gateway.domain.audit_log import OPERATOR, Actor
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.token_estimate import estimate_text
 from gateway.errors import Conflict, NotFound
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from tests.support import video_scene as film_set
 from tests.support.fault_scene import UNHURRIED, Heard, call, cost_of, good_script, healthy, hear, site, until
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel
@@ -38,13 +38,13 @@ TURNS = 6
 
 
 def running(gateway: RunningGateway) -> list[str]:
-    return list(gateway.app[ROOMS].running.calls)
+    return list(gateway.app[SERVICES].active_requests.calls)
 
 
 def cancel(gateway: RunningGateway) -> bool:
     """The one call under way."""
     (request_id,) = running(gateway)
-    return bool(gateway.app[ROOMS].running.get(request_id, OPERATOR).cancel())
+    return bool(gateway.app[SERVICES].active_requests.get(request_id, OPERATOR).cancel())
 
 
 async def call_and(gateway: RunningGateway, then: Callable[[], Awaitable[None]], *, stream: bool, begun: bool) -> Heard:
@@ -138,10 +138,10 @@ async def test_a_call_whose_body_is_still_arriving_is_answered_at_once(gateway_w
 async def test_a_call_that_waits_for_its_turn_to_be_tried_again_is_not(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer({}, 500)]) as bad, ScriptedUpstream([STALL]) as good:
         gateway = await gateway_with(site(channel(bad.base_url, "bad"), healthy(good)))
-        board = gateway.app[ROOMS].switchboard
+        board = gateway.app[SERVICES].routing.load_balancer
         board.settings = attrs.evolve(board.settings, retry_ratio=0.0, least_retries=0)
         calling = asyncio.create_task(call(gateway, stream=True))
-        await until(lambda: gateway.app[ROOMS].relay._waiting)
+        await until(lambda: gateway.app[SERVICES].proxy._waiting)
         assert cancel(gateway)
         check_refused(await calling)
         (row,) = await gateway.rows(1)
@@ -211,7 +211,7 @@ async def test_what_has_ended_or_is_another_accounts_cannot_be_cancelled(gateway
     async with ScriptedUpstream(good_script(stream=True), [*TOLD, STALL]) as up:
         gateway = await gateway_with(site(channel(up.base_url, **UNHURRIED)))
         heard = await call(gateway, stream=True)
-        under_way = gateway.app[ROOMS].running
+        under_way = gateway.app[SERVICES].active_requests
         with pytest.raises(NotFound):
             under_way.get(heard.request_id, OPERATOR)
         reader, writer = await connect(gateway, stream=True)
@@ -294,9 +294,9 @@ async def test_a_call_for_a_video_is_cancelled_while_it_is_a_call_and_no_longer(
             cancel(gateway)
         asking.cancel()
         await asyncio.sleep(0.03)
-        (under_way,) = gateway.app[ROOMS].running.list_calls(None, asyncio.get_running_loop().time())
+        (under_way,) = gateway.app[SERVICES].active_requests.list_calls(None, asyncio.get_running_loop().time())
         assert (under_way["operation"], under_way["phase"], under_way["attempts"]) == ("videos", "waiting", 1)
         assert under_way["address"] is None, "whoever asked has left, and it goes on"
-        gateway.app[ROOMS].relay.abort()
+        gateway.app[SERVICES].proxy.abort()
         await film_set.await_job(gateway, "slow")
         await until(lambda: not running(gateway))

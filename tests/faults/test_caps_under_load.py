@@ -15,7 +15,7 @@ import pytest
 from gateway.billing.balances import Balances
 from gateway.domain.balance import Balance, parse_day
 from gateway.domain.request_log import RequestRecord
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from tests.support.capped_calls import FIRST, RESERVE, stream_until
 from tests.support.fault_scene import PRICE, cost_of, site
 from tests.support.gateway import CHAT, HELLO, RunningGateway, channel
@@ -63,7 +63,7 @@ def keys(**more: Any) -> list[dict[str, Any]]:
 
 
 def bank_of(gateway: RunningGateway) -> Balances:
-    return gateway.app[ROOMS].admission._bank  # type: ignore[no-any-return]
+    return gateway.app[SERVICES].billing.quota._bank  # type: ignore[no-any-return]
 
 
 def balance_of(gateway: RunningGateway, owner: Owner) -> Balance:

@@ -14,7 +14,7 @@ from gateway.cleanup import RecordCleanup
 from gateway.domain.request_log import RequestFilter
 from gateway.domain.video import TIMEOUT, VideoFilter
 from gateway.media.cleanup_worker import MediaCleanup
-from gateway.server.context import OFFICE, ROOMS
+from gateway.server.context import SERVICES
 from tests.support.fault_scene import PRICE as CHAT_PRICE
 from tests.support.fault_scene import until
 from tests.support.gateway import channel, start_gateway
@@ -79,11 +79,11 @@ async def test_a_start_far_ahead_keeps_everything_and_says_so(tmp_path: Path, da
         await sweep()
         task = videos.tasks[next(iter(videos.tasks))]
         await until(lambda: task.polls > polls + 1)
-        assert len(await ahead.app[OFFICE].requests.list_requests(RequestFilter(), 10)) >= 1
+        assert len(await ahead.app[SERVICES].admin.request_log.list_requests(RequestFilter(), 10)) >= 1
         again = await submit(ahead, "goes on", key="once", model="v")
         assert again.status == 200
         assert videos.count("goes on") == 1, "a request that names itself is still made once"
-        (job,) = await ahead.app[ROOMS].videos.list_videos(VideoFilter(), 10)
+        (job,) = await ahead.app[SERVICES].videos.jobs.list_videos(VideoFilter(), 10)
         assert job.state == "processing"
         assert image.exists()
         ahead.audited = False

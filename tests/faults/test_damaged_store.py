@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from gateway.cli.main import main
 from gateway.domain.audit_log import AuditFilter
-from gateway.server.context import OFFICE, PROBE
+from gateway.server.context import SERVICES
 from gateway.storage.data_folder import SECRETS, DataFolder, DataFolderDamaged
 from gateway.storage.database import DatabaseStartupError, open_database
 from gateway.storage.identity import check_secrets
@@ -273,13 +273,13 @@ async def test_a_start_after_a_kill_reads_what_the_log_alone_has(folder: Path, t
     await database.close()
     (crashed / "gateway.lock").write_bytes(KILLED)
     async with starting(crashed) as gateway:
-        rows = await gateway.app[OFFICE].trail.list_audit(AuditFilter(), 1000)
+        rows = await gateway.app[SERVICES].admin.audit_log.list_audit(AuditFilter(), 1000)
         assert sum(row.actor == "committed" for row in rows) >= 400
 
 
 async def test_damage_that_is_found_while_it_serves_is_told_by_readyz_and_the_log(folder: Path) -> None:
     async with starting(folder) as gateway:
-        database = gateway.app[PROBE].__self__.database
+        database = gateway.app[SERVICES].storage.database
         await IntegrityWorker(database).check()
         async with gateway.client.get(f"{gateway.url}/readyz") as response:
             assert "damaged" not in await response.text()
@@ -310,7 +310,7 @@ async def test_damage_that_a_read_meets_is_told(folder: Path) -> None:
 
 async def test_a_check_that_is_cancelled_ends_at_once(folder: Path) -> None:
     async with starting(folder) as gateway:
-        checking = asyncio.create_task(IntegrityWorker(gateway.app[PROBE].__self__.database).check())
+        checking = asyncio.create_task(IntegrityWorker(gateway.app[SERVICES].storage.database).check())
         await asyncio.sleep(0)
         checking.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -18,7 +18,7 @@ from gateway.domain.circuit_breaker import JITTER, CircuitBreaker
 from gateway.domain.rate_limit import burst
 from gateway.routing.channel_state import INSISTING_RPM, ChannelState
 from gateway.routing.load_balancer import DEFAULT_SETTINGS
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from tests.support.fast_provider import Reaction, Seen, SwiftUpstream, dead, failing, hanging, slow, well
 from tests.support.fault_scene import site
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel
@@ -91,7 +91,7 @@ class Traffic:
 
 
 def lines_of(gateway: RunningGateway) -> dict[str, ChannelState]:
-    return gateway.app[ROOMS].switchboard.lines  # type: ignore[no-any-return]
+    return gateway.app[SERVICES].routing.load_balancer.lines  # type: ignore[no-any-return]
 
 
 def own_of(line: ChannelState) -> CircuitBreaker:
@@ -128,9 +128,9 @@ async def traffic_to(
         traffic = Traffic(gateway, client)
         yield gateway, traffic
         await traffic.finish()
-    rows = await gateway.app[ROOMS].accounting.reconcile()
+    rows = await gateway.app[SERVICES].billing.accounting.reconcile()
     assert rows["ok"], rows["problems"]
-    switchboard = gateway.app[ROOMS].switchboard
+    switchboard = gateway.app[SERVICES].routing.load_balancer
     assert (switchboard.running, switchboard.retrying) == (0, 0)
     assert {line.running for line in lines_of(gateway).values()} == {0}
 
@@ -151,7 +151,7 @@ async def test_one_of_three_dies_and_heals_and_hardly_a_caller_notices(
 ) -> None:
     async with three() as ups, traffic_to(gateway_with, equals(ups)) as (gateway, traffic):
         first, line = ups[0], lines_of(gateway)["one"]
-        loop, rules = asyncio.get_running_loop(), gateway.app[ROOMS].switchboard.settings.rules
+        loop, rules = asyncio.get_running_loop(), gateway.app[SERVICES].routing.load_balancer.settings.rules
         await traffic.pace(100)
         assert min(len(up.seen) for up in ups) >= 15, "equals are asked alike"
 
@@ -197,7 +197,7 @@ async def test_calls_under_way_on_a_channel_that_dies_are_made_on_another(
     """All of them, though they are lost at one moment, and more than may be tried again at once."""
     async with three(slow(0.2)) as ups, traffic_to(gateway_with, equals(ups)) as (gateway, traffic):
         await traffic.pace(100)
-        switchboard = gateway.app[ROOMS].switchboard
+        switchboard = gateway.app[SERVICES].routing.load_balancer
         lost, running = ups[0].running, switchboard.running
         ups[0].die()
         await traffic.pace(60)
@@ -275,7 +275,7 @@ async def test_the_budget_alone_keeps_retries_down_where_nothing_trips(
     async with three(mostly_failing) as ups:
         tolerant = {"trip_failures": 1000, "trip_ratio": 1.0}
         async with traffic_to(gateway_with, equals(ups), **tolerant) as (gateway, traffic):
-            switchboard = gateway.app[ROOMS].switchboard
+            switchboard = gateway.app[SERVICES].routing.load_balancer
             under_way: list[tuple[int, int]] = []
 
             def look() -> bool:

@@ -10,7 +10,7 @@ from gateway.domain.ledger import UsageFilter
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.usage import UsageSource
-from gateway.server.context import OFFICE, ROOMS
+from gateway.server.context import SERVICES
 from tests.support.fault_scene import audit, cost_of, site, until
 from tests.support.gateway import RunningGateway, channel
 from tests.support.leaving_clients import Writer, close, connect, half_close, reset
@@ -110,7 +110,7 @@ class Charged:
 
 
 async def read_charged(gateway: RunningGateway) -> Charged:
-    bank, ledger = gateway.app[ROOMS].admission._bank, gateway.app[OFFICE].accounting
+    bank, ledger = gateway.app[SERVICES].billing.quota._bank, gateway.app[SERVICES].billing.accounting
     spent = [bank.find_balance(owner, 1).lifetime.spent_nanos for owner in ("key", "account")]
     lines = await ledger.list_usage("key", UsageFilter(since=0, until=2**31))
     used = [(line.requests, line.prompt_tokens, line.completion_tokens, line.cost_nanos) for line in lines]

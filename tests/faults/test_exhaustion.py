@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from gateway.upstream.exhaustion import ResourcesExhausted, find_exhaustion
 from tests.support.gateway import channels
 from tests.support.raw_client import connect, hello, post, read_answer
@@ -49,7 +49,7 @@ async def test_no_descriptor_for_a_provider_is_a_503_and_no_failure_of_the_provi
                 assert found.headers["retry-after"] == "1"
                 assert found.error["type"] == "new_api_error"
         assert not up.received
-        assert gateway.app[ROOMS].switchboard.any_open
+        assert gateway.app[SERVICES].routing.load_balancer.any_open
         writer.write(post(hello()))
         assert (await read_answer(reader)).status == 200
         writer.close()

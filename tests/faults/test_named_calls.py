@@ -16,7 +16,7 @@ import pytest
 
 from gateway.domain.idempotency import MAX_ANSWER_BYTES, MAX_KEY_CHARS
 from gateway.domain.video import SUBMIT_UNKNOWN
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from tests.support.fault_scene import Heard, hear, until
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel, make_template, start_gateway
 from tests.support.image_providers import draw
@@ -109,8 +109,8 @@ async def test_another_body_under_the_same_name_is_refused_and_an_equal_one_is_n
         check_conflict(await post_form(gateway, "two", body), under_way=False)
         check_conflict(await post(gateway, "two", body), under_way=False)
         assert len(up.submits) == 2
-        for job in await gateway.app[ROOMS].videos.store.list_open():
-            await gateway.app[ROOMS].videos.cancel(job.id)
+        for job in await gateway.app[SERVICES].videos.jobs.store.list_open():
+            await gateway.app[SERVICES].videos.jobs.cancel(job.id)
         await gateway.rows(11)
 
 

@@ -16,7 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.media.images import MAX_ANSWER_BYTES
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from tests.support.chat_images import ChatPictures
 from tests.support.dashscope_images import DashScopePictures
 from tests.support.fault_scene import check_charged_once, check_error, until
@@ -131,7 +131,7 @@ def count_asked(up: ScriptedUpstream) -> int:
 
 
 def find_line(gateway: RunningGateway, name: str) -> Any:
-    return gateway.app[ROOMS].switchboard.lines[name]
+    return gateway.app[SERVICES].routing.load_balancer.lines[name]
 
 
 async def start_chain(

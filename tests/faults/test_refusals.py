@@ -11,7 +11,7 @@ import pytest
 
 from gateway.domain.rate_limit import burst
 from gateway.routing.channel_state import INSISTING_RPM, ChannelState
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from tests.support.fast_provider import SwiftUpstream, by_key, failing, well
 from tests.support.fault_scene import (
     audit,
@@ -40,7 +40,7 @@ TODAY = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
 def line_of(gateway: RunningGateway, name: str = "bad") -> ChannelState:
-    return gateway.app[ROOMS].switchboard.lines[name]  # type: ignore[no-any-return]
+    return gateway.app[SERVICES].routing.load_balancer.lines[name]  # type: ignore[no-any-return]
 
 
 def find_rest(gateway: RunningGateway) -> float:

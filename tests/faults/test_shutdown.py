@@ -8,7 +8,7 @@ import aiohttp
 import orjson
 import pytest
 
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from tests.support.fault_scene import (
     PATIENCE_S,
     Heard,
@@ -135,7 +135,7 @@ async def arriving(gateway: RunningGateway) -> AsyncIterator[tuple[asyncio.Strea
     reader, writer = await asyncio.open_connection("127.0.0.1", int(gateway.url.rsplit(":", 1)[1]))
     head = f"POST {CHAT} HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(body)}\r\n"
     writer.write(head.encode() + b"Content-Type: application/json\r\n\r\n" + body[:half])
-    await until(lambda: gateway.app[ROOMS].gate.inside)
+    await until(lambda: gateway.app[SERVICES].drain.inside)
     yield reader, writer, body[half:]
     writer.close()
 

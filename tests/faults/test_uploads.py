@@ -13,7 +13,7 @@ import attrs
 import orjson
 import pytest
 
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from tests.support.fault_scene import until
 from tests.support.gateway import KEY, RunningGateway
 from tests.support.kill_runs import roll, telling
@@ -141,7 +141,7 @@ async def post(url: str, body: bytes, *lines: str, path: str = EDITS) -> RawAnsw
 
 
 async def check_nothing_is_left(gateway: RunningGateway) -> None:
-    await until(lambda: gateway.app[ROOMS].spool.held_bytes == 0 and gateway.running == 0)
+    await until(lambda: gateway.app[SERVICES].media.spool.held_bytes == 0 and gateway.running == 0)
     assert list_named(gateway.folder.path) == set()
     if SEES_DESCRIPTORS:
         await until(lambda: count_open(gateway.folder.path / "uploads") == 0)
@@ -194,7 +194,7 @@ async def test_a_caller_who_leaves_while_its_upload_is_sent_on_breaks_that_off(
         async with dial(gateway.url) as sock:
             await send(sock, [write_head(sum(map(len, pieces))), *pieces])
             await until(lambda: up.taken and up.taken[0].size >= MB)
-            assert gateway.app[ROOMS].spool.held_bytes > 20 * MB - 1
+            assert gateway.app[SERVICES].media.spool.held_bytes > 20 * MB - 1
             if how == "half close":
                 sock.shutdown(socket.SHUT_WR)
                 await check_nothing_is_left(gateway)
@@ -215,7 +215,7 @@ async def test_a_caller_who_leaves_in_its_form_leaves_a_row_and_nothing_else(
         gateway = await standing_with(site(lead(up)))
         async with dial(gateway.url) as sock:
             await send(sock, [write_head(20 * MB), *write_form(1, BLOCK[: 2 * MB])[:2]])
-            await until(lambda: gateway.app[ROOMS].spool.held_bytes > MB)
+            await until(lambda: gateway.app[SERVICES].media.spool.held_bytes > MB)
             if how == "half close":
                 sock.shutdown(socket.SHUT_WR)
                 await check_nothing_is_left(gateway)
@@ -253,7 +253,7 @@ async def test_a_caller_may_leave_anywhere_in_a_form(standing_with: StartGateway
                 await send(sock, [write_head(len(TWO_FILES), "Expect: 100-continue")])
                 assert (await asyncio.get_running_loop().sock_recv(sock, 1000)).startswith(b"HTTP/1.1 100 ")
                 await send(sock, [TWO_FILES[:place]])
-            await until(lambda: gateway.app[ROOMS].spool.held_bytes >= kept)
+            await until(lambda: gateway.app[SERVICES].media.spool.held_bytes >= kept)
             for sock in socks:
                 vanish(sock, how)
             rows = await gateway.rows(len(places))
@@ -415,7 +415,7 @@ async def test_one_who_fills_the_spool_leaves_as_much_room_for_others(standing_w
         config["account"].append({"name": "other", "quota_usd": 1})
         config["key"].append(other)
         gateway = await standing_with(config)
-        spool = gateway.app[ROOMS].spool
+        spool = gateway.app[SERVICES].media.spool
         for _ in range(12):
             sock = await stack.enter_async_context(dial(gateway.url))
             await send(sock, [write_head(sum(map(len, stalled))), *stalled[:2]])

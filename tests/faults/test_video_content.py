@@ -17,7 +17,7 @@ from aiohttp import web
 from gateway.domain.video import CANCELLED
 from gateway.errors import StoreUnavailable
 from gateway.serve import SEND_BUFFER
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from gateway.videos.content import MAX_VIDEO_BYTES
 from tests.support.fault_scene import until
 from tests.support.gateway import KEY, RunningGateway, channel
@@ -104,7 +104,7 @@ async def test_a_file_that_is_larger_than_any_is_not_begun_and_one_that_is_cance
         jobs = await find_jobs(gateway)
         for prompt, job in jobs.items():
             assert (await look(gateway, f"{VIDEOS}/{job.id}/content")).status == 409, prompt
-            await gateway.app[ROOMS].videos.cancel(job.id)
+            await gateway.app[SERVICES].videos.jobs.cancel(job.id)
         never.set()
         await until(lambda: not list_kept(gateway))
         for job in (await await_ends(gateway)).values():
@@ -145,7 +145,7 @@ async def test_on_a_disk_that_is_nearly_full_no_video_is_begun_and_one_that_is_f
 
 def is_full(gateway: RunningGateway) -> bool:
     try:
-        gateway.app[ROOMS].video_content.check_room()
+        gateway.app[SERVICES].videos.content.check_room()
     except StoreUnavailable:
         return True
     return False

@@ -15,7 +15,7 @@ from gateway.domain.video import (
     find_failing_wait_s,
     find_wait_s,
 )
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from tests.support.admin_calls import ask_office
 from tests.support.fault_scene import PATIENCE_S, until
 from tests.support.gateway import channel
@@ -157,7 +157,7 @@ async def test_the_provider_says_when_it_wants_to_be_asked_again(gateway_with: S
             assert job.due_ms is not None
             assert job.due_ms - job.updated_ms == round(wait_s * 1_000 * PACE)
             if wait_s == LONGEST_HINT_S:  # nobody waits for it here
-                await gateway.app[ROOMS].videos.cancel(job.id)
+                await gateway.app[SERVICES].videos.jobs.cancel(job.id)
         end.set()
         assert Counter(job.state for job in (await await_ends(gateway)).values()) == {"completed": 3, "failed": 2}
         await audit(gateway, up)
@@ -189,12 +189,14 @@ async def test_a_channel_that_is_removed_fails_its_jobs_and_no_others(gateway_wi
         for prompt in ("processing", "fetching"):
             await await_job(gateway, prompt, prompt)
         await until(lambda: up.find("fetching").ranges and is_polled(up, "broken", 2))
-        assert gateway.app[ROOMS].videos.list_held().keys() == {job.id for job in (await find_jobs(gateway)).values()}
+        assert gateway.app[SERVICES].videos.jobs.list_held().keys() == {
+            job.id for job in (await find_jobs(gateway)).values()
+        }
         assert (await office("DELETE", "/channels/goes"))[0] in {200, 204}
         for prompt in plays.keys() - {"fetching"}:
             job = await await_job(gateway, prompt)
             assert (job.state, job.error_code) == ("failed", CHANNEL_GONE.code), job
-        assert list(gateway.app[ROOMS].videos.list_held().values()) == [A_VIDEO] * 2
+        assert list(gateway.app[SERVICES].videos.jobs.list_held().values()) == [A_VIDEO] * 2
         never.set()  # what was under way may end as it does
         jobs = await await_ends(gateway)
         assert {prompt: job.state for prompt, job in jobs.items()} == {

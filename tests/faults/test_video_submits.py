@@ -8,7 +8,7 @@ import aiohttp
 import orjson
 
 from gateway.domain.video import CANCELLED, SUBMIT_UNKNOWN
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from tests.support.fault_scene import Heard, hear, until
 from tests.support.gateway import RunningGateway, channel
 from tests.support.image_providers import draw
@@ -162,12 +162,12 @@ async def test_a_caller_who_leaves_during_the_submit_leaves_a_job_that_goes_on(g
         await until(lambda: len(up.asked) == len(plays) + 1)
         for calling in asking:
             await leave(calling)
-        await until(lambda: gateway.app[ROOMS].gate.inside == len(asking))  # those who carry them, and no caller
+        await until(lambda: gateway.app[SERVICES].drain.inside == len(asking))  # those who carry them, and no caller
         jobs = await find_jobs(gateway)
         assert {prompt: job.state for prompt, job in jobs.items()} == dict.fromkeys(
             ["json", "refused", "form"], "submitting"
         )
-        assert sum(gateway.app[ROOMS].videos.list_held().values()) == 3 * A_VIDEO
+        assert sum(gateway.app[SERVICES].videos.jobs.list_held().values()) == 3 * A_VIDEO
         for event in (go_on, refuse, up.deaf):
             event.set()
         for prompt in ("json", "form"):
@@ -212,8 +212,8 @@ async def test_a_job_that_is_cancelled_meanwhile_stays_so_whatever_its_provider_
         await until(lambda: [task.polls for task in up.tasks.values()] == [1, 1])
         jobs = await find_jobs(gateway)
         for job in jobs.values():
-            await gateway.app[ROOMS].videos.cancel(job.id)
-        assert gateway.app[ROOMS].videos.list_held() == {}
+            await gateway.app[SERVICES].videos.jobs.cancel(job.id)
+        assert gateway.app[SERVICES].videos.jobs.list_held() == {}
         go_on.set()
         heard = dict(zip(plays, await asyncio.gather(*asking), strict=True))
         told = orjson.loads(heard["begun"].body)
@@ -233,8 +233,8 @@ async def test_what_cannot_be_put_on_record_is_not_begun(gateway_with: StartGate
             heard = await submit(gateway, "take", key="take")
             check_error(heard, 503, "overloaded")
             assert int(heard.headers["Retry-After"]) >= 1
-            assert gateway.app[ROOMS].videos.list_held() == {}
-            assert gateway.app[ROOMS].admission.open_holds == 0
+            assert gateway.app[SERVICES].videos.jobs.list_held() == {}
+            assert gateway.app[SERVICES].billing.quota.open_holds == 0
         assert not up.asked
         assert (await submit(gateway, "take", key="take", mark="again")).status == 200
         await await_ends(gateway)

@@ -521,7 +521,7 @@ def test_one_file_that_cannot_be_had_fails_the_whole() -> None:
 def test_words_and_room_are_looked_at_before_anything_else() -> None:
     async def scene() -> None:
         up = openai(play(images(IMAGE)))
-        up.images.words = WordList({"forbidden fruit": "forbidden fruit"})
+        up.images.find_words = lambda: WordList({"forbidden fruit": "forbidden fruit"})
         up.shelf.full = True
         for form, prompt, stream, refused in (
             ("url", "a pear", False, StoreUnavailable),

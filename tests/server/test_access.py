@@ -14,11 +14,10 @@ from yarl import URL
 from gateway.app import create_app
 from gateway.config.schema import Config
 from gateway.options import AppOptions
-from gateway.server.admin.active_requests import LIVE
 from gateway.server.admin.operation import PREFIX
 from gateway.server.admin.routes import list_admin_operations
 from gateway.server.console.routes import list_pages
-from gateway.server.context import OFFICE, ROOMS
+from gateway.server.context import SERVICES
 from gateway.server.sessions import COOKIE, KEY_HEADER
 from gateway.storage.data_folder import DataFolder
 from tests.support.access_table import (
@@ -246,23 +245,23 @@ async def review(gateway_with: StartGateway) -> AsyncIterator[Review]:
                 {"channel": [provider.channel(CHANNEL, models=[MODEL], api_key=PROVIDERS_KEY)], **CONFIG}
             )
         )
-        gateway.app[LIVE].tick_s = 0.01
+        gateway.app[SERVICES].admin.active_feed.tick_s = 0.01
         cinema = Cinema(gateway, provider)
         video_id = await cinema.make("a cat")
-        office = gateway.app[OFFICE]
-        job = await office.videos.find(video_id)
+        services = gateway.app[SERVICES]
+        job = await services.videos.jobs.find(video_id)
         people = {}
         for person in PEOPLE:
             if person.role is not None:
                 member = await add_member(gateway, f"{person.account}-{person.role}", person.role, person.account)
                 people[person.name] = await open_session(gateway, member)
-        closed = await office.administration.get_account_noun(GONE)
-        await office.administration.register.accounts.put_account(attrs.evolve(closed, status="disabled"))
-        await office.administration.reload()
+        closed = await services.auth.accounts.get_account_noun(GONE)
+        await services.auth.accounts.register.accounts.put_account(attrs.evolve(closed, status="disabled"))
+        await services.auth.accounts.reload()
         stage = Stage(gateway, video_id, job.receipt.id, partial(cinema.make, "a dog"))
-        key_id = str(gateway.app[ROOMS].directory.authenticate(f"Bearer {KEY}").key.id)
+        key_id = str(gateway.app[SERVICES].auth.api_keys.authenticate(f"Bearer {KEY}").key.id)
         yield Review(stage, session, people, key_id)
-        gateway.app[ROOMS].running.calls.clear()
+        gateway.app[SERVICES].active_requests.calls.clear()
 
 
 async def test_everyone_is_let_in_where_they_may_and_sees_what_is_theirs(review: Review) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from tests.support.admin_calls import ask_office
 from tests.support.capped_calls import RESERVE, stream_until
 from tests.support.fault_scene import PRICE, site, until
@@ -129,7 +129,7 @@ async def test_requests_at_once_are_limited_for_a_key_or_for_all_keys_of_an_acco
                 assert (stream.status, limits_of(stream.headers)) == (200, {})
             for _ in range(3):
                 check_limited(await call(gateway), f"{SENTENCES[of]} 2 requests at once", range(1, 2))
-            assert gateway.app[ROOMS].admission._bank.find_balance("account", 1).held_nanos == 2 * RESERVE
+            assert gateway.app[SERVICES].billing.quota._bank.find_balance("account", 1).held_nanos == 2 * RESERVE
             if of == "account":
                 check_limited(await call(gateway, OTHER_KEY), f"{SENTENCES[of]} 2 requests at once", range(1, 2))
             go.set()
@@ -222,7 +222,7 @@ async def test_a_place_is_free_again_whatever_the_provider_did(gateway_with: Sta
                 assert response.status != 429
                 await response.read()
         await gateway.rows(3)
-        assert gateway.app[ROOMS].admission.open_holds == 0
+        assert gateway.app[SERVICES].billing.quota.open_holds == 0
 
 
 @pytest.mark.parametrize("heard", [False, True])
@@ -236,7 +236,7 @@ async def test_a_place_is_free_again_when_its_caller_has_left(gateway_with: Star
             check_limited(await call(gateway, OTHER_KEY), "The account's limit of 1 request at once", range(1, 2))
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await until(lambda: gateway.app[ROOMS].admission.open_holds == 0)
+            await until(lambda: gateway.app[SERVICES].billing.quota.open_holds == 0)
         assert (await call(gateway))[0] == 200
         await gateway.rows(7)
 
@@ -266,7 +266,7 @@ async def test_a_limited_call_holds_nothing_and_costs_nothing(gateway_with: Star
         config = tenants("key", rpm=10, quota_usd=(RESERVE + 30_000) / 10**9)
         gateway = await gateway_with(site(channel(up.base_url), **config))
         assert [(await call(gateway))[0] for _ in range(4)] == [200, 429, 429, 429]
-        balance = gateway.app[ROOMS].admission._bank.find_balance("key", 1)
+        balance = gateway.app[SERVICES].billing.quota._bank.find_balance("key", 1)
         assert (balance.held_nanos, balance.lifetime.spent_nanos) == (0, 19_000)
         rows = await gateway.rows(4)
         assert [row.cost_nanos for row in rows] == [19_000, 0, 0, 0]

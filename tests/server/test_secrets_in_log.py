@@ -14,7 +14,7 @@ import pytest
 from gateway.domain.account import key_digest
 from gateway.parsing import parse_spec
 from gateway.routing.channel_spec import ChannelSpec
-from gateway.server.context import OFFICE, ROOMS
+from gateway.server.context import SERVICES
 from gateway.storage.data_folder import DataFolder
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel
 from tests.support.scripted_upstream import (
@@ -328,10 +328,11 @@ async def test_no_object_shows_its_secrets_when_it_is_printed(gateway_with: Star
         async with aiohttp.ClientSession() as session:
             await Ear(gateway, session).manage("POST", "channels", channel_to(up, 1))
 
-        rooms, office = gateway.app[ROOMS], gateway.app[OFFICE]
-        lines = rooms.switchboard.lines.values()
-        caller = rooms.directory.authenticate(f"Bearer {CALLER_KEY}")
-        printed = f"{rooms} {office} {rooms.catalog.channels} {list(lines)} {[line.keys for line in lines]} {caller}"
+        services = gateway.app[SERVICES]
+        lines = services.routing.load_balancer.lines.values()
+        caller = services.auth.api_keys.authenticate(f"Bearer {CALLER_KEY}")
+        printed = f"{services} {services.routing.catalog.channels} {list(lines)} {caller}"
+        printed += f" {[line.keys for line in lines]}"
         printed += f" {parse_spec(channel_to(up, 2), ChannelSpec)}"
         assert "c0" in printed
         assert "c1" in printed

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gateway.auth.unknown_keys import FREE, MAX_HELD
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from tests.support.gateway import KEY
 from tests.support.raw_client import connect, read_answer
 from tests.support.started_gateways import StartGateway
@@ -25,7 +25,7 @@ async def test_unknown_keys_are_slowed_and_a_good_one_beside_them_works_at_once(
     async def sleep(_seconds: float) -> None:
         await waking.wait()
 
-    keys = gateway.app[ROOMS].unknown_keys
+    keys = gateway.app[SERVICES].auth.unknown_keys
     keys.free, keys._sleep = FREE, sleep
     reader, writer = await connect(gateway.url)
     bad = write(path, "Authorization: Bearer sk-unknown-key-of-a-stranger")

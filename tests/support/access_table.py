@@ -14,7 +14,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.member import ROLES, Role
 from gateway.domain.member_spec import InviteSpec
 from gateway.request_context import Arrival, Delivery
-from gateway.server.context import OFFICE, ROOMS
+from gateway.server.context import SERVICES
 from tests.support.console import FROGS, add_member
 from tests.support.gateway import RunningGateway
 
@@ -86,8 +86,8 @@ class Stage:
     made: int = 0
 
     @property
-    def office(self) -> Any:
-        return self.gateway.app[OFFICE]
+    def services(self) -> Any:
+        return self.gateway.app[SERVICES]
 
     def name(self) -> str:
         """One that nothing has yet, and that tells whose it is."""
@@ -99,40 +99,40 @@ class Stage:
         return f"{name}-{self.made}"
 
     async def make_account(self) -> str:
-        return str((await self.office.administration.add_account({"name": self.name()}))["name"])
+        return str((await self.services.auth.accounts.add_account({"name": self.name()}))["name"])
 
     async def make_key(self) -> str:
         """As a member made it: of one that an administrator has restricted a member is not rid."""
-        administration, fields = self.office.administration, {"name": self.name(), "account": OURS, "quota_usd": 5}
+        administration, fields = self.services.auth.accounts, {"name": self.name(), "account": OURS, "quota_usd": 5}
         member = Actor("member", scope=(await administration.get_account_noun(OURS)).id)
         return str((await administration.add_key(fields, member))["id"])
 
     async def make_channel(self) -> str:
         fields = {"name": f"{CHANNEL}-{self.name()}", "provider": "custom", "base_url": "http://127.0.0.1:9/v1"}
-        made = await self.office.fleet.add({**fields, "status": "disabled", "models": ["none"]})
+        made = await self.services.routing.channels.add({**fields, "status": "disabled", "models": ["none"]})
         return str(made["name"])
 
     async def make_member(self) -> str:
         return str((await add_member(self.gateway, self.name(), "viewer", OURS)).id)
 
     async def make_link(self) -> str:
-        return str((await self.office.members.invite(InviteSpec(OURS)))["id"])
+        return str((await self.services.auth.members.invite(InviteSpec(OURS)))["id"])
 
     async def make_group(self) -> str:
         name = self.number("group")
-        await self.office.settings.put_group(name, {"price_multiplier": 2}, OPERATOR)
+        await self.services.admin.settings.put_group(name, {"price_multiplier": 2}, OPERATOR)
         return name
 
     async def make_price(self) -> str:
         name = self.number("model")
-        await self.office.settings.put_price(name, {"input_usd_per_million": 2}, OPERATOR)
+        await self.services.admin.settings.put_price(name, {"input_usd_per_million": 2}, OPERATOR)
         return name
 
     async def make_call(self) -> str:
         """A call of ours that is under way."""
-        rooms, call_id = self.gateway.app[ROOMS], f"req_{self.name()}"
-        caller = next(one for one in rooms.directory._by_key.values() if one.account.name == OURS)
-        rooms.running.calls[call_id] = UnderWay(Arrival(call_id, caller, "chat", 0, 0.0))
+        services, call_id = self.gateway.app[SERVICES], f"req_{self.name()}"
+        caller = next(one for one in services.auth.api_keys._by_key.values() if one.account.name == OURS)
+        services.active_requests.calls[call_id] = UnderWay(Arrival(call_id, caller, "chat", 0, 0.0))
         return call_id
 
     async def find_video(self) -> str:
@@ -146,20 +146,20 @@ class Stage:
 
     async def find_last(self) -> AuditRow | None:
         """What was put on record last."""
-        return next(iter(await self.office.trail.list_audit(AuditFilter(), 1)), None)
+        return next(iter(await self.services.admin.audit_log.list_audit(AuditFilter(), 1)), None)
 
     async def snap(self) -> Json:
         """Everything that a change could change."""
-        office, administration = self.office, self.office.administration
+        services, administration = self.services, self.services.auth.accounts
         return {
             "accounts": await administration.list_accounts(),
             "keys": await administration.register.keys.list_keys(),
-            "members": await office.members._members.list_members(),
-            "links": await office.members._members.list_links(),
-            "channels": [(one.name, one.status, one.priority) for one in office.catalog.channels],
-            "settings": await office.settings._store.list_settings(),
-            "videos": [(job.id, job.state) for job in [await office.videos.find(self.video_id)] if job],
-            "running": sorted(self.gateway.app[ROOMS].running.calls),
+            "members": await services.auth.members._members.list_members(),
+            "links": await services.auth.members._members.list_links(),
+            "channels": [(one.name, one.status, one.priority) for one in services.routing.catalog.channels],
+            "settings": await services.admin.settings._store.list_settings(),
+            "videos": [(job.id, job.state) for job in [await services.videos.jobs.find(self.video_id)] if job],
+            "running": sorted(self.gateway.app[SERVICES].active_requests.calls),
             "record": await self.find_last(),
         }
 

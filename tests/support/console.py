@@ -3,7 +3,7 @@
 from gateway.auth.passwords import HashCost, PasswordService
 from gateway.auth.sessions import ClientInfo
 from gateway.domain.member import Credential, Member, Role
-from gateway.server.context import OFFICE, SESSIONS
+from gateway.server.context import SERVICES
 from gateway.server.sessions import CONSOLE_HEADER
 from tests.support.gateway import RunningGateway
 
@@ -16,17 +16,19 @@ PAGE = {CONSOLE_HEADER: "1", "Sec-Fetch-Site": "same-origin"}
 
 def spare_work(gateway: RunningGateway) -> RunningGateway:
     """The gateway, where a hash costs next to nothing."""
-    gateway.app[SESSIONS].hasher = PasswordService(HashCost(8, 1, 1))
+    gateway.app[SERVICES].auth.sessions.hasher = PasswordService(HashCost(8, 1, 1))
     return gateway
 
 
 async def add_member(gateway: RunningGateway, name: str, role: Role = "member", account: str = "acme") -> Member:
     """A new member, whose passphrase are the frogs."""
-    home = await gateway.app[OFFICE].administration.get_account_noun(account)
-    return await gateway.app[SESSIONS]._members.add_member(Member(0, home.id, name, role, passphrase=KEPT))
+    home = await gateway.app[SERVICES].auth.accounts.get_account_noun(account)
+    return await gateway.app[SERVICES].auth.sessions._members.add_member(
+        Member(0, home.id, name, role, passphrase=KEPT)
+    )
 
 
 async def open_session(gateway: RunningGateway, member: Member, address: str = "") -> str:
     """A session of theirs; its reference, the cookie's value."""
     proof = Credential(member.passphrase, is_known=True)
-    return (await gateway.app[SESSIONS].open(member, proof, ClientInfo(address))).reference
+    return (await gateway.app[SERVICES].auth.sessions.open(member, proof, ClientInfo(address))).reference

@@ -7,7 +7,7 @@ import attrs
 from yarl import URL
 
 from gateway.server.admin.operation import PREFIX
-from gateway.server.context import INVITATIONS
+from gateway.server.context import SERVICES
 from gateway.server.sessions import CONSOLE_HEADER
 from tests.support.gateway import RunningGateway
 
@@ -48,7 +48,7 @@ def meet(gateway: RunningGateway) -> Person:
 async def make_administrator(gateway: RunningGateway, name: str = "ada") -> Person:
     """The first member, made by the link that a start prints."""
     person = meet(gateway)
-    token = await gateway.app[INVITATIONS].find_setup_token()
+    token = await gateway.app[SERVICES].auth.invitations.find_setup_token()
     status, said = await person.call("POST", "/setup", {"token": token, "name": name, "passphrase": PASSPHRASE})
     assert status == 201, said
     return person

@@ -10,7 +10,7 @@ import orjson
 
 from gateway.domain.request_log import ANSWERED, RequestRecord, parse_tried
 from gateway.formats.sse import SseSplitter, parse_data
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from tests.support.fast_provider import SwiftUpstream
 from tests.support.gateway import HELLO, RunningGateway, channel
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, Step, answer, chat_script
@@ -146,7 +146,7 @@ def check_trail(heard: Heard, row: RequestRecord, *outcomes: tuple[str, str]) ->
 
 def check_charged_once(gateway: RunningGateway, cost_nanos: int) -> None:
     """The account and its key have spent exactly this, and nothing is held of them."""
-    bank = gateway.app[ROOMS].admission._bank
+    bank = gateway.app[SERVICES].billing.quota._bank
     for kind in ("account", "key"):
         balance = bank.find_balance(kind, 1)
         assert (balance.lifetime.spent_nanos - gateway.spent_before, balance.held_nanos) == (cost_nanos, 0)

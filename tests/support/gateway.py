@@ -18,9 +18,8 @@ from gateway.config.schema import Config
 from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.options import AppOptions
 from gateway.parsing import parse_table
-from gateway.server.context import OFFICE, ROOMS
+from gateway.server.context import SERVICES
 from gateway.server.protocol import GatewayRunner
-from gateway.services import WELCOME
 from gateway.storage.data_folder import DataFolder
 from gateway.storage.database import open_database
 
@@ -99,12 +98,12 @@ class RunningGateway:
 
     @property
     def welcome(self) -> Any:
-        return self.app[WELCOME]
+        return self.app[SERVICES].startup_info
 
     @property
     def running(self) -> int:
         """Visits to providers under way."""
-        return int(self.app[ROOMS].relay.running)
+        return int(self.app[SERVICES].proxy.running)
 
     @property
     def asked(self) -> int:
@@ -126,7 +125,9 @@ class RunningGateway:
         async with asyncio.timeout(15):
             while True:
                 await self._await_writing()
-                stored = await self.app[OFFICE].requests.list_requests(RequestFilter(after=self.rows_before), 1000)
+                stored = await self.app[SERVICES].admin.request_log.list_requests(
+                    RequestFilter(after=self.rows_before), 1000
+                )
                 if len(stored) >= expected and not self.running:
                     break
                 await asyncio.sleep(0.01)
@@ -135,16 +136,16 @@ class RunningGateway:
 
     async def _await_writing(self) -> None:
         """Until it is worth it to look into the store: a look costs a hundred times what it costs to ask here."""
-        outbox = self.app[ROOMS].outbox
+        outbox = self.app[SERVICES].storage.write_queue
         while self.running or ((outbox or outbox.writing.locked()) and not outbox.failing):  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.005)
 
     async def check_books(self) -> dict[str, Any]:
         """The audit of a gateway that is at rest: every balance agrees with its entries, and nothing is held."""
         async with asyncio.timeout(15):
-            while self.app[ROOMS].admission.open_holds:  # noqa: ASYNC110 - a hold has no event to tend
+            while self.app[SERVICES].billing.quota.open_holds:  # noqa: ASYNC110 - a hold has no event to tend
                 await asyncio.sleep(0.005)
-        report = await self.app[OFFICE].accounting.reconcile()
+        report = await self.app[SERVICES].billing.accounting.reconcile()
         assert report["ok"], report["problems"]
         assert report["held_usd"] == 0
         self.agreed = self.asked
@@ -222,7 +223,7 @@ async def start_gateway(
         read_bufsize=64 * 1024,
     )
     await runner.setup()
-    runner.app[ROOMS].unknown_keys.free = 1_000_000  # tests of refusals come by the hundred
+    runner.app[SERVICES].auth.unknown_keys.free = 1_000_000  # tests of refusals come by the hundred
     server = await asyncio.get_running_loop().create_server(runner.server, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     client = aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}, read_bufsize=2**16)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from gateway.domain.request_log import RequestFilter, RequestRecord
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from gateway.storage.database import open_database
 from gateway.storage.request_log import RequestLogRepository
 from tests.support.fault_scene import Heard, check_charged_once, hear, until
@@ -59,7 +59,7 @@ async def leave(calling: "asyncio.Task[Any]") -> None:
 
 async def await_given_up(gateway: RunningGateway) -> None:
     """Until nothing is left that goes on for a caller who left."""
-    await gateway.app[ROOMS].images.close()
+    await gateway.app[SERVICES].media.images.close()
 
 
 def check_images(items: Sequence[dict[str, str]], count: int) -> None:

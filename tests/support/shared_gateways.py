@@ -22,7 +22,7 @@ import orjson
 from gateway.config.reload import build_channels
 from gateway.config.schema import Config
 from gateway.parsing import parse_table
-from gateway.server.context import OFFICE, ROOMS
+from gateway.server.context import SERVICES
 from tests.support.gateway import KEY, RunningGateway, channel, check_tasks, start_gateway
 from tests.support.sockets import check_sockets, count_sockets
 
@@ -81,7 +81,7 @@ class Stand:
         mark, standing = self._lent.pop(lent.url)
         try:
             await lent.client.close()
-            if any(each.origin == "file" for each in standing.app[ROOMS].catalog.channels):
+            if any(each.origin == "file" for each in standing.app[SERVICES].routing.catalog.channels):
                 await _offer(standing, [NOBODY])
             await _await_rows(standing)
             if lent.agreed != lent.asked:
@@ -104,15 +104,16 @@ class Stand:
 
 async def _await_rows(gateway: RunningGateway) -> None:
     """Until every call has ended and has its row in the store."""
-    rooms = gateway.app[ROOMS]
+    services = gateway.app[SERVICES]
+    quota, queue = services.billing.quota, services.storage.write_queue
     async with asyncio.timeout(15):
-        while gateway.running or rooms.admission.open_holds or rooms.outbox or rooms.outbox.writing.locked():  # noqa: ASYNC110
+        while gateway.running or quota.open_holds or queue or queue.writing.locked():  # noqa: ASYNC110 - in memory
             await asyncio.sleep(0.005)
 
 
 async def _offer(gateway: RunningGateway, channels: list[dict[str, Any]]) -> None:
     """Exactly these channels; of one of the same name that was there before the last offer nothing is known."""
-    await gateway.app[OFFICE].fleet.declare(build_channels(parse_table({"channel": channels}, Config)))
+    await gateway.app[SERVICES].routing.channels.declare(build_channels(parse_table({"channel": channels}, Config)))
 
 
 def _find_newest(gateway: RunningGateway) -> int:
@@ -124,4 +125,4 @@ def _find_newest(gateway: RunningGateway) -> int:
 
 def _read_spent(gateway: RunningGateway) -> int:
     """Nano-USD that the only account has spent."""
-    return int(gateway.app[ROOMS].admission._bank.find_balance("account", 1).lifetime.spent_nanos)
+    return int(gateway.app[SERVICES].billing.quota._bank.find_balance("account", 1).lifetime.spent_nanos)

@@ -9,7 +9,7 @@ import attrs
 import orjson
 from yarl import URL
 
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from tests.support.gateway import KEY, RunningGateway
 from tests.support.openai_videos import OpenAiVideos, Play
 from tests.support.started_gateways import StartGateway
@@ -83,7 +83,7 @@ class Cinema:
 
     async def finish(self, video_id: str) -> Json:
         """The task object, once the job has ended."""
-        videos = self.gateway.app[ROOMS].videos
+        videos = self.gateway.app[SERVICES].videos.jobs
         async with asyncio.timeout(15), videos.notifier.listen(video_id) as bell:
             while not (await videos.get(video_id)).ended:
                 await bell.wait()

@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoFilter, VideoJob
-from gateway.server.context import OFFICE, ROOMS
+from gateway.server.context import SERVICES
 from tests.support.fault_scene import PATIENCE_S, Heard, hear
 from tests.support.gateway import RunningGateway
 from tests.support.openai_videos import OpenAiVideos, write_pieces
@@ -50,7 +50,7 @@ async def look(gateway: RunningGateway, path: str = VIDEOS, **headers: str) -> H
 
 async def list_jobs(gateway: RunningGateway) -> Sequence[VideoJob]:
     """Every job, the oldest first."""
-    return await gateway.app[ROOMS].videos.list_videos(VideoFilter(newest_first=False), 1_000)
+    return await gateway.app[SERVICES].videos.jobs.list_videos(VideoFilter(newest_first=False), 1_000)
 
 
 async def find_jobs(gateway: RunningGateway) -> dict[str, VideoJob]:
@@ -73,7 +73,7 @@ async def await_job(gateway: RunningGateway, prompt: str, *states: str) -> Video
 
 async def follow(gateway: RunningGateway, job: VideoJob, states: Sequence[str] = ()) -> VideoJob:
     """A job, once it is in one of these states, or has ended."""
-    videos = gateway.app[ROOMS].videos
+    videos = gateway.app[SERVICES].videos.jobs
     async with asyncio.timeout(PATIENCE_S), videos.notifier.listen(job.id) as bell:
         while True:
             bell.clear()
@@ -108,8 +108,8 @@ async def audit(gateway: RunningGateway, *providers: OpenAiVideos, rows: int | N
             )
     for provider in providers:
         assert set(provider.marks.values()) <= {1}
-    assert await gateway.app[ROOMS].videos.store.list_contradictions() == []
-    assert gateway.app[ROOMS].videos.list_held() == {}
+    assert await gateway.app[SERVICES].videos.jobs.store.list_contradictions() == []
+    assert gateway.app[SERVICES].videos.jobs.list_held() == {}
     report = await gateway.check_books()
     assert report["charged_nanos"] == sum(row.cost_nanos for row in stored)
     return {row.client_request_id or row.id: row for row in stored}
@@ -140,7 +140,7 @@ async def auditing(gateway: RunningGateway) -> AsyncIterator[None]:
     async def keep_looking() -> None:
         nonlocal looked
         while True:
-            report = await gateway.app[OFFICE].accounting.reconcile()
+            report = await gateway.app[SERVICES].billing.accounting.reconcile()
             assert report["ok"], report["problems"]
             looked += 1
             await asyncio.sleep(0.2)

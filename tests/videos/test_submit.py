@@ -409,7 +409,7 @@ def test_a_store_that_fails_before_the_submit_lets_nobody_be_asked_and_the_job_b
 def test_what_nobody_may_ask_for_is_refused_before_anything_is_held() -> None:
     async def scene() -> None:
         stage = Stage(play(task()))
-        stage.submissions.words = WordList({"forbidden fruit": "forbidden fruit"})
+        stage.submissions.find_words = lambda: WordList({"forbidden fruit": "forbidden fruit"})
         call = stage.order().call
         stage.submissions.check(call)
         assert call.video is not None

@@ -5,7 +5,7 @@ from aiohttp import web
 from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec
 from gateway.server.admin.io import OF_ACCOUNT, parse_key_id, read_change, read_fields, respond_json, respond_list
 from gateway.server.admin.operation import AdminOperation
-from gateway.server.context import ACTOR, OFFICE
+from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 from gateway.server.sessions import get_signed
 
@@ -59,43 +59,43 @@ _NEW_KEY = s.extend(KEY, secret=s.TEXT)
 
 async def list_accounts(request: web.Request) -> web.Response:
     """List all accounts."""
-    return respond_list(await request.app[OFFICE].administration.list_accounts(request[ACTOR]))
+    return respond_list(await request.app[SERVICES].auth.accounts.list_accounts(request[ACTOR]))
 
 
 async def add_account(request: web.Request) -> web.Response:
     """Create an account."""
     fields = await read_change(request)
-    return respond_json(await request.app[OFFICE].administration.add_account(fields, request[ACTOR]), 201)
+    return respond_json(await request.app[SERVICES].auth.accounts.add_account(fields, request[ACTOR]), 201)
 
 
 async def get_account(request: web.Request) -> web.Response:
     """Get an account."""
     name = request.match_info["name"]
-    return respond_json(await request.app[OFFICE].administration.get_account(name, request[ACTOR]))
+    return respond_json(await request.app[SERVICES].auth.accounts.get_account(name, request[ACTOR]))
 
 
 async def get_own_account(request: web.Request) -> web.Response:
     """Get the account of the member who is signed in."""
     name = get_signed(request).account.name
-    return respond_json(await request.app[OFFICE].administration.get_account(name, request[ACTOR]))
+    return respond_json(await request.app[SERVICES].auth.accounts.get_account(name, request[ACTOR]))
 
 
 async def edit_account(request: web.Request) -> web.Response:
     """Change fields of an account."""
     name, fields = request.match_info["name"], await read_change(request)
-    return respond_json(await request.app[OFFICE].administration.edit_account(name, fields, request[ACTOR]))
+    return respond_json(await request.app[SERVICES].auth.accounts.edit_account(name, fields, request[ACTOR]))
 
 
 async def delete_account(request: web.Request) -> web.Response:
     """Delete an account and its keys."""
     name = request.match_info["name"]
-    await request.app[OFFICE].administration.delete_account(name, request[ACTOR])
+    await request.app[SERVICES].auth.accounts.delete_account(name, request[ACTOR])
     return respond_json({"name": name, "deleted": True})
 
 
 async def list_keys(request: web.Request) -> web.Response:
     """List API keys, of all accounts or of one."""
-    keys = await request.app[OFFICE].administration.list_keys(request[ACTOR], request.query.get("account"))
+    keys = await request.app[SERVICES].auth.accounts.list_keys(request[ACTOR], request.query.get("account"))
     return respond_list(keys)
 
 
@@ -107,12 +107,12 @@ async def add_key(request: web.Request) -> web.Response:
     the first, and the gateway generates their secret.
     """
     fields = await read_change(request)
-    return respond_json(await request.app[OFFICE].administration.add_key(fields, request[ACTOR]), 201)
+    return respond_json(await request.app[SERVICES].auth.accounts.add_key(fields, request[ACTOR]), 201)
 
 
 async def get_key(request: web.Request) -> web.Response:
     """Get an API key."""
-    return respond_json(await request.app[OFFICE].administration.get_key(parse_key_id(request), request[ACTOR]))
+    return respond_json(await request.app[SERVICES].auth.accounts.get_key(parse_key_id(request), request[ACTOR]))
 
 
 async def edit_key(request: web.Request) -> web.Response:
@@ -122,7 +122,7 @@ async def edit_key(request: web.Request) -> web.Response:
     """
     fields = await read_change(request)
     return respond_json(
-        await request.app[OFFICE].administration.edit_key(parse_key_id(request), fields, request[ACTOR])
+        await request.app[SERVICES].auth.accounts.edit_key(parse_key_id(request), fields, request[ACTOR])
     )
 
 
@@ -133,14 +133,14 @@ async def rotate_key(request: web.Request) -> web.Response:
     """
     fields = await read_fields(request)
     return respond_json(
-        await request.app[OFFICE].administration.rotate_key(parse_key_id(request), fields, request[ACTOR])
+        await request.app[SERVICES].auth.accounts.rotate_key(parse_key_id(request), fields, request[ACTOR])
     )
 
 
 async def delete_key(request: web.Request) -> web.Response:
     """Delete an API key. A member cannot delete a key with fields in ``locked``."""
     key_id = parse_key_id(request)
-    await request.app[OFFICE].administration.delete_key(key_id, request[ACTOR])
+    await request.app[SERVICES].auth.accounts.delete_key(key_id, request[ACTOR])
     return respond_json({"id": key_id, "deleted": True})
 
 

@@ -4,12 +4,7 @@ All viewers of one account, and all who see every account, share one snapshot pe
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
-import attrs
 import orjson
 import structlog
 from aiohttp import web
@@ -17,99 +12,26 @@ from aiohttp_sse import EventSourceResponse
 
 from gateway.domain.audit_log import AuditRow
 from gateway.errors import ClientDisconnected, GatewayError, StoreUnavailable
-from gateway.proxy.active_requests import ActiveRequests
 from gateway.server.admin.io import respond_json, respond_list
 from gateway.server.admin.operation import AdminOperation
-from gateway.server.context import ACTOR, OFFICE, ROOMS
-from gateway.server.handlers.video_events import SEND_TIMEOUT_S, SubscriberLimit
+from gateway.server.context import ACTOR, SERVICES
+from gateway.server.handlers.video_events import SEND_TIMEOUT_S
 from gateway.server.openapi import schema as s
 from gateway.server.sessions import check_still_signed
 from gateway.storage.audit_log import AuditLogRepository
 
-TICK_S = 1.0
-"""Seconds between two snapshots."""
-EARLY = 0.9
-"""A timer may fire slightly early: a snapshot of nearly one tick counts as old."""
-LOOK_AGAIN_S = 10.0
-"""Seconds between two checks of a viewer's session."""
-MOST_WATCHING = 8
-"""Streams of one account at a time; the bearers of the admin token count as one account."""
-
 log = structlog.stdlib.get_logger(__name__)
-
-
-@attrs.define
-class ActivityView:
-    """A snapshot of the active requests. ``number`` counts the snapshots that differed from the one before."""
-
-    at: float
-    number: int
-    state: list[tuple[Any, ...]]
-    data: str
-
-
-class ActiveRequestsFeed:
-    """Takes the snapshots that viewers share.
-
-    Args:
-        running: the active requests.
-
-    Attributes:
-        tick_s: seconds between two snapshots.
-        again_s: seconds between two checks of a viewer's session.
-        following: limits the viewers.
-        taken: the number of snapshots taken.
-    """
-
-    def __init__(self, running: ActiveRequests) -> None:
-        self._running = running
-        self._watching: Counter[int | None] = Counter()
-        self._snapshots: dict[int | None, ActivityView] = {}
-        self.tick_s = TICK_S
-        self.again_s = LOOK_AGAIN_S
-        self.following = SubscriberLimit(MOST_WATCHING, "lists of what is under way")
-        self.taken = 0
-
-    @contextmanager
-    def watch(self, scope: int | None) -> Iterator[None]:
-        """Keep snapshots for a viewer of the account ``scope``, or of all if None, until the block ends."""
-        self._watching[scope] += 1
-        try:
-            yield
-        finally:
-            self._watching[scope] -= 1
-            if not self._watching[scope]:
-                del self._watching[scope]
-                self._snapshots.pop(scope, None)
-
-    def snapshot(self, scope: int | None, now: float) -> ActivityView:
-        """Return the newest snapshot, a new one if the last is a tick old; ``now`` is the event loop's time."""
-        known = self._snapshots.get(scope)
-        if known is not None and now - known.at < self.tick_s * EARLY:
-            return known
-        calls = self._running.list_calls(scope, now)
-        self.taken += 1
-        state = [(call["id"], call["phase"], call["model"], call["channel"], call["attempts"]) for call in calls]
-        if known is None or state != known.state:
-            number = 1 if known is None else known.number + 1
-            self._snapshots[scope] = ActivityView(now, number, state, orjson.dumps(calls).decode())
-        else:
-            known.at = now
-        return self._snapshots[scope]
-
-
-LIVE = web.AppKey("live", ActiveRequestsFeed)
 
 
 async def list_running(request: web.Request) -> web.Response:
     """List the active requests, the oldest first; at most a thousand."""
     now = asyncio.get_running_loop().time()
-    return respond_list(request.app[ROOMS].running.list_calls(request[ACTOR].scope, now))
+    return respond_list(request.app[SERVICES].active_requests.list_calls(request[ACTOR].scope, now))
 
 
 async def get_running_events(request: web.Request) -> web.StreamResponse:
     """Stream the same list as events named "running": at once, and after a change, at most once a second."""
-    live, actor = request.app[LIVE], request[ACTOR]
+    live, actor = request.app[SERVICES].admin.active_feed, request[ACTOR]
     response = EventSourceResponse(sep="\n", send_timeout=SEND_TIMEOUT_S)
     with live.following.join(actor.account_id), live.watch(actor.scope):
         await response.prepare(request)
@@ -122,8 +44,8 @@ async def get_running_events(request: web.Request) -> web.StreamResponse:
 
 
 async def _send_changes(request: web.Request, response: EventSourceResponse) -> None:
-    live, scope, loop = request.app[LIVE], request[ACTOR].scope, asyncio.get_running_loop()
-    gate, sent, checked_at = request.app[ROOMS].gate, 0, loop.time()
+    live, scope, loop = request.app[SERVICES].admin.active_feed, request[ACTOR].scope, asyncio.get_running_loop()
+    gate, sent, checked_at = request.app[SERVICES].drain, 0, loop.time()
     while gate.open:
         snapshot = live.snapshot(scope, loop.time())
         if snapshot.number != sent:
@@ -140,9 +62,9 @@ async def _send_changes(request: web.Request, response: EventSourceResponse) -> 
 
 async def cancel_running(request: web.Request) -> web.Response:
     """Cancel an active request. The gateway disconnects from the provider and charges for what was delivered."""
-    services, actor = request.app[ROOMS], request[ACTOR]
+    services, actor = request.app[SERVICES], request[ACTOR]
     request_id = request.match_info["id"]
-    call = services.running.get(request_id, actor)
+    call = services.active_requests.get(request_id, actor)
     if call.cancel():
         row = actor.did(
             "request.cancelled",
@@ -151,7 +73,7 @@ async def cancel_running(request: web.Request) -> web.Response:
             account_id=call.arrival.caller.account.id,
             detail=orjson.dumps({"key": call.arrival.caller.key.name}).decode(),
         )
-        await note(request.app[OFFICE].trail, row)
+        await note(request.app[SERVICES].admin.audit_log, row)
     return respond_json({"id": request_id, "cancelled": True})
 
 

@@ -10,7 +10,7 @@ from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import KINDS, AuditFilter, AuditRow
 from gateway.server.admin.io import LIMIT, parse_limit, respond_list
 from gateway.server.admin.operation import AdminOperation, Query
-from gateway.server.context import OFFICE
+from gateway.server.context import SERVICES
 from gateway.server.openapi import schema as s
 from gateway.server.query import parse_number
 
@@ -32,16 +32,16 @@ async def list_audit(request: web.Request) -> web.Response:
 
     ``detail`` has the changed fields with their values before and after; for a secret field only that it ``changed``.
     """
-    office, query = request.app[OFFICE], request.query
+    services, query = request.app[SERVICES], request.query
     account = query.get("account")
     wanted = AuditFilter(
-        account_id=None if account is None else (await office.administration.get_account_noun(account)).id,
+        account_id=None if account is None else (await services.auth.accounts.get_account_noun(account)).id,
         actor=query.get("actor"),
         action=query.get("action"),
         before=parse_number(query, "before"),
     )
-    rows = await office.trail.list_audit(wanted, parse_limit(request))
-    names = await office.administration.name_accounts()
+    rows = await services.admin.audit_log.list_audit(wanted, parse_limit(request))
+    names = await services.auth.accounts.name_accounts()
     return respond_list([_build_row(row, names) for row in rows])
 
 

@@ -11,7 +11,7 @@ from gateway.domain.member import Forbidden, SignedOut, may
 from gateway.errors import InvalidApiKey, InvalidRequest
 from gateway.server.admin.operation import OPERATIONS
 from gateway.server.client_ip import find_client_ip
-from gateway.server.context import ACTOR, OFFICE, SIGNED
+from gateway.server.context import ACTOR, SERVICES, SIGNED
 from gateway.server.middlewares import delay_unknown_key
 from gateway.server.sessions import SAFE, check_own_page, find_signed
 
@@ -55,7 +55,7 @@ def check_token(request: web.Request) -> None:
     if len(authorizations) > 1:
         raise InvalidRequest("The request shows more than one token; one is expected", should_retry=False)
     scheme, _, token = authorizations[0].partition(" ")
-    expected = request.app[OFFICE].token
+    expected = request.app[SERVICES].admin.token
     if scheme.lower() != "bearer" or not hmac.compare_digest(_encode(token.strip()), _encode(expected)):
         raise InvalidApiKey("The admin API needs the token in the data folder's admin.token", should_retry=False)
 
@@ -73,10 +73,10 @@ async def finish_changes(request: web.Request, handler: Handler) -> web.StreamRe
     """
     if request.method in SAFE:
         return await handler(request)
-    office = request.app[OFFICE]
+    services = request.app[SERVICES]
     task = asyncio.get_running_loop().create_task(_run(handler, request.clone(client_max_size=MAX_CHANGE_BYTES)))
-    office.changes.add(task)
-    task.add_done_callback(office.changes.discard)
+    services.admin.changes.add(task)
+    task.add_done_callback(services.admin.changes.discard)
     return await asyncio.shield(task)
 
 

@@ -7,7 +7,7 @@ from gateway.parsing import parse_spec
 from gateway.server.admin.accounts import STANDING
 from gateway.server.admin.io import LIMIT, parse_key_id, parse_limit, read_change, respond_json, respond_list
 from gateway.server.admin.operation import AdminOperation
-from gateway.server.context import ACTOR, OFFICE
+from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 
 _CREDIT = s.record(
@@ -38,38 +38,38 @@ _AUDIT = s.record(
 
 async def credit_account(request: web.Request) -> web.Response:
     """Add credit to an account, or set the amount that it has left."""
-    office, fields = request.app[OFFICE], await read_change(request)
-    account = await office.administration.get_account_noun(request.match_info["name"], request[ACTOR])
-    credited = await office.accounting.credit(account, parse_spec(fields, CreditSpec), request[ACTOR])
+    services, fields = request.app[SERVICES], await read_change(request)
+    account = await services.auth.accounts.get_account_noun(request.match_info["name"], request[ACTOR])
+    credited = await services.billing.accounting.credit(account, parse_spec(fields, CreditSpec), request[ACTOR])
     return respond_json(credited, 201)
 
 
 async def credit_key(request: web.Request) -> web.Response:
     """Add credit to an API key, or set the amount that it has left."""
-    office, fields = request.app[OFFICE], await read_change(request)
-    key = await office.administration.get_key_noun(parse_key_id(request), request[ACTOR])
-    subject = f"{(await office.administration.name_accounts()).get(key.account_id, '')}/{key.name}"
+    services, fields = request.app[SERVICES], await read_change(request)
+    key = await services.auth.accounts.get_key_noun(parse_key_id(request), request[ACTOR])
+    subject = f"{(await services.auth.accounts.name_accounts()).get(key.account_id, '')}/{key.name}"
     spec = parse_spec(fields, CreditSpec)
-    return respond_json(await office.accounting.credit(key, spec, request[ACTOR], subject=subject), 201)
+    return respond_json(await services.billing.accounting.credit(key, spec, request[ACTOR], subject=subject), 201)
 
 
 async def list_account_credits(request: web.Request) -> web.Response:
     """List the newest credits of an account."""
-    office = request.app[OFFICE]
-    account = await office.administration.get_account_noun(request.match_info["name"], request[ACTOR])
-    return respond_list(await office.accounting.list_credits(account, parse_limit(request)))
+    services = request.app[SERVICES]
+    account = await services.auth.accounts.get_account_noun(request.match_info["name"], request[ACTOR])
+    return respond_list(await services.billing.accounting.list_credits(account, parse_limit(request)))
 
 
 async def list_key_credits(request: web.Request) -> web.Response:
     """List the newest credits of an API key."""
-    office = request.app[OFFICE]
-    key = await office.administration.get_key_noun(parse_key_id(request), request[ACTOR])
-    return respond_list(await office.accounting.list_credits(key, parse_limit(request)))
+    services = request.app[SERVICES]
+    key = await services.auth.accounts.get_key_noun(parse_key_id(request), request[ACTOR])
+    return respond_list(await services.billing.accounting.list_credits(key, parse_limit(request)))
 
 
 async def get_audit(request: web.Request) -> web.Response:
     """Check that every balance is the sum of its ledger entries."""
-    return respond_json(await request.app[OFFICE].accounting.reconcile())
+    return respond_json(await request.app[SERVICES].billing.accounting.reconcile())
 
 
 BILLING_OPERATIONS: tuple[AdminOperation, ...] = (

@@ -13,7 +13,7 @@ from gateway.routing.channel_order import ChannelOrder
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.server.admin.io import read_change, respond_json, respond_list
 from gateway.server.admin.operation import AdminOperation, Query
-from gateway.server.context import ACTOR, OFFICE, ROOMS
+from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 from gateway.server.query import parse_number
 
@@ -151,44 +151,48 @@ _EXPLAIN_QUERY = (
 
 async def list_channels(request: web.Request) -> web.Response:
     """List all channels with their state, without secrets."""
-    return respond_list(request.app[OFFICE].fleet.list_channels())
+    return respond_list(request.app[SERVICES].routing.channels.list_channels())
 
 
 async def add_channel(request: web.Request) -> web.Response:
     """Create a channel, which takes requests at once."""
-    return respond_json(await request.app[OFFICE].fleet.add(await read_change(request), request[ACTOR]), 201)
+    return respond_json(
+        await request.app[SERVICES].routing.channels.add(await read_change(request), request[ACTOR]), 201
+    )
 
 
 async def get_channel(request: web.Request) -> web.Response:
     """Get a channel and the models that it offers."""
-    office = request.app[OFFICE]
-    channel = office.fleet.get(request.match_info["name"])
-    offer = office.catalog.find_offer(channel) or ()
-    return respond_json({**office.fleet.describe(channel), "offered": [listed.id for listed in offer]})
+    services = request.app[SERVICES]
+    channel = services.routing.channels.get(request.match_info["name"])
+    offer = services.routing.catalog.find_offer(channel) or ()
+    return respond_json({**services.routing.channels.describe(channel), "offered": [listed.id for listed in offer]})
 
 
 async def edit_channel(request: web.Request) -> web.Response:
     """Change fields of a channel. Secrets that are not named stay."""
     fields = await read_change(request)
-    return respond_json(await request.app[OFFICE].fleet.edit(request.match_info["name"], fields, request[ACTOR]))
+    return respond_json(
+        await request.app[SERVICES].routing.channels.edit(request.match_info["name"], fields, request[ACTOR])
+    )
 
 
 async def delete_channel(request: web.Request) -> web.Response:
     """Delete a channel; active requests finish."""
     name = request.match_info["name"]
-    await request.app[OFFICE].fleet.delete(name, request[ACTOR])
+    await request.app[SERVICES].routing.channels.delete(name, request[ACTOR])
     return respond_json({"name": name, "deleted": True})
 
 
 async def test_channel(request: web.Request) -> web.Response:
     """Test a channel: ask the provider for its models with every key."""
-    channels = request.app[OFFICE].fleet
+    channels = request.app[SERVICES].routing.channels
     return respond_json(await channels.test(channels.get(request.match_info["name"])))
 
 
 async def sync_channel(request: web.Request) -> web.Response:
     """Synchronise a channel's models with the provider's list. If that fails, ``sync_error`` has the reason."""
-    channels = request.app[OFFICE].fleet
+    channels = request.app[SERVICES].routing.channels
     channel = channels.get(request.match_info["name"])
     if not channel.sync:
         raise InvalidRequest(f"The channel {channel.name!r} does not synchronise its models", param="sync")
@@ -201,12 +205,12 @@ async def sync_channel(request: web.Request) -> web.Response:
 async def order_channels(request: web.Request) -> web.Response:
     """Set the order in which channels are tried. Stored channels get new priorities for it."""
     fields = await read_change(request)
-    return respond_list(await request.app[OFFICE].fleet.order(fields, request[ACTOR]))
+    return respond_list(await request.app[SERVICES].routing.channels.order(fields, request[ACTOR]))
 
 
 async def explain(request: web.Request) -> web.Response:
     """Explain which channels would serve a model, and why others would not."""
-    query, office = request.query, request.app[OFFICE]
+    query, services = request.query, request.app[SERVICES]
     model = query.get("model", "")
     if not 0 < len(model) <= MAX_MODEL_LENGTH:
         raise InvalidRequest("'model' must be the name of a model", param="model")
@@ -214,15 +218,15 @@ async def explain(request: web.Request) -> web.Response:
     if operation is None:
         raise InvalidRequest(f"'operation' must be one of {', '.join(_OPERATIONS)}", param="operation")
     key_id = parse_number(query, "key")
-    caller = None if key_id is None else request.app[ROOMS].directory.find_caller(key_id)
+    caller = None if key_id is None else request.app[SERVICES].auth.api_keys.find_caller(key_id)
     if key_id is not None and caller is None:
         raise NotFound(f"No key has the id {key_id}", param="key")
-    return respond_json(office.explainer.explain(caller, model, operation))
+    return respond_json(services.admin.explainer.explain(caller, model, operation))
 
 
 async def reload(request: web.Request) -> web.Response:
     """Reload the configuration files, all or nothing."""
-    report: dict[str, Any] = await request.app[OFFICE].reload(request[ACTOR])
+    report: dict[str, Any] = await request.app[SERVICES].admin.reloader.reload(request[ACTOR])
     return respond_json(report)
 
 

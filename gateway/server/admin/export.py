@@ -19,7 +19,7 @@ from gateway.errors import ClientDisconnected, InvalidRequest, Overloaded
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.admin.request_history import walk
 from gateway.server.admin.requests import FILTERS, ROW, build_row, parse_filter
-from gateway.server.context import ACTOR, OFFICE, ROOMS
+from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 from gateway.server.responses import await_reader
 from gateway.server.sessions import check_still_signed
@@ -85,7 +85,7 @@ async def export_requests(request: web.Request) -> web.StreamResponse:
     name, actor = request.query.get("format", "csv"), request[ACTOR]
     if name not in FORMATS:
         raise InvalidRequest(f"'format' must be one of {', '.join(FORMATS)}", param="format")
-    wanted, history, form = await parse_filter(request), request.app[OFFICE].history, FORMATS[name]
+    wanted, history, form = await parse_filter(request), request.app[SERVICES].admin.history, FORMATS[name]
     headers = {"Content-Disposition": f'attachment; filename="requests.{name}"', "Cache-Control": "no-store"}
     response = web.StreamResponse(headers=headers)
     response.content_type, response.charset = form.media_type, "utf-8"
@@ -131,10 +131,10 @@ async def _send(request: web.Request, response: web.StreamResponse, data: bytes)
 
 async def _check(request: web.Request, checked_at: float) -> float:
     """Check from time to time that the export may go on; return when that was. Raises ``GatewayError``."""
-    if not request.app[ROOMS].gate.open:
+    if not request.app[SERVICES].drain.open:
         raise Overloaded("The gateway is shutting down", retry_after_s=5)
     now = asyncio.get_running_loop().time()
-    if now - checked_at < request.app[OFFICE].history.again_s:
+    if now - checked_at < request.app[SERVICES].admin.history.again_s:
         return checked_at
     await check_still_signed(request)
     return now

@@ -1,21 +1,66 @@
 """Admin API: the state of the process."""
 
+import time
+from collections import Counter
+from typing import Any
+
 from aiohttp import web
 
-from gateway.monitoring import STATES, ProcessMonitor
+from gateway.errors import StoreUnavailable
+from gateway.monitoring import find_size
+from gateway.routing.load_balancer import LoadBalancer
 from gateway.server.admin.io import respond_json
 from gateway.server.admin.operation import AdminOperation
+from gateway.server.context import SERVICES, StorageServices
 from gateway.server.openapi import schema as s
 from gateway.server.protocol import GatewayProtocol
+from gateway.storage.schema import REVISION
 
-VITALS = web.AppKey("vitals", ProcessMonitor)
+STATES = ("up", "trial", "down", "disabled")
 
 
 async def get_health(request: web.Request) -> web.Response:
     """Get the state of the process: memory, event loop, store and channels. Folder sizes are at most a minute old."""
-    connection = request.protocol
-    connections = connection.connections if isinstance(connection, GatewayProtocol) else 0
-    return respond_json({**await request.app[VITALS].describe(), "connections": connections})
+    services, connection, now = request.app[SERVICES], request.protocol, time.monotonic()
+    monitor, storage, jobs = services.admin.monitor, services.storage, services.videos.jobs
+    return respond_json(
+        {
+            **monitor.describe(),
+            "running": len(services.active_requests),
+            "store": await _describe_store(storage),
+            "queue": {
+                "waiting_rows": len(storage.write_queue),
+                "failing": storage.write_queue.failing or storage.journal.failing,
+            },
+            "journal_bytes": find_size(monitor.journal),
+            "media": await monitor.media.measure(now),
+            "videos": {"open": jobs.all_open, "kept": await monitor.videos.measure(now)},
+            "channels": _count_channels(services.routing.load_balancer),
+            "connections": connection.connections if isinstance(connection, GatewayProtocol) else 0,
+        }
+    )
+
+
+async def _describe_store(storage: StorageServices) -> dict[str, Any]:
+    database, writable = storage.database, True
+    last_commit_ms = database.last_commit_ms  # of the last record, not of the check that follows
+    try:
+        await storage.check_writable()
+    except StoreUnavailable:
+        writable = False
+    return {
+        "bytes": find_size(database.path),
+        "wal_bytes": find_size(database.path.with_name(f"{database.path.name}-wal")),
+        "schema": REVISION,
+        "writable": writable,
+        "last_commit_ms": last_commit_ms,
+    }
+
+
+def _count_channels(load_balancer: LoadBalancer) -> dict[str, int]:
+    states = load_balancer.lines.values()
+    counts = Counter(line.state if line.channel.status == "active" else "disabled" for line in states)
+    return {state: counts[state] for state in STATES}
 
 
 _FOLDER = s.maybe(s.record(bytes=s.COUNT, files=s.COUNT))

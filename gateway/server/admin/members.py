@@ -12,7 +12,7 @@ from gateway.server.admin.io import read_change, respond_json, respond_list
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.admin.sessions import MEMBER, SESSION_OPERATIONS
 from gateway.server.client_ip import find_origin
-from gateway.server.context import ACTOR, OFFICE, ROOMS
+from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 from gateway.server.query import is_number
 from gateway.server.sessions import is_secure
@@ -35,7 +35,7 @@ _NEW_LINK = s.extend(_LINK, token=s.TEXT, url=s.TEXT)
 
 async def list_members(request: web.Request) -> web.Response:
     """List members, of all accounts or of one."""
-    return respond_list(await request.app[OFFICE].members.list_members(request.query.get("account")))
+    return respond_list(await request.app[SERVICES].auth.members.list_members(request.query.get("account")))
 
 
 async def edit_member(request: web.Request) -> web.Response:
@@ -44,35 +44,37 @@ async def edit_member(request: web.Request) -> web.Response:
     A change of role or status ends its sessions; ``second_factor: false`` removes that.
     """
     spec = parse_spec(await read_change(request), MemberSpec)
-    return respond_json(await request.app[OFFICE].members.edit(_parse_member_id(request), spec, request[ACTOR]))
+    return respond_json(await request.app[SERVICES].auth.members.edit(_parse_member_id(request), spec, request[ACTOR]))
 
 
 async def delete_member(request: web.Request) -> web.Response:
     """Delete a member. Its account and the account's keys stay."""
-    member = await request.app[OFFICE].members.delete(_parse_member_id(request), request[ACTOR])
+    member = await request.app[SERVICES].auth.members.delete(_parse_member_id(request), request[ACTOR])
     return respond_json({"id": member.id, "name": member.name, "deleted": True})
 
 
 async def reset_member(request: web.Request) -> web.Response:
     """Create a link that resets a member's passphrase: single use, valid for three days, shown only in this answer."""
-    return _respond_link(request, await request.app[OFFICE].members.reset(_parse_member_id(request), request[ACTOR]))
+    return _respond_link(
+        request, await request.app[SERVICES].auth.members.reset(_parse_member_id(request), request[ACTOR])
+    )
 
 
 async def add_link(request: web.Request) -> web.Response:
     """Create an invitation link for a new member of an account: single use, shown only in this answer."""
     spec = parse_spec(await read_change(request), InviteSpec)
-    return _respond_link(request, await request.app[OFFICE].members.invite(spec, request[ACTOR]))
+    return _respond_link(request, await request.app[SERVICES].auth.members.invite(spec, request[ACTOR]))
 
 
 async def list_links(request: web.Request) -> web.Response:
     """List the valid links, the newest first, without their tokens."""
-    return respond_list(await request.app[OFFICE].members.list_links())
+    return respond_list(await request.app[SERVICES].auth.members.list_links())
 
 
 async def delete_link(request: web.Request) -> web.Response:
     """Revoke a link."""
     link_id = request.match_info["id"]
-    await request.app[OFFICE].members.delete_link(link_id, request[ACTOR])
+    await request.app[SERVICES].auth.members.delete_link(link_id, request[ACTOR])
     return respond_json({"id": link_id, "deleted": True})
 
 
@@ -97,7 +99,7 @@ def _respond_link(request: web.Request, link: dict[str, Any]) -> web.Response:
 
 def _find_address(request: web.Request) -> str:
     """Return the console's address as far as the request tells; empty if it does not."""
-    known = request.app[ROOMS].base_url
+    known = request.app[SERVICES].http.base_url
     if known:
         return known
     scheme = "https" if is_secure(request) else "http"

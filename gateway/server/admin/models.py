@@ -7,7 +7,7 @@ from gateway.routing.model_offers import list_offers
 from gateway.server.admin.io import respond_list
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.admin.settings import PRICE
-from gateway.server.context import ACTOR, OFFICE, ROOMS
+from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 from gateway.server.sessions import get_signed
 
@@ -20,7 +20,7 @@ async def list_models(request: web.Request) -> web.Response:
     `channels` are the channels that serve the model, best first; only administrators see them. `price` is the price at
     the first of them that has one, with its multiplier and, for a member, the multiplier of the account's first group.
     """
-    office, inside = request.app[OFFICE], request[ACTOR].scope is None
+    services, inside = request.app[SERVICES], request[ACTOR].scope is None
     account = None if inside else get_signed(request).account
     return respond_list(
         [
@@ -31,7 +31,7 @@ async def list_models(request: web.Request) -> web.Response:
                 "channels": [channel.name for channel in offer.channels] if inside else [],
                 "price": None if offer.price is None else build_price(offer.price, offer.multiplier_ppm),
             }
-            for offer in list_offers(office.catalog, request.app[ROOMS].router.tariff, account)
+            for offer in list_offers(services.routing.catalog, request.app[SERVICES].routing.router.tariff, account)
         ],
     )
 

@@ -27,7 +27,7 @@ from gateway.domain.usage import UsageSource
 from gateway.errors import InvalidRequest
 from gateway.server.admin.io import LIMIT, OF_ACCOUNT, parse_limit, respond_json
 from gateway.server.admin.operation import AdminOperation, Query
-from gateway.server.context import ACTOR, OFFICE
+from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 from gateway.server.query import is_number, parse_moment, parse_number
 
@@ -112,7 +112,7 @@ async def list_requests(request: web.Request) -> web.Response:
     wanted = attrs.evolve(wanted, before=parse_number(query, "before"), after=parse_number(query, "after"))
     if wanted.before is not None and wanted.after is not None:
         raise InvalidRequest("Either 'before' or 'after', not both", param="after")
-    page = await request.app[OFFICE].history.log.list_requests(wanted, parse_limit(request))
+    page = await request.app[SERVICES].admin.history.log.list_requests(wanted, parse_limit(request))
     rows: Iterable[StoredRequest] = page if wanted.after is not None else reversed(page)
     return respond_json(_build_page(page, [build_row(stored, request[ACTOR]) for stored in rows]))
 
@@ -124,7 +124,7 @@ async def get_request(request: web.Request) -> web.Response:
     them
     is `estimated`; the request's own `cost_usd` is the charge.
     """
-    actor, history = request[ACTOR], request.app[OFFICE].history
+    actor, history = request[ACTOR], request.app[SERVICES].admin.history
     stored = await history.get(request.match_info["id"], actor.scope)
     row = stored.row
     return respond_json(
@@ -182,7 +182,7 @@ async def parse_account(request: web.Request) -> int | None:
     name, actor = request.query.get("account"), request[ACTOR]
     if name is None:
         return actor.scope
-    return (await request.app[OFFICE].administration.get_account_noun(name, actor)).id
+    return (await request.app[SERVICES].auth.accounts.get_account_noun(name, actor)).id
 
 
 def parse_channel(request: web.Request) -> str | None:

@@ -19,16 +19,16 @@ from gateway.server.admin.requests import REQUEST_OPERATIONS
 from gateway.server.admin.settings import SETTING_OPERATIONS
 from gateway.server.admin.usage import USAGE_OPERATIONS
 from gateway.server.admin.videos import VIDEO_OPERATIONS
-from gateway.server.context import OFFICE
+from gateway.server.context import SERVICES
 from gateway.server.openapi import schema as s
 
 
 async def get_status(request: web.Request) -> web.Response:
     """Get the version and the number of channels and models."""
-    office = request.app[OFFICE]
-    channels = office.catalog.channels
+    services = request.app[SERVICES]
+    channels = services.routing.catalog.channels
     return respond_json(
-        {"version": __version__, "channels": len(channels), "models": len(office.catalog.list_models())}
+        {"version": __version__, "channels": len(channels), "models": len(services.routing.catalog.list_models())}
     )
 
 

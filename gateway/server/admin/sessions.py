@@ -23,7 +23,7 @@ from gateway.parsing import parse_spec
 from gateway.server.admin.io import respond_json, respond_list
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.client_ip import find_client_ip
-from gateway.server.context import INVITATIONS, SESSIONS
+from gateway.server.context import SERVICES
 from gateway.server.openapi import schema as s
 from gateway.server.request_body import read_json
 from gateway.server.sessions import check_still_signed, clear_cookie, find_reference, get_signed, set_cookie
@@ -55,7 +55,9 @@ async def sign_in(request: web.Request) -> web.Response:
     (429, ``Retry-After``).
     """
     spec = await _read(request, SignInSpec)
-    entry = await request.app[SESSIONS].sign_in(spec.name, spec.passphrase, spec.code, build_client_info(request))
+    entry = await request.app[SERVICES].auth.sessions.sign_in(
+        spec.name, spec.passphrase, spec.code, build_client_info(request)
+    )
     return _respond_signed_in(request, entry)
 
 
@@ -67,7 +69,7 @@ async def get_session(request: web.Request) -> web.Response:
 
 async def sign_out(request: web.Request) -> web.Response:
     """Sign out: end the session and clear its cookie."""
-    await request.app[SESSIONS].sign_out(get_signed(request), build_client_info(request))
+    await request.app[SERVICES].auth.sessions.sign_out(get_signed(request), build_client_info(request))
     response = respond_json({"signed_out": True})
     clear_cookie(request, response)
     return response
@@ -76,7 +78,7 @@ async def sign_out(request: web.Request) -> web.Response:
 async def list_sessions(request: web.Request) -> web.Response:
     """List your own sessions, the newest first; ``current`` marks the one of this request."""
     signed = get_signed(request)
-    found = await request.app[SESSIONS].list_sessions(signed)
+    found = await request.app[SERVICES].auth.sessions.list_sessions(signed)
     return respond_list(
         [{**_build_session(session), "current": session.digest == signed.session.digest} for session in found]
     )
@@ -85,20 +87,20 @@ async def list_sessions(request: web.Request) -> web.Response:
 async def end_session(request: web.Request) -> web.Response:
     """End one of your own sessions."""
     session_id = request.match_info["id"]
-    await request.app[SESSIONS].end_session(get_signed(request), session_id, build_client_info(request))
+    await request.app[SERVICES].auth.sessions.end_session(get_signed(request), session_id, build_client_info(request))
     return respond_json({"id": session_id, "deleted": True})
 
 
 async def end_other_sessions(request: web.Request) -> web.Response:
     """End all of your own sessions except this one."""
-    ended = await request.app[SESSIONS].end_others(get_signed(request), build_client_info(request))
+    ended = await request.app[SERVICES].auth.sessions.end_others(get_signed(request), build_client_info(request))
     return respond_json({"deleted": ended})
 
 
 async def change_passphrase(request: web.Request) -> web.Response:
     """Change your passphrase. All other sessions end, and the answer sets a new cookie."""
     spec, signed = await _read(request, PassphraseSpec), get_signed(request)
-    sessions = request.app[SESSIONS]
+    sessions = request.app[SERVICES].auth.sessions
     entry = await sessions.change_passphrase(signed, spec.current, spec.passphrase, build_client_info(request))
     return _respond_signed_in(request, entry, 200)
 
@@ -106,40 +108,46 @@ async def change_passphrase(request: web.Request) -> web.Response:
 async def begin_second_factor(request: web.Request) -> web.Response:
     """Start the setup of a second factor. It is in force after ``confirm`` gets a code, within 10 minutes."""
     spec = await _read(request, ConsentSpec)
-    made = await request.app[SESSIONS].enrol(get_signed(request), spec.passphrase, build_client_info(request))
+    made = await request.app[SERVICES].auth.sessions.enrol(
+        get_signed(request), spec.passphrase, build_client_info(request)
+    )
     return respond_json({"secret": made.secret, "uri": made.uri, "qr_svg": made.qr_svg})
 
 
 async def confirm_second_factor(request: web.Request) -> web.Response:
     """Confirm a second factor with its first code. The answer is the only one that shows the recovery codes."""
     spec = await _read(request, CodeSpec)
-    codes = await request.app[SESSIONS].confirm(get_signed(request), spec.code, build_client_info(request))
+    codes = await request.app[SERVICES].auth.sessions.confirm(
+        get_signed(request), spec.code, build_client_info(request)
+    )
     return respond_json({"recovery_codes": codes})
 
 
 async def remove_second_factor(request: web.Request) -> web.Response:
     """Remove your second factor."""
     spec, signed = await _read(request, RemovalSpec), get_signed(request)
-    sessions = request.app[SESSIONS]
+    sessions = request.app[SERVICES].auth.sessions
     await sessions.remove_second_factor(signed, spec.passphrase, spec.code, build_client_info(request))
     return respond_json({"second_factor": False})
 
 
 async def get_setup(request: web.Request) -> web.Response:
     """Get whether the console still needs its first administrator."""
-    return respond_json({"open": await request.app[INVITATIONS].find_setup_token() is not None})
+    return respond_json({"open": await request.app[SERVICES].auth.invitations.find_setup_token() is not None})
 
 
 async def set_up(request: web.Request) -> web.Response:
     """Create the first administrator, with the token of the link that the gateway prints at its start, and sign in."""
     spec = await _read(request, SetupSpec)
-    entry = await request.app[INVITATIONS].set_up(spec.token, spec.name, spec.passphrase, build_client_info(request))
+    entry = await request.app[SERVICES].auth.invitations.set_up(
+        spec.token, spec.name, spec.passphrase, build_client_info(request)
+    )
     return _respond_signed_in(request, entry)
 
 
 async def open_link(request: web.Request) -> web.Response:
     """Get the purpose of a link; ``name`` is the member whose passphrase it resets."""
-    opened = await request.app[INVITATIONS].open_link((await _read(request, TokenSpec)).token)
+    opened = await request.app[SERVICES].auth.invitations.open_link((await _read(request, TokenSpec)).token)
     member, link = opened.member, opened.link
     return respond_json(
         {
@@ -158,7 +166,9 @@ async def use_link(request: web.Request) -> web.Response:
     401 ``second_factor_needed``: repeat the request with the ``code`` of the member whose passphrase is reset.
     """
     spec, visitor = await _read(request, LinkUseSpec), build_client_info(request)
-    entry = await request.app[INVITATIONS].use_link(spec.token, spec.name, spec.passphrase, spec.code, visitor)
+    entry = await request.app[SERVICES].auth.invitations.use_link(
+        spec.token, spec.name, spec.passphrase, spec.code, visitor
+    )
     return _respond_signed_in(request, entry)
 
 

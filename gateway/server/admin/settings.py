@@ -15,7 +15,7 @@ from gateway.errors import InvalidRequest
 from gateway.parsing import parse_spec
 from gateway.server.admin.io import read_change, respond_json, respond_list
 from gateway.server.admin.operation import AdminOperation, Query
-from gateway.server.context import ACTOR, OFFICE
+from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 
 _SOURCES: tuple[Source, ...] = get_args(Source)
@@ -60,7 +60,7 @@ LISTED_PRICE = s.extend(PRICE, source=s.one_of(*_PRICE_SOURCES), in_force=s.FLAG
 async def list_settings(request: web.Request) -> web.Response:
     """List all settings except secrets, by section, with their values and sources."""
     sections: dict[str, dict[str, Any]] = {}
-    for view in request.app[OFFICE].settings.list_settings():
+    for view in request.app[SERVICES].admin.settings.list_settings():
         sections.setdefault(view.section, {})[view.key] = _build_setting(view)
     return respond_json({"sections": sections})
 
@@ -68,26 +68,28 @@ async def list_settings(request: web.Request) -> web.Response:
 async def put_setting(request: web.Request) -> web.Response:
     """Set a setting, in force at once; 409 if the file or the environment sets it, or if only a start reads it."""
     spec, where = parse_spec(await read_change(request), SettingSpec), request.match_info
-    view = await request.app[OFFICE].settings.put_setting(where["section"], where["key"], spec.value, request[ACTOR])
+    view = await request.app[SERVICES].admin.settings.put_setting(
+        where["section"], where["key"], spec.value, request[ACTOR]
+    )
     return respond_json(_build_setting(view))
 
 
 async def delete_setting(request: web.Request) -> web.Response:
     """Remove a setting's stored value: the file's value applies again, or the default."""
     where = request.match_info
-    view = await request.app[OFFICE].settings.delete_setting(where["section"], where["key"], request[ACTOR])
+    view = await request.app[SERVICES].admin.settings.delete_setting(where["section"], where["key"], request[ACTOR])
     return respond_json(_build_setting(view))
 
 
 async def list_groups(request: web.Request) -> web.Response:
     """List the groups that keys, accounts or channels use, or that have a price multiplier."""
-    return respond_list(await _list_groups(request, request.app[OFFICE].settings.list_groups()))
+    return respond_list(await _list_groups(request, request.app[SERVICES].admin.settings.list_groups()))
 
 
 async def put_group(request: web.Request) -> web.Response:
     """Set the price multiplier of a group's keys, on top of the price of model and channel."""
     fields = await read_change(request)
-    view = await request.app[OFFICE].settings.put_group(request.match_info["name"], fields, request[ACTOR])
+    view = await request.app[SERVICES].admin.settings.put_group(request.match_info["name"], fields, request[ACTOR])
     groups = await _list_groups(request, [view])
     return respond_json(next(group for group in groups if group["name"] == view.name))
 
@@ -95,7 +97,7 @@ async def put_group(request: web.Request) -> web.Response:
 async def delete_group(request: web.Request) -> web.Response:
     """Remove a group's price multiplier; its keys and channels stay."""
     name = request.match_info["name"]
-    await request.app[OFFICE].settings.delete_group(name, request[ACTOR])
+    await request.app[SERVICES].admin.settings.delete_group(name, request[ACTOR])
     return respond_json({"name": name, "deleted": True})
 
 
@@ -104,7 +106,7 @@ async def list_prices(request: web.Request) -> web.Response:
     model, source = request.query.get("model"), request.query.get("source")
     if source is not None and source not in _PRICE_SOURCES:
         raise InvalidRequest(f"'source' must be one of {', '.join(_PRICE_SOURCES)}", param="source")
-    prices = request.app[OFFICE].settings.list_prices()
+    prices = request.app[SERVICES].admin.settings.list_prices()
     return respond_list(
         [
             _build_listed_price(view)
@@ -117,14 +119,14 @@ async def list_prices(request: web.Request) -> web.Response:
 async def put_price(request: web.Request) -> web.Response:
     """Set the whole price of a model, or of all models that a glob matches; with ``provider`` only at that provider."""
     fields = await read_change(request)
-    view = await request.app[OFFICE].settings.put_price(request.match_info["model"], fields, request[ACTOR])
+    view = await request.app[SERVICES].admin.settings.put_price(request.match_info["model"], fields, request[ACTOR])
     return respond_json(_build_listed_price(view))
 
 
 async def delete_price(request: web.Request) -> web.Response:
     """Remove a price that was set here; with ``provider`` that provider's."""
     model, provider = request.match_info["model"], request.query.get("provider")
-    await request.app[OFFICE].settings.delete_price(model, provider, request[ACTOR])
+    await request.app[SERVICES].admin.settings.delete_price(model, provider, request[ACTOR])
     return respond_json({"model": model, "provider": provider, "deleted": True})
 
 
@@ -164,10 +166,10 @@ def _build_setting(view: SettingView) -> dict[str, Any]:
 
 async def _list_groups(request: web.Request, view: Iterable[GroupView]) -> list[dict[str, Any]]:
     """Return the groups with a setting and the groups in use, by name."""
-    office = request.app[OFFICE]
-    keys = Counter(key["group"] for key in await office.administration.list_keys(request[ACTOR]) if key["group"])
-    channels = Counter(group for channel in office.catalog.channels for group in set(channel.groups))
-    accounts = await office.administration.list_accounts(request[ACTOR])
+    services = request.app[SERVICES]
+    keys = Counter(key["group"] for key in await services.auth.accounts.list_keys(request[ACTOR]) if key["group"])
+    channels = Counter(group for channel in services.routing.catalog.channels for group in set(channel.groups))
+    accounts = await services.auth.accounts.list_accounts(request[ACTOR])
     used = {*keys, *channels, *(group for account in accounts for group in account["groups"])}
     groups = {name: GroupView(name, ONE_PPM, "default") for name in used} | {group.name: group for group in view}
     return [

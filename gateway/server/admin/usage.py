@@ -17,7 +17,7 @@ from gateway.errors import InvalidRequest
 from gateway.server.admin.io import OF_ACCOUNT, respond_json
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.admin.requests import STATUS, parse_account, parse_channel
-from gateway.server.context import ACTOR, OFFICE, ROOMS
+from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 from gateway.server.query import day_of_number, parse_moment, parse_number
 
@@ -74,7 +74,7 @@ async def get_usage(request: web.Request) -> web.Response:
     axis = _parse_axis(request)
     wanted = await _parse_filter(request, by_hour=axis == "hour")
     wanted = attrs.evolve(wanted, status=parse_number(request.query, "status"))
-    lines = await request.app[OFFICE].history.traffic.list_traffic(axis, wanted)
+    lines = await request.app[SERVICES].admin.history.traffic.list_traffic(axis, wanted)
     names = await _list_names(request, axis)
     since, until = _format_times(wanted, axis)
     return respond_json(
@@ -102,7 +102,7 @@ async def get_facets(request: web.Request) -> web.Response:
         verdict=verdict,
         status=None if verdict else parse_number(request.query, "status"),
     )
-    facets = await request.app[OFFICE].history.traffic.list_facets(wanted)
+    facets = await request.app[SERVICES].admin.history.traffic.list_facets(wanted)
     names = await _list_names(request, "key")
     channels = facets.channels if request[ACTOR].scope is None else ()
     return respond_json(
@@ -185,7 +185,7 @@ def _parse_hours(request: web.Request, *, by_hour: bool) -> tuple[int, int]:
         until = -(-until_ms // HOUR_MS)
     else:
         step = HOUR_MS if by_hour else DAY_HOURS * HOUR_MS
-        until = (int(request.app[ROOMS].clock() * 1000) // step + 1) * step // HOUR_MS
+        until = (int(request.app[SERVICES].clock() * 1000) // step + 1) * step // HOUR_MS
     if since_ms is not None:
         since = since_ms // HOUR_MS
     else:
@@ -199,7 +199,7 @@ def _parse_hours(request: web.Request, *, by_hour: bool) -> tuple[int, int]:
 
 async def _list_names(request: web.Request, axis: TrafficAxis) -> Names:
     """Return the names of keys or accounts by their id."""
-    administration, actor = request.app[OFFICE].administration, request[ACTOR]
+    administration, actor = request.app[SERVICES].auth.accounts, request[ACTOR]
     if axis == "account":
         return {str(account_id): name for account_id, name in (await administration.name_accounts()).items()}
     if axis == "key":

@@ -12,7 +12,7 @@ from gateway.domain.webhook import DeliveryStatus, WebhookDelivery, build_secret
 from gateway.errors import InvalidRequest
 from gateway.server.admin.io import LIMIT, MAX_LISTED, OF_ACCOUNT, parse_key_id, parse_limit, respond_json, respond_list
 from gateway.server.admin.operation import AdminOperation, Query
-from gateway.server.context import ACTOR, OFFICE
+from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 
 Fields = dict[str, Any]
@@ -83,21 +83,21 @@ _WHOLE_JOB = s.extend(
 
 async def list_videos(request: web.Request) -> web.Response:
     """List video jobs, the newest first. With ``ids`` only these jobs, and all other filters are ignored."""
-    office, query, actor = request.app[OFFICE], request.query, request[ACTOR]
+    services, query, actor = request.app[SERVICES], request.query, request[ACTOR]
     if "ids" in query:
-        found = [await office.videos.find(video_id) for video_id in _parse_ids(query["ids"])]
+        found = [await services.videos.jobs.find(video_id) for video_id in _parse_ids(query["ids"])]
         seen = [job for job in found if job is not None and actor.may_see(job.account_id)]
     else:
         wanted = await _parse_filter(request)
-        seen = list(await office.videos.list_videos(wanted, parse_limit(request)))
+        seen = list(await services.videos.jobs.list_videos(wanted, parse_limit(request)))
     return respond_list([_build_job(job, actor) for job in seen])
 
 
 async def get_video(request: web.Request) -> web.Response:
     """Get a video job with its file and its webhook deliveries."""
-    office, actor = request.app[OFFICE], request[ACTOR]
-    job = await office.videos.get(request.match_info["id"], actor.scope)
-    found = await office.deliveries.list_deliveries(video_id=job.id, limit=MAX_LISTED)
+    services, actor = request.app[SERVICES], request[ACTOR]
+    job = await services.videos.jobs.get(request.match_info["id"], actor.scope)
+    found = await services.videos.deliveries.list_deliveries(video_id=job.id, limit=MAX_LISTED)
     deliveries = [_build_delivery(one) for one in found]
     return respond_json({**_build_job(job, actor), **_build_details(job, actor), "deliveries": deliveries})
 
@@ -105,13 +105,13 @@ async def get_video(request: web.Request) -> web.Response:
 async def cancel_video(request: web.Request) -> web.Response:
     """Cancel a video job at no cost; its provider is asked to stop if it can."""
     actor = request[ACTOR]
-    job = await request.app[OFFICE].videos.cancel(request.match_info["id"], actor)
+    job = await request.app[SERVICES].videos.jobs.cancel(request.match_info["id"], actor)
     return respond_json(_build_job(job, actor))
 
 
 async def list_deliveries(request: web.Request) -> web.Response:
     """List webhook deliveries, the newest first."""
-    video_id, deliveries = request.query.get("video"), request.app[OFFICE].deliveries
+    video_id, deliveries = request.query.get("video"), request.app[SERVICES].videos.deliveries
     if video_id is not None and not is_video_id(video_id):
         raise InvalidRequest("'video' must be the id of a video", param="video")
     found = await deliveries.list_deliveries(
@@ -122,9 +122,9 @@ async def list_deliveries(request: web.Request) -> web.Response:
 
 async def get_webhook_secret(request: web.Request) -> web.Response:
     """Get the secret that signs the webhooks of an API key."""
-    office = request.app[OFFICE]
-    key = await office.administration.get_key_noun(parse_key_id(request), request[ACTOR])
-    return respond_json({"secret": build_secret(office.find_secret(key.id))})
+    services = request.app[SERVICES]
+    key = await services.auth.accounts.get_key_noun(parse_key_id(request), request[ACTOR])
+    return respond_json({"secret": build_secret(services.videos.find_secret(key.id))})
 
 
 _VIDEO_QUERY = (
@@ -156,7 +156,7 @@ def _parse_ids(text: str) -> list[str]:
 
 
 async def _parse_filter(request: web.Request) -> VideoFilter:
-    administration, query, actor = request.app[OFFICE].administration, request.query, request[ACTOR]
+    administration, query, actor = request.app[SERVICES].auth.accounts, request.query, request[ACTOR]
     account, after, order = query.get("account"), query.get("after"), query.get("order", "desc")
     if order not in {"asc", "desc"}:
         raise InvalidRequest("'order' must be 'asc' or 'desc'", param="order")

@@ -10,7 +10,7 @@ from aiohttp import web
 from gateway.server.client_ip import find_origin
 from gateway.server.console.form_choices import find_choices, find_free_name, format_choices
 from gateway.server.console.page import Data, Page
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from gateway.server.sessions import is_secure
 
 _USUAL_ORIGIN = "http://127.0.0.1:8080"
@@ -33,7 +33,7 @@ async def load_connect(request: web.Request) -> Data:
 
 def find_address(request: web.Request) -> str:
     """Return the gateway's address without ``/v1``: from the settings, else from the page's own address."""
-    told = request.app[ROOMS].base_url
+    told = request.app[SERVICES].http.base_url
     origin = told.removesuffix("/v1") or find_origin(request) or _USUAL_ORIGIN
     return origin.replace("http://", "https://", 1) if not told and is_secure(request) else origin
 

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from gateway.domain.account_spec import build_time
 from gateway.server.console.page import Data, ask
-from gateway.server.context import ROOMS, SIGNED
+from gateway.server.context import SERVICES, SIGNED
 
 Kind = Literal["chat", "images", "video", "sound", "other"]
 
@@ -55,7 +55,7 @@ _TITLES: Mapping[Kind, str] = {"chat": "Chat models", "images": "Image models", 
 
 async def find_choices(request: web.Request) -> Choices:
     """Return what the viewer's account can choose from now."""
-    account, now = request[SIGNED].account.name, build_time(int(request.app[ROOMS].clock()))
+    account, now = request[SIGNED].account.name, build_time(int(request.app[SERVICES].clock()))
     keys = (await ask(request, "/keys", account=account))["data"]
     usable = [key for key in keys if _is_usable(key, account, now)]
     models = (await ask(request, "/models"))["data"]

@@ -12,7 +12,7 @@ from aiohttp import web
 from gateway.server.console.charts import Series, draw
 from gateway.server.console.filters import format_count, format_usd
 from gateway.server.console.page import Data, Page, ask
-from gateway.server.context import ACTOR, ROOMS
+from gateway.server.context import ACTOR, SERVICES
 
 _TOP = 6
 _LATEST = 6
@@ -44,7 +44,7 @@ async def load_overview(request: web.Request) -> Data:
     span = SPANS.get(chosen, SPANS["7d"])
     everyone = request[ACTOR].scope is None
     account = request.query.get("account") if everyone else None
-    places = list_places(span, request.app[ROOMS].clock())
+    places = list_places(span, request.app[SERVICES].clock())
     since = places[0].strftime("%Y-%m-%dT%H:%M:%SZ" if span.by == "hour" else "%Y-%m-%d")
     of: dict[str, Any] = {"since": since, "account": account}
     times, models, keys, latest, own, accounts = await asyncio.gather(

@@ -14,7 +14,7 @@ from gateway.domain.ledger import UsageFilter
 from gateway.domain.price import NANOS_PER_USD
 from gateway.errors import InvalidRequest
 from gateway.server.admin.io import respond_json
-from gateway.server.context import CALLER, ROOMS
+from gateway.server.context import CALLER, SERVICES
 from gateway.server.query import day_of_time, number_of_day, parse_date
 
 NO_LIMIT_USD = 100_000_000
@@ -27,7 +27,7 @@ _CENTS = 100
 async def get_subscription(request: web.Request) -> web.Response:
     """``GET /v1/dashboard/billing/subscription``: the cap, in dollars, with what was credited to it."""
     caller = request[CALLER]
-    balance, day = request.app[ROOMS].accounting.find_stricter(caller.key, caller.account)
+    balance, day = request.app[SERVICES].billing.accounting.find_stricter(caller.key, caller.account)
     limit_usd: float = NO_LIMIT_USD
     if balance.quota.limit_nanos is not None and balance.quota.capped:
         limit_usd = (balance.quota.limit_nanos + balance.tally(day).credit_nanos) / NANOS_PER_USD
@@ -48,13 +48,13 @@ async def get_usage(request: web.Request) -> web.Response:
 
     ``start_date`` and ``end_date`` (YYYY-MM-DD, UTC, the end exclusive as the convention has it) choose the days.
     """
-    caller, rooms = request[CALLER], request.app[ROOMS]
+    caller, services = request[CALLER], request.app[SERVICES]
     end_date, start_date = parse_date(request.query, "end_date"), parse_date(request.query, "start_date")
-    end = number_of_day(end_date or day_of_time(rooms.clock()) + timedelta(days=1))
+    end = number_of_day(end_date or day_of_time(services.clock()) + timedelta(days=1))
     start = number_of_day(start_date) if start_date else max(end - _DAYS_SHOWN, 0)
     if not start < end <= start + _MOST_DAYS:
         raise InvalidRequest(f"'end_date' must be 1 to {_MOST_DAYS} days after 'start_date'", param="end_date")
-    balance, day = rooms.accounting.find_stricter(caller.key, caller.account)
+    balance, day = services.billing.accounting.find_stricter(caller.key, caller.account)
     of_key = balance.owner == "key"
     wanted = UsageFilter(
         since=start,
@@ -62,7 +62,7 @@ async def get_usage(request: web.Request) -> web.Response:
         account_id=None if of_key else caller.account.id,
         key_id=caller.key.id if of_key else None,
     )
-    lines = await rooms.accounting.list_usage("day", wanted)
+    lines = await services.billing.accounting.list_usage("day", wanted)
     costs = {int(line.label): line.cost_nanos for line in lines}
     total_nanos = balance.tally(day).spent_nanos if balance.quota.capped else sum(costs.values())
     return respond_json(

@@ -5,7 +5,7 @@ import asyncio
 from aiohttp import web
 
 from gateway.errors import GatewayError, StoreUnavailable
-from gateway.server.context import PROBE, ROOMS
+from gateway.server.context import SERVICES
 
 STORE_TIMEOUT_S = 1.5
 """How long the store may take to answer; a supervisor hears within two seconds whatever it does."""
@@ -21,7 +21,7 @@ class StoreCheck:
         """Raise ``StoreUnavailable`` if nothing can be written, or nobody knows in time."""
         task = self._task
         if task is None or task.done():
-            task = self._task = asyncio.ensure_future(app[PROBE]())
+            task = self._task = asyncio.ensure_future(app[SERVICES].storage.check_writable())
         await asyncio.wait({task}, timeout=STORE_TIMEOUT_S)
         if not task.done():
             raise StoreUnavailable("The store does not answer")
@@ -52,17 +52,17 @@ async def get_health(_request: web.Request) -> web.Response:
 
 async def get_readiness(request: web.Request) -> web.Response:
     """Ready: not draining, the store can be written to, and a channel can be asked. 503 says what is missing."""
-    rooms = request.app[ROOMS]
+    services = request.app[SERVICES]
     problems = []
-    if not rooms.gate.open:
+    if not services.drain.open:
         problems.append("shutting down")
     try:
         await request.app[CHECK].run(request.app)
     except GatewayError as fault:
         problems.append(fault.message)
-    if not rooms.catalog.serves_anything:
+    if not services.routing.catalog.serves_anything:
         problems.append("no channel offers a model")
-    elif not rooms.switchboard.any_open:
+    elif not services.routing.load_balancer.any_open:
         problems.append("every channel is cooling down after failures")
     if problems:
         return web.json_response({"status": "not ready", "problems": problems}, status=503)

@@ -17,14 +17,14 @@ async def forward_inference(request: web.Request) -> web.StreamResponse:
     grant, route = ctx.grant, ctx.route
     assert grant is not None  # noqa: S101 - quota comes before
     assert route is not None  # noqa: S101 - as above
-    images = None if grant.call.image is None else services.images
+    images = None if grant.call.image is None else services.media.images
     if grant.call.stream:
         client_stream = EventStreamResponse(request)
         stream = forward.stream if images is None else images.fetch_stream
-        await stream(services.relay, grant, route, client_stream, ctx.id, settle=active.settle_stream)
+        await stream(services.proxy, grant, route, client_stream, ctx.id, settle=active.settle_stream)
         return client_stream.response
     fetch = forward.fetch if images is None else images.fetch
-    answer = await fetch(services.relay, grant, route, ctx.id)
+    answer = await fetch(services.proxy, grant, route, ctx.id)
     delivery = grant.delivery
     delivery.first_byte_at = active.loop.time()
     active.settle("completed")

@@ -14,10 +14,10 @@ from aiohttp.web_request import BaseRequest
 from gateway.domain.byte_range import ByteRange, PreconditionFailed, read_range
 from gateway.domain.media import MEDIA_PATH, Media
 from gateway.errors import ClientDisconnected, InvalidRequest
-from gateway.media.signed_links import SignedLinks, make_not_found
+from gateway.media.signed_links import make_not_found
+from gateway.server.context import SERVICES
 from gateway.server.responses import await_reader
 
-KEEPER = web.AppKey("keeper", SignedLinks)
 RESPONSE_TIMEOUT_S = 600.0
 """For the whole of a file, however slowly it is read; with ``Range`` a reader goes on where it was cut off."""
 _CHUNK_BYTES = 64 * 1024
@@ -36,14 +36,14 @@ _PARTIAL = 206
 
 
 def add_media_routes(app: web.Application) -> None:
-    """``GET`` and ``HEAD``; the application's ``KEEPER`` must be there by the first request."""
+    """Add ``GET`` and ``HEAD`` of a media file."""
     app.router.add_get(f"{MEDIA_PATH}/{{id}}", get_media)
 
 
 async def get_media(request: web.Request, *, timeout_s: float = RESPONSE_TIMEOUT_S) -> web.StreamResponse:
     """The file, or a range of it. Raises ``NotFound``, ``StoreUnavailable``, ``InvalidRequest``."""
     check_dates(request)
-    keeper, query = request.app[KEEPER], request.query
+    keeper, query = request.app[SERVICES].media.signed_links, request.query
     expires = query.get("expires", "")
     media = await keeper.find(request.match_info["id"], expires, query.get("signature", ""))
     headers = {"Cache-Control": f"private, max-age={keeper.count_seconds_left(expires)}, immutable", **_OPEN}

@@ -22,7 +22,7 @@ from gateway.formats.openai.video_params import parse_remix_call, parse_remix_fo
 from gateway.formats.openai.videos import build_video
 from gateway.request_context import Delivery
 from gateway.server.active_inference import INFERENCE, ActiveInference
-from gateway.server.context import CONTEXT, ROOMS
+from gateway.server.context import CONTEXT, SERVICES
 from gateway.server.idempotency import IdempotencyKey
 from gateway.server.media_type import read_media_type
 from gateway.server.middlewares import parse_form, parse_request, replay_response, settle_request, with_middlewares
@@ -79,7 +79,7 @@ async def parse_video(
 async def load_original(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Add to a remix the model and the size of its original. Raises ``NotFound``, ``TaskNotReady``."""
     active, ctx = request[INFERENCE], request[CONTEXT]
-    original = await active.services.videos.get(request.match_info["id"], active.arrival.caller.account.id)
+    original = await active.services.videos.jobs.get(request.match_info["id"], active.arrival.caller.account.id)
     check_completed(original)
     seconds = int(original.seconds) if original.seconds else None
     call = ctx.call
@@ -91,19 +91,19 @@ async def load_original(request: web.Request, handler: Handler) -> web.StreamRes
 
 async def submit(request: web.Request) -> web.StreamResponse:
     """Make a job of the request, and answer with it."""
-    active, ctx, services = request[INFERENCE], request[CONTEXT], request.app[ROOMS]
+    active, ctx, services = request[INFERENCE], request[CONTEXT], request.app[SERVICES]
     call = ctx.call
     assert isinstance(active, ActiveVideoSubmission)  # noqa: S101 - as POST_VIDEOS says
     assert call is not None  # noqa: S101 - parse_video comes before
     video = _get_video(call)
     call = attrs.evolve(call, video=attrs.evolve(video, status_words=_find_words(request, video)))
-    services.submissions.check(call)
+    services.videos.submitter.check(call)
     url = video.webhook_url
-    problem = find_webhook_problem(url, services.webhook_hosts()) if url else None
+    problem = find_webhook_problem(url, services.live_config.find_webhook_hosts()) if url else None
     if problem is not None:
         raise InvalidRequest(problem, param="webhook_url")
-    submission = Submission(active.arrival, call, services.router.route(active.arrival.caller, call))
-    carrying = services.videos.run(_carry(request, submission, active.idempotency_key.hand_over(), active.form))
+    submission = Submission(active.arrival, call, services.routing.router.route(active.arrival.caller, call))
+    carrying = services.videos.jobs.run(_carry(request, submission, active.idempotency_key.hand_over(), active.form))
     active.submission, active.form = submission, None
     try:
         job, body = await asyncio.shield(carrying)
@@ -133,11 +133,11 @@ async def _carry(
     request: web.Request, submission: Submission, key: IdempotencyKey, form: MultipartReader | None
 ) -> tuple[VideoJob, bytes]:
     """Run the submission to its end, even if the client disconnects or the gateway drains."""
-    services = request.app[ROOMS]
-    gate = services.gate
+    services = request.app[SERVICES]
+    gate = services.drain
     gate.inside += 1
     try:
-        job = await services.submissions.submit(submission)
+        job = await services.videos.submitter.submit(submission)
         body = orjson.dumps(build_video(job, find_status_words(request, job)))
         await key.keep(body)
     except GatewayError as fault:
@@ -148,7 +148,7 @@ async def _carry(
         await key.lose()  # interrupted, it may have left a job: another request must not use the same key
         if form is not None:
             form.close()
-        services.running.calls.pop(submission.arrival.id, None)
+        services.active_requests.calls.pop(submission.arrival.id, None)
         gate.inside -= 1
     return job, body
 

@@ -1,65 +1,34 @@
 """``GET /v1/videos/{id}/events``: how a job moves, as it does, so that nobody need ask."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import orjson
 from aiohttp import web
 from aiohttp_sse import EventSourceResponse
 
 from gateway.domain.video import StatusWords, VideoJob
-from gateway.errors import ClientDisconnected, GatewayError, RateLimited
+from gateway.errors import ClientDisconnected, GatewayError
 from gateway.formats.openai.videos import build_video
-from gateway.server.context import CALLER, ROOMS
+from gateway.server.context import CALLER, SERVICES
 from gateway.server.sessions import check_still_signed
+from gateway.server.subscriber_limit import SubscriberLimit
 from gateway.server.video_status import find_status_words
 
-MOST_FOLLOWING = 32
-"""Streams of one account at a time."""
 LOOK_AGAIN_S = 15.0
 """Whoever follows a job hears of its moves at once; those that another process made a little later."""
 SEND_TIMEOUT_S = 30.0
-
-
-class SubscriberLimit:
-    """How many streams every account has open; those of nobody's account are counted together.
-
-    Args:
-        most: how many it may have.
-        what: is followed.
-    """
-
-    def __init__(self, most: int = MOST_FOLLOWING, what: str = "videos") -> None:
-        self._most = most
-        self._what = what
-        self._open: Counter[int | None] = Counter()
-
-    @contextmanager
-    def join(self, account_id: int | None) -> Iterator[None]:
-        """One more, until the end of the block. Raises ``RateLimited``."""
-        if self._open[account_id] >= self._most:
-            raise RateLimited(f"The account follows {self._most} {self._what} already", retry_after_s=5)
-        self._open[account_id] += 1
-        try:
-            yield
-        finally:
-            self._open[account_id] -= 1
-            if not self._open[account_id]:
-                del self._open[account_id]
-
 
 FOLLOWING = web.AppKey("following", SubscriberLimit)
 
 
 async def get_events(request: web.Request) -> web.StreamResponse:
     """The task object without its prompt, now and whenever it has changed, until the job has ended."""
-    rooms, caller = request.app[ROOMS], request[CALLER]
-    job = await rooms.videos.get(request.match_info["id"], caller.account.id)
+    services, caller = request.app[SERVICES], request[CALLER]
+    job = await services.videos.jobs.get(request.match_info["id"], caller.account.id)
     response = EventSourceResponse(sep="\n", send_timeout=SEND_TIMEOUT_S)
     with request.app[FOLLOWING].join(caller.account.id):
-        async with rooms.videos.notifier.listen(job.id) as bell:
+        async with services.videos.jobs.notifier.listen(job.id) as bell:
             await response.prepare(request)
             try:
                 async with response:
@@ -70,9 +39,9 @@ async def get_events(request: web.Request) -> web.StreamResponse:
 
 
 async def _follow(request: web.Request, response: EventSourceResponse, job: VideoJob, bell: asyncio.Event) -> None:
-    rooms, words = request.app[ROOMS], find_status_words(request, job)
+    services, words = request.app[SERVICES], find_status_words(request, job)
     told = ""
-    while rooms.gate.open:
+    while services.drain.open:
         event, now = _write(job, words)
         if now != told:
             await response.send(now, event=event)
@@ -86,10 +55,10 @@ async def _follow(request: web.Request, response: EventSourceResponse, job: Vide
         try:  # a key may be taken away meanwhile, and a session end
             await check_still_signed(request)
             if request[CALLER].key.id:
-                rooms.directory.refresh(request[CALLER])
+                services.auth.api_keys.refresh(request[CALLER])
         except GatewayError:
             return
-        found = await rooms.videos.find(job.id)
+        found = await services.videos.jobs.find(job.id)
         if found is None:
             return
         job = found

@@ -14,12 +14,13 @@ from gateway.error_status import STATUS
 from gateway.errors import ClientDisconnected, InvalidRequest, NotFound, ProviderError
 from gateway.formats.openai.videos import build_deleted, build_video, build_videos
 from gateway.formats.video_backend import Variant
-from gateway.server.context import CALLER, ROOMS
+from gateway.server.context import CALLER, SERVICES
 from gateway.server.handlers.media import FileResponse, check_dates, find_wanted
 from gateway.server.handlers.video_create import POLL_AFTER, POST_REMIX, POST_VIDEOS
-from gateway.server.handlers.video_events import FOLLOWING, SubscriberLimit, get_events
+from gateway.server.handlers.video_events import FOLLOWING, get_events
 from gateway.server.responses import await_reader
 from gateway.server.stream_response import LargeResponse
+from gateway.server.subscriber_limit import SubscriberLimit
 from gateway.server.video_status import find_status_words
 from gateway.upstream.interface import FetchedFile
 from gateway.videos.jobs import check_completed
@@ -62,7 +63,7 @@ async def get_video(request: web.Request) -> web.Response:
 def _say_when(request: web.Request, job: VideoJob) -> dict[str, str]:
     if job.ended:
         return {}
-    age_ms = request.app[ROOMS].videos.now_ms - job.created_ms
+    age_ms = request.app[SERVICES].videos.jobs.now_ms - job.created_ms
     return {POLL_AFTER: str(find_poll_after_ms(age_ms))}
 
 
@@ -70,7 +71,7 @@ async def get_videos(request: web.Request) -> web.Response:
     """``GET /v1/videos``: the account's jobs, a page at a time."""
     limit, after, order = _read_page(request)
     wanted = VideoFilter(request[CALLER].account.id, after, newest_first=order == "desc")
-    found = await request.app[ROOMS].videos.list_videos(wanted, limit + 1)
+    found = await request.app[SERVICES].videos.jobs.list_videos(wanted, limit + 1)
     page = _bound(found[:limit])
     return _answer(request, build_videos(page, partial(find_status_words, request), more=len(found) > len(page)))
 
@@ -101,32 +102,32 @@ def _read_page(request: web.Request) -> tuple[int, str | None, str]:
 
 async def delete_video(request: web.Request) -> web.Response:
     """``DELETE /v1/videos/{id}``: a job that has ended is forgotten, and its video with it."""
-    rooms = request.app[ROOMS]
+    services = request.app[SERVICES]
     job = await _get_job(request)
-    await rooms.videos.remove(job)
+    await services.videos.jobs.remove(job)
     if job.media_id is not None:
-        await rooms.video_content.remove(job.media_id)
+        await services.videos.content.remove(job.media_id)
     return _answer(request, build_deleted(job.id))
 
 
 async def get_content(request: web.Request) -> web.StreamResponse:
     """``GET /v1/videos/{id}/content``: the file, or a range of it."""
     check_dates(request)
-    rooms, job = request.app[ROOMS], await _get_job(request)
+    services, job = request.app[SERVICES], await _get_job(request)
     variant = request.query.get("variant", "video")
     if variant not in _VARIANTS:
         raise InvalidRequest(f"'variant' must be one of {', '.join(_VARIANTS)}", param="variant")
     check_completed(job)
-    if job.expires_ms is not None and rooms.videos.now_ms >= job.expires_ms:
+    if job.expires_ms is not None and services.videos.jobs.now_ms >= job.expires_ms:
         raise NotFound("The video is not kept any more", param="video_id", should_retry=False)
-    kept = await rooms.video_content.find(job, cast("Variant", variant))
+    kept = await services.videos.content.find(job, cast("Variant", variant))
     if kept is not None:
         answer = FileResponse(kept, _PRIVATE | {"Content-Disposition": f'inline; filename="{_name(job, kept.id)}"'})
         await answer.prepare(request)
         return answer
-    async with rooms.admission.enter(request[CALLER]):  # what leaves the house counts as a call
+    async with services.billing.quota.enter(request[CALLER]):  # what leaves the house counts as a call
         wanted = find_wanted(request)  # what is not kept has neither an entity tag nor a date here
-        file = await rooms.video_content.open(job, cast("Variant", variant), wanted.write() if wanted else None)
+        file = await services.videos.content.open(job, cast("Variant", variant), wanted.write() if wanted else None)
         try:
             return await _pass_through(request, file)
         finally:
@@ -177,7 +178,7 @@ def _check_range(file: FetchedFile) -> None:
 
 async def _get_job(request: web.Request) -> VideoJob:
     """The caller's own job. Raises ``NotFound`` for every other."""
-    return await request.app[ROOMS].videos.get(request.match_info["id"], request[CALLER].account.id)
+    return await request.app[SERVICES].videos.jobs.get(request.match_info["id"], request[CALLER].account.id)
 
 
 def _answer(request: web.Request, said: object, headers: Mapping[str, str] = _NO_HEADERS) -> web.Response:

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from gateway.server.client_ip import find_origin
 from gateway.server.console.page import HEADERS
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from gateway.server.stream_response import write_answer
 
 _DIGEST = 20
@@ -53,6 +53,6 @@ async def get_docs(request: web.Request) -> web.StreamResponse:
     """Serve the page."""
     from gateway.server.openapi.docs_page import build_page
 
-    address = request.app[ROOMS].base_url or find_origin(request) or _NOWHERE
+    address = request.app[SERVICES].http.base_url or find_origin(request) or _NOWHERE
     page = await asyncio.to_thread(build_page, address)
     return write_answer(request, page, {**HEADERS, "Content-Type": "text/html; charset=utf-8"})

@@ -16,10 +16,11 @@ from gateway.domain.audit_log import OPERATOR, AuditFilter, AuditRow
 from gateway.domain.member import Credential, Member, Role
 from gateway.errors import StoreUnavailable
 from gateway.proxy.active_requests import ActiveRequests
-from gateway.server.admin.active_requests import LIVE, MOST_WATCHING, TICK_S, ActiveRequestsFeed, note
+from gateway.server.admin.active_requests import note
+from gateway.server.admin.activity_feed import MOST_WATCHING, TICK_S, ActiveRequestsFeed
 from gateway.server.admin.operation import PREFIX, AdminOperation
 from gateway.server.admin.routes import list_admin_operations
-from gateway.server.context import OFFICE, ROOMS, SESSIONS
+from gateway.server.context import SERVICES
 from gateway.server.sessions import CONSOLE_HEADER, COOKIE
 from gateway.storage.audit_log import AuditLogRepository
 from tests.support.fault_scene import UNHURRIED, site, until
@@ -76,7 +77,7 @@ def operator(gateway: RunningGateway) -> Person:
 
 async def sign_in(gateway: RunningGateway, name: str, role: Role, account_id: int = 1) -> Person:
     """A member with a session."""
-    sessions = gateway.app[SESSIONS]
+    sessions = gateway.app[SERVICES].auth.sessions
     member = await sessions._members.add_member(Member(0, account_id, name, role, passphrase="hash"))
     entry = await sessions.open(member, Credential("hash", is_known=True), ClientInfo())
     return Person(gateway, {"Cookie": f"{COOKIE}={entry.reference}", CONSOLE_HEADER: "1"})
@@ -109,7 +110,7 @@ async def up() -> AsyncIterator[ScriptedUpstream]:
 @pytest.fixture
 async def gateway(gateway_with: StartGateway, up: ScriptedUpstream) -> RunningGateway:
     gateway = await gateway_with(site(channel(up.base_url, **UNHURRIED), **TWO_ACCOUNTS))
-    gateway.app[LIVE].tick_s = 0.02
+    gateway.app[SERVICES].admin.active_feed.tick_s = 0.02
     return gateway
 
 
@@ -125,14 +126,14 @@ async def test_everyone_sees_what_is_theirs(gateway: RunningGateway) -> None:
         _, listed = await viewer.ask("GET", "/running")
         (seen,) = listed["data"]
         assert seen | {"running_ms": 0} == mine | {"running_ms": 0, "channel": None, "address": None}
-    await until(lambda: not gateway.app[ROOMS].running.calls)
+    await until(lambda: not gateway.app[SERVICES].active_requests.calls)
 
 
 async def test_who_may_end_a_call_and_what_is_on_record_of_it(gateway: RunningGateway) -> None:
     viewer, member = await sign_in(gateway, "vera", "viewer"), await sign_in(gateway, "max", "member")
     stranger = await sign_in(gateway, "eve", "member", 2)
     async with streaming(gateway) as response:
-        (request_id,) = gateway.app[ROOMS].running.calls
+        (request_id,) = gateway.app[SERVICES].active_requests.calls
         path = f"/running/{request_id}/cancel"
         assert (await viewer.ask("POST", path))[0] == 403
         assert (await stranger.ask("POST", path))[0] == 404
@@ -140,17 +141,17 @@ async def test_who_may_end_a_call_and_what_is_on_record_of_it(gateway: RunningGa
         assert b"request_cancelled" in await response.content.read()
     assert (await member.ask("POST", path))[0] == 404
     assert (await operator(gateway).ask("POST", "/running/req_x/cancel"))[0] == 404
-    (row,) = await gateway.app[OFFICE].trail.list_audit(AuditFilter(action="request"), 10)
+    (row,) = await gateway.app[SERVICES].admin.audit_log.list_audit(AuditFilter(action="request"), 10)
     assert (row.action, row.subject, row.actor, row.account_id) == ("request.cancelled", request_id, "max", 1)
 
 
 async def test_two_who_end_the_same_call_leave_one_line_of_it(gateway: RunningGateway) -> None:
     async with streaming(gateway):
-        (request_id,) = gateway.app[ROOMS].running.calls
+        (request_id,) = gateway.app[SERVICES].active_requests.calls
         path = f"/running/{request_id}/cancel"
         answers = await asyncio.gather(*(operator(gateway).ask("POST", path) for _ in range(3)))
     assert {status for status, _ in answers} <= {200, 404}
-    assert len(await gateway.app[OFFICE].trail.list_audit(AuditFilter(action="request"), 10)) == 1
+    assert len(await gateway.app[SERVICES].admin.audit_log.list_audit(AuditFilter(action="request"), 10)) == 1
 
 
 async def test_whoever_watches_is_told_at_once_and_of_every_change(gateway: RunningGateway) -> None:
@@ -173,7 +174,7 @@ async def test_whoever_watches_is_told_at_once_and_of_every_change(gateway: Runn
 
 
 async def test_a_look_is_taken_once_a_tick_for_all_and_never_for_nobody(gateway: RunningGateway) -> None:
-    live, root = gateway.app[LIVE], operator(gateway)
+    live, root = gateway.app[SERVICES].admin.active_feed, operator(gateway)
     assert live.taken == 0
     live.tick_s = 0.04
     loop = asyncio.get_running_loop()
@@ -190,7 +191,7 @@ async def test_a_look_is_taken_once_a_tick_for_all_and_never_for_nobody(gateway:
 
 
 async def test_no_more_than_so_many_watch_for_an_account(gateway: RunningGateway) -> None:
-    live, root = gateway.app[LIVE], operator(gateway)
+    live, root = gateway.app[SERVICES].admin.active_feed, operator(gateway)
     member = await sign_in(gateway, "max", "member")
     with ExitStack() as watching:
         for _ in range(MOST_WATCHING):
@@ -201,17 +202,17 @@ async def test_no_more_than_so_many_watch_for_an_account(gateway: RunningGateway
 
 
 async def test_it_ends_with_the_session_and_with_the_gateway(gateway: RunningGateway) -> None:
-    live = gateway.app[LIVE]
+    live = gateway.app[SERVICES].admin.active_feed
     live.again_s = 0.0
     member = await sign_in(gateway, "max", "member")
     async with member.watch() as response, operator(gateway).watch() as other:
         await next_event(response)
-        store = gateway.app[SESSIONS]._members
+        store = gateway.app[SERVICES].auth.sessions._members
         (session,) = await store.list_sessions(1)
         await store.delete_sessions([session.digest])
         assert not (await asyncio.wait_for(response.content.read(), 5)).strip()
         await next_event(other)
-        gateway.app[ROOMS].gate.open = False
+        gateway.app[SERVICES].drain.open = False
         assert not (await asyncio.wait_for(other.content.read(), 5)).strip()
 
 
@@ -242,14 +243,14 @@ async def test_the_process_says_how_it_is_doing(gateway: RunningGateway) -> None
 
 
 async def test_a_store_that_cannot_be_written_to_is_said_to_be_so(gateway: RunningGateway) -> None:
-    gateway.app[ROOMS].outbox.failing = True
+    gateway.app[SERVICES].storage.write_queue.failing = True
     _, health = await operator(gateway).ask("GET", "/health")
-    gateway.app[ROOMS].outbox.failing = False
+    gateway.app[SERVICES].storage.write_queue.failing = False
     assert (health["store"]["writable"], health["queue"]["failing"]) == (False, True)
 
 
 async def test_a_call_that_is_read_or_waits_says_so(gateway: RunningGateway, up: ScriptedUpstream) -> None:
-    running = gateway.app[ROOMS].running
+    running = gateway.app[SERVICES].active_requests
     reader, writer = await asyncio.open_connection("127.0.0.1", int(gateway.url.rpartition(":")[2]))
     head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer sk-test-key-of-the-only-caller\r\n"
     body = orjson.dumps(HELLO)
@@ -270,7 +271,7 @@ async def test_an_operator_puts_channels_in_order_and_nobody_else_does(gateway: 
     root, member = operator(gateway), await sign_in(gateway, "max", "member")
     more = {"provider": "custom", "base_url": "http://127.0.0.1:9/v1", "models": ["m"]}
     for name in ("a", "b"):
-        await gateway.app[OFFICE].fleet.add({"name": name, **more})
+        await gateway.app[SERVICES].routing.channels.add({"name": name, **more})
     names = ["b", "up", "a"]
     assert (await member.ask("POST", "/channels/order", {"names": names}))[0] == 403
     status, listed = await root.ask("POST", "/channels/order", {"names": names})
@@ -278,7 +279,7 @@ async def test_an_operator_puts_channels_in_order_and_nobody_else_does(gateway: 
     assert (status, shown) == (200, {"b": 1, "up": 0, "a": -1})
     status, refused = await root.ask("POST", "/channels/order", {"names": ["a"]})
     assert (status, refused["error"]["param"]) == (400, "names")
-    (row,) = await gateway.app[OFFICE].trail.list_audit(AuditFilter(action="channel.ordered"), 10)
+    (row,) = await gateway.app[SERVICES].admin.audit_log.list_audit(AuditFilter(action="channel.ordered"), 10)
     assert (row.actor_kind, row.subject, row.address) == ("token", "b, up, a", "127.0.0.1")
 
 

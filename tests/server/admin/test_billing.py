@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from gateway.server.admin.operation import PREFIX
-from gateway.server.context import OFFICE
+from gateway.server.context import SERVICES
 from tests.support.admin_calls import Ask, ask_office
 from tests.support.capped_calls import RESERVE, stream_until
 from tests.support.fault_scene import PRICE, site, until
@@ -355,7 +355,7 @@ async def test_the_audit_finds_money_that_was_changed_past_the_ledger(
 
 async def leave_while_it_is_written(gateway: RunningGateway, method: str, path: str, body: Any) -> None:
     """An admin operation whose caller is gone before the store has taken it."""
-    changes = gateway.app[OFFICE].changes
+    changes = gateway.app[SERVICES].admin.changes
     raw = orjson.dumps(body)
     with database(gateway) as other:
         other.execute("BEGIN IMMEDIATE")

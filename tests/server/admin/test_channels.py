@@ -14,7 +14,7 @@ from gateway.app import create_app
 from gateway.config.schema import Config
 from gateway.options import AppOptions
 from gateway.parsing import parse_table
-from gateway.server.context import OFFICE
+from gateway.server.context import SERVICES
 from gateway.server.protocol import GatewayRunner
 from gateway.storage.data_folder import SECRETS, DataFolder, DataFolderDamaged
 from tests.support.admin_calls import Ask, ask_office
@@ -557,7 +557,7 @@ async def test_a_change_that_was_begun_comes_into_force_though_its_caller_does_n
         writer.transport.abort()
         await asyncio.sleep(0.05)
         go.set()
-        office = gateway.app[OFFICE]
-        await until(lambda: not office.changes)
+        services = gateway.app[SERVICES]
+        await until(lambda: not services.admin.changes)
         assert await list_models(gateway) == ["m", "other"]
         assert await say(gateway) == 200

@@ -10,7 +10,7 @@ from gateway.auth.declared import declare
 from gateway.domain.account_spec import AccountSpec, KeySpec
 from gateway.domain.key_lock import LOCKABLE
 from gateway.server.admin.operation import PREFIX
-from gateway.server.context import OFFICE
+from gateway.server.context import SERVICES
 from gateway.server.sessions import COOKIE
 from tests.support.console import PAGE, add_member, open_session, spare_work
 from tests.support.gateway import RunningGateway, channel
@@ -139,7 +139,7 @@ async def test_a_field_that_an_administrator_takes_back_is_free_again(office: Of
 async def test_a_key_that_the_file_no_longer_declares_is_not_a_members_to_enable(gateway_with: StartGateway) -> None:
     gateway = spare_work(await gateway_with(CONFIG))
     office = Office(gateway, await open_session(gateway, await add_member(gateway, "ann", "member")))
-    administration = gateway.app[OFFICE].administration
+    administration = gateway.app[SERVICES].auth.accounts
     spec = KeySpec(name="declared", account="acme", secret="sk-declared-once-only", rpm=5)
     await declare(administration, [AccountSpec(name="acme")], [spec])
     await declare(administration, [AccountSpec(name="acme")], [])

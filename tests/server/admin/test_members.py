@@ -8,7 +8,7 @@ import pytest
 
 from gateway.server.admin.members import MEMBER_OPERATIONS
 from gateway.server.admin.operation import PREFIX
-from gateway.server.context import INVITATIONS, SESSIONS
+from gateway.server.context import SERVICES
 from gateway.server.sessions import COOKIE
 from tests.support.console import FROGS, PAGE, add_member, open_session, spare_work
 from tests.support.gateway import RunningGateway, channel
@@ -118,14 +118,18 @@ async def test_of_two_administrators_one_stays_however_they_go(gateway: RunningG
             ask(gateway, "PATCH" if body else "DELETE", f"/members/{here.id}", body),
         )
         assert sorted(status for status, _ in answers) == [200, 409]
-        assert await gateway.app[SESSIONS]._members.is_administered()
+        assert await gateway.app[SERVICES].auth.sessions._members.is_administered()
         await ask(gateway, "PATCH", "/accounts/other", {"status": "active"})
         await ask(gateway, "PATCH", f"/members/{here.id}", {"role": "administrator", "status": "active"})
 
 
 async def test_the_first_administrator_is_made_by_the_token_of_the_start_once(gateway: RunningGateway) -> None:
     assert await ask(gateway, "GET", "/setup", reference="") == (200, {"open": True})
-    body = {"token": await gateway.app[INVITATIONS].find_setup_token(), "name": "chief", "passphrase": FROGS}
+    body = {
+        "token": await gateway.app[SERVICES].auth.invitations.find_setup_token(),
+        "name": "chief",
+        "passphrase": FROGS,
+    }
     for wrong in ("", "x" * 43, gateway.admin_token):
         assert (await ask(gateway, "POST", "/setup", {**body, "token": wrong}, reference=""))[0] in {400, 404}
     status, said = await ask(gateway, "POST", "/setup", body, reference="")

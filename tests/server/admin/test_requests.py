@@ -22,7 +22,7 @@ from gateway.domain.usage import UsageSource
 from gateway.server.admin.operation import OPERATIONS, PREFIX
 from gateway.server.admin.request_history import MOST_EXPORTS, PAGE
 from gateway.server.admin.requests import build_row
-from gateway.server.context import OFFICE, ROOMS, SESSIONS
+from gateway.server.context import SERVICES
 from gateway.server.sessions import CONSOLE_HEADER, COOKIE
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.request_log import RequestLogRepository
@@ -96,7 +96,7 @@ class Asker:
 
 async def sign_in(gateway: RunningGateway, role: Role, account_id: int) -> Asker:
     """A member of an account, with a session."""
-    sessions = gateway.app[SESSIONS]
+    sessions = gateway.app[SERVICES].auth.sessions
     member = await sessions._members.add_member(Member(0, account_id, f"{role}{account_id}", role, passphrase="hash"))
     entry = await sessions.open(member, Credential("hash", is_known=True), ClientInfo())
     return Asker(gateway, {"Cookie": f"{COOKIE}={entry.reference}", CONSOLE_HEADER: "1"})
@@ -106,7 +106,7 @@ async def start(gateway_with: StartGateway, rows: list[RequestRecord]) -> Asker:
     """The bearer of the token, at a gateway that has these rows: they were charged to no purse."""
     gateway = await gateway_with(CONFIG, clock=lambda: NOW_S)
     gateway.audited = False
-    await LedgerRepository(gateway.app[OFFICE].history.log._database).post(rows)
+    await LedgerRepository(gateway.app[SERVICES].admin.history.log._database).post(rows)
     return Asker(gateway, {"Authorization": f"Bearer {gateway.admin_token}"})
 
 
@@ -337,7 +337,7 @@ async def test_an_export_is_read_no_faster_than_it_is_taken_and_ends_with_its_re
     total = 30 * PAGE
     rows = [make(number, "15 12:00", error="x" * MAX_ERROR, model="m" * 256) for number in range(6, total + 6)]
     operator = await start(gateway_with, rows)
-    history = operator.gateway.app[OFFICE].history
+    history = operator.gateway.app[SERVICES].admin.history
     history.log = log = CountingLog(history.log)
     async with operator.open("/requests/export?format=jsonl") as response:
         await response.content.readline()
@@ -364,13 +364,13 @@ async def test_an_export_breaks_off_with_its_session_and_with_the_gateway(gatewa
     rows = [make(number, "15 12:00", error="x" * MAX_ERROR) for number in range(6, 40 * PAGE)]
     operator = await start(gateway_with, rows)
     gateway = operator.gateway
-    history, gate = gateway.app[OFFICE].history, gateway.app[ROOMS].gate
+    history, gate = gateway.app[SERVICES].admin.history, gateway.app[SERVICES].drain
     history.again_s = 0.0
     member = await sign_in(gateway, "viewer", 1)
     async with member.open("/requests/export") as response:
         await response.content.readline()
-        (session,) = await gateway.app[SESSIONS]._members.list_sessions(1)
-        await gateway.app[SESSIONS]._members.delete_sessions([session.digest])
+        (session,) = await gateway.app[SERVICES].auth.sessions._members.list_sessions(1)
+        await gateway.app[SERVICES].auth.sessions._members.delete_sessions([session.digest])
         with pytest.raises(aiohttp.ClientPayloadError):
             await response.read()
     async with operator.open("/requests/export") as response:

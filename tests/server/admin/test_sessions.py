@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from gateway.domain.member import ABSOLUTE_MS, IDLE_MS, Member, Role
 from gateway.domain.member_spec import MemberSpec
 from gateway.server.admin.operation import PREFIX
-from gateway.server.context import INVITATIONS, OFFICE
+from gateway.server.context import SERVICES
 from gateway.server.sessions import CONSOLE_HEADER, COOKIE, KEY_HEADER, SECURE_COOKIE
 from tests.support.console import FROGS, PAGE, add_member, open_session, spare_work
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel
@@ -217,8 +217,8 @@ async def test_who_is_disabled_or_demoted_is_out_at_once(wire: Wire) -> None:
         status, said = await wire.page(method, path, chief, body)
         assert status == 200, said
         assert (await wire.page("GET", "/session", references[name]))[0] == 401
-    invitations = wire.gateway.app[INVITATIONS]
-    other = await wire.gateway.app[OFFICE].administration.get_account_noun("other")
+    invitations = wire.gateway.app[SERVICES].auth.invitations
+    other = await wire.gateway.app[SERVICES].auth.accounts.get_account_noun("other")
     await invitations._accounts.put_account(attrs.evolve(other, status="disabled"))
     assert (await wire.page("GET", "/session", references["dan"]))[0] == 401
     status, said = await wire.page("POST", "/session", None, {"name": "dan", "passphrase": FROGS})
@@ -394,13 +394,13 @@ async def test_whose_session_ends_while_its_body_arrives_changes_nothing(wire: W
     try:
         writer.write("\r\n".join(head).encode() + b"\r\n\r\n" + body[:5])
         await asyncio.sleep(0.05)
-        await wire.gateway.app[OFFICE].members.edit(ann.id, MemberSpec(status="disabled"))
+        await wire.gateway.app[SERVICES].auth.members.edit(ann.id, MemberSpec(status="disabled"))
         writer.write(body[5:])
         answer = await read_answer(reader)
     finally:
         writer.close()
     assert (answer.status, answer.error["code"]) == (401, "signed_out")
-    assert len(await wire.gateway.app[OFFICE].administration.list_keys()) == 1
+    assert len(await wire.gateway.app[SERVICES].auth.accounts.list_keys()) == 1
 
 
 async def test_a_passphrase_is_found_nowhere_afterwards(wire: Wire) -> None:

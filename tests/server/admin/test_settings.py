@@ -24,7 +24,7 @@ from gateway.domain.audit_log import OPERATOR, AuditFilter
 from gateway.domain.member import Credential, Member
 from gateway.errors import StoreUnavailable
 from gateway.server.admin.operation import OPERATIONS, PREFIX
-from gateway.server.context import OFFICE, ROOMS, SESSIONS
+from gateway.server.context import SERVICES
 from gateway.storage.settings import SettingRepository
 from tests.support.admin_calls import ask_office
 from tests.support.gateway import RunningGateway, channel, furnish
@@ -74,13 +74,13 @@ class Desk:
 
     async def list_trail(self, *nouns: str) -> list[tuple[str, str, Any]]:
         """What was done to settings, or to things of those nouns, in its order."""
-        rows = await self.gateway.app[OFFICE].trail.list_audit(AuditFilter(), 100)
+        rows = await self.gateway.app[SERVICES].admin.audit_log.list_audit(AuditFilter(), 100)
         told = [(row.action, row.subject, orjson.loads(row.detail)) for row in rows][::-1]
         return [row for row in told if row[0].partition(".")[0] in (nouns or ("setting",))]
 
     @property
     def settings(self) -> SettingsService:
-        settings = self.gateway.app[OFFICE].settings
+        settings = self.gateway.app[SERVICES].admin.settings
         assert isinstance(settings, SettingsService)
         return settings
 
@@ -133,7 +133,7 @@ async def test_every_setting_is_told_with_what_it_is_for_and_no_secret_is(desk_w
 
 async def test_a_setting_is_in_force_when_its_change_returns_until_it_is_taken_back(desk_with: StartDesk) -> None:
     desk = await desk_with()
-    switchboard = desk.gateway.app[ROOMS].switchboard
+    switchboard = desk.gateway.app[SERVICES].routing.load_balancer
     before = await desk.tell(TELLING)
     assert before == {**before, "value": 3, "default": 3, "source": "default", "editable": True}
     told = await desk("PUT", TELLING, {"value": 5})
@@ -141,7 +141,7 @@ async def test_a_setting_is_in_force_when_its_change_returns_until_it_is_taken_b
     assert await desk("PUT", TELLING, {"value": 5}) == told, "which is no change"
     assert switchboard.settings.max_attempts == 5
     await desk("PUT", "/settings/videos/webhook_hosts", {"value": ["*.example.com"]})
-    assert desk.gateway.app[ROOMS].webhook_hosts() == ("*.example.com",)
+    assert desk.gateway.app[SERVICES].live_config.find_webhook_hosts() == ("*.example.com",)
     assert switchboard.settings.max_attempts == 5, "one change keeps those before it"
     assert await desk("DELETE", TELLING) == before
     assert await desk("DELETE", TELLING) == before, "and again is no fault"
@@ -233,9 +233,9 @@ async def test_what_is_stored_is_in_force_after_a_start_and_what_is_no_longer_kn
     with structlog.testing.capture_logs() as log:
         desk = await desk_with()
     assert {line["path"] for line in log if line["event"] == "setting_ignored"} == set(UNKNOWN)
-    rooms = desk.gateway.app[ROOMS]
-    tariff = rooms.router.tariff
-    assert rooms.switchboard.settings.max_attempts == 5
+    services = desk.gateway.app[SERVICES]
+    tariff = services.routing.router.tariff
+    assert services.routing.load_balancer.settings.max_attempts == 5
     assert (tariff.require_price, tariff.groups) == (True, {"vip": 500_000, "lab": 3_000_000})
     assert tariff.find_price("n", "n", "custom").input_nanos_per_million == 7 * 10**9
     assert [(await desk.tell(f"/settings/media/{key}"))["value"] for key in ("link_hours", "keep_hours")] == [12, 48]
@@ -248,7 +248,7 @@ async def test_what_is_stored_is_in_force_after_a_start_and_what_is_no_longer_kn
     await desk("PUT", "/groups/odd", {"price_multiplier": 2})
     for path in ("/groups/vip", "/groups/odd", "/groups/x", "/prices/m"):
         await desk("DELETE", path)
-    assert rooms.router.tariff.groups == {"vip": 500_000, "lab": 3_000_000}
+    assert services.routing.router.tariff.groups == {"vip": 500_000, "lab": 3_000_000}
     assert await desk.list_stored() == {
         **STORED,
         "routing.max_attempts": 6,
@@ -270,7 +270,7 @@ class FullStore(SettingRepository):
 async def test_a_store_that_refuses_leaves_everything_as_it_was(desk: Desk) -> None:
     await desk("PUT", "/groups/lab", {"price_multiplier": 3})
     settings, before = desk.settings, desk.settled
-    tariff = desk.gateway.app[ROOMS].router.tariff
+    tariff = desk.gateway.app[SERVICES].routing.router.tariff
     full = SettingsService(settings._in_force, settings._reloader, FullStore(LazyDatabase()), clock=time.time)
     for change in (
         full.put_setting("routing", "max_attempts", 5, OPERATOR),
@@ -281,8 +281,8 @@ async def test_a_store_that_refuses_leaves_everything_as_it_was(desk: Desk) -> N
         with pytest.raises(StoreUnavailable):
             await change
     assert desk.settled is before
-    assert desk.gateway.app[ROOMS].router.tariff is tariff
-    assert desk.gateway.app[ROOMS].switchboard.settings.max_attempts == 3
+    assert desk.gateway.app[SERVICES].routing.router.tariff is tariff
+    assert desk.gateway.app[SERVICES].routing.load_balancer.settings.max_attempts == 3
 
 
 async def test_groups_are_those_that_are_used_and_those_that_pay_something(desk: Desk) -> None:
@@ -295,7 +295,7 @@ async def test_groups_are_those_that_are_used_and_those_that_pay_something(desk:
     ]
     made = await desk("PUT", "/groups/lab", {"price_multiplier": 0.8})
     assert made == {**groups[0], "price_multiplier": 0.8, "source": "console"}
-    assert desk.gateway.app[ROOMS].router.tariff.groups == {"vip": 500_000, "lab": 800_000}
+    assert desk.gateway.app[SERVICES].routing.router.tariff.groups == {"vip": 500_000, "lab": 800_000}
     other = await desk("PUT", f"/groups/{quote('a/b c', safe='')}", {"price_multiplier": 0})
     assert other == {"name": "a/b c", "price_multiplier": 0, "source": "console", "keys": 0, "channels": 0}
     await desk("PUT", "/groups/vip", {"price_multiplier": 1}, 409)
@@ -315,11 +315,11 @@ async def test_groups_are_those_that_are_used_and_those_that_pay_something(desk:
 
 
 async def test_a_price_of_the_console_goes_before_those_that_ship_and_after_the_files(desk: Desk) -> None:
-    find = desk.gateway.app[ROOMS].router.tariff.find_price
+    find = desk.gateway.app[SERVICES].routing.router.tariff.find_price
     shipped = find("demo-chat", "demo-chat", "demo")
 
     def rate() -> int:
-        tariff = desk.gateway.app[ROOMS].router.tariff
+        tariff = desk.gateway.app[SERVICES].routing.router.tariff
         return int(tariff.find_price("demo-chat", "demo-chat", "demo").input_nanos_per_million)
 
     told = await desk("PUT", "/prices/demo-chat", {"input_usd_per_million": 7, "tiers": [{"above_tokens": 5}]})
@@ -395,7 +395,7 @@ async def look(gateway: RunningGateway, reference: str, path: str, status: int =
 
 async def sign_in(gateway: RunningGateway) -> str:
     """A viewer of the account ``acme``."""
-    sessions, administration = gateway.app[SESSIONS], gateway.app[OFFICE].administration
+    sessions, administration = gateway.app[SERVICES].auth.sessions, gateway.app[SERVICES].auth.accounts
     account = await administration.get_account_noun("acme")
     member = await sessions._members.add_member(Member(0, account.id, "eve", "viewer"))
     return str((await sessions.open(member, Credential(member.passphrase, is_known=True), ClientInfo())).reference)

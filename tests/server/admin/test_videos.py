@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.domain.webhook import build_secret, sign
-from gateway.server.context import OFFICE
+from gateway.server.context import SERVICES
 from tests.support.admin_calls import Ask, ask_office
 from tests.support.console_people import invite, make_administrator
 from tests.support.fault_scene import until
@@ -269,11 +269,11 @@ async def test_a_key_is_told_of_its_videos_signed_with_its_own_secret(
         await until(lambda: hook.received)
         received = hook.received[0]
         _, told = await ask("GET", f"{key}/webhook-secret")
-        office = gateway.app[OFFICE]
-        assert told == {"secret": build_secret(office.find_secret(made["id"]))}
+        services = gateway.app[SERVICES]
+        assert told == {"secret": build_secret(services.videos.find_secret(made["id"]))}
         assert told != (await ask("GET", "/keys/1/webhook-secret"))[1]
         delivery_id, sent_s = received.headers["webhook-id"], int(received.headers["webhook-timestamp"])
-        signature = sign(office.find_secret(made["id"]), delivery_id, sent_s, received.body)
+        signature = sign(services.videos.find_secret(made["id"]), delivery_id, sent_s, received.body)
         assert received.headers["webhook-signature"] == signature
 
         async with asyncio.timeout(15):

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from gateway.server.admin.operation import PREFIX
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from gateway.server.sessions import COOKIE, KEY_HEADER
 from tests.support.console import PAGE, add_member, open_session
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channels
@@ -54,13 +54,13 @@ class Page:
         """The call at ``path``, the change made while its body is on its way."""
         body = BODIES[path]
         kind = "multipart/form-data; boundary=x" if body is FORM else "application/json"
-        key_id = self.gateway.app[ROOMS].directory.authenticate(f"Bearer {KEY}").key.id
+        key_id = self.gateway.app[SERVICES].auth.api_keys.authenticate(f"Bearer {KEY}").key.id
         headers = {**self.cookie, **PAGE, KEY_HEADER: str(key_id), "Host": "a", "Content-Type": kind}
         head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         reader, writer = await connect(self.gateway.url)
         writer.write(f"POST {path} HTTP/1.1\r\n{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:9])
         async with asyncio.timeout(5):
-            while not self.gateway.app[ROOMS].running.calls:  # noqa: ASYNC110 - nothing says so
+            while not self.gateway.app[SERVICES].active_requests.calls:  # noqa: ASYNC110 - nothing says so
                 await asyncio.sleep(0.005)
         await self.change(*change)
         writer.write(body[9:])
@@ -83,7 +83,7 @@ async def test_who_may_call_no_more_when_the_body_is_there_does_not(
         assert up.received == []
         (row,) = await gateway.rows(1)
         assert (row.ending, row.status, row.cost_nanos) == ("refused", 401, 0)
-        assert not gateway.app[ROOMS].running.calls
+        assert not gateway.app[SERVICES].active_requests.calls
 
 
 async def test_who_still_may_is_answered(gateway_with: StartGateway) -> None:

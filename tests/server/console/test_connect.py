@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.server.console.connect import format_json_text, format_shell_json_text, format_shell_text
-from gateway.server.context import OFFICE
+from gateway.server.context import SERVICES
 from tests.support.console_people import invite, make_administrator
 from tests.support.gateway import KEY, channel
 from tests.support.started_gateways import StartGateway
@@ -60,8 +60,8 @@ async def test_the_snippets_have_the_address_and_a_model_and_no_secret(gateway_w
 async def test_who_may_call_is_offered_a_chat_and_a_key_of_its_own_account(gateway_with: StartGateway) -> None:
     gateway = await gateway_with({})
     ada = await make_administrator(gateway)
-    await gateway.app[OFFICE].administration.add_account({"name": "other"})
-    await gateway.app[OFFICE].administration.add_key({"name": "theirs", "account": "other"})
+    await gateway.app[SERVICES].auth.accounts.add_account({"name": "other"})
+    await gateway.app[SERVICES].auth.accounts.add_key({"name": "theirs", "account": "other"})
     eve = await invite(ada, "eve", "viewer", "acme")
     async with ada.session, eve.session:
         _, text = await ada.open("/connect")

@@ -3,7 +3,7 @@
 import html
 import re
 
-from gateway.server.context import OFFICE
+from gateway.server.context import SERVICES
 from gateway.storage.request_log import RequestLogRepository
 from tests.support.console_people import Person, make_administrator
 from tests.support.started_gateways import StartGateway
@@ -32,8 +32,8 @@ async def test_what_is_rare_among_millions_is_come_to_page_by_page(gateway_with:
         async with gateway.post({"model": model, "messages": [{"role": "user", "content": "hi"}]}):
             pass
     await gateway.rows(6)
-    office = gateway.app[OFFICE]
-    log = office.history.log
+    services = gateway.app[SERVICES]
+    log = services.admin.history.log
     assert isinstance(log, RequestLogRepository)
     log._in_order = 2
     pages = await _walk(ada, "/requests?text=not_found&account=acme")

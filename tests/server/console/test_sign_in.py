@@ -3,7 +3,7 @@
 import re
 from importlib.resources import files
 
-from gateway.server.context import INVITATIONS
+from gateway.server.context import SERVICES
 from tests.support.console_people import PASSPHRASE, make_administrator, meet
 from tests.support.started_gateways import StartGateway
 
@@ -23,7 +23,7 @@ async def test_the_setup_is_offered_until_it_is_done_and_then_says_so(gateway_wi
             assert wanted in text
         assert "no-token" in text, "what is said where the link was cut"
         assert "make run" in (await nobody.open("/sign-in"))[1]
-        token = await gateway.app[INVITATIONS].find_setup_token()
+        token = await gateway.app[SERVICES].auth.invitations.find_setup_token()
         assert token not in text, "only who has the link has what makes it one"
 
         async with (await make_administrator(gateway)).session:

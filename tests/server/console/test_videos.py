@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from gateway.server.admin.operation import PREFIX
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from gateway.server.sessions import COOKIE, KEY_HEADER
 from tests.support.console import PAGE, add_member, open_session
 from tests.support.gateway import KEY
@@ -100,7 +100,7 @@ async def test_a_page_calls_with_a_key_of_its_own_account(
     async with open_cinema(gateway_with) as cinema:
         vera = await open_browser(cinema, session, "vera", "viewer", "acme")
         ann = await open_browser(cinema, session, "ann", "member", "acme")
-        directory, body = cinema.gateway.app[ROOMS].directory, {"model": "m", "prompt": "a cat"}
+        directory, body = cinema.gateway.app[SERVICES].auth.api_keys, {"model": "m", "prompt": "a cat"}
         own, foreign = (str(directory.authenticate(f"Bearer {key}").key.id) for key in (KEY, OTHER))
         assert (await vera.call("POST", VIDEOS, body, **{KEY_HEADER: own}))[0] == 403
         for wrong in (foreign, "999", "x", "-1", ""):
@@ -133,7 +133,7 @@ async def test_who_leaves_is_told_no_more_news(
                 url = f"{cinema.gateway.url}{PREFIX}/members/1"
                 async with session.patch(url, json={"status": "disabled"}, headers=token) as response:
                     assert response.status == 200
-            cinema.gateway.app[ROOMS].videos.notifier.notify(video_id)
+            cinema.gateway.app[SERVICES].videos.jobs.notifier.notify(video_id)
             async with asyncio.timeout(5):
                 assert await stream.content.read() == b""
         go.set()

@@ -5,7 +5,7 @@ import asyncio
 import aiohttp
 import pytest
 
-from gateway.server.context import PROBE, ROOMS
+from gateway.server.context import SERVICES, StorageServices
 from tests.support.gateway import CHAT, HELLO, channel, channels
 from tests.support.raw_client import connect, hello, post, read_answer
 from tests.support.scripted_upstream import (
@@ -54,7 +54,7 @@ async def test_a_gateway_that_cannot_record_makes_no_calls_and_says_so_to_the_su
 ) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with(channels([up]))
-        outbox = gateway.app[ROOMS].outbox
+        outbox = gateway.app[SERVICES].storage.write_queue
         outbox.failing = True
         for _ in range(3):
             async with gateway.post() as response:
@@ -102,7 +102,7 @@ async def test_a_closed_gate_refuses_calls_with_a_503_and_says_so_to_the_supervi
 ) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with(channels([up]))
-        gateway.app[ROOMS].gate.open = False
+        gateway.app[SERVICES].drain.open = False
         reader, writer = await connect(gateway.url)
         writer.write(post(hello(), path=CHAT))
         found = await read_answer(reader)
@@ -131,7 +131,7 @@ async def test_a_supervisor_is_answered_in_time_whatever_the_store_does(
             asked += 1
             await going_on.wait()
 
-        gateway.app._state[PROBE] = hang
+        monkeypatch.setattr(StorageServices, "check_writable", lambda _: hang())
         for _ in range(3):
             async with gateway.client.get(f"{gateway.url}/readyz") as response:
                 assert response.status == 503
@@ -150,7 +150,7 @@ async def test_a_gateway_ends_though_a_look_at_its_store_hangs(
 ) -> None:
     monkeypatch.setattr("gateway.server.handlers.health.STORE_TIMEOUT_S", 0.01)
     gateway = await gateway_with({})
-    gateway.app._state[PROBE] = asyncio.Event().wait
+    monkeypatch.setattr(StorageServices, "check_writable", lambda _: asyncio.Event().wait())
     async with gateway.client.get(f"{gateway.url}/readyz") as response:
         assert response.status == 503
 
@@ -163,7 +163,7 @@ async def test_whoever_ends_the_gateway_twice_does_not_wait_for_what_runs(gatewa
             stopping = asyncio.create_task(gateway.stop())
             await asyncio.sleep(0.1)
             assert not stopping.done()
-            gateway.app[ROOMS].gate.hurried = True
+            gateway.app[SERVICES].drain.hurried = True
             assert b'"overloaded"' in await response.read()
         async with asyncio.timeout(10):
             await stopping

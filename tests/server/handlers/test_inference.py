@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.server.context import ROOMS
+from gateway.server.context import SERVICES
 from tests.support.fault_scene import PRICE, site, until
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel, channels
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, Step, answer, chat_events, chat_script
@@ -104,7 +104,7 @@ async def test_a_json_answer_says_what_it_cost(standing_with: StartGateway) -> N
 
 def held_in(gateway: RunningGateway) -> set[tuple[int, int]]:
     """What key and account hold, and how many holds there are."""
-    bank = gateway.app[ROOMS].admission._bank
+    bank = gateway.app[SERVICES].billing.quota._bank
     return {(bank.find_balance(owner, 1).held_nanos, len(bank.holds)) for owner in ("key", "account")}
 
 

@@ -8,7 +8,8 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import aiohttp
 import attrs
@@ -19,8 +20,9 @@ from structlog.testing import capture_logs
 
 from gateway.domain.media import build_link
 from gateway.media.signed_links import SignedLinks
+from gateway.server.context import SERVICES, MediaServices, Services
 from gateway.server.handlers import media as door
-from gateway.server.handlers.media import KEEPER, add_media_routes, get_media
+from gateway.server.handlers.media import add_media_routes, get_media
 from gateway.server.middlewares import error_responses, request_context
 from gateway.server.protocol import GatewayRunner
 from gateway.server.responses import add_common_headers
@@ -88,7 +90,9 @@ async def open_shop(
     app = web.Application(middlewares=[request_context, error_responses])
     add_routes(app)
     app.on_response_prepare.append(add_common_headers)
-    app[KEEPER] = keeper = SignedLinks(store, KEY, ttl_s=TTL_S, clock=clock)
+    keeper, absent = SignedLinks(store, KEY, ttl_s=TTL_S, clock=clock), cast("Any", None)
+    app[SERVICES] = services = Services(cast("Any", SimpleNamespace(clock=clock)))
+    services.media = MediaServices(store, keeper, absent, absent, absent)
     runner = GatewayRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
     await runner.setup()
     listening = socket.create_server(("127.0.0.1", 0))

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from gateway.domain.response_owner import KEPT_MS
-from gateway.server.context import OFFICE, ROOMS
+from gateway.server.context import SERVICES
 from tests.support.gateway import RunningGateway, channel
 from tests.support.scripted_upstream import LAST_CHUNK, SSE_HEAD, ScriptedUpstream, answer, chunk
 from tests.support.started_gateways import StartGateway
@@ -93,7 +93,7 @@ async def test_what_a_model_says_makes_nobody_an_owner(site: Site) -> None:
 
 async def test_it_goes_to_the_channel_that_made_it_whichever_is_preferred_now(site: Site) -> None:
     assert (await site.ask("ann"))[0] == 200
-    owners = site.gateway.app[ROOMS].response_owners
+    owners = site.gateway.app[SERVICES].routing.response_owners
     owners.note("resp_elsewhere", (await _find_account(site, "ann")), "other")
     before = site.asked
     assert (await site.ask("ann", previous_response_id="resp_elsewhere"))[0] == 200
@@ -103,12 +103,12 @@ async def test_it_goes_to_the_channel_that_made_it_whichever_is_preferred_now(si
 
 
 async def _find_account(site: Site, name: str) -> int:
-    return int((await site.gateway.app[OFFICE].administration.get_account(name))["id"])
+    return int((await site.gateway.app[SERVICES].auth.accounts.get_account(name))["id"])
 
 
 async def test_owners_are_known_after_a_restart(site: Site) -> None:
     assert (await site.ask("ann"))[0] == 200
-    owners = site.gateway.app[ROOMS].response_owners
+    owners = site.gateway.app[SERVICES].routing.response_owners
     await owners.close()
     owners._recent.clear()
     assert (await site.ask("bob", previous_response_id="resp_1"))[0] == 404

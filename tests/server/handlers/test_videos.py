@@ -13,10 +13,10 @@ import orjson
 import pytest
 
 from gateway.errors import RateLimited
-from gateway.server.context import ROOMS
-from gateway.server.handlers.video_events import MOST_FOLLOWING, SubscriberLimit
+from gateway.server.context import SERVICES
 from gateway.server.handlers.videos import MAX_PAGE_CHARS
 from gateway.server.openapi.document import get_document
+from gateway.server.subscriber_limit import MOST_FOLLOWING, SubscriberLimit
 from tests.support.gateway import KEY
 from tests.support.image_providers import draw
 from tests.support.openai_videos import BREAK, CLIP_BYTES, OpenAiVideos, Play, Said, write_clip
@@ -79,7 +79,7 @@ async def test_another_accounts_job_is_as_little_there_as_one_that_never_was(gat
         listed = (await cinema.get(VIDEOS, key=SISTER)).json["data"]
         assert [job["id"] for job in listed] == jobs[::-1], "it is the account's, whichever of its keys asked"
         assert (await cinema.get(f"{VIDEOS}/{jobs[2]}/content", key=SISTER)).body == write_clip("a cat")
-        await cinema.gateway.app[ROOMS].videos.cancel(jobs[0])
+        await cinema.gateway.app[SERVICES].videos.jobs.cancel(jobs[0])
 
 
 async def test_an_id_that_is_none_leads_nowhere(gateway_with: StartGateway) -> None:
@@ -112,7 +112,7 @@ async def test_without_a_key_nothing_is_told(gateway_with: StartGateway) -> None
         ]:
             answer = await cinema.ask(method, path, key="sk-nobodys", json=body)
             assert answer.error == (401, "invalid_api_key", None), path
-        await cinema.gateway.app[ROOMS].videos.cancel(video_id)
+        await cinema.gateway.app[SERVICES].videos.jobs.cancel(video_id)
 
 
 # ---- listing
@@ -203,7 +203,7 @@ async def test_there_is_no_file_before_the_end_nor_after_a_bad_one(gateway_with:
             "id": fails, "object": "video.deleted", "deleted": True,
         }  # fmt: skip
         assert (await cinema.get(f"{VIDEOS}/{fails}")).status == 404
-        await cinema.gateway.app[ROOMS].videos.cancel(waits)
+        await cinema.gateway.app[SERVICES].videos.jobs.cancel(waits)
 
 
 async def check_ranges(cinema: Cinema, path: str, clip: bytes) -> None:
@@ -394,7 +394,7 @@ async def test_who_leaves_or_does_not_read_the_news_holds_nothing_up(gateway_wit
     go = asyncio.Event()
     async with open_cinema(gateway_with, plays={"slow": Play(polls=["queued", go, "completed"])}) as cinema:
         video_id = await cinema.begin("slow")
-        signals = cinema.gateway.app[ROOMS].videos.notifier
+        signals = cinema.gateway.app[SERVICES].videos.jobs.notifier
         request = f"GET {VIDEOS}/{video_id}/events HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode()
         deaf = [await connect(cinema.gateway.url) for _ in range(3)]
         for reader, writer in deaf:
@@ -439,7 +439,7 @@ async def test_a_caller_is_told_to_ask_less_often_the_older_its_job_is(gateway_w
             begun = await cinema.submit(prompt)
             assert begun.headers["openai-poll-after-ms"] == "2000"
             waits.append((await cinema.get(f"{VIDEOS}/{begun.json['id']}")).headers["openai-poll-after-ms"])
-            await cinema.gateway.app[ROOMS].videos.cancel(begun.json["id"])
+            await cinema.gateway.app[SERVICES].videos.jobs.cancel(begun.json["id"])
             assert "openai-poll-after-ms" not in (await cinema.get(f"{VIDEOS}/{begun.json['id']}")).headers
         assert waits == ["2000", "4000", "8000", "15000"]
 
@@ -496,7 +496,7 @@ async def test_a_body_of_neither_kind_is_refused(lobby: Cinema) -> None:
 async def test_a_webhook_is_told_where_the_operator_sends_to(gateway_with: StartGateway) -> None:
     async with open_cinema(gateway_with, plays={"waits": WAITS}, videos={"webhook_hosts": ["*.hooks.test"]}) as cinema:
         video_id = await cinema.begin("waits", webhook_url="https://a.hooks.test/videos?x=1")
-        job = await cinema.gateway.app[ROOMS].videos.cancel(video_id)
+        job = await cinema.gateway.app[SERVICES].videos.jobs.cancel(video_id)
         assert job.webhook_url == "https://a.hooks.test/videos?x=1"
         assert "hooks.test" not in str((await cinema.get(f"{VIDEOS}/{video_id}")).json)
         assert "webhook_url" not in cinema.provider.submits[0].fields
@@ -579,7 +579,7 @@ async def test_the_word_for_what_is_under_way_is_the_callers_or_the_operators(
     async with open_cinema(gateway_with, plays={"busy": busy}, videos={"status_words": setting}) as cinema:
         video_id = await cinema.begin("busy")
         path = f"{VIDEOS}/{video_id}"
-        async with asyncio.timeout(5), cinema.gateway.app[ROOMS].videos.notifier.listen(video_id) as bell:
+        async with asyncio.timeout(5), cinema.gateway.app[SERVICES].videos.jobs.notifier.listen(video_id) as bell:
             while (await cinema.get(path)).json["status"] == "queued":
                 await bell.wait()
                 bell.clear()
@@ -587,7 +587,7 @@ async def test_the_word_for_what_is_under_way_is_the_callers_or_the_operators(
             assert (await cinema.get(path, **{header: "true"})).json["status"] == library_word
         assert (await cinema.get(path)).json["status"] == spec_word
         assert (await cinema.get(VIDEOS)).json["data"][0]["status"] == spec_word
-        await cinema.gateway.app[ROOMS].videos.cancel(video_id)
+        await cinema.gateway.app[SERVICES].videos.jobs.cancel(video_id)
 
 
 async def test_a_job_that_was_submitted_as_the_conventions_libraries_do_is_told_in_its_words(
@@ -605,7 +605,7 @@ async def test_a_job_that_was_submitted_as_the_conventions_libraries_do_is_told_
         from_json = await cinema.begin("busy")
         words = {from_form: "in_progress", from_library: "in_progress", from_json: "processing"}
         for video_id, word in words.items():
-            path, videos = f"{VIDEOS}/{video_id}", cinema.gateway.app[ROOMS].videos
+            path, videos = f"{VIDEOS}/{video_id}", cinema.gateway.app[SERVICES].videos.jobs
             async with asyncio.timeout(5), videos.notifier.listen(video_id) as bell:
                 while (await cinema.get(path)).json["status"] == "queued":
                     await bell.wait()
@@ -617,13 +617,13 @@ async def test_a_job_that_was_submitted_as_the_conventions_libraries_do_is_told_
         async with cinema.gateway.client.get(f"{cinema.gateway.url}{VIDEOS}/{from_form}/events") as stream:
             assert await stream.content.readline() == b"event: video.in_progress\n"
         for video_id in words:
-            await cinema.gateway.app[ROOMS].videos.cancel(video_id)
+            await cinema.gateway.app[SERVICES].videos.jobs.cancel(video_id)
 
 
 async def test_a_remix_is_told_in_the_words_of_its_original(gateway_with: StartGateway) -> None:
     async with open_cinema(gateway_with) as cinema:
         form = aiohttp.FormData({"model": "m", "prompt": "a cat"}, default_to_multipart=True)
-        videos = cinema.gateway.app[ROOMS].videos
+        videos = cinema.gateway.app[SERVICES].videos.jobs
         originals = [(await cinema.ask("POST", VIDEOS, data=form)).json["id"], await cinema.begin()]
         for original, words in zip(originals, ("openai", "spec"), strict=True):
             await cinema.finish(original)
@@ -666,7 +666,7 @@ async def test_a_remix_is_made_by_who_made_the_original_and_costs_as_much(gatewa
             assert early.error == (409, "task_not_ready", "video_id")
             nothing = await cinema.ask("POST", f"{VIDEOS}/{fails}/remix", json={"prompt": "x"})
             assert nothing.error == (404, "not_found", "video_id")
-            await cinema.gateway.app[ROOMS].videos.cancel(waits)
+            await cinema.gateway.app[SERVICES].videos.jobs.cancel(waits)
         assert second.submits == []
 
 
@@ -688,7 +688,7 @@ async def test_the_full_price_is_held_by_length_and_size_and_charged_only_for_a_
     capped = [{"name": "test", "account": "acme", "secret": KEY, "quota_usd": 4.0}]
     plays = {"waits": WAITS, "fails": FAILS}
     async with open_cinema(gateway_with, plays=plays, model=[MODEL], price=[PRICE], key=capped) as cinema:
-        videos = cinema.gateway.app[ROOMS].videos
+        videos = cinema.gateway.app[SERVICES].videos.jobs
         large = await cinema.begin("waits", size="1920x1080", seconds="8")
         usual = await cinema.begin("waits")
         assert videos.list_held() == {large: 2_400_000_000, usual: 400_000_000}

@@ -7,7 +7,7 @@ from typing import Any
 import pyotp
 import pytest
 
-from gateway.server.context import INVITATIONS
+from gateway.server.context import SERVICES
 from tests.support.gateway import CHAT, KEY
 from tests.support.openapi_calls import Call, Caller, Memory, spoil
 from tests.support.openapi_provider import MODEL, Everything
@@ -182,7 +182,7 @@ async def caller(gateway_with: StartGateway) -> AsyncIterator[Caller]:
                 "videos": {"webhook_hosts": ["127.0.0.1"]},
             },
         )
-        memory = {"provider": up.answers_url, "setup": await gateway.app[INVITATIONS].find_setup_token()}
+        memory = {"provider": up.answers_url, "setup": await gateway.app[SERVICES].auth.invitations.find_setup_token()}
         yield Caller(gateway, memory=memory)
         up.end.set()
 

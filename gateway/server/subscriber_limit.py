@@ -1,0 +1,37 @@
+"""How many event streams an account may have open."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gateway.errors import RateLimited
+
+MOST_FOLLOWING = 32
+"""Streams of one account at a time."""
+
+
+class SubscriberLimit:
+    """Limits the open streams of each account; those without an account are counted together.
+
+    Args:
+        most: streams of one account.
+        what: the streamed things, in the plural, for the message.
+    """
+
+    def __init__(self, most: int = MOST_FOLLOWING, what: str = "videos") -> None:
+        self._most = most
+        self._what = what
+        self._open: Counter[int | None] = Counter()
+
+    @contextmanager
+    def join(self, account_id: int | None) -> Iterator[None]:
+        """Count one more stream until the block ends. Raises ``RateLimited``."""
+        if self._open[account_id] >= self._most:
+            raise RateLimited(f"The account follows {self._most} {self._what} already", retry_after_s=5)
+        self._open[account_id] += 1
+        try:
+            yield
+        finally:
+            self._open[account_id] -= 1
+            if not self._open[account_id]:
+                del self._open[account_id]

@@ -1,0 +1,115 @@
+"""Open everything that handlers use at startup, one package after another, and close it in reverse order."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, contextmanager
+
+import attrs
+from aiohttp import web
+
+from gateway.background import JobRunner
+from gateway.billing.retention_worker import RetentionWorker
+from gateway.config.loader import read_words_file
+from gateway.domain.ip_address import parse_networks
+from gateway.errors import StoreUnavailable
+from gateway.media.cleanup_worker import MediaCleanup
+from gateway.monitoring import LoopLagMeter
+from gateway.options import AppOptions, StartupInfo
+from gateway.proxy.failover import Proxy
+from gateway.routing.model_catalog import ModelCatalog
+from gateway.routing.probe_worker import ChannelProber
+from gateway.routing.sync_worker import ModelSyncer
+from gateway.server.context import SERVICES, HttpSettings, Services
+from gateway.server.multipart import FormLimits
+from gateway.services.admin import open_admin
+from gateway.services.auth import open_accounts, open_members
+from gateway.services.billing import open_billing
+from gateway.services.media import MIB, open_media
+from gateway.services.routing import open_routing
+from gateway.services.storage import open_live_config, open_storage
+from gateway.services.videos import open_videos, start_video_workers
+from gateway.storage.database import DatabaseStartupError
+from gateway.storage.integrity_worker import IntegrityWorker
+from gateway.storage.retention import RetentionRepository
+from gateway.upstream.client import FallbackHttpClient
+
+
+async def open_services(app: web.Application) -> AsyncIterator[None]:
+    """Fill ``app[SERVICES]`` and start the workers; a ``cleanup_ctx`` of aiohttp.
+
+    aiohttp does not close the contexts of a startup that failed: one stack closes all that was opened.
+    """
+    services = app[SERVICES]
+    async with AsyncExitStack() as stack:
+        with _explain_store_errors(services.options):
+            services.storage = await open_storage(services, stack)
+            services.live_config = await open_live_config(services)
+            services.options = attrs.evolve(services.options, config=services.live_config.config)
+            services.http = _build_http_settings(services.options)
+            services.billing = await open_billing(services, stack)
+            accounts, first_secret = await open_accounts(services)
+        services.live_config.words = read_words_file(services.options.config)
+        services.client = client = FallbackHttpClient(ordinary=services.options.config.server.client == "ordinary")
+        stack.push_async_callback(client.close)
+        jobs = JobRunner()
+        stack.push_async_callback(jobs.stop)
+        services.routing = await open_routing(services, stack)
+        services.proxy = Proxy(client, services.routing.load_balancer, clock=services.clock)
+        services.media = open_media(services, stack)
+        with _explain_store_errors(services.options):
+            services.videos, services.idempotency = await open_videos(services, stack)
+        services.auth = open_members(services, accounts, stack)
+        services.admin = open_admin(services)
+        stack.push_async_callback(services.admin.finish_changes)
+        services.startup_info = _describe_startup(first_secret, services.routing.catalog)
+        _start_workers(services, jobs)
+        if services.options.declare:
+            # Another command than serve may know other channels and shorter retention: it must not end jobs or delete.
+            _start_cleanup(services, jobs)
+            start_video_workers(services, stack)
+        yield
+
+
+@contextmanager
+def _explain_store_errors(options: AppOptions) -> Iterator[None]:
+    try:
+        yield
+    except (StoreUnavailable, OSError) as error:
+        raise DatabaseStartupError(f"The data folder {options.folder.path} cannot be used: {error}") from error
+
+
+def _build_http_settings(options: AppOptions) -> HttpSettings:
+    server = options.config.server
+    return HttpSettings(
+        max_body_mb=server.max_body_mb,
+        form_limits=FormLimits(
+            max_body_bytes=server.max_upload_mb * MIB,
+            max_file_bytes=server.max_file_mb * MIB,
+        ),
+        base_url=server.base_url.rstrip("/"),
+        trusted_proxies=parse_networks(server.trusted_proxies),
+    )
+
+
+def _describe_startup(first_secret: str | None, catalog: ModelCatalog) -> StartupInfo:
+    demo = any(channel.origin == "demo" for channel in catalog.channels)
+    return StartupInfo(first_secret, tuple(listed.id for listed in catalog.list_models()), demo)
+
+
+def _start_workers(services: Services, jobs: JobRunner) -> None:
+    routing, storage = services.routing, services.storage
+    interval = services.live_config.find_sync_interval_s
+    jobs.start("flush_ledger", services.billing.flusher.run)
+    jobs.start("sync_models", ModelSyncer(routing.catalog, routing.channels, interval=interval).run)
+    jobs.start("probe_channels", ChannelProber(routing.catalog, routing.load_balancer, routing.fetch_models).run)
+    jobs.start("check_store", IntegrityWorker(storage.database).run)
+    jobs.start("measure_lag", LoopLagMeter(services.admin.monitor.lag).run)
+    # ``sweep_media`` keeps media within its limits, whichever command runs.
+    rules, clock = services.live_config.find_media_rules, storage.retention_clock.now
+    jobs.start("sweep_media", MediaCleanup(services.media.files, rules, clock).run)
+
+
+def _start_cleanup(services: Services, jobs: JobRunner) -> None:
+    storage = services.storage
+    repository, keep_days = RetentionRepository(storage.database), services.live_config.find_keep_days
+    worker = RetentionWorker(repository, storage.write_queue, keep_days, storage.retention_clock.now)
+    jobs.start("retire_requests", worker.run)

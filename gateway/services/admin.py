@@ -1,0 +1,45 @@
+"""Open what only the admin API uses: settings, the request history, and the monitor of the process."""
+
+from gateway.config.live_settings import SettingsService
+from gateway.config.reload import Reloader
+from gateway.monitoring import ProcessMonitor
+from gateway.server.admin.activity_feed import ActiveRequestsFeed
+from gateway.server.admin.request_history import RequestHistory
+from gateway.server.admin.route_explain import RouteExplainer
+from gateway.server.context import AdminServices, Services
+from gateway.storage.audit_log import AuditLogRepository
+from gateway.storage.request_log import RequestLogRepository
+from gateway.storage.settings import SettingRepository
+from gateway.storage.traffic import TrafficRepository
+
+
+def open_admin(services: Services) -> AdminServices:
+    """Open what the admin API uses."""
+    options, routing, accounting = services.options, services.routing, services.billing.accounting
+    database, clock = services.storage.database, services.clock
+    accounting.jobs = services.videos.jobs
+    setting_repository, audit_log = SettingRepository(database), AuditLogRepository(database)
+    reloader = Reloader(
+        services.live_config,
+        options.read_config,
+        setting_repository,
+        accounts=services.auth.accounts,
+        channels=routing.channels,
+        router=routing.router,
+        audit_log=audit_log,
+        clock=clock,
+    )
+    request_log = RequestLogRepository(database)
+    return AdminServices(
+        settings=SettingsService(services.live_config, reloader, setting_repository, clock=clock),
+        reloader=reloader,
+        explainer=RouteExplainer(routing.catalog, routing.load_balancer, routing.router, accounting, clock),
+        request_log=request_log,
+        history=RequestHistory(
+            request_log, TrafficRepository(database), services.auth.api_keys, routing.catalog, routing.router
+        ),
+        audit_log=audit_log,
+        active_feed=ActiveRequestsFeed(services.active_requests),
+        monitor=ProcessMonitor(options.folder.path, clock),
+        token=options.folder.admin_token(),
+    )

@@ -1,0 +1,69 @@
+"""Open routing: the channels of the file and of the store; without any, those that are found; else the demo."""
+
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
+
+from gateway.config.reload import build_channels, build_models, build_tariff
+from gateway.demo.server import DEMO_MODELS, DemoUpstream
+from gateway.domain.channel import Channel
+from gateway.domain.model_info import ModelInfo
+from gateway.options import AppOptions
+from gateway.routing.channels import ChannelService, Found
+from gateway.routing.discovery import find_keyed, find_local
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.model_catalog import ModelCatalog
+from gateway.routing.model_listing import fetch_models
+from gateway.routing.response_owners import ResponseOwners
+from gateway.routing.router import Router
+from gateway.server.context import RoutingServices, Services
+from gateway.storage.channels import ChannelRepository
+from gateway.storage.database import DatabaseStartupError
+from gateway.storage.encryption import DecryptionFailed, SecretBox
+from gateway.storage.response_owners import ResponseOwnerRepository
+from gateway.upstream.interface import HttpClient
+
+
+async def open_routing(services: Services, stack: AsyncExitStack) -> RoutingServices:
+    """Open routing. Raises ``DatabaseStartupError`` if the secrets of a stored channel cannot be decrypted."""
+    options, client, database = services.options, services.client, services.storage.database
+    catalog, load_balancer = ModelCatalog(clock=options.clock), LoadBalancer(time.monotonic)
+    load_balancer.settings = options.config.routing.settings()
+    master_key = bytes.fromhex(options.config.store.master_key) or options.folder.secret("master.key")
+    secret_box, fetch = SecretBox(master_key), partial(_fetch_models, client, options.clock)
+    channels = ChannelService(
+        catalog,
+        load_balancer,
+        ChannelRepository(database, secret_box),
+        fetch=fetch,
+        discover=partial(_discover, options, client, stack),
+        clock=options.clock,
+    )
+    try:
+        await channels.declare(build_channels(options.config))
+    except DecryptionFailed as error:
+        raise DatabaseStartupError(str(error)) from None
+    router = Router(catalog, load_balancer, build_tariff(services.live_config.settled))
+    router.models = build_models(options.config)
+    owners = ResponseOwners(ResponseOwnerRepository(database), options.clock)
+    stack.push_async_callback(owners.close)
+    return RoutingServices(catalog, load_balancer, channels, router, owners, fetch, secret_box)
+
+
+async def _fetch_models(client: HttpClient, clock: Callable[[], float], channel: Channel) -> list[ModelInfo]:
+    return await fetch_models(client, channel, now_s=int(clock()))
+
+
+async def _discover(options: AppOptions, client: HttpClient, stack: AsyncExitStack) -> list[Found]:
+    """Return channels for the provider keys of the environment and for local servers; without any, the demo."""
+    found: list[Found] = []
+    if options.discover:
+        found += [(channel, None) for channel in find_keyed(options.environ)]
+        found += await find_local(client, own_port=options.config.server.port, now_s=int(options.clock()))
+    if found:
+        return found
+    demo = DemoUpstream(pace_s=options.demo_pace_s)
+    stack.push_async_callback(demo.stop)
+    await demo.start()
+    return [(Channel("demo", "demo", demo.base_url, (demo.api_key,), DEMO_MODELS, origin="demo"), None)]

@@ -1,0 +1,81 @@
+"""Open the store: the database, the journal, and what an earlier process left in them."""
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import structlog
+
+from gateway.billing.write_queue import WriteQueue
+from gateway.config.merge import FileConfig, find_sources, parse_stored, settle
+from gateway.config.reload import LiveConfig, log_ignored
+from gateway.options import AppOptions
+from gateway.retention_clock import WARN_AFTER_S, RetentionClock
+from gateway.server.context import Services, StorageServices
+from gateway.storage.data_folder import DATABASE, JOURNAL, check_database_present
+from gateway.storage.database import Database, open_database
+from gateway.storage.identity import check_secrets
+from gateway.storage.integrity_check import check_before_start
+from gateway.storage.journal import RequestJournal
+from gateway.storage.retention import RetentionRepository
+from gateway.storage.settings import SettingRepository
+from gateway.storage.startup_state import find_leftovers
+
+CHECK_S = 0.2
+CHECK_KILLED_S = 10.0
+"""How long a start may check the database before the gateway serves; a worker checks the rest. The longer time is for a
+folder whose last process was killed."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+async def open_storage(services: Services, stack: AsyncExitStack) -> StorageServices:
+    """Open the database and the journal. Raises ``StoreUnavailable``, ``DatabaseStartupError``."""
+    options = services.options
+    database = await _open_database(options)
+    stack.push_async_callback(database.close)
+    master_key = bytes.fromhex(options.config.store.master_key)
+    await check_secrets(options.folder, database, master_key=master_key, renew=options.renew_secrets)
+    journal = RequestJournal(options.folder.private_file(JOURNAL))
+    stack.callback(journal.close)
+    retention_clock = await _open_retention_clock(options, database)
+    return StorageServices(database, journal, WriteQueue(), await find_leftovers(database), retention_clock)
+
+
+async def open_live_config(services: Services) -> LiveConfig:
+    """Merge the configuration of the file with the stored settings. Raises ``StoreUnavailable``."""
+    options, storage = services.options, services.storage
+    sources = find_sources(options.config) if options.sources is None else options.sources
+    stored = await SettingRepository(storage.database).list_settings() if storage.leftovers.settings else ()
+    settled = settle(FileConfig(options.config, sources), parse_stored(stored))
+    log_ignored(settled)
+    return LiveConfig(settled)
+
+
+async def _open_retention_clock(options: AppOptions, database: Database) -> RetentionClock:
+    """Return the clock that records are deleted by; log a warning if it is far from the newest of them."""
+    newest_ms = await RetentionRepository(database).find_newest_ms()
+    clock = RetentionClock(options.clock, None if newest_ms is None else newest_ms / 1000)
+    days = round(abs(clock.ahead_s) / 86_400, 1)
+    if clock.ahead_s > WARN_AFTER_S:
+        reason = f"The clock is {days} days after the newest record: nothing is deleted for its age for a day"
+        log.warning("clock_ahead", reason=reason)
+    elif clock.ahead_s < -WARN_AFTER_S:
+        log.warning("clock_behind", reason=f"The clock is {days} days before the newest record: one of them is wrong")
+    return clock
+
+
+async def _open_database(options: AppOptions) -> Database:
+    """Open the database after checking that it exists, is undamaged, and belongs to a gateway."""
+    folder = options.folder
+    url = options.config.store.url or f"sqlite:///{folder.path / DATABASE}"
+    path = Path(url.removeprefix("sqlite:///"))
+    check_database_present(folder.path, path)
+    if folder.killed:
+        # A copy of the folder, or sqlite3 itself, may have merged the log into the database: this may be no loss.
+        for expected in (path.with_name(f"{path.name}-wal"), folder.path / JOURNAL):
+            if not expected.exists():
+                log.warning("store_file_missing", path=str(expected), reason="what only this file recorded is lost")
+    await check_before_start(path, CHECK_KILLED_S if folder.killed else CHECK_S)
+    if not options.config.store.url:
+        folder.private_file(DATABASE)
+    return await open_database(url)

@@ -1,0 +1,108 @@
+"""Open video jobs: their service, their submissions, and the workers that poll providers and deliver webhooks."""
+
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
+
+from gateway.background import JobRunner
+from gateway.cleanup import RecordCleanup
+from gateway.domain.webhook import derive_secret
+from gateway.media.cleanup_worker import MediaCleanup
+from gateway.proxy.idempotency import IdempotencyService
+from gateway.server.context import Services, VideoServices
+from gateway.storage.idempotency import IdempotencyRepository
+from gateway.storage.media_files import MediaFiles
+from gateway.storage.members import MemberRepository
+from gateway.storage.startup_state import StartupState
+from gateway.storage.videos import VideoRepository
+from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
+from gateway.videos.content import VideoContent
+from gateway.videos.jobs import Videos
+from gateway.videos.poll_worker import VideoPoller
+from gateway.videos.provider_api import VideoProviderApi
+from gateway.videos.reference_image import References
+from gateway.videos.submit import VideoSubmitter
+from gateway.videos.tracker import VideoTracker
+from gateway.videos.webhook_sender import WebhookSender
+from gateway.videos.webhook_worker import WebhookWorker
+
+
+async def open_videos(services: Services, stack: AsyncExitStack) -> tuple[VideoServices, IdempotencyService]:
+    """Open the video jobs, and idempotent requests, whose leases they share. Takes over what earlier processes left.
+
+    Raises ``StoreUnavailable``.
+    """
+    options, live_config, storage = services.options, services.live_config, services.storage
+    database, billing = storage.database, services.billing
+    clock = make_steady(options.clock)
+    api = VideoProviderApi(services.client, services.media.fetcher, services.routing.catalog, clock=clock)
+    jobs = Videos(
+        VideoRepository(database),
+        billing.balances,
+        storage.write_queue,
+        api,
+        rules=live_config.find_video_rules,
+        clock=clock,
+        pace=options.task_pace,
+    )
+    files = MediaFiles(options.folder.path / "videos")
+    content = VideoContent(files, api)
+    deliveries = WebhookDeliveryRepository(database)
+    retention_clock = storage.retention_clock.now
+    idempotency = IdempotencyService(IdempotencyRepository(database), jobs.owner, clock, expiry=retention_clock)
+    await _take_over(storage.leftovers, jobs, idempotency, deliveries)
+    stack.push_async_callback(jobs.close)
+    submitter = VideoSubmitter(
+        jobs,
+        billing.quota,
+        billing.settlement,
+        relay=services.proxy,
+        video_content=content,
+        references=References(services.media.fetcher, services.media.spool),
+        find_words=live_config.find_words,
+    )
+    find_secret = partial(derive_secret, options.folder.secret("webhook.key"))
+    return VideoServices(jobs, submitter, content, files, deliveries, find_secret), idempotency
+
+
+async def _take_over(
+    leftovers: StartupState, jobs: Videos, idempotency: IdempotencyService, deliveries: WebhookDeliveryRepository
+) -> None:
+    if leftovers.videos:
+        await jobs.open()
+    if leftovers.replays:
+        await idempotency.open()
+    if leftovers.deliveries:
+        await deliveries.free_deliveries(jobs.owner)
+
+
+def start_video_workers(services: Services, stack: AsyncExitStack) -> None:
+    """Start the workers that poll providers, deliver webhooks, and delete old videos and records."""
+    videos, storage, live_config = services.videos, services.storage, services.live_config
+    jobs, retention_clock = videos.jobs, storage.retention_clock.now
+    poller = VideoPoller(jobs, VideoTracker(jobs, videos.content, retention_clock), polls=live_config.find_polls)
+    sender = WebhookSender(services.media.fetcher, videos.find_secret, jobs.clock, services.clock)
+    deliverer = WebhookWorker(videos.deliveries, sender, jobs.owner, jobs.clock)
+    poller.idle, deliverer.idle = not storage.leftovers.videos, not storage.leftovers.deliveries
+    jobs.begun, jobs.ended, jobs.cancelled = poller.wake, deliverer.wake, poller.drop
+    members = MemberRepository(storage.database)
+    owners = services.routing.response_owners
+    cleanup = RecordCleanup(
+        services.idempotency, videos.deliveries, jobs.store, members, retention_clock, owners=owners
+    )
+    runner = JobRunner()
+    stack.push_async_callback(runner.stop)  # before ``jobs.close``, so that no stopped job is claimed again
+    runner.start("poll_videos", poller.run)
+    runner.start("deliver_webhooks", deliverer.run)
+    runner.start("sweep_videos", MediaCleanup(videos.files, live_config.find_video_content_rules, retention_clock).run)
+    runner.start("sweep_records", cleanup.run)
+
+
+def make_steady(clock: Callable[[], float]) -> Callable[[], float]:
+    """Return a clock of Unix seconds that starts at ``clock`` and is not affected when the system clock is set.
+
+    A clock that is set must neither end jobs too early nor make leases look old.
+    """
+    started_s, since_s = clock(), time.monotonic()
+    return lambda: started_s + time.monotonic() - since_s
