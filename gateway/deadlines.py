@@ -6,6 +6,7 @@ ever fires. Here a deadline costs one insertion into a set and one removal.
 
 import asyncio
 import math
+from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
 
@@ -37,6 +38,8 @@ class DeadlineTimer:
         self._waiting: set[Deadline] = set()
         self._handle: asyncio.TimerHandle | None = None
         self.fires_at = NEVER
+        self.leave: Callable[[Deadline], None] = self._waiting.discard
+        """Remove a deadline. The timer stays set: the next deadline probably needs it."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -46,10 +49,6 @@ class DeadlineTimer:
         self._waiting.add(one)
         if one.due_at < self.fires_at:
             self._arm(one.due_at)
-
-    def leave(self, one: Deadline) -> None:
-        """Remove a deadline. The timer stays set: the next deadline probably needs it."""
-        self._waiting.discard(one)
 
     def _arm(self, at: float) -> None:
         if self._handle is not None:

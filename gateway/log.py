@@ -40,15 +40,12 @@ _TINTS = {
 """ANSI color of each level of the gateway's own events."""
 
 
-def allow_known(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A structlog processor: drop fields that are not in ``ALLOWED`` and name them in ``reason``."""
-    if ALLOWED.issuperset(event):
-        return event
+def drop_unknown(event: MutableMapping[str, Any]) -> None:
+    """Remove the fields that are not in ``ALLOWED``, of which there is at least one, and name them in ``reason``."""
     unknown = event.keys() - ALLOWED
     for name in unknown:
         del event[name]
     event["reason"] = f"fields not on the log's list: {', '.join(sorted(unknown))}"
-    return event
 
 
 def _escape(value: str, keep: str = _LAYOUT) -> str:
@@ -94,7 +91,8 @@ def write_line(logger: LineWriter, method: str, event: MutableMapping[str, Any])
     event["timestamp"] = f"{_write_second(now_us // 1_000_000)}.{now_us % 1_000_000:06d}Z"
     if "exc_info" in event:
         structlog.processors.format_exc_info(logger, method, event)
-    allow_known(logger, method, event)
+    if not ALLOWED.issuperset(event):
+        drop_unknown(event)
     try:
         line = orjson.dumps(event, default=repr, option=orjson.OPT_APPEND_NEWLINE)
     except orjson.JSONEncodeError:  # a number beyond 64 bits, a lone surrogate
@@ -121,7 +119,8 @@ class ConsoleWriter:
         now_us = time.time_ns() // 1_000
         if "exc_info" in event:
             structlog.processors.format_exc_info(logger, method, event)
-        allow_known(logger, method, event)
+        if not ALLOWED.issuperset(event):
+            drop_unknown(event)
         name, trace = event.pop("event"), event.pop("exception", None)
         before, between, after = self._value
         fields = "".join(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.log import ALLOWED, allow_known
+from gateway.log import ALLOWED, drop_unknown
 
 SECRET = "sk-hunter2-hunter2-hunter2"
 HEAD = """
@@ -122,11 +122,16 @@ def test_the_list_holds_no_name_of_a_secret() -> None:
         assert word not in ALLOWED
 
 
-def test_what_is_known_passes_untouched() -> None:
-    event = {"event": "x", "status": 1, "model": "m"}
-    assert allow_known(None, "info", dict(event)) == event
-    dropped = allow_known(None, "info", event | {"b": 1, "a": 2})
-    assert dropped == event | {"reason": "fields not on the log's list: a, b"}
+def test_unknown_fields_are_dropped_and_named() -> None:
+    event: dict[str, object] = {"event": "x", "status": 1, "b": 1, "a": 2}
+    drop_unknown(event)
+    assert event == {"event": "x", "status": 1, "reason": "fields not on the log's list: a, b"}
+
+
+def test_known_fields_are_written_unchanged() -> None:
+    (line,) = run_json("log.info('x', status=1, model='m')")
+    assert (line["status"], line["model"]) == (1, "m")
+    assert "reason" not in line
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])

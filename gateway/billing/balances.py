@@ -129,7 +129,7 @@ class Balances:
         """
         now_s = self._clock()
         day = self._day
-        if not day.holds(now_s):
+        if not day.start_s <= now_s < day.end_s:
             day = self._find_day(now_s)
         reservation = hold(self._open(caller, day), nanos, day, now_s)
         self.holds.add(reservation)
@@ -148,7 +148,10 @@ class Balances:
     def settle(self, reservation: Reservation, cost_nanos: int, now_s: float) -> Charge:
         """Turn a reservation into a charge. A reservation that was settled before keeps its first charge."""
         self.holds.discard(reservation)
-        return reservation.settle(cost_nanos, self.day_at(now_s))
+        day = self._day
+        if not day.start_s <= now_s < day.end_s:
+            day = self.day_at(now_s)
+        return reservation.settle(cost_nanos, day)
 
     def restore(self, account_id: int, key_id: int, nanos: int) -> Reservation:
         """Reserve again what an earlier process reserved for a job that still runs, whatever the quotas are now."""

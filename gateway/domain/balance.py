@@ -47,9 +47,10 @@ class UtcDay:
     start_s: int
     month_start_s: int
     month_end_s: int
+    end_s: int = attrs.field(init=False, eq=False, repr=False)
 
-    @property
-    def end_s(self) -> int:
+    @end_s.default
+    def _find_end_s(self) -> int:
         return self.start_s + DAY_S
 
     @property

@@ -139,9 +139,14 @@ class InferenceRequest:
 
         ``max_output_tokens`` is less: few answers are as long as they may be.
         """
-        named = [self.body.get(name) for name in _OUTPUT_LIMITS]
-        most = max((limit for limit in named if type(limit) is int), default=0)
-        tries, answers = (self.body.get(name) or 1 for name in ("best_of", "n"))
+        body, most = self.body, 0
+        for name in _OUTPUT_LIMITS:
+            limit = body.get(name)
+            if type(limit) is int and limit > most:
+                most = limit
+        if not most:
+            return 0
+        tries, answers = body.get("best_of") or 1, body.get("n") or 1
         return most if type(tries) is not int or type(answers) is not int else -(-most * max(tries, answers) // answers)
 
     @property

@@ -336,7 +336,7 @@ def make_exchange(call: InferenceRequest, wire: Wire, naming: ResponseIdentity) 
     """Return the translator of ``call`` for ``wire``, one of the formats that ``domain/api_format.py`` lists for its
     operation.
     """
-    if is_translated(call.operation, wire):
+    if _NATIVE.get(call.operation, wire) != wire:
         return _ChatTranslation(call, naming, _CLIENT_FORMATS[call.operation], _PROVIDER_FORMATS[wire])
     direct = _PASSTHROUGH.get(wire, _IMAGE_BACKEND)
     return _Passthrough(call, naming, direct, PLAIN if direct.find_manner is None else direct.find_manner(call))

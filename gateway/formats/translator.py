@@ -34,9 +34,10 @@ class ResponseMode:
 
     media_type: str = "application/json"
     binary: bool = False
+    accept: str = attrs.field(init=False)
 
-    @property
-    def accept(self) -> str:
+    @accept.default
+    def _find_accept(self) -> str:
         return self.media_type if self.media_type == "application/json" else "*/*"
 
 

@@ -12,7 +12,7 @@ import structlog
 
 from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import DEFAULT_RULES, BreakerSettings, CircuitBreaker
-from gateway.domain.circuits import Circuits, Failure, Place, StartedAttempt
+from gateway.domain.circuits import Failure, Place, StartedAttempt
 from gateway.domain.rate_limit import take
 from gateway.errors import ProviderError
 from gateway.routing.channel_state import FAILED, ChannelState, Lease, list_keys
@@ -149,7 +149,8 @@ class LoadBalancer:
         lease.first_byte_ms = round((now - lease.began) * 1000)
         lease.streak = lease.line.circuits.find_streak(lease.place, lease.account) if lease.line.circuits else (0, 0)
         self._note_well(lease, now)
-        self._note_key_well(lease, now)
+        if lease.key.breaker.trips or lease.key.circuits:  # see ``KeyState``: otherwise there is nothing to record
+            self._note_key_well(lease, now)
 
     def record_failure(self, lease: Lease, fault: ProviderError, prompt: int | None = None) -> None:
         """Record a failure, before the first byte or after it. ``prompt``: a digest of the prompt."""
@@ -220,7 +221,7 @@ class LoadBalancer:
 
     def _note_key_well(self, lease: Lease, now: float) -> None:
         key, rules = lease.key, self.settings.rules
-        if key.breaker.trips:  # see ``KeyState``: without a trip there is nothing to record
+        if key.breaker.trips:
             if key.breaker.generation == lease.key_generation:
                 key.breaker.recover(now)
             key.breaker.record_success(lease.key_generation, now, rules)
@@ -311,10 +312,7 @@ class LoadBalancer:
             line.breaker.abandon(lease.generation)
         if lease.key.breaker.state == "trial":
             lease.key.breaker.abandon(lease.key_generation)
-        _abandon(line.circuits, lease.begun)
-        _abandon(lease.key.circuits, lease.key_begun)
-
-
-def _abandon(circuits: Circuits, begun: StartedAttempt | None) -> None:
-    if begun is not None:
-        circuits.abandon(begun)
+        if lease.begun is not None:
+            line.circuits.abandon(lease.begun)
+        if lease.key_begun is not None:
+            lease.key.circuits.abandon(lease.key_begun)

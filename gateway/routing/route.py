@@ -68,7 +68,7 @@ class Route:
         if not options:
             return options
         self._ranked_at = self._load_balancer.changes
-        if len(options) == 1 and self._is_open(options[0]):  # the usual case needs no selection
+        if len(options) == 1 and options[0].line.is_free(options[0].place):  # the usual case needs no selection
             self._first = options[0]
             return options
         first, self._insisting = self._look()

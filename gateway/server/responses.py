@@ -26,16 +26,12 @@ SMALL = 64 * 1024
 class RawResponse(web.StreamResponse):
     """What aiohttp asks of a response once it has been returned to it: whether the connection stays."""
 
-    _stays = False
+    keep_alive = False
+    """Whether another request may follow on the connection."""
     _status, _reason = 200, "OK"
 
     def __init__(self) -> None:
         """Nothing: aiohttp's own state is for heads that it writes."""
-
-    @property
-    def keep_alive(self) -> bool:
-        """Whether another request may follow."""
-        return self._stays
 
     async def prepare(self, request: web.BaseRequest) -> None:  # noqa: ARG002 - aiohttp's signature
         """The head goes with the body."""
@@ -48,7 +44,7 @@ class RawResponse(web.StreamResponse):
     def write_head(self, request: web.Request, said: dict[str, str], *, until_close: bool = False) -> bytes:
         """Status 200 and ``said``, to which what all answers say is added; ``until_close``: the connection ends it."""
         newer = request.version >= HttpVersion11
-        self._stays = stays = request.keep_alive and not until_close
+        self.keep_alive = stays = request.keep_alive and not until_close
         said |= build_common_headers(request)
         said["Date"] = rfc822_formatted_time()
         if stays != newer:

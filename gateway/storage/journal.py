@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from pathlib import Path
+from typing import NoReturn
 
 import attrs
 import orjson
@@ -72,7 +73,8 @@ class RequestJournal:
 
     def settle(self, row: RequestRecord) -> None:
         """Record the end of a request. Never raises: a row that cannot be written still waits in memory."""
-        self._open[row.id] = note = _write_row(_SETTLED, row)
+        note = orjson.dumps((_SETTLED, *_VALUES(row)), option=orjson.OPT_APPEND_NEWLINE)
+        self._open[row.id] = note
         try:
             self._append(note)
         except OSError as error:
@@ -101,8 +103,10 @@ class RequestJournal:
         self._file = -1  # another file may have the number by now
 
     def _append(self, note: bytes) -> None:
+        content = b"\n" + note if self._torn else note
         try:
-            _write_whole(self._file, b"\n" + note if self._torn else note)
+            if os.write(self._file, content) != len(content):
+                _fail_partial_write()
         except OSError:
             self._torn = True  # if truncating fails, the next entry starts a new line
             os.ftruncate(self._file, self._size)
@@ -140,7 +144,8 @@ class RequestJournal:
         content = b"".join((_HEAD, *self._open.values()))
         made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, _OWNER_ONLY)
         try:
-            _write_whole(made, content)
+            if os.write(made, content) != len(content):
+                _fail_partial_write()
             draft.rename(self._path)
         except OSError:
             os.close(made)
@@ -151,18 +156,13 @@ class RequestJournal:
         return made
 
 
-def _write_whole(file: int, content: bytes) -> None:
-    """Write ``content``. Raises ``OSError`` if the disk accepted only a part of it."""
-    if os.write(file, content) != len(content):
-        raise OSError("the journal could not be written whole")
-
-
-def _write_row(kind: int, row: RequestRecord) -> bytes:
-    return orjson.dumps((kind, *_VALUES(row)), option=orjson.OPT_APPEND_NEWLINE)
+def _fail_partial_write() -> NoReturn:
+    raise OSError("the disk accepted only a part of the entry")
 
 
 def _write_note(left: UnfinishedRequest) -> bytes:
-    return _write_row(_SETTLED if left.settled else _INTERRUPTED, left.row)
+    kind = _SETTLED if left.settled else _INTERRUPTED
+    return orjson.dumps((kind, *_VALUES(left.row)), option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _read(path: Path) -> list[UnfinishedRequest]:

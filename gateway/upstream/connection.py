@@ -91,7 +91,8 @@ class Connection(asyncio.Protocol):
         self.busy = True
         self.heard = False
         self.met = None
-        self.write(data)
+        if self.transport is not None and not self.gone:
+            self.transport.write(data)
 
     def write(self, data: bytes) -> None:
         """Send data; dropped if the connection is gone."""

@@ -52,7 +52,7 @@ class FastHttpResponse:
         framing = line.framing
         self._line: Connection | None = line
         self._fault: ProviderError | None = None
-        self._inflation = open_inflation(framing.encoding)
+        self._inflation = None if framing.encoding == "" else open_inflation(framing.encoding)
         self._head = framing.head
         self.status = framing.status
 
@@ -194,10 +194,9 @@ class FastHttpClient:
             framing = line.framing
             try:
                 line.ask(data)
-                if rest is not None:
-                    await _pour(line, rest)
-                    written = self._loop.time()
-                _report_written(plan, line)
+                written = written if rest is None else await _pour(line, rest)
+                if plan.on_written is not None and line.sent and not line.gone:
+                    plan.on_written()
                 while not (framing.headed or line.gone):
                     await line.wait()
                 if framing.headed and line.fault is None:
@@ -232,12 +231,6 @@ class FastHttpClient:
         return line
 
 
-def _report_written(plan: HttpRequest, line: Connection) -> None:
-    """Report that the whole request has been written, unless the provider closed or refused it meanwhile."""
-    if plan.on_written is not None and line.sent and not line.gone:
-        plan.on_written()
-
-
 def _check_unheard(line: Connection, method: str, *, kept: bool, since_s: float) -> None:
     """Return if the request, without a response ``since_s`` after it was written, may be sent again at once.
 
@@ -254,14 +247,19 @@ def _check_unheard(line: Connection, method: str, *, kept: bool, since_s: float)
     raise StaleConnection(broken.message, phase="headers") from broken.__cause__
 
 
-async def _pour(line: Connection, content: Content) -> None:
-    """Send a body in pieces, as fast as the provider reads, until it refuses. Raises what reading a file raises."""
+async def _pour(line: Connection, content: Content) -> float:
+    """Send a body in pieces, as fast as the provider reads, until it refuses. Raises what reading a file raises.
+
+    Returns the time of its end (loop time).
+    """
+    loop = asyncio.get_running_loop()
     line.sent = False
     async with aclosing(read_content(content)) as pieces:
         async for piece in pieces:
             while line.choked and not (line.gone or line.refused or line.framing.complete):
                 await line.wait()
             if await is_refused(line) or line.gone or line.framing.complete:
-                return
+                return loop.time()
             line.write(piece)
     line.sent = True
+    return loop.time()

@@ -80,7 +80,7 @@ def parse_chat_call(body: Body) -> InferenceRequest:
     """
     model = parse_model(body)
     prompt_chars, max_prompt_tokens = measure_prompt(body)
-    stream, include_usage = parse_stream(body)
+    stream, include_usage = parse_stream(body) if "stream" in body or "stream_options" in body else (False, False)
     for name, read, low, high in _NUMBERS:
         if name in body:
             read(body, name, low, high)
@@ -99,7 +99,7 @@ def parse_chat_call(body: Body) -> InferenceRequest:
         prompt_chars,
         max_prompt_tokens,
         bound_output(body),
-        find_affinity_key(body),
+        None if _ANY_AFFINITY_FIELD.isdisjoint(body) else find_affinity_key(body),
     )
 
 
@@ -121,8 +121,6 @@ def check_sampling(body: Body) -> None:
 
 def find_affinity_key(body: Body) -> str | None:
     """Return what the client's requests with the same prompt share: its cache key, else its user."""
-    if _ANY_AFFINITY_FIELD.isdisjoint(body):
-        return None
     for name in _AFFINITY_FIELDS:
         value = body.get(name)
         if isinstance(value, str) and 0 < len(value) <= MAX_AFFINITY_CHARS:
