@@ -14,7 +14,6 @@ from gateway.domain.rate_limit import (
     RateLimitStatus,
     RateLimitSubject,
     RateLimitWindow,
-    burst,
     correct_all,
     put_back,
     remaining,
@@ -129,8 +128,14 @@ class InMemoryRateLimiter:
             subjects,
             buckets,
             tuple([(its, most) for its, limits in limited if (most := limits.max_concurrency) is not None]),
-            tuple([(its.requests, rpm, burst(rpm)) for its, limits in limited if (rpm := limits.rpm) is not None]),
-            tuple([(its.tokens, tpm, burst(tpm)) for its, limits in limited if (tpm := limits.tpm) is not None]),
+            tuple(
+                [
+                    (its.requests, rpm, limits.find_request_burst(rpm))
+                    for its, limits in limited
+                    if (rpm := limits.rpm) is not None
+                ]
+            ),
+            tuple([(its.tokens, tpm, tpm) for its, limits in limited if (tpm := limits.tpm) is not None]),
         )
         return caller
 
@@ -170,19 +175,22 @@ def _list_refusals(caller: _CallerBuckets, tokens: int, now: float) -> list[Limi
     """Return every limit that refuses one more request, by subject."""
     refusals: list[LimitExceeded] = []
     for subject, buckets in zip(caller.subjects, caller.buckets, strict=True):
-        most, rpm, tpm = subject.limits.max_concurrency, subject.limits.rpm, subject.limits.tpm
+        limits = subject.limits
+        most, rpm, tpm = limits.max_concurrency, limits.rpm, limits.tpm
         if most is not None and buckets.running >= most:
-            refusals.append(LimitExceeded(subject, "requests at once", most, FULL_WAIT_S))
-        if rpm is not None and (wait := wait_s(buckets.requests.tat, rpm, 1, now)):
-            refusals.append(LimitExceeded(subject, "requests a minute", rpm, wait))
-        if tpm is not None and (wait := wait_s(buckets.tokens.tat, tpm, tokens, now)):
-            refusals.append(LimitExceeded(subject, "tokens a minute", tpm, wait))
+            refusals.append(LimitExceeded(subject, "concurrent requests", most, FULL_WAIT_S))
+        if rpm is not None:
+            burst = limits.find_request_burst(rpm)
+            if wait := wait_s(buckets.requests.tat, (rpm, burst), 1, now):
+                refusals.append(LimitExceeded(subject, "requests per minute", rpm, wait, burst))
+        if tpm is not None and (wait := wait_s(buckets.tokens.tat, (tpm, tpm), tokens, now)):
+            refusals.append(LimitExceeded(subject, "tokens per minute", tpm, wait))
     return refusals
 
 
 def _find_strictest(rates: Iterable[Rate], now: float) -> RateLimitWindow | None:
     """Return the window of the strictest bucket; see ``take_all``."""
-    stand = [(remaining(bucket.tat, limit, now), -bucket.tat, limit) for bucket, limit, _ in rates]
+    stand = [(remaining(bucket.tat, limit, most, now), -bucket.tat, limit) for bucket, limit, most in rates]
     if not stand:
         return None
     left, minus_tat, limit = min(stand)

@@ -168,9 +168,10 @@ def bound_options(command: Command) -> Command:
             type=click.Choice(["403", "429", TAKE_BACK]),
             help="HTTP status once it is used up; 403 of a lifetime and 429 of a day or month if not given.",
         ),
-        click.option("--rpm", type=_COUNT, help="Requests a minute."),
-        click.option("--tpm", type=_COUNT, help="Tokens a minute."),
-        click.option("--max-concurrency", type=_COUNT, help="Requests at the same time."),
+        click.option("--rpm", type=_COUNT, help="Requests per minute."),
+        click.option("--burst", type=_COUNT, help="Requests that may start at once; default: those of a minute."),
+        click.option("--tpm", type=_COUNT, help="Tokens per minute."),
+        click.option("--max-concurrency", type=_COUNT, help="Concurrent requests."),
     )
 
 

@@ -177,8 +177,8 @@ def format_quota(fields: Json) -> str:
 
 def format_limits(fields: Json) -> str:
     """``60 rpm, 8 at once``."""
-    named = (("rpm", "rpm"), ("tpm", "tpm"), ("max_concurrency", "at once"))
-    return ", ".join(f"{fields[name]} {label}" for name, label in named if fields[name] is not None) or ABSENT
+    named = (("rpm", "rpm"), ("burst", "burst"), ("tpm", "tpm"), ("max_concurrency", "at once"))
+    return ", ".join(f"{fields[name]} {label}" for name, label in named if fields.get(name) is not None) or ABSENT
 
 
 def format_moment(started_ms: int, now: datetime, zone: tzinfo | None = None) -> str:

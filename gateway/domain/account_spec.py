@@ -63,6 +63,7 @@ class AccountSpec:
     rpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
     tpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
     max_concurrency: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
+    burst: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
     quota_status: Literal[403, 429] | None = None
     groups: tuple[str, ...] = attrs.field(default=(), metadata=_WORDS)
     status: Status = "active"
@@ -74,7 +75,7 @@ class AccountSpec:
             name=self.name,
             status=self.status,
             quota=_build_quota(self.quota_usd, self.quota_period, self.quota_status),
-            limits=Limits(self.rpm, self.tpm, self.max_concurrency),
+            limits=Limits(self.rpm, self.tpm, self.max_concurrency, self.burst),
             groups=self.groups,
         )
 
@@ -95,6 +96,7 @@ class KeySpec:
     rpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
     tpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
     max_concurrency: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
+    burst: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
     quota_status: Literal[403, 429] | None = None
     status: Status = "active"
     webhook_url: str | None = attrs.field(default=None, metadata=_WEB)
@@ -106,7 +108,7 @@ class KeySpec:
             name=self.name,
             status=self.status,
             quota=_build_quota(self.quota_usd, self.quota_period, self.quota_status),
-            limits=Limits(self.rpm, self.tpm, self.max_concurrency),
+            limits=Limits(self.rpm, self.tpm, self.max_concurrency, self.burst),
             models=self.models,
             group=self.group,
             expires_s=None if self.expires_at is None else int(self.expires_at.timestamp()),

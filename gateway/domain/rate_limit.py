@@ -1,9 +1,11 @@
-"""Rate limits of an account or a key: requests a minute, tokens a minute, requests at once.
+"""Rate limits of an account or a key: requests per minute, tokens per minute, concurrent requests.
 
 The generic cell rate algorithm (GCRA; ITU-T I.371, annex A): the whole state of a bucket is one float, its theoretical
 arrival time (``tat``), in seconds of a monotonic clock that the caller passes as ``now``. A bucket whose ``tat`` is
-past is empty; what it is ahead of ``now`` is its debt. Every unit moves it ``60 / limit`` seconds ahead, and a tenth
-of the limit may be owed at a time: units pass smoothly, and over any minute at most ``limit + burst(limit)`` of them.
+past is empty; what it is ahead of ``now`` is its debt. Every unit moves it ``60 / limit`` seconds ahead, and at most
+``burst`` units may be owed at a time. A caller's burst is a whole minute's units, unless its ``burst`` is smaller: ten
+requests of a limit of ten may start at once, and the next one six seconds later. A channel's burst is a tenth of its
+limit: requests reach the provider smoothly, at most 110 % of the limit in any minute.
 """
 
 import math
@@ -26,34 +28,43 @@ _SLACK_S = 1e-6  # rounding of the clock's floats: a wait of a whole second must
 
 @attrs.frozen
 class Limits:
-    """Requests a minute, tokens a minute, requests at once; None is unlimited."""
+    """Requests per minute, tokens per minute, concurrent requests; None is unlimited.
+
+    Attributes:
+        burst: the requests that may start at once, if fewer than ``rpm``; None: ``rpm``.
+    """
 
     rpm: int | None = None
     tpm: int | None = None
     max_concurrency: int | None = None
+    burst: int | None = None
 
     @property
     def any(self) -> bool:
         return self.rpm is not None or self.tpm is not None or self.max_concurrency is not None
 
+    def find_request_burst(self, rpm: int) -> int:
+        """Return how many requests may start at once."""
+        return rpm if self.burst is None else min(self.burst, rpm)
+
 
 NO_LIMITS = Limits()
 
 
-def burst(limit: int) -> int:
-    """Return how many units may pass at once an empty bucket: a tenth of the limit, at least one."""
+def find_smooth_burst(limit: int) -> int:
+    """Return the burst of a channel: a tenth of its limit, at least one."""
     return max(1, limit // 10)
 
 
-def wait_s(tat: float, limit: int, cost: int, now: float) -> float:
-    """Return the seconds until ``cost`` units would pass; 0 for now. Changes nothing.
+def wait_s(tat: float, rate: tuple[int, int], cost: int, now: float) -> float:
+    """Return the seconds until ``cost`` units would pass; 0 for now. Changes nothing. ``rate`` is limit and burst.
 
     A cost above the burst passes only an empty bucket: a single large prompt passes, and is then a debt. A cost of 0
     (nothing is known yet) passes while no more than the burst is owed.
     """
     if tat <= now:
         return 0.0
-    most = burst(limit)
+    limit, most = rate
     headroom_s = (most - cost) * MINUTE_S / limit if cost < most else 0.0
     wait = tat - now - headroom_s
     return wait if wait > _SLACK_S else 0.0
@@ -76,9 +87,8 @@ def change_limit(tat: float, old: int, new: int, now: float) -> float:
     return now + (tat - now) * old / new
 
 
-def remaining(tat: float, limit: int, now: float) -> int:
-    """Return the largest cost up to the burst that would pass now."""
-    most = burst(limit)
+def remaining(tat: float, limit: int, most: int, now: float) -> int:
+    """Return the largest cost, up to the burst ``most``, that would pass now."""
     debt_s = tat - now - _SLACK_S
     if debt_s <= 0:
         return most
@@ -100,7 +110,7 @@ def retry_after_s(wait: float) -> int:
 class RateLimitWindow:
     """One limit: units a minute, the units that would pass now, seconds until the bucket is empty.
 
-    ``remaining`` never exceeds the burst, a tenth of ``limit``: more would not pass at once.
+    ``remaining`` never exceeds the burst: more would not pass at once.
     """
 
     limit: int
@@ -157,7 +167,7 @@ def take_all(rates: Iterable[Rate], cost: int, now: float) -> RateLimitWindow | 
         if debt_s > 0:
             left = int(most - debt_s * limit / MINUTE_S)
             if left <= 0:  # else less than a burst is owed, the cost included: no need to check
-                if wait_s(tat, limit, cost, now):
+                if wait_s(tat, (limit, most), cost, now):
                     put_back(rates, meter)
                     return None
                 left = 0
@@ -204,15 +214,20 @@ class LimitExceeded:
     """The limit that refuses, its subject, and the wait in seconds."""
 
     subject: RateLimitSubject
-    what: Literal["requests a minute", "tokens a minute", "requests at once"]
+    what: Literal["requests per minute", "tokens per minute", "concurrent requests"]
     limit: int
     wait_s: float
+    burst: int | None = None
 
     @property
     def message(self) -> str:
         whose = "This key's" if self.subject.kind == "key" else "The account's"
+        if self.what == "concurrent requests":
+            what = self.what if self.limit != 1 else self.what.removesuffix("s")
+            return f"{whose} limit of {self.limit} {what} is reached"
         what = self.what if self.limit != 1 else self.what.replace("s ", " ", 1)
-        return f"{whose} limit of {self.limit} {what} is reached"
+        at_once = f" ({self.burst} at once)" if self.burst is not None and self.burst < self.limit else ""
+        return f"{whose} limit of {self.limit} {what}{at_once} is reached; retry in {retry_after_s(self.wait_s)} s"
 
 
 @attrs.define(eq=False)

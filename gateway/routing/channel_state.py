@@ -10,7 +10,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import BreakerSettings, CircuitBreaker, State
 from gateway.domain.circuits import WHOLE, Circuits, Place, StartedAttempt, Tripped
 from gateway.domain.http_request import RequestTemplate
-from gateway.domain.rate_limit import change_limit, take, wait_s
+from gateway.domain.rate_limit import change_limit, find_smooth_burst, take, wait_s
 from gateway.domain.statistics import RingBuffer
 
 Obstacle = Literal["cooling", "trial", "full", "rate", "keys", "refused"]
@@ -40,6 +40,8 @@ SEVERAL_WIRES = 2
 """Number of API formats with rejections that trips the whole key."""
 MOST_LIMITED = 1_000
 """Maximum number of rate limits kept for a key, and of request templates."""
+_INSISTING_RATE = INSISTING_RPM, find_smooth_burst(INSISTING_RPM)
+_ALL_INSISTING_RATE = ALL_INSISTING_RPM, find_smooth_burst(ALL_INSISTING_RPM)
 
 
 @attrs.frozen
@@ -190,7 +192,7 @@ class ChannelState:
         most, rpm = self.channel.max_concurrency, self.channel.rpm
         if most is not None and self.running >= most:
             return "full", FULL_WAIT_S
-        if rpm is not None and (wait := wait_s(self.tat, rpm, 1, now)):
+        if rpm is not None and (wait := wait_s(self.tat, (rpm, find_smooth_burst(rpm)), 1, now)):
             return "rate", wait
         return None
 
@@ -236,8 +238,8 @@ class ChannelState:
             return None
         if all(key.find_limit_s(place[1], account, now) for key in self.keys):
             return None
-        own_s = wait_s(self._insisting_of.get(account, 0.0), INSISTING_RPM, 1, now)
-        return max(own_s, wait_s(self._insisting, ALL_INSISTING_RPM, 1, now))
+        own_s = wait_s(self._insisting_of.get(account, 0.0), _INSISTING_RATE, 1, now)
+        return max(own_s, wait_s(self._insisting, _ALL_INSISTING_RATE, 1, now))
 
     def retry_until_stored(self, account: int, now: float) -> None:
         """Count a request despite failures."""

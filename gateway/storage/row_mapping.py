@@ -52,7 +52,7 @@ def _parse_quota(row: Row[Any]) -> Quota:
 
 
 def _parse_limits(row: Row[Any]) -> Limits:
-    return Limits(row.rpm, row.tpm, row.max_concurrency)
+    return Limits(row.rpm, row.tpm, row.max_concurrency, row.burst)
 
 
 def build_account(account: Account) -> Values:

@@ -29,7 +29,7 @@ __all__ = (
     "usage_days", "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0010"
+REVISION = "0011"
 """The newest migration; a database at this revision needs none, and Alembic is not imported."""
 
 accounts = Table(
@@ -44,6 +44,7 @@ accounts = Table(
     Column("rpm", Integer),
     Column("tpm", Integer),
     Column("max_concurrency", Integer),
+    Column("burst", Integer),
     Column("groups", JSON, nullable=False),
     Column("declared", Boolean, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
@@ -66,6 +67,7 @@ keys = Table(
     Column("rpm", Integer),
     Column("tpm", Integer),
     Column("max_concurrency", Integer),
+    Column("burst", Integer),
     Column("models", JSON, nullable=False),
     Column("group", String(64)),
     Column("allow_ips", JSON, nullable=False),

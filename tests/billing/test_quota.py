@@ -141,20 +141,20 @@ async def test_a_call_refused_for_its_rate_holds_no_money(books: Books) -> None:
 
 
 async def test_a_call_refused_for_money_takes_no_turn(books: Books) -> None:
-    caller = caller_of(capped(10), limits=Limits(rpm=10))
+    caller = caller_of(capped(10), limits=Limits(rpm=10, burst=1))
     assert isinstance(await refuse(books, caller, 11), QuotaExceeded)
     await books.admit(caller, call_for(10))
     assert isinstance(await refuse(books, caller, 0), RateLimited)
 
 
 async def test_the_end_of_a_call_counts_its_tokens_and_frees_its_place(books: Books) -> None:
-    caller = caller_of(limits=Limits(tpm=600, max_concurrency=1))
+    caller = caller_of(limits=Limits(tpm=100, max_concurrency=1))
     running = await books.admit(caller, call_for(30))
     books.settle(running, 90)
     fault = await refuse(books, caller, 30)
     assert isinstance(fault, RateLimited)
-    assert fault.retry_after_s == 6  # 90 tokens are 9 s, and half the burst of 60 is free: 30 of them may be owed
-    books.pulse += 6
+    assert fault.retry_after_s == 12  # 90 tokens are 54 s; 70 of them, 42 s, may be owed beside 30 new ones
+    books.pulse += 12
     await books.admit(caller, call_for(30))
 
 
@@ -164,8 +164,8 @@ async def test_a_key_and_its_account_take_turns_each_for_itself(books: Books) ->
     other = attrs.evolve(one, key=attrs.evolve(one.key, id=8))
     for caller in (one, one, other):
         await books.admit(caller, call_for(1))
-    assert "This key's limit of 2 requests at once" in (await refuse(books, one, 1)).message
-    assert "The account's limit of 3 requests at once" in (await refuse(books, other, 1)).message
+    assert "This key's limit of 2 concurrent requests" in (await refuse(books, one, 1)).message
+    assert "The account's limit of 3 concurrent requests" in (await refuse(books, other, 1)).message
 
 
 async def test_a_caller_without_limits_takes_no_turn(books: Books) -> None:
@@ -220,16 +220,16 @@ async def test_a_look_sees_the_rate_and_takes_nothing_of_it(books: Books) -> Non
     assert isinstance(fault, RateLimited)
     assert (fault.retry_after_s, fault.standing.requests is not None) == (60, True)
     books.pulse += 60
-    assert "1 request at once" in getattr(await peek(books, caller), "message", "")
+    assert "1 concurrent request" in getattr(await peek(books, caller), "message", "")
     books.settle(running, 1)
     await books.admission.peek(caller, never)
 
 
 async def test_a_look_sees_tokens_that_are_owed(books: Books) -> None:
-    caller = caller_of(limits=Limits(tpm=600))
+    caller = caller_of(limits=Limits(tpm=60))
     await books.spend(caller, 90)
     assert isinstance(await peek(books, caller), RateLimited)
-    books.pulse += 9
+    books.pulse += 30
     await books.admission.peek(caller, never)
 
 

@@ -17,7 +17,6 @@ from gateway.domain.rate_limit import (
     RateLimitStatus,
     RateLimitSubject,
     RateLimitWindow,
-    burst,
 )
 from gateway.errors import RateLimited
 
@@ -68,13 +67,13 @@ async def test_a_request_takes_one_of_every_rate_of_every_subject() -> None:
     turn = await counters.take([key(Limits(600, 6_000)), account(Limits(60, 60_000))], 60)
     # The account has fewer requests remaining, the key fewer tokens.
     assert turn.standing == RateLimitStatus(
-        RateLimitWindow(60, 5, 1.0), RateLimitWindow(6_000, 540, pytest.approx(0.6))
+        RateLimitWindow(60, 59, 1.0), RateLimitWindow(6_000, 5_940, pytest.approx(0.6))
     )
     assert (turn.tokens, turn.given_back) == (60, False)
 
 
 async def test_of_two_with_as_few_remaining_the_one_that_takes_longer_is_told() -> None:
-    turn = await InMemoryRateLimiter(Clock()).take([key(Limits(19)), account(Limits(10))], 0)
+    turn = await InMemoryRateLimiter(Clock()).take([key(Limits(19, burst=1)), account(Limits(10, burst=1))], 0)
     assert turn.standing.requests == RateLimitWindow(10, 0, 6.0)
 
 
@@ -89,9 +88,9 @@ async def test_a_subject_without_limits_stands_nowhere_and_is_never_refused() ->
 @pytest.mark.parametrize(
     ("limits", "told", "seconds"),
     [
-        (Limits(rpm=12), "12 requests a minute", 5),
-        (Limits(tpm=600), "600 tokens a minute", 5),
-        (Limits(max_concurrency=1), "1 request at once", 1),
+        (Limits(rpm=12, burst=1), r"12 requests per minute \(1 at once\)", 5),
+        (Limits(tpm=105), "105 tokens per minute", 3),
+        (Limits(max_concurrency=1), "1 concurrent request", 1),
     ],
 )
 async def test_every_limit_of_every_subject_refuses(whose: str, limits: Limits, told: str, seconds: int) -> None:
@@ -108,12 +107,12 @@ async def test_every_limit_of_every_subject_refuses(whose: str, limits: Limits, 
 
 async def test_the_limit_with_the_longest_wait_is_told() -> None:
     counters = InMemoryRateLimiter(Clock())
-    subjects = [key(Limits(rpm=10, tpm=1, max_concurrency=1)), account(Limits(rpm=2, max_concurrency=1))]
+    subjects = [key(Limits(rpm=10, tpm=1, max_concurrency=1)), account(Limits(rpm=2, max_concurrency=1, burst=1))]
     await counters.take(subjects, 1)
-    with pytest.raises(RateLimited, match="This key's limit of 1 token a minute") as refused:
+    with pytest.raises(RateLimited, match="This key's limit of 1 token per minute") as refused:
         await counters.take(subjects, 1)
     assert refused.value.retry_after_s == 60
-    with pytest.raises(RateLimited, match="The account's limit of 2 requests a minute") as refused:
+    with pytest.raises(RateLimited, match="The account's limit of 2 requests per minute") as refused:
         await counters.take([key(Limits(rpm=10, max_concurrency=1)), subjects[1]], 1)
     assert refused.value.retry_after_s == 30
 
@@ -129,7 +128,7 @@ async def test_of_two_equal_waits_the_keys_is_told() -> None:
 async def test_a_caller_who_waits_as_told_passes() -> None:
     clock = Clock()
     counters = InMemoryRateLimiter(clock)
-    subjects = [key(Limits(rpm=7, tpm=1_000)), account(Limits(rpm=33))]
+    subjects = [key(Limits(rpm=7, tpm=1_000, burst=1)), account(Limits(rpm=33))]
     passed = 0
     for _ in range(40):
         outcome = try_take(counters, subjects, 150)
@@ -184,7 +183,7 @@ def test_over_any_minute_a_subject_gets_its_limit_and_a_burst(rpm: int, gaps_ms:
         clock.now += gap_ms / 1_000
         if isinstance(try_take(counters, [key(NO_LIMITS, number % 3), account(Limits(rpm))]), RateLimitPermit):
             passed.append(clock.now)
-            assert sum(at >= clock.now - 60 for at in passed) <= rpm + burst(rpm)
+            assert sum(at >= clock.now - 60 for at in passed) <= 2 * rpm
     assert passed
 
 
@@ -207,12 +206,14 @@ async def test_a_turn_is_given_back_once() -> None:
     counters.give_back(turn, 0)
     counters.give_back(turn, 0)
     last = await counters.take(subjects, 0)
-    assert last.standing.tokens == RateLimitWindow(60_000, 3_000, 3.0)
-    with pytest.raises(RateLimited, match="2 requests at once"):
+    assert last.standing.tokens == RateLimitWindow(60_000, 57_000, 3.0)
+    with pytest.raises(RateLimited, match="2 concurrent requests"):
         await counters.take(subjects, 0)
 
 
-@pytest.mark.parametrize(("used", "remaining"), [(0, 6_000), (10, 5_990), (1_000, 5_000), (4_000, 2_000), (9_000, 0)])
+@pytest.mark.parametrize(
+    ("used", "remaining"), [(0, 60_000), (10, 59_990), (1_000, 59_000), (4_000, 56_000), (90_000, 0)]
+)
 async def test_what_a_request_used_is_what_is_counted(used: int, remaining: int) -> None:
     counters = InMemoryRateLimiter(Clock())
     subjects = [key(Limits(tpm=60_000)), account(Limits(tpm=600_000))]
@@ -220,7 +221,7 @@ async def test_what_a_request_used_is_what_is_counted(used: int, remaining: int)
     outcome = try_take(counters, subjects, 0)
     assert outcome.standing.tokens is not None
     assert outcome.standing.tokens.remaining == remaining
-    assert isinstance(outcome, RateLimitPermit) is (used <= 6_000)
+    assert isinstance(outcome, RateLimitPermit) is (used <= 60_000)
 
 
 async def test_requests_that_come_together_share_the_places() -> None:
@@ -247,15 +248,15 @@ async def test_changed_limits_hold_from_the_next_request_on() -> None:
         await counters.take([key(Limits(rpm=1))], 0)
     assert refused.value.retry_after_s == 60
     raised = await counters.take([key(Limits(rpm=600))], 0)  # the one request owed is a tenth of a second now
-    assert raised.standing.requests == RateLimitWindow(600, 58, pytest.approx(0.2))
+    assert raised.standing.requests == RateLimitWindow(600, 598, pytest.approx(0.2))
     for _ in range(58):
         await counters.take([key(Limits(rpm=600))], 0)
     with pytest.raises(RateLimited, match="limit of 12 ") as refused:
-        await counters.take([key(Limits(rpm=12))], 0)
+        await counters.take([key(Limits(rpm=12, burst=1))], 0)
     assert refused.value.retry_after_s == 6  # not the five minutes that sixty would take
     await counters.take([key(NO_LIMITS)], 0)
     with pytest.raises(RateLimited):
-        await counters.take([key(Limits(rpm=12))], 0)
+        await counters.take([key(Limits(rpm=12, burst=1))], 0)
 
 
 async def test_limits_that_were_changed_hold_for_a_caller_whose_own_are_still_those_before() -> None:
@@ -264,7 +265,7 @@ async def test_limits_that_were_changed_hold_for_a_caller_whose_own_are_still_th
     before, after = (key(Limits(max_concurrency=2)),), (key(Limits(max_concurrency=1)), account(NO_LIMITS))
     for subjects, most in ((before, 2), (after, 1), (before, 2), (after, 1)):
         turns = [await counters.take(subjects, 0) for _ in range(most)]
-        with pytest.raises(RateLimited, match=f"limit of {most} request"):
+        with pytest.raises(RateLimited, match=f"limit of {most} concurrent"):
             await counters.take(subjects, 0)
         for turn in turns:
             counters.give_back(turn, 0)
@@ -275,11 +276,11 @@ async def test_callers_who_share_an_account_share_its_meters_however_often_limit
     shared = account(Limits(rpm=600, max_concurrency=4))
     callers = [(key(Limits(rpm=900), number), shared) for number in range(4)]
     turns = []
-    for left, subjects in zip(range(59, 55, -1), callers, strict=True):
+    for left, subjects in zip(range(599, 595, -1), callers, strict=True):
         turns.append(await counters.take(subjects, 0))
-        assert turns[-1].standing.requests == RateLimitWindow(600, left, pytest.approx((60 - left) / 10))
+        assert turns[-1].standing.requests == RateLimitWindow(600, left, pytest.approx((600 - left) / 10))
         await counters.take([key(Limits(rpm=left), 9)], 0)  # whoever that is, its limits change
-    with pytest.raises(RateLimited, match="4 requests at once"):
+    with pytest.raises(RateLimited, match="4 concurrent requests"):
         await counters.take(callers[0], 0)
     counters.give_back(turns[0], 0)
     await counters.take(callers[3], 0)
@@ -290,9 +291,9 @@ async def test_a_raised_limit_frees_a_caller_who_owes_tokens() -> None:
     await counters.take([key(Limits(tpm=60))], 3_000)
     with pytest.raises(RateLimited) as refused:
         await counters.take([key(Limits(tpm=60))], 1)
-    assert refused.value.retry_after_s == 2_995
+    assert refused.value.retry_after_s == 2_941
     raised = await counters.take([key(Limits(tpm=60_000))], 0)
-    assert raised.standing.tokens == RateLimitWindow(60_000, 3_000, pytest.approx(3))
+    assert raised.standing.tokens == RateLimitWindow(60_000, 57_000, pytest.approx(3))
 
 
 async def test_lowered_places_count_what_began_before() -> None:
@@ -324,7 +325,7 @@ async def test_a_limit_that_was_lifted_or_set_meanwhile_is_corrected_by_what_was
     counters.give_back(limited, 300)
     counters.give_back(free, 600_000)  # began unlimited
     last = await counters.take([key(Limits(tpm=6_000))], 0)
-    assert last.standing.tokens == RateLimitWindow(6_000, 300, pytest.approx(3))
+    assert last.standing.tokens == RateLimitWindow(6_000, 5_700, pytest.approx(3))
 
 
 async def test_subjects_at_rest_are_forgotten() -> None:

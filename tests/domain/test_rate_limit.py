@@ -17,9 +17,9 @@ from gateway.domain.rate_limit import (
     Rate,
     RateLimitSubject,
     RateLimitWindow,
-    burst,
     change_limit,
     correct_all,
+    find_smooth_burst,
     put_back,
     remaining,
     reset_s,
@@ -39,9 +39,14 @@ def times(gaps_ms: list[int]) -> list[float]:
     return [START + ms / 1_000 for ms in accumulate(gaps_ms)]
 
 
+def find_wait(tat: float, limit: int, cost: int, now: float) -> float:
+    """The wait under the burst of a channel."""
+    return wait_s(tat, (limit, find_smooth_burst(limit)), cost, now)
+
+
 def rate_of(tat: float, limit: int) -> Rate:
     """A meter that stands so."""
-    return GcraBucket(limit, tat), limit, burst(limit)
+    return GcraBucket(limit, tat), limit, find_smooth_burst(limit)
 
 
 def correct(tat: float, limit: int, tokens: int, now: float) -> float:
@@ -55,7 +60,7 @@ def pass_all(limit: int, tries: list[tuple[float, int]]) -> list[tuple[float, in
     """Which of the (time, cost) a meter lets through."""
     tat, passed = START, []
     for now, cost in tries:
-        if not wait_s(tat, limit, cost, now):
+        if not find_wait(tat, limit, cost, now):
             tat = take(tat, limit, cost, now)
             passed.append((now, cost))
     return passed
@@ -80,13 +85,13 @@ def simulate(limit: int, tries: list[tuple[float, int]]) -> list[tuple[float, in
     ("limit", "units"), [(1, 1), (9, 1), (10, 1), (19, 1), (20, 2), (60, 6), (100, 10), (10**9, 10**8)]
 )
 def test_a_tenth_of_the_limit_may_pass_at_once_and_at_least_one(limit: int, units: int) -> None:
-    assert burst(limit) == units
+    assert find_smooth_burst(limit) == units
     assert pass_all(limit, [(START, 1)] * min(units + 5, 20)) == [(START, 1)] * min(units, 20)
 
 
 @given(LIMITS, GAPS_MS, st.data())
 def test_a_meter_is_a_leaking_bucket(limit: int, gaps_ms: list[int], data: st.DataObject) -> None:
-    costs = st.integers(0, 3) | st.integers(0, 2 * burst(limit))
+    costs = st.integers(0, 3) | st.integers(0, 2 * find_smooth_burst(limit))
     tries = [(now, data.draw(costs)) for now in times(gaps_ms)]
     assert pass_all(limit, tries) == simulate(limit, tries)
 
@@ -97,13 +102,13 @@ def test_over_any_stretch_no_more_pass_than_its_share_and_a_burst(limit: int, ga
     for first, (begin, _) in enumerate(passed):
         for last in range(first, len(passed)):
             share = (passed[last][0] - begin) * limit / 60
-            assert last - first + 1 <= share + burst(limit) + 1e-3
+            assert last - first + 1 <= share + find_smooth_burst(limit) + 1e-3
 
 
 @given(st.integers(1, 100), st.integers(1, 100))
 def test_over_a_minute_of_hammering_the_limit_and_a_burst_pass(limit: int, tries_per_s: int) -> None:
     passed = pass_all(limit, [(START + n / tries_per_s, 1) for n in range(60 * tries_per_s + 1)])
-    assert len(passed) <= limit + burst(limit)
+    assert len(passed) <= limit + find_smooth_burst(limit)
     assert len(passed) >= min(limit, tries_per_s * 60) * 0.5
 
 
@@ -115,13 +120,13 @@ def test_a_caller_who_keeps_to_the_limit_is_never_refused(limit: int) -> None:
 
 @given(st.integers(10, 600))
 def test_after_a_burst_units_pass_one_by_one_and_evenly(limit: int) -> None:
-    tat = take(START, limit, burst(limit), START)
+    tat = take(START, limit, find_smooth_burst(limit), START)
     waits = []
     now = START
     for _ in range(5):
-        waits.append(wait_s(tat, limit, 1, now))
+        waits.append(find_wait(tat, limit, 1, now))
         now += waits[-1]
-        assert wait_s(tat, limit, 1, now) == 0
+        assert find_wait(tat, limit, 1, now) == 0
         tat = take(tat, limit, 1, now)
     assert waits == pytest.approx([60 / limit] * 5, rel=1e-4)
 
@@ -130,31 +135,31 @@ def test_after_a_burst_units_pass_one_by_one_and_evenly(limit: int) -> None:
 def test_a_cost_above_the_burst_passes_at_rest_only_and_is_then_owed(
     limit: int, gaps_ms: list[int], data: st.DataObject
 ) -> None:
-    costs = st.integers(1, 20 * burst(limit))
+    costs = st.integers(1, 20 * find_smooth_burst(limit))
     passed = pass_all(limit, [(now, data.draw(costs)) for now in times(gaps_ms)])
     assert passed  # the first one finds the meter at rest, however large it is
     tat = START
     for now, cost in passed:
-        assert cost <= burst(limit) or tat <= now + 1e-5
+        assert cost <= find_smooth_burst(limit) or tat <= now + 1e-5
         tat = take(tat, limit, cost, now)
     total = sum(cost for _, cost in passed[:-1])
-    assert total <= (passed[-1][0] - passed[0][0]) * limit / 60 + burst(limit) + 0.1
+    assert total <= (passed[-1][0] - passed[0][0]) * limit / 60 + find_smooth_burst(limit) + 0.1
 
 
 @given(LIMITS, DEBTS_S, st.integers(0, 10**6))
 def test_the_wait_that_is_told_is_enough_and_not_too_long(limit: int, debt_s: float, cost: int) -> None:
     tat = START + debt_s
-    wait = wait_s(tat, limit, cost, START)
-    assert wait_s(tat, limit, cost, START + wait) == 0
+    wait = find_wait(tat, limit, cost, START)
+    assert find_wait(tat, limit, cost, START + wait) == 0
     if wait > 1e-5:
-        assert wait_s(tat, limit, cost, START + wait - 1e-5) > 0
+        assert find_wait(tat, limit, cost, START + wait - 1e-5) > 0
     assert wait <= reset_s(tat, START)
 
 
 @given(LIMITS, DEBTS_S, st.integers(0, 10**6))
 def test_a_retry_after_of_whole_seconds_is_enough(limit: int, debt_s: float, cost: int) -> None:
-    seconds = retry_after_s(wait_s(START + debt_s, limit, cost, START))
-    assert seconds == 3_600 or wait_s(START + debt_s, limit, cost, START + seconds) == 0
+    seconds = retry_after_s(find_wait(START + debt_s, limit, cost, START))
+    assert seconds == 3_600 or find_wait(START + debt_s, limit, cost, START + seconds) == 0
 
 
 @pytest.mark.parametrize(
@@ -169,23 +174,23 @@ def test_a_wait_is_told_in_whole_seconds_from_one_to_an_hour(wait: float, second
 @given(LIMITS, DEBTS_S)
 def test_what_remains_would_pass_and_one_more_would_not(limit: int, debt_s: float) -> None:
     tat = START + debt_s
-    left = remaining(tat, limit, START)
-    assert 0 <= left <= burst(limit)
+    left = remaining(tat, limit, find_smooth_burst(limit), START)
+    assert 0 <= left <= find_smooth_burst(limit)
     if left:
-        assert wait_s(tat, limit, left, START) < 1e-6
-    if left < burst(limit):
-        assert wait_s(tat, limit, left + 1, START) > 0
+        assert find_wait(tat, limit, left, START) < 1e-6
+    if left < find_smooth_burst(limit):
+        assert find_wait(tat, limit, left + 1, START) > 0
 
 
 @given(st.integers(10, 1_000))
 def test_what_remains_counts_down_by_one(limit: int) -> None:
     tat, seen = START + 0.3, []
     now = START + 0.3  # neither is a round number of the clock's
-    for _ in range(burst(limit)):
-        seen.append(remaining(tat, limit, now))
+    for _ in range(find_smooth_burst(limit)):
+        seen.append(remaining(tat, limit, find_smooth_burst(limit), now))
         tat = take(tat, limit, 1, now)
-    assert seen == list(range(burst(limit), 0, -1))
-    assert remaining(tat, limit, now) == 0
+    assert seen == list(range(find_smooth_burst(limit), 0, -1))
+    assert remaining(tat, limit, find_smooth_burst(limit), now) == 0
 
 
 @given(LIMITS, st.floats(-100, 100), st.integers(0, 10**6), st.integers(0, 10**6))
@@ -211,14 +216,14 @@ def test_what_is_posted_after_an_idle_time_is_owed_in_full() -> None:
 def test_no_correction_gives_credit(limit: int, debt_s: float, tokens: int) -> None:
     corrected = correct(START + debt_s, limit, tokens, START)
     assert START <= corrected <= max(START, START + debt_s)
-    assert remaining(corrected, limit, START) <= burst(limit)
+    assert remaining(corrected, limit, find_smooth_burst(limit), START) <= find_smooth_burst(limit)
 
 
 @given(st.integers(10, 10_000), GAPS_MS, st.data())
 def test_in_the_long_run_only_real_units_count_and_never_more_than_the_limit(
     limit: int, gaps_ms: list[int], data: st.DataObject
 ) -> None:
-    most = 5 * burst(limit)
+    most = 5 * find_smooth_burst(limit)
     tat, counted = START, 0
     running: list[int] = []
     for now in times(gaps_ms):
@@ -229,11 +234,11 @@ def test_in_the_long_run_only_real_units_count_and_never_more_than_the_limit(
             counted += real - estimate
             continue
         estimate = data.draw(st.integers(1, most))
-        if not wait_s(tat, limit, estimate, now):
+        if not find_wait(tat, limit, estimate, now):
             tat = take(tat, limit, estimate, now)
             counted += estimate
             running.append(estimate)
-            assert counted <= (now - START) * limit / 60 + burst(limit) + most
+            assert counted <= (now - START) * limit / 60 + find_smooth_burst(limit) + most
 
 
 @given(LIMITS, LIMITS, st.floats(-100, 10_000))
@@ -254,13 +259,15 @@ TATS = (DEBTS_S | st.floats(0, 0.01)).map(lambda debt_s: START - 100 + debt_s) |
 def test_to_take_of_all_is_what_its_three_parts_say_of_each(meters: list[tuple[float, int]], cost: int) -> None:
     rates = [rate_of(tat, limit) for tat, limit in meters]
     told = take_all(rates, cost, START)
-    if any(wait_s(tat, limit, cost, START) for tat, limit in meters):
+    if any(find_wait(tat, limit, cost, START) for tat, limit in meters):
         assert told is None
         assert [meter.tat for meter, _, _ in rates] == [tat for tat, _ in meters]
         return
     after = [(take(tat, limit, cost, START), limit) for tat, limit in meters]
     assert [meter.tat for meter, _, _ in rates] == [tat for tat, _ in after]
-    left, minus_tat, limit = min((remaining(tat, limit, START), -tat, limit) for tat, limit in after)
+    left, minus_tat, limit = min(
+        (remaining(tat, limit, find_smooth_burst(limit), START), -tat, limit) for tat, limit in after
+    )
     assert told == RateLimitWindow(limit, left, reset_s(-minus_tat, START))
     put_back(rates)
     assert [meter.tat for meter, _, _ in rates] == [tat for tat, _ in meters]
@@ -269,14 +276,14 @@ def test_to_take_of_all_is_what_its_three_parts_say_of_each(meters: list[tuple[f
 def test_a_correction_counts_at_the_larger_limit() -> None:
     for asked, now in ((60, 600), (600, 60)):
         meter = GcraBucket(now, START)
-        correct_all([(meter, asked, burst(asked))], 100, START)
+        correct_all([(meter, asked, find_smooth_burst(asked))], 100, START)
         assert reset_s(meter.tat, START) == pytest.approx(10)
 
 
 def test_a_raised_limit_frees_a_caller_who_was_deep_in_debt() -> None:
     tat = take(START, 1, 60, START)
-    assert wait_s(tat, 1, 1, START) == pytest.approx(3_600)
-    assert wait_s(change_limit(tat, 1, 100_000, START), 100_000, 1, START) == 0
+    assert find_wait(tat, 1, 1, START) == pytest.approx(3_600)
+    assert find_wait(change_limit(tat, 1, 100_000, START), 100_000, 1, START) == 0
 
 
 def test_a_lowered_limit_makes_no_hours_out_of_what_was_rightly_used() -> None:
@@ -285,22 +292,46 @@ def test_a_lowered_limit_makes_no_hours_out_of_what_was_rightly_used() -> None:
 
 
 def test_what_costs_nothing_passes_until_more_than_a_burst_is_owed() -> None:
-    assert wait_s(START + 6, 100, 0, START) == 0
-    assert wait_s(START + 7, 100, 0, START) == pytest.approx(1)
+    assert find_wait(START + 6, 100, 0, START) == 0
+    assert find_wait(START + 7, 100, 0, START) == pytest.approx(1)
+
+
+@given(LIMITS, st.none() | st.integers(1, 10**7))
+def test_a_whole_minute_of_a_caller_may_start_at_once_unless_its_burst_is_smaller(
+    limit: int, burst: int | None
+) -> None:
+    most = Limits(rpm=limit, burst=burst).find_request_burst(limit)
+    assert most == (limit if burst is None else min(limit, burst))
+    tat = take(START, limit, most - 1, START)
+    assert remaining(tat, limit, most, START) == 1
+    assert wait_s(tat, (limit, most), 1, START) == 0
+    tat = take(tat, limit, 1, START)
+    assert remaining(tat, limit, most, START) == 0
+    assert wait_s(tat, (limit, most), 1, START) == pytest.approx(60 / limit, rel=1e-3, abs=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("kind", "what", "limit", "told"),
+    ("kind", "what", "limit", "burst", "message"),
     [
-        ("key", "requests a minute", 60, "This key's limit of 60 requests a minute"),
-        ("key", "tokens a minute", 9, "This key's limit of 9 tokens a minute"),
-        ("account", "requests at once", 5, "The account's limit of 5 requests at once"),
-        ("account", "requests at once", 1, "The account's limit of 1 request at once"),
-        ("key", "tokens a minute", 1, "This key's limit of 1 token a minute"),
+        ("key", "requests per minute", 60, 60, "This key's limit of 60 requests per minute is reached; retry in 7 s"),
+        (
+            "key",
+            "requests per minute",
+            60,
+            5,
+            "This key's limit of 60 requests per minute (5 at once) is reached; retry in 7 s",
+        ),
+        ("key", "tokens per minute", 9, None, "This key's limit of 9 tokens per minute is reached; retry in 7 s"),
+        ("key", "tokens per minute", 1, None, "This key's limit of 1 token per minute is reached; retry in 7 s"),
+        ("account", "concurrent requests", 5, None, "The account's limit of 5 concurrent requests is reached"),
+        ("account", "concurrent requests", 1, None, "The account's limit of 1 concurrent request is reached"),
     ],
 )
-def test_a_refusal_says_which_limit_of_whom(kind: Any, what: Any, limit: int, told: str) -> None:
-    assert LimitExceeded(RateLimitSubject(kind, 1, NO_LIMITS), what, limit, 1).message == f"{told} is reached"
+def test_a_refusal_names_the_limit_its_owner_and_the_wait(
+    kind: Any, what: Any, limit: int, burst: int | None, message: str
+) -> None:
+    exceeded = LimitExceeded(RateLimitSubject(kind, 1, NO_LIMITS), what, limit, 6.2, burst)
+    assert exceeded.message == message
 
 
 @pytest.mark.parametrize(

@@ -296,7 +296,8 @@ TABLES = ("accounts", "keys", "requests", "entries", "usage_days", "channels")
 NEWEST_TABLES = ("videos", "video_prompts", "deliveries", "replays", "retired", "members", "audit", "settings")
 NEW_COLUMNS: dict[str, dict[str, Any]] = {
     "requests": UNTOLD,
-    "keys": {"webhook_url": None, "former_digest": None, "former_until_s": None, "locked": []},
+    "keys": {"webhook_url": None, "former_digest": None, "former_until_s": None, "locked": [], "burst": None},
+    "accounts": {"burst": None},
 }
 
 

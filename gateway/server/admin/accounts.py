@@ -26,6 +26,7 @@ _BOUNDS = s.record(
     rpm=s.maybe(s.COUNT),
     tpm=s.maybe(s.COUNT),
     max_concurrency=s.maybe(s.COUNT),
+    burst=s.maybe(s.COUNT),
 )
 ACCOUNT = s.extend(
     s.record(id=s.INTEGER, name=s.TEXT, status=STATUS, declared=s.FLAG, created_at=s.MOMENT, groups=s.array(s.TEXT)),

@@ -57,6 +57,7 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "input_usd_per_million": "The price of prompt tokens.",
         "kind": "`top_up` adds the amount; `set` makes it the amount left.",
         "max_concurrency": "The most concurrent requests; null: unlimited.",
+        "burst": "The most requests that start at once, if fewer than `rpm`; null: `rpm`.",
         "model": "The model's name, or a glob.",
         "model_map": "Model names of the gateway, and the provider's names for them.",
         "models": "Names of models, or globs; empty: all.",

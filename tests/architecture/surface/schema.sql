@@ -10,7 +10,7 @@ CREATE TABLE accounts (
 	max_concurrency INTEGER, 
 	groups JSON NOT NULL, 
 	declared BOOLEAN NOT NULL, 
-	created_ms BIGINT NOT NULL, 
+	created_ms BIGINT NOT NULL, burst INTEGER, 
 	UNIQUE (name)
 );
 CREATE TABLE alembic_version (
@@ -94,7 +94,7 @@ CREATE TABLE keys (
 	"group" VARCHAR(64), 
 	allow_ips JSON NOT NULL, 
 	declared BOOLEAN NOT NULL, 
-	created_ms BIGINT NOT NULL, webhook_url TEXT, former_digest BLOB, former_until_s BIGINT, locked JSON DEFAULT '[]' NOT NULL, 
+	created_ms BIGINT NOT NULL, webhook_url TEXT, former_digest BLOB, former_until_s BIGINT, locked JSON DEFAULT '[]' NOT NULL, burst INTEGER, 
 	UNIQUE (account_id, name), 
 	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE, 
 	UNIQUE (digest)

@@ -26,6 +26,7 @@ SET: Mapping[str, Any] = {
     "models": ["cheap-*"],
     "allow_ips": ["10.0.0.0/8"],
     "rpm": 5,
+    "burst": 2,
     "tpm": 500,
     "max_concurrency": 2,
 }
@@ -38,6 +39,7 @@ OTHERS: Mapping[str, Any] = {
     "models": ["*"],
     "allow_ips": ["0.0.0.0/0"],
     "rpm": 5_000,
+    "burst": 3,
     "tpm": 500_000,
     "max_concurrency": 200,
 }

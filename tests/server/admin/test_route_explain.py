@@ -409,6 +409,7 @@ def test_what_a_caller_has_left_is_told_for_a_caller() -> None:
             "rpm": None,
             "tpm": 1_000,
             "max_concurrency": None,
+            "burst": None,
         },
         "account": {
             "left_usd": 5.0,
@@ -417,6 +418,7 @@ def test_what_a_caller_has_left_is_told_for_a_caller() -> None:
             "rpm": 60,
             "tpm": None,
             "max_concurrency": None,
+            "burst": None,
         },
     }
     anybody = House(channel("up")).ask()
