@@ -30,6 +30,7 @@ from gateway.formats.video_backend import (
     parse_progress,
     parse_sides,
     parse_video_fault,
+    parse_video_url,
 )
 
 
@@ -48,6 +49,12 @@ def test_an_id_is_kept_as_it_is(text: str) -> None:
 def test_an_id_that_could_lead_elsewhere_is_none(found: Any) -> None:
     with pytest.raises(ProviderBadResponse):
         parse_id(found)
+
+
+@pytest.mark.parametrize("url", [None, "", 7, "xxx.mp4", "ftp://host/x", "https://host/" + "x" * 5000])
+def test_parse_video_url_rejects_an_unusable_address(url: Any) -> None:
+    with pytest.raises(ProviderBadResponse):
+        parse_video_url(url)
 
 
 @pytest.mark.parametrize("raw", [b"", b"x", b"[]", b"null", b"1", b'"x"', b"\xff", b"{", b"<html>", b"[" * 5_000])

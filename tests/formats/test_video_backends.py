@@ -1,28 +1,64 @@
-"""Which filmmaker speaks which language: every one there is, and all of them in the same way."""
+"""The contract of all video backends. The cases of each API format are in ``vendors/<format>.json``.
+
+A table has these fields; ``answer`` is JSON, or ``{"$": name, "a.b": value}``: a recorded answer with other values.
+
+    source          the provider's documentation, from which the answers are
+    model, task     the model of a case that names none, and a task's id
+    requests        [model, task id, {request: method and address}]; ``headers``: among those of a submit
+    serves, rejects models that the provider has in this format, and models that it does not
+    answers         recorded answers
+    submit          [spec, path, body]; ``{png}`` stands for an image in base64, ``file`` for an upload of it
+    refused         [spec, field that the ``InvalidRequest`` names]
+    submitted, polled, read_content     [answer, what is parsed, or the name of the error]
+    content         [[task id, model, clue], variant, location, or request, or null]
+    refusals        [HTTP status, answer, name of the error, its message]
+"""
 
 import base64
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+import attrs
 import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway import errors
 from gateway.domain.api_format import WIRES
 from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
 from gateway.domain.video import Reference, VideoRequest
-from gateway.errors import InvalidRequest, ProviderError
+from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError, ProviderRateLimited, ProviderRejected
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.request_body import Form, build_payload
-from gateway.formats.video_backend import MAX_ID_CHARS, ContentLocation, ProviderTask, VideoBackend, VideoSpec
+from gateway.formats.vendors import dashscope_videos, kling_videos, minimax_videos, runway_videos, volcengine_videos
+from gateway.formats.video_backend import (
+    MAX_ID_CHARS,
+    ContentLocation,
+    ProviderTask,
+    TaskStatus,
+    VideoBackend,
+    VideoSpec,
+)
 from gateway.formats.video_backends import VIDEO_BACKENDS
 from gateway.providers.base import Endpoint, Provider
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.target import Way
+from tests.support.corrupt_json import spoilt
 from tests.support.image_calls import read_sent, upload
 from tests.support.image_providers import draw
 
+TABLES = {wire: orjson.loads((Path(__file__).parent / f"vendors/{wire}.json").read_bytes()) for wire in VIDEO_BACKENDS}
+MODELS: Mapping[str, Any] = {
+    "dashscope_videos": dashscope_videos.MODELS,
+    "kling_videos": kling_videos.MODELS,
+    "minimax_videos": minimax_videos.MODELS,
+    "runway_videos": runway_videos.MODELS,
+    "volcengine_videos": volcengine_videos.MODELS,
+}
 EVERY = pytest.mark.parametrize("wire", VIDEO_BACKENDS)
 ENDPOINTS = [
     (provider, endpoint)
@@ -30,20 +66,89 @@ ENDPOINTS = [
     for endpoint in provider.endpoints
     if endpoint.wire in VIDEO_BACKENDS
 ]
+OWNERS: Mapping[str, Provider] = dict(
+    [(one.wire, owner) for owner, one in ENDPOINTS] + [("openai_videos", PROVIDERS["openai"])]
+)
 TASK = ProviderTask("task-1", "m", "https://files.example/1.mp4")
 IMAGE = Reference(upload(draw(), "input_reference"))
 CODED = base64.b64encode(draw()).decode()
+SECRET = "hush-hush-hush"
 REQUIRED_IMAGE = ("i2v", "gen4_turbo", "I2V", "2.3-Fast")
-"""Models that make nothing without one, by what is in their names."""
+"""Parts of the names of models that need an image."""
+ONE_LENGTH_WITH_SIZE = {"gemini_videos", "minimax_videos"}
+"""API formats whose larger videos have one length only."""
+
+
+def list_cases(field: str) -> pytest.MarkDecorator:
+    rows = [
+        pytest.param(wire, row, id=f"{wire}-{number}")
+        for wire, table in TABLES.items()
+        for number, row in enumerate(table.get(field, ()))
+    ]
+    return pytest.mark.parametrize(("wire", "row"), rows)
+
+
+def build_answer(wire: str, answer: Any) -> bytes:
+    if not isinstance(answer, dict) or "$" not in answer:
+        return orjson.dumps(answer)
+    changes = dict(answer)
+    value = orjson.loads(orjson.dumps(TABLES[wire]["answers"][changes.pop("$")]))
+    for path, changed in changes.items():
+        *parents, name = path.split(".")
+        inner = value
+        for parent in parents:
+            inner = inner[parent]
+        inner[name] = changed
+    return orjson.dumps(value)
+
+
+def build_spec(wire: str, fields: dict[str, Any]) -> VideoSpec:
+    fields = {"model": TABLES[wire]["model"], "prompt": "a cat", "mark": "video_1", **fields}
+    reference = fields.pop("reference", None)
+    if reference is not None:
+        fields["reference"] = IMAGE if reference == "file" else Reference(url=reference.replace("{png}", CODED))
+    return VideoSpec(**fields)
+
+
+def describe(found: TaskStatus | ContentLocation | ProviderCall | None) -> Any:
+    """Return what a table says of it."""
+    if isinstance(found, ProviderCall):
+        assert found.passing
+        return f"{found.method} {found.path}"
+    if found is None:
+        return None
+    told = {
+        name: value
+        for name, value in attrs.asdict(found, recurse=False).items()
+        if value is not None and value is not False
+    }
+    if isinstance(found, TaskStatus) and found.error is not None:
+        told["error"] = [found.error.code, found.error.message]
+    return told
+
+
+def check_parsed(wire: str, read: Any, row: Any) -> None:
+    """What is parsed of an answer, or its error, is the table's, and neither has the secret or an address in it."""
+    answer, expected = row
+    if isinstance(expected, str) and hasattr(errors, expected):
+        with pytest.raises(ProviderError) as raised:
+            read(build_answer(wire, answer), (SECRET,))
+        assert type(raised.value) is getattr(errors, expected)
+        assert "hush" not in raised.value.message
+        assert "internal.example" not in raised.value.message
+        assert not isinstance(raised.value, ProviderRejected) or 400 <= raised.value.status < 500
+    else:
+        found = read(build_answer(wire, answer), (SECRET,))
+        assert (found.url if isinstance(expected, str) else describe(found)) == expected
 
 
 def name_model(able: Capability) -> str:
-    """A model that the glob stands for."""
-    return able.name.replace("*", "")
+    """Return a model that the glob matches."""
+    return able.name.replace("wan*", "wanx").replace("*", "")
 
 
 def list_described() -> list[Any]:
-    """Every model that anything is known of, with whose it is."""
+    """Return every model of which the lengths are known, with its provider."""
     return [
         pytest.param(provider, endpoint, able, id=f"{provider.slug}-{able.name}")
         for provider, endpoint in ENDPOINTS
@@ -52,18 +157,45 @@ def list_described() -> list[Any]:
     ]
 
 
-def test_every_language_of_videos_has_one_and_every_one_has_a_vendor() -> None:
+# ---- formats and providers
+
+
+def test_every_video_format_has_a_backend_and_a_provider() -> None:
     assert tuple(VIDEO_BACKENDS) == WIRES["videos"] == WIRES["video_remixes"]
     assert {endpoint.wire for _, endpoint in ENDPOINTS} == set(VIDEO_BACKENDS)
     with pytest.raises(TypeError):
         VIDEO_BACKENDS["x"] = VIDEO_BACKENDS["openai_videos"]  # type: ignore[index]
 
 
+@EVERY
+def test_find_endpoint_returns_the_format_for_its_models_only(wire: str) -> None:
+    for model in TABLES[wire]["serves"]:
+        endpoint = OWNERS[wire].find_endpoint(WIRES["videos"], model)
+        assert endpoint is not None
+        assert endpoint.wire == wire
+    for model in TABLES[wire].get("rejects", ()):
+        assert OWNERS[wire].find_endpoint(WIRES["videos"], model) is None
+
+
+@pytest.mark.parametrize(("wire", "glob"), [(wire, glob) for wire, models in MODELS.items() for glob in models])
+def test_every_model_of_a_backend_has_a_capability(wire: str, glob: str) -> None:
+    able = OWNERS[wire].find_capability(glob.replace("wan*", "wanx").replace("*", ""))
+    assert able is not None
+    assert able.name == glob
+    assert able.seconds
+
+
+def test_sizes_of_minimax_h3_are_even_and_of_their_shape() -> None:
+    for size, (_, ratio) in minimax_videos.MODELS["MiniMax-H3"].sizes.items():
+        width, height = map(int, size.split("x"))
+        across, down = map(int, ratio.split(":"))
+        assert width % 2 == height % 2 == 0
+        assert abs(width / height - across / down) < 0.01
+
+
 @pytest.mark.parametrize(("provider", "endpoint"), ENDPOINTS, ids=lambda one: getattr(one, "slug", ""))
-def test_where_there_is_a_video_endpoint_it_is_said_whether_videos_can_be_remixed(
-    provider: Provider, endpoint: Endpoint
-) -> None:
-    """Only the convention has remixes: everywhere else a caller hears so before anything is held."""
+def test_capabilities_say_whether_videos_can_be_remixed(provider: Provider, endpoint: Endpoint) -> None:
+    """Only the OpenAI API format has remixes: elsewhere a client is refused before anything is reserved."""
     remixes = {able.remixes for able in provider.capabilities if able.seconds}
     if endpoint.wire == "openai_videos":
         assert remixes <= {True}
@@ -72,89 +204,139 @@ def test_where_there_is_a_video_endpoint_it_is_said_whether_videos_can_be_remixe
         assert VIDEO_BACKENDS[endpoint.wire].remix(TASK, VideoSpec("m", "x", "mark")) is None
 
 
+# ---- submit
+
+
+@list_cases("submit")
+def test_submit_builds_the_providers_request(wire: str, row: Any) -> None:
+    spec, path, body = row
+    call = VIDEO_BACKENDS[wire].submit(build_spec(wire, spec))
+    assert (call.method, call.path, call.begins, call.passing) == ("POST", path, True, False)
+    assert read_sent(call) == orjson.loads(orjson.dumps(body).replace(b"{png}", CODED.encode()))
+
+
+@list_cases("refused")
+def test_submit_names_a_field_that_is_not_supported(wire: str, row: Any) -> None:
+    spec, param = row
+    with pytest.raises(InvalidRequest) as refused:
+        VIDEO_BACKENDS[wire].submit(build_spec(wire, spec))
+    assert refused.value.param == param
+
+
 @pytest.mark.parametrize(("provider", "endpoint", "able"), list_described())
-def test_what_a_model_makes_when_nobody_says_can_be_said_to_it(
-    provider: Provider, endpoint: Endpoint, able: Capability
-) -> None:
-    """What is held and charged for is what is asked for; else the provider would decide, at the gateway's cost."""
-    maker, model = VIDEO_BACKENDS[endpoint.wire], name_model(able)
+def test_submit_sends_the_default_length_of_a_model(provider: Provider, endpoint: Endpoint, able: Capability) -> None:
+    """The gateway reserves and charges for what it asks for; otherwise the provider would decide."""
+    backend, model = VIDEO_BACKENDS[endpoint.wire], name_model(able)
     assert provider.find_endpoint((endpoint.wire,), model) is endpoint
     ask = able.fill(VideoRequest("a cat"))
     assert ask.seconds is not None
     needed = able.references and any(word in model for word in REQUIRED_IMAGE)
-    shot = VideoSpec(model, "a cat", "mark", ask.seconds, ask.size, IMAGE if needed else None)
-    said = maker.submit(shot)
-    assert said.begins
-    body, _ = build_payload(said.body or {}, "mark")
+    call = backend.submit(VideoSpec(model, "a cat", "mark", ask.seconds, ask.size, IMAGE if needed else None))
+    assert call.begins
+    body, _ = build_payload(call.body or {}, "mark")
     assert body
 
 
 @pytest.mark.parametrize(("provider", "endpoint", "able"), list_described())
-def test_every_length_and_every_size_of_a_model_can_be_said_to_it_somehow(
-    provider: Provider, endpoint: Endpoint, able: Capability
+def test_submit_takes_every_length_and_size_of_a_model(
+    provider: Provider,
+    endpoint: Endpoint,
+    able: Capability,
 ) -> None:
-    """Not every length goes with every size, but none is listed that goes with nothing."""
-    maker, model = VIDEO_BACKENDS[endpoint.wire], name_model(able)
-    image = IMAGE if able.references else None
+    """In some formats not every length goes with every size, but none is listed that goes with nothing."""
+    backend, model = VIDEO_BACKENDS[endpoint.wire], name_model(able)
+    sizes, lengths = able.sizes or (None,), able.seconds or ()
 
-    def can_be_said(seconds: int, size: str | None) -> bool:
+    def is_taken(seconds: int, size: str | None) -> bool:
+        spec = VideoSpec(model, "a cat", "mark", seconds, size, IMAGE if able.references else None)
         try:
-            maker.submit(VideoSpec(model, "a cat", "mark", seconds, size, image))
+            sent = backend.submit(spec).body
         except InvalidRequest as refused:
             assert refused.param in {"seconds", "size"}, refused.message  # noqa: PT017 - one of many
             return False
+        plain = sent.fields if isinstance(sent, Form) else sent
+        assert len(lengths) == 1 or str(seconds) in set(list_leaves(plain)), "the length is sent"
         return True
 
-    sizes, lengths = able.sizes or (None,), able.seconds or ()
-    assert [size for size in sizes if not any(can_be_said(seconds, size) for seconds in lengths)] == []
-    assert [seconds for seconds in lengths if not any(can_be_said(seconds, size) for size in sizes)] == []
+    if endpoint.wire not in ONE_LENGTH_WITH_SIZE:
+        assert all(is_taken(seconds, size) for size in sizes for seconds in lengths)
+    assert all(is_taken(lengths[0], size) for size in sizes)
+    assert all(is_taken(seconds, sizes[0]) for seconds in lengths)
+
+
+def list_leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from list_leaves(inner)
+    else:
+        yield str(value)
 
 
 @pytest.mark.parametrize(("provider", "endpoint", "able"), list_described())
-def test_a_model_that_starts_from_a_image_takes_it_in_every_form(
-    provider: Provider, endpoint: Endpoint, able: Capability
+def test_submit_takes_an_image_in_every_form(
+    provider: Provider,
+    endpoint: Endpoint,
+    able: Capability,
 ) -> None:
-    """A file, a data: URL, and an address where its vendor fetches it; else the gateway makes a data: URL of that."""
-    maker, ask = VIDEO_BACKENDS[endpoint.wire], able.fill(VideoRequest("a cat"))
+    """A file, a data: URL, and an address if its provider fetches it; else the gateway makes a data: URL of that."""
+    backend, ask = VIDEO_BACKENDS[endpoint.wire], able.fill(VideoRequest("a cat"))
     if not able.references:
         return
 
-    def say(reference: Reference) -> Any:
-        said = maker.submit(VideoSpec(name_model(able), "a cat", "mark", ask.seconds, ask.size, reference)).body
-        assert said is not None
-        return said
+    def build_body(reference: Reference) -> Any:
+        body = backend.submit(VideoSpec(name_model(able), "a cat", "mark", ask.seconds, ask.size, reference)).body
+        assert body is not None
+        return body
 
-    said = say(IMAGE)
-    if isinstance(said, Form):
-        assert [file for _, file in said.files] == [IMAGE.upload]
+    body = build_body(IMAGE)
+    if isinstance(body, Form):
+        assert [file for _, file in body.files] == [IMAGE.upload]
     else:
-        assert CODED in repr(read_sent(ProviderCall(said)))
-    assert CODED in repr(say(Reference(url=f"data:image/png;base64,{CODED}")))
-    if maker.takes_urls:
-        assert "https://host/1.png" in repr(say(Reference(url="https://host/1.png")))
+        assert CODED in repr(read_sent(ProviderCall(body)))
+    assert CODED in repr(build_body(Reference(url=f"data:image/png;base64,{CODED}")))
+    if backend.takes_urls:
+        assert "https://host/1.png" in repr(build_body(Reference(url="https://host/1.png")))
+
+
+# ---- requests about a task
+
+
+@list_cases("requests")
+def test_requests_go_to_the_providers_addresses(wire: str, row: Any) -> None:
+    model, task_id, addresses = row
+    backend, provider, task = VIDEO_BACKENDS[wire], OWNERS[wire], ProviderTask(task_id, model)
+    endpoint = next(one for one in provider.endpoints if one.wire == wire)
+    way = Way(Channel("up", provider.slug, provider.base_url or ""), endpoint, model, "key", "video_1")
+    asks = {"poll": backend.poll(task), "cancel": backend.cancel(task), "delete": backend.delete(task)}
+    plans = {name: way.plan(ask, 1_700_000_000) if ask else None for name, ask in asks.items()}
+    assert all(ask is None or (ask.passing, ask.begins, ask.body) == (True, False, None) for ask in asks.values())
+    submit = way.plan(backend.submit(build_spec(wire, {"model": model})), 1_700_000_000)
+    plans["submit"] = submit
+    assert {name: plan and f"{plan.method} {plan.url}" for name, plan in plans.items()} == addresses
+    assert TABLES[wire].get("headers", {}).items() <= dict(submit.headers).items()
 
 
 @EVERY
-def test_after_the_submit_every_request_passes_and_names_the_task_in_one_place(wire: str) -> None:
-    maker = VIDEO_BACKENDS[wire]
-    asks = [maker.poll(TASK), maker.cancel(TASK), maker.delete(TASK), maker.find_content(TASK, "video")]
-    for ask in asks:
+def test_requests_after_the_submit_pass_and_name_the_task(wire: str) -> None:
+    backend = VIDEO_BACKENDS[wire]
+    for ask in (backend.poll(TASK), backend.cancel(TASK), backend.delete(TASK), backend.find_content(TASK, "video")):
         if isinstance(ask, ProviderCall):
             assert ask.passing
             assert not ask.begins
             assert ask.path is not None
-    poll = maker.poll(TASK)
+    poll = backend.poll(TASK)
     assert (poll.method, poll.body) == ("GET", None)
     assert "task-1" in (poll.path or "")
 
 
 @EVERY
 @pytest.mark.parametrize("task_id", ["a:b=c~d.e", "x" * MAX_ID_CHARS, "../../v1/keys", "a?b=c&d#e", "a b\r\nX: y"])
-def test_an_id_cannot_lead_a_request_elsewhere(wire: str, task_id: str) -> None:
-    maker, task = VIDEO_BACKENDS[wire], ProviderTask(task_id, "models/x", None)
-    provider, endpoint = next(one for one in ENDPOINTS if one[1].wire == wire)
+def test_a_task_id_cannot_change_a_requests_address(wire: str, task_id: str) -> None:
+    backend, task = VIDEO_BACKENDS[wire], ProviderTask(task_id, "models/x", None)
+    provider = OWNERS[wire]
+    endpoint = next(one for one in provider.endpoints if one.wire == wire)
     way = Way(Channel("up", provider.slug, "https://host/base"), endpoint, "models/x", "key", "mark")
-    for ask in (maker.poll(task), maker.cancel(task), maker.delete(task)):
+    for ask in (backend.poll(task), backend.cancel(task), backend.delete(task)):
         if ask is None:
             continue
         url = way.plan(ask, 1_700_000_000).url
@@ -166,20 +348,82 @@ def test_an_id_cannot_lead_a_request_elsewhere(wire: str, task_id: str) -> None:
 
 
 @EVERY
-def test_a_video_backend_remembers_nothing(wire: str) -> None:
-    maker = VIDEO_BACKENDS[wire]
-    assert not getattr(maker, "__dict__", None)
-    assert type(maker)().poll(TASK).path == maker.poll(TASK).path
+def test_a_video_backend_has_no_state(wire: str) -> None:
+    backend = VIDEO_BACKENDS[wire]
+    assert not getattr(backend, "__dict__", None)
+    assert type(backend)().poll(TASK).path == backend.poll(TASK).path
 
 
-def check_reading(maker: VideoBackend, raw: bytes) -> None:
-    assert isinstance(maker.parse_refused(400, raw, ()), ProviderError)
-    for read in (maker.parse_submitted, maker.parse_polled, maker.read_content):
+# ---- answers
+
+
+@list_cases("submitted")
+def test_parse_submitted_returns_the_task_or_its_error(wire: str, row: Any) -> None:
+    check_parsed(wire, VIDEO_BACKENDS[wire].parse_submitted, row)
+
+
+@list_cases("polled")
+def test_parse_polled_returns_the_status_or_raises(wire: str, row: Any) -> None:
+    check_parsed(wire, VIDEO_BACKENDS[wire].parse_polled, row)
+
+
+@list_cases("read_content")
+def test_read_content_returns_the_address_or_raises(wire: str, row: Any) -> None:
+    check_parsed(wire, VIDEO_BACKENDS[wire].read_content, row)
+
+
+@list_cases("content")
+def test_find_content_returns_the_location_of_a_variant(wire: str, row: Any) -> None:
+    task, variant, expected = row
+    assert describe(VIDEO_BACKENDS[wire].find_content(ProviderTask(*task), variant)) == expected
+
+
+@list_cases("refusals")
+def test_parse_refused_returns_the_error_of_an_answer(wire: str, row: Any) -> None:
+    status, answer, kind, message = row
+    raw = answer.encode() if isinstance(answer, str) else build_answer(wire, answer)
+    fault = VIDEO_BACKENDS[wire].parse_refused(status, raw, (SECRET,), provider_retry_after_s=9.0)
+    assert (type(fault), fault.message) == (getattr(errors, kind), message)
+    assert "picture" not in fault.message
+    assert not isinstance(fault, ProviderRateLimited) or fault.provider_retry_after_s == 9.0
+    assert not isinstance(fault, ProviderRejected) or 400 <= fault.status < 500
+
+
+def check_parsers(wire: str, raw: bytes) -> None:
+    """The parsers raise nothing but a ``ProviderError``, and what they return can be used."""
+    backend, has_clues = VIDEO_BACKENDS[wire], wire != "openai_videos"
+    for read in (backend.parse_submitted, backend.parse_polled):
         try:
-            told = read(raw, ())
+            found = read(raw, ())
         except ProviderError:
             continue
-        assert not isinstance(told, ContentLocation) or told.url or told.path
+        assert found.progress is None or 0 <= found.progress <= 100
+        if has_clues:
+            assert (found.state == "completed") == (found.clue is not None)
+        if has_clues or read == backend.parse_polled:
+            assert (found.state == "failed") == (found.error is not None)
+        if read == backend.parse_submitted:
+            assert ".." not in (backend.poll(ProviderTask(found.id or "", "m")).path or "..").split("/")
+        assert backend.find_content(ProviderTask(found.id or "x", "m", found.clue or "x"), "video") is not None
+    with suppress(ProviderBadResponse):
+        assert (backend.read_content(raw, ()).url or "").startswith("http")
+    for status in (200, 400, 401, 404, 429, 500):
+        assert isinstance(backend.parse_refused(status, raw, ()), ProviderError)
+
+
+@EVERY
+@given(data=st.data())
+@settings(max_examples=40)
+def test_parsers_survive_junk_in_a_recorded_answer(wire: str, data: st.DataObject) -> None:
+    answer = data.draw(st.sampled_from(list(TABLES[wire]["answers"].values())).flatmap(spoilt))
+    check_parsers(wire, orjson.dumps(answer))
+
+
+@EVERY
+def test_parsers_survive_any_depth_in_a_recorded_answer(wire: str) -> None:
+    for answer in TABLES[wire]["answers"].values():
+        for name in {*answer, "error", "code", "message", "issues"}:
+            check_parsers(wire, orjson.dumps(answer | {name: "@"}).replace(b'"@"', b"[" * 1000 + b"]" * 1000))
 
 
 _WORDS = st.sampled_from(["id", "task_id", "status", "task_status", "code", "error", "data", "output", "done", "name"])
@@ -190,18 +434,18 @@ _VALUES = st.recursive(
 )
 
 
-@given(st.dictionaries(_WORDS, _VALUES, max_size=5))
+@given(st.dictionaries(_WORDS, _VALUES, max_size=5).map(orjson.dumps) | st.binary(max_size=40))
 @settings(max_examples=40)
-def test_words_that_many_use_in_places_where_nobody_does_are_a_fault_or_no_matter(value: dict[str, Any]) -> None:
-    for maker in VIDEO_BACKENDS.values():
-        check_reading(maker, orjson.dumps(value))
+def test_parsers_survive_any_bytes(raw: bytes) -> None:
+    for wire in VIDEO_BACKENDS:
+        check_parsers(wire, raw)
 
 
 @pytest.mark.parametrize("raw", [b"", b"\xff\xfe", b"[" * 20_000, b"null", b'{"a":', b"<html></html>", b"1e999"])
 @EVERY
-def test_what_is_no_answer_is_a_fault(wire: str, raw: bytes) -> None:
-    maker = VIDEO_BACKENDS[wire]
-    for read in (maker.parse_submitted, maker.parse_polled):
+def test_parsers_reject_what_is_no_object(wire: str, raw: bytes) -> None:
+    backend: VideoBackend = VIDEO_BACKENDS[wire]
+    for read in (backend.parse_submitted, backend.parse_polled):
         with pytest.raises(ProviderError):
             read(raw, ())
-    check_reading(maker, raw)
+    check_parsers(wire, raw)

@@ -28,7 +28,7 @@ import attrs
 
 from gateway.domain.video import Reference
 from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError
-from gateway.formats.content_filter import build_block, parse_words
+from gateway.formats.content_filter import build_verdict, parse_words
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_data import find_url
 from gateway.formats.image_task import parse_field
@@ -36,6 +36,7 @@ from gateway.formats.json_values import as_object, as_text, list_objects, loads_
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Body, Inline
 from gateway.formats.video_backend import (
+    BLOCKED,
     ContentLocation,
     ProviderTask,
     TaskState,
@@ -169,7 +170,7 @@ class KlingVideoBackend(VideoBackend):
         value = loads_or_none(raw)
         code = _parse_code(value)
         if code in _BLOCKS:
-            return ContentBlocked(build_block(parse_words(value, secrets), secrets).message)
+            return ContentBlocked(build_verdict(BLOCKED, parse_words(value, secrets), secrets))
         return parse_code_fault(
             status, raw, secrets, code=code, statuses=_STATUS, provider_retry_after_s=provider_retry_after_s
         )

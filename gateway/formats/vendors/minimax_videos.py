@@ -24,7 +24,7 @@ import attrs
 
 from gateway.domain.video import Reference
 from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError
-from gateway.formats.content_filter import build_block, parse_words
+from gateway.formats.content_filter import build_verdict, parse_words
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_data import find_url
 from gateway.formats.image_task import parse_field
@@ -32,6 +32,7 @@ from gateway.formats.json_values import as_object, as_text, loads_or_none
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Body, Inline, build_data_url
 from gateway.formats.video_backend import (
+    BLOCKED,
     MAX_ID_CHARS,
     ContentLocation,
     ProviderTask,
@@ -172,7 +173,7 @@ class MiniMaxVideoBackend(VideoBackend):
         code = _parse_code(value)
         sensitive = as_object(as_object(value).get("error")).get("type") == "unprocessable_entity_error"
         if code in _BLOCKS or sensitive:
-            return ContentBlocked(build_block(parse_words(value, secrets), secrets).message)
+            return ContentBlocked(build_verdict(BLOCKED, parse_words(value, secrets), secrets))
         return parse_code_fault(
             status, raw, secrets, code=code, statuses=_STATUS, provider_retry_after_s=provider_retry_after_s
         )
@@ -272,12 +273,12 @@ def _build_image(reference: Reference) -> str | Inline:
 
 def _parse_task(value: Body, secrets: Secrets) -> TaskStatus:
     code, word = _parse_code(value), value.get("status")
-    if word == "Fail" or code in _BLOCKS:
+    state = _STATES.get(word) if isinstance(word, str) else None
+    if state == "failed" or code in _BLOCKS:
         message = as_object(value.get("base_resp")).get("status_msg") if code else None
         return TaskStatus("failed", error=build_error(code or None, message, secrets))
     if code or not isinstance(word, str):
         raise parse_reported(value, secrets)
-    state = _STATES.get(word)
     if state != "completed":
         return TaskStatus(state)
     clue = _read_text(value.get("file_id"))
