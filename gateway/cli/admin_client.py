@@ -1,14 +1,15 @@
-"""Talking to the admin API: of the gateway that runs over a data folder, or of one started for just this command.
+"""Calls the admin API of the gateway that runs with a data folder, or of one started for a single command.
 
-There is one code path for both. Where no gateway runs, the real application is served in this process on a free
-loopback port, asked, and stopped; the folder is locked meanwhile, as by any gateway.
+If no gateway runs, the real application is served in this process on a free loopback port, called, and stopped. It
+locks the data folder like any gateway.
 """
-# ruff: noqa: PLC0415 - aiohttp, SQLAlchemy and the application are imported where they are needed, so that a command
-# that only asks a running gateway, or prints its help, does not wait for them.
+# ruff: noqa: PLC0415 - aiohttp, SQLAlchemy and the application are imported where they are used: a command that prints
+# its help, or calls a running gateway, starts faster without them.
 
 import asyncio
 import itertools
 import logging
+import re
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -35,42 +36,41 @@ Json = dict[str, Any]
 SYNC_WAIT_S = 3.0
 ANSWER_TIMEOUT_S = 15.0
 PROVIDER_TIMEOUT_S = 60.0
-"""For a change after which a provider is asked for its models."""
+"""For a change after which the gateway fetches a provider's models."""
 TEST_TIMEOUT_S = 300.0
-"""A channel's test asks its provider with one key after the other."""
+"""The test of a channel tries its keys one after another."""
 FOLLOW_EVERY_S = 0.5
-_LOOK_EVERY_S = 0.05
+_POLL_EVERY_S = 0.05
 _PAGE = 1000
+_REQUEST_ID = re.compile(r" \(request id: \w+\)$")
 
 
 class CliError(click.ClickException):
-    """What the operator is told on standard error, without a traceback; the command exits with 1."""
+    """An error message for the operator, without a traceback; the command exits with 1."""
 
     def show(self, file: Any = None) -> None:
-        """Print the message as it is."""
         click.echo(self.message, file=file or sys.stderr)
 
 
 class StartupError(CliError):
-    """What the operator has to set right before a gateway can start here; the command exits with 2."""
+    """A problem that prevents a gateway from starting; the command exits with 2."""
 
     exit_code = 2
 
 
 @attrs.frozen
 class CliContext:
-    """Which gateway a command is about, and how its answer is printed.
+    """Which gateway a command calls, and how it prints the answer.
 
     Attributes:
         data: the data folder.
-        config: the configuration file for where no gateway runs; None: none.
-        environ: the environment, likewise.
-        discover: whether unconfigured providers are looked for where no gateway runs.
+        config: the configuration file; None: none. Used, like ``environ`` and ``discover``, only if no gateway runs.
+        discover: discover providers.
         as_json: print the admin API's JSON.
-        scratch: the data folder is made for this command and goes with it.
-        looks: the command changes nothing, and makes no data folder that is not there.
-        busy_wait_s: how long the folder may be held by a process that gives no address: one that starts, or another
-            short command.
+        scratch: the data folder is temporary.
+        read_only: the command changes nothing, and must not create a data folder.
+        busy_wait_s: how long to wait if the process that holds the folder announces no address: it is starting, or is
+            another short command.
     """
 
     data: Path
@@ -79,17 +79,16 @@ class CliContext:
     discover: bool = True
     as_json: bool = False
     scratch: bool = False
-    looks: bool = False
+    read_only: bool = False
     busy_wait_s: float = 5.0
 
 
 class AdminClient:
-    """The admin API at ``url``.
+    """A client of the admin API at ``url``.
 
     Args:
-        session: carries the token.
-        url: of the gateway.
-        offline: the gateway was started for this command alone.
+        session: sends the admin token.
+        offline: the gateway was started for this command.
     """
 
     def __init__(self, session: "aiohttp.ClientSession", url: str, *, offline: bool) -> None:
@@ -98,7 +97,7 @@ class AdminClient:
         self.offline = offline
 
     async def get(self, *path: str, query: Mapping[str, Any] | None = None) -> Json:
-        """What is at ``path``. Raises ``CliError``, as every call here."""
+        """Get ``path``. Raises ``CliError``, like every method."""
         return await self.call("GET", *path, query=query)
 
     async def call(
@@ -109,21 +108,21 @@ class AdminClient:
         query: Mapping[str, Any] | None = None,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> Json:
-        """One call; ``query`` values that are None are left out."""
+        """Send a request and return the JSON of the response; ``query`` values that are None are left out."""
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=5)
-        with self._explained(timeout_s):
+        with self._translate_errors(timeout_s):
             url = self._format_url(path, query or {})
             async with self._session.request(method, url, json=body, timeout=timeout) as response:
                 return _read_answer(self.url, response.status, await response.read())
 
     async def download(self, *path: str, query: Mapping[str, Any]) -> AsyncIterator[bytes]:
-        """What is at ``path``, as it comes."""
+        """Stream the content of ``path``."""
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=PROVIDER_TIMEOUT_S)
-        with self._explained(PROVIDER_TIMEOUT_S):
+        with self._translate_errors(PROVIDER_TIMEOUT_S):
             async with self._session.get(self._format_url(path, query), timeout=timeout) as response:
                 if response.status != 200:  # noqa: PLR2004
                     _read_answer(self.url, response.status, await response.read())
@@ -138,8 +137,8 @@ class AdminClient:
         return url.update_query(wanted) if wanted else url
 
     @contextmanager
-    def _explained(self, timeout_s: float) -> Iterator[None]:
-        """What goes wrong on the way to the gateway, in words."""
+    def _translate_errors(self, timeout_s: float) -> Iterator[None]:
+        """Turn connection errors into ``CliError``."""
         import aiohttp
 
         try:
@@ -151,7 +150,7 @@ class AdminClient:
             raise CliError(f"The gateway at {self.url} does not answer: {reason}") from None
 
     async def test_channels(self, *names: str) -> list[Json]:
-        """What each channel's provider answers now, side by side; without names, of every channel in use."""
+        """Test channels concurrently; without names, all active ones."""
         if not names:
             channels = (await self.get("channels"))["data"]
             names = tuple(channel["name"] for channel in channels if channel["status"] == "active")
@@ -159,7 +158,7 @@ class AdminClient:
         return list(await asyncio.gather(*calls))
 
     async def sync_channels(self, *names: str) -> list[Json]:
-        """Each channel after it has asked its provider for its models; without names, all that do so by themselves."""
+        """Fetch the models of channels; without names, of all active ones that synchronise theirs."""
         if not names:
             channels = (await self.get("channels"))["data"]
             names = tuple(channel["name"] for channel in channels if channel["status"] == "active" and channel["sync"])
@@ -167,17 +166,17 @@ class AdminClient:
         return list(await asyncio.gather(*calls))
 
     async def await_models(self) -> None:
-        """Where the gateway has only just started, give synchronised channels a moment to hear of their models."""
+        """Wait a moment until a gateway that was just started has fetched its channels' models."""
         loop = asyncio.get_running_loop()
         until = loop.time() + SYNC_WAIT_S
         while self.offline and loop.time() < until:
             channels = (await self.get("channels"))["data"]
-            if not any(map(may_still_answer, channels)):
+            if not any(map(awaits_models, channels)):
                 return
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(_POLL_EVERY_S)
 
     async def follow_requests(self, query: Mapping[str, Any]) -> AsyncIterator[Json]:
-        """Request rows that match: the last ones, then every new one, for ever."""
+        """Yield the last matching requests, then every new one, forever."""
         page = await self.get("requests", query=query)
         rows, last, more = page["data"][::-1], page["newest"], False
         while True:
@@ -189,8 +188,8 @@ class AdminClient:
             rows, last, more = page["data"], page["next"], page["more"]
 
 
-def may_still_answer(channel: Json) -> bool:
-    """Whether a channel that has only just started may yet say which models it has."""
+def awaits_models(channel: Json) -> bool:
+    """Whether a channel has not fetched its models yet."""
     asks = channel["sync"] and channel["status"] == "active"
     return asks and channel["offers"] is None and channel["sync_error"] is None
 
@@ -201,22 +200,24 @@ def _read_answer(url: str, status: int, raw: bytes) -> Json:
     except orjson.JSONDecodeError:
         answer = None
     if not isinstance(answer, dict):
-        raise CliError(f"What answers at {url} is not this gateway's admin API (HTTP {status})")
+        raise CliError(f"The server at {url} is not this gateway's admin API (HTTP {status})")
     if status < 400:  # noqa: PLR2004
         return answer
     error = answer.get("error") or {}
     message, param = error.get("message") or f"HTTP {status}", error.get("param")
+    if status < 500:  # noqa: PLR2004 - the operator's mistake: there is nothing to look up in the log
+        message = _REQUEST_ID.sub("", message)
     raise CliError(f"{message} [{param}]" if param and param not in message else message)
 
 
 async def create_key(admin: AdminClient, account: str | None, fields: Json) -> Json:
-    """A new key of ``account``, or of the only one there is; without a name in ``fields`` it gets a free one."""
+    """Create a key of ``account``, or of the only account. If ``fields`` has no name, the key gets a free one."""
     if account is None:
         names = [listed["name"] for listed in (await admin.get("accounts"))["data"]]
         if not names:
-            raise CliError("There is no account yet; add one: gateway accounts add NAME")
+            raise CliError("There is no account. Add one: gateway accounts add NAME")
         if len(names) > 1:
-            raise CliError(f"Whose key? Choose with --account: {', '.join(names)}")
+            raise CliError(f"There are several accounts. Pass --account: {', '.join(names)}")
         account = names[0]
     if "name" not in fields:
         taken = {key["name"] for key in (await admin.get("keys"))["data"] if key["account"] == account}
@@ -225,69 +226,66 @@ async def create_key(admin: AdminClient, account: str | None, fields: Json) -> J
     return await admin.call("POST", "keys", body={"account": account, **fields})
 
 
-def ask(place: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
-    """Do ``work`` with the admin API of ``place``. Raises ``CliError``."""
+def run(context: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
+    """Run ``work`` with a client of the admin API. Raises ``CliError``."""
 
-    async def do() -> T:
-        async with open_admin(place) as admin:
+    async def connect_and_work() -> T:
+        async with open_admin(context) as admin:
             return await work(admin)
 
-    return asyncio.run(do())
+    return asyncio.run(connect_and_work())
 
 
-def look(place: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
-    """As ``ask``, for ``work`` that changes nothing. Raises ``CliError`` if the data folder has never been used."""
-    return ask(attrs.evolve(place, looks=True), work)
+def run_read(context: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
+    """As ``run``, for ``work`` that changes nothing. Raises ``CliError`` if the data folder has never been used."""
+    return run(attrs.evolve(context, read_only=True), work)
 
 
 def call(
-    place: CliContext,
+    context: CliContext,
     method: str,
     *path: str,
     body: Json | None = None,
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> Json:
-    """One call of the admin API of ``place``. Raises ``CliError``."""
-    start = look if method == "GET" else ask
-    return start(place, lambda admin: admin.call(method, *path, body=body, timeout_s=timeout_s))
+    """Send one request to the admin API. Raises ``CliError``."""
+    start = run_read if method == "GET" else run
+    return start(context, lambda admin: admin.call(method, *path, body=body, timeout_s=timeout_s))
 
 
-def get_settled(place: CliContext, *path: str, query: Mapping[str, Any] | None = None) -> Json:
-    """What is at ``path`` once the channels have had time to say what they offer. Raises ``CliError``.
-
-    Over a data folder that has never been used it is what the configuration says, and the folder is not made.
-    """
+def get_with_models(context: CliContext, *path: str, query: Mapping[str, Any] | None = None) -> Json:
+    """Get ``path`` after channels have had time to fetch their models. Raises ``CliError``."""
 
     async def work(admin: AdminClient) -> Json:
         await admin.await_models()
         return await admin.get(*path, query=query)
 
-    return ask_channels(place, work)
+    return run_with_channels(context, work)
 
 
-def ask_channels(place: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
-    """As ``ask``, about channels; of a data folder that has never been used they are those of the configuration."""
-    return ask(place, work) if is_used(place.data) else probe(place, work)
+def run_with_channels(context: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
+    """As ``run``; a data folder that has never been used is not created: only the configured channels exist."""
+    return run(context, work) if is_used(context.data) else run_without_trace(context, work)
 
 
-def probe(place: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
-    """As ``ask``; where no gateway runs, over a data folder of its own that leaves no trace. Raises ``CliError``."""
-    if find_running(place.data) is not None:
-        return ask(place, work)
+def run_without_trace(context: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
+    """As ``run``; if no gateway runs, use a temporary data folder."""
+    if find_running(context.data) is not None:
+        return run(context, work)
     with tempfile.TemporaryDirectory(prefix="gateway-") as folder:
-        return ask(attrs.evolve(place, data=Path(folder), scratch=True), work)
+        return run(attrs.evolve(context, data=Path(folder), scratch=True), work)
 
 
 @asynccontextmanager
-async def open_admin(place: CliContext) -> AsyncIterator[AdminClient]:
-    """The admin API of ``place``, from the gateway that runs there or from one in this process. Raises ``CliError``."""
-    found = await _find(place)
+async def open_admin(context: CliContext) -> AsyncIterator[AdminClient]:
+    """Connect to the running gateway, or to one in this process. Raises ``CliError``."""
+    found = await _find_gateway(context)
     if isinstance(found, str):
-        async with _connect(found, _read_token(place.data), offline=False) as admin:
+        async with _connect(found, _read_token(context.data), offline=False) as admin:
             yield admin
         return
     try:
-        async with _serve_here(place, found) as url, _connect(url, found.admin_token(), offline=True) as admin:
+        async with _serve_here(context, found) as url, _connect(url, found.admin_token(), offline=True) as admin:
             yield admin
     finally:
         found.close()
@@ -301,35 +299,37 @@ async def _connect(url: str, token: str, *, offline: bool) -> AsyncIterator[Admi
         yield AdminClient(session, url, offline=offline)
 
 
-async def _find(place: CliContext) -> str | DataFolder:
-    """The address of the gateway that runs over the data folder; where none does, the folder itself, locked."""
-    loop, data = asyncio.get_running_loop(), place.data
-    until = loop.time() + place.busy_wait_s
+async def _find_gateway(context: CliContext) -> str | DataFolder:
+    """Return the address of the running gateway; if there is none, the data folder, locked."""
+    loop, data = asyncio.get_running_loop(), context.data
+    until = loop.time() + context.busy_wait_s
     while True:
         holder = find_running(data)
         if holder is None:
-            if place.looks and not is_used(data):
-                raise StartupError(f"The data folder {data} has never been used: 'gateway serve' makes it")
+            if context.read_only and not is_used(data):
+                raise StartupError(
+                    f"There is no gateway in {data} yet. Use --data or GATEWAY_DATA, or start one: gateway serve"
+                )
             try:
                 return open_folder(data)
-            except DataFolderLocked as busy:  # taken since
+            except DataFolderLocked as busy:  # by a process that started meanwhile
                 holder = busy.holder
         if url := holder.get("url"):
             return str(url)
         if loop.time() > until:
             pid = holder.get("pid", "unknown")
-            raise CliError(f"The data folder {data} is in use by process {pid}, which gives no address to ask")
-        await asyncio.sleep(_LOOK_EVERY_S)
+            raise CliError(f"The data folder {data} is in use by process {pid}, which announces no address")
+        await asyncio.sleep(_POLL_EVERY_S)
 
 
-def need_running(place: CliContext, verb: str) -> None:
-    """Raise ``CliError`` where no gateway runs."""
-    if find_running(place.data) is None:
-        raise CliError(f"There is nothing to {verb}: no gateway runs over {place.data}")
+def require_running(context: CliContext, verb: str) -> None:
+    """Raise ``CliError`` if no gateway runs."""
+    if find_running(context.data) is None:
+        raise CliError(f"Nothing to {verb}: no gateway runs with the data folder {context.data}")
 
 
 def find_running(data: Path) -> Json | None:
-    """What the process that has the folder says of itself; None where none does. Raises ``CliError``."""
+    """Return what the process that holds the folder announces; None if there is none. Raises ``CliError``."""
     try:
         return find_holder(data)
     except OSError as error:
@@ -337,7 +337,7 @@ def find_running(data: Path) -> Json | None:
 
 
 def open_folder(data: Path) -> DataFolder:
-    """The data folder, locked. Raises ``CliError``, or ``DataFolderLocked``."""
+    """Open and lock the data folder. Raises ``CliError``, or ``DataFolderLocked``."""
     try:
         return DataFolder(data)
     except OSError as error:
@@ -353,11 +353,11 @@ def _read_token(data: Path) -> str:
 
 
 @asynccontextmanager
-async def _serve_here(place: CliContext, folder: DataFolder) -> AsyncIterator[str]:
-    """The application over ``folder``, in this process; yields its address."""
-    declared = load_declared(place.config, place.environ)
-    config = declared.config
-    if place.scratch:
+async def _serve_here(context: CliContext, folder: DataFolder) -> AsyncIterator[str]:
+    """Serve the application in this process; yield its address."""
+    file_config = load_file_config(context.config, context.environ)
+    config = file_config.config
+    if context.scratch:
         config = attrs.evolve(config, store=type(config.store)())
 
     from aiohttp import web
@@ -370,9 +370,11 @@ async def _serve_here(place: CliContext, folder: DataFolder) -> AsyncIterator[st
     from gateway.storage.database import DatabaseStartupError
 
     configure_log(config.server.log_format, logging.WARNING)
-    # What another file declared is none of this command's business: only ``serve`` makes the store agree with one.
-    site = AppOptions(config, folder, place.environ, discover=place.discover, declare=False, sources=declared.sources)
-    app = create_app(site)
+    # Only ``serve`` writes the accounts and keys of a file to the database: this command may use another file.
+    options = AppOptions(
+        config, folder, context.environ, discover=context.discover, declare=False, sources=file_config.sources
+    )
+    app = create_app(options)
     runner = GatewayRunner(app, access_log=None, shutdown_timeout=1.0)
     try:
         try:
@@ -380,15 +382,15 @@ async def _serve_here(place: CliContext, folder: DataFolder) -> AsyncIterator[st
             await web.TCPSite(runner, "127.0.0.1", 0).start()
         except (DatabaseStartupError, DataFolderDamaged) as error:
             raise StartupError(str(error)) from None
-        if (secret := app[SERVICES].startup_info.secret) and not place.scratch:
-            click.echo(f"First use of {folder.path}: its first key, shown only now, is\n  {secret}", err=True)
+        if (secret := app[SERVICES].startup_info.secret) and not context.scratch:
+            click.echo(f"Created {folder.path}. Its first API key, not shown again:\n  {secret}", err=True)
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
 
 
-def load_declared(path: Path | None, environ: Mapping[str, str]) -> "FileConfig":
-    """The configuration. Raises ``CliError`` with every problem of it, one a line."""
+def load_file_config(path: Path | None, environ: Mapping[str, str]) -> "FileConfig":
+    """Read the configuration. Raises ``CliError`` with all problems, one a line."""
     from gateway.config.loader import ConfigError, read_declared
 
     try:

@@ -1,4 +1,4 @@
-"""The commands about money: credits of accounts and keys, usage, and the audit."""
+"""The ``top-up``, ``set-balance``, ``credits``, ``usage`` and ``audit`` commands."""
 
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
@@ -8,76 +8,70 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import CliContext, Json, call, look
-from gateway.cli.options import Amount, Command, Day, client_command
+from gateway.cli.admin_client import CliContext, Json, call, run_read
+from gateway.cli.options import Amount, Command, Day, client_command, limit_option
 from gateway.cli.output import print_answer
 from gateway.cli.output_billing import print_audit, print_credit, print_credits, print_usage
 
 _AXES = ("day", "model", "key", "account")
 _MAX_DAYS = 3660
 _AUDIT_TIMEOUT_S = 600.0
-"""It reads every entry there is."""
+"""The audit reads every ledger entry."""
 _NEGATIVE_AMOUNTS = {"ignore_unknown_options": True}
-"""``-5`` is an amount here, no option."""
+"""``-5`` is an amount, not an option."""
 
 
 def add_credit_commands(group: click.Group, path: str, which: Callable[[Command], Command], noun: str) -> None:
-    """``top-up``, ``set-balance`` and ``credits``, the same for accounts and keys."""
+    """Add ``top-up``, ``set-balance`` and ``credits`` to the group of accounts or keys."""
 
     def credit(verb: str, kind: str, text: str) -> None:
         @group.command(verb, help=text, context_settings=_NEGATIVE_AMOUNTS)
         @which
         @click.argument("amount_usd", metavar="USD", type=Amount())
-        @click.option(
-            "--reference",
-            help="Of your own, such as a payment's: what was done under it is not done again.",
-        )
-        @click.option("--note", metavar="TEXT", help="Kept with the credit.")
+        @click.option("--reference", help="Idempotency reference, e.g. an invoice number.")
+        @click.option("--note", metavar="TEXT", help="Note to store with the credit.")
         @client_command
-        def command(place: CliContext, *, which: str, **fields: Any) -> None:
+        def command(context: CliContext, *, which: str, **fields: Any) -> None:
             body = {"kind": kind, **{name: value for name, value in fields.items() if value is not None}}
-            answer = call(place, "POST", path, str(which), "credits", body=body)
-            print_answer(place, answer, lambda credited: print_credit(f"the {noun} {which}", credited))
+            answer = call(context, "POST", path, str(which), "credits", body=body)
+            print_answer(context, answer, lambda credited: print_credit(f"the {noun} {which}", credited))
 
     credit(
         "top-up",
         "top_up",
-        f"Add USD to what the {noun} may spend, or with less than 0 take it away. "
-        "Of a daily or monthly quota it is for that day or month.",
+        f"Add USD to the quota of the {noun}; a negative amount is subtracted. "
+        "With a daily or monthly quota it applies to the current day or month.",
     )
     credit(
         "set-balance",
         "set",
-        f"Make USD what the {noun} has left, with what running requests hold counted in. "
-        "Of a daily or monthly quota it is for that day or month.",
+        f"Set the remaining balance of the {noun} (including amounts held by running requests). "
+        "With a daily or monthly quota it applies to the current day or month.",
     )
 
-    @group.command("credits", help=f"What was added to the {noun}'s quota and taken away, newest first.")
+    @group.command("credits", help=f"List top-ups and balance changes of the {noun}, newest first.")
     @which
-    @click.option(
-        "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="The last N.", metavar="N"
-    )
+    @limit_option
     @client_command
-    def list_credits(place: CliContext, *, which: str, limit: int) -> None:
-        listing = look(place, lambda admin: admin.get(path, str(which), "credits", query={"limit": limit}))
-        print_answer(place, listing, print_credits)
+    def list_credits(context: CliContext, *, which: str, limit: int) -> None:
+        listing = run_read(context, lambda admin: admin.get(path, str(which), "credits", query={"limit": limit}))
+        print_answer(context, listing, print_credits)
 
 
-@click.command(short_help="What was used: requests, tokens and cost.")
-@click.option("--by", type=click.Choice(_AXES), default="day", show_default=True, help="What a row is about.")
-@click.option("--since", type=Day(), help="The first day.  [default: the last 30]")
-@click.option("--until", type=Day(), help="The last day.  [default: today]")
+@click.command(short_help="Show requests, tokens and cost over time.")
+@click.option("--by", type=click.Choice(_AXES), default="day", show_default=True, help="Group rows by this.")
+@click.option("--since", type=Day(), help="First day.  [default: 30 days ago]")
+@click.option("--until", type=Day(), help="Last day.  [default: today]")
 @click.option("--days", type=click.IntRange(1, _MAX_DAYS), metavar="N", help="The last N days, instead of --since.")
-@click.option("--account", metavar="NAME", help="Only of this account.")
-@click.option("--key", type=int, metavar="ID", help="Only of this key.")
-@click.option("--model", help="Only of this model.")
+@click.option("--account", metavar="NAME", help="Only this account.")
+@click.option("--key", type=int, metavar="ID", help="Only this key.")
+@click.option("--model", help="Only this model.")
 @client_command
-def usage(place: CliContext, *, since: date | None, until: date | None, days: int | None, **query: Any) -> None:
-    """What was used: requests, tokens and cost, with a bar for each row's share of the dearest.
+def usage(context: CliContext, *, since: date | None, until: date | None, days: int | None, **query: Any) -> None:
+    """Show requests, tokens and cost, with a bar for each row's cost relative to the highest.
 
-    Days are UTC's, and a request is of the day on which it ended. Where nothing costs anything, bars are shares of
-    the most requests. What was refused is a request too, and costs nothing. A narrow terminal is shown fewer columns;
-    --json has them all.
+    Days are UTC; a request counts on the day on which it ended. If all costs are 0, the bars show requests. Refused
+    requests are counted and cost nothing. A narrow terminal shows fewer columns; --json has them all.
 
     \b
     Examples:
@@ -93,24 +87,23 @@ def usage(place: CliContext, *, since: date | None, until: date | None, days: in
         since = end - timedelta(days=min(days - 1, (end - date.min).days))
     if since and until and since > until:
         raise click.UsageError("--since is after --until")
-    answer = look(place, lambda admin: admin.get("usage", query={**query, "since": since, "until": until}))
-    print_answer(place, answer, lambda _: print_usage(answer))
+    answer = run_read(context, lambda admin: admin.get("usage", query={**query, "since": since, "until": until}))
+    print_answer(context, answer, lambda _: print_usage(answer))
 
 
-@click.command(short_help="Is every balance the sum of its entries?")
+@click.command(short_help="Verify the ledger.")
 @client_command
-def audit(place: CliContext) -> None:
-    """Add every balance up again from its entries, and compare. Exits with 1 where something does not agree.
+def audit(context: CliContext) -> None:
+    """Verify the ledger: recompute every balance from its entries. Exits with 1 if something does not match.
 
-    The gateway may be at work meanwhile. What was charged is added up three times: from the entries, from each day's
-    sums and from the requests.
+    Charges are added up from the entries, from the daily sums and from the requests. The gateway may run meanwhile.
 
     \b
     Examples:
       gateway audit
       gateway audit --json
     """
-    report: Json = look(place, lambda admin: admin.call("GET", "audit", timeout_s=_AUDIT_TIMEOUT_S))
-    print_answer(place, report, print_audit)
+    report: Json = run_read(context, lambda admin: admin.call("GET", "audit", timeout_s=_AUDIT_TIMEOUT_S))
+    print_answer(context, report, print_audit)
     if not report["ok"]:
         click.get_current_context().exit(1)

@@ -1,5 +1,5 @@
-"""The commands about channels: made, changed, tested, synchronised; and who would serve a call."""
-# ruff: noqa: PLC0415 - the providers are imported where one is added.
+"""The ``channels`` and ``explain`` commands."""
+# ruff: noqa: PLC0415 - the providers are imported only by ``channels add``.
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
 import sys
@@ -12,10 +12,10 @@ from gateway.cli.admin_client import (
     AdminClient,
     CliContext,
     Json,
-    ask,
-    ask_channels,
     call,
-    get_settled,
+    get_with_models,
+    run,
+    run_with_channels,
 )
 from gateway.cli.options import (
     ListByDefault,
@@ -29,21 +29,20 @@ from gateway.cli.output import print_answer
 from gateway.cli.output_channels import (
     print_channel,
     print_channels,
-    print_explanation,
-    print_given_way,
+    print_replaced,
     print_syncs,
     print_tests,
 )
-from gateway.cli.toggles import add_switches
+from gateway.cli.output_explain import print_explanation
+from gateway.cli.toggles import add_toggles
 
 
 @click.group(cls=ListByDefault)
 def channels() -> None:
-    """The ways to providers: declared in the file, added here, or else found.
+    """Manage channels, the connections to providers.
 
-    What is added or changed here is live at once; calls under way finish as they began. What the file declares is
-    changed there ('gateway reload'). Without any channel, provider keys of the environment and model servers on this
-    machine are used.
+    Changes apply at once; running requests are not affected. Channels of the configuration file are read-only here. If
+    there are no channels, the gateway uses provider keys of the environment and model servers on this machine.
 
     \b
     Examples:
@@ -58,33 +57,33 @@ def channels() -> None:
 
 @channels.command("list")
 @channel_command
-def list_channels(place: CliContext) -> None:
-    """Every channel, and how it stands.
+def list_channels(context: CliContext) -> None:
+    """List channels and their health.
 
-    STATE is 'down' with the seconds until it is tried again, 'trial' while one call tries it, 'up' with its share of
-    calls shortly after. MODELS ends in '+' where a channel serves whatever matches a glob, and is '?' until its
-    provider has said what it has.
+    STATE: 'down' with the seconds until the next trial, 'trial' while a single request tests the channel, 'up' with its
+    traffic share while it recovers. MODELS: '+' if the channel also serves all models that match a glob, '?' until the
+    provider's models are fetched. FIRST: median time to the first byte. OK: success rate of the last calls.
     """
-    print_answer(place, get_settled(place, "channels"), print_channels)
+    print_answer(context, get_with_models(context, "channels"), print_channels)
 
 
-@channels.command("show", short_help="Show everything about the channel NAME.")
+@channels.command("show", short_help="Show a channel.")
 @click.argument("name")
 @channel_command
-def show_channel(place: CliContext, name: str) -> None:
-    """Show everything about the channel NAME; of its keys the last four characters, of its headers the names."""
-    print_answer(place, get_settled(place, "channels", name), print_channel)
+def show_channel(context: CliContext, name: str) -> None:
+    """Show the channel NAME, without secrets: the last four characters of its keys, the names of its headers."""
+    print_answer(context, get_with_models(context, "channels", name), print_channel)
 
 
-@channels.command("add", short_help="Add the channel NAME.")
+@channels.command("add", short_help="Add a channel.")
 @click.argument("name")
 @channel_options
 @channel_command
-def add_channel(place: CliContext, name: str, **options: Any) -> None:
-    """Add the channel NAME. Where NAME is a provider, --provider may be left out.
+def add_channel(context: CliContext, name: str, **options: Any) -> None:
+    """Add the channel NAME. If NAME is a provider, --provider can be omitted.
 
-    A key that a provider usually wants is asked for where it is not given. Without --model and --sync the models are
-    what the provider lists, where it lists any. Channels that were found give way to the first that is added.
+    Asks for the provider's API key if it usually needs one. Without --model and --sync, the channel serves the models
+    that the provider lists. Once you add a channel, discovered channels are no longer used.
 
     \b
     Examples:
@@ -97,10 +96,10 @@ def add_channel(place: CliContext, name: str, **options: Any) -> None:
 
     slug = options["provider"] or (name if name in PROVIDERS else None)
     if slug is None:
-        chosen = ", ".join(known for known in PROVIDERS if known != "demo")  # which is built in
-        raise click.UsageError(f"Whose channel? Choose with --provider: {chosen}")
+        chosen = ", ".join(known for known in PROVIDERS if known != "demo")
+        raise click.UsageError(f"Unknown provider {name!r}. Pass --provider: {chosen}")
     provider = PROVIDERS.get(slug)
-    keys = _read_keys(options, wanted=provider is not None and provider.env_key is not None, of=name)
+    keys = _read_keys(options, channel=name, required=provider is not None and provider.env_key is not None)
     fields = new_fields({**options, "provider": slug, "api_keys": keys})
     if "models" not in fields and "sync" not in fields:
         fields["sync"] = provider is not None and provider.models_path is not None
@@ -110,18 +109,18 @@ def add_channel(place: CliContext, name: str, **options: Any) -> None:
         body = {"name": name, **fields}
         return before, await admin.call("POST", "channels", body=body, timeout_s=PROVIDER_TIMEOUT_S)
 
-    before, made = ask(place, add)
-    print_answer(place, made, print_channel)
-    print_given_way(before, made)
+    before, made = run(context, add)
+    print_answer(context, made, print_channel)
+    print_replaced(before, made)
 
 
-@channels.command("edit", short_help="Change the channel NAME.")
+@channels.command("edit", short_help="Edit a channel.")
 @click.argument("name")
-@click.option("--name", "new_name", metavar="NEW", help="Rename it.")
+@click.option("--name", "new_name", metavar="NEW", help="New name.")
 @channel_options
 @channel_command
-def edit_channel(place: CliContext, name: str, new_name: str | None, **options: Any) -> None:
-    """Change the channel NAME; 'none' takes a setting back. What is not named stays, its keys too.
+def edit_channel(context: CliContext, name: str, new_name: str | None, **options: Any) -> None:
+    """Edit the channel NAME. Use 'none' to clear a setting. Options not given stay as they are, also API keys.
 
     \b
     Examples:
@@ -129,25 +128,25 @@ def edit_channel(place: CliContext, name: str, new_name: str | None, **options: 
       gateway channels edit openai --model 'gpt-5*' --weight 3
       gateway channels edit lab --rpm none --no-sync --model qwen3-8b
     """
-    keys = _read_keys(options, wanted=False, of=name)
+    keys = _read_keys(options, channel=name, required=False)
     body = changed_fields({"name": new_name, **options, "api_keys": keys})
-    changed = call(place, "PATCH", "channels", name, body=body, timeout_s=PROVIDER_TIMEOUT_S)
-    print_answer(place, changed, print_channel)
+    changed = call(context, "PATCH", "channels", name, body=body, timeout_s=PROVIDER_TIMEOUT_S)
+    print_answer(context, changed, print_channel)
 
 
-def _read_keys(options: Json, *, wanted: bool, of: str) -> list[str] | None:
-    """Keys from the options, standard input, or whoever sits at the terminal; None: none were given.
+def _read_keys(options: Json, *, channel: str, required: bool) -> list[str] | None:
+    """Read API keys from the options or standard input; None if there are none.
 
-    Where they are ``wanted`` and not given, a terminal is asked.
+    At a terminal, ask for keys that are ``required`` and not given.
     """
     given, from_stdin = list(options["api_keys"]), options.pop("api_key_stdin")
     if given and from_stdin:
         raise click.UsageError("Give either --api-key or --api-key-stdin")
-    if given or not (from_stdin or wanted):
+    if given or not (from_stdin or required):
         return given or None
     if sys.stdin.isatty():
-        what = f"API key of {of} (not shown; empty: none)"
-        text: str = click.prompt(what, default="", hide_input=True, show_default=False, err=True)
+        prompt = f"API key of {channel} (hidden; leave blank for none)"
+        text: str = click.prompt(prompt, default="", hide_input=True, show_default=False, err=True)
         return text.split() or None
     if not from_stdin:
         return None
@@ -157,53 +156,52 @@ def _read_keys(options: Json, *, wanted: bool, of: str) -> list[str] | None:
     return keys
 
 
-@channels.command("test", short_help="Does its provider answer, with every key?")
+@channels.command("test", short_help="Test channels.")
 @click.argument("name", required=False)
 @channel_command
-def test_channels(place: CliContext, name: str | None) -> None:
-    """Ask the provider of the channel NAME, or of all, for its models now, with every key.
+def test_channels(context: CliContext, name: str | None) -> None:
+    """Test the channel NAME, or all active ones: fetch the provider's models with every API key.
 
-    Exits with 1 where one fails. Without NAME disabled channels are left out.
+    Exits with 1 if a test fails.
     """
-    results = ask_channels(place, lambda admin: admin.test_channels(*([name] if name else [])))
-    _answer_each(place, results, print_tests, one=name is not None)
+    results = run_with_channels(context, lambda admin: admin.test_channels(*([name] if name else [])))
+    _print_each(context, results, print_tests, one=name is not None)
     exit_unless(all(result["ok"] for result in results))
 
 
-@channels.command("sync", short_help="Take in now which models its provider has.")
+@channels.command("sync", short_help="Fetch the models of channels.")
 @click.argument("name", required=False)
 @channel_command
-def sync_channels(place: CliContext, name: str | None) -> None:
-    """Take in now which models the provider of the channel NAME has, or of all that synchronise theirs.
+def sync_channels(context: CliContext, name: str | None) -> None:
+    """Fetch the models of the channel NAME, or of all channels with --sync.
 
-    The gateway does so by itself every ten minutes, or as routing.sync_interval_s says. A model goes once it was
-    missing twice in a row. Exits with 1 where a provider fails; its models stay as they were.
+    The gateway does this every ten minutes (routing.sync_interval_s). A model is removed once it was missing twice in a
+    row. If a provider fails, its models stay, and the command exits with 1.
     """
-    synced = ask(place, lambda admin: admin.sync_channels(*([name] if name else [])))
-    _answer_each(place, synced, print_syncs, one=name is not None)
+    synced = run(context, lambda admin: admin.sync_channels(*([name] if name else [])))
+    _print_each(context, synced, print_syncs, one=name is not None)
     exit_unless(all(channel["sync_error"] is None for channel in synced))
 
 
-def _answer_each(place: CliContext, answers: list[Json], for_people: Any, *, one: bool) -> None:
+def _print_each(context: CliContext, answers: list[Json], print_text: Any, *, one: bool) -> None:
     answer = answers[0] if one else {"object": "list", "data": answers}
-    print_answer(place, answer, lambda _: for_people(answers))
+    print_answer(context, answer, lambda _: print_text(answers))
 
 
-add_switches(channels, "channels", click.argument("which", metavar="NAME"), "channel", by="over")
+add_toggles(channels, "channels", click.argument("which", metavar="NAME"), "channel")
 
 
-@click.command(short_help="Who would serve a call, in which order, and at what price?")
+@click.command(short_help="Explain how a model is routed.")
 @click.argument("model", required=False)
 @click.option("--model", "named", metavar="M", help="The same as the argument.")
-@click.option("--key", type=int, metavar="ID", help="For this key.  [default: for anybody]")
+@click.option("--key", type=int, metavar="ID", help="For requests with this key.  [default: no key]")
 @click.option("--operation", help="Such as chat, messages, responses or embeddings.  [default: chat]")
 @channel_command
-def explain(place: CliContext, model: str | None, named: str | None, **query: Any) -> None:
-    """Who would serve a call of MODEL now, who would not and why, at what price, and what the caller has left.
+def explain(context: CliContext, model: str | None, named: str | None, **query: Any) -> None:
+    """Explain how MODEL would be routed: channels, price, and remaining quota.
 
-    RANK is the order in which channels would be tried; those of equal priority get the calls by their CHANCE. PRICE is
-    what the caller pays for a million tokens in / out, '-' where none is known. Nothing is called or changed. Exits
-    with 1 where nobody would serve it.
+    RANK: the order in which channels are tried; CHANCE: the share among equal priorities. PRICE: per million tokens,
+    input/output; '-' if unknown. Nothing is sent or changed. Exits with 1 if no channel can serve the model.
 
     \b
     Examples:
@@ -213,6 +211,6 @@ def explain(place: CliContext, model: str | None, named: str | None, **query: An
     """
     if (model is None) == (named is None):
         raise click.UsageError("Give the name of one model")
-    found = get_settled(place, "explain", query={"model": model or named, **query})
-    print_answer(place, found, print_explanation)
+    found = get_with_models(context, "explain", query={"model": model or named, **query})
+    print_answer(context, found, print_explanation)
     exit_unless(found["served"])

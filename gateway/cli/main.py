@@ -1,5 +1,5 @@
-"""The `gateway` command: runs a gateway, and asks or changes the one that runs."""
-# ruff: noqa: PLC0415 - what serves is imported by the command that serves: the others start in a fraction of the time.
+"""The ``gateway`` command: ``serve`` runs a gateway; the other commands manage it."""
+# ruff: noqa: PLC0415 - the server is imported by ``serve`` only: the other commands start in a fraction of the time.
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
 import contextlib
@@ -14,21 +14,20 @@ import attrs
 import click
 
 from gateway import __version__
-from gateway.cli import output as cli_show
 from gateway.cli.admin_client import (
     PROVIDER_TIMEOUT_S,
     CliContext,
     CliError,
     Json,
     StartupError,
-    ask,
     call,
     create_key,
-    get_settled,
-    load_declared,
-    need_running,
+    get_with_models,
+    load_file_config,
     open_folder,
-    probe,
+    require_running,
+    run,
+    run_without_trace,
 )
 from gateway.cli.audit_log import changes
 from gateway.cli.billing import add_credit_commands, audit, usage
@@ -50,12 +49,21 @@ from gateway.cli.options import (
     new_fields,
     running_command,
 )
-from gateway.cli.output import print_answer
+from gateway.cli.output import (
+    print_accounts,
+    print_answer,
+    print_fields,
+    print_keys,
+    print_models,
+    print_new_key,
+    print_reload,
+)
 from gateway.cli.output_channels import print_report
 from gateway.cli.requests import requests
 from gateway.cli.settings import groups, prices, settings
+from gateway.cli.startup_message import print_startup_message
 from gateway.cli.status import health, running
-from gateway.cli.toggles import add_switches
+from gateway.cli.toggles import add_toggles
 from gateway.cli.videos import videos
 from gateway.storage.data_folder import SECRETS, DataFolder, DataFolderDamaged, DataFolderLocked
 
@@ -73,26 +81,26 @@ def main(ctx: click.Context) -> None:
     """One gateway for AI models: one key, one streaming-first API in front of many providers.
 
     \b
-      gateway serve                      run it; the first start prints a key and a call to copy
-      gateway keys create --name laptop  make another key
-      gateway channels add openai        a way to a provider; asks for its key
-      gateway models                     what can be called
-      gateway explain gpt-5-mini         who would serve that, and at what price
-      gateway requests --follow          watch the calls come in
-      gateway running                    the calls under way
-      gateway videos --follow            watch videos being made
-      gateway usage                      what they cost, day by day
-      gateway accounts top-up team 20    $20 more for an account that has a quota
-      gateway members invite team        a link that lets somebody in to the console
-      gateway audit                      is every balance the sum of its entries?
-      gateway changes                    who changed what
-      gateway check                      is everything set up right?
-      gateway health                     how is the gateway that runs doing?
-      gateway reload                     take in what the configuration file says now
-      gateway settings                   what it goes by, and who says so
+      gateway serve                      start the gateway; the first start prints a key
+      gateway keys create --name laptop  create an API key
+      gateway channels add openai        connect to a provider; asks for its API key
+      gateway models                     list models
+      gateway explain gpt-5-mini         explain how a model is routed, and its price
+      gateway requests --follow          watch requests
+      gateway running                    list requests in progress
+      gateway videos --follow            watch video jobs in progress
+      gateway usage                      show requests, tokens and cost by day
+      gateway accounts top-up team 20    add $20 to the quota of an account
+      gateway members invite team        invite a user to the console
+      gateway audit                      verify the ledger
+      gateway changes                    show the audit log
+      gateway check                      check the configuration and test all channels
+      gateway health                     show the health of the running gateway
+      gateway reload                     reload the configuration file
+      gateway settings                   show or change settings
 
-    The commands talk to the gateway that runs over the data folder (./data, or --data, or GATEWAY_DATA). Where none
-    runs they open the folder themselves, with the configuration that 'gateway serve' would read.
+    The commands talk to the gateway that runs with the data folder (./data, --data, or GATEWAY_DATA). If none runs,
+    they open the folder themselves, with the configuration that 'gateway serve' would read.
     """
     ctx.obj = os.environ
     if ctx.invoked_subcommand is None:
@@ -101,21 +109,21 @@ def main(ctx: click.Context) -> None:
 
 @main.command()
 @config_option
-@click.option("--host", help="Listen here; 0.0.0.0 is every address of the machine.  [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65_535), help="0 is any free one.  [default: 8080]")
+@click.option("--host", help="Address to listen on; 0.0.0.0: all.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on; 0: any free one.  [default: 8080]")
 @click.option(
     "--renew-secret",
     "renew",
     multiple=True,
     type=click.Choice(list(SECRETS)),
-    help="Make this file of the data folder anew if it is lost, and with it what depends on it.",
+    help="Create this file of the data folder again if it is lost; what depends on the old one is lost.",
 )
 @data_option
 def serve(config_path: Path | None, host: str | None, port: int | None, renew: tuple[str, ...], data: Path) -> None:
-    """Run the gateway until it is told to end (Ctrl-C, SIGTERM).
+    """Run the gateway until Ctrl-C or SIGTERM.
 
-    With no channel in the configuration, provider keys of the environment (OPENAI_API_KEY, …) and model servers on
-    this machine are used, unless GATEWAY_DISCOVER=0; without any of them a built-in demo answers.
+    If no channel is configured, the gateway uses provider keys of the environment (OPENAI_API_KEY, …) and model servers
+    on this machine, unless GATEWAY_DISCOVER=0; if there are none, a built-in demo.
 
     \b
     Examples:
@@ -126,13 +134,13 @@ def serve(config_path: Path | None, host: str | None, port: int | None, renew: t
     from gateway.config.exposure import check_secrets
     from gateway.config.loader import read_declared
 
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # it waits until serve.py can hear it
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # until serve.py handles it
     path = find_config(config_path)
-    declared = _listen_at(load_declared(path, os.environ), host, port)
+    file_config = _set_address(load_file_config(path, os.environ), host, port)
 
-    def read_again() -> "FileConfig":
-        # A file that lies here only since the start counts too; the one that was read stays the one.
-        read = _listen_at(read_declared(path or find_config(None), os.environ), host, port)
+    def reload_config() -> "FileConfig":
+        # Without a file at the start, a default file that was created since is used.
+        read = _set_address(read_declared(path or find_config(None), os.environ), host, port)
         check_secrets(read.config, folder.admin_token())
         return read
 
@@ -141,53 +149,53 @@ def serve(config_path: Path | None, host: str | None, port: int | None, renew: t
     except DataFolderLocked as busy:
         raise StartupError(str(busy)) from None
     with contextlib.closing(folder):
-        _run(folder, declared, read_again, renew)
+        _serve(folder, file_config, reload_config, renew)
 
 
-def _run(
-    folder: DataFolder, declared: "FileConfig", read_again: Callable[[], "FileConfig"], renew: tuple[str, ...]
+def _serve(
+    folder: DataFolder, file_config: "FileConfig", reload_config: Callable[[], "FileConfig"], renew: tuple[str, ...]
 ) -> None:
-    """Serve over ``folder`` until a signal ends it. Raises ``StartupError``."""
+    """Serve until a signal stops the gateway. Raises ``StartupError``."""
     from gateway.config.exposure import check_secrets
     from gateway.config.loader import ConfigError
     from gateway.log import configure_log
     from gateway.options import AppOptions
-    from gateway.serve import PortInUse, run
+    from gateway.serve import PortInUse
+    from gateway.serve import run as run_server
     from gateway.storage.database import DatabaseStartupError
 
-    config = declared.config
+    config = file_config.config
     configure_log(config.server.log_format)
-    site = AppOptions(
+    options = AppOptions(
         config,
         folder,
         os.environ,
         discover=may_discover(os.environ),
-        sources=declared.sources,
-        read_config=read_again,
+        sources=file_config.sources,
+        read_config=reload_config,
         renew_secrets=renew,
     )
     try:
         check_secrets(config, folder.admin_token())
-        run(site, cli_show.greet)
+        run_server(options, print_startup_message)
     except (ConfigError, PortInUse, DatabaseStartupError, DataFolderDamaged) as refused:
         raise StartupError(str(refused)) from None
 
 
-def _listen_at(declared: "FileConfig", host: str | None, port: int | None) -> "FileConfig":
-    """What is ``declared``, with the address of the command line, where that has one."""
-    server = declared.config.server
-    told = (("server.host", host), ("server.port", port))
-    said: dict[str, Source] = dict.fromkeys((path for path, value in told if value is not None), "environment")
-    host, port = server.host if host is None else host, server.port if port is None else port
-    config = attrs.evolve(declared.config, server=attrs.evolve(server, host=host, port=port))
-    return attrs.evolve(declared, config=config, sources={**declared.sources, **said})
+def _set_address(file_config: "FileConfig", host: str | None, port: int | None) -> "FileConfig":
+    """Apply the options ``--host`` and ``--port``; None: not given."""
+    given: Json = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    sources: dict[str, Source] = dict.fromkeys((f"server.{name}" for name in given), "environment")
+    config = attrs.evolve(file_config.config, server=attrs.evolve(file_config.config.server, **given))
+    return attrs.evolve(file_config, config=config, sources={**file_config.sources, **sources})
 
 
 @main.group(cls=ListByDefault)
 def accounts() -> None:
-    """Who pays: every key belongs to an account.
+    """Manage accounts.
 
-    What an account may spend and how fast holds for all its keys together; a key's own quota and limits count too.
+    Every key belongs to an account. The account's quota and rate limits apply to all its keys together, in addition to
+    those of each key.
 
     \b
     Examples:
@@ -201,19 +209,19 @@ def accounts() -> None:
 
 @accounts.command("list")
 @client_command
-def list_accounts(place: CliContext) -> None:
-    """Every account; SPENT and LEFT are of its quota's day, month or lifetime."""
-    print_answer(place, call(place, "GET", "accounts"), cli_show.print_accounts)
+def list_accounts(context: CliContext) -> None:
+    """List accounts. SPENT and LEFT are for the current day, month or lifetime, as the quota says."""
+    print_answer(context, call(context, "GET", "accounts"), print_accounts)
 
 
 @accounts.command("add")
 @click.argument("name")
 @account_options
 @client_command
-def add_account(place: CliContext, name: str, **options: Any) -> None:
+def add_account(context: CliContext, name: str, **options: Any) -> None:
     """Add the account NAME."""
-    made = call(place, "POST", "accounts", body={"name": name, **new_fields(options)})
-    print_answer(place, made, cli_show.print_fields)
+    made = call(context, "POST", "accounts", body={"name": name, **new_fields(options)})
+    print_answer(context, made, print_fields)
 
 
 @accounts.command("edit")
@@ -221,17 +229,17 @@ def add_account(place: CliContext, name: str, **options: Any) -> None:
 @click.option("--name", "new_name", metavar="NEW", help="Rename it.")
 @account_options
 @client_command
-def edit_account(place: CliContext, name: str, new_name: str | None, **options: Any) -> None:
-    """Change the account NAME; 'none' takes a setting back."""
-    changed = call(place, "PATCH", "accounts", name, body=changed_fields({"name": new_name, **options}))
-    print_answer(place, changed, cli_show.print_fields)
+def edit_account(context: CliContext, name: str, new_name: str | None, **options: Any) -> None:
+    """Edit the account NAME. Use 'none' to clear a setting."""
+    changed = call(context, "PATCH", "accounts", name, body=changed_fields({"name": new_name, **options}))
+    print_answer(context, changed, print_fields)
 
 
 @main.group(cls=ListByDefault)
 def keys() -> None:
-    """What callers show: 'Authorization: Bearer sk-…'.
+    """Manage API keys.
 
-    A key may be bound to models, to a group of channels, to networks, to a time, to an amount and to a rate.
+    A key can be limited to models, a group of channels, IP addresses, an expiry date, a quota and rate limits.
 
     \b
     Examples:
@@ -249,20 +257,20 @@ def keys() -> None:
 
 @keys.command("list")
 @client_command
-def list_keys(place: CliContext) -> None:
-    """Every key, by its last four characters; SPENT and LEFT are of its quota's day, month or lifetime."""
-    print_answer(place, call(place, "GET", "keys"), cli_show.print_keys)
+def list_keys(context: CliContext) -> None:
+    """List API keys by their last four characters. SPENT and LEFT are for the day, month or lifetime of the quota."""
+    print_answer(context, call(context, "GET", "keys"), print_keys)
 
 
 @keys.command("create")
-@click.option("--account", help="Whose it is.  [default: the only account there is]")
-@click.option("--name", help="[default: key-2, or the next that is free]")
+@click.option("--account", help="Its account.  [default: the only one]")
+@click.option("--name", help="Its name.  [default: key-2, or the next free one]")
 @key_options
 @client_command
-def make_key(place: CliContext, account: str | None, **options: Any) -> None:
-    """Make a key and print it, this once, on standard output."""
+def create_api_key(context: CliContext, account: str | None, **options: Any) -> None:
+    """Create an API key and print it. It cannot be shown again."""
     fields = new_fields(options)
-    print_answer(place, ask(place, lambda admin: create_key(admin, account, fields)), cli_show.print_new_key)
+    print_answer(context, run(context, lambda admin: create_key(admin, account, fields)), print_new_key)
 
 
 @keys.command("edit")
@@ -270,58 +278,57 @@ def make_key(place: CliContext, account: str | None, **options: Any) -> None:
 @click.option("--name", metavar="NEW", help="Rename it.")
 @key_options
 @client_command
-def edit_key(place: CliContext, key_id: int, **options: Any) -> None:
-    """Change the key ID; 'none' takes a setting back."""
-    changed = call(place, "PATCH", "keys", str(key_id), body=changed_fields(options))
-    print_answer(place, changed, cli_show.print_fields)
+def edit_key(context: CliContext, key_id: int, **options: Any) -> None:
+    """Edit the key ID. Use 'none' to clear a setting."""
+    changed = call(context, "PATCH", "keys", str(key_id), body=changed_fields(options))
+    print_answer(context, changed, print_fields)
 
 
 @keys.command("rotate")
 @click.argument("key_id", metavar="ID", type=int)
-@click.option("--overlap-h", type=click.IntRange(0, 720), default=24, show_default=True, metavar="HOURS")
+@click.option(
+    "--overlap-h",
+    type=click.IntRange(0, 720),
+    default=24,
+    show_default=True,
+    metavar="HOURS",
+    help="How long the old secret keeps working.",
+)
 @client_command
-def rotate_key(place: CliContext, key_id: int, overlap_h: int) -> None:
-    """Give the key ID another secret and print it, this once; the old one is good for some HOURS more, 0: for none."""
-    rotated = call(place, "POST", "keys", str(key_id), "rotate", body={"overlap_h": overlap_h})
-    print_answer(place, rotated, cli_show.print_new_key)
+def rotate_key(context: CliContext, key_id: int, overlap_h: int) -> None:
+    """Give the key ID a new secret and print it. It cannot be shown again."""
+    rotated = call(context, "POST", "keys", str(key_id), "rotate", body={"overlap_h": overlap_h})
+    print_answer(context, rotated, print_new_key)
 
 
 @keys.command("webhook-secret")
 @click.argument("key_id", metavar="ID", type=int)
 @client_command
-def show_webhook_secret(place: CliContext, key_id: int) -> None:
-    """Print what signs that which is told of the key ID's videos, as libraries of Standard Webhooks take it."""
-    print_answer(
-        place, call(place, "GET", "keys", str(key_id), "webhook-secret"), lambda told: click.echo(told["secret"])
-    )
+def show_webhook_secret(context: CliContext, key_id: int) -> None:
+    """Print the webhook signing secret of a key, in the format of Standard Webhooks libraries."""
+    answer = call(context, "GET", "keys", str(key_id), "webhook-secret")
+    print_answer(context, answer, lambda signing: click.echo(signing["secret"]))
 
 
 def _add_show(group: click.Group, path: str, which: Callable[[Command], Command], noun: str) -> None:
-    @group.command("show", help=f"Show everything about the {noun}.")
+    @group.command("show", help=f"Show the {noun}.")
     @which
     @client_command
-    def show(place: CliContext, *, which: str) -> None:
-        print_answer(place, call(place, "GET", path, str(which)), cli_show.print_fields)
+    def show(context: CliContext, *, which: str) -> None:
+        print_answer(context, call(context, "GET", path, str(which)), print_fields)
 
 
-for _add in (_add_show, add_switches, add_credit_commands):
+for _add in (_add_show, add_toggles, add_credit_commands):
     _add(accounts, "accounts", click.argument("which", metavar="NAME"), "account")
     _add(keys, "keys", click.argument("which", metavar="ID", type=int), "key")
-main.add_command(channels)
-main.add_command(explain)
-main.add_command(usage)
-main.add_command(audit)
-main.add_command(requests)
-main.add_command(changes)
-main.add_command(videos)
-for _command in (settings, groups, prices, health, running):
+for _command in (channels, explain, usage, audit, requests, changes, videos, settings, groups, prices, health, running):
     main.add_command(_command)
 main.add_command(members)
 
 
 @main.group(cls=ListByDefault)
 def models() -> None:
-    """What can be called, and through which channels.
+    """List models and the channels that serve them.
 
     \b
     Examples:
@@ -332,37 +339,36 @@ def models() -> None:
 
 @models.command("list")
 @channel_command
-def list_models(place: CliContext) -> None:
-    """Every model, with the channels that serve it, best first."""
-    print_answer(place, get_settled(place, "models"), cli_show.print_models)
+def list_models(context: CliContext) -> None:
+    """List models, each with its channels, best first."""
+    print_answer(context, get_with_models(context, "models"), print_models)
 
 
-@main.command(short_help="Take in what the configuration file says now.")
+@main.command(short_help="Reload the configuration file.")
 @running_command
-def reload(place: CliContext) -> None:
-    """Have the gateway that runs read its configuration again, and say what that changed.
+def reload(context: CliContext) -> None:
+    """Reload the configuration file of the running gateway, and print what changed.
 
-    It reads the file it was started with, and applies it whole or not at all: exits with 1 where something is wrong
-    with it. Calls under way finish as they began. SIGHUP does the same, and leaves what it did in the log. What
-    [server], [store] and [ledger] say is in force after a restart.
+    If the file has a problem, nothing is applied and the command exits with 1. Running requests are not affected.
+    SIGHUP does the same and logs the result. Changes of [server], [store] and [ledger] need a restart.
 
     \b
     Examples:
       gateway reload
       gateway reload --data /var/lib/gateway
     """
-    need_running(place, "reload")
-    report = call(place, "POST", "reload", timeout_s=PROVIDER_TIMEOUT_S)
-    print_answer(place, report, cli_show.print_reload)
+    require_running(context, "reload")
+    report = call(context, "POST", "reload", timeout_s=PROVIDER_TIMEOUT_S)
+    print_answer(context, report, print_reload)
 
 
-@main.command(short_help="Is the configuration right, does every channel answer?")
+@main.command(short_help="Check the configuration and test all channels.")
 @channel_command
-def check(place: CliContext) -> None:
-    """Is the configuration right, and does every channel answer? Exits with 1 where not.
+def check(context: CliContext) -> None:
+    """Check the configuration and test all active channels. Exits with 1 if there is a problem.
 
-    Channels, but for disabled ones, are tried by the gateway that runs over the data folder, as it has them in force;
-    where none runs, by this command as the file has them, and the data folder is left as it is.
+    The running gateway tests the channels it uses. If none runs, this command tests the channels of the configuration
+    file, without changing the data folder.
 
     \b
     Examples:
@@ -370,11 +376,11 @@ def check(place: CliContext) -> None:
       gateway check --config new.toml
     """
     try:
-        load_declared(place.config, place.environ)
-    except CliError as trouble:
-        report: Json = {"ok": False, "problems": trouble.message.splitlines(), "channels": []}
+        load_file_config(context.config, context.environ)
+    except CliError as error:
+        report: Json = {"ok": False, "problems": error.message.splitlines(), "channels": []}
     else:
-        results = probe(place, lambda admin: admin.test_channels())
+        results = run_without_trace(context, lambda admin: admin.test_channels())
         report = {"ok": all(result["ok"] for result in results), "problems": [], "channels": results}
-    print_answer(place, report, functools.partial(print_report, config=place.config))
+    print_answer(context, report, functools.partial(print_report, config=context.config))
     exit_unless(report["ok"])

@@ -1,4 +1,4 @@
-"""Words of the command line: the options that commands share, and their way into the admin API's fields."""
+"""Options that commands share, and their conversion to fields of the admin API."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -15,11 +15,11 @@ Command = Callable[..., None]
 Json = dict[str, Any]
 
 DEFAULT_CONFIG = Path("config/gateway.toml")
-TAKE_BACK = "none"
-"""What a setting is changed to in order to have none."""
+NONE = "none"
+"""The value of an option that clears a setting."""
 _FALSE = frozenset({"0", "false", "no", "off"})
 
-_PATH = click.Path(path_type=Path, readable=False)  # who opens it says what is the matter with it
+_PATH = click.Path(path_type=Path, readable=False)  # opening it reports a better error
 config_option = click.option(
     "--config",
     "config_path",
@@ -35,12 +35,17 @@ data_option = click.option(
     show_envvar=True,
     help="The data folder.",
 )
+limit_option = click.option(
+    "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="The last N.", metavar="N"
+)
 
 
 def client_command(command: Command, *, channels: bool = False, offline: bool = True) -> Command:
-    """The options of every command that talks to the admin API; they become the ``CliContext`` it is given.
+    """Add the options of a command that calls the admin API; the command gets them as a ``CliContext``.
 
-    The environment is the root command's object. A command that is none of ``offline`` has no use for a file.
+    Args:
+        channels: if no gateway runs, discover channels as ``serve`` does.
+        offline: the command works if no gateway runs, with the configuration of ``--config``.
     """
     file_option: Callable[[Command], Command] = config_option if offline else _no_option
 
@@ -49,10 +54,10 @@ def client_command(command: Command, *, channels: bool = False, offline: bool = 
     @click.option("--json", "as_json", is_flag=True, help="Print the admin API's JSON.")
     @functools.wraps(command)
     def wrapped(*args: Any, as_json: bool, data: Path, config_path: Path | None = None, **options: Any) -> None:
-        environ = click.get_current_context().find_root().obj
+        environ = click.get_current_context().find_root().obj  # set by ``main``
         discover = channels and may_discover(environ)
-        place = CliContext(data, find_config(config_path), environ, discover=discover, as_json=as_json)
-        command(place, *args, **options)
+        context = CliContext(data, find_config(config_path), environ, discover=discover, as_json=as_json)
+        command(context, *args, **options)
 
     return wrapped
 
@@ -62,56 +67,51 @@ def _no_option(command: Command) -> Command:
 
 
 running_command = functools.partial(client_command, offline=False)
-"""Where no gateway runs, there is nothing to do."""
 channel_command = functools.partial(client_command, channels=True)
-"""Where no gateway runs, channels are looked for as ``serve`` would."""
 
 
 def find_config(path: Path | None) -> Path | None:
-    """The configuration file that was asked for, or the one that lies here."""
+    """Return ``path``, or the default configuration file if it exists."""
     return path or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None)
 
 
 def may_discover(environ: Mapping[str, str]) -> bool:
-    """Whether unconfigured providers may be looked for."""
+    """Whether providers may be discovered: ``GATEWAY_DISCOVER`` is not off."""
     return environ.get("GATEWAY_DISCOVER", "1").strip().lower() not in _FALSE
 
 
 class ListByDefault(click.Group):
-    """A group whose command, where none is named, is ``list``."""
+    """A group that runs ``list`` if no command is given."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put ``list`` before options that stand alone."""
         bare = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
         return super().parse_args(ctx, ["list", *args] if bare else args)
 
 
 class NumberOrNone(click.ParamType[Any]):
-    """A number, whole where ``whole`` says so, or ``none``. ``name`` is its unit. The gateway checks its range."""
+    """A number in the unit ``name``, or ``none``. The gateway checks its range."""
 
     def __init__(self, *, whole: bool, name: str) -> None:
         self.name = name
         self._whole = whole
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Text into a number."""
-        if value == TAKE_BACK:
+        if value == NONE:
             return value
         try:
-            return int(value) if self._whole else _read_amount(value)
+            return int(value) if self._whole else _parse_amount(value)
         except ValueError:
-            self.fail(f"{value!r} is neither a number nor '{TAKE_BACK}'", param, ctx)
+            self.fail(f"{value!r} is neither a number nor '{NONE}'", param, ctx)
 
 
 class Amount(click.ParamType[Any]):
-    """Dollars; the gateway checks their range."""
+    """An amount in dollars; the gateway checks its range."""
 
     name = "USD"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Text into a number."""
         try:
-            return _read_amount(value)
+            return _parse_amount(value)
         except ValueError as error:
             self.fail(f"{value!r} {error}", param, ctx)
 
@@ -122,24 +122,23 @@ class Day(click.ParamType[date]):
     name = "date"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> date:
-        """Text into a day."""
         try:
             return value if isinstance(value, date) else date.fromisoformat(value)
         except ValueError:
-            self.fail(f"{value!r} is no date such as 2027-01-31", param, ctx)
+            self.fail(f"{value!r} is not a date such as 2027-01-31", param, ctx)
 
 
-def _read_amount(text: str) -> float:
-    """Dollars as JSON carries them. Raises ``ValueError``, also where that would be another amount."""
+def _parse_amount(text: str) -> float:
+    """Parse dollars. Raises ``ValueError``, also if a JSON number cannot represent the amount exactly."""
     try:
         amount = Decimal(text)
     except InvalidOperation:
         amount = Decimal("nan")
     if not amount.is_finite():
-        raise ValueError("is no amount in dollars")
+        raise ValueError("is not an amount in dollars")
     number = float(amount)
     if Decimal(repr(number)) != amount:
-        raise ValueError("has more digits than an amount is kept with")
+        raise ValueError("has too many digits")
     return number
 
 
@@ -153,106 +152,104 @@ def _apply(command: Command, *options: Callable[[Command], Command]) -> Command:
     return command
 
 
-def bound_options(command: Command) -> Command:
-    """What may be spent and how fast, of accounts and keys alike."""
+def limit_options(command: Command) -> Command:
+    """Add the options for quota and rate limits of accounts and keys."""
     return _apply(
         command,
-        click.option("--quota-usd", type=_AMOUNT, help="What may be spent, in dollars."),
+        click.option("--quota-usd", type=_AMOUNT, help="Spending limit in dollars."),
         click.option(
             "--quota-period",
             type=click.Choice(["none", "lifetime", "daily", "monthly"]),
-            help="Over which time; lifetime if not given.",
+            help="Period of the quota.  [default: lifetime]",
         ),
         click.option(
             "--quota-status",
-            type=click.Choice(["403", "429", TAKE_BACK]),
-            help="HTTP status once it is used up; 403 of a lifetime and 429 of a day or month if not given.",
+            type=click.Choice(["403", "429", NONE]),
+            help="HTTP status when it is exceeded.  [default: 403 for lifetime, 429 for daily and monthly quotas]",
         ),
         click.option("--rpm", type=_COUNT, help="Requests per minute."),
-        click.option("--burst", type=_COUNT, help="Requests that may start at once; default: those of a minute."),
+        click.option("--burst", type=_COUNT, help="Requests that may start at once.  [default: as --rpm]"),
         click.option("--tpm", type=_COUNT, help="Tokens per minute."),
-        click.option("--max-concurrency", type=_COUNT, help="Concurrent requests."),
+        click.option("--max-concurrency", type=_COUNT, help="Max concurrent requests."),
     )
 
 
 def account_options(command: Command) -> Command:
-    """Everything that an account can be told."""
-    words = "The groups its keys may be of. May be repeated."
-    return bound_options(click.option("--groups", "--group", multiple=True, metavar="GROUP,…", help=words)(command))
+    """Add all options of an account."""
+    text = "Groups that its keys may use. May be repeated."
+    return limit_options(click.option("--groups", "--group", multiple=True, metavar="GROUP,…", help=text)(command))
 
 
 def key_options(command: Command) -> Command:
-    """Everything that a key can be told."""
+    """Add all options of a key."""
     more = _apply(
         command,
-        click.option("--models", multiple=True, metavar="GLOB,…", help="Only these models. May be repeated."),
-        click.option("--group", "--groups", metavar="GROUP", help="Only the channels of this group."),
-        click.option("--expires-at", metavar="TIME", help="Such as 2027-01-31 or 2027-01-31T12:00:00Z."),
-        click.option("--allow-ips", multiple=True, metavar="NETWORK,…", help="Only from there. May be repeated."),
-        click.option("--webhook-url", metavar="URL", help="Told of the end of each of its videos."),
+        click.option("--models", multiple=True, metavar="GLOB,…", help="Allow only these models. May be repeated."),
+        click.option("--group", "--groups", metavar="GROUP", help="Use the channels of this group."),
+        click.option("--expires-at", metavar="TIME", help="Expiry: 2027-01-31 or 2027-01-31T12:00:00Z."),
+        click.option("--allow-ips", multiple=True, metavar="NETWORK,…", help="IP allowlist. May be repeated."),
+        click.option("--webhook-url", metavar="URL", help="Called when a video job of this key ends."),
     )
-    return bound_options(more)
+    return limit_options(more)
 
 
-def _read_pairs(_: click.Context, param: click.Parameter, given: tuple[str, ...]) -> Json | str | None:
-    """``NAME=VALUE`` again and again -> a table; a value may have any sign in it."""
+def _parse_pairs(_: click.Context, param: click.Parameter, given: tuple[str, ...]) -> Json | str | None:
+    """Parse repeated ``NAME=VALUE`` options; None if there are none."""
     if not given:
         return None
-    if given == (TAKE_BACK,):
-        return TAKE_BACK
+    if given == (NONE,):
+        return NONE
     for text in given:
         if not text.partition("=")[0].strip() or "=" not in text:
-            # What was written may be a secret: it is not shown.
-            raise click.BadParameter(f"expected {param.metavar}, or '{TAKE_BACK}' alone")
+            # The message must not repeat the text: it may be a secret.
+            raise click.BadParameter(f"expected {param.metavar}, or '{NONE}' alone")
     return {name.strip(): value for name, _, value in (text.partition("=") for text in given)}
 
 
 def channel_options(command: Command) -> Command:
-    """Everything that a channel can be told."""
-    return _way_options(_serving_options(command))
+    """Add all options of a channel."""
+    return _connection_options(_serving_options(command))
 
 
-def _way_options(command: Command) -> Command:
-    """How the provider is reached."""
+def _connection_options(command: Command) -> Command:
     return _apply(
         command,
         click.option("--provider", help="Such as openai, anthropic, ollama; custom: any OpenAI-compatible server."),
-        click.option("--base-url", metavar="URL", help="Where it is, up to before /chat/completions."),
+        click.option("--base-url", metavar="URL", help="URL of the provider's API, without /chat/completions."),
         click.option(
             "--api-key",
             "api_keys",
             multiple=True,
             metavar="KEY",
-            help="Its key; the shell's history keeps it. May be repeated: calls take turns.",
+            help="API key; stays in the shell's history. May be repeated: keys are used in turn.",
         ),
-        click.option("--api-key-stdin", is_flag=True, help="Read keys from standard input, one a line."),
-        click.option("--proxy", metavar="URL", help="Reach it through this proxy."),
+        click.option("--api-key-stdin", is_flag=True, help="Read API keys from standard input, one per line."),
+        click.option("--proxy", metavar="URL", help="Connect through this proxy."),
         click.option(
             "--header",
             "headers",
             multiple=True,
-            callback=_read_pairs,
+            callback=_parse_pairs,
             metavar="NAME=VALUE",
-            help="Sent with every request to it; given ones replace all. May be repeated.",
+            help="Header of every request; replaces all previous ones. May be repeated.",
         ),
         *(
-            click.option(f"--{name}-timeout", f"{name.replace('-', '_')}_timeout_s", type=_SECONDS, help=words)
-            for name, words in _TIMEOUTS
+            click.option(f"--{name}-timeout", f"{name.replace('-', '_')}_timeout_s", type=_SECONDS, help=text)
+            for name, text in _TIMEOUTS
         ),
     )
 
 
 _SECONDS = NumberOrNone(whole=False, name="SECONDS")
 _TIMEOUTS = (
-    ("connect", "To connect; 10 if not given."),
-    ("first-byte", "Until a stream's first event; 120 if not given."),
-    ("idle", "Between two events of a stream; 120 if not given."),
-    ("total", "For a whole answer; 1800 if not given."),
+    ("connect", "Timeout to connect.  [default: 10]"),
+    ("first-byte", "Timeout for a stream's first event.  [default: 120]"),
+    ("idle", "Timeout between two events of a stream.  [default: 120]"),
+    ("total", "Timeout for the whole response.  [default: 1800]"),
 )
 
 
 def _serving_options(command: Command) -> Command:
-    """What it serves, to whom, and before which others."""
     return _apply(
         command,
         click.option(
@@ -261,33 +258,33 @@ def _serving_options(command: Command) -> Command:
             "models",
             multiple=True,
             metavar="GLOB,…",
-            help="Serve these; with --sync only these of the provider's. May be repeated.",
+            help="Serve these models; with --sync a filter. May be repeated.",
         ),
-        click.option("--sync/--no-sync", default=None, help="Serve what the provider lists, asked again and again."),
+        click.option("--sync/--no-sync", default=None, help="Serve the models that the provider lists."),
         click.option(
             "--map",
             "model_map",
             multiple=True,
-            callback=_read_pairs,
+            callback=_parse_pairs,
             metavar="OURS=THEIRS",
-            help="The provider's own name of a model; given ones replace all. May be repeated.",
+            help="Model alias; replaces all previous ones. May be repeated.",
         ),
         click.option(
-            "--group", "--groups", "groups", multiple=True, metavar="GROUP,…", help="Only for keys of these groups."
+            "--group", "--groups", "groups", multiple=True, metavar="GROUP,…", help="Serve only keys of these groups."
         ),
-        click.option("--priority", type=_COUNT, help="The highest is asked first; 0 if not given."),
-        click.option("--weight", type=_COUNT, help="Its part of the calls among equals; 1 if not given."),
-        click.option("--max-concurrency", type=_COUNT, help="Calls at the same time."),
-        click.option("--rpm", type=_COUNT, help="Calls a minute."),
-        click.option("--price-multiplier", type=_FACTOR, help="1.2 charges a fifth more than the price list."),
-        click.option("--owned-by", metavar="NAME", help="Whose its models are, as callers are told."),
+        click.option("--priority", type=_COUNT, help="The highest is tried first.  [default: 0]"),
+        click.option("--weight", type=_COUNT, help="Share of requests among equal priorities.  [default: 1]"),
+        click.option("--max-concurrency", type=_COUNT, help="Max concurrent requests."),
+        click.option("--rpm", type=_COUNT, help="Requests per minute."),
+        click.option("--price-multiplier", type=_FACTOR, help="1.2 charges 20 % more than the price list."),
+        click.option("--owned-by", metavar="NAME", help="owned_by of its models in GET /v1/models."),
         click.option(
             "--allow-field",
             "--allow-fields",
             "allow_fields",
             multiple=True,
             metavar="FIELD,…",
-            help="Let callers send these, which change what is bought; 'tools.web_search*' is a provider's own tool.",
+            help="Let clients send fields that change the price; 'tools.web_search*' is a tool of the provider.",
         ),
     )
 
@@ -296,13 +293,13 @@ _FACTOR = NumberOrNone(whole=False, name="X")
 
 
 def exit_unless(fine: bool) -> None:
-    """End with 1 where something is not ``fine``."""
+    """Exit with 1 unless ``fine``."""
     if not fine:
         click.get_current_context().exit(1)
 
 
-def read_fields(options: Json) -> Json:
-    """Options that were given -> fields of the admin API. ``none`` becomes null, but for a period, where it is one."""
+def build_fields(options: Json) -> Json:
+    """Return the given options as fields of the admin API. ``none`` becomes null, except as a quota period."""
     fields: Json = {}
     for name, given in options.items():
         value: Any = given
@@ -310,20 +307,20 @@ def read_fields(options: Json) -> Json:
             value = [item.strip() for text in given for item in text.split(",")] or None
         if value is None:
             continue
-        if value in (TAKE_BACK, [TAKE_BACK]) and name != "quota_period":
+        if value in (NONE, [NONE]) and name != "quota_period":
             value = None
         fields[name] = int(value) if name == "quota_status" and value else value
     return fields
 
 
 def new_fields(options: Json) -> Json:
-    """``parse_fields`` for something new: what has no value is left out."""
-    return {name: value for name, value in read_fields(options).items() if value is not None}
+    """As ``build_fields``, for a new object: fields without a value are left out."""
+    return {name: value for name, value in build_fields(options).items() if value is not None}
 
 
 def changed_fields(options: Json) -> Json:
-    """``parse_fields`` for a change: there must be one."""
-    fields = read_fields(options)
+    """As ``build_fields``, for a change. Raises ``click.UsageError`` if no option is given."""
+    fields = build_fields(options)
     if not fields:
         raise click.UsageError("Nothing to change: give at least one of the options")
     return fields

@@ -1,4 +1,4 @@
-"""What the command prints for people about money: usage with its bars, credits, and the audit."""
+"""Prints usage with its bars, credits, and the result of an audit."""
 # ruff: noqa: PLC0415 - rich is imported where a table is printed.
 
 from collections.abc import Iterator, Sequence
@@ -7,20 +7,14 @@ from typing import Any
 
 import click
 
-from gateway.cli.output import ABSENT, Cells, Json, clean, format_usd, print_cells, print_table
+from gateway.cli.table import GAP, Column, FilledColumn, draw, fill, fill_column, fit, measure, print_table
+from gateway.cli.text import ABSENT, Json, clean, format_usd
 
-_FEWER_COLUMNS: tuple[tuple[str, ...], ...] = (
-    (),
-    (">CACHED",),
-    (">IN", ">OUT", ">CACHED"),
-    (">REQUESTS", ">IN", ">OUT", ">CACHED"),
-)
-"""What is left out of a table of usage, as a terminal becomes narrower."""
-_GAP = 2
-_LEAST_LABEL = 24
-_LEAST_BAR, _MOST_BAR = 6, 30
-_PARTS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
-"""Eighths of a column."""
+_LABEL_WIDTH = 24
+"""The least width of the first column, unless its texts are shorter."""
+_MIN_BAR, _MAX_BAR = 6, 30
+_EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
+"""Eighths of a character."""
 _KINDS = {"top_up": "top-up", "set": "set"}
 _UNUSED = {
     "requests": 0,
@@ -30,34 +24,51 @@ _UNUSED = {
     "cost_nanos": 0,
     "cost_usd": 0.0,
 }
+CREDITS = (
+    Column("TIME", "at"),
+    Column("KIND", lambda credit: _KINDS[credit["kind"]]),
+    Column("AMOUNT", lambda credit: _format_difference(credit["amount_usd"]), right=True),
+    Column("REFERENCE", "reference", usual=ABSENT, shrinks=True, width=9),
+    Column("NOTE", "note", usual=ABSENT, shrinks=True, width=12),
+)
 
 
 def print_usage(usage: Json) -> None:
-    """A table of usage: a bar a row, and the total at the end."""
+    """Print a table of usage: a bar for each row, and the total at the end."""
     from rich.console import Console
 
-    axis, lines = usage["by"], usage["data"]
-    range_ = f"{usage['since']} to {usage['until']} (UTC)"
+    axis, lines, total = usage["by"], usage["data"], usage["total"]
+    period = f"{usage['since']} to {usage['until']} (UTC)"
     if not lines:
-        click.echo(f"No usage from {range_}.", err=True)
+        click.echo(f"No usage from {period}.", err=True)
         return
-    click.echo(f"Usage from {range_}\n")
+    click.echo(f"Usage from {period}\n")
     if axis == "day":
         lines = list(fill_days(lines))
     console = Console()
-    total = usage["total"]
-    cells = [{axis.upper(): label, **_format_line(line, total)} for label, line in _label(lines, axis, total)]
-    columns, room = fit_columns(cells, console.width)
-    rows = [[cell[name] for name in columns] for cell in cells]
-    if room:
-        columns = [*columns, ""]
-        for row, bar in zip(rows, [*format_bars(lines, room, plain=console.options.ascii_only), ""], strict=True):
-            row.append(bar)
-    print_table(columns, rows, "", gap=_GAP)
+    filled, bar = fit_usage(
+        fill(list_usage_columns(axis, total["cost_usd"]), [*lines, {**total, axis: "total"}]), console.width
+    )
+    if bar:
+        bars = format_bars(lines, bar, plain=console.options.ascii_only)
+        filled = [*filled, fill_column(Column("", str), [*bars, ""])]
+    draw(console, filled, GAP)
+
+
+def list_usage_columns(axis: str, total_usd: float) -> list[Column]:
+    """List the columns of a usage table; ``total_usd`` decides on the decimals of the costs."""
+    return [
+        Column(axis.upper(), axis, shrinks=True, width=_LABEL_WIDTH),
+        Column("REQUESTS", lambda line: f"{line['requests']:,}", right=True, drop=1),
+        Column("IN", lambda line: f"{line['prompt_tokens']:,}", right=True, drop=2),
+        Column("OUT", lambda line: f"{line['completion_tokens']:,}", right=True, drop=2),
+        Column("CACHED", lambda line: f"{line['cached_tokens']:,}", right=True, drop=3),
+        Column("COST", lambda line: format_cost(line["cost_usd"], total_usd), right=True),
+    ]
 
 
 def fill_days(lines: Sequence[Json]) -> Iterator[Json]:
-    """The lines, and one for each day between them that has none."""
+    """Yield ``lines``, and one without usage for each day between them."""
     expected = date.fromisoformat(lines[0]["day"])
     for line in lines:
         used = date.fromisoformat(line["day"])
@@ -68,34 +79,23 @@ def fill_days(lines: Sequence[Json]) -> Iterator[Json]:
         expected = used + timedelta(days=1)
 
 
-def fit_columns(cells: Sequence[Cells], width: int) -> tuple[list[str], int]:
-    """The columns that a terminal of ``width`` has room for, and how wide their bars may be; 0: no room for any.
-
-    The first column, which is folded where it has to be, gets what it wants before the bars get more than the least.
-    """
-    from rich.cells import cell_len
-
-    def measure(name: str) -> int:
-        return max(cell_len(name.removeprefix(">")), *(cell_len(clean(cell[name])) for cell in cells))
-
-    label, *numbers = cells[0]
-    wanted, columns = measure(label), [label]
-    for left_out in _FEWER_COLUMNS:
-        columns = [label, *(name for name in numbers if name not in left_out)]
-        room = width - sum(measure(name) for name in columns[1:]) - _GAP * len(columns)
-        if room >= min(wanted, _LEAST_LABEL) + _LEAST_BAR:
-            return columns, max(_LEAST_BAR, min(_MOST_BAR, room - wanted))
-    return columns, 0
+def fit_usage(filled: list[FilledColumn], width: int) -> tuple[list[FilledColumn], int]:
+    """Return the columns that fit into ``width``, and the width of their bars; 0: there is no room for bars."""
+    filled, _ = fit(filled, width - GAP - _MIN_BAR, GAP)
+    if measure(filled, GAP) > width - GAP - _MIN_BAR:
+        return filled, 0
+    rest = width - GAP - measure(filled, GAP) - (filled[0].natural - filled[0].least)
+    return filled, max(_MIN_BAR, min(_MAX_BAR, rest))
 
 
 def format_bars(lines: Sequence[Json], width: int, *, plain: bool) -> list[str]:
-    """A bar a line: its share of the largest cost, or where nothing costs anything of the most requests.
+    """Return a bar for each line, relative to the highest cost; if all costs are 0, to the most requests.
 
-    Whatever is more than nothing shows. ``plain``: in a mark that every terminal has.
+    Any amount above 0 gets a visible bar. ``plain``: use ASCII only.
     """
-    measure = "cost_nanos" if any(line["cost_nanos"] for line in lines) else "requests"
-    most = max(line[measure] for line in lines)
-    return [_format_bar(line[measure], most, width, plain=plain) for line in lines]
+    field = "cost_nanos" if any(line["cost_nanos"] for line in lines) else "requests"
+    most = max(line[field] for line in lines)
+    return [_format_bar(line[field], most, width, plain=plain) for line in lines]
 
 
 def _format_bar(amount: int, most: int, width: int, *, plain: bool) -> str:
@@ -103,30 +103,14 @@ def _format_bar(amount: int, most: int, width: int, *, plain: bool) -> str:
         return ""
     if plain:
         return "#" * max(1, width * amount // most)
-    whole, part = divmod(max(1, width * len(_PARTS) * amount // most), len(_PARTS))
-    return "█" * whole + _PARTS[part]
-
-
-def _label(lines: Sequence[Json], axis: str, total: Json) -> Iterator[tuple[str, Json]]:
-    for line in lines:
-        yield line[axis] or ABSENT, line
-    yield "total", total
-
-
-def _format_line(line: Json, total: Json) -> Cells:
-    return {
-        ">REQUESTS": f"{line['requests']:,}",
-        ">IN": f"{line['prompt_tokens']:,}",
-        ">OUT": f"{line['completion_tokens']:,}",
-        ">CACHED": f"{line['cached_tokens']:,}",
-        ">COST": format_cost(line["cost_usd"], total["cost_usd"]),
-    }
+    whole, part = divmod(max(1, width * len(_EIGHTHS) * amount // most), len(_EIGHTHS))
+    return "█" * whole + _EIGHTHS[part]
 
 
 def format_cost(amount: float, total: float) -> str:
-    """Dollars with as many decimals as every amount of a table with this ``total``, so that they can be compared.
+    """Format dollars with the decimals that all amounts of a table with this ``total`` have.
 
-    What is too little for those decimals says so.
+    A smaller amount is shown as ``<$0.0001``.
     """
     if total >= 1:
         decimals = 4
@@ -139,56 +123,46 @@ def format_cost(amount: float, total: float) -> str:
 
 
 def print_credit(whose: str, credited: Json) -> None:
-    """What a credit did, and what is left now."""
+    """Print what a top-up or a new balance changed, and the remaining amount."""
     amount, reference = credited["amount_usd"], credited["reference"]
     if not credited["added"]:
-        known = f"{_KINDS[credited['kind']]} of {_format_change(amount)} at {credited['at']}"
-        done = f"Nothing is changed: the reference {reference!r} is known, for the {known}"
+        known = f"{_KINDS[credited['kind']]} of {_format_difference(amount)} at {credited['at']}"
+        done = f"Nothing changed: the reference {reference!r} was used before, for the {known}"
     elif credited["kind"] == "set":
-        done = f"The balance of {whose} is set ({_format_change(amount)})"
+        done = f"The balance of {whose} is set ({_format_difference(amount)})"
     else:
         done = f"Added {format_usd(amount)} to {whose}" if amount >= 0 else f"Took {format_usd(-amount)} from {whose}"
-    click.echo(clean(f"{done}. {_format_rest(credited)}."))
+    click.echo(clean(f"{done}. {_format_balance(credited)}."))
 
 
-def _format_rest(credited: Json) -> str:
+def _format_balance(credited: Json) -> str:
     held = f", and {format_usd(credited['held_usd'])} is held for running requests" if credited["held_usd"] else ""
     until = f" until {credited['resets_at']}" if credited["resets_at"] else ""
     return f"{format_usd(credited['left_usd'])} is left{until}{held}"
 
 
-def _format_change(amount: float) -> str:
+def _format_difference(amount: float) -> str:
     return f"{'+' if amount >= 0 else ''}{format_usd(amount)}"
 
 
 def print_credits(credited: Sequence[Json]) -> None:
-    """A table of credits."""
-    cells = [
-        {
-            "TIME": credit["at"],
-            "KIND": _KINDS[credit["kind"]],
-            ">AMOUNT": _format_change(credit["amount_usd"]),
-            "REFERENCE": credit["reference"] or ABSENT,
-            "NOTE": credit["note"] or ABSENT,
-        }
-        for credit in credited
-    ]
-    print_cells(cells, "No credit is recorded.", rare=("REFERENCE", "NOTE"))
+    """Print a table of credits."""
+    print_table(CREDITS, credited, "No credits recorded.")
 
 
 def print_audit(report: Json) -> None:
-    """What an audit found."""
+    """Print the result of an audit."""
     if not report["ok"]:
-        click.echo("The books do not agree:\n")
+        click.echo("The ledger does not match:\n")
         click.echo("\n".join(f"  {clean(problem)}" for problem in report["problems"]))
         return
     facts: tuple[tuple[str, Any], ...] = (
         ("balances", report["purses"]),
         ("charged", format_usd(report["charged_usd"])),
-        ("open holds", f"{report['open_holds'] + report['video_holds']} ({format_usd(report['held_usd'])})"),
-        ("of videos", f"{report['video_holds']} ({format_usd(report['video_held_usd'])})"),
+        ("reserved", f"{report['open_holds'] + report['video_holds']} ({format_usd(report['held_usd'])})"),
+        ("by videos", f"{report['video_holds']} ({format_usd(report['video_held_usd'])})"),
         ("not written", f"{report['waiting_rows']} requests"),
     )
-    click.echo("The books agree: every balance is the sum of its entries.\n")
+    click.echo("The ledger is correct: every balance is the sum of its entries.\n")
     for name, value in facts:
         click.echo(f"  {name:<13}{value}")

@@ -1,4 +1,4 @@
-"""Progress bars for a terminal: one for each video that is being made, and a line for each that has ended."""
+"""Progress bars of running video jobs, and a line for each job that has ended."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
@@ -10,8 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from gateway.cli.output import Json, clean
-from gateway.cli.output_videos import NOTHING, format_change, format_status
+from gateway.cli.output_videos import NO_VIDEOS, format_change, format_status
+from gateway.cli.text import Json, clean
 
 _MODEL_WIDTH = 16
 _LEAST_BAR = 10
@@ -19,25 +19,25 @@ _FULL = 100
 
 
 async def draw_bars(changes: AsyncIterator[Sequence[Json]], console: Console | None = None) -> None:
-    """Bars that grow until there are no more changes."""
+    """Draw progress bars until there are no more changes."""
     console = console or Console(highlight=False)
     live: dict[str, Json] = {}
-    told = False
+    any_video = False
     with Live(console=console, auto_refresh=False) as screen:
         async for changed in changes:
-            told = told or bool(changed)
+            any_video = any_video or bool(changed)
             live.update((video["id"], video) for video in changed if video["live"])
             for video in changed:
                 if not video["live"]:
                     live.pop(video["id"], None)
                     console.print(Text(format_change(video, datetime.now(UTC))), soft_wrap=True)
             screen.update(draw_table(list(live.values()), console.size.height), refresh=True)
-    if not told:
-        click.echo(NOTHING, err=True)
+    if not any_video:
+        click.echo(NO_VIDEOS, err=True)
 
 
 def draw_table(videos: Sequence[Json], height: int) -> Group:
-    """As many bars as a terminal of ``height`` lines has room for, in their order; of the rest their number."""
+    """Return as many bars as fit into ``height`` lines, and the number of the others."""
     table = Table.grid(padding=(0, 1, 0, 0), expand=True)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, max_width=_MODEL_WIDTH, overflow="ellipsis")

@@ -1,24 +1,67 @@
-"""The commands about requests: what was asked, and how it went."""
+"""The ``requests`` commands: list, follow and export the request log."""
 
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
 import contextlib
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import click
 
-from gateway.cli import output as cli_show
-from gateway.cli.admin_client import AdminClient, CliContext, look, need_running
-from gateway.cli.options import ListByDefault, client_command
-from gateway.cli.output import print_answer
+from gateway.cli.admin_client import AdminClient, CliContext, Json, require_running, run_read
+from gateway.cli.options import ListByDefault, client_command, limit_option
+from gateway.cli.output import print_answer, print_json
+from gateway.cli.table import Column, format_line, print_table
+from gateway.cli.text import format_moment, format_usd, format_value
+
+_SOURCE_MARKS = {"estimate": "~", "bound": "?"}
+"""Prefix of token counts that the provider did not report."""
+_ORDINALS = {2: "2nd", 3: "3rd"}
+
+
+def _format_channel(row: Json) -> str:
+    """Format ``up1``, or ``up1 (2nd)`` if that was the channel of the second attempt."""
+    channel, attempts = format_value(row["channel"]), row["attempts"]
+    return f"{channel} ({_ORDINALS.get(attempts, f'{attempts}th')})" if attempts > 1 else channel
+
+
+def _format_usage(row: Json) -> str:
+    """Format tokens, ``55/7``, and other units: ``55/7 3.3s``, ``900ch`` for characters of speech, ``2img``."""
+    mark = _SOURCE_MARKS.get(row["usage_source"], "")
+    characters, images, seconds = row["characters"], row["images"], row["duration_ms"] / 1_000
+    media = f"{characters}ch" if characters else f"{seconds:.1f}s" if seconds else f"{images}img" if images else ""
+    tokens = f"{row['prompt_tokens']}/{row['completion_tokens']}"
+    return mark + (media if media and tokens == "0/0" else f"{tokens} {media}".rstrip())
+
+
+def _format_cost(row: Json) -> str:
+    return format_usd(row["cost_usd"]) + ("!" if row["overrun_nanos"] > 0 else "")
+
+
+def _format_status(row: Json) -> str:
+    ending = row["error_code"] or ("" if row["ending"] == "completed" else row["ending"])
+    return f"{row['status']} {ending}".rstrip()
+
+
+REQUESTS = (
+    Column("TIME", lambda row: format_moment(row["started_ms"]), width=8),
+    Column("KEY", "key_name", width=8, shrinks=True),
+    Column("MODEL", "model", width=16, shrinks=True),
+    Column("CHANNEL", _format_channel, width=10, shrinks=True),
+    Column("IN/OUT", _format_usage, width=8, right=True),
+    Column("COST", _format_cost, width=10, right=True),
+    Column("FIRST", lambda row: format_value(row["first_byte_ms"]), right=True, drop=1),
+    Column("MS", "total_ms", width=6, right=True),
+    Column("STATUS", _format_status, width=16, shrinks=True, status=True),
+)
 
 
 @click.group(cls=ListByDefault)
 def requests() -> None:
-    """What was asked, by which key, and how it went.
+    """Show the request log.
 
-    A cost with a '!' went above a quota: the call cost more than was held for it. A '~' marks estimated tokens.
-    'up1 (2nd)': it took a second attempt, and up1 had the last word; 'tried' in --json has them all.
+    '!' after a cost: it exceeded the reservation, and with it a quota. '~' before tokens: an estimate. 'up1 (2nd)': up1
+    answered the second attempt; --json has all attempts ('tried').
 
     \b
     Examples:
@@ -33,36 +76,51 @@ def requests() -> None:
 
 
 @requests.command("list")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="The last N.", metavar="N")
-@click.option("--account", metavar="NAME", help="Only of this account.")
-@click.option("--key", type=int, metavar="ID", help="Only of this key.")
-@click.option("--model", help="Only of this model.")
-@click.option("--channel", metavar="NAME", help="Only over this channel.")
-@click.option("--status", metavar="HTTP", help="Only with this status, such as 200 or 429; 'error', or 'ok'.")
-@click.option("--since", metavar="TIME", help="Only from this time on: 2027-01-31, or 2027-01-31T12:00 (UTC).")
-@click.option("--until", metavar="TIME", help="Only until then; a day counts whole.")
-@click.option("--text", help="Only with this in the error's text or code; or the one request of this id.")
-@click.option("--follow", "-f", is_flag=True, help="Print new ones as they end, until Ctrl-C.")
-@click.option("--export", type=click.Choice(["csv", "jsonl"]), help="Print all of them, the newest first.")
+@limit_option
+@click.option("--account", metavar="NAME", help="Only requests of this account.")
+@click.option("--key", type=int, metavar="ID", help="Only requests of this key.")
+@click.option("--model", help="Only requests for this model.")
+@click.option("--channel", metavar="NAME", help="Only requests that this channel served.")
+@click.option("--status", metavar="HTTP", help="Only this HTTP status, such as 200 or 429; 'error', or 'ok'.")
+@click.option("--since", metavar="TIME", help="From this time on: 2027-01-31, or 2027-01-31T12:00 (UTC).")
+@click.option("--until", metavar="TIME", help="Up to this time; a date includes the whole day.")
+@click.option("--text", help="Only errors with this text or code; or the request with this ID.")
+@click.option("--follow", "-f", is_flag=True, help="Print new requests as they end, until Ctrl-C.")
+@click.option("--export", type=click.Choice(["csv", "jsonl"]), help="Print all matching requests, newest first.")
 @client_command
-def list_requests(place: CliContext, *, follow: bool, export: str | None, limit: int, **query: Any) -> None:
-    """The last requests, newest at the end."""
+def list_requests(context: CliContext, *, follow: bool, export: str | None, limit: int, **query: Any) -> None:
+    """List the last requests, newest last."""
     if export:
-        look(place, lambda admin: _print_file(admin, {**query, "format": export}))
+        run_read(context, lambda admin: _print_export(admin, {**query, "format": export}))
         return
     query["limit"] = limit
     if not follow:
-        listing = look(place, lambda admin: admin.get("requests", query=query))
+        listing = run_read(context, lambda admin: admin.get("requests", query=query))
         listing["data"].reverse()
-        print_answer(place, listing, cli_show.print_requests)
+        print_answer(context, listing, print_requests)
         if listing["more"] and len(listing["data"]) < limit:
-            click.echo(f"Looked back to {listing['searched_to']}; for older ones: --until", err=True)
+            click.echo(f"Searched back to {listing['searched_to']}; for older requests use --until", err=True)
         return
-    need_running(place, "follow")
+    require_running(context, "follow")
     with contextlib.suppress(KeyboardInterrupt):
-        look(place, lambda admin: cli_show.print_as_they_come(admin.follow_requests(query), as_json=place.as_json))
+        run_read(context, lambda admin: _print_new(admin.follow_requests(query), as_json=context.as_json))
 
 
-async def _print_file(admin: AdminClient, query: dict[str, Any]) -> None:
+async def _print_export(admin: AdminClient, query: dict[str, Any]) -> None:
     async for piece in admin.download("requests", "export", query=query):
         click.echo(piece, nl=False)
+
+
+def print_requests(rows: Sequence[Json]) -> None:
+    """Print a table of requests."""
+    print_table(REQUESTS, rows, "No requests recorded.")
+
+
+async def _print_new(rows: AsyncIterator[Json], *, as_json: bool) -> None:
+    if not as_json:
+        click.echo(format_line(REQUESTS))
+    async for row in rows:
+        if as_json:
+            print_json(row, lines=True)
+        else:
+            click.echo(format_line(REQUESTS, row))

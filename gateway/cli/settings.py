@@ -1,4 +1,4 @@
-"""The commands about what a gateway goes by: settings, groups and prices, seen and set while it runs."""
+"""The ``settings``, ``groups`` and ``prices`` commands: show them, and change them while the gateway runs."""
 
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
@@ -9,34 +9,64 @@ from typing import Any
 import click
 import orjson
 
-from gateway.cli.admin_client import AdminClient, CliContext, CliError, Json, ask, call, look
+from gateway.cli.admin_client import AdminClient, CliContext, CliError, Json, call, run, run_read
 from gateway.cli.options import Amount, Command, ListByDefault, client_command
-from gateway.cli.output import ABSENT, clean, format_usd, format_value, print_answer, print_cells, print_fields
+from gateway.cli.output import print_answer, print_fields
+from gateway.cli.table import Column, print_table
+from gateway.cli.text import ABSENT, clean, format_usd, format_value
 
 _AMOUNTS = (
-    ("input", "input_usd_per_million", "A million tokens of the prompt."),
-    ("cached-input", "cached_input_usd_per_million", "Of them those that come from a cache; as --input if not given."),
-    ("output", "output_usd_per_million", "A million tokens of the answer."),
-    ("cache-write", "cache_write_usd_per_million", "A million tokens written into a cache; as --input if not given."),
-    ("image", "usd_per_image", "A picture."),
-    ("second", "usd_per_second", "A second of video or sound."),
-    ("characters", "usd_per_million_characters", "A million characters that are spoken."),
+    ("input", "input_usd_per_million", "Per million prompt tokens."),
+    ("cached-input", "cached_input_usd_per_million", "Per million cached prompt tokens; default: as --input."),
+    ("output", "output_usd_per_million", "Per million completion tokens."),
+    ("cache-write", "cache_write_usd_per_million", "Per million tokens written to a cache; default: as --input."),
+    ("image", "usd_per_image", "Per generated image."),
+    ("second", "usd_per_second", "Per second of video or audio."),
+    ("characters", "usd_per_million_characters", "Per million characters of speech."),
 )
-_COLUMNS = {
-    ">INPUT": "input_usd_per_million",
-    ">CACHED": "cached_input_usd_per_million",
-    ">OUTPUT": "output_usd_per_million",
-    ">IMAGE": "usd_per_image",
-    ">SECOND": "usd_per_second",
-    ">CHARACTERS": "usd_per_million_characters",
-}
+
+
+def _list_settings(sections: Json) -> list[Json]:
+    return [
+        {"name": f"{section}.{key}", **setting} for section, keys in sections.items() for key, setting in keys.items()
+    ]
+
+
+def _build_amount_column(title: str, field: str) -> Column:
+    return Column(title, lambda price: format_usd(price[field] or None), right=True, usual=ABSENT)
+
+
+SETTINGS = (
+    Column("SETTING", "name"),
+    Column("VALUE", "value", shrinks=True, width=10),
+    Column("FROM", "source"),
+    Column("ABOUT", "about", shrinks=True, width=16),
+)
+GROUPS = (
+    Column("GROUP", "name", shrinks=True, width=12),
+    Column("MULTIPLIER", "price_multiplier", right=True),
+    Column("FROM", "source"),
+    Column("KEYS", "keys", right=True),
+    Column("CHANNELS", "channels", right=True),
+)
+PRICES = (
+    Column("MODEL", "model", shrinks=True, width=16),
+    Column("PROVIDER", "provider", usual=ABSENT),
+    _build_amount_column("INPUT", "input_usd_per_million"),
+    _build_amount_column("CACHED", "cached_input_usd_per_million"),
+    _build_amount_column("OUTPUT", "output_usd_per_million"),
+    _build_amount_column("IMAGE", "usd_per_image"),
+    _build_amount_column("SECOND", "usd_per_second"),
+    _build_amount_column("CHARACTERS", "usd_per_million_characters"),
+    Column("FROM", lambda price: price["source"] + ("" if price["in_force"] else " (overridden)")),
+)
 _NAME = click.argument("name", metavar="SECTION.KEY")
 _NEGATIVE = {"ignore_unknown_options": True}
 
 
 @click.group(cls=ListByDefault)
 def settings() -> None:
-    """What the gateway goes by. What its file or environment says is changed there, the rest here, at once.
+    """Show or change settings. Values from the configuration file or the environment are read-only here.
 
     \b
     Examples:
@@ -51,42 +81,42 @@ def settings() -> None:
 @settings.command("list")
 @click.argument("section", required=False)
 @client_command
-def list_settings(place: CliContext, section: str | None) -> None:
-    """Every setting, or those of one SECTION; FROM is who says it."""
-    answer = call(place, "GET", "settings")
+def list_settings(context: CliContext, section: str | None) -> None:
+    """List all settings, or those of SECTION. FROM: default, file, environment, or console (set here or there)."""
+    answer = call(context, "GET", "settings")
     if section is not None:
         if section not in answer["sections"]:
-            raise CliError(f"There is no section {section!r}, but {', '.join(answer['sections'])}")
+            raise CliError(f"Unknown section {section!r}; expected one of {', '.join(answer['sections'])}")
         answer = {"sections": {section: answer["sections"][section]}}
-    print_answer(place, answer, _print_settings)
+    print_answer(context, answer, lambda _: print_table(SETTINGS, _list_settings(answer["sections"]), "No settings."))
 
 
 @settings.command("set", context_settings=_NEGATIVE)
 @_NAME
 @click.argument("value")
 @client_command
-def set_setting(place: CliContext, name: str, value: str) -> None:
-    """Set SECTION.KEY to VALUE; of a list, its items with commas, or 'none'."""
+def set_setting(context: CliContext, name: str, value: str) -> None:
+    """Set SECTION.KEY to VALUE. Separate the items of a list with commas; 'none' is an empty list."""
 
     async def work(admin: AdminClient) -> Json:
         section, key = _split(name)
-        told = (await admin.get("settings"))["sections"].get(section, {}).get(key, {})
-        return await admin.call("PUT", "settings", section, key, body={"value": read_value(value, told.get("type"))})
+        known = (await admin.get("settings"))["sections"].get(section, {}).get(key, {})
+        return await admin.call("PUT", "settings", section, key, body={"value": parse_value(value, known.get("type"))})
 
-    print_answer(place, ask(place, work), partial(_print_setting, name))
+    print_answer(context, run(context, work), partial(_print_setting, name))
 
 
 @settings.command("reset")
 @_NAME
 @client_command
-def reset_setting(place: CliContext, name: str) -> None:
-    """Take back what was set of SECTION.KEY."""
-    print_answer(place, call(place, "DELETE", "settings", *_split(name)), partial(_print_setting, name))
+def reset_setting(context: CliContext, name: str) -> None:
+    """Reset SECTION.KEY to its default."""
+    print_answer(context, call(context, "DELETE", "settings", *_split(name)), partial(_print_setting, name))
 
 
 @click.group(cls=ListByDefault)
 def groups() -> None:
-    """What the keys of a group pay, over the price of model and channel.
+    """Show or change the price multipliers of key groups.
 
     \b
     Examples:
@@ -98,85 +128,87 @@ def groups() -> None:
 
 @groups.command("list")
 @client_command
-def list_groups(place: CliContext) -> None:
-    """Every group that keys, accounts or channels are of, or that pays something else."""
-    print_answer(place, call(place, "GET", "groups"), _print_groups)
+def list_groups(context: CliContext) -> None:
+    """List the groups of keys, accounts and channels, and those with a price multiplier."""
+    print_answer(context, call(context, "GET", "groups"), lambda found: print_table(GROUPS, found, "No groups."))
 
 
 @groups.command("set")
 @click.argument("name")
 @click.argument("multiplier", type=float)
 @client_command
-def set_group(place: CliContext, name: str, multiplier: float) -> None:
-    """Have the keys of the group NAME pay MULTIPLIER times the price: 0.8 is a fifth less."""
-    answer = call(place, "PUT", "groups", name, body={"price_multiplier": multiplier})
-    print_answer(place, answer, print_fields)
+def set_group(context: CliContext, name: str, multiplier: float) -> None:
+    """Charge keys of the group NAME the price times MULTIPLIER; 0.8 is 20 % less."""
+    answer = call(context, "PUT", "groups", name, body={"price_multiplier": multiplier})
+    print_answer(context, answer, print_fields)
 
 
 @groups.command("reset")
 @click.argument("name")
 @client_command
-def reset_group(place: CliContext, name: str) -> None:
-    """Take the multiplier of the group NAME back."""
-    print_answer(place, call(place, "DELETE", "groups", name), print_fields)
+def reset_group(context: CliContext, name: str) -> None:
+    """Remove the price multiplier of the group NAME."""
+    print_answer(context, call(context, "DELETE", "groups", name), print_fields)
 
 
 @click.group(cls=ListByDefault)
 def prices() -> None:
-    """What models cost, in dollars: what is set here goes before the list that ships, and the file before both.
+    """Show or change model prices, in dollars.
+
+    Prices set here override the built-in ones. Prices of the configuration file override both.
 
     \b
     Examples:
       gateway prices
       gateway prices --model gpt-5-mini
       gateway prices set 'my-*' --input 0.5 --output 1.5
-      gateway prices set my-painter --provider openrouter --image 0.04
+      gateway prices set my-image-model --provider openrouter --image 0.04
       gateway prices reset 'my-*'
     """
 
 
 @prices.command("list")
-@click.option("--model", help="Those that may be what this model costs, of the list that ships too.")
-@click.option("--all", "everything", is_flag=True, help="Those of the list that ships too.")
+@click.option("--model", help="Only prices that match this model, including built-in ones.")
+@click.option("--all", "everything", is_flag=True, help="Include built-in prices.")
 @client_command
-def list_prices(place: CliContext, model: str | None, *, everything: bool) -> None:
-    """The prices of the file and those that were set here."""
-    answer = look(place, lambda admin: admin.get("prices", query={"model": model}))
+def list_prices(context: CliContext, model: str | None, *, everything: bool) -> None:
+    """List the prices of the configuration file and those set here."""
+    answer = run_read(context, lambda admin: admin.get("prices", query={"model": model}))
     if model is None and not everything:
         answer = {**answer, "data": [price for price in answer["data"] if price["source"] != "shipped"]}
-    print_answer(place, answer, _print_prices)
+    print_answer(context, answer, _print_prices)
 
 
 def _amount_options(command: Command) -> Command:
-    for option, name, words in reversed(_AMOUNTS):
-        command = click.option(f"--{option}", name, type=Amount(), help=words)(command)
+    for option, name, help_text in reversed(_AMOUNTS):
+        command = click.option(f"--{option}", name, type=Amount(), help=help_text)(command)
     return command
 
 
 @prices.command("set")
 @click.argument("model")
-@click.option("--provider", help="Only at this one, such as openai.")
+@click.option("--provider", help="Only with this provider, such as openai.")
 @_amount_options
 @client_command
-def set_price(place: CliContext, model: str, **fields: Any) -> None:
-    """Say what MODEL, a name or a glob, costs; what is not given costs nothing. Tiers and sizes: in the file."""
-    told = {name: value for name, value in fields.items() if value is not None}
-    answer = call(place, "PUT", "prices", model, body=told)
-    print_answer(place, answer, lambda price: _print_prices([price]))
+def set_price(context: CliContext, model: str, **fields: Any) -> None:
+    """Set the price of MODEL, a name or glob. Rates not given are free. Tiers and sizes: in the configuration file."""
+    rates = {name: value for name, value in fields.items() if value is not None}
+    answer = call(context, "PUT", "prices", model, body=rates)
+    print_answer(context, answer, lambda price: _print_prices([price]))
 
 
 @prices.command("reset")
 @click.argument("model")
-@click.option("--provider", help="The price that is only for this one.")
+@click.option("--provider", help="The price for this provider.")
 @client_command
-def reset_price(place: CliContext, model: str, provider: str | None) -> None:
-    """Take the price of MODEL back that was set here."""
-    answer = ask(place, lambda admin: admin.call("DELETE", "prices", model, query={"provider": provider}))
-    print_answer(place, answer, print_fields)
+def reset_price(context: CliContext, model: str, provider: str | None) -> None:
+    """Remove a price of MODEL that was set here."""
+    answer = run(context, lambda admin: admin.call("DELETE", "prices", model, query={"provider": provider}))
+    print_answer(context, answer, print_fields)
 
 
-def read_value(text: str, kind: str | None) -> Any:
-    """What stands on the command line, as JSON has it; where it is none of the kind, the gateway will say so."""
+def parse_value(text: str, kind: str | None) -> Any:
+    """Parse the value of a setting; if it is not of its kind, return the text: the gateway reports the problem."""
     if kind == "list":
         return [] if text == "none" else [item.strip() for item in text.split(",")]
     if kind in {"integer", "number", "boolean"}:
@@ -194,46 +226,9 @@ def _split(name: str) -> tuple[str, str]:
     return section, key
 
 
-def _print_settings(answer: Json) -> None:
-    cells = [
-        {
-            "SETTING": f"{section}.{key}",
-            "VALUE": format_value(told["value"]),
-            "FROM": told["source"],
-            "ABOUT": told["about"],
-        }
-        for section, keys in answer["sections"].items()
-        for key, told in keys.items()
-    ]
-    print_cells(cells, "There is no setting.")
-
-
-def _print_setting(name: str, told: Json) -> None:
-    click.echo(clean(f"{name} is {format_value(told['value'])} now (from: {told['source']})."))
-
-
-def _print_groups(listed: Sequence[Json]) -> None:
-    cells = [
-        {
-            "GROUP": group["name"],
-            ">MULTIPLIER": f"{group['price_multiplier']:g}",
-            "FROM": group["source"],
-            ">KEYS": str(group["keys"]),
-            ">CHANNELS": str(group["channels"]),
-        }
-        for group in listed
-    ]
-    print_cells(cells, "There is no group.")
+def _print_setting(name: str, setting: Json) -> None:
+    click.echo(clean(f"{name} is now {format_value(setting['value'])} (from: {setting['source']})."))
 
 
 def _print_prices(listed: Sequence[Json]) -> None:
-    cells = [
-        {
-            "MODEL": price["model"],
-            "PROVIDER": price["provider"] or ABSENT,
-            **{title: format_usd(price[name]) if price[name] else ABSENT for title, name in _COLUMNS.items()},
-            "FROM": price["source"] + ("" if price["in_force"] else " (not in force)"),
-        }
-        for price in listed
-    ]
-    print_cells(cells, "No price is set here; the list that ships: gateway prices --all", rare=("PROVIDER", *_COLUMNS))
+    print_table(PRICES, listed, "No prices set. Built-in prices: gateway prices --all")

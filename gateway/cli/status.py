@@ -1,4 +1,4 @@
-"""The commands about the gateway that runs: how it is doing, and which calls are under way in it."""
+"""The ``health`` and ``running`` commands: the state of the running gateway and its requests in progress."""
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
 from collections.abc import Sequence
@@ -7,35 +7,48 @@ import click
 
 from gateway.cli.admin_client import CliContext, CliError, Json, call, find_running
 from gateway.cli.options import ListByDefault, exit_unless, running_command
-from gateway.cli.output import ABSENT, Cells, is_narrow, print_answer, print_cells, print_fields
-
-_UNITS = ("KB", "MB", "GB", "TB")
-_STEP = 1024
-_WHOLE = 100
-_LONG = ((86_400, "d"), (3_600, "h"), (60, "min"))
+from gateway.cli.output import print_answer, print_fields
+from gateway.cli.table import Column, print_table
+from gateway.cli.text import format_bytes, format_duration, format_value
 
 
-@click.command(short_help="How is the gateway doing?")
+def _format_channel(request: Json) -> str:
+    attempts = f" ({request['attempts']} attempts)" if request["attempts"] > 1 else ""
+    return format_value(request["channel"]) + attempts
+
+
+RUNNING = (
+    Column("ID", "id"),
+    Column("ACCOUNT", "account", drop=2),
+    Column("KEY", "key_name", shrinks=True, width=8),
+    Column("MODEL", "model", shrinks=True, width=12),
+    Column("CHANNEL", _format_channel, shrinks=True, width=10),
+    Column("PHASE", "phase"),
+    Column("FOR", lambda request: format_duration(request["running_ms"] / 1000), right=True),
+    Column("FROM", "address", usual="-", drop=1),
+)
+
+
+@click.command(short_help="Show the health of the running gateway.")
 @running_command
-def health(place: CliContext) -> None:
-    """How is the gateway doing that runs: its memory, its event loop, its store, and what waits?
+def health(context: CliContext) -> None:
+    """Show memory, CPU, event-loop lag, database and queues of the running gateway.
 
-    The event loop is late where something keeps it busy: then every call waits. Exits with 1 where requests cannot be
-    recorded at the moment.
+    A high event-loop lag delays every request. Exits with 1 if requests cannot be recorded at the moment.
 
     \b
     Examples:
       gateway health
       gateway health --json
     """
-    told = _ask(place, "health")
-    print_answer(place, told, print_health)
-    exit_unless(told["store"]["writable"] and not told["queue"]["failing"])
+    report = _get(context, "health")
+    print_answer(context, report, print_health)
+    exit_unless(report["store"]["writable"] and not report["queue"]["failing"])
 
 
 @click.group(cls=ListByDefault)
 def running() -> None:
-    """The calls under way.
+    """List or cancel requests in progress.
 
     \b
     Examples:
@@ -46,99 +59,60 @@ def running() -> None:
 
 @running.command("list")
 @running_command
-def list_running(place: CliContext) -> None:
-    """Every call under way, the longest first. PHASE is 'reading' its body, 'waiting', or 'streaming' its answer."""
-    print_answer(place, _ask(place, "running"), print_running)
+def list_running(context: CliContext) -> None:
+    """List requests in progress, oldest first. PHASE: 'reading' the body, 'waiting', or 'streaming' the response."""
+    print_answer(context, _get(context, "running"), print_running)
 
 
 @running.command("cancel")
 @click.argument("request_id", metavar="ID")
 @running_command
-def cancel_running(place: CliContext, request_id: str) -> None:
-    """End the call ID: its provider is left at once, and it is charged for what has been delivered."""
-    _need_running(place)
-    answer = call(place, "POST", "running", request_id, "cancel")
-    print_answer(place, answer, lambda _: click.echo(f"The call {request_id} was cancelled."))
+def cancel_running(context: CliContext, request_id: str) -> None:
+    """Cancel the request ID at its provider; what has been delivered is charged."""
+    _require_running(context)
+    answer = call(context, "POST", "running", request_id, "cancel")
+    print_answer(context, answer, lambda _: click.echo(f"The request {request_id} was cancelled."))
 
 
-def _ask(place: CliContext, path: str) -> Json:
-    _need_running(place)
-    return call(place, "GET", path)
+def _get(context: CliContext, path: str) -> Json:
+    _require_running(context)
+    return call(context, "GET", path)
 
 
-def _need_running(place: CliContext) -> None:
-    if find_running(place.data) is None:
-        raise CliError(f"No gateway runs over {place.data}")
+def _require_running(context: CliContext) -> None:
+    if find_running(context.data) is None:
+        raise CliError(f"No gateway runs with the data folder {context.data}")
 
 
-def print_running(calls: Sequence[Json]) -> None:
-    """A table of calls under way; a narrow terminal has no room for where they come from."""
-    left_out = {"ACCOUNT", "FROM"} if is_narrow() else set()
-    cells = [_format_call(one) for one in calls]
-    shown = [{title: text for title, text in cell.items() if title not in left_out} for cell in cells]
-    print_cells(shown, "No call is under way.", rare=("FROM",))
+def print_running(requests: Sequence[Json]) -> None:
+    """Print a table of requests in progress."""
+    print_table(RUNNING, requests, "No requests in progress.")
 
 
-def _format_call(one: Json) -> Cells:
-    again = f" ({one['attempts']} attempts)" if one["attempts"] > 1 else ""
-    return {
-        "ID": one["id"],
-        "ACCOUNT": one["account"],
-        "KEY": one["key_name"],
-        "MODEL": one["model"] or ABSENT,
-        "CHANNEL": (one["channel"] or ABSENT) + again,
-        "PHASE": one["phase"],
-        ">FOR": format_duration(one["running_ms"] / 1000),
-        "FROM": one["address"] or ABSENT,
-    }
-
-
-def print_health(told: Json) -> None:
-    """How a gateway is doing, a line each."""
-    lag, store, queue = told["loop_lag_ms"], told["store"], told["queue"]
-    cpu = f"{told['cpu_s']:.1f} s ({told['cpu_s'] / max(told['uptime_s'], 1) * 100:.1f} % of a core)"
+def print_health(report: Json) -> None:
+    """Print a health report, a line for each part."""
+    lag, store, queue = report["loop_lag_ms"], report["store"], report["queue"]
+    cpu = f"{report['cpu_s']:.1f} s ({report['cpu_s'] / max(report['uptime_s'], 1) * 100:.1f} % of a core)"
     commit = "none yet" if store["last_commit_ms"] is None else f"{store['last_commit_ms']:g} ms"
     print_fields(
         {
-            "version": f"{told['version']}, Python {told['python']}, process {told['pid']}",
-            "up": f"{format_duration(told['uptime_s'])}, since {told['started_at']}",
-            "memory": write_bytes(told["memory_bytes"]),
-            "processor": cpu,
-            "event loop": f"late by {lag['p50']:.1f} ms (p50), {lag['p99']:.1f} ms (p99), {lag['max']:.1f} ms (most)",
-            "under way": f"{told['running']} calls, {told['connections']} connections, {told['tasks']} tasks, "
-            f"{told['open_files'] or '?'} open files",
-            "store": f"{write_bytes(store['bytes'])} and {write_bytes(store['wal_bytes'])} to be folded in; "
+            "version": f"{report['version']}, Python {report['python']}, process {report['pid']}",
+            "up": f"{format_duration(report['uptime_s'])}, since {report['started_at']}",
+            "memory": format_bytes(report["memory_bytes"]),
+            "cpu": cpu,
+            "event-loop lag": f"p50 {lag['p50']:.1f} ms, p99 {lag['p99']:.1f} ms, max {lag['max']:.1f} ms",
+            "in progress": f"{report['running']} requests, {report['connections']} connections, "
+            f"{report['tasks']} tasks, {report['open_files'] or '?'} open files",
+            "database": f"{format_bytes(store['bytes'])} + {format_bytes(store['wal_bytes'])} WAL; "
             f"schema {store['schema']}; {'' if store['writable'] else 'NOT '}writable; last commit {commit}",
-            "queue": f"{queue['waiting_rows']} rows wait{'; THE STORE REFUSES THEM' if queue['failing'] else ''}",
-            "journal": write_bytes(told["journal_bytes"]),
-            "media": _format_folder(told["media"]),
-            "videos": f"{told['videos']['open']} under way; {_format_folder(told['videos']['kept'])}",
-            "channels": ", ".join(f"{count} {state}" for state, count in told["channels"].items() if count),
+            "queue": f"{queue['waiting_rows']} records waiting{'; WRITES FAIL' if queue['failing'] else ''}",
+            "journal": format_bytes(report["journal_bytes"]),
+            "media": _format_folder(report["media"]),
+            "videos": f"{report['videos']['open']} in progress; {_format_folder(report['videos']['kept'])}",
+            "channels": ", ".join(f"{count} {state}" for state, count in report["channels"].items() if count),
         },
     )
 
 
-def _format_folder(found: Json | None) -> str:
-    return "?" if found is None else f"{found['files']} files, {write_bytes(found['bytes'])}"
-
-
-def write_bytes(size: int) -> str:
-    """``900 B``, ``1.4 KB``, ``102 MB``: of 1,024 each."""
-    if size < _STEP:
-        return f"{size} B"
-    power = next((power for power in range(1, len(_UNITS)) if size < _STEP ** (power + 1)), len(_UNITS))
-    amount = size / _STEP**power
-    return f"{amount:.{0 if amount >= _WHOLE else 1}f} {_UNITS[power - 1]}"
-
-
-def format_duration(seconds: float) -> str:
-    """``0.4 s``, ``12 s``, ``3 min 5 s``, ``2 d 4 h``: the two largest units."""
-    whole = int(seconds)
-    if whole < 10:  # noqa: PLR2004 - below it the tenths tell something
-        return f"{seconds:.1f} s"
-    parts: list[str] = []
-    for size, unit in (*_LONG, (1, "s")):
-        count, whole = divmod(whole, size)
-        if count or parts:
-            parts.append(f"{count} {unit}")
-    return " ".join(parts[:2])
+def _format_folder(usage: Json | None) -> str:
+    return "?" if usage is None else f"{usage['files']} files, {format_bytes(usage['bytes'])}"

@@ -13,19 +13,20 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cli import output as cli_show
 from gateway.cli.admin_client import (
     AdminClient,
     CliContext,
     CliError,
     StartupError,
+    awaits_models,
     create_key,
     find_running,
-    may_still_answer,
     open_admin,
-    probe,
+    run_without_trace,
 )
-from gateway.cli.options import changed_fields, new_fields, read_fields
+from gateway.cli.options import build_fields, changed_fields, new_fields
+from gateway.cli.startup_message import choose_model, print_startup_message
+from gateway.cli.text import clean, format_moment, format_usd
 from gateway.options import StartupInfo
 from gateway.storage.data_folder import DataFolder
 from tests.support.gateway import RunningGateway
@@ -111,7 +112,7 @@ async def test_a_gateway_that_is_still_starting_is_waited_for(gateway_with: Star
 
 
 async def test_a_folder_held_without_an_address_is_given_up_with_its_holder_named(held: DataFolder) -> None:
-    with pytest.raises(CliError, match=r"in use by process \d+, which gives no address") as refused:
+    with pytest.raises(CliError, match=r"in use by process \d+, which announces no address") as refused:
         async with open_admin(CliContext(held.path, None, {}, busy_wait_s=0.1)):
             pass
     assert refused.value.exit_code == 1
@@ -183,9 +184,9 @@ async def test_every_channel_is_tested_and_a_failure_does_not_hide_the_others(ga
 
 def test_only_a_channel_that_asks_for_its_models_and_has_heard_nothing_is_waited_for() -> None:
     fresh: dict[str, Any] = {"sync": True, "status": "active", "offers": None, "sync_error": None}
-    assert may_still_answer(fresh)
+    assert awaits_models(fresh)
     for more in ({"sync": False}, {"status": "disabled"}, {"offers": 0}, {"sync_error": "no"}):
-        assert not may_still_answer({**fresh, **more})
+        assert not awaits_models({**fresh, **more})
 
 
 async def test_a_folder_that_cannot_be_read_is_the_operators_to_set_right(tmp_path: Path) -> None:
@@ -202,7 +203,7 @@ def test_a_probe_of_a_running_gateway_asks_it(held: DataFolder) -> None:
     async def work(admin: AdminClient) -> bool:
         return admin.offline
 
-    assert probe(CliContext(held.path, None, {}), work) is False
+    assert run_without_trace(CliContext(held.path, None, {}), work) is False
 
 
 def test_fields_are_what_was_given_and_none_takes_a_setting_back() -> None:
@@ -217,10 +218,10 @@ def test_fields_are_what_was_given_and_none_takes_a_setting_back() -> None:
         "groups": (),
     }
     given = {"quota_usd": 5.0, "quota_period": "none", "quota_status": 429, "models": ["a*", "b", "c"]}
-    assert read_fields(options) == {**given, "rpm": None, "allow_ips": None}
-    assert changed_fields(options) == read_fields(options)
+    assert build_fields(options) == {**given, "rpm": None, "allow_ips": None}
+    assert changed_fields(options) == build_fields(options)
     assert new_fields(options) == given
-    assert read_fields({"quota_status": "none"}) == {"quota_status": None}
+    assert build_fields({"quota_status": "none"}) == {"quota_status": None}
 
 
 def test_a_change_of_nothing_is_refused() -> None:
@@ -230,7 +231,7 @@ def test_a_change_of_nothing_is_refused() -> None:
 
 @given(st.lists(st.text(st.characters(exclude_characters=",", exclude_categories=["C", "Z"]), min_size=1), min_size=1))
 def test_a_list_means_the_same_repeated_and_with_commas(items: list[str]) -> None:
-    assert read_fields({"models": tuple(items)}) == read_fields({"models": (",".join(items),)})
+    assert build_fields({"models": tuple(items)}) == build_fields({"models": (",".join(items),)})
 
 
 @pytest.mark.parametrize(
@@ -243,11 +244,11 @@ def test_a_list_means_the_same_repeated_and_with_commas(items: list[str]) -> Non
     ],
 )
 def test_the_greeting_calls_a_model_that_can_chat(models: tuple[str, ...], picked: str) -> None:
-    assert cli_show.pick_model(models) == picked
+    assert choose_model(models) == picked
 
 
 def test_the_greetings_call_can_be_copied_whatever_the_model_is_called(capsys: pytest.CaptureFixture[str]) -> None:
-    cli_show.greet("http://[::1]:8080", StartupInfo(secret="sk-abc", models=("it's $HOME",)))
+    print_startup_message("http://[::1]:8080", StartupInfo(secret="sk-abc", models=("it's $HOME",)))
     printed = capsys.readouterr().out
     words = shlex.split(printed[printed.index("curl") :].partition("\n\n")[0])
     assert json.loads(words[-1])["model"] == "it's $HOME"
@@ -255,9 +256,9 @@ def test_the_greetings_call_can_be_copied_whatever_the_model_is_called(capsys: p
 
 
 def test_a_greeting_before_any_provider_has_answered_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    cli_show.greet("http://127.0.0.1:8080", StartupInfo(secret="sk-abc"))
+    print_startup_message("http://127.0.0.1:8080", StartupInfo(secret="sk-abc"))
     printed = capsys.readouterr().out
-    assert "being asked of the providers" in printed
+    assert "not loaded yet" in printed
     assert "YOUR-MODEL" in printed
 
 
@@ -273,12 +274,12 @@ def test_a_greeting_before_any_provider_has_answered_says_so(capsys: pytest.Capt
     ],
 )
 def test_money_is_shown_with_the_decimals_it_has(amount: float | None, text: str) -> None:
-    assert cli_show.format_usd(amount) == text
+    assert format_usd(amount) == text
 
 
 @given(st.integers(0, 10**18))
 def test_no_cost_below_a_dollar_is_rounded_away(nanos: int) -> None:
-    text = cli_show.format_usd(nanos / 1e9)
+    text = format_usd(nanos / 1e9)
     assert text.startswith("$")
     shown = float(text[1:].replace(",", ""))
     assert shown == pytest.approx(nanos / 1e9, abs=1e-10 if nanos < 10**9 else 1e-4)
@@ -286,7 +287,7 @@ def test_no_cost_below_a_dollar_is_rounded_away(nanos: int) -> None:
 
 @given(st.text())
 def test_nothing_shown_can_steer_a_terminal(text: str) -> None:
-    shown = cli_show.clean(text)
+    shown = clean(text)
     assert shown.isprintable()
     assert len(shown) == len(text)
     assert shown == text or not text.isprintable()
@@ -295,5 +296,5 @@ def test_nothing_shown_can_steer_a_terminal(text: str) -> None:
 def test_todays_requests_show_the_second_and_older_ones_the_day() -> None:
     now = datetime(2026, 5, 2, 0, 30, tzinfo=UTC)
     zone = timezone(timedelta(hours=2))
-    assert cli_show.format_moment(int(now.timestamp() * 1000) - 5_000, now, zone) == "02:29:55"
-    assert cli_show.format_moment(int(now.timestamp() * 1000) - 3 * 3_600_000, now, zone) == "05-01 23:30"
+    assert format_moment(int(now.timestamp() * 1000) - 5_000, now, zone) == "02:29:55"
+    assert format_moment(int(now.timestamp() * 1000) - 3 * 3_600_000, now, zone) == "05-01 23:30"

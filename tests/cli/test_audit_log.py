@@ -64,7 +64,7 @@ def test_the_newest_change_is_at_the_end_and_says_who_made_it_where(
     assert [first.split()[at] for at in (0, 3, 4, 5)] == ["7", "ada", "10.0.0.9", "key.edited"]
     assert [second.split()[at] for at in (0, 3, 4)] == ["8", "file", "-"]
     assert "\x1b" not in second
-    narrow = show(capsys, monkeypatch, *rows, width=80)
+    narrow = show(capsys, monkeypatch, *rows, width=58)
     assert "10.0.0.9" not in narrow
     assert "key.edited" in narrow
 

@@ -21,8 +21,9 @@ from rich.cells import cell_len
 
 from gateway.cli.main import main
 from gateway.cli.options import Amount
-from gateway.cli.output import clean, format_usd
-from gateway.cli.output_billing import fill_days, fit_columns, format_bars, format_cost
+from gateway.cli.output_billing import fill_days, fit_usage, format_bars, format_cost, list_usage_columns
+from gateway.cli.table import fill
+from gateway.cli.text import clean, format_usd
 from gateway.domain.request_log import RequestRecord
 from gateway.storage.database import open_database
 from gateway.storage.ledger import LedgerRepository
@@ -157,7 +158,7 @@ def test_a_reference_is_worth_one_credit(server: Server) -> None:
     assert (first["added"], first["kind"], first["amount_usd"], first["left_usd"]) == (True, "top_up", 5, 6)
     again = server.invoke(*words, "5", "--reference", "r1")
     assert again.exit_code == 0
-    assert again.stdout.startswith("Nothing is changed: the reference 'r1' is known, for the top-up of +$5.00 at ")
+    assert again.stdout.startswith("Nothing changed: the reference 'r1' was used before, for the top-up of +$5.00 at ")
     assert again.stdout.endswith("$6.00 is left.\n")
     other = server.invoke(*words, "7", "--reference", "r1")
     assert (other.exit_code, other.stdout) == (1, "")
@@ -174,9 +175,9 @@ def test_what_cannot_be_credited_is_refused_and_changes_nothing(server: Server) 
         (("keys", "set-balance", "1", "5"), 1, "There is no quota to add to"),
         (("accounts", "credits", "nobody"), 1, "No account is called 'nobody'"),
         (("accounts", "top-up", "local", "99999999999"), 1, "amount_usd: expected an amount"),
-        (("accounts", "top-up", "local", "five"), 2, "'five' is no amount in dollars"),
-        (("accounts", "top-up", "local", "nan"), 2, "'nan' is no amount in dollars"),
-        (("accounts", "top-up", "local", "0.10000000000000000001"), 2, "more digits"),
+        (("accounts", "top-up", "local", "five"), 2, "'five' is not an amount in dollars"),
+        (("accounts", "top-up", "local", "nan"), 2, "'nan' is not an amount in dollars"),
+        (("accounts", "top-up", "local", "0.10000000000000000001"), 2, "too many digits"),
         (("accounts", "top-up", "local", "5", "--refrence", "r"), 2, "--refrence"),
         (("accounts", "top-up", "local"), 2, "Missing argument 'USD'"),
     ):
@@ -266,8 +267,8 @@ def test_usage_is_by_what_was_asked_dearest_first(server: Server) -> None:
 @pytest.mark.slow
 def test_usage_that_cannot_be_is_told_apart_from_none(server: Server) -> None:
     for words, code, message in (
-        (("--since", "yesterday"), 2, "'yesterday' is no date such as 2027-01-31"),
-        (("--until", "2026-02-30"), 2, "'2026-02-30' is no date"),
+        (("--since", "yesterday"), 2, "'yesterday' is not a date such as 2027-01-31"),
+        (("--until", "2026-02-30"), 2, "'2026-02-30' is not a date"),
         (("--days", "0"), 2, "--days"),
         (("--days", "3", "--since", "2026-01-01"), 2, "either --days or --since"),
         (("--since", "2026-01-02", "--until", "2026-01-01"), 2, "--since is after --until"),
@@ -309,8 +310,8 @@ def test_a_cost_above_a_quota_is_marked(server: Server) -> None:
 @pytest.mark.slow
 def test_books_that_agree_say_what_they_hold(server: Server) -> None:
     lines = table(server, "audit")
-    assert lines[0] == "The books agree: every balance is the sum of its entries."
-    assert [line.split()[0] for line in lines[2:]] == ["balances", "charged", "open", "of", "not"]
+    assert lines[0] == "The ledger is correct: every balance is the sum of its entries."
+    assert [line.split()[0] for line in lines[2:]] == ["balances", "charged", "reserved", "by", "not"]
     report = server.ask("audit")
     assert report["ok"]
     assert report["charged_nanos"] >= 6_500_000_001
@@ -352,7 +353,7 @@ def test_books_that_do_not_agree_are_told_and_exit_with_1(used: Path, tmp_path: 
     words = ["audit", "--data", str(data)]
     ((code, told, _), (json_code, report, _)) = run_many(tmp_path, words, [*words, "--json"])
     assert (code, json_code) == (1, 1)
-    assert told.startswith("The books do not agree:\n\n  key 1: 6500000006 charged in entries, 6500000001 in the sums")
+    assert told.startswith("The ledger does not match:\n\n  key 1: 6500000006 charged in entries, 6500000001 in the")
     assert json.loads(report)["ok"] is False
     assert len(json.loads(report)["problems"]) == 1
 
@@ -379,17 +380,20 @@ def test_bars_are_as_long_as_their_share_and_never_longer_than_the_room(
 
 @given(st.text(min_size=1, max_size=60), st.integers(0, 10**15), st.integers(26, 250))
 def test_columns_and_bars_fit_whatever_is_counted(label: str, count: int, width: int) -> None:
-    numbers = {">REQUESTS": f"{count:,}", ">IN": f"{count:,}", ">OUT": "0", ">CACHED": f"{count:,}", ">COST": "$0.0001"}
-    columns, bar = fit_columns([{"MODEL": label, **numbers}, {"MODEL": "total", **numbers}], width)
+    line = {"requests": count, "prompt_tokens": count, "completion_tokens": 0, "cached_tokens": count}
+    lines = [{"model": name, "cost_usd": 0.0001, **line} for name in (label, "total")]
+    numbers = {"REQUESTS": f"{count:,}", "IN": f"{count:,}", "OUT": "0", "CACHED": f"{count:,}", "COST": "$0.0001"}
+    filled, bar = fit_usage(fill(list_usage_columns("model", 5.0), lines), width)
+    columns = [one.column.title for one in filled]
     assert columns[0] == "MODEL"
-    assert columns[-1] == ">COST"
+    assert columns[-1] == "COST"
     least = min(24, max(5, cell_len(clean(label))))
     if bar:
-        taken = sum(max(len(name) - 1, len(numbers[name])) for name in columns[1:]) + 2 * len(columns)
+        taken = sum(max(len(name), len(numbers[name])) for name in columns[1:]) + 2 * len(columns)
         assert 6 <= bar <= 30
         assert width - taken - bar >= least
     else:
-        assert columns == ["MODEL", ">COST"]
+        assert columns == ["MODEL", "COST"]
         assert width < least + 6 + len("$0.0001") + 2 * 2
 
 

@@ -6,7 +6,6 @@ import os
 import pty
 import signal
 import subprocess
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,13 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cli import output_channels as cli_show_channels
 from gateway.cli.main import main
 from gateway.cli.options import channel_options
-from gateway.cli.output import format_request, print_reload
+from gateway.cli.output import print_reload
+from gateway.cli.output_channels import format_health, print_replaced
+from gateway.cli.output_explain import format_price
+from gateway.cli.requests import REQUESTS
+from gateway.cli.text import format_some
 from tests.support.cli_operator import log, sit_down  # noqa: F401 - fixtures
 from tests.support.command_line import GATEWAY, PATIENCE_S, environment, run_many, serving
 from tests.support.gateway import channel, channels
@@ -71,7 +73,7 @@ async def test_a_channel_called_like_a_provider_is_its_and_offers_what_it_lists(
         assert (fixed["sync"], fixed["models"]) == (False, ["b*", "c"])
     nobody = await operator.type("channels", "add", "thing")
     assert nobody.exit_code == 2
-    assert "Choose with --provider: openai, anthropic" in nobody.stderr
+    assert "Unknown provider 'thing'. Pass --provider: openai, anthropic" in nobody.stderr
 
 
 async def test_models_that_are_named_are_not_asked_for(gateway_with: StartGateway) -> None:
@@ -156,7 +158,7 @@ async def test_every_key_is_tested_and_one_that_fails_exits_with_1(gateway_with:
         rows = [line.split() for line in failed.stdout.splitlines()]
         assert rows[0] == ["CHANNEL", "KEY", "RESULT", "MODELS", "ERROR"]
         assert rows[1][:4] == ["lab", "1/2", "failed", "-"]
-        assert rows[2] == ["lab", "2/2", "ok", "2"]
+        assert rows[2] == ["lab", "2/2", "ok", "2", "-"]
         again = await operator.type("channels", "test", "--json")
         assert again.exit_code == 1
         assert [key["ok"] for key in json.loads(again.stdout)["data"][0]["keys"]] == [False, True]
@@ -180,16 +182,16 @@ async def test_a_sync_says_which_models_came_and_went(gateway_with: StartGateway
     fewer = listing("b", "c", "d")
     async with ScriptedUpstream(listing("a", "b"), fewer, fewer, [FAILED]) as up:
         await operator.add(up, "--sync")
-        came = [["CHANNEL", "RESULT", "MODELS", "CAME"], ["lab", "ok", "4", "c,", "d"]]
+        came = [["CHANNEL", "RESULT", "MODELS", "ADDED"], ["lab", "ok", "4", "c,", "d"]]
         assert await rows_of("channels", "sync", "lab") == came
-        went = [["CHANNEL", "RESULT", "MODELS", "WENT"], ["lab", "ok", "3", "a"]]
+        went = [["CHANNEL", "RESULT", "MODELS", "REMOVED"], ["lab", "ok", "3", "a"]]
         assert await rows_of("channels", "sync") == went  # it was missing twice
         failed = await operator.type("channels", "sync")
         assert failed.exit_code == 1
         row = failed.stdout.splitlines()[1].split()
         assert row[:3] == ["lab", "failed", "3"]  # its models stay as they were
         shown = await operator.see("channels", "show", "lab")
-        assert "came -; went a" in shown
+        assert "added -; removed a" in shown
         assert "sync error        The provider failed" in shown
         await operator.ask("channels", "edit", "lab", "--no-sync", "--model", "a")
     refused = await operator.type("channels", "sync", "lab")
@@ -268,16 +270,16 @@ async def test_explain_ranks_who_would_serve_a_call_and_what_the_caller_has_left
         },
     )
     lines = [line.split() for line in (await operator.see("explain", "m", "--key", "1", width=100)).splitlines()]
-    assert lines[0] == ["'m'", "as", "chat,", "for", "the", "key", "1", "(test)", "of", "the", "account", "'acme':"]
-    assert lines[2] == ["CHANNEL", "RANK", "CHANCE", "STATE", "PRICE", "LANGUAGE", "REASON"]
+    assert lines[0][:8] == ["m", "(chat),", "key", "1", "(test)", "of", "account", "'acme':"]
+    assert lines[2] == ["CHANNEL", "RANK", "CHANCE", "STATE", "PRICE", "FORMAT", "REASON"]
     assert lines[3] == ["heavy", "1", "75", "%", "up", "$0.50/$1.50", "openai_chat", "as", "'theirs'"]
     assert lines[4] == ["light", "2", "25", "%", "up", "$1.00/$3.00", "openai_chat"]
     assert lines[5] == ["last", "3", "-", "up", "$0.50/$1.50", "openai_chat"]
     assert lines[6] == ["closed", *"----", "-", "only", "for", "the", "groups", "vip"]
-    assert lines[-2:] == [["key", "any", "$0.00", "-"], ["account", "$5.00", "$0.00", "60", "rpm"]]
+    assert lines[-2:] == [["key", "unlimited", "$0.00", "-"], ["account", "$5.00", "$0.00", "60", "rpm"]]
     found = await operator.ask("explain", "--model", "m", "--key", "1")
     assert (found["served"], found["room"]["account"]["left_usd"]) == (True, 5)
-    assert "anybody" in await operator.see("explain", "m", "--operation", "messages")
+    assert "m (messages): " in await operator.see("explain", "m", "--operation", "messages")
 
 
 @pytest.mark.parametrize(
@@ -304,7 +306,7 @@ async def test_a_call_that_its_key_may_not_make_says_why(gateway_with: StartGate
     operator = await sit_down(gateway_with, {"channel": [channel("http://127.0.0.1:9/v1")], "key": [key]})
     refused = await operator.type("explain", "m", "--key", "1")
     assert refused.exit_code == 1
-    assert "It would be refused: " in refused.stdout
+    assert "acme': no route. " in refused.stdout
 
 
 async def test_requests_say_how_many_attempts_they_took_and_are_found_by_channel(gateway_with: StartGateway) -> None:
@@ -344,11 +346,16 @@ def make_row(**values: Any) -> dict[str, Any]:
     }
 
 
+def read_cell(title: str, row: dict[str, Any]) -> str:
+    (column,) = (column for column in REQUESTS if column.title == title)
+    return column.read(row)
+
+
 @pytest.mark.parametrize(
     ("attempts", "cell"), [(0, "up"), (1, "up"), (2, "up (2nd)"), (3, "up (3rd)"), (4, "up (4th)")]
 )
 def test_only_the_last_word_of_several_attempts_is_marked(attempts: int, cell: str) -> None:
-    assert format_request(make_row(attempts=attempts), datetime.now(UTC))["CHANNEL"] == cell
+    assert read_cell("CHANNEL", make_row(attempts=attempts)) == cell
 
 
 @pytest.mark.parametrize(
@@ -365,7 +372,7 @@ def test_only_the_last_word_of_several_attempts_is_marked(attempts: int, cell: s
     ],
 )
 def test_images_seconds_and_characters_stand_beside_tokens_where_there_are_any(used: dict[str, Any], cell: str) -> None:
-    assert format_request(make_row(**used), datetime.now(UTC))[">IN/OUT"] == cell
+    assert read_cell("IN/OUT", make_row(**used)) == cell
 
 
 @pytest.mark.parametrize(
@@ -399,7 +406,7 @@ def test_a_channels_standing_is_a_few_words(standing: dict[str, Any], text: str)
         "keys": [{"state": "up", "cooldown_s": 0.0}],
         "circuits": [],
     }
-    assert cli_show_channels.format_standing({**well, **standing}) == text
+    assert format_health({**well, **standing}) == text
 
 
 def test_a_price_is_what_the_caller_pays() -> None:
@@ -417,16 +424,16 @@ def test_a_price_is_what_the_caller_pays() -> None:
         (price, 1, "$0.25/$2.00"),
         (price, 1.2, "$0.30/$2.40"),
         ({**price, "tiers": 2}, 1, "$0.25/$2.00+"),
-        ({**nothing, "usd_per_image": 0.04}, 2, "$0.08 an image"),
-        ({**nothing, "usd_per_second": 0.01}, 1, "$0.01 a second"),
-        ({**nothing, "usd_per_million_characters": 15.0}, 1, "$15.00 a million characters"),
+        ({**nothing, "usd_per_image": 0.04}, 2, "$0.08 per image"),
+        ({**nothing, "usd_per_second": 0.01}, 1, "$0.01 per second"),
+        ({**nothing, "usd_per_million_characters": 15.0}, 1, "$15.00 per million characters"),
     ):
-        assert cli_show_channels.format_price(given_price, multiplier) == text
+        assert format_price(given_price, multiplier) == text
 
 
 @given(st.lists(st.text("abc", min_size=1), max_size=20))
 def test_of_many_names_the_first_are_shown_and_the_rest_counted(names: list[str]) -> None:
-    text = cli_show_channels.format_some(names)
+    text = format_some(names)
     shown, _, more = text.partition(" and ")
     counted = int(more.split()[0]) if more else 0
     assert len(shown.split(", ")) + counted == max(len(names), 1)
@@ -464,10 +471,11 @@ def test_a_reload_takes_no_other_file_than_the_gateways() -> None:
 def test_who_adds_the_first_channel_is_told_which_found_ones_gave_way(capsys: pytest.CaptureFixture[str]) -> None:
     origins = {"openai": "environment", "ollama": "local", "demo": "demo", "old": "stored", "mine": "file"}
     before = [{"name": name, "origin": origin} for name, origin in origins.items()]
-    cli_show_channels.print_given_way(before, {"name": "openai"})
-    cli_show_channels.print_given_way(before[2:], {"name": "lab"})
+    print_replaced(before, {"name": "openai"})
+    print_replaced(before[2:], {"name": "lab"})
     told, rest = capsys.readouterr().err.split(": ", 1)
-    assert (told.startswith("No longer in use"), rest) == (True, "ollama. Add what is to stay.\n")
+    assert told == "Discovered channels are no longer used"
+    assert rest == "ollama. Add those that you want to keep.\n"
 
 
 @pytest.mark.slow
@@ -521,7 +529,7 @@ def test_without_a_gateway_channels_are_kept_in_the_folder_and_there_is_nothing_
     assert added[0] == disabled[0] == 0
     assert [channel["name"] for channel in json.loads(listed[1])["data"]] == ["lab"]
     assert (served[0], unserved[0], nothing[:2]) == (0, 1, [1, ""])
-    assert "There is nothing to reload: no gateway runs over" in nothing[2]
+    assert "Nothing to reload: no gateway runs with the data folder" in nothing[2]
     assert (models[0], models[1]) == (0, "")  # the only channel is disabled
     assert GOOD_KEY not in added[1] + added[2] + listed[1]
 

@@ -80,7 +80,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_first_start_prints_a_key_and_a_call_that_streams_as_it_stands(server: Server) -> None:
     assert f"{__version__} answers at {server.url}" in server.greeting
     assert "demo" in server.greeting
-    assert "shown once, only its hash is stored" in server.greeting
+    assert "not shown again, only its hash is stored" in server.greeting
     assert f"{server.url}/console/setup#" in server.greeting
     assert f'client = OpenAI(base_url="{server.url}/v1", api_key="{server.secret}")' in server.greeting
     words = shlex.split(server.greeting[server.greeting.index("curl") :].partition("\n\n")[0])
@@ -121,7 +121,7 @@ def test_a_key_is_printed_once_and_works_until_it_is_disabled(server: Server) ->
     secret = made.stdout.strip()
     assert secret.startswith("sk-")
     assert secret not in made.stderr
-    assert "Shown once" in made.stderr
+    assert "not shown again" in made.stderr
     assert "demo-chat" in server.chat(secret)
     key = server.ask("keys")["data"][-1]
     assert (key["name"], key["key"], key["models"]) == ("key-2", f"sk-…{secret[-4:]}", ["demo-*"])

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli.main import main
-from gateway.cli.output import greet
+from gateway.cli.startup_message import print_startup_message
 from gateway.options import StartupInfo
 from gateway.server.context import SERVICES
 from tests.support.cli_operator import log, sit_down
@@ -21,14 +21,14 @@ __all__ = ["log"]
 async def test_a_member_is_invited_listed_changed_and_deleted(gateway_with: StartGateway) -> None:
     operator = await sit_down(gateway_with)
     gateway = spare_work(operator.gateway)
-    assert (await operator.type("members")).stderr.startswith("There is no member")
+    assert (await operator.type("members")).stderr.startswith("No members.")
     link = (await operator.see("members", "invite", "acme", "--role", "viewer")).strip()
     address, _, token = link.partition("#")
     assert address == f"{gateway.url}/console/join"
     opened = await gateway.app[SERVICES].auth.invitations.open_link(token)
     assert (opened.account.name, opened.link.role) == ("acme", "viewer")
     told = (await operator.type("members", "invite", "acme", "--hours", "1")).stderr
-    assert told.startswith("Lets in one member of the account 'acme', once, until 2")
+    assert told.startswith("Invitation for account 'acme' as member, valid once until 2")
     ann = await add_member(gateway, "ann@example.org")
     reference = await open_session(gateway, ann)
     table = await operator.see("members")
@@ -53,7 +53,7 @@ async def test_a_passphrase_is_reset_by_a_link(gateway_with: StartGateway) -> No
     assert (made["kind"], made["name"]) == ("reset", "ann")
     assert made["url"].endswith(f"#{made['token']}")
     result = await operator.type("members", "reset", "ann")
-    assert result.stderr.startswith("Gives ann a new passphrase, once, until 2")
+    assert result.stderr.startswith("Passphrase reset for ann, valid once until 2")
     for words in (("reset", "bob"), ("disable", "bob"), ("edit", "bob", "--no-second-factor")):
         missing = await operator.type("members", *words)
         assert (missing.exit_code, missing.stderr) == (1, "No member is called 'bob'; see: gateway members\n")
@@ -74,14 +74,14 @@ def test_where_no_gateway_runs_a_link_leads_to_where_the_next_will(tmp_path: Pat
 
 
 def read_greeting(capsys: Any, welcome: StartupInfo) -> list[str]:
-    greet("http://127.0.0.1:8080", welcome)
+    print_startup_message("http://127.0.0.1:8080", welcome)
     return [line.strip() for line in capsys.readouterr().out.splitlines()]
 
 
 def test_a_start_says_where_the_console_is_and_how_its_first_administrator_gets_in(capsys: Any) -> None:
     lines = read_greeting(capsys, StartupInfo("sk-first", ("demo-chat",), demo=True, setup_token="t0ken"))
     where = lines.index("console   http://127.0.0.1:8080/console/setup#t0ken")
-    assert lines[where + 1] == "open this link in a browser: it makes you the administrator, and is good once"
+    assert lines[where + 1] == "open this one-time link to create the admin account"
     lines = read_greeting(capsys, StartupInfo())
     assert "console   http://127.0.0.1:8080/console" in lines
     assert not any("setup" in line for line in lines)

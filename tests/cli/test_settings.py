@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.settings import read_value
+from gateway.cli.settings import parse_value
 from tests.support.cli_operator import Operator, log, sit_down
 from tests.support.gateway import channel
 from tests.support.started_gateways import StartGateway
@@ -31,7 +31,7 @@ async def test_settings_are_seen_set_and_taken_back(operator: Operator) -> None:
     told = await operator.ask("settings", "set", "routing.retry_ratio", "0.5")
     assert (told["value"], told["source"]) == (0.5, "console")
     assert await operator.see("settings", "set", "videos.webhook_hosts", "a.example.com, *.example.org") == (
-        "videos.webhook_hosts is a.example.com, *.example.org now (from: console).\n"
+        "videos.webhook_hosts is now a.example.com, *.example.org (from: console).\n"
     )
     sections = (await operator.ask("settings"))["sections"]
     assert sections["videos"]["webhook_hosts"]["value"] == ["a.example.com", "*.example.org"]
@@ -45,7 +45,7 @@ REFUSED = (
     (("settings", "set", "routing.trip_failures", "5"), 1, "routing.trip_failures is set in the configuration file"),
     (("settings", "set", "routing.colour", "blue"), 1, "no setting 'routing.colour'"),
     (("settings", "set", "routing", "5"), 2, "expected a section and a key"),
-    (("settings", "list", "colours"), 1, "There is no section 'colours', but server, store"),
+    (("settings", "list", "colours"), 1, "Unknown section 'colours'; expected one of server, store"),
     (("groups", "set", "filed", "3"), 1, "The configuration file declares the group 'filed'"),
     (("groups", "reset", "vip"), 1, "The group 'vip' is not set"),
     (("prices", "set", "m", "--input", "3"), 1, "has a price for 'm', which takes precedence"),
@@ -103,4 +103,4 @@ async def test_prices_are_seen_set_and_taken_back(operator: Operator) -> None:
     ],
 )
 def test_a_value_is_read_as_its_setting_is(text: str, kind: str | None, value: Any) -> None:
-    assert read_value(text, kind) == value
+    assert parse_value(text, kind) == value

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.cli.status import format_duration, write_bytes
+from gateway.cli.text import format_bytes, format_duration
 from gateway.server.context import SERVICES
 from tests.support.cli_operator import log, sit_down
 from tests.support.fault_scene import UNHURRIED, call, until
@@ -20,19 +20,19 @@ async def test_an_operator_sees_how_the_gateway_is_doing(gateway_with: StartGate
     operator = await sit_down(gateway_with)
     shown = dict(line.split("  ", 1) for line in (await operator.see("health", width=200)).splitlines())
     assert shown["version"].split(",")[1] == f" Python {(await operator.ask('health'))['python']}"
-    assert " writable; last commit " in shown["store"]
-    assert shown["queue"].strip() == "0 rows wait"
+    assert " writable; last commit " in shown["database"]
+    assert shown["queue"].strip() == "0 records waiting"
     assert shown["channels"].strip() == "1 up"
     operator.gateway.app[SERVICES].storage.write_queue.failing = True
     refused = await operator.type("health")
     operator.gateway.app[SERVICES].storage.write_queue.failing = False
-    assert (refused.exit_code, "NOT writable" in refused.stdout, "REFUSES" in refused.stdout) == (1, True, True)
+    assert (refused.exit_code, "NOT writable" in refused.stdout, "WRITES FAIL" in refused.stdout) == (1, True, True)
 
 
 async def test_calls_under_way_are_listed_and_one_is_ended(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([STALL]) as up:
         operator = await sit_down(gateway_with, {"channel": [channel(up.base_url, **UNHURRIED)]})
-        assert (await operator.type("running")).stderr == "No call is under way.\n"
+        assert (await operator.type("running")).stderr == "No requests in progress.\n"
         calling = asyncio.create_task(call(operator.gateway, stream=False))
         await until(lambda: up.received)
         title, line = (await operator.see("running", width=140)).splitlines()
@@ -40,7 +40,7 @@ async def test_calls_under_way_are_listed_and_one_is_ended(gateway_with: StartGa
         request_id, *rest = line.split()
         assert (rest[:5], rest[-1]) == (["acme", "test", "m", "up", "waiting"], "127.0.0.1")
         told = await operator.see("running", "cancel", request_id)
-        assert told == f"The call {request_id} was cancelled.\n"
+        assert told == f"The request {request_id} was cancelled.\n"
         assert (await calling).status == 409
         gone = await operator.type("running", "cancel", request_id)
         assert (gone.exit_code, "No request under way has the id" in gone.stderr) == (1, True)
@@ -56,9 +56,9 @@ async def test_a_table_of_channels_shows_what_their_calls_have_come_to(gateway_w
         title, line = (await operator.see("channels", width=140)).splitlines()
         first = line[title.index("FIRST") - 4 :].split()
         assert (first[0].isdigit(), first[1:4]) == (True, ["ms", "33.3", "%"])
-        assert "FIRST" not in await operator.see("channels", width=80)
+        assert "FIRST" not in await operator.see("channels", width=60)
         shown = await operator.see("channels", "show", "up")
-        assert "3, 2 failed; of the last ones 33.3 % answered" in shown
+        assert "3, 2 failed; success rate of the last calls 33.3 %" in shown
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ async def test_a_table_of_channels_shows_what_their_calls_have_come_to(gateway_w
     [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KB"), (107_374_182, "102 MB"), (2**40, "1.0 TB"), (2**60, "1048576 TB")],
 )
 def test_sizes_in_few_words(size: int, text: str) -> None:
-    assert write_bytes(size) == text
+    assert format_bytes(size) == text
 
 
 @pytest.mark.parametrize(

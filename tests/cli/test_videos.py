@@ -21,7 +21,7 @@ from rich.console import Console
 
 from gateway.cli.admin_client import CliError
 from gateway.cli.main import main
-from gateway.cli.output_videos import NOTHING, format_change, format_status, print_as_they_change, print_videos
+from gateway.cli.output_videos import NO_VIDEOS, format_change, format_status, print_changes, print_videos
 from gateway.cli.progress import draw_bars, draw_table
 from gateway.cli.videos import watch_videos
 from tests.support.cli_operator import Operator, log, sit_down
@@ -50,7 +50,7 @@ async def test_videos_are_listed_shown_and_cancelled(gateway_with: StartGateway)
     async with OpenAiVideos(slow=slow, bad=Play(polls=("failed",))) as up:
         operator = await sit_down(gateway_with, site(up.channel()))
         told = await operator.type("videos")
-        assert (told.exit_code, told.stdout, told.stderr) == (0, "", "No video is recorded.\n")
+        assert (told.exit_code, told.stdout, told.stderr) == (0, "", "No videos recorded.\n")
         ids = [await begin(operator, "bad"), await begin(operator, "good"), await begin(operator, "slow", "processing")]
         bad, good, live = ids
         table = (await operator.see("videos")).splitlines()
@@ -91,7 +91,7 @@ async def test_videos_are_listed_shown_and_cancelled(gateway_with: StartGateway)
         for verb in ("show", "cancel", "follow"):
             nobody = await operator.type("videos", verb, NOBODY)
             assert (nobody.exit_code, "There is no" in nobody.stderr) == (1, True), nobody.output
-        assert (await operator.type("videos", "--follow")).stderr == f"{NOTHING}\n"
+        assert (await operator.type("videos", "--follow")).stderr == f"{NO_VIDEOS}\n"
         end.set()
 
 
@@ -165,7 +165,7 @@ def test_without_a_gateway_there_is_nothing_to_follow(tmp_path: Path) -> None:
     for words in (["videos", "follow", NOBODY], ["videos", "--follow"]):
         told = CliRunner().invoke(main, [*words, "--data", str(tmp_path / "data")])
         assert (told.exit_code, told.stdout) == (1, "")
-        assert "nothing to follow: no gateway runs" in told.stderr
+        assert "Nothing to follow: no gateway runs" in told.stderr
     assert not (tmp_path / "data").exists()
 
 
@@ -314,13 +314,13 @@ async def tell(*looks: Sequence[dict[str, Any]]) -> AsyncIterator[Sequence[dict[
 
 
 async def test_on_a_pipe_only_what_is_seen_to_change_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    await print_as_they_change(tell([make(1)], [make(1, polls=2)], [make(1, progress=5)]), as_json=False)
+    await print_changes(tell([make(1)], [make(1, polls=2)], [make(1, progress=5)]), as_json=False)
     assert [line.rsplit(None, 1)[1] for line in capsys.readouterr().out.splitlines()] == ["0%", "5%"]
-    await print_as_they_change(tell([make(1)], [make(1, polls=2)]), as_json=True)
+    await print_changes(tell([make(1)], [make(1, polls=2)]), as_json=True)
     assert [json.loads(line).get("polls") for line in capsys.readouterr().out.splitlines()] == [None, 2]
-    await print_as_they_change(tell([]), as_json=False)
-    assert capsys.readouterr().err == f"{NOTHING}\n"
-    await print_as_they_change(tell([]), as_json=True)
+    await print_changes(tell([]), as_json=False)
+    assert capsys.readouterr().err == f"{NO_VIDEOS}\n"
+    await print_changes(tell([]), as_json=True)
     assert capsys.readouterr() == ("", "")
 
 
@@ -357,4 +357,4 @@ def test_there_are_no_more_bars_than_lines() -> None:
 
 async def test_where_nothing_is_made_the_bars_say_so(capsys: pytest.CaptureFixture[str]) -> None:
     await draw_bars(tell([]), terminal())
-    assert capsys.readouterr().err == f"{NOTHING}\n"
+    assert capsys.readouterr().err == f"{NO_VIDEOS}\n"

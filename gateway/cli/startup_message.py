@@ -1,0 +1,72 @@
+"""The message that ``gateway serve`` prints once it answers requests."""
+
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import orjson
+
+from gateway import __version__
+
+if TYPE_CHECKING:
+    from gateway.options import StartupInfo
+
+_NOT_CHAT = ("embed", "image", "video", "tts", "whisper", "dall-e", "moderation", "rerank", "speech", "transcribe")
+"""Parts of the names of models that cannot chat."""
+
+
+def print_startup_message(address: str, info: "StartupInfo") -> None:
+    """Print the address, the models and, if the first key has just been created, a request to copy."""
+    click.echo(f"\nModel gateway {__version__} answers at {address}")
+    click.echo(f"  models    {_format_models(info)}")
+    for line in format_console(address, info.setup_token):
+        click.echo(line)
+    if info.secret is None:
+        click.echo(f"  base_url  {address}/v1\n  keys      create a key: {find_command()} keys create\n")
+        return
+    body = {"model": choose_model(info.models), "stream": True, "messages": [{"role": "user", "content": "Hello!"}]}
+    click.echo(f"  key       {info.secret}")
+    click.echo("            copy it now: it is not shown again, only its hash is stored\n")
+    click.echo("Try it:\n")
+    click.echo(f"  curl -N {address}/v1/chat/completions \\")
+    click.echo(f"    -H 'Authorization: Bearer {info.secret}' -H 'Content-Type: application/json' \\")
+    click.echo(f"    -d {shlex.quote(orjson.dumps(body).decode())}\n")
+    click.echo("Or with an OpenAI SDK, here in Python:\n")
+    click.echo("  from openai import OpenAI")
+    click.echo(f'  client = OpenAI(base_url="{address}/v1", api_key="{info.secret}")\n')
+
+
+def format_console(address: str, setup_token: str | None) -> Iterator[str]:
+    """Yield the lines about the console; with a token, its setup link."""
+    if setup_token is None:
+        yield f"  console   {address}/console"
+        return
+    yield f"  console   {address}/console/setup#{setup_token}"
+    yield "            open this one-time link to create the admin account"
+
+
+def _format_models(info: "StartupInfo") -> str:
+    if info.demo:
+        return f"{', '.join(info.models)} (built-in demo: no channel is configured)"
+    if not info.models:
+        return f"not loaded yet; see: {find_command()} models"
+    return f"{len(info.models)}; see: {find_command()} models"
+
+
+def find_command() -> str:
+    """Return the command as the operator can type it: ``gateway`` need not be on the path."""
+    if shutil.which("gateway"):
+        return "gateway"
+    return sys.argv[0] if Path(sys.argv[0]).name == "gateway" else "python -m gateway"
+
+
+def choose_model(models: Sequence[str]) -> str:
+    """Return the demo's chat model, or the first whose name does not say that it cannot chat."""
+    if "demo-chat" in models:
+        return "demo-chat"
+    chat = (model for model in models if not any(part in model.lower() for part in _NOT_CHAT))
+    return next(chat, models[0] if models else "YOUR-MODEL")

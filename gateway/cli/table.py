@@ -1,0 +1,175 @@
+"""Prints tables: a list of columns for each table, and one renderer that fits them to the width of the terminal.
+
+If a table is too wide, columns are left out, texts are wrapped between words, and long words are cut with ``…``.
+"""
+# ruff: noqa: PLC0415 - rich is imported where a table is printed: other commands start faster without it.
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from gateway.cli.text import clean, format_value
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+GAP = 2
+_WIDE = 40
+"""A column of this width needs no more room: a longer text is wrapped."""
+_COLORS = {
+    "active": "green",
+    "completed": "green",
+    "delivered": "green",
+    "ok": "green",
+    "up": "green",
+    "disabled": "yellow",
+    "expired": "yellow",
+    "trial": "yellow",
+    "up,": "yellow",
+    "down": "red",
+    "failed": "red",
+    "key": "red",
+    "keys": "red",
+}
+"""Color of a status by its first word."""
+_HTTP_COLORS = {"2": "green", "4": "yellow"}
+
+
+def _build_reader(read: str | Callable[[Any], str]) -> Callable[[Any], str]:
+    return (lambda row: format_value(row[read])) if isinstance(read, str) else read
+
+
+@attrs.frozen(eq=False)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        read: returns the text of a cell; given as a name, it formats the row's field of that name.
+        right: align to the right.
+        width: the least width of a column that ``shrinks``, and the width of every column in ``format_line``.
+        shrinks: the text may be wrapped between words, and long words cut.
+        usual: leave the column out if every cell has this text.
+        drop: leave the column out if the terminal is too narrow, the highest number first; 0: never.
+        status: color the text by its first word.
+    """
+
+    title: str
+    read: Callable[[Any], str] = attrs.field(converter=_build_reader)
+    right: bool = attrs.field(default=False, kw_only=True)
+    width: int = attrs.field(default=0, kw_only=True)
+    shrinks: bool = attrs.field(default=False, kw_only=True)
+    usual: str | None = attrs.field(default=None, kw_only=True)
+    drop: int = attrs.field(default=0, kw_only=True)
+    status: bool = attrs.field(default=False, kw_only=True)
+
+
+@attrs.frozen
+class FilledColumn:
+    """A column with its cells and their greatest width, title included."""
+
+    column: Column
+    cells: Sequence[str]
+    natural: int
+
+    @property
+    def least(self) -> int:
+        """The width to which the column can shrink."""
+        return (
+            min(self.natural, max(self.column.width, len(self.column.title))) if self.column.shrinks else self.natural
+        )
+
+
+def print_table(columns: Sequence[Column], rows: Sequence[Any], empty: str) -> None:
+    """Print ``rows`` as a table without a frame; without rows, print ``empty`` to standard error."""
+    if not rows:
+        click.echo(empty, err=True)
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    filled, gap = fit(fill(columns, rows), console.width)
+    draw(console, filled, gap)
+
+
+def fill(columns: Sequence[Column], rows: Sequence[Any]) -> list[FilledColumn]:
+    """Read the cells of all columns, and leave out columns that have nothing but their usual text."""
+    filled = [fill_column(column, [clean(column.read(row)) for row in rows]) for column in columns]
+    return [one for one in filled if one.column.usual is None or any(cell != one.column.usual for cell in one.cells)]
+
+
+def fill_column(column: Column, cells: Sequence[str]) -> FilledColumn:
+    """Measure ``cells`` as the terminal shows them: some characters take two columns."""
+    from rich.cells import cell_len
+
+    return FilledColumn(column, cells, max(map(cell_len, (column.title, *cells))))
+
+
+def fit(filled: list[FilledColumn], width: int, least_gap: int = 1) -> tuple[list[FilledColumn], int]:
+    """Return the columns that fit into ``width``, and the gap between them; at least ``least_gap``."""
+    if sum(max(one.least, min(one.natural, _WIDE)) for one in filled) + GAP * (len(filled) - 1) <= width:
+        return filled, GAP
+    ranks = sorted({one.column.drop for one in filled} - {0})
+    while ranks and measure(filled, least_gap) > width:
+        rank = ranks.pop()
+        filled = [one for one in filled if one.column.drop != rank]
+    return filled, least_gap
+
+
+def measure(filled: Sequence[FilledColumn], gap: int) -> int:
+    """Return the least width of a table."""
+    return sum(one.least for one in filled) + gap * (len(filled) - 1)
+
+
+def draw(console: "Console", filled: Sequence[FilledColumn], gap: int) -> None:
+    """Print columns that have been fitted to the width of ``console``."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    for one, width in zip(filled, spread(filled, console.width - measure(filled, gap)), strict=True):
+        table.add_column(
+            one.column.title,
+            justify="right" if one.column.right else "left",
+            overflow="ellipsis",
+            no_wrap=not one.column.shrinks,
+            width=width,
+        )
+    for row in zip(*(one.cells for one in filled), strict=True):
+        cells = zip(filled, row, strict=True)
+        table.add_row(*(Text(cell, style=find_color(cell) if one.column.status else "") for one, cell in cells))
+    console.print(table)
+
+
+def spread(filled: Sequence[FilledColumn], room: int) -> list[int]:
+    """Return the width of each column: those that have shrunk share ``room`` evenly, up to their natural widths.
+
+    If ``room`` is negative, the widest of those that can shrink become narrower than their least width.
+    """
+    widths = [one.least for one in filled]
+    shrinking = [index for index, one in enumerate(filled) if one.column.shrinks]
+    while room < 0 and any(widths[index] > 1 for index in shrinking):
+        widths[max(shrinking, key=widths.__getitem__)] -= 1
+        room += 1
+    growing = sorted(range(len(filled)), key=lambda index: filled[index].natural - widths[index])
+    for served, index in enumerate(growing):
+        more = min(filled[index].natural - widths[index], max(0, room) // (len(growing) - served))
+        widths[index] += more
+        room -= more
+    return widths
+
+
+def find_color(status: str) -> str:
+    """Return the color of a status: by its first word, or by an HTTP status; a 200 that ended early is an error."""
+    word, _, more = status.partition(" ")
+    if not word.isdigit():
+        return _COLORS.get(word, "")
+    return "red" if word[0] == "2" and more else _HTTP_COLORS.get(word[0], "red")
+
+
+def format_line(columns: Sequence[Column], row: Any | None = None) -> str:
+    """Format a row, or the titles, on one line for tables that grow; a long cell pushes the others aside."""
+    texts = [(column, column.title if row is None else clean(column.read(row))) for column in columns if column.width]
+    parts = (f"{text:>{column.width}}" if column.right else f"{text:<{column.width}}" for column, text in texts)
+    return " ".join(parts).rstrip()

@@ -1,0 +1,96 @@
+"""Formats values of the admin API's JSON for people."""
+
+from datetime import UTC, datetime, tzinfo
+from typing import Any
+
+Json = dict[str, Any]
+
+ABSENT = "-"
+"""Shown instead of a value that is not set."""
+_BYTE_UNITS = ("KB", "MB", "GB", "TB")
+_BYTE_STEP = 1024
+_TIME_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_LIMITS = (("rpm", "rpm"), ("burst", "burst"), ("tpm", "tpm"), ("max_concurrency", "concurrent"))
+
+
+def clean(text: str) -> str:
+    """Replace control characters: clients choose names that are shown here, such as that of a model."""
+    return "".join(char if char.isprintable() else "\ufffd" for char in text)
+
+
+def format_value(value: Any) -> str:
+    """Format any JSON value."""
+    if value is None or value in ([], {}, ""):
+        return ABSENT
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={format_value(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(format_value, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def format_some(names: list[str], most: int = 5) -> str:
+    """Format the first few names and the number of the others."""
+    more = len(names) - most
+    return format_value(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def format_usd(amount: float | None) -> str:
+    """Format dollars with as many decimals as needed, at least two; at most nine, or four from one dollar on."""
+    if amount is None:
+        return ABSENT
+    size = abs(amount)
+    whole, _, decimals = f"{size:,.{4 if size >= 1 else 9}f}".partition(".")
+    return f"{'-' if amount < 0 else ''}${whole}.{decimals.rstrip('0'):0<2}"
+
+
+def format_quota(fields: Json) -> str:
+    """Format the quota of an account or key: ``$5.00 daily``."""
+    if fields["quota_usd"] is None:
+        return ABSENT
+    return f"{format_usd(fields['quota_usd'])} {fields['quota_period']}"
+
+
+def format_limits(fields: Json) -> str:
+    """Format the rate limits of an account or key: ``60 rpm, 8 concurrent``."""
+    return ", ".join(f"{fields[name]} {unit}" for name, unit in _LIMITS if fields.get(name) is not None) or ABSENT
+
+
+def format_moment(moment: str | int | None, now: datetime | None = None, zone: tzinfo | None = None) -> str:
+    """Format the time of day; if that is not today, the date and the minute.
+
+    Args:
+        moment: ISO 8601 or Unix milliseconds.
+        now: decides what today is; None: the current time.
+        zone: None: that of this machine.
+    """
+    if moment is None:
+        return ABSENT
+    parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else datetime.fromtimestamp(moment / 1000, UTC)
+    local = parsed.astimezone(zone)
+    today = local.date() == (now or datetime.now(UTC)).astimezone(zone).date()
+    return local.strftime("%H:%M:%S" if today else "%m-%d %H:%M")
+
+
+def format_bytes(size: int) -> str:
+    """Format a size: ``900 B``, ``1.4 KB``, ``102 MB``; a unit is 1,024 of the one before."""
+    if size < _BYTE_STEP:
+        return f"{size} B"
+    power = next((power for power in range(1, len(_BYTE_UNITS)) if size < _BYTE_STEP ** (power + 1)), len(_BYTE_UNITS))
+    amount = size / _BYTE_STEP**power
+    return f"{amount:.{0 if amount >= 100 else 1}f} {_BYTE_UNITS[power - 1]}"  # noqa: PLR2004 - three digits are enough
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration by its two largest units: ``0.4 s``, ``12 s``, ``3 min 5 s``, ``2 d 4 h``."""
+    whole = int(seconds)
+    if whole < 10:  # noqa: PLR2004 - tenths matter below
+        return f"{seconds:.1f} s"
+    parts: list[str] = []
+    for size, unit in _TIME_UNITS:
+        count, whole = divmod(whole, size)
+        if count or parts:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
