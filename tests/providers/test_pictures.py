@@ -10,10 +10,16 @@ from gateway.domain.api_format import WIRES
 from gateway.domain.capability import UNKNOWN
 from gateway.domain.image import ImageRequest
 from gateway.errors import InvalidRequest
+from gateway.formats.aspect_ratios import FIRST_SIZES, SMALL_SIZES, USUAL_SIZES, WIDE_SIZES, WIDEST_SIZES
 from gateway.formats.openai.image_backend import OpenAiImageBackend
 from gateway.formats.openai.images import parse_images_call
+from gateway.formats.vendors.replicate_images import MODELS as REPLICATE_MODELS
 from gateway.providers.base import Endpoint, Provider
+from gateway.providers.dashscope import DASHSCOPE
+from gateway.providers.gemini import GEMINI
+from gateway.providers.openrouter import OPENROUTER
 from gateway.providers.registry import PROVIDERS
+from gateway.providers.replicate import REPLICATE
 
 GENERATE = WIRES["images"]
 EDIT = WIRES["image_edits"]
@@ -177,3 +183,85 @@ def test_a_vendors_words_are_found_for_anything_and_for_the_same_once(
     again = dict(shaped)
     endpoint.apply_quirks(again, model)
     assert again == shaped
+
+
+# ---- models of the providers with an image format of their own
+
+
+def test_dashscope_edits_with_some_of_its_models() -> None:
+    assert DASHSCOPE.find_capability("qwen-plus") is None
+    found = {model: DASHSCOPE.find_capability(model) for model in ("qwen-image", "qwen-image-edit", "wan2.7-image")}
+    assert {model: (able.edits, able.max_n) for model, able in found.items() if able} == {
+        "qwen-image": (False, 1),
+        "qwen-image-edit": (True, 1),
+        "wan2.7-image": (True, 4),
+    }
+
+
+def test_replicate_has_every_model_in_every_version() -> None:
+    for name, model in REPLICATE_MODELS.items():
+        for called in (name, f"{name}:0123abcd"):
+            able = REPLICATE.find_capability(called)
+            assert able is not None
+            assert (able.max_n, able.edits, able.masks) == (model.most, model.source_field is not None, False)
+    unknown = REPLICATE.find_capability("somebody/flux-schnell")
+    assert unknown is not None
+    assert (unknown.name, unknown.max_n, unknown.edits) == ("*", 1, False)
+
+
+@pytest.mark.parametrize(
+    ("model", "sizes", "sources"),
+    [
+        ("gemini-2.5-flash-image", FIRST_SIZES, 3),
+        ("gemini-3-pro-image", USUAL_SIZES, 14),
+        ("gemini-3-pro-image-preview", USUAL_SIZES, 14),
+        ("gemini-3.1-flash-image", WIDEST_SIZES, 14),
+        ("gemini-3.1-flash-lite-image", SMALL_SIZES, 14),
+        ("gemini-nano-banana-2.1", WIDE_SIZES, 14),
+        ("gemini-9-flash-image", None, None),
+    ],
+)
+def test_gemini_has_every_image_model(model: str, sizes: Any, sources: Any) -> None:
+    capability = GEMINI.find_capability(model)
+    assert capability is not None
+    assert (capability.sizes, capability.max_sources) == (sizes, sources)
+    assert (capability.max_n, capability.edits, capability.masks, capability.streams) == (1, True, False, False)
+    endpoint = GEMINI.find_endpoint(("gemini_pictures",), model)
+    assert endpoint is not None
+    assert endpoint.path == "/models/{model}:generateContent"
+
+
+def test_gemini_has_no_images_from_chat_models() -> None:
+    assert GEMINI.find_endpoint(("gemini_pictures",), "gemini-2.5-flash") is None
+    assert GEMINI.find_capability("gemini-2.5-flash") is None
+
+
+@pytest.mark.parametrize(
+    ("model", "generated", "edited"),
+    [
+        ("google/gemini-2.5-flash-image", "chat_pictures", "chat_pictures"),
+        ("google/gemini-nano-banana-2.1", "chat_pictures", "chat_pictures"),
+        ("openai/gpt-5-image-mini", "openai_images", "chat_pictures"),
+        ("openai/gpt-image-2", "openai_images", None),
+        ("black-forest-labs/flux.2-pro", "openai_images", None),
+        ("openai/gpt-5", None, None),
+        ("google/gemini-3-flash", None, None),
+    ],
+)
+def test_openrouter_has_images_where_its_models_make_them(model: str, generated: Any, edited: Any) -> None:
+    found = (OPENROUTER.find_endpoint(WIRES[operation], model) for operation in ("images", "image_edits"))
+    assert [endpoint and endpoint.wire for endpoint in found] == [generated, edited]
+    capability = OPENROUTER.find_capability(model)
+    assert (capability is None) == (generated is None)
+    assert capability is None or (capability.edits, capability.masks) == (edited is not None, False)
+
+
+def test_openrouter_has_the_sizes_of_gemini_without_the_smallest() -> None:
+    direct, served = (
+        GEMINI.find_capability("gemini-3.1-flash-image"),
+        OPENROUTER.find_capability("google/gemini-3.1-flash-image"),
+    )
+    assert direct is not None
+    assert served is not None
+    assert set(direct.sizes or ()) > set(served.sizes or ()) > set(SMALL_SIZES)
+    assert "512x512" not in (served.sizes or ())
