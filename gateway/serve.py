@@ -38,13 +38,13 @@ class PortInUse(Exception):
     """The gateway cannot listen on the address; the message is for the operator."""
 
 
-def run(site: AppOptions, greet: Callable[[str, StartupInfo], None]) -> None:
-    """Serve until a signal stops it; call ``greet`` with the address once requests are answered.
+def run(options: AppOptions, on_ready: Callable[[str, StartupInfo], None]) -> None:
+    """Serve until a signal stops it; call ``on_ready`` with the address once requests are answered.
 
     Raises ``PortInUse``, ``DatabaseStartupError``.
     """
     with asyncio.Runner(loop_factory=_find_loop_factory()) as runner:
-        runner.run(_serve(site, greet))
+        runner.run(_serve(options, on_ready))
 
 
 def _find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -55,16 +55,16 @@ def _find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(site: AppOptions, greet: Callable[[str, StartupInfo], None]) -> None:
-    server = site.config.server
+async def _serve(options: AppOptions, on_ready: Callable[[str, StartupInfo], None]) -> None:
+    server = options.config.server
     sockets = _bind(server.host, server.port)
-    app = create_app(site)
+    app = create_app(options)
     runner = _make_runner(app, server)
-    ready, ended = asyncio.Event(), asyncio.Event()
+    ready, stopping = asyncio.Event(), asyncio.Event()
     reloads: set[asyncio.Task[None]] = set()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(name, _end, app, ended)
+        loop.add_signal_handler(name, _stop, app, stopping)
     loop.add_signal_handler(signal.SIGHUP, _start_reload, app, ready, reloads)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # blocked by the command until the handler is set
     try:
@@ -72,12 +72,12 @@ async def _serve(site: AppOptions, greet: Callable[[str, StartupInfo], None]) ->
         for sock in sockets:
             await web.SockSite(runner, sock, backlog=1024).start()
         address = server.base_url or write_address(server.host, sockets[0].getsockname()[1])
-        site.folder.announce(write_address(server.host, sockets[0].getsockname()[1]))
+        options.folder.announce(write_address(server.host, sockets[0].getsockname()[1]))
         log.info("gateway_started", url=address, version=__version__, pid=os.getpid())
         _tune_garbage_collector()
-        greet(address, await _welcome(app))
+        on_ready(address, await _get_startup_info(app))
         ready.set()
-        await ended.wait()
+        await stopping.wait()
         log.info("gateway_stopping", running=app[SERVICES].drain.inside)
     finally:
         loop.add_signal_handler(signal.SIGHUP, _ignore_reload)
@@ -102,19 +102,19 @@ def _make_runner(app: web.Application, server: ServerSection) -> GatewayRunner:
     )
 
 
-async def _welcome(app: web.Application) -> StartupInfo:
+async def _get_startup_info(app: web.Application) -> StartupInfo:
     """Return what the startup message shows, with the console's setup token if there is no administrator."""
-    welcome: StartupInfo = app[SERVICES].startup_info
+    info: StartupInfo = app[SERVICES].startup_info
     with contextlib.suppress(StoreUnavailable):
-        welcome = attrs.evolve(welcome, setup_token=await app[SERVICES].auth.invitations.find_setup_token())
-    return welcome
+        info = attrs.evolve(info, setup_token=await app[SERVICES].auth.invitations.find_setup_token())
+    return info
 
 
-def _end(app: web.Application, ended: asyncio.Event) -> None:
+def _stop(app: web.Application, stopping: asyncio.Event) -> None:
     """Handle SIGTERM and SIGINT: stop; a second one aborts running requests."""
-    if ended.is_set():
+    if stopping.is_set():
         app[SERVICES].drain.hurried = True
-    ended.set()
+    stopping.set()
 
 
 def _start_reload(app: web.Application, ready: asyncio.Event, reloads: set[asyncio.Task[None]]) -> None:

@@ -13,8 +13,8 @@ from gateway.config.merge import (
     EDITABLE,
     EffectiveConfig,
     list_sections,
+    merge_stored,
     parse_stored,
-    settle,
 )
 from gateway.config.reload import LiveConfig, Reloader
 from gateway.domain.audit_log import Actor, AuditRow, build_change
@@ -45,15 +45,15 @@ class SettingsService:
     """``domain.setting.Configuration``.
 
     Args:
-        in_force: the configuration in effect.
+        live_config: the configuration in effect.
         reloader: applies a changed configuration; its lock serialises changes.
         clock: Unix seconds.
     """
 
     def __init__(
-        self, in_force: LiveConfig, reloader: Reloader, store: SettingRepository, *, clock: Callable[[], float]
+        self, live_config: LiveConfig, reloader: Reloader, store: SettingRepository, *, clock: Callable[[], float]
     ) -> None:
-        self._in_force = in_force
+        self._live = live_config
         self._reloader = reloader
         self._store = store
         self._clock = clock
@@ -62,7 +62,7 @@ class SettingsService:
         """List every setting that is not secret."""
         return [
             self._view(section, field)
-            for section, part in list_sections(self._in_force.config)
+            for section, part in list_sections(self._live.config)
             for field in attrs.fields(type(part))
             if field.repr
         ]
@@ -85,7 +85,7 @@ class SettingsService:
         field, path = self._get_field(section, key), name_setting(section, key)
         async with self._reloader.changing:
             before = self._view(section, field)
-            if path in self._in_force.settled.stored:
+            if path in self._live.effective.stored:
                 after = {key: before.default} if before.editable else {key: before.value}
                 await self._delete(path, self._audit(by, "setting.removed", path, {key: before.value}, after))
             elif not before.editable:
@@ -94,13 +94,13 @@ class SettingsService:
 
     def list_groups(self) -> list[GroupView]:
         """List the declared and the stored groups by name."""
-        settled = self._in_force.settled
-        declared = {group.name for group in settled.declared.config.group}
+        effective = self._live.effective
+        declared = {group.name for group in effective.declared.config.group}
         groups = [
             GroupView(
                 group.name, int(group.price_multiplier * ONE_PPM), "file" if group.name in declared else "console"
             )
-            for group in settled.config.group
+            for group in effective.config.group
         ]
         return sorted(groups, key=lambda group: group.name)
 
@@ -111,7 +111,7 @@ class SettingsService:
             raise InvalidRequest("The name of a group cannot be changed", param="name")
         after = {"price_multiplier": float(spec.price_multiplier)}
         async with self._reloader.changing:
-            if any(group.name == name for group in self._in_force.settled.declared.config.group):
+            if any(group.name == name for group in self._live.effective.declared.config.group):
                 raise Conflict(f"The configuration file declares the group {name!r}; change it there")
             before = self._find_stored_group(name) or {}
             await self._put(name_group(name), after, self._audit(by, "group.changed", name, before, after))
@@ -123,15 +123,15 @@ class SettingsService:
         async with self._reloader.changing:
             before = self._find_stored_group(name)
             if before is None:
-                declared = any(group.name == name for group in self._in_force.config.group)
+                declared = any(group.name == name for group in self._live.config.group)
                 raise _build_not_stored_error(f"the group {name!r}", declared=declared)
             await self._delete(path, self._audit(by, "group.removed", name, before, {}))
 
     def list_prices(self) -> list[PriceView]:
         """List the prices of the file, then those of the console, then the built-in ones that are in effect."""
-        settled = self._in_force.settled
-        file = PriceList([spec.price() for spec in settled.config.price])
-        console = PriceList([spec.price() for spec in settled.prices])
+        effective = self._live.effective
+        file = PriceList([spec.price() for spec in effective.config.price])
+        console = PriceList([spec.price() for spec in effective.prices])
         before = PriceList(file, console)
         shipped = [price for price in read_shipped().list_prices() if _goes_first(before, price) is None]
         return [
@@ -146,7 +146,7 @@ class SettingsService:
         price, path = spec.price(), name_price(model, spec.provider)
         table = {name: value for name, value in fields.items() if value is not None} | {"model": model}
         async with self._reloader.changing:
-            declared = PriceList([spec.price() for spec in self._in_force.config.price])
+            declared = PriceList([spec.price() for spec in self._live.config.price])
             if (first := _goes_first(declared, price)) is not None:
                 raise Conflict(f"The configuration file has a price for {first.model!r}, which takes precedence")
             before = self._build_stored_price(model, spec.provider)
@@ -158,28 +158,28 @@ class SettingsService:
         """Remove a stored price."""
         path = name_price(model, provider)
         async with self._reloader.changing:
-            if path not in self._in_force.settled.stored:
-                known = any((spec.model, spec.provider) == (model, provider) for spec in self._in_force.config.price)
+            if path not in self._live.effective.stored:
+                known = any((spec.model, spec.provider) == (model, provider) for spec in self._live.config.price)
                 raise _build_not_stored_error(f"a price for {_name(model, provider)}", declared=known)
             before, free = self._build_stored_price(model, provider), build_price(Price(model, provider=provider))
             await self._delete(path, self._audit(by, "price.removed", _name(model, provider), before, free))
 
     async def _put(self, path: str, value: Any, audit: AuditRow) -> None:
         """Check, store and apply ``value``; the caller holds ``changing``."""
-        settled, stored = await self._settle(path, value), self._in_force.settled.stored
+        effective, stored = await self._merge(path, value), self._live.effective.stored
         same = path in stored and stored[path] == value  # no audit row if nothing changes
         await self._store.put_setting(Setting(path, value, audit.at_ms), None if same else audit)
-        self._reloader.adopt(settled)
+        self._reloader.adopt(effective)
         log.info("setting_changed", path=path)
 
     async def _delete(self, path: str, audit: AuditRow) -> None:
         """Remove the stored value and apply that; the caller holds ``changing``."""
-        settled = await self._settle(path, None)
+        effective = await self._merge(path, None)
         await self._store.delete_setting(path, audit)
-        self._reloader.adopt(settled)
+        self._reloader.adopt(effective)
         log.info("setting_removed", path=path)
 
-    async def _settle(self, path: str, value: Any) -> EffectiveConfig:
+    async def _merge(self, path: str, value: Any) -> EffectiveConfig:
         """Return the configuration with ``value`` stored at ``path`` (None: removed).
 
         Raises ``InvalidRequest`` if a stored setting is invalid then that was valid before.
@@ -187,26 +187,26 @@ class SettingsService:
         stored = {**parse_stored(await self._store.list_settings()), path: value}
         if value is None:
             del stored[path]
-        settled = settle(self._in_force.settled.declared, dict(sorted(stored.items())))
-        before = self._in_force.settled.ignored
-        wrong = [where for where in settled.ignored if where == path or where not in before]
+        effective = merge_stored(self._live.effective.declared, dict(sorted(stored.items())))
+        before = self._live.effective.ignored
+        wrong = [where for where in effective.ignored if where == path or where not in before]
         if wrong:
-            problems = "; ".join(f"console: {where}: {settled.ignored[where]}" for where in wrong)
+            problems = "; ".join(f"console: {where}: {effective.ignored[where]}" for where in wrong)
             raise InvalidRequest(problems, param="value")
-        return settled
+        return effective
 
     def _get_field(self, section: str, key: str) -> "attrs.Attribute[Any]":
         """Return the field of a setting. Raises ``NotFound``, also if it is secret."""
-        for name, part in list_sections(self._in_force.config):
+        for name, part in list_sections(self._live.config):
             field = attrs.fields_dict(type(part)).get(key) if name == section else None
             if field is not None and field.repr:
                 return field
         raise NotFound(f"There is no setting {f'{section}.{key}'[:MAX_PATH]!r}")
 
     def _view(self, section: str, field: "attrs.Attribute[Any]") -> SettingView:
-        settled = self._in_force.settled
-        source = settled.sources.get(name_setting(section, field.name), "default")
-        part, check = getattr(settled.config, section), find_check(field)
+        effective = self._live.effective
+        source = effective.sources.get(name_setting(section, field.name), "default")
+        part, check = getattr(effective.config, section), find_check(field)
         is_choice = get_origin(field.type) is Literal
         return SettingView(
             section=section,
@@ -223,14 +223,14 @@ class SettingsService:
 
     def _find_stored_group(self, name: str) -> Fields | None:
         """Return the stored fields of a group, empty if they are not a table; None if nothing is stored."""
-        stored, path = self._in_force.settled.stored, name_group(name)
+        stored, path = self._live.effective.stored, name_group(name)
         value = stored.get(path)
         return value if isinstance(value, dict) else {} if path in stored else None
 
     def _build_stored_price(self, model: str, provider: str | None) -> Fields:
         """Return the fields of a stored price; those of a free model if none is stored."""
         prices = (
-            spec.price() for spec in self._in_force.settled.prices if (spec.model, spec.provider) == (model, provider)
+            spec.price() for spec in self._live.effective.prices if (spec.model, spec.provider) == (model, provider)
         )
         return build_price(next(prices, Price(model, provider=provider)))
 

@@ -76,7 +76,7 @@ def parse_stored(settings: Iterable[Setting]) -> Stored:
     return {setting.path: setting.value for setting in settings}
 
 
-def settle(declared: FileConfig, stored: Stored = MappingProxyType({})) -> EffectiveConfig:
+def merge_stored(declared: FileConfig, stored: Stored = MappingProxyType({})) -> EffectiveConfig:
     """Merge ``stored`` with ``declared``, which takes precedence."""
     config, ignored = declared.config, dict[str, str]()
     overrides = _group_by_section(declared, stored, ignored)

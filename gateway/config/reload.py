@@ -15,7 +15,7 @@ from gateway.auth.declared import declare
 from gateway.billing.abandoned import Abandoned
 from gateway.config.diff import describe_channels, describe_items, describe_section
 from gateway.config.loader import ConfigError, read_prices, read_words_file
-from gateway.config.merge import EffectiveConfig, FileConfig, list_sections, parse_stored, settle
+from gateway.config.merge import EffectiveConfig, FileConfig, list_sections, merge_stored, parse_stored
 from gateway.config.schema import Config
 from gateway.domain.audit_log import FILE, Actor, build_change
 from gateway.domain.capability import Capability
@@ -38,11 +38,11 @@ _AT_START = ("server", "store", "ledger")
 """Sections that are read once: the socket stays bound, the database stays open."""
 
 
-def build_tariff(settled: EffectiveConfig) -> PricingPolicy:
+def build_tariff(effective: EffectiveConfig) -> PricingPolicy:
     """Build the price list, the group multipliers and the rule for unpriced models."""
-    config = settled.config
+    config = effective.config
     groups = {group.name: int(group.price_multiplier * ONE_PPM) for group in config.group}
-    return PricingPolicy(read_prices(config, settled.prices), groups, config.billing.require_price)
+    return PricingPolicy(read_prices(config, effective.prices), groups, config.billing.require_price)
 
 
 def build_channels(config: Config) -> list[Channel]:
@@ -57,62 +57,55 @@ def build_models(config: Config) -> tuple[Capability, ...]:
 
 @attrs.define
 class LiveConfig:
-    """The configuration in force, for those who look at it whenever they need it."""
+    """The configuration in effect. Services get its methods, so that a reload applies at once.
 
-    settled: EffectiveConfig
+    Attributes:
+        words: the word list of ``safety.words_file``; None: no check.
+    """
+
+    effective: EffectiveConfig
     words: WordList | None = None
 
     @property
     def config(self) -> Config:
-        """What all layers of it come to."""
-        return self.settled.config
+        return self.effective.config
 
     def find_link_ttl_s(self) -> float:
-        """How long a new link to a picture is good."""
         return self.config.media.link_hours * 3_600
 
     def find_media_rules(self) -> MediaRules:
-        """How long pictures are kept, and how many."""
         return self.config.media.rules()
 
     def find_video_rules(self) -> VideoRules:
-        """What becomes of jobs."""
         return self.config.videos.rules()
 
     def find_video_content_rules(self) -> MediaRules:
-        """How long videos are kept, and how many."""
         return self.config.videos.media_rules()
 
     def find_polls(self) -> int:
-        """Answers of one channel about its jobs that are waited for at a time."""
         return self.config.videos.polls_per_channel
 
     def find_status_words(self) -> Literal["auto", "spec", "openai"]:
-        """How a job that is under way is called."""
         return self.config.videos.status_words
 
     def find_webhook_hosts(self) -> tuple[str, ...]:
-        """Globs of the hosts that a request may have a job's end told to."""
         return self.config.videos.webhook_hosts
 
     def find_abandoned(self) -> Abandoned:
-        """What becomes of calls that are broken off."""
         return self.config.billing.abandoned
 
     def find_keep_days(self) -> int:
-        """How long rows of requests are kept; 0: for ever."""
+        """Return how many days request details are kept; 0: forever."""
         return self.config.requests.keep_days
 
     def find_sync_interval_s(self) -> float:
-        """Return the seconds between two synchronisations of the models of a channel."""
         return self.config.routing.sync_interval_s
 
     def find_words(self) -> WordList | None:
-        """Return the words that prompts of images and videos must not contain; None for no check."""
         return self.words
 
     def find_allowed_networks(self) -> Networks:
-        """Private networks from which providers' pictures may be fetched."""
+        """Return the private networks that outbound fetches may reach."""
         return parse_networks(self.config.egress.allow)
 
 
@@ -120,7 +113,7 @@ class Reloader:
     """Reads and applies the configuration again, on SIGHUP or on request of an administrator.
 
     Args:
-        in_force: the configuration in effect; a reload replaces it.
+        live_config: the configuration in effect; a reload replaces it.
         read: reads file and environment again. Raises ``ConfigError``. None: a reload is not possible.
         settings: the stored settings.
         accounts: get the accounts and keys of the file.
@@ -135,7 +128,7 @@ class Reloader:
 
     def __init__(
         self,
-        in_force: LiveConfig,
+        live_config: LiveConfig,
         read: Callable[[], FileConfig] | None,
         settings: SettingRepository,
         *,
@@ -145,8 +138,8 @@ class Reloader:
         audit_log: AuditLogRepository,
         clock: Callable[[], float],
     ) -> None:
-        self._in_force = in_force
-        self._at_start = in_force.config
+        self._live = live_config
+        self._at_start = live_config.config
         self._read = read
         self._settings = settings
         self._accounts = accounts
@@ -164,24 +157,24 @@ class Reloader:
         router = self._router
         async with self.changing:
             declared, words = await asyncio.to_thread(self._read_all)
-            settled = settle(declared, parse_stored(await self._settings.list_settings()))
-            config = settled.config
-            changes = _describe(self._in_force.settled, settled)
-            if words is not self._in_force.words and config.safety == self._in_force.config.safety:
+            effective = merge_stored(declared, parse_stored(await self._settings.list_settings()))
+            config = effective.config
+            changes = _describe(self._live.effective, effective)
+            if words is not self._live.words and config.safety == self._live.config.safety:
                 changes.append("the words of safety.words_file changed")
             restart = [line for name in _AT_START for line in _describe_section(name, self._at_start, config)]
-            tariff = build_tariff(settled)
+            tariff = build_tariff(effective)
             before = {channel.name: channel for channel in router.catalog.channels}
             # The database first: only it can fail. The rest changes memory.
             await declare(self._accounts, config.account, config.key)
             await self._record(by, changes)
             await self._channels.declare(build_channels(config))
             router.models = build_models(config)
-            self._in_force.words = words
-            self._adopt(settled, tariff)
+            self._live.words = words
+            self._adopt(effective, tariff)
             fresh = [channel for channel in router.catalog.channels if before.get(channel.name) != channel]
         log.info("configuration_reloaded", reason="; ".join(changes) or "nothing has changed")
-        log_ignored(settled)
+        log_ignored(effective)
         if restart:
             log.warning("restart_required", reason=f"read at start only: {', '.join(restart)}")
         await asyncio.gather(*(self._channels.sync(channel) for channel in fresh))
@@ -193,14 +186,14 @@ class Reloader:
             now_ms = int(self._clock() * 1000)
             await self._audit_log.add_audit(by.did("configuration.reloaded", "configuration", now_ms, detail=detail))
 
-    def adopt(self, settled: EffectiveConfig) -> None:
+    def adopt(self, effective: EffectiveConfig) -> None:
         """Apply changed stored settings; cannot fail. The caller holds ``changing``."""
-        self._adopt(settled, build_tariff(settled))
+        self._adopt(effective, build_tariff(effective))
 
-    def _adopt(self, settled: EffectiveConfig, tariff: PricingPolicy) -> None:
+    def _adopt(self, effective: EffectiveConfig, tariff: PricingPolicy) -> None:
         self._router.tariff = tariff
-        self._router.load_balancer.settings = settled.config.routing.settings()
-        self._in_force.settled = settled
+        self._router.load_balancer.settings = effective.config.routing.settings()
+        self._live.effective = effective
 
     async def reload_logged(self) -> None:
         """As ``reload``, for a signal: errors are logged."""
@@ -218,7 +211,7 @@ class Reloader:
             words = read_words_file(declared.config)
         except ConfigError as error:
             raise InvalidRequest("\n".join(error.problems)) from None
-        if _declares(self._in_force.config) and not _declares(declared.config):
+        if _declares(self._live.config) and not _declares(declared.config):
             raise InvalidRequest(
                 "Refused: the new configuration has no channels, keys or accounts. If intended, restart the gateway"
             )
@@ -230,9 +223,9 @@ def _declares(config: Config) -> bool:
     return bool(config.channel or config.account or config.key)
 
 
-def log_ignored(settled: EffectiveConfig) -> None:
+def log_ignored(effective: EffectiveConfig) -> None:
     """Log every stored setting that is ignored."""
-    for path, why in settled.ignored.items():
+    for path, why in effective.ignored.items():
         log.warning("setting_ignored", path=path, reason=f"console: {path}: {why}")
 
 

@@ -44,7 +44,7 @@ async def open_routing(services: Services, stack: AsyncExitStack) -> RoutingServ
         await channels.declare(build_channels(options.config))
     except DecryptionFailed as error:
         raise DatabaseStartupError(str(error)) from None
-    router = Router(catalog, load_balancer, build_tariff(services.live_config.settled))
+    router = Router(catalog, load_balancer, build_tariff(services.live_config.effective))
     router.models = build_models(options.config)
     owners = ResponseOwners(ResponseOwnerRepository(database), options.clock)
     stack.push_async_callback(owners.close)

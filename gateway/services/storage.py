@@ -6,7 +6,7 @@ from pathlib import Path
 import structlog
 
 from gateway.billing.write_queue import WriteQueue
-from gateway.config.merge import FileConfig, find_sources, parse_stored, settle
+from gateway.config.merge import FileConfig, find_sources, merge_stored, parse_stored
 from gateway.config.reload import LiveConfig, log_ignored
 from gateway.options import AppOptions
 from gateway.retention_clock import WARN_AFTER_S, RetentionClock
@@ -46,9 +46,9 @@ async def open_live_config(services: Services) -> LiveConfig:
     options, storage = services.options, services.storage
     sources = find_sources(options.config) if options.sources is None else options.sources
     stored = await SettingRepository(storage.database).list_settings() if storage.leftovers.settings else ()
-    settled = settle(FileConfig(options.config, sources), parse_stored(stored))
-    log_ignored(settled)
-    return LiveConfig(settled)
+    effective = merge_stored(FileConfig(options.config, sources), parse_stored(stored))
+    log_ignored(effective)
+    return LiveConfig(effective)
 
 
 async def _open_retention_clock(options: AppOptions, database: Database) -> RetentionClock:

@@ -71,7 +71,6 @@ ALLOWED = {
 NOT_YET = (
     "billing/quota.py",
     "billing/settlement.py",
-    "config/reload.py",
     "request_context.py",
     "server/handlers/",
     "server/",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.billing.price_spec import GroupSpec, PriceSpec
 from gateway.config.loader import read_declared
-from gateway.config.merge import EDITABLE, FileConfig, find_sources, list_sections, parse_stored, settle
+from gateway.config.merge import EDITABLE, FileConfig, find_sources, list_sections, merge_stored, parse_stored
 from gateway.config.schema import Config, MediaSection, RoutingSection
 from gateway.domain.setting import Setting, name_group, name_price, name_setting
 from gateway.parsing import parse_table
@@ -28,22 +28,24 @@ def declare(**tables: Any) -> FileConfig:
 
 def test_nothing_stored_changes_nothing() -> None:
     declared = declare(routing={"max_attempts": 4}, group=[{"name": "vip"}])
-    settled = settle(declared)
-    assert settled.config == declared.config
-    assert (settled.sources, settled.prices, settled.ignored) == (declared.sources, (), {})
+    effective = merge_stored(declared)
+    assert effective.config == declared.config
+    assert (effective.sources, effective.prices, effective.ignored) == (declared.sources, (), {})
 
 
 def test_what_is_stored_counts_where_the_file_says_nothing() -> None:
     declared = declare(routing={"retry_ratio": 0.2})
-    settled = settle(declared, {"routing.max_attempts": 5, "routing.retry_ratio": 0.9, "billing.require_price": True})
-    assert settled.config.routing == RoutingSection(max_attempts=5)
-    assert settled.config.billing.require_price
-    assert settled.sources == {
+    effective = merge_stored(
+        declared, {"routing.max_attempts": 5, "routing.retry_ratio": 0.9, "billing.require_price": True}
+    )
+    assert effective.config.routing == RoutingSection(max_attempts=5)
+    assert effective.config.billing.require_price
+    assert effective.sources == {
         "routing.retry_ratio": "file",
         "routing.max_attempts": "console",
         "billing.require_price": "console",
     }
-    assert settled.ignored == {}
+    assert effective.ignored == {}
 
 
 def test_default_console_file_and_environment_in_this_order(tmp_path: Path) -> None:
@@ -52,9 +54,9 @@ def test_default_console_file_and_environment_in_this_order(tmp_path: Path) -> N
     declared = read_declared(path, {"GATEWAY_ROUTING__TRIP_FAILURES": "6", "GATEWAY_ROUTING__COOLDOWN_S": "7"})
     keys = ("max_attempts", "trip_failures", "cooldown_s", "warm_up_s", "retry_ratio")
     stored = {f"routing.{key}": 1 for key in keys if key != "retry_ratio"}
-    settled = settle(declared, stored)
-    assert [getattr(settled.config.routing, key) for key in keys] == [4, 6, 7.0, 1.0, 0.2]
-    assert [settled.sources.get(f"routing.{key}", "default") for key in keys] == [
+    effective = merge_stored(declared, stored)
+    assert [getattr(effective.config.routing, key) for key in keys] == [4, 6, 7.0, 1.0, 0.2]
+    assert [effective.sources.get(f"routing.{key}", "default") for key in keys] == [
         "file",
         "environment",
         "environment",
@@ -97,30 +99,30 @@ def test_what_is_not_known_or_accepted_is_left_out_and_nothing_else(path: str, v
     others = {"routing.cooldown_s": 7, "videos.keep_days": 3, "egress.allow": ["10.1.0.0/16"], "group/ok": {}}
     others.pop(path, None)
     others["price/ok"] = {"model": "ok"}
-    settled, plain = settle(NOTHING, {**others, path: value}), settle(NOTHING, others)
-    assert set(settled.ignored) == {path}
-    assert settled.ignored[path]
-    assert attrs.evolve(settled, ignored={}, stored={}) == attrs.evolve(plain, stored={})
+    effective, plain = merge_stored(NOTHING, {**others, path: value}), merge_stored(NOTHING, others)
+    assert set(effective.ignored) == {path}
+    assert effective.ignored[path]
+    assert attrs.evolve(effective, ignored={}, stored={}) == attrs.evolve(plain, stored={})
 
 
 def test_a_value_that_the_file_no_longer_goes_with_is_left_out() -> None:
     """The file wins, whichever of the two keys the problem is told of."""
     longer = declare(media={"link_hours": 60, "keep_hours": 100})
-    assert settle(longer, {"media.max_gb": 1}).config.media == MediaSection(60, 100, 1)
-    settled = settle(declare(media={"link_hours": 40}), {"media.keep_hours": 30, "media.max_gb": 1})
-    assert settled.config.media == MediaSection(link_hours=40, max_gb=1)
-    assert list(settled.ignored) == ["media.keep_hours"]
-    settled = settle(NOTHING, {"media.link_hours": 100, "media.max_gb": 1})
-    assert settled.config.media == MediaSection()
-    assert set(settled.ignored) == {"media.link_hours", "media.max_gb"}
-    assert settled.ignored["media.link_hours"].startswith("keep_hours: expected no less than link_hours")
+    assert merge_stored(longer, {"media.max_gb": 1}).config.media == MediaSection(60, 100, 1)
+    effective = merge_stored(declare(media={"link_hours": 40}), {"media.keep_hours": 30, "media.max_gb": 1})
+    assert effective.config.media == MediaSection(link_hours=40, max_gb=1)
+    assert list(effective.ignored) == ["media.keep_hours"]
+    effective = merge_stored(NOTHING, {"media.link_hours": 100, "media.max_gb": 1})
+    assert effective.config.media == MediaSection()
+    assert set(effective.ignored) == {"media.link_hours", "media.max_gb"}
+    assert effective.ignored["media.link_hours"].startswith("keep_hours: expected no less than link_hours")
 
 
 def test_what_is_hidden_is_not_ignored() -> None:
     """It may even be wrong: nobody asks it."""
     declared = declare(routing={"max_attempts": 4}, group=[{"name": "vip", "price_multiplier": 2}])
-    settled = settle(declared, {"routing.max_attempts": "many", "group/vip": {"price_multiplier": 0.5}})
-    assert (settled.config, settled.ignored) == (declared.config, {})
+    effective = merge_stored(declared, {"routing.max_attempts": "many", "group/vip": {"price_multiplier": 0.5}})
+    assert (effective.config, effective.ignored) == (declared.config, {})
 
 
 def test_groups_and_prices_of_the_console_come_after_the_files() -> None:
@@ -130,10 +132,10 @@ def test_groups_and_prices_of_the_console_come_after_the_files() -> None:
         name_price("gpt-*", None): {"model": "gpt-*", "usd_per_image": 0.04},
         name_price("gpt-*", "openai"): {"model": "gpt-*", "provider": "openai"},
     }
-    settled = settle(declared, stored)
-    assert settled.config.group == (GroupSpec("vip", Decimal(2)), GroupSpec("lab", Decimal("0.8")))
-    assert settled.config.price == declared.config.price
-    assert settled.prices == (PriceSpec("gpt-*", usd_per_image=Decimal("0.04")), PriceSpec("gpt-*", "openai"))
+    effective = merge_stored(declared, stored)
+    assert effective.config.group == (GroupSpec("vip", Decimal(2)), GroupSpec("lab", Decimal("0.8")))
+    assert effective.config.price == declared.config.price
+    assert effective.prices == (PriceSpec("gpt-*", usd_per_image=Decimal("0.04")), PriceSpec("gpt-*", "openai"))
 
 
 def test_paths_of_prices_are_of_one_model_and_provider_each() -> None:
@@ -170,12 +172,12 @@ PATHS = [name_setting(section, field.name) for section, part in list_sections(Co
 )
 def test_whatever_lies_in_the_store_a_gateway_starts_with_what_is_good_of_it(stored: dict[str, Any]) -> None:
     declared = declare(routing={"max_attempts": 4}, media={"link_hours": 3})
-    settled = settle(declared, stored)
-    assert settled.ignored.keys() <= stored.keys()
-    assert settled.sources.items() >= declared.sources.items()
-    for path in settled.sources.keys() - declared.sources.keys():
+    effective = merge_stored(declared, stored)
+    assert effective.ignored.keys() <= stored.keys()
+    assert effective.sources.items() >= declared.sources.items()
+    for path in effective.sources.keys() - declared.sources.keys():
         assert path in stored
         assert path.partition(".")[0] in EDITABLE
-    assert settle(declared, {path: stored[path] for path in stored.keys() - settled.ignored.keys()}).config.media == (
-        settled.config.media
-    )
+    assert merge_stored(
+        declared, {path: stored[path] for path in stored.keys() - effective.ignored.keys()}
+    ).config.media == (effective.config.media)

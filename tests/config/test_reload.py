@@ -20,7 +20,7 @@ import structlog
 
 from gateway.app import create_app
 from gateway.config.loader import read_declared
-from gateway.config.merge import settle
+from gateway.config.merge import merge_stored
 from gateway.config.reload import LiveConfig, Reloader
 from gateway.domain.audit_log import OPERATOR, AuditFilter
 from gateway.domain.media import MediaRules
@@ -123,7 +123,7 @@ def reloadable(gateway_with: StartGateway, tmp_path: Path) -> Reload:
         gateway = await gateway_with({**BASE, **tables})
         services = gateway.app[SERVICES]
         in_force = services.live_config
-        in_force.settled = settle(read_declared(file, {}))
+        in_force.effective = merge_stored(read_declared(file, {}))
         database: Any = LazyDatabase()
         trail, settings = AuditLogRepository(database), SettingRepository(database)
         reloader = Reloader(

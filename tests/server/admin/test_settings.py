@@ -87,7 +87,7 @@ class Desk:
     @property
     def settled(self) -> EffectiveConfig:
         """The configuration in force."""
-        return self.settings._in_force.settled
+        return self.settings._live.effective
 
     async def list_stored(self) -> dict[str, Any]:
         rows = await self.settings._store.list_settings()
@@ -271,7 +271,7 @@ async def test_a_store_that_refuses_leaves_everything_as_it_was(desk: Desk) -> N
     await desk("PUT", "/groups/lab", {"price_multiplier": 3})
     settings, before = desk.settings, desk.settled
     tariff = desk.gateway.app[SERVICES].routing.router.tariff
-    full = SettingsService(settings._in_force, settings._reloader, FullStore(LazyDatabase()), clock=time.time)
+    full = SettingsService(settings._live, settings._reloader, FullStore(LazyDatabase()), clock=time.time)
     for change in (
         full.put_setting("routing", "max_attempts", 5, OPERATOR),
         full.put_group("other", {}, OPERATOR),
