@@ -16,11 +16,11 @@ from gateway.storage.database import Database, open_database
 from gateway.storage.journal import RequestJournal
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.request_log import RequestLogRepository
-from tests.storage.conftest import copy_template
 from tests.support.journal_entries import begin, find
 from tests.support.ledger_balances import read_ids, read_totals
 from tests.support.repositories import Repositories
 from tests.support.request_records import make_row
+from tests.support.stores import copy_template
 from tests.support.worker_loop import run_hurried
 
 

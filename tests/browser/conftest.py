@@ -1,14 +1,12 @@
 """Fixtures of the browser's tests: one browser, a house for each module, and whoever comes into it for a test."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
 from tests.browser.chromium import find_shots, open_chromium
 from tests.browser.gateways import Guests, House
-from tests.browser.user import Visitor
-
-Enter = Callable[..., Awaitable[Visitor]]
+from tests.browser.user import Enter, Visitor
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

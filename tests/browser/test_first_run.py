@@ -11,8 +11,8 @@ from playwright.async_api import expect
 from gateway.server.admin.members import SETUP_PATH
 from gateway.server.context import SERVICES
 from tests.browser.chromium import BROWSER
-from tests.browser.conftest import Enter
 from tests.browser.gateways import Guests, House, open_house
+from tests.browser.user import Enter
 from tests.support.console_people import PASSPHRASE
 
 pytestmark = BROWSER

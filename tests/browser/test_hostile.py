@@ -18,11 +18,10 @@ from gateway.auth.sessions import ClientInfo as AtTheDoor
 from gateway.domain.member import Credential
 from gateway.server.context import SERVICES
 from tests.browser.chromium import BROWSER
-from tests.browser.conftest import Enter
 from tests.browser.gateways import Guests, House, open_house
 from tests.browser.hostile import ALL_AT_ONCE, ANY, NAME, PRINTABLE, SEEN, TAGS
 from tests.browser.provider import Provider
-from tests.browser.user import DESK, PHONE, Visitor
+from tests.browser.user import DESK, PHONE, Enter, Visitor
 from tests.support.gateway import CHAT, KEY
 from tests.support.openai_videos import OpenAiVideos, Play
 

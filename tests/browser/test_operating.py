@@ -10,10 +10,9 @@ import pytest_asyncio
 from playwright.async_api import Page, expect
 
 from tests.browser.chromium import BROWSER
-from tests.browser.conftest import Enter
 from tests.browser.gateways import Guests, House, open_house
 from tests.browser.provider import KEY, Provider
-from tests.browser.user import Visitor
+from tests.browser.user import Enter, Visitor
 from tests.support.gateway import CHAT
 from tests.support.gateway import KEY as CALLERS_KEY
 

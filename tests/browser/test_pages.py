@@ -15,10 +15,9 @@ from playwright.async_api import expect
 from gateway.server.console.page import ROOT
 from gateway.server.console.routes import list_pages
 from tests.browser.chromium import BROWSER
-from tests.browser.conftest import Enter
 from tests.browser.gateways import Guests, House
 from tests.browser.seed import open_used_house
-from tests.browser.user import DESK, PHONE, Visitor
+from tests.browser.user import DESK, PHONE, Enter, Visitor
 
 pytestmark = BROWSER
 

@@ -11,9 +11,8 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.browser.chromium import BROWSER
-from tests.browser.conftest import Enter
 from tests.browser.gateways import Guests, House, open_house
-from tests.browser.user import Visitor
+from tests.browser.user import Enter, Visitor
 from tests.support.console import FROGS
 
 pytestmark = BROWSER

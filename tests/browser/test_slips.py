@@ -11,9 +11,9 @@ from playwright.async_api import Request, Route, expect
 
 from gateway.server.context import SERVICES
 from tests.browser.chromium import BROWSER
-from tests.browser.conftest import Enter
 from tests.browser.gateways import Guests, House, open_house
 from tests.browser.provider import KEY, Provider
+from tests.browser.user import Enter
 
 pytestmark = BROWSER
 

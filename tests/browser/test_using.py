@@ -13,10 +13,9 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.browser.chromium import BROWSER
-from tests.browser.conftest import Enter
 from tests.browser.gateways import Guests, House
 from tests.browser.seed import open_used_house
-from tests.browser.user import Visitor
+from tests.browser.user import Enter, Visitor
 from tests.support.gateway import CHAT
 from tests.support.openai_images import CustomPictures
 

@@ -1,6 +1,7 @@
 """Somebody at the console with a browser, who works everything by the keyboard unless a test says otherwise."""
 
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -175,3 +176,7 @@ class Visitor:
         await self.page.set_viewport_size(DESK)
         await self.context.clear_cookies()
         await self.context.clear_permissions()
+
+
+Enter = Callable[..., Awaitable[Visitor]]
+"""``ada = await enter("ada", "administrator")``: what the fixture ``enter`` is."""

@@ -1,74 +1,15 @@
-"""Repositories over a temporary SQLite file."""
+"""Fixtures of the tests of storage: a database of each test's own, and its repositories."""
 
 import asyncio
-import shutil
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import attrs
 import pytest
 
-from gateway.storage.accounts import AccountRepository
-from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.database import Database, open_database
-from gateway.storage.idempotency import IdempotencyRepository
-from gateway.storage.ledger import LedgerRepository
-from gateway.storage.request_log import RequestLogRepository
-from gateway.storage.retention import RetentionRepository
-from gateway.storage.traffic import TrafficRepository
-from gateway.storage.videos import VideoRepository
-from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
-from tests.support.gateway import make_template
 from tests.support.repositories import close_databases
-
-
-@attrs.frozen
-class Stores:
-    """Repositories of accounts, requests and money."""
-
-    accounts: AccountRepository
-    keys: ApiKeyRepository
-    requests: RequestLogRepository
-    ledger: LedgerRepository
-    traffic: TrafficRepository
-    retirement: RetentionRepository
-
-
-def open_stores(database: Database) -> Stores:
-    """Those of the database."""
-    return Stores(
-        AccountRepository(database),
-        ApiKeyRepository(database),
-        RequestLogRepository(database),
-        LedgerRepository(database),
-        TrafficRepository(database),
-        RetentionRepository(database),
-    )
-
-
-@attrs.frozen
-class Archive:
-    """Repositories of videos, and of the requests and charges of videos."""
-
-    videos: VideoRepository
-    deliveries: WebhookDeliveryRepository
-    replays: IdempotencyRepository
-    requests: RequestLogRepository
-    ledger: LedgerRepository
-    retirement: RetentionRepository
-
-
-def open_archive(database: Database) -> Archive:
-    """Those of the database."""
-    return Archive(
-        VideoRepository(database),
-        WebhookDeliveryRepository(database),
-        IdempotencyRepository(database),
-        RequestLogRepository(database),
-        LedgerRepository(database),
-        RetentionRepository(database),
-    )
+from tests.support.stores import Archive, Stores, copy_template, open_archive, open_stores
 
 
 def find_workers() -> set[threading.Thread]:
@@ -85,13 +26,6 @@ async def workers_end() -> AsyncIterator[None]:
     for worker in find_workers() - before:
         await asyncio.to_thread(worker.join, 3)
     assert not find_workers() - before, "a connection was not closed"
-
-
-async def copy_template(template: Path, folder: Path) -> Path:
-    """A migrated, empty database that nobody has open."""
-    if not template.exists():
-        await make_template(template)
-    return Path(shutil.copy(template, folder / "gateway.db"))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.domain.idempotency import KEEP_MS, IdempotencyRecord, ReplayState
 from gateway.storage.idempotency import IdempotencyRepository
-from tests.storage.conftest import Archive
+from tests.support.stores import Archive
 from tests.support.video_records import NOW, REPLAY
 
 STATES: tuple[ReplayState, ...] = ("running", "answered", "lost")

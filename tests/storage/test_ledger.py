@@ -16,10 +16,10 @@ from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.errors import Conflict, StoreUnavailable
 from gateway.storage.database import Database
 from gateway.storage.schema import entries, requests, usage_days, usage_hours
-from tests.storage.conftest import open_stores
 from tests.support.ledger_balances import AXES, TODAY, day_at, read_ids, read_spending, read_totals
 from tests.support.ledger_model import LedgerModel
 from tests.support.request_records import NOON_MS, charge, read_ms, refuse
+from tests.support.stores import open_stores
 
 
 async def test_the_database_stores_a_batch_whole_or_not_at_all(database: Database) -> None:

@@ -10,9 +10,9 @@ from gateway.domain.balance import DAY_S, parse_day
 from gateway.domain.ledger import LedgerEntry, UsageAxis, UsageFilter, UsageLine
 from gateway.domain.request_log import RequestFilter
 from gateway.errors import Conflict
-from tests.storage.conftest import Stores
 from tests.support.ledger_balances import ALWAYS, AXES, TODAY, day_at, read_ids, read_spending, read_totals
 from tests.support.request_records import NOON_MS, ROW, charge, make_rows, read_ms, refuse
+from tests.support.stores import Stores
 
 DAY_MS = DAY_S * 1000
 CREDIT = LedgerEntry(0, NOON_MS, "top_up", 1, None, 5_000, None, "invoice-1", "paid by card")

@@ -11,8 +11,8 @@ from gateway.domain.balance import Quota
 from gateway.domain.rate_limit import Limits
 from gateway.domain.request_log import RequestFilter, StoredRequest
 from gateway.errors import Conflict, NotFound
-from tests.storage.conftest import Stores
 from tests.support.request_records import ROW, make_rows
+from tests.support.stores import Stores
 
 ACCOUNT = Account(
     id=0,

@@ -8,9 +8,9 @@ import pytest
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.retention import RetentionBatch
 from gateway.domain.traffic import HOUR_MS, TrafficFilter
-from tests.storage.conftest import Archive, Stores
 from tests.support.ledger_balances import TODAY, read_ids, read_spending, read_totals
 from tests.support.request_records import NOON_MS, charge
+from tests.support.stores import Archive, Stores
 from tests.support.video_records import make_job
 
 DAY_MS = 86_400_000

@@ -10,8 +10,8 @@ from gateway.domain.traffic import HOUR_MS, MOST_FACETS, Facet, TrafficAxis, Tra
 from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.traffic import TrafficRepository
-from tests.storage.conftest import Stores
 from tests.support.request_records import charge, read_ms, refuse
+from tests.support.stores import Stores
 
 MIDNIGHT_MS = read_ms("2026-03-15 00:00")
 TODAY = MIDNIGHT_MS // HOUR_MS

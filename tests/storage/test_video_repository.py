@@ -8,9 +8,9 @@ import pytest
 
 from gateway.domain.video import TRANSITIONS, UNSENT, VideoError, VideoFilter, VideoJob, VideoState
 from gateway.domain.webhook import WebhookDelivery
-from tests.storage.conftest import Archive
 from tests.support.ledger_balances import read_ids, read_totals
 from tests.support.request_records import ROW
+from tests.support.stores import Archive
 from tests.support.video_records import JOB, LEASE, NOW, claim, end, make_delivery, make_job, mute
 
 EVERYTHING = VideoFilter(newest_first=False)

@@ -17,10 +17,10 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.database import Database, open_database
 from gateway.storage.schema import deliveries, entries, requests, usage_days, video_prompts, videos
 from gateway.storage.videos import _CLAIM, _SOME, _list, _write_sweep
-from tests.storage.conftest import open_archive
 from tests.support.ledger_balances import read_ids
 from tests.support.ledger_model import LedgerModel
 from tests.support.request_records import ROW
+from tests.support.stores import open_archive
 from tests.support.video_model import VideoModel
 from tests.support.video_records import JOB, NOW, claim, end, make_delivery, make_job, mute
 

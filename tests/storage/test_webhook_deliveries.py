@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from gateway.domain.webhook import WebhookDelivery
-from tests.storage.conftest import Archive
+from tests.support.stores import Archive
 from tests.support.video_records import DELIVERY, LEASE, NOW, end, make_delivery, make_job
 
 
