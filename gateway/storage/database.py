@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from gateway.domain.audit_log import AuditRow
 from gateway.errors import StoreUnavailable
 from gateway.storage import schema
+from gateway.storage.driver import Driver
 from gateway.storage.row_mapping import build_audit
 
 T = TypeVar("T")
@@ -163,12 +164,12 @@ async def open_database(url: str) -> Database:
             version is never recreated.
     """
     driver_url = url.replace("sqlite://", "sqlite+aiosqlite://", 1)
-    writer = create_async_engine(
-        driver_url, pool_size=1, max_overflow=0, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000}
-    )
-    reader = create_async_engine(driver_url, pool_size=READERS, max_overflow=0)
-    _prepare(writer, "PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", begin="BEGIN IMMEDIATE")
-    _prepare(reader, "PRAGMA query_only=ON", begin="BEGIN")
+    arguments = {"timeout": BUSY_TIMEOUT_MS / 1000, "isolation_level": None}
+    writer = create_async_engine(driver_url, pool_size=1, max_overflow=0, module=Driver(), connect_args=arguments)
+    reader = create_async_engine(driver_url, pool_size=READERS, max_overflow=0, module=Driver(), connect_args=arguments)
+    _prepare(writer, "PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL")
+    _prepare(reader, "PRAGMA query_only=ON")
+    event.listen(writer.sync_engine, "begin", _begin)
     try:
         async with writer.begin() as connection:
             await _migrate(connection)
@@ -184,11 +185,17 @@ async def open_database(url: str) -> Database:
     return Database(writer, reader)
 
 
-def _prepare(engine: AsyncEngine, *pragmas: str, begin: str) -> None:
-    # The driver's own transaction handling starts too late and too weakly; ours starts when SQLAlchemy does.
+def _begin(connection: Any) -> None:
+    """Begin a transaction when SQLAlchemy does: the driver's own starts too late and too weakly.
+
+    Only the writer's connection begins one. A reader executes one statement at a time, which SQLite lets see one state.
+    """
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _prepare(engine: AsyncEngine, *pragmas: str) -> None:
     @event.listens_for(engine.sync_engine, "connect")
     def on_connect(connection: Any, _record: object) -> None:
-        connection.isolation_level = None
         cursor = connection.cursor()
         try:
             for pragma in (*pragmas, "PRAGMA foreign_keys=ON", f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}"):
@@ -197,10 +204,6 @@ def _prepare(engine: AsyncEngine, *pragmas: str, begin: str) -> None:
         except Exception:
             connection.close()
             raise
-
-    @event.listens_for(engine.sync_engine, "begin")
-    def on_begin(connection: Any) -> None:
-        connection.exec_driver_sql(begin)
 
 
 async def _migrate(connection: AsyncConnection) -> None:
