@@ -1,7 +1,7 @@
-"""Room 3: may this caller make this call? The answer is a Grant, the third parcel.
+"""Quota: may this caller make this request? If so, money is reserved and a permit of the rate limits is taken.
 
-Money is decided in memory, in one go on the event loop, over the key and its account together; nothing is asked of a
-provider before it, and nothing that was set aside outlives its call.
+The balances of the key and its account are decided together, in memory and in one step on the event loop. No provider
+is asked before that, and no reservation outlives its request.
 """
 
 import asyncio
@@ -11,29 +11,31 @@ from contextlib import asynccontextmanager
 import attrs
 
 from gateway.billing.balances import Balances
+from gateway.billing.request_record import build_start
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller
 from gateway.domain.balance import Charge, Reservation
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.rate_limit import RateLimiter, RateLimitPermit
+from gateway.domain.price import cost_nanos
+from gateway.domain.rate_limit import RateLimiter
 from gateway.domain.usage import estimate_tokens
 from gateway.errors import QuotaExceeded
-from gateway.request_context import Arrival, Grant, build_interrupted
+from gateway.request_context import RequestContext
 from gateway.routing.target import Target
 from gateway.storage.journal import RequestJournal
 
 BREATH_S = 0.1
-"""How much later a call is made while the store is behind."""
+"""How long a request waits while the database is behind."""
 
 
 class QuotaService:
-    """Grants calls.
+    """Reserves money and takes permits.
 
     Args:
-        bank: the purses.
+        bank: the balances.
         counters: the rate limits.
-        journal: told of every call before it is made.
-        outbox: where rows wait for the store; while it is stopped up, nothing is admitted.
+        journal: gets every request before it is sent.
+        outbox: the records that wait for the database; while it is full, every request is refused.
     """
 
     def __init__(self, bank: Balances, counters: RateLimiter, journal: RequestJournal, outbox: WriteQueue) -> None:
@@ -44,16 +46,17 @@ class QuotaService:
 
     @property
     def open_holds(self) -> int:
-        """Calls that money is held for, be it none."""
+        """The number of open reservations, including those of nothing."""
         return len(self._bank.holds)
 
     async def peek(self, caller: Caller, serves_free: Callable[[], bool]) -> None:
-        """Raise what ``admit`` is bound to raise, before a call is read that may be large; nothing is taken or held.
+        """Raise the error that ``admit`` is bound to raise, before a large body is read; nothing is reserved.
 
-        Money that is held for other calls may be free again by then. ``serves_free`` tells, where there is none left,
-        whether this may be a call that costs nothing.
+        Other reservations may be released by then. If no money is left, ``serves_free`` returns whether the request
+        may be one that costs nothing.
 
-        Raises ``QuotaExceeded``, ``RateLimited`` or ``StoreUnavailable``.
+        Raises:
+            QuotaExceeded, RateLimited, StoreUnavailable: as ``admit`` does.
         """
         self._outbox.check_room()
         try:
@@ -64,96 +67,92 @@ class QuotaService:
         await self._counters.check(caller.subjects)
 
     async def check_rate(self, caller: Caller) -> None:
-        """Raise ``RateLimited`` where the next call would be one too many; nothing is taken."""
+        """Raise ``RateLimited`` if the rate limits refuse another request; no permit is taken."""
         await self._counters.check(caller.subjects)
 
     @asynccontextmanager
     async def enter(self, caller: Caller) -> AsyncIterator[None]:
-        """A turn at the rate limits for what costs nothing but asks a provider. Raises ``RateLimited``."""
+        """Hold a permit for a request that costs nothing but asks a provider. Raises ``RateLimited``."""
         subjects = caller.subjects
-        turn = await self._counters.take(subjects, 0) if subjects else None
+        permit = await self._counters.take(subjects, 0) if subjects else None
         try:
             yield
         finally:
-            if turn is not None:
-                self._counters.give_back(turn, 0)
+            if permit is not None:
+                self._counters.give_back(permit, 0)
 
-    async def admit(self, arrival: Arrival, call: InferenceRequest, options: Sequence[Target]) -> Grant:
-        """Set the money aside, take a turn, and note that the call is about to be made.
+    async def admit(self, ctx: RequestContext, options: Sequence[Target], *, journaled: bool = True) -> None:
+        """Reserve money, take a permit, and write the start of the request to the journal.
 
-        Raises as ``open`` does.
+        The reservation covers the dearest target, once, however many are tried. If a balance has a quota, the cost of
+        the longest answer that the request allows is reserved too, as far as it is left: otherwise requests that run
+        at the same time could each spend what is left.
+
+        Args:
+            ctx: the request; its reservation, permit and rate limits are set.
+            options: every target that may serve it, the likeliest first.
+            journaled: False for a video job, which the database has before a provider does.
+
+        Raises:
+            QuotaExceeded, RateLimited, StoreUnavailable: nothing is reserved.
         """
-        grant = await self.open(arrival, call, options)
-        noted = False
-        try:
-            first = options[0] if options else None
-            self._journal.start(build_interrupted(arrival, call, first, grant.hold.needed_nanos))
-            noted = True
-        finally:
-            if not noted:
-                self.give_back(grant)
-        return grant
-
-    async def open(self, arrival: Arrival, call: InferenceRequest, options: Sequence[Target]) -> Grant:
-        """The same for a call that is noted elsewhere.
-
-        ``options`` are all that may serve it, the likeliest first: what is held covers the dearest of them, and is
-        held once, however many are tried. If the caller has a cap, what the call may cost by the output that it allows
-        is held too, as far as it is there: else calls that run at the same time could each spend what is left.
-
-        Raises ``QuotaExceeded``, ``RateLimited`` or ``StoreUnavailable``; then nothing is held.
-        """
+        call, caller = ctx.call, ctx.caller
+        assert call is not None  # noqa: S101 - it is parsed before
         if self._outbox.crowded:
             await self._wait_for_room()
         reserve = 0
         for option in options:
             bound = option.bound(call)
-            reserve = max(reserve, option.find_most(bound) if option.named else option.cost(bound))
-        held = self._bank.hold(arrival.caller, reserve)
-        if held.left_nanos and call.max_output_tokens:
-            _extend(held, call, options)
-        subjects = arrival.caller.subjects
-        if not subjects:
-            return Grant(call, held)
-        turn: RateLimitPermit | None = None
+            cost = option.find_most(bound) if option.named else cost_nanos(option.price, bound, option.multiplier_ppm)
+            reserve = max(reserve, cost)
+        ctx.reservation = reservation = self._bank.hold(caller, reserve)
+        admitted = False
         try:
-            tokens = estimate_tokens(call.prompt_chars)
-            turn = self._counters.take_now(subjects, tokens) or await self._counters.take(subjects, tokens)
+            if reservation.left_nanos and call.max_output_tokens and call.allowed_output > call.max_output_tokens:
+                _extend(reservation, call, options)
+            if subjects := caller.subjects:
+                tokens = estimate_tokens(call.prompt_chars)
+                permit = self._counters.take_now(subjects, tokens) or await self._counters.take(subjects, tokens)
+                ctx.permit, ctx.rate_limits = permit, permit.standing
+            if journaled:
+                needed = reservation.nanos - reservation.extra_nanos
+                self._journal.start(build_start(ctx, options[0].line.channel.name if options else None, needed))
+            admitted = True
         finally:
-            if turn is None:
-                self._bank.release(held)
-        return Grant(call, held, turn)
+            if not admitted:
+                self.give_back(ctx)
 
     async def _wait_for_room(self) -> None:
-        """Let the store catch up, unless it cannot. Raises ``StoreUnavailable``.
+        """Wait for the database to catch up, unless it cannot. Raises ``StoreUnavailable``.
 
-        A commit takes some twenty turns of the event loop: with a thousand callers at once, who leave it no rest, rows
-        would come faster than they are stored.
+        A commit takes some twenty turns of the event loop: with a thousand requests at once, which leave it no rest,
+        records would come faster than they are stored.
         """
         if not self._outbox.failing:
             await asyncio.sleep(BREATH_S)
         self._outbox.check_room()
 
-    def give_back(self, grant: Grant) -> None:
-        """The call is not made: its turn and what was held for it are free again."""
-        self.leave(grant)
-        self._bank.release(grant.hold)
+    def give_back(self, ctx: RequestContext) -> None:
+        """Release the reservation and the permit of a request that is not sent."""
+        self.leave(ctx)
+        reservation, ctx.reservation = ctx.reservation, None
+        if reservation is not None:
+            self._bank.release(reservation)
 
-    def leave(self, grant: Grant, tokens: int = 0) -> None:
-        """Its turn has ended; what is held for it stays held."""
-        if grant.turn is not None:
-            self._counters.give_back(grant.turn, tokens)
-            grant.turn = None
+    def leave(self, ctx: RequestContext, tokens: int = 0) -> None:
+        """Give the permit back, once; the reservation stays."""
+        if ctx.permit is not None:
+            self._counters.give_back(ctx.permit, tokens)
 
-    def end(self, grant: Grant, cost_nanos: int, tokens: int, now_s: float) -> Charge:
-        """A granted call is over: what was held for it becomes what it cost, and its turn ends."""
-        self.leave(grant, tokens)
-        return self._bank.settle(grant.hold, cost_nanos, now_s)
+    def end(self, ctx: RequestContext, cost: int, tokens: int, now_s: float) -> Charge:
+        """Give the permit back and charge ``cost`` nano-USD for a request that has a reservation."""
+        if ctx.permit is not None:
+            self._counters.give_back(ctx.permit, tokens)
+        assert ctx.reservation is not None  # noqa: S101 - the settlement has looked
+        return self._bank.settle(ctx.reservation, cost, now_s)
 
 
-def _extend(held: Reservation, call: InferenceRequest, options: Sequence[Target]) -> None:
-    """Hold what ``call`` may cost if its answers are as long as it allows, as far as that is left."""
-    allowed = call.allowed_output
-    if allowed > call.max_output_tokens:
-        longest = attrs.evolve(call, max_output_tokens=allowed)
-        held.extend(max((option.find_most(option.bound(longest)) for option in options), default=0))
+def _extend(reservation: Reservation, call: InferenceRequest, options: Sequence[Target]) -> None:
+    """Reserve the cost of the longest answers that ``call`` allows, as far as it is left."""
+    longest = attrs.evolve(call, max_output_tokens=call.allowed_output)
+    reservation.extend(max((option.find_most(option.bound(longest)) for option in options), default=0))

@@ -1,7 +1,7 @@
-"""Room 6: on the way out every request leaves one row, and what was held for it becomes what it cost.
+"""Settlement: the reservation of a request that has ended becomes a charge, and the request leaves one record.
 
-Nothing here waits, so nothing here can be cancelled half-way. The row is stored behind the request's back, in one
-commit with others.
+Nothing here waits, so that no cancellation can interrupt it. The database gets the record later, in one commit with
+others.
 """
 
 from collections.abc import Callable
@@ -10,28 +10,31 @@ import structlog
 
 from gateway.billing.abandoned import Abandoned, find_least, may_have_done
 from gateway.billing.quota import QuotaService
+from gateway.billing.request_record import build_record
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.request_log import RequestRecord
+from gateway.domain.price import cost_nanos
+from gateway.domain.request_log import Ending, RequestRecord
 from gateway.domain.usage import Usage
+from gateway.errors import GatewayError
 from gateway.formats.usage_bounds import limit_usage
-from gateway.request_context import Arrival, Grant, Outcome, build_row
-from gateway.routing.target import Target
+from gateway.request_context import RequestContext
+from gateway.routing.target import Attempt
 from gateway.storage.journal import RequestJournal
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class Settlement:
-    """Turns what happened into rows.
+    """Settles requests.
 
     Args:
-        admission: gave the grants, and takes back what they hold.
-        journal: told of every row before the store has it.
-        outbox: where rows go.
+        admission: reserved the money, and charges it.
+        journal: gets every record before the database does.
+        outbox: the records that wait for the database.
 
     Attributes:
-        find_abandoned: ``billing.abandoned``, what a call costs that is broken off; set by the roof.
+        find_abandoned: returns ``billing.abandoned``, what an aborted request costs; the application sets it.
     """
 
     def __init__(self, admission: QuotaService, journal: RequestJournal, outbox: WriteQueue) -> None:
@@ -40,66 +43,80 @@ class Settlement:
         self._journal = journal
         self._outbox = outbox
 
-    def settle(self, arrival: Arrival, grant: Grant, outcome: Outcome, *, left: bool = False) -> RequestRecord:
-        """A granted call has ended: once. Whoever says so again is given the first row.
+    def settle(
+        self,
+        ctx: RequestContext,
+        ending: Ending,
+        fault: GatewayError | None = None,
+        *,
+        now: float,
+        now_ms: int,
+        left: bool = False,
+    ) -> RequestRecord:
+        """Settle a request, once, and return its record, which is ``ctx.record`` from then on.
 
-        ``left``: its client had left before, and ``outcome`` is that of its drain.
+        A request without a reservation is refused: no provider was asked, and nothing is charged. ``now`` is loop
+        time, ``now_ms`` Unix time. ``left``: its client had disconnected before, and ``ending`` is that of its drain.
         """
-        if grant.row is None:
-            delivery, option = grant.delivery, grant.delivery.option
-            if outcome.ending != "completed" and self.find_abandoned() != "free":
-                option = self._note_bought(grant, outcome)
-            usage, cost, call = delivery.usage, 0, grant.call
-            if usage.prompt_tokens > call.max_prompt_tokens or usage.completion_tokens > call.max_output_tokens:
-                usage = self._limit(arrival, grant)
-            if option is not None:
-                cost = option.cost(usage) if option.find_price is None else option.cost_of(delivery.answered, usage)
-            tokens = usage.prompt_tokens + usage.completion_tokens
-            charge = self._admission.end(grant, cost, tokens, outcome.now_ms / 1000)
-            reserved = grant.hold.nanos
-            if left:
-                outcome = Outcome("client_closed", outcome.now, outcome.now_ms)
-            row = build_row(arrival, grant.call, outcome, delivery=delivery, charge=charge, reserved_nanos=reserved)
-            grant.row = row
-            self._journal.settle(row)
-            self._outbox.put(row)
-        return grant.row
+        if ctx.record is not None:
+            return ctx.record
+        call = ctx.call
+        if call is None or ctx.reservation is None:
+            return self._refuse(ctx, build_record(ctx, ending, fault, now=now, now_ms=now_ms))
+        paid = ctx.attempts[-1] if ctx.attempts else None
+        if ending != "completed" and self.find_abandoned() != "free":
+            paid = _find_aborted(ctx, call, fault) or paid
+        usage, cost = ctx.usage, 0
+        if usage.prompt_tokens > call.max_prompt_tokens or usage.completion_tokens > call.max_output_tokens:
+            usage = _limit(ctx, call)
+        if paid is not None:
+            target = paid.option
+            if target.find_price is None:
+                cost = cost_nanos(target.price, usage, target.multiplier_ppm)
+            else:
+                cost = target.cost_of(paid.answered, usage)
+        charge = self._admission.end(ctx, cost, usage.prompt_tokens + usage.completion_tokens, now_ms / 1000)
+        if left:
+            ending, fault = "client_closed", None
+        ctx.record = record = build_record(ctx, ending, fault, now=now, now_ms=now_ms, charge=charge)
+        self._journal.settle(record)
+        self._outbox.put(record)
+        return record
 
-    def _limit(self, arrival: Arrival, grant: Grant) -> Usage:
-        """What was used, if that can be; else the most that can, which is put on record and said in the log."""
-        delivery, option = grant.delivery, grant.delivery.option
-        said = delivery.usage
-        if option is None or said.source != "upstream":
-            return said
-        delivery.usage = usage = limit_usage(said, grant.call, option.model)
-        if usage is not said:
-            log.warning(
-                "usage_implausible",
-                request_id=arrival.id,
-                channel=option.channel.name,
-                model=option.model,
-                reason=f"the provider says {said.prompt_tokens} and {said.completion_tokens} tokens",
-                tokens=usage.prompt_tokens + usage.completion_tokens,
-            )
-        return usage
+    def _refuse(self, ctx: RequestContext, record: RequestRecord) -> RequestRecord:
+        """Keep the record of a refused request, unless the database is far behind.
 
-    def _note_bought(self, grant: Grant, outcome: Outcome) -> Target | None:
-        """The channel whose price holds for a call without a whole answer; what was bought there is put on record."""
-        delivery = grant.delivery
-        last, bought = delivery.attempt, delivery.bought
-        if last is not None and last.pending and may_have_done(outcome.fault):
-            bought = last
-        if bought is None:
-            return delivery.option
-        delivery.usage = find_least(delivery.usage, bought, grant.call)
-        return bought.option
-
-    def refuse(self, arrival: Arrival, call: InferenceRequest | None, outcome: Outcome) -> RequestRecord:
-        """A call ended before it was granted: no channel was asked, and nothing is charged.
-
-        While the store is far behind, nothing is kept of it: a caller refused in a loop must not take others' room.
+        A client that is refused in a loop must not take the place of others.
         """
-        row = build_row(arrival, call, outcome)
+        ctx.record = record
         if not self._outbox.crowded and not self._journal.failing:
-            self._outbox.put(row)
-        return row
+            self._outbox.put(record)
+        return record
+
+
+def _limit(ctx: RequestContext, call: InferenceRequest) -> Usage:
+    """Return the usage, or the highest possible one if the provider reports more; the log names what it reported."""
+    reported = ctx.usage
+    if not ctx.attempts or reported.source != "upstream":
+        return reported
+    target = ctx.attempts[-1].option
+    ctx.usage = usage = limit_usage(reported, call, target.model)
+    if usage is not reported:
+        log.warning(
+            "usage_implausible",
+            request_id=ctx.id,
+            channel=target.channel.name,
+            model=target.model,
+            reason=f"the provider says {reported.prompt_tokens} and {reported.completion_tokens} tokens",
+            tokens=usage.prompt_tokens + usage.completion_tokens,
+        )
+    return usage
+
+
+def _find_aborted(ctx: RequestContext, call: InferenceRequest, fault: GatewayError | None) -> Attempt | None:
+    """Return the last attempt that may have been processed without a whole answer, and raise the usage to its least."""
+    for attempt in reversed(ctx.attempts):
+        if attempt.pending and (attempt.failure is not None or may_have_done(fault)):
+            ctx.usage = find_least(ctx.usage, attempt, call)
+            return attempt
+    return None

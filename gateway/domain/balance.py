@@ -253,10 +253,6 @@ class Reservation:
     left_nanos: int | None = None
     extra_nanos: int = 0
 
-    @property
-    def needed_nanos(self) -> int:
-        return self.nanos - self.extra_nanos
-
     def extend(self, nanos: int) -> None:
         """Reserve up to ``nanos`` in all, as far as every balance has it. Only valid right after the reservation is
         made.

@@ -5,6 +5,7 @@ from typing import Protocol
 import attrs
 
 from gateway.domain.frozen import frozen
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Payload
@@ -52,6 +53,9 @@ class Translator(Protocol):
 
     @property
     def naming(self) -> ResponseIdentity: ...
+
+    @property
+    def call(self) -> InferenceRequest: ...
 
     def write_body(self) -> Payload:
         """Build the request body; the outermost dict is a new one. Raises ``InvalidRequest`` if the format cannot

@@ -35,10 +35,8 @@ from gateway.media.word_filter import WordList, check_body
 from gateway.proxy import forward
 from gateway.proxy.client_stream import ClientStream
 from gateway.proxy.failover import Proxy
-from gateway.proxy.forward import OpenedStream, ProviderAnswer, open_provider_stream
-from gateway.proxy.open_response import MAX_ERROR_BYTES, OK
-from gateway.request_context import Grant
-from gateway.routing.route import Route
+from gateway.proxy.forward import MAX_ERROR_BYTES, OK, OpenedStream, ProviderAnswer, open_provider_stream
+from gateway.request_context import RequestContext
 from gateway.routing.target import Attempt
 from gateway.upstream.interface import HttpClient
 
@@ -106,37 +104,34 @@ class ImageService:
         """Raise ``StoreUnavailable`` if the disk has no room for images that clients upload and fetch."""
         self._gallery.check_room()
 
-    async def fetch(self, proxy: Proxy, grant: Grant, route: Route, request_id: str) -> ProviderAnswer:
+    async def fetch(self, proxy: Proxy, ctx: RequestContext) -> ProviderAnswer:
         """Return a whole answer with images. Raises as ``Proxy.with_failover`` does, and ``StoreUnavailable``."""
 
         async def send(attempt: Attempt) -> ProviderAnswer:
-            work = self.answer(attempt, grant.call)
-            body, grant.delivery.usage = await attempt.wait_for(work, attempt.channel.timeouts.total_s, proxy.timer)
+            work = self.answer(attempt, attempt.exchange.call)
+            body, ctx.usage = await attempt.wait_for(work, attempt.channel.timeouts.total_s, proxy.timer)
             attempt.check()
-            proxy.record_success(attempt)
+            proxy.load_balancer.record_success(attempt.lease)
             return ProviderAnswer(body, attempt.exchange.manner.media_type)
 
-        return await proxy.with_failover(grant.delivery, route, request_id, send)
+        return await proxy.with_failover(ctx, send)
 
     async def fetch_stream(
         self,
         proxy: Proxy,
-        grant: Grant,
-        route: Route,
+        ctx: RequestContext,
         client_stream: ClientStream,
-        request_id: str,
         *,
         settle: Callable[[ProviderError | None], None],
     ) -> ProviderError | None:
         """Stream images to the client; see ``proxy.forward.stream``."""
-        return await forward.stream(
-            proxy, grant, route, client_stream, request_id, settle=settle, open_stream=self._open_stream
-        )
+        return await forward.stream(proxy, ctx, client_stream, settle=settle, open_stream=self._open_stream)
 
-    async def _open_stream(self, proxy: Proxy, attempt: Attempt, call: InferenceRequest) -> OpenedStream:
+    async def _open_stream(self, proxy: Proxy, attempt: Attempt) -> OpenedStream:
         """Open the provider's stream, or a stream of one piece if the channel does not stream images."""
+        call = attempt.exchange.call
         if can_pass(attempt, call):
-            return await open_provider_stream(proxy, attempt, call)
+            return await open_provider_stream(proxy, attempt)
         response = attempt.response = self.stream(attempt, call)
         return response, BufferedPassthrough(response), None
 

@@ -9,9 +9,8 @@ from typing import Any, Literal, Protocol
 
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import Actor
-from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import NotFound
-from gateway.request_context import Arrival, Delivery
+from gateway.request_context import RequestContext
 
 Phase = Literal["reading", "waiting", "streaming"]
 """The body is being read; the request waits for a provider; the client is being answered."""
@@ -25,18 +24,8 @@ class ActiveRequest(Protocol):
     """One request, as its handler knows it."""
 
     @property
-    def arrival(self) -> Arrival:
-        """Its id, caller and start."""
-        ...
-
-    @property
-    def call(self) -> InferenceRequest | None:
-        """The parsed body; None before it has been read."""
-        ...
-
-    @property
-    def delivery(self) -> Delivery | None:
-        """Its attempts; None before the quota has been reserved."""
+    def context(self) -> RequestContext:
+        """Everything that is known about it."""
         ...
 
     @property
@@ -65,39 +54,37 @@ class ActiveRequests:
     def get(self, request_id: str, actor: Actor) -> ActiveRequest:
         """Return a request that ``actor`` may see. Raises ``NotFound``, also for one of another account."""
         found = self.calls.get(request_id)
-        if found is None or not actor.may_see(found.arrival.caller.account.id):
+        if found is None or not actor.may_see(found.context.caller.account.id):
             raise NotFound(f"No request under way has the id {request_id[:64]!r}", should_retry=False)
         return found
 
     def list_calls(self, scope: int | None, now: float) -> list[Fields]:
         """Return the requests of the account ``scope``, or of all accounts; ``now`` is loop time."""
-        wanted = (one for one in self.calls.values() if scope is None or one.arrival.caller.account.id == scope)
+        wanted = (one for one in self.calls.values() if scope is None or one.context.caller.account.id == scope)
         return [build_call(one, now, whole=scope is None) for one in islice(wanted, MOST_LISTED)]
 
 
 def build_call(one: ActiveRequest, now: float, *, whole: bool) -> Fields:
     """Return the fields of a request. ``whole``: with those for the operator alone, the channel and the address."""
-    arrival, call, delivery = one.arrival, one.call, one.delivery
-    option = delivery.option if delivery else None
+    ctx, call = one.context, one.context.call
     return {
-        "id": arrival.id,
-        "account": arrival.caller.account.name,
-        "key_name": arrival.caller.key.name,
+        "id": ctx.id,
+        "account": ctx.caller.account.name,
+        "key_name": ctx.caller.key.name,
         "model": call.model if call else "",
-        "operation": arrival.operation,
+        "operation": ctx.operation,
         "stream": call.stream if call else False,
-        "started_at": build_time(arrival.started_ms // 1000),
-        "running_ms": round((now - arrival.started_at) * 1000),
-        "phase": find_phase(one),
-        "channel": option.channel.name if whole and option else None,
-        "attempts": delivery.attempts if delivery else 0,
+        "started_at": build_time(ctx.started_ms // 1000),
+        "running_ms": round((now - ctx.started_at) * 1000),
+        "phase": find_phase(ctx),
+        "channel": ctx.attempts[-1].channel.name if whole and ctx.attempts else None,
+        "attempts": len(ctx.attempts),
         "address": one.address if whole else None,
     }
 
 
-def find_phase(one: ActiveRequest) -> Phase:
+def find_phase(ctx: RequestContext) -> Phase:
     """Return the phase of a request."""
-    delivery = one.delivery
-    if delivery is not None and delivery.first_byte_at is not None:
+    if ctx.first_byte_at is not None:
         return "streaming"
-    return "reading" if one.call is None else "waiting"
+    return "reading" if ctx.call is None else "waiting"

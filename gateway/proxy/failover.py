@@ -11,10 +11,12 @@ from typing import TypeVar
 
 import structlog
 
+from gateway.billing.abandoned import may_have_done
 from gateway.deadlines import DeadlineTimer
-from gateway.domain.request_log import ID_PREFIX
+from gateway.domain.request_log import ID_PREFIX, FailedAttempt
 from gateway.errors import (
     ContextExceeded,
+    GatewayError,
     ProviderBadResponse,
     ProviderError,
     RequestCancelled,
@@ -23,7 +25,7 @@ from gateway.errors import (
 )
 from gateway.formats.openai.errors import mask
 from gateway.proxy.drain import DrainedStream, DrainService
-from gateway.request_context import Delivery, Grant
+from gateway.request_context import RequestContext
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.route import Route
 from gateway.routing.target import Attempt
@@ -47,7 +49,8 @@ class Proxy:
 
     Args:
         client: sends requests to providers.
-        load_balancer: gets the outcome of every attempt.
+        load_balancer: gets the outcome of every attempt: a success with the first event of a stream, or with the whole
+            answer.
         clock: Unix seconds.
 
     Attributes:
@@ -59,8 +62,8 @@ class Proxy:
     def __init__(self, client: HttpClient, load_balancer: LoadBalancer, *, clock: Callable[[], float]) -> None:
         self.client = client
         self.clock = clock
-        self._load_balancer = load_balancer
-        self._attempts: dict[str, Attempt] = {}
+        self.load_balancer = load_balancer
+        self._attempts: set[Attempt] = set()
         self._waiting = 0
         self.broken_off = False
         self.drains = DrainService()
@@ -74,47 +77,42 @@ class Proxy:
     def abort(self) -> None:
         """End every attempt, because the gateway shuts down."""
         self.broken_off = True
-        for attempt in list(self._attempts.values()):
+        for attempt in list(self._attempts):
             attempt.abort(_make_shutdown_error())
 
-    def cancel(self, request_id: str) -> bool:
+    def _find_attempt(self, ctx: RequestContext) -> Attempt | None:
+        """Return the attempt of a request that is under way."""
+        return ctx.attempts[-1] if ctx.attempts and ctx.attempts[-1] in self._attempts else None
+
+    def cancel(self, ctx: RequestContext) -> bool:
         """End the attempt of a request, without another one after it. Return False if there is none at this moment."""
-        attempt = self._attempts.get(request_id)
+        attempt = self._find_attempt(ctx)
         if attempt is None:
             return False
         attempt.cancel(make_cancelled())
         return True
 
-    def drain(self, grant: Grant, request_id: str) -> DrainedStream | None:
+    def drain(self, ctx: RequestContext) -> DrainedStream | None:
         """Read the answer to its end although the client has left.
 
         None if no provider works on the request, if some of its images have not been requested yet, or if there are too
         many drains.
         """
-        attempt, image = self._attempts.get(request_id), grant.call.image
+        attempt = self._find_attempt(ctx)
         if attempt is None or not attempt.pending or self.broken_off:
             return None
+        image = attempt.exchange.call.image
         if image is not None and 0 < attempt.images < image.count:
             return None
-        return self.drains.begin(attempt, attempt.timeouts.total_s, grant.delivery.first_byte_at)
-
-    def record_success(self, attempt: Attempt) -> None:
-        """Record that the provider has answered: once, with the first event of a stream or with the whole answer."""
-        self._load_balancer.record_success(attempt.lease)
+        return self.drains.begin(attempt, attempt.timeouts.total_s, ctx.first_byte_at)
 
     def record_failure(self, attempt: Attempt, error: ProviderError, prompt: int | None = None) -> None:
         """Record a failed attempt and log what the client does not see. ``prompt``: a digest of the prompt."""
-        self._load_balancer.record_failure(attempt.lease, error, prompt)
+        self.load_balancer.record_failure(attempt.lease, error, prompt)
         _log_failure(attempt, error)
 
-    async def with_failover(
-        self,
-        delivery: Delivery,
-        route: Route,
-        request_id: str,
-        send: Callable[[Attempt], Awaitable[T]],
-    ) -> T:
-        """Run ``send(attempt)`` on one channel after another until one answers.
+    async def with_failover(self, ctx: RequestContext, send: Callable[[Attempt], Awaitable[T]]) -> T:
+        """Run ``send(attempt)`` on one channel of the route after another until one answers.
 
         Raises:
             ProviderError: the error that the client should see, if every attempt failed.
@@ -122,26 +120,30 @@ class Proxy:
         """
         if self.broken_off:
             raise _make_shutdown_error()
+        route = ctx.route
+        assert route is not None  # noqa: S101 - it is found before money is reserved
         loop, final = asyncio.get_running_loop(), None
-        attempt = route.start(request_id.removeprefix(ID_PREFIX), int(self.clock()))
+        attempt = route.start(ctx.id.removeprefix(ID_PREFIX), int(self.clock()))
         while True:
-            self._attempts[request_id] = attempt
-            delivery.begin(attempt, loop.time())
+            self._attempts.add(attempt)
+            ctx.attempts.append(attempt)
+            attempt.began_at = loop.time()
             began = monotonic()  # the loop's clock does not advance while the loop is busy
             try:
                 answer = await send(attempt)
             except ProviderError as raised:
                 error = attempt.cancelled or raised
-                delivery.record_failure(attempt, error, loop.time())
+                mark_failed(attempt, error, loop.time())
                 self.record_failure(attempt, error, route.digest if error.may_be_prompt else None)
             else:
                 attempt.pending = False
                 return answer
             finally:
-                delivery.upstream_s += monotonic() - began
-                self._attempts.pop(request_id, None)
-                self._load_balancer.end(attempt.lease)
-                attempt.close()
+                ctx.upstream_s += monotonic() - began
+                self._attempts.discard(attempt)
+                self.load_balancer.end(attempt.lease)
+                if attempt.response is not None:
+                    attempt.response.close()  # the connection is closed unless the response was read to its end
             final = _choose_error(final, error)
             following = None if attempt in self.drains.attempts else await self._next(route, attempt, error)
             if following is None:
@@ -156,7 +158,7 @@ class Proxy:
         until = loop.time() + RETRY_WAIT_S
         self._waiting += 1
         try:
-            while not (isinstance(error, UnsupportedByProvider) or self._load_balancer.may_retry()):
+            while not (isinstance(error, UnsupportedByProvider) or self.load_balancer.may_retry()):
                 if self.broken_off or loop.time() >= until or not route.is_open:
                     return None
                 await asyncio.sleep(min(RETRY_CHECK_S * max(1.0, self._waiting / CROWD), until - loop.time()))
@@ -165,6 +167,13 @@ class Proxy:
         finally:
             self._waiting -= 1
         return None if self.broken_off else route.next(failed)
+
+
+def mark_failed(attempt: Attempt, error: GatewayError, now: float) -> None:
+    """Set the outcome of an attempt that failed before its first byte, at ``now`` (loop time)."""
+    took_s = now - attempt.began_at
+    attempt.pending = attempt.pending and may_have_done(error, took_s)
+    attempt.failure = FailedAttempt(attempt.channel.name, error.public_code or error.code, round(took_s * 1000))
 
 
 def _choose_error(before: ProviderError | None, error: ProviderError) -> ProviderError:

@@ -11,23 +11,25 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage, estimate_tokens
 from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats.anthropic.response import build_count_answer
+from gateway.formats.content_filter import parse_image_fault
 from gateway.formats.json_or_stream import JsonOrStream
-from gateway.formats.openai.errors import Secrets
+from gateway.formats.openai.errors import Secrets, parse_error, parse_fault, parse_retry_after
 from gateway.formats.openai.responses import find_response_id
+from gateway.formats.openai.speech import is_sound_type
 from gateway.formats.sse import KEEPALIVE
 from gateway.formats.stream import StreamTransform
 from gateway.formats.translator import PLAIN, ResponseMode, Translator
 from gateway.large_work import work_aside
 from gateway.proxy.client_stream import ClientStream
 from gateway.proxy.failover import Proxy
-from gateway.proxy.open_response import open_response
 from gateway.proxy.stream import StreamRelay
 from gateway.proxy.stream_timeouts import StreamTimeouts
-from gateway.request_context import Grant
-from gateway.routing.route import Route
+from gateway.request_context import RequestContext
 from gateway.routing.target import Attempt, find_answered
 from gateway.upstream.interface import HttpResponse
 
+MAX_ERROR_BYTES = 64 * 1024
+OK = range(200, 300)
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 LARGE_ANSWER_BYTES = 1024 * 1024
 MAX_CONTAINERS = 200_000
@@ -38,7 +40,7 @@ objects would take gigabytes of memory. The largest batch of embeddings has some
 OpenedStream = tuple[HttpResponse, StreamTransform, Callable[[], StreamTransform] | None]
 """The provider's response, its transform, and what makes the transform if the provider sends one JSON answer instead
 of a stream (None if it cannot)."""
-OpenStream = Callable[[Proxy, Attempt, InferenceRequest], Awaitable[OpenedStream]]
+OpenStream = Callable[[Proxy, Attempt], Awaitable[OpenedStream]]
 
 
 @frozen
@@ -49,33 +51,77 @@ class ProviderAnswer:
     media_type: str = PLAIN.media_type
 
 
-def fetch(proxy: Proxy, grant: Grant, route: Route, request_id: str) -> Coroutine[Any, Any, ProviderAnswer]:
+async def open_response(proxy: Proxy, attempt: Attempt) -> HttpResponse:
+    """Send the request and return the response at its headers. Raises ``ProviderError`` unless it is a good answer."""
+    call, timeouts = attempt.exchange.call, attempt.timeouts
+    # The upload of files may take longer than the provider's first event, and so may an image.
+    waits_for_event = call.stream and not call.files and call.image is None
+    timeout_s = min(timeouts.first_byte_s, timeouts.total_s) if waits_for_event else timeouts.total_s
+    reply = await attempt.wait_for(_send(proxy, attempt), timeout_s, proxy.timer)
+    attempt.check()
+    return reply
+
+
+async def _send(proxy: Proxy, attempt: Attempt) -> HttpResponse:
+    call = attempt.exchange.call
+    request = attempt.plan(call, await attempt.pack_aside()) if call.large else attempt.plan(call)
+    reply = attempt.response = await proxy.client.send(request)
+    if reply.status not in OK:
+        attempt.pending = False
+        raise await _parse_error_response(proxy, reply, attempt)
+    if call.stream and attempt.exchange.manner.binary:
+        await _check_audio(reply, attempt)
+    return reply
+
+
+async def _parse_error_response(proxy: Proxy, reply: HttpResponse, attempt: Attempt) -> ProviderError:
+    raw = await reply.read(MAX_ERROR_BYTES)
+    retry_after_s = parse_retry_after(reply.headers.get("Retry-After"), proxy.clock())
+    parse = parse_fault if attempt.exchange.call.image is None else parse_image_fault
+    path = attempt.option.endpoint.path.replace("{model}", attempt.option.model)
+    return parse(reply.status, raw, attempt.channel.secrets, provider_retry_after_s=retry_after_s, path=path)
+
+
+async def _check_audio(reply: HttpResponse, attempt: Attempt) -> None:
+    """Raise ``ProviderBadResponse`` if the provider did not answer with audio.
+
+    Whether an answer is a stream of events, its beginning says; see ``proxy/stream.py``.
+    """
+    if is_sound_type(reply.headers.get("Content-Type", "").lower()):
+        return
+    error = parse_error(await reply.read(MAX_ERROR_BYTES), attempt.channel.secrets)
+    if error is not None:
+        raise ProviderBadResponse(f"The provider reported an error: {error.message}")
+    raise ProviderBadResponse("The provider did not answer with sound")
+
+
+def fetch(proxy: Proxy, ctx: RequestContext) -> Coroutine[Any, Any, ProviderAnswer]:
     """Return a whole answer. Raises as ``Proxy.with_failover`` does."""
-    if not route.options:  # a request to count tokens, for a model that no channel can count for
-        return _estimate(grant.call)
-    return proxy.with_failover(grant.delivery, route, request_id, partial(_read, proxy, grant))
+    if ctx.call is not None and ctx.route is not None and not ctx.route.options:
+        return _estimate(ctx.call)  # a request to count tokens, for a model that no channel can count for
+    return proxy.with_failover(ctx, partial(_read, proxy, ctx))
 
 
-async def _read(proxy: Proxy, grant: Grant, attempt: Attempt) -> ProviderAnswer:
-    call, exchange = grant.call, attempt.exchange
-    reply = await open_response(proxy, attempt, call)
+async def _read(proxy: Proxy, ctx: RequestContext, attempt: Attempt) -> ProviderAnswer:
+    exchange = attempt.exchange
+    reply = await open_response(proxy, attempt)
     raw = await reply.read(MAX_ANSWER_BYTES)
     if len(raw) > LARGE_ANSWER_BYTES:
-        body, grant.delivery.usage = await work_aside(_parse_large, exchange, raw, attempt.channel.secrets)
+        body, ctx.usage = await work_aside(_parse_large, exchange, raw, attempt.channel.secrets)
         attempt.check()
     else:
-        body, grant.delivery.usage = exchange.parse_answer(raw, attempt.channel.secrets)
+        body, ctx.usage = exchange.parse_answer(raw, attempt.channel.secrets)
     if attempt.option.find_price is not None:
-        grant.delivery.answered = find_answered(body)
-    if call.operation == "responses":
-        grant.delivery.response_id = find_response_id(body)
-    proxy.record_success(attempt)
+        attempt.answered = find_answered(body)
+    if ctx.operation == "responses":
+        attempt.response_id = find_response_id(body)
+    proxy.load_balancer.record_success(attempt.lease)
     return ProviderAnswer(body, exchange.manner.media_type)
 
 
-async def open_provider_stream(proxy: Proxy, attempt: Attempt, call: InferenceRequest) -> OpenedStream:
+async def open_provider_stream(proxy: Proxy, attempt: Attempt) -> OpenedStream:
     """Send the request, and return the provider's stream at its headers. Raises ``ProviderError``."""
-    reply = await open_response(proxy, attempt, call)
+    reply = await open_response(proxy, attempt)
     exchange, secrets = attempt.exchange, attempt.channel.secrets
     gate = exchange.open_gate(secrets)
     if exchange.manner.binary:
@@ -85,10 +131,8 @@ async def open_provider_stream(proxy: Proxy, attempt: Attempt, call: InferenceRe
 
 async def stream(
     proxy: Proxy,
-    grant: Grant,
-    route: Route,
+    ctx: RequestContext,
     client_stream: ClientStream,
-    request_id: str,
     *,
     settle: Callable[[ProviderError | None], None],
     open_stream: OpenStream = open_provider_stream,
@@ -100,38 +144,38 @@ async def stream(
     """
 
     async def send(attempt: Attempt) -> ProviderError | None:
-        call, manner, timeouts = grant.call, attempt.exchange.manner, attempt.timeouts
+        call, manner, timeouts = attempt.exchange.call, attempt.exchange.manner, attempt.timeouts
         if call.files or call.image is not None:  # the first byte comes when the upload or the image is complete
             timeouts = attrs.evolve(timeouts, first_byte_s=timeouts.total_s)
         attempt.attach_client(client_stream)
         keep_alive = partial(client_stream.write, b"" if manner.binary else KEEPALIVE)
         watch = StreamTimeouts(timeouts, proxy.timer, give_up=attempt.abort, keep_alive=keep_alive)
         try:
-            reply, gate, open_whole = await open_stream(proxy, attempt, call)
+            reply, gate, open_whole = await open_stream(proxy, attempt)
             relay = StreamRelay(
                 reply,
                 gate,
-                grant,
+                ctx,
                 client_stream,
                 timeouts=watch,
                 sound_type=_find_type(reply, manner) if manner.binary else None,
-                answered=partial(_record_first_event, proxy, grant, attempt),
+                answered=partial(_record_first_event, proxy, attempt),
                 open_whole=open_whole,
             )
-            return await relay.run(request_id, partial(_end, proxy, attempt, settle))
+            return await relay.run(partial(_end, proxy, attempt, settle))
         finally:
             watch.stop()
 
-    return await proxy.with_failover(grant.delivery, route, request_id, send)
+    return await proxy.with_failover(ctx, send)
 
 
-def _record_first_event(proxy: Proxy, grant: Grant, attempt: Attempt, received: Iterable[bytes]) -> None:
+def _record_first_event(proxy: Proxy, attempt: Attempt, received: Iterable[bytes]) -> None:
     """Record the success of an attempt, and what its first event, which ends ``received``, says about the answer."""
-    proxy.record_success(attempt)
+    proxy.load_balancer.record_success(attempt.lease)
     if attempt.option.find_price is not None:
-        grant.delivery.answered = find_answered(b"".join(received))
-    if grant.call.operation == "responses":
-        grant.delivery.response_id = find_response_id(b"".join(received))
+        attempt.answered = find_answered(b"".join(received))
+    if attempt.exchange.call.operation == "responses":
+        attempt.response_id = find_response_id(b"".join(received))
 
 
 def _end(

@@ -12,7 +12,7 @@ from gateway.formats.stream import StreamTransform, TranslatingStream
 from gateway.large_work import work_aside
 from gateway.proxy.client_stream import ClientStream
 from gateway.proxy.stream_timeouts import StreamTimeouts
-from gateway.request_context import Grant
+from gateway.request_context import RequestContext
 from gateway.routing.target import EVENT_STREAM
 from gateway.upstream.interface import HttpResponse, PumpResult
 
@@ -30,7 +30,7 @@ class StreamRelay:
     Args:
         reply: the provider's response at its headers.
         gate: transforms the provider's bytes into the client's.
-        grant: the request; its delivery is written here.
+        ctx: the request; its usage and the time of its first byte are set here.
         client_stream: takes the stream.
         timeouts: of the provider.
         sound_type: the media type of an audio answer, in which neither a comment nor an error can be sent; None for a
@@ -45,9 +45,9 @@ class StreamRelay:
         "_answered",
         "_binary",
         "_client_stream",
+        "_ctx",
         "_events_before_noise",
         "_gate",
-        "_grant",
         "_held",
         "_held_bytes",
         "_last",
@@ -65,7 +65,7 @@ class StreamRelay:
         self,
         reply: HttpResponse,
         gate: StreamTransform,
-        grant: Grant,
+        ctx: RequestContext,
         client_stream: ClientStream,
         *,
         timeouts: StreamTimeouts,
@@ -75,7 +75,7 @@ class StreamRelay:
     ) -> None:
         self._reply = reply
         self._gate = gate
-        self._grant = grant
+        self._ctx = ctx
         self._client_stream = client_stream
         self._timeouts = timeouts
         self._answered = answered
@@ -90,7 +90,7 @@ class StreamRelay:
         self._time = asyncio.get_running_loop().time
         self.opened = False
 
-    async def run(self, request_id: str, settle: Callable[[ProviderError | None], None]) -> ProviderError | None:
+    async def run(self, settle: Callable[[ProviderError | None], None]) -> ProviderError | None:
         """Relay the stream to its end. Return the error that ended it after its first byte; None if it is complete.
 
         ``settle`` is called before the end mark is sent: a client that has the whole answer has paid for it, even if
@@ -115,7 +115,7 @@ class StreamRelay:
                 raise
             fault = met if isinstance(met, ProviderError) else _build_ours(met)
             if not self._binary:
-                self._last += build_error_event(met, request_id, self._grant.call.operation)
+                self._last += build_error_event(met, self._ctx.id, self._ctx.operation)
         finally:
             self._write_usage(fault)
         self._timeouts.stop()  # from here on nothing waits for the provider
@@ -165,7 +165,7 @@ class StreamRelay:
         self._client_stream.open(self._media_type, held)
         self.opened = True
         now = self._time()
-        self._grant.delivery.first_byte_at = now
+        self._ctx.first_byte_at = now
         self._timeouts.written_at = now
         self._timeouts.wind()
 
@@ -296,7 +296,7 @@ class StreamRelay:
             return
         if fault is not None and self._gate.fault is None:
             self._gate.fault = fault
-        self._grant.delivery.usage = self._gate.parse_usage()
+        self._ctx.usage = self._gate.parse_usage()
 
 
 def _build_ours(met: GatewayError) -> ProviderError:

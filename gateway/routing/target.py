@@ -15,6 +15,7 @@ from gateway.domain.circuits import Place
 from gateway.domain.http_request import HttpRequest, RequestTemplate
 from gateway.domain.inference_request import MAKES_MEDIA, InferenceRequest
 from gateway.domain.price import ONE_PPM, Price, cost_nanos
+from gateway.domain.request_log import FailedAttempt
 from gateway.domain.upload import Content
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderError, ProviderTimeout, RequestCancelled, UnsupportedByProvider
@@ -134,11 +135,16 @@ class Attempt:
     Attributes:
         once: the request takes a new connection and is never sent twice; see ``HttpRequest``.
         pending: the request was written, and the provider has neither rejected nor completely answered it: it may be
-            processing it.
+            processing it, or have processed it before the attempt failed.
         images: number of images that have been requested from the provider so far.
         timeouts: the channel's, or shorter ones while another channel could serve the call.
         cancelled: why the request was cancelled; None if it was not. It goes before any other error of the attempt.
         response: the provider's; None before its headers have come.
+        began_at: when it began, in loop time.
+        failure: its outcome for the record of the request; None unless it failed before the first byte.
+        answered: the model that the provider names in its answer, if that may be another than was asked for; empty if
+            it names none.
+        response_id: the provider's id of the response, if it may have stored it.
     """
 
     option: Target
@@ -151,6 +157,10 @@ class Attempt:
     images: int = 0
     cancelled: RequestCancelled | None = None
     response: HttpResponse | None = None
+    began_at: float = 0.0
+    failure: FailedAttempt | None = None
+    answered: str = ""
+    response_id: str = ""
     _timeout: Timeout | None = None
     _abort_error: ProviderError | None = None
     _client: AbortableStream | None = None
@@ -209,11 +219,6 @@ class Attempt:
         """Go on without the client, and call ``give_up`` if a stream has more than ``most_bytes`` left."""
         if self._client is not None:
             self._client.leave(most_bytes, give_up)
-
-    def close(self) -> None:
-        """Release the provider's connection, which is closed unless the response has been read to its end."""
-        if self.response is not None:
-            self.response.close()
 
     def note_written(self) -> None:
         """Note that the request was written to the provider."""

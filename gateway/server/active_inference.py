@@ -4,18 +4,16 @@ import asyncio
 import re
 from time import monotonic
 
-import attrs
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
-from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.inference_request import Operation
 from gateway.domain.request_log import Ending
 from gateway.errors import GatewayError, ProviderError, ProviderRejected, RequestCancelled, ShuttingDown
 from gateway.proxy.drain import DrainedStream
-from gateway.request_context import Arrival, Delivery, Outcome
 from gateway.server.client_ip import check_client_ip, find_client_ip
 from gateway.server.context import CALLER, CONTEXT, SERVICES
-from gateway.server.idempotency import find_name
+from gateway.server.idempotency import HEADER, NAMELESS, find_name
 from gateway.server.multipart import MultipartReader
 from gateway.server.sessions import check_still_signed
 from gateway.upstream.exhaustion import ResourcesExhausted
@@ -39,33 +37,21 @@ class ActiveInference:
         self.request = request
         self.context = context = request[CONTEXT]
         self.services = services = request.app[SERVICES]
-        self.idempotency_key = find_name(request, operation)
+        headers = request.headers
+        self.idempotency_key = find_name(request, operation) if HEADER in headers else NAMELESS
         self.loop = loop = asyncio.get_running_loop()
         self.task = asyncio.current_task()
         self.form: MultipartReader | None = None
         self.cancelled = False
         self.stopped = False
         self._drain: DrainedStream | None = None
-        context.arrival = Arrival(
-            context.id,
-            request[CALLER],
-            operation,
-            started_ms=int(services.clock() * 1000),
-            started_at=loop.time(),
-            client_request_id=_find_client_request_id(request),
-        )
-
-    @property
-    def arrival(self) -> Arrival:
-        return self.context.arrival
-
-    @property
-    def call(self) -> InferenceRequest | None:
-        return self.context.call
-
-    @property
-    def delivery(self) -> Delivery | None:
-        return self.context.grant.delivery if self.context.grant else None
+        context.caller = request[CALLER]
+        context.operation = operation
+        context.started_ms = int(services.clock() * 1000)
+        context.started_at = loop.time()
+        client_request_id = headers.get("X-Request-Id")
+        if client_request_id is not None and _CLIENT_REQUEST_ID.match(client_request_id):
+            context.client_request_id = client_request_id
 
     @property
     def address(self) -> str | None:
@@ -76,17 +62,17 @@ class ActiveInference:
         if self.cancelled:
             return False
         self.cancelled = True
-        if not self.services.proxy.cancel(self.context.id) and self.task is not None:
+        if not self.services.proxy.cancel(self.context) and self.task is not None:
             self.stopped = self.task.cancel()
         return True
 
     def leave(self) -> bool:
         """Note that the client has disconnected; return whether the response is read to its end nevertheless."""
-        grant, services = self.context.grant, self.services
-        if grant is None or grant.row is not None or self.cancelled or not services.drain.open:
+        ctx, services = self.context, self.services
+        if ctx.reservation is None or ctx.record is not None or self.cancelled or not services.drain.open:
             return False
         if services.billing.settlement.find_abandoned() == "drain":
-            self._drain = services.proxy.drain(grant, self.context.id)
+            self._drain = services.proxy.drain(ctx)
         return self._drain is not None
 
     async def note_body_read(self) -> None:
@@ -94,10 +80,10 @@ class ActiveInference:
         await check_still_signed(self.request)
         context = self.context
         context.read_at = monotonic()
-        before = context.arrival.caller
+        before = context.caller
         caller = self.services.auth.api_keys.refresh(before)
         if caller is not before:
-            context.arrival = attrs.evolve(context.arrival, caller=caller)
+            context.caller = caller
             check_client_ip(self.request, caller)
 
     def settle_stream(self, fault: GatewayError | None) -> None:
@@ -106,21 +92,16 @@ class ActiveInference:
 
     def settle(self, ending: Ending, fault: GatewayError | None = None) -> None:
         """Leave the record, once. Nothing here waits, so that no cancellation can interrupt it."""
-        context, grant = self.context, self.context.grant
-        self.services.active_requests.calls.pop(context.id, None)
-        outcome = Outcome(ending, self.loop.time(), int(self.services.clock() * 1000), fault)
-        settlement = self.services.billing.settlement
-        if grant is None:
-            context.record = settlement.refuse(context.arrival, context.call, outcome)
-            return
-        delivery, drain = grant.delivery, self._drain
+        context, services, drain = self.context, self.services, self._drain
+        services.active_requests.calls.pop(context.id, None)
         if drain is not None:
             drain.end()
-            delivery.first_byte_at = drain.first_byte_at  # the client received nothing that came later
-        context.record = settlement.settle(context.arrival, grant, outcome, left=drain is not None)
-        if delivery.response_id and delivery.option is not None:
-            channel, account = delivery.option.line.channel.name, context.arrival.caller.account
-            self.services.routing.response_owners.note(delivery.response_id, account.id, channel)
+            context.first_byte_at = drain.first_byte_at  # the client received nothing that came later
+        now, now_ms, left = self.loop.time(), int(services.clock() * 1000), drain is not None
+        services.billing.settlement.settle(context, ending, fault, now=now, now_ms=now_ms, left=left)
+        if context.attempts and (response_id := context.attempts[-1].response_id):
+            channel = context.attempts[-1].channel.name
+            services.routing.response_owners.note(response_id, context.caller.account.id, channel)
 
 
 INFERENCE = web.RequestKey("inference", ActiveInference)
@@ -132,11 +113,6 @@ def leave_request(request: BaseRequest) -> bool:
         return False
     active = request.app[SERVICES].active_requests.calls.get(request[CONTEXT].id)
     return active is not None and active.leave()
-
-
-def _find_client_request_id(request: web.Request) -> str | None:
-    request_id = request.headers.get("X-Request-Id")
-    return request_id if request_id is not None and _CLIENT_REQUEST_ID.match(request_id) else None
 
 
 def find_ending(fault: GatewayError) -> Ending:

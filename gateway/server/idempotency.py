@@ -14,7 +14,6 @@ from gateway.domain.upload import Upload
 from gateway.errors import InvalidRequest
 from gateway.formats.form import ReceivedForm
 from gateway.formats.openai.videos import build_video
-from gateway.request_context import Arrival
 from gateway.server.context import CALLER, CONTEXT, SERVICES
 from gateway.server.video_status import find_status_words
 
@@ -79,7 +78,7 @@ class IdempotencyKey:
     def _sum_up(self, said: bytes) -> str:
         return sha256(b"%b\n%b\n%b" % (self._operation.encode(), self._request.path.encode(), said)).hexdigest()
 
-    async def find_answer(self, call: InferenceRequest, arrival: Arrival) -> web.Response | None:
+    async def find_answer(self, call: InferenceRequest) -> web.Response | None:
         """The answer to the same call, made before; None where it is to be made now.
 
         Raises ``InvalidRequest``, ``IdempotencyConflict``, ``StoreUnavailable``.
@@ -96,7 +95,8 @@ class IdempotencyKey:
             self._request[CALLER]
         )  # what is refused in a loop must not write in one
         replays = services.idempotency
-        mine, known = await replays.begin(self._request[CALLER].key.id, self._name, self._digest, arrival.id)
+        ctx = self._request[CONTEXT]
+        mine, known = await replays.begin(ctx.caller.key.id, self._name, self._digest, ctx.id)
         if known is not None and known.state != "answered":
             lost, known = known, await self._find_job(known)
             if known is None:

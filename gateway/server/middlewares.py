@@ -246,11 +246,11 @@ async def parse_request(
     if body is not None:  # it came with the headers: the caller cannot have changed
         ctx.read_at = time.monotonic()
     else:
-        body, size = await read_sized_json(request, _find_limit(request, ctx.arrival.operation))
+        body, size = await read_sized_json(request, _find_limit(request, ctx.operation))
         await active.note_body_read()
     if active.idempotency_key.is_named:
         await active.idempotency_key.note_body(body)
-    if "store" in body and body["store"] is True and ctx.arrival.operation == "chat":
+    if "store" in body and body["store"] is True and ctx.operation == "chat":
         ctx.warn(_NOT_STORED)
     if size > MAX_ON_LOOP:
         ctx.call = attrs.evolve(await work_aside(parse, body), large=True)
@@ -274,7 +274,7 @@ async def parse_form(
     try:
         services.media.images.check_room()
         await services.billing.quota.peek(
-            active.arrival.caller, lambda: not services.routing.router.tariff.require_price
+            active.context.caller, lambda: not services.routing.router.tariff.require_price
         )
         form = await reader.read()
         await active.note_body_read()
@@ -299,7 +299,7 @@ async def replay_response(request: web.Request, handler: Handler) -> web.StreamR
     """Answer a request whose ``Idempotency-Key`` has been answered before with the same response."""
     active = request[INFERENCE]
     if active.idempotency_key.is_named and (call := active.context.call) is not None:
-        replayed = await active.idempotency_key.find_answer(call, active.context.arrival)
+        replayed = await active.idempotency_key.find_answer(call)
         if replayed is not None:
             active.settle("completed")
             return replayed
@@ -313,15 +313,13 @@ async def quota(request: web.Request, handler: Handler) -> web.StreamResponse:
     """
     active = request[INFERENCE]
     ctx, services = active.context, active.services
-    call, arrival = ctx.call, ctx.arrival
+    call, caller = ctx.call, ctx.caller
     assert call is not None  # noqa: S101 - parse_request comes before
     if call.image is not None:
         services.media.images.check(call)
         ctx.call = call = attrs.evolve(call, origin=services.http.base_url or find_origin(request))
-    if arrival.operation == "responses":
-        ctx.call = call = await services.routing.response_owners.check(call, arrival.caller.account.id)
-    ctx.route = route = services.routing.router.route(arrival.caller, call)
-    ctx.grant = grant = await services.billing.quota.admit(arrival, call, route.rank())
-    if grant.turn is not None:
-        ctx.rate_limits = grant.turn.standing
+    if ctx.operation == "responses":
+        ctx.call = call = await services.routing.response_owners.check(call, caller.account.id)
+    ctx.route = route = services.routing.router.route(caller, call)
+    await services.billing.quota.admit(ctx, route.rank())
     return await handler(request)

@@ -12,7 +12,7 @@ from aiohttp import HttpVersion11, web
 from aiohttp.helpers import rfc822_formatted_time
 
 from gateway.formats.openai.rate_limit_headers import build_limits
-from gateway.request_context import RequestContext, build_attempts, make_request_id
+from gateway.request_context import RequestContext, make_request_id
 from gateway.server.admin.operation import PREFIX
 from gateway.server.context import CONTEXT
 from gateway.server.error_responses import ANTHROPIC_PATHS
@@ -135,8 +135,16 @@ def build_common_headers(request: web.Request) -> dict[str, str]:
         headers["request-id"] = ctx.id
     if ctx.headers is not None:
         headers |= ctx.headers
-    if ctx.grant is not None and ctx.grant.delivery.attempts:
-        headers |= build_attempts(ctx.grant.delivery)
+    if ctx.attempts:
+        headers["x-gateway-attempts"] = str(len(ctx.attempts))
+        if ctx.attempts[0].failure is not None:
+            headers["x-gateway-tried"] = _list_failures(ctx)
     if ctx.rate_limits is not None:
         headers |= build_limits(ctx.rate_limits)
     return headers
+
+
+def _list_failures(ctx: RequestContext) -> str:
+    """List the failed attempts without the names of their channels, which clients must not learn."""
+    failures = [attempt.failure for attempt in ctx.attempts if attempt.failure is not None]
+    return ", ".join(f"{failure.outcome};ms={failure.ms}" for failure in failures)

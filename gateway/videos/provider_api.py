@@ -27,7 +27,7 @@ from gateway.formats.openai.errors import parse_retry_after
 from gateway.formats.video_backend import ContentLocation, ProviderTask, TaskStatus, Variant, VideoBackend, VideoSpec
 from gateway.formats.video_backends import VIDEO_BACKENDS
 from gateway.providers.registry import PROVIDERS
-from gateway.proxy.open_response import MAX_ERROR_BYTES, OK
+from gateway.proxy.forward import MAX_ERROR_BYTES, OK
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.target import Attempt, Way
 from gateway.upstream.interface import FetchedFile, Fetcher, FileRequest, HttpClient, HttpResponse

@@ -16,10 +16,10 @@ import attrs
 import structlog
 
 from gateway.billing.quota import QuotaService
+from gateway.billing.request_record import build_record
 from gateway.billing.settlement import Settlement
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.rate_limit import RateLimitStatus
-from gateway.domain.request_log import Ending, RequestRecord
+from gateway.domain.request_log import Ending
 from gateway.domain.usage import MAX_DURATION_MS, Usage
 from gateway.domain.video import SUBMIT_UNKNOWN, VideoJob, VideoRequest, find_wait_s
 from gateway.errors import (
@@ -36,8 +36,7 @@ from gateway.errors import (
 from gateway.formats.video_backend import TaskStatus, VideoSpec
 from gateway.media.word_filter import WordList, check_body
 from gateway.proxy.failover import Proxy
-from gateway.request_context import Arrival, Grant, Outcome, build_row
-from gateway.routing.route import Route
+from gateway.request_context import RequestContext
 from gateway.routing.target import UNKNOWN_SECONDS, Attempt
 from gateway.videos.content import VideoContent
 from gateway.videos.jobs import LEASE_MS, Videos
@@ -53,19 +52,9 @@ T = TypeVar("T")
 
 @attrs.define(eq=False)
 class Submission:
-    """One request that becomes a job.
+    """One request, parsed and routed, that becomes a job; ``job`` is None before the database has it."""
 
-    Attributes:
-        row: the request's record, once there is one.
-        standing: the caller's rate limit status; None if the caller has no limits.
-    """
-
-    arrival: Arrival
-    call: InferenceRequest
-    route: Route
-    row: RequestRecord | None = None
-    standing: RateLimitStatus | None = None
-    grant: Grant | None = None
+    ctx: RequestContext
     job: VideoJob | None = None
 
 
@@ -126,26 +115,27 @@ class VideoSubmitter:
                 await self._bring_in(ticket, stack)
                 job = await self._put_on_record(ticket)
             except GatewayError as fault:
-                outcome = Outcome("refused", self._loop_s, self._videos.now_ms, fault)
-                ticket.row = self._settlement.refuse(ticket.arrival, ticket.call, outcome)
+                now, now_ms = self._loop_s, self._videos.now_ms
+                self._settlement.settle(ticket.ctx, "refused", fault, now=now, now_ms=now_ms)
                 raise
             with self._videos.claim(job.id):
                 return await self._have_begun(ticket, job)
 
     async def _bring_in(self, ticket: Submission, stack: AsyncExitStack) -> None:
         """Load the reference image. Raises what ``References.bring_in`` raises."""
-        ask, account = _get_ask(ticket.call), ticket.arrival.caller.account
+        ctx, call = ticket.ctx, _get(ticket.ctx.call)
+        ask, account = _get_ask(call), ctx.caller.account
         if ask.reference is None:
             return
-        await self._admission.peek(ticket.arrival.caller, lambda: True)
-        fetch = any(must_fetch(option.endpoint.wire) for option in ticket.route.options)
+        await self._admission.peek(ctx.caller, lambda: True)
+        fetch = any(must_fetch(option.endpoint.wire) for option in _get(ctx.route).options)
         reference = await stack.enter_async_context(self._references.bring_in(ask.reference, account.id, fetch=fetch))
-        ticket.call = attrs.evolve(ticket.call, video=attrs.evolve(ask, reference=reference))
+        ctx.call = attrs.evolve(call, video=attrs.evolve(ask, reference=reference))
 
     async def _have_begun(self, ticket: Submission, job: VideoJob) -> VideoJob:
         judged = False
         try:
-            take = await self._begin(ticket)
+            take = await self._relay.with_failover(ticket.ctx, partial(self._send, ticket))
             judged = True
         except SubmitOutcomeUnknown as fault:
             judged = True
@@ -159,7 +149,7 @@ class VideoSubmitter:
             await self._videos.retry_until_stored(job.id, partial(self._drop, ticket, fault))
             raise
         finally:
-            self._admission.leave(_get(ticket.grant))
+            self._admission.leave(ticket.ctx)
             if not judged:  # a bug of ours, or the process stops: the poll worker decides later
                 asked = _get(ticket.job)
                 self._videos.run(self._advance_one(asked, asked.let_go(self._videos.now_ms)))
@@ -169,58 +159,46 @@ class VideoSubmitter:
         """Store the job with its reservation. If this raises, neither is left."""
         if self._relay.broken_off:
             raise ShuttingDown("The gateway is shutting down", phase="shutdown")
-        grant = await self._admission.open(ticket.arrival, ticket.call, ticket.route.rank())
-        ticket.grant = grant
-        ticket.standing = grant.turn.standing if grant.turn else None
-        job = self._make_job(ticket, grant)
+        ctx = ticket.ctx
+        await self._admission.admit(ctx, _get(ctx.route).rank(), journaled=False)
+        reservation = _get(ctx.reservation)
+        job = self._make_job(ctx, reservation.nanos)
         most, stored = self._videos.rules.max_open, False
         try:
             if self._videos.count_open(job.account_id) >= most:
                 raise RateLimited(f"The account has {most} videos under way already", retry_after_s=30)
-            self._videos.hold(job, grant.hold)
+            self._videos.hold(job, reservation)
             await self._videos.store.create(job)
             stored = True
         finally:
             if not stored:
                 self._videos.release(job)
-                self._admission.give_back(grant)
+                self._admission.give_back(ctx)
         ticket.job = job
         return job
 
-    def _make_job(self, ticket: Submission, grant: Grant) -> VideoJob:
-        arrival, call = ticket.arrival, ticket.call
-        now_ms, ask = self._videos.now_ms, _get_ask(call)
+    def _make_job(self, ctx: RequestContext, reserved: int) -> VideoJob:
+        now_ms, ask = self._videos.now_ms, _get_ask(ctx.call)
         return VideoJob(
             id=f"video_{secrets.token_hex(_ID_BYTES)}",
-            receipt=build_row(
-                arrival,
-                call,
-                Outcome("interrupted", arrival.started_at, now_ms),
-                reserved_nanos=grant.hold.nanos,
-            ),
+            receipt=build_record(ctx, "interrupted", None, now=ctx.started_at, now_ms=now_ms),
             prompt=ask.prompt,
             seconds=str(ask.seconds or ""),
             size=ask.size or "",
             remixed_from=ask.remix_of.id if ask.remix_of else None,
             updated_ms=now_ms,
             deadline_ms=now_ms + round(self._videos.rules.deadline_h * _HOUR_MS),
-            held_nanos=grant.hold.nanos,
+            held_nanos=reserved,
             owner=self._videos.owner,
             lease_until_ms=now_ms + LEASE_MS,
             due_ms=now_ms,
-            webhook_url=ask.webhook_url or arrival.caller.key.webhook_url,
+            webhook_url=ask.webhook_url or ctx.caller.key.webhook_url,
             status_words=ask.status_words,
-        )
-
-    async def _begin(self, ticket: Submission) -> TaskStatus:
-        grant = _get(ticket.grant)
-        return await self._relay.with_failover(
-            grant.delivery, ticket.route, ticket.arrival.id, partial(self._send, ticket)
         )
 
     async def _send(self, ticket: Submission, attempt: Attempt) -> TaskStatus:
         """Make one attempt to start the job."""
-        job, ask = _get(ticket.job), attempt.option.capability.fill(_get_ask(ticket.call))
+        job, ask = _get(ticket.job), attempt.option.capability.fill(_get_ask(ticket.ctx.call))
         original = ask.remix_of
         asked = job.move(
             "submitting",
@@ -244,7 +222,7 @@ class VideoSubmitter:
             seconds=ask.seconds,
             size=ask.size,
             reference=ask.reference,
-            extra=ticket.call.body,
+            extra=_get(ticket.ctx.call).body,
         )
         try:
             take = await attempt.wait_for(
@@ -254,7 +232,7 @@ class VideoSubmitter:
             )
         except (ProviderTimeout, ShuttingDown) as fault:
             raise fault if fault.phase == "connect" else SubmitOutcomeUnknown(fault) from fault
-        self._relay.record_success(attempt)
+        self._relay.load_balancer.record_success(attempt.lease)
         ticket.job = self._price(asked, attempt, take)
         return take
 
@@ -267,18 +245,16 @@ class VideoSubmitter:
 
     async def _note_begun(self, ticket: Submission, take: TaskStatus) -> VideoJob:
         """Store the started job, however long that takes: only this process knows the id of the provider's task."""
-        asked, grant = _get(ticket.job), _get(ticket.grant)
-        outcome = Outcome("completed", self._loop_s, self._videos.now_ms)
-        receipt = build_row(
-            ticket.arrival, ticket.call, outcome, delivery=attrs.evolve(grant.delivery, first_byte_at=self._loop_s)
-        )
+        asked, ctx = _get(ticket.job), ticket.ctx
+        ctx.first_byte_at = now = self._loop_s
+        receipt = build_record(ctx, "completed", None, now=now, now_ms=self._videos.now_ms)
         begun = asked.move(
             "queued" if take.state == "queued" else "processing",
             self._videos.now_ms,
             upstream_id=take.id,
-            receipt=attrs.evolve(receipt, reserved_nanos=asked.held_nanos),
+            receipt=receipt,
         ).let_go(self._videos.now_ms + round(find_wait_s(0) * 1000 * self._videos.pace))
-        ticket.row = begun.receipt
+        ctx.record = receipt
         ticket.job = begun
         recorded = await self._videos.retry_until_stored(begun.id, partial(self._advance_one, asked, begun))
         if recorded is False:
@@ -302,22 +278,21 @@ class VideoSubmitter:
 
     async def _drop(self, ticket: Submission, fault: GatewayError) -> None:
         """Delete a job that no provider started; only the request's record stays."""
-        job, grant = _get(ticket.job), _get(ticket.grant)
+        job, ctx = _get(ticket.job), ticket.ctx
         failed = isinstance(fault, ProviderError) and not isinstance(fault, ProviderRejected)
         ending: Ending = "upstream_failed" if failed else "refused"
-        outcome = Outcome(ending, self._loop_s, self._videos.now_ms, fault)
-        row = build_row(ticket.arrival, ticket.call, outcome, delivery=grant.delivery, reserved_nanos=job.held_nanos)
-        ticket.row = row
+        now, now_ms = self._loop_s, self._videos.now_ms
+        row = build_record(ctx, ending, fault, now=now, now_ms=now_ms)
+        ctx.record = row
         await self._videos.store.drop(job, row)
         self._videos.release(job)
         self._videos.notifier.notify(job.id)
 
     async def _finish_unknown(self, ticket: Submission, fault: SubmitOutcomeUnknown) -> None:
-        job, grant = _get(ticket.job), _get(ticket.grant)
-        outcome = Outcome("upstream_failed", self._loop_s, self._videos.now_ms, fault)
-        receipt = build_row(ticket.arrival, ticket.call, outcome, delivery=grant.delivery)
-        ticket.row = receipt
-        job = attrs.evolve(job, receipt=attrs.evolve(receipt, reserved_nanos=job.held_nanos))
+        job, now, now_ms = _get(ticket.job), self._loop_s, self._videos.now_ms
+        receipt = build_record(ticket.ctx, "upstream_failed", fault, now=now, now_ms=now_ms)
+        ticket.ctx.record = receipt
+        job = attrs.evolve(job, receipt=receipt)
         await self._videos.finish(job.fail(SUBMIT_UNKNOWN, self._videos.now_ms))
 
     @property
@@ -340,8 +315,8 @@ def _parse_seconds(reported: str | None) -> str:
     return str(seconds) if 0 < seconds <= MAX_DURATION_MS // 1000 else ""
 
 
-def _get_ask(call: InferenceRequest) -> VideoRequest:
-    return call.video or VideoRequest("")
+def _get_ask(call: InferenceRequest | None) -> VideoRequest:
+    return (call.video if call is not None else None) or VideoRequest("")
 
 
 def _get(value: T | None) -> T:

@@ -151,15 +151,8 @@ def find_all(module: Module) -> list[str]:
     ]
 
 
-KNOWN = (
-    "request_context.py",
-)  # fmt: skip
-"""Files that still import upwards."""
-
-
 def test_every_module_keeps_its_layer() -> None:
     found = [line for module in read_modules() for line in find_all(module)]
-    found = [line for line in found if not line.startswith(KNOWN)]
     assert not found, "\n".join(found)
 
 

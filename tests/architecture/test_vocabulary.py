@@ -69,9 +69,6 @@ ALLOWED = {
 }
 """Words of SQLAlchemy, and names of products (LM Studio, Model Studio), by the beginning of a path."""
 NOT_YET = (
-    "billing/quota.py",
-    "billing/settlement.py",
-    "request_context.py",
     "server/handlers/",
     "server/",
 )

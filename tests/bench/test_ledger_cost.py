@@ -26,12 +26,12 @@ from gateway.domain.rate_limit import Limits
 from gateway.domain.request_log import RequestRecord, RequestStart
 from gateway.domain.usage import Usage
 from gateway.providers.base import CHAT
-from gateway.request_context import Arrival, Outcome
 from gateway.routing.channel_state import ChannelState, KeyState
 from gateway.routing.target import Target
 from gateway.storage.database import open_database
 from gateway.storage.journal import RequestJournal
 from gateway.storage.ledger import LedgerRepository
+from tests.support.contexts import make_attempt, make_context
 
 CALLS = 2_000
 ROUNDS = 5
@@ -71,11 +71,11 @@ class Desk:
 
     async def call(self, number: int) -> RequestRecord:
         now_ms = int(time.time() * 1000)
-        arrival = Arrival(f"req_{number:024x}", self.caller, "chat", now_ms, 10.0)
-        grant = await self.admission.admit(arrival, CALL, OPTIONS)
-        grant.delivery.option, grant.delivery.attempts = OPTIONS[0], 1
-        grant.delivery.usage = Usage(100, 200, 0, "upstream")
-        return self.settlement.settle(arrival, grant, Outcome("completed", 11.0, now_ms))
+        ctx = make_context(self.caller, CALL, request_id=f"req_{number:024x}", started_ms=now_ms, started_at=10.0)
+        await self.admission.admit(ctx, OPTIONS)
+        ctx.attempts.append(make_attempt(OPTIONS[0]))
+        ctx.usage = Usage(100, 200, 0, "upstream")
+        return self.settlement.settle(ctx, "completed", now=11.0, now_ms=now_ms)
 
 
 async def measure(work: Callable[[int], Any]) -> float:

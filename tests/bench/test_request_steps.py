@@ -148,16 +148,16 @@ def log_as_a_gateway_does(capfd: pytest.CaptureFixture[str]) -> None:
 async def test_a_json_request(gateway_with: StartGateway) -> None:
     counts = await count_third(gateway_with, [answer(COMPLETION)], hello(), orjson.dumps(COMPLETION)[-12:])
     show(counts, "a JSON request")
-    assert counts.total <= 152, counts.calls
-    assert len(counts.files) <= 49, counts.files
+    assert counts.total <= 139, counts.calls
+    assert len(counts.files) <= 47, counts.files
 
 
 async def test_a_streamed_request(gateway_with: StartGateway) -> None:
     body = hello(stream=True, stream_options={"include_usage": True})
     counts = await count_third(gateway_with, write_stream(5), body, LAST_CHUNK)
     show(counts, "a stream of 8 events")
-    assert counts.total <= 286, counts.calls
-    assert len(counts.files) <= 57, counts.files
+    assert counts.total <= 273, counts.calls
+    assert len(counts.files) <= 56, counts.files
     more = await count_third(gateway_with, write_stream(15), body, LAST_CHUNK)
     each = (more.total - counts.total) / 10
     print(f"; {each} an event", end="")

@@ -36,7 +36,7 @@ from gateway.errors import (
     StoreUnavailable,
 )
 from gateway.formats.prompt_tokens import estimate_prompt
-from gateway.request_context import Arrival, Grant
+from gateway.request_context import RequestContext
 from tests.support.billing_services import Books, ModelDisk, call_for, unix
 
 T = TypeVar("T")
@@ -75,8 +75,7 @@ class Movement:
 class Running:
     """A call that was granted, and what is held for it in which purses."""
 
-    arrival: Arrival
-    grant: Grant
+    ctx: RequestContext
     nanos: int
     places: tuple[Place, Place]
 
@@ -237,9 +236,9 @@ class LedgerMachine(RuleBasedStateMachine):
             with pytest.raises(RateLimited):
                 self.do(self.books.admit(caller, call_for(nanos)))
             return
-        arrival, grant = self.do(self.books.admit(caller, call_for(nanos)))
-        self.running.append(Running(arrival, grant, nanos, places))
-        self.granted.append(arrival.id)
+        ctx = self.do(self.books.admit(caller, call_for(nanos)))
+        self.running.append(Running(ctx, nanos, places))
+        self.granted.append(ctx.id)
 
     def expect_refusal(self, caller: Caller, nanos: int, told: Place) -> None:
         with pytest.raises(QuotaExceeded) as caught:
@@ -258,7 +257,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(index=ANY, cost=COSTS)
     def settle(self, index: int, cost: int) -> None:
         call = self.running.pop(index % len(self.running))
-        row = self.books.settle((call.arrival, call.grant), cost)
+        row = self.books.settle(call.ctx, cost)
         assert (row.cost_nanos, row.reserved_nanos) == (cost, call.nanos)
         self.move(call.places, "spent", cost)
         self.ended.append(call)
@@ -268,8 +267,9 @@ class LedgerMachine(RuleBasedStateMachine):
     def abort(self, index: int, ending: Ending, written: bool) -> None:
         """Whoever leaves pays for the prompt, and never more than was held, if a provider has been sent it."""
         call = self.running.pop(index % len(self.running))
-        row = self.books.abort((call.arrival, call.grant), ending, written=written)
-        expected = estimate_prompt(call.grant.call) if written else 0
+        row = self.books.abort(call.ctx, ending, written=written)
+        assert call.ctx.call is not None
+        expected = estimate_prompt(call.ctx.call) if written else 0
         assert (row.ending, row.cost_nanos, row.reserved_nanos) == (ending, expected, call.nanos)
         assert 0 <= row.cost_nanos <= row.reserved_nanos
         self.move(call.places, "spent", row.cost_nanos)
@@ -279,7 +279,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(index=ANY, claim=st.sampled_from([10**6, MAX_TOKENS]))
     def settle_for_what_cannot_be(self, index: int, claim: int) -> None:
         call = self.running.pop(index % len(self.running))
-        row = self.books.settle((call.arrival, call.grant), claim)
+        row = self.books.settle(call.ctx, claim)
         assert (row.cost_nanos, row.reserved_nanos, row.usage_source) == (call.nanos, call.nanos, "bound")
         self.move(call.places, "spent", row.cost_nanos)
         self.ended.append(call)
@@ -288,8 +288,8 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(index=ANY, cost=COSTS)
     def settle_again(self, index: int, cost: int) -> None:
         call = pick(self.ended, index)
-        row = call.grant.row
-        assert self.books.settle((call.arrival, call.grant), cost) is row
+        row = call.ctx.record
+        assert self.books.settle(call.ctx, cost) is row
 
     @rule(index=ANY)
     def refuse(self, index: int) -> None:
@@ -297,8 +297,8 @@ class LedgerMachine(RuleBasedStateMachine):
         if place not in self.deleted:
             key = self.get_owner(place)
             assert isinstance(key, ApiKey)
-            arrival = self.books.arrive(Caller(Account(key.account_id, "?"), key))
-            self.books.settlement.refuse(arrival, None, self.books.outcome(ending="refused"))
+            ctx = self.books.arrive(Caller(Account(key.account_id, "?"), key))
+            self.books.settlement.settle(ctx, "refused", **self.books.times)
 
     # money
 

@@ -79,8 +79,10 @@ async def test_keys_of_one_account_share_its_room_and_not_each_others(books: Boo
 async def test_the_dearest_of_the_options_is_held(books: Books) -> None:
     prices = [(None, ONE_PPM), (NANO_A_TOKEN, ONE_PPM), (NANO_A_TOKEN, 2_500_001), (NANO_A_TOKEN, 0)]
     options = [option_of(price, multiplier) for price, multiplier in prices]
-    grant = await books.admission.admit(books.arrive(caller_of()), call_for(4), options)
-    assert grant.hold.nanos == 11  # 10.000004, rounded up
+    ctx = books.arrive(caller_of(), call_for(4))
+    await books.admission.admit(ctx, options)
+    assert ctx.reservation is not None
+    assert ctx.reservation.nanos == 11  # 10.000004, rounded up
 
 
 @pytest.mark.parametrize("price", [None, Price("m", image_nanos=5)])
@@ -94,7 +96,7 @@ async def test_a_call_ends_at_the_price_it_began_with_whatever_later_ones_cost(b
     caller = caller_of(capped(100))
     early = await books.admit(caller, call_for(10))
     late = await books.admit(caller, call_for(10), attrs.evolve(NANO_A_TOKEN, input_nanos_per_million=3 * ONE_PPM))
-    assert [grant.hold.nanos for _, grant in (early, late)] == [10, 30]
+    assert [ctx.reservation and ctx.reservation.nanos for ctx in (early, late)] == [10, 30]
     assert [books.settle(running, 10).cost_nanos for running in (early, late)] == [10, 30]
 
 
@@ -169,8 +171,8 @@ async def test_a_key_and_its_account_take_turns_each_for_itself(books: Books) ->
 
 
 async def test_a_caller_without_limits_takes_no_turn(books: Books) -> None:
-    _, grant = await books.admit(caller_of(), call_for(1))
-    assert grant.turn is None
+    ctx = await books.admit(caller_of(), call_for(1))
+    assert ctx.permit is None
 
 
 # before a call is read
@@ -244,13 +246,13 @@ async def test_a_look_sees_that_the_store_is_behind(books: Books) -> None:
 
 
 async def test_a_call_is_in_the_journal_before_it_is_made(books: Books, tmp_path: Path) -> None:
-    arrival, _ = await books.admit(caller_of(key=capped(50)), call_for(20, output=5))
+    ctx = await books.admit(caller_of(key=capped(50)), call_for(20, output=5))
     found = RequestJournal(Path(shutil.copy(books.journal._path, tmp_path / "copy")))
     found.close()
     (left,) = found.leftovers
     assert not left.settled
     assert left.row == RequestRecord(
-        id=arrival.id,
+        id=ctx.id,
         started_ms=int(NOON * 1000),
         settled_ms=int(NOON * 1000),
         operation="chat",
@@ -284,12 +286,13 @@ async def test_what_cannot_be_noted_is_not_made_and_holds_nothing(books: Books, 
     admission = QuotaService(books.bank, counters, full, books.outbox)
     caller, options = caller_of(capped(50), limits=Limits(rpm=600, max_concurrency=1)), [option_of()]
     with pytest.raises(StoreUnavailable):
-        await admission.admit(books.arrive(caller), call_for(20), options)
+        await admission.admit(books.arrive(caller, call_for(20)), options)
     full.close()
     assert (held(books, caller), admission.open_holds) == ((0, 0), 0)
     good = QuotaService(books.bank, counters, books.journal, books.outbox)
-    grant = await good.admit(books.arrive(caller), call_for(20), options)
-    assert grant.turn is not None
+    ctx = books.arrive(caller, call_for(20))
+    await good.admit(ctx, options)
+    assert ctx.permit is not None
 
 
 async def test_while_the_store_is_behind_nothing_is_admitted_not_even_for_free(books: Books) -> None:
@@ -319,11 +322,11 @@ async def test_a_call_waits_a_moment_for_a_store_that_is_busy(books: Books, monk
         small.put(attrs.evolve(row, id=f"req_{index}"))
     monkeypatch.setattr("gateway.billing.quota.asyncio.sleep", rest)
     with pytest.raises(StoreUnavailable):  # it did not help
-        await crowded.open(books.arrive(caller), call_for(1), [])
+        await crowded.admit(books.arrive(caller, call_for(1)), [], journaled=False)
     small.take(2)
-    await crowded.open(books.arrive(caller), call_for(1), [])
+    await crowded.admit(books.arrive(caller, call_for(1)), [], journaled=False)
     small.take(1)
-    await crowded.open(books.arrive(caller), call_for(1), [])
+    await crowded.admit(books.arrive(caller, call_for(1)), [], journaled=False)
     assert rests == [BREATH_S, BREATH_S]
 
 

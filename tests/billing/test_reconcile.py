@@ -13,10 +13,10 @@ from sqlalchemy import delete, func, select, text, update
 from gateway.billing.accounting import AccountingService
 from gateway.billing.flush_worker import LedgerFlusher
 from gateway.billing.reconcile import LOOK_AGAIN_S
+from gateway.billing.request_record import build_record
 from gateway.domain.balance import Reservation
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.video import CANCELLED, VideoJob, VideoRules
-from gateway.request_context import build_row
 from gateway.storage.database import Database, open_database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.schema import entries, videos
@@ -249,9 +249,9 @@ class Studio:
     def propose(self, number: int, nanos: int) -> tuple[VideoJob, Reservation]:
         """A job that is neither on record nor known to have its money, which is held."""
         caller = caller_of(capped(1_000), capped(500))
-        arrival = self.books.arrive(caller)
-        held = self.books.bank.hold(caller, nanos)
-        row = build_row(arrival, call_for(nanos), self.books.outcome(ending="interrupted"), reserved_nanos=nanos)
+        ctx = self.books.arrive(caller, call_for(nanos))
+        ctx.reservation = held = self.books.bank.hold(caller, nanos)
+        row = build_record(ctx, "interrupted", None, **self.books.times)
         receipt = attrs.evolve(row, attempts=1)
         job = VideoJob(f"video_{number}", receipt, "a cat", state="queued", held_nanos=nanos, cost_nanos=nanos - 5)
         return job, held

@@ -6,48 +6,70 @@ from typing import Any
 import attrs
 import pytest
 
+from gateway.billing.request_record import CLIENT_CLOSED_STATUS
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.price import ONE_PPM, Price, nanos
-from gateway.domain.request_log import FailedAttempt, RequestRecord
+from gateway.domain.request_log import Ending, FailedAttempt, RequestRecord
 from gateway.domain.usage import Usage
-from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderTimeout, QuotaExceeded
+from gateway.errors import GatewayError, InvalidRequest, ProviderBadResponse, ProviderTimeout, QuotaExceeded
 from gateway.formats.openai.chat import parse_chat_call
-from gateway.request_context import CLIENT_CLOSED_STATUS, Arrival, Delivery, Outcome
+from gateway.request_context import RequestContext
+from gateway.routing.target import Attempt, Target
 from tests.support.billing_services import Books, call_for, caller_of, capped, option_of
+from tests.support.contexts import make_attempt, make_context
 
 CALLER = Caller(Account(1, "acme"), ApiKey(7, 1, "laptop", b"", ""))
 CALL = parse_chat_call({"model": "m", "messages": [{"role": "user", "content": "hi"}]})
 PRICE = Price("m", input_nanos_per_million=nanos(Decimal(2)), output_nanos_per_million=nanos(Decimal(10)))
 OPTION = option_of(PRICE, model="theirs")
 TIMED_OUT = FailedAttempt("other", "upstream_timeout", 120)
-ARRIVAL = Arrival("req_1", CALLER, "chat", started_ms=1_000, started_at=10.0, client_request_id="theirs")
 RESERVED = (2 * 8 + 2) * 2_000 + 4_096 * 10_000
 """Two bytes and a template, and the most that is set aside for an answer."""
 
 
-async def settle(books: Books, delivery: Delivery, outcome: Outcome) -> RequestRecord:
-    """The row of a call that was granted, and became ``delivery``."""
-    grant = await books.admission.admit(ARRIVAL, CALL, [OPTION])
-    grant.delivery = delivery
-    row = books.settlement.settle(ARRIVAL, grant, outcome)
+def arrive(call: InferenceRequest | None = CALL) -> RequestContext:
+    return make_context(CALLER, call, started_ms=1_000, started_at=10.0, client_request_id="theirs")
+
+
+def attempted(many: int = 1, target: Target = OPTION) -> list[Attempt]:
+    """So many attempts, of which all but the last have failed."""
+    failed = [make_attempt(target, failure=TIMED_OUT) for _ in range(many - 1)]
+    return [*failed, make_attempt(target, began_at=10.125)]
+
+
+async def settle(
+    books: Books,
+    attempts: list[Attempt],
+    ending: Ending,
+    now: float = 11.0,
+    *,
+    fault: GatewayError | None = None,
+    **more: Any,
+) -> RequestRecord:
+    """The row of a request for which money was reserved, after these attempts."""
+    ctx = arrive()
+    await books.admission.admit(ctx, [OPTION])
+    ctx.attempts = attempts
+    for name, value in more.items():
+        setattr(ctx, name, value)
+    row = books.settlement.settle(ctx, ending, fault, now=now, now_ms=3_000)
+    assert ctx.record is row
     assert books.outbox.take(10) == [row]
     assert books.admission.open_holds == 0
     return row
 
 
-def delivered(**more: Any) -> Delivery:
-    usage = Usage(1_000, 100, 10, "upstream")
-    told = {"option": OPTION, "attempts": 2, "tried": [TIMED_OUT], "began_at": 10.125, "first_byte_at": 10.25}
-    return Delivery(**{**told, "usage": usage, **more})
+ANSWERED: dict[str, Any] = {"usage": Usage(1_000, 100, 10, "upstream"), "first_byte_at": 10.25}
+"""What is known of a request that was answered."""
 
 
-def ended(ending: Any, now: float = 11.0, **more: Any) -> Outcome:
-    return Outcome(ending, now, 3_000, **more)
+def refuse(books: Books, ctx: RequestContext, fault: GatewayError | None = None, now: float = 11.0) -> RequestRecord:
+    return books.settlement.settle(ctx, "refused", fault, now=now, now_ms=3_000)
 
 
 async def test_the_row_of_a_success_has_every_field(books: Books) -> None:
-    assert await settle(books, delivered(), ended("completed", 12.5)) == RequestRecord(
+    assert await settle(books, attempted(2), "completed", 12.5, **ANSWERED) == RequestRecord(
         id="req_1",
         started_ms=1_000,
         settled_ms=3_000,
@@ -78,33 +100,32 @@ async def test_the_row_of_a_success_has_every_field(books: Books) -> None:
 
 
 async def test_a_stream_that_failed_after_its_first_byte_was_a_200_and_is_charged(books: Books) -> None:
-    row = await settle(books, delivered(), ended("upstream_failed", fault=ProviderBadResponse("x")))
+    row = await settle(books, attempted(2), "upstream_failed", fault=ProviderBadResponse("x"), **ANSWERED)
     assert (row.status, row.ending, row.error_code) == (200, "upstream_failed", "upstream_error")
     assert row.cost_nanos == 3_000_000
 
 
 async def test_a_failure_before_the_first_byte_has_the_faults_status_and_costs_nothing(books: Books) -> None:
-    failed = ended("upstream_failed", fault=ProviderTimeout("x"))
-    row = await settle(books, Delivery(option=OPTION, attempts=3), failed)
+    row = await settle(books, attempted(3), "upstream_failed", fault=ProviderTimeout("x"))
     assert (row.status, row.error_code, row.first_byte_ms, row.cost_nanos) == (504, "upstream_timeout", None, 0)
     assert (row.attempts, row.usage_source, row.reserved_nanos) == (3, "none", RESERVED)
 
 
 async def test_a_caller_who_left_before_the_first_byte_is_a_499_of_the_log_alone(books: Books) -> None:
-    row = await settle(books, Delivery(option=OPTION, attempts=1), ended("client_closed"))
+    row = await settle(books, attempted(), "client_closed")
     assert (row.status, row.error_code) == (CLIENT_CLOSED_STATUS, None)
-    row = await settle(books, delivered(), ended("client_closed"))
+    row = await settle(books, attempted(2), "client_closed", **ANSWERED)
     assert row.status == 200
 
 
 async def test_a_grant_that_came_to_no_attempt_costs_nothing(books: Books) -> None:
-    row = await settle(books, Delivery(usage=Usage(5, 5)), ended("failed"))
+    row = await settle(books, [], "failed", usage=Usage(5, 5))
     assert (row.channel, row.attempts, row.cost_nanos) == (None, 0, 0)
 
 
 @pytest.mark.parametrize("call", [None, CALL])
 async def test_a_call_refused_before_it_was_granted_costs_nothing(books: Books, call: InferenceRequest | None) -> None:
-    row = books.settlement.refuse(ARRIVAL, call, ended("refused", 10.001, fault=InvalidRequest("x", param="n")))
+    row = refuse(books, arrive(call), InvalidRequest("x", param="n"), now=10.001)
     assert books.outbox.take(10) == [row]
     assert (row.model, row.channel, row.attempts) == ("m" if call else "", None, 0)
     assert (row.status, row.error_code, row.cost_nanos, row.total_ms) == (400, "invalid_request", 0, 1)
@@ -113,31 +134,32 @@ async def test_a_call_refused_before_it_was_granted_costs_nothing(books: Books, 
 
 @pytest.mark.parametrize("status", [403, 429])
 async def test_a_call_refused_for_money_has_the_caps_status(books: Books, status: int) -> None:
-    row = books.settlement.refuse(ARRIVAL, CALL, ended("refused", fault=QuotaExceeded("x", status=status)))
+    row = refuse(books, arrive(), QuotaExceeded("x", status=status))
     assert (row.status, row.error_code) == (status, "insufficient_quota")
 
 
 async def test_the_multiplier_of_the_option_counts(books: Books) -> None:
     costs = []
     for multiplier_ppm in (ONE_PPM, 2 * ONE_PPM, 0):
-        delivery = delivered(option=attrs.evolve(OPTION, multiplier_ppm=multiplier_ppm))
-        costs.append((await settle(books, delivery, ended("completed"))).cost_nanos)
+        attempts = attempted(2, attrs.evolve(OPTION, multiplier_ppm=multiplier_ppm))
+        costs.append((await settle(books, attempts, "completed", **ANSWERED)).cost_nanos)
     assert costs == [3_000_000, 6_000_000, 0]
 
 
 async def test_what_is_charged_is_the_channel_that_answered_and_not_the_dearest_that_was_asked(books: Books) -> None:
     dear = attrs.evolve(OPTION, price=attrs.evolve(PRICE, output_nanos_per_million=nanos(Decimal(1_000))))
-    grant = await books.admission.admit(ARRIVAL, CALL, [dear, OPTION])
-    grant.delivery = delivered()
-    assert books.settlement.settle(ARRIVAL, grant, ended("completed")).cost_nanos == 3_000_000
+    ctx = arrive()
+    await books.admission.admit(ctx, [dear, OPTION])
+    ctx.attempts, ctx.usage = attempted(2), ANSWERED["usage"]
+    assert books.settlement.settle(ctx, "completed", now=11.0, now_ms=3_000).cost_nanos == 3_000_000
 
 
 async def test_who_settles_again_is_given_the_first_row_and_nothing_is_charged_twice(books: Books) -> None:
     caller = caller_of(capped(100), capped(100))
-    arrival, grant = running = await books.admit(caller, call_for(20))
-    first = books.settle(running, 15)
-    grant.delivery.usage = Usage(90)
-    assert books.settlement.settle(arrival, grant, ended("failed", fault=ProviderBadResponse("x"))) is first
+    ctx = await books.admit(caller, call_for(20))
+    first = books.settle(ctx, 15)
+    ctx.usage = Usage(90)
+    assert books.settlement.settle(ctx, "failed", ProviderBadResponse("x"), now=11.0, now_ms=3_000) is first
     assert len(books.outbox) == 1
     balance = books.bank.find_balance("account", 1)
     assert (balance.held_nanos, balance.lifetime.spent_nanos) == (0, 15)
@@ -174,9 +196,9 @@ async def test_while_the_store_is_behind_charges_are_kept_and_refusals_are_not(b
     books.settle(running[0], 1)
     await books.flush.flush()
     books.settle(running[1], 1)
-    books.settlement.refuse(ARRIVAL, CALL, ended("refused"))
+    refuse(books, arrive())
     assert len(books.outbox) == 2
     books.disk.full = False
     await books.flush.flush()
-    books.settlement.refuse(ARRIVAL, CALL, ended("refused"))
+    refuse(books, arrive())
     assert len(books.outbox) == 1

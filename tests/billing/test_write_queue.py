@@ -117,7 +117,7 @@ async def test_nothing_is_held_for_a_call_that_waits_for_a_busy_store(books: Boo
     )
     outbox.put(make_rows(1)[0])
     admission = QuotaService(books.bank, counters, books.journal, outbox)
-    waiting = asyncio.create_task(admission.admit(books.arrive(caller), call_for(1), []))
+    waiting = asyncio.create_task(admission.admit(books.arrive(caller, call_for(1)), []))
     await asyncio.sleep(0)
     assert not waiting.done()
     assert not books.bank.holds

@@ -230,7 +230,7 @@ def test_a_hold_is_extended_as_far_as_the_smaller_balance_has_it(wanted: int, he
     made = hold([roomy, tight, open_], 10)
     assert made.left_nanos == 60
     made.extend(wanted)
-    assert (made.nanos, made.needed_nanos) == (held, 10)
+    assert (made.nanos, made.nanos - made.extra_nanos) == (held, 10)
     assert [balance.held_nanos for balance in (roomy, tight, open_)] == [held] * 3
     assert made.settle(3, TODAY).overrun_nanos == 0
     assert [balance.held_nanos for balance in (roomy, tight, open_)] == [0] * 3

@@ -7,7 +7,6 @@ import attrs
 import orjson
 import pytest
 
-from gateway.domain.balance import Reservation
 from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.circuit_breaker import BreakerSettings
 from gateway.domain.http_request import HttpRequest
@@ -17,11 +16,12 @@ from gateway.formats.sse import KEEPALIVE
 from gateway.providers.base import CHAT
 from gateway.proxy import forward
 from gateway.proxy.failover import RETRY_WAIT_S, Proxy
-from gateway.request_context import Grant
 from gateway.routing.load_balancer import LoadBalancer, RetrySettings
 from gateway.routing.route import Route
 from gateway.routing.target import Target
 from gateway.upstream.interface import PumpResult, Sink
+from tests.support.billing_services import caller_of
+from tests.support.contexts import make_context
 from tests.support.gateway import HELLO
 from tests.support.scripted_upstream import COMPLETION, DONE, delta, event
 from tests.support.skip_rules import run_skipping
@@ -144,7 +144,8 @@ def relay(
 
     async def scene() -> tuple[list[tuple[int, bytes]], ProviderError | None]:
         paper = Paper()
-        grant = Grant(parse_chat_call({**HELLO, "stream": True}), Reservation((), 0))
+        call = parse_chat_call({**HELLO, "stream": True})
+        ctx = make_context(caller_of(), call)
         switchboard = LoadBalancer(asyncio.get_running_loop().time)
         switchboard.use(
             Channel(f"up{index}", "custom", "http://up.invalid/v1", priority=-index, timeouts=timeouts)
@@ -159,9 +160,9 @@ def relay(
             ((_, _, breaker),) = first.list_tripped()
             breaker.until = 0.0
         options = [Target(line, CHAT, "m") for line in switchboard.lines.values()]
-        route = Route(options, grant.call, switchboard)
+        ctx.route = Route(options, call, switchboard)
         going = Proxy(Thinkers(list(replies), head_s), switchboard, clock=lambda: 0.0)
-        fault = await forward.stream(going, grant, route, paper, "req_1", settle=lambda _: None)
+        fault = await forward.stream(going, ctx, paper, settle=lambda _: None)
         assert (going.running, switchboard.running) == (0, 0)
         assert not on_trial or breaker.state == ("down" if fault else "up")
         return paper.written, fault
@@ -257,13 +258,14 @@ def test_a_comment_never_lands_inside_an_event() -> None:
 
 def test_a_stream_that_breaks_is_held_against_its_channel_though_the_caller_leaves_too() -> None:
     async def scene() -> int:
-        grant = Grant(parse_chat_call({**HELLO, "stream": True}), Reservation((), 0))
         switchboard = LoadBalancer(asyncio.get_running_loop().time)
         switchboard.use([Channel("up", "custom", "http://up.invalid/v1")])
-        route = Route([Target(switchboard.lines["up"], CHAT, "m")], grant.call, switchboard)
+        call = parse_chat_call({**HELLO, "stream": True})
+        route = Route([Target(switchboard.lines["up"], CHAT, "m")], call, switchboard)
+        ctx = make_context(caller_of(), call, route=route)
         going = Proxy(Thinkers([[ONE]]), switchboard, clock=lambda: 0.0)
         with pytest.raises(ClientDisconnected):
-            await forward.stream(going, grant, route, Torn(), "req_1", settle=lambda _: None)
+            await forward.stream(going, ctx, Torn(), settle=lambda _: None)
         return switchboard.lines["up"].circuits[CHAT.wire, "m"].accounts[0].failures
 
     assert run_skipping(scene()) == 1
@@ -283,7 +285,7 @@ def test_a_thousand_that_wait_for_their_turn_look_hardly_more_often_than_a_hundr
         failing = Proxy(Broken([]), switchboard, clock=lambda: 0.0)
         began = asyncio.get_running_loop().time()
         told = await asyncio.gather(
-            *(forward.fetch(failing, Grant(call, Reservation((), 0)), route, "req_1") for route in routes),
+            *(forward.fetch(failing, make_context(caller_of(), call, route=route)) for route in routes),
             return_exceptions=True,
         )
         assert all(isinstance(fault, ProviderBadResponse) for fault in told)

@@ -15,7 +15,6 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.domain.balance import Reservation
 from gateway.domain.capability import Capability
 from gateway.domain.channel import Timeouts
 from gateway.domain.image import Image
@@ -45,8 +44,10 @@ from gateway.media.images import (
 )
 from gateway.media.word_filter import WordList
 from gateway.proxy.failover import Proxy
-from gateway.request_context import Grant
+from gateway.request_context import RequestContext
 from gateway.upstream.interface import PumpResult
+from tests.support.billing_services import caller_of
+from tests.support.contexts import make_context
 from tests.support.image_providers import draw
 from tests.support.image_services import (
     BEGUN,
@@ -613,20 +614,18 @@ class Listening:
     call: InferenceRequest
     ear: Ear = attrs.Factory(Ear)
     settled: list[ProviderError | None] = attrs.Factory(list)
-    grant: Grant = attrs.field(init=False)
+    ctx: RequestContext = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.grant = Grant(self.call, Reservation((), 0))
+        self.ctx = make_context(caller_of(), self.call, operation=self.call.operation)
 
     def relay(self) -> Proxy:
         return Proxy(self.up.provider, self.up.board, clock=lambda: float(NOW_S))
 
     async def run(self, relay: Proxy | None = None) -> ProviderError | None:
-        route = self.up.route(self.call)
+        self.ctx.route = self.up.route(self.call)
         relay = relay or self.relay()
-        return await self.up.images.fetch_stream(
-            relay, self.grant, route, self.ear, "req_1", settle=self.settled.append
-        )
+        return await self.up.images.fetch_stream(relay, self.ctx, self.ear, settle=self.settled.append)
 
 
 def test_a_painting_that_takes_its_time_is_kept_alive_and_then_told() -> None:
@@ -640,7 +639,7 @@ def test_a_painting_that_takes_its_time_is_kept_alive_and_then_told() -> None:
         assert last.startswith(b"event: image_generation.completed\ndata: ")
         assert last.endswith(b"data: [DONE]\n\n")
         assert (listening.settled, listening.ear.finished) == ([None], True)
-        assert listening.grant.delivery.usage.images == 1
+        assert listening.ctx.usage.images == 1
         assert "stream" not in up.provider.asked[0].body
 
     run(scene())
@@ -668,7 +667,7 @@ def test_a_painting_that_fails_after_a_comment_ends_in_one_error_event() -> None
         assert comment == KEEPALIVE
         assert orjson.loads(last.removeprefix(b"data: "))["error"]["code"] == "upstream_error"
         assert listening.settled == [fault]
-        assert listening.grant.delivery.usage == NO_USAGE
+        assert listening.ctx.usage == NO_USAGE
         assert len(up.provider.asked) == 1
 
     run(scene())
@@ -708,7 +707,7 @@ def test_a_caller_who_leaves_a_painted_stream_stops_the_painting() -> None:
         await leave(relaying)
         await up.images.close()
         assert len(up.provider.cancels) == 1
-        assert listening.grant.delivery.usage == NO_USAGE
+        assert listening.ctx.usage == NO_USAGE
 
     run(scene())
 

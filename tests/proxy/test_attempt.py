@@ -14,8 +14,7 @@ from gateway.formats.registry import make_exchange
 from gateway.formats.translator import ResponseIdentity
 from gateway.providers.base import Endpoint
 from gateway.proxy.failover import Proxy, make_cancelled
-from gateway.proxy.open_response import open_response
-from gateway.request_context import Delivery
+from gateway.proxy.forward import open_response
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.target import Attempt, Target
 from tests.support.video_services import Stage, play, run, task
@@ -56,7 +55,7 @@ async def test_an_answer_that_comes_at_the_very_moment_of_the_end_is_none(fault:
     end = attempt.cancel if isinstance(fault, RequestCancelled) else attempt.abort
     up: Any = Answering(lambda: end(fault))  # type: ignore[arg-type]
     with pytest.raises(type(fault)):
-        await open_response(Proxy(up, LoadBalancer(lambda: 0.0), clock=lambda: 0.0), attempt, CALL)
+        await open_response(Proxy(up, LoadBalancer(lambda: 0.0), clock=lambda: 0.0), attempt)
     await asyncio.sleep(0)
     assert not asyncio.current_task().cancelling()  # type: ignore[union-attr]
 
@@ -96,15 +95,16 @@ def test_a_failure_at_the_very_moment_of_a_cancel_is_not_tried_elsewhere(*, canc
         async def fail(attempt: Attempt) -> None:
             tried.append(attempt.channel.name)
             if cancelled:
-                assert stage.relay.cancel(ticket.arrival.id)
+                assert stage.relay.cancel(ticket.ctx)
             raise ProviderBadResponse("broken")
 
-        delivery = Delivery()
         with pytest.raises(RequestCancelled if cancelled else ProviderBadResponse):
-            await stage.relay.with_failover(delivery, ticket.route, ticket.arrival.id, fail)
+            await stage.relay.with_failover(ticket.ctx, fail)
         assert tried == (["up"] if cancelled else ["up", "up1"])
-        assert delivery.tried[0].outcome == ("request_cancelled" if cancelled else "upstream_error")
-        assert not stage.relay.cancel(ticket.arrival.id), "it is over"
+        failure = ticket.ctx.attempts[0].failure
+        assert failure is not None
+        assert failure.outcome == ("request_cancelled" if cancelled else "upstream_error")
+        assert not stage.relay.cancel(ticket.ctx), "it is over"
         assert stage.relay.running == 0
 
     run(scene())

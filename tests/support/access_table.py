@@ -10,12 +10,12 @@ from typing import Any, Literal
 import attrs
 
 from gateway.domain.audit_log import OPERATOR, Actor, AuditFilter, AuditRow
-from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.member import ROLES, Role
 from gateway.domain.member_spec import InviteSpec
-from gateway.request_context import Arrival, Delivery
+from gateway.request_context import RequestContext
 from gateway.server.context import SERVICES
 from tests.support.console import FROGS, add_member
+from tests.support.contexts import make_context
 from tests.support.gateway import RunningGateway
 
 Json = dict[str, Any]
@@ -58,9 +58,7 @@ PEOPLE = (
 class UnderWay:
     """A call that goes on until somebody ends it: ``flow.running.UnderWay``."""
 
-    arrival: Arrival
-    call: InferenceRequest | None = None
-    delivery: Delivery | None = None
+    context: RequestContext
     address: str | None = None
 
     def leave(self) -> bool:
@@ -132,7 +130,7 @@ class Stage:
         """A call of ours that is under way."""
         services, call_id = self.gateway.app[SERVICES], f"req_{self.name()}"
         caller = next(one for one in services.auth.api_keys._by_key.values() if one.account.name == OURS)
-        services.active_requests.calls[call_id] = UnderWay(Arrival(call_id, caller, "chat", 0, 0.0))
+        services.active_requests.calls[call_id] = UnderWay(make_context(caller, request_id=call_id))
         return call_id
 
     async def find_video(self) -> str:

@@ -31,10 +31,11 @@ from gateway.domain.request_log import Ending, RequestFilter, RequestRecord
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderTimeout, StoreUnavailable
 from gateway.providers.base import CHAT
-from gateway.request_context import Arrival, Grant, Outcome
+from gateway.request_context import RequestContext
 from gateway.routing.channel_state import ChannelState, KeyState
-from gateway.routing.target import Attempt, Target
+from gateway.routing.target import Target
 from gateway.storage.journal import RequestJournal
+from tests.support.contexts import make_attempt, make_context
 from tests.support.ledger_model import LedgerModel
 from tests.support.repositories import Repositories
 
@@ -206,37 +207,35 @@ class Books:
         """As on SIGTERM: what the next process has to know is in the journal."""
         self.journal.close()
 
-    def arrive(self, caller: Caller) -> Arrival:
-        number = next(self._numbers)
-        return Arrival(f"req_{number}", caller, "chat", started_ms=int(self.now * 1000), started_at=self.pulse)
+    def arrive(self, caller: Caller, call: InferenceRequest | None = None) -> RequestContext:
+        request_id = f"req_{next(self._numbers)}"
+        started_ms = int(self.now * 1000)
+        return make_context(caller, call, request_id=request_id, started_ms=started_ms, started_at=self.pulse)
 
-    async def admit(
-        self, caller: Caller, call: InferenceRequest, price: Price | None = NANO_A_TOKEN
-    ) -> tuple[Arrival, Grant]:
+    async def admit(self, caller: Caller, call: InferenceRequest, price: Price | None = NANO_A_TOKEN) -> RequestContext:
         """A call that is now running; raises what ``QuotaService.admit`` raises."""
-        arrival, option = self.arrive(caller), option_of(price)
-        grant = await self.admission.admit(arrival, call, [option])
-        grant.delivery.option, grant.delivery.attempts = option, 1
-        return arrival, grant
+        ctx, option = self.arrive(caller, call), option_of(price)
+        await self.admission.admit(ctx, [option])
+        ctx.attempts.append(make_attempt(option))
+        return ctx
 
-    def settle(self, running: tuple[Arrival, Grant], nanos: int) -> RequestRecord:
+    def settle(self, ctx: RequestContext, nanos: int) -> RequestRecord:
         """The call has ended, and cost ``nanos`` at ``NANO_A_TOKEN``."""
-        arrival, grant = running
-        grant.delivery.usage = Usage(nanos, 0, 0, "upstream")
-        grant.delivery.first_byte_at = self.pulse
-        return self.settlement.settle(arrival, grant, self.outcome())
+        ctx.usage = Usage(nanos, 0, 0, "upstream")
+        ctx.first_byte_at = self.pulse
+        return self.settlement.settle(ctx, "completed", **self.times)
 
-    def abort(self, running: tuple[Arrival, Grant], ending: Ending, *, written: bool) -> RequestRecord:
+    def abort(self, ctx: RequestContext, ending: Ending, *, written: bool) -> RequestRecord:
         """The call was broken off, and ``written`` to its provider before that or not."""
-        arrival, grant = running
-        option = option_of(NANO_A_TOKEN)
-        grant.delivery.attempt = Attempt(option, UP, None, None, pending=written)  # type: ignore[arg-type]
+        ctx.attempts[:] = [make_attempt(option_of(NANO_A_TOKEN), pending=written)]
         fault = ProviderTimeout("The provider took too long") if ending == "upstream_failed" else None
-        return self.settlement.settle(arrival, grant, self.outcome(ending=ending, fault=fault))
+        return self.settlement.settle(ctx, ending, fault, **self.times)
 
     async def spend(self, caller: Caller, nanos: int) -> RequestRecord:
         """A call from its beginning to its end."""
         return self.settle(await self.admit(caller, call_for(nanos)), nanos)
 
-    def outcome(self, **more: Any) -> Outcome:
-        return Outcome(**{"ending": "completed", "now": self.pulse, "now_ms": int(self.now * 1000), **more})
+    @property
+    def times(self) -> dict[str, Any]:
+        """Both clocks, as a settlement takes them."""
+        return {"now": self.pulse, "now_ms": int(self.now * 1000)}

@@ -29,7 +29,6 @@ from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.domain.video import VideoJob, VideoRequest, VideoRules
 from gateway.errors import ProviderContentGone, ProviderError, StoreUnavailable
 from gateway.proxy.failover import Proxy
-from gateway.request_context import Arrival
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
@@ -44,6 +43,7 @@ from gateway.videos.provider_api import VideoProviderApi
 from gateway.videos.reference_image import References
 from gateway.videos.submit import Submission, VideoSubmitter
 from gateway.videos.tracker import VideoTracker
+from tests.support.contexts import make_context
 from tests.support.repositories import Repositories
 from tests.support.skip_rules import run_skipping
 from tests.support.video_records import put_job
@@ -372,9 +372,16 @@ class Stage:
         call = InferenceRequest(
             "video_remixes" if video.remix_of else "videos", "m", {"seed": 7}, prompt_chars=5, video=video
         )
-        number = next(self._numbers)
-        arrival = Arrival(f"req_{number}", caller, call.operation, started_ms=self.now_ms, started_at=self.loop.time())
-        return Submission(arrival, call, self.router.route(caller, call))
+        ctx = make_context(
+            caller,
+            call,
+            operation=call.operation,
+            request_id=f"req_{next(self._numbers)}",
+            route=self.router.route(caller, call),
+            started_ms=self.now_ms,
+            started_at=self.loop.time(),
+        )
+        return Submission(ctx)
 
     async def submit(self, **ask: Any) -> VideoJob:
         """A job that was begun."""

@@ -114,7 +114,7 @@ def test_a_job_that_was_begun_is_nobodys_and_due_in_two_seconds(status: str, sta
         assert (job.state, job.upstream_id, job.owner, job.lease_until_ms) == (state, ID, "", 0)
         assert job.due_ms == stage.now_ms + 2_000
         assert (job.receipt.ending, job.receipt.status, job.receipt.reserved_nanos) == ("completed", 200, HELD)
-        assert (ticket.row, ticket.job) == (job.receipt, job)
+        assert (ticket.ctx.record, ticket.job) == (job.receipt, job)
         assert stage.rung == ["begun"]
         assert stage.videos.list_held() == {job.id: HELD}
         assert await stage.rows() == [], "its row is written with its end"
@@ -317,9 +317,10 @@ def test_who_cannot_pay_is_refused_and_nothing_is_asked() -> None:
         with pytest.raises(QuotaExceeded):
             await stage.submissions.submit(ticket)
         assert stage.provider.asked == []
-        assert ticket.row is not None
-        assert (ticket.row.ending, ticket.row.status) == ("refused", 403)
-        assert list(stage.outbox.look()) == [ticket.row]
+        row = ticket.ctx.record
+        assert row is not None
+        assert (row.ending, row.status) == ("refused", 403)
+        assert list(stage.outbox.look()) == [row]
         await check_nothing_left(stage)
 
     run(scene())
@@ -337,7 +338,7 @@ def test_a_turn_at_the_rate_limits_ends_with_the_submit_and_not_with_the_job() -
             await stage.submissions.submit(second)
         await submitting
         await stage.submissions.submit(third)
-        assert None not in {first.standing, third.standing}
+        assert None not in (first.ctx.rate_limits, third.ctx.rate_limits)
         assert len(stage.videos.list_held()) == 2
 
     run(scene())
@@ -410,7 +411,8 @@ def test_what_nobody_may_ask_for_is_refused_before_anything_is_held() -> None:
     async def scene() -> None:
         stage = Stage(play(task()))
         stage.submissions.find_words = lambda: WordList({"forbidden fruit": "forbidden fruit"})
-        call = stage.order().call
+        call = stage.order().ctx.call
+        assert call is not None
         stage.submissions.check(call)
         assert call.video is not None
         for spoilt in (
@@ -428,10 +430,12 @@ def test_no_room_on_the_disk_is_a_reason_to_begin_nothing_unless_nothing_is_kept
     async def scene() -> None:
         stage = Stage(play(task()))
         stage.shelf.full = True
+        call = stage.order().ctx.call
+        assert call is not None
         with pytest.raises(StoreUnavailable):
-            stage.submissions.check(stage.order().call)
+            stage.submissions.check(call)
         stage.rules = attrs.evolve(stage.rules, keep=False)
-        stage.submissions.check(stage.order().call)
+        stage.submissions.check(call)
 
     run(scene())
 
@@ -540,7 +544,8 @@ def test_a_bug_in_the_middle_of_a_submit_leaves_the_job_to_whoever_looks_at_it_n
 def test_a_ticket_has_nothing_before_its_call_was_granted() -> None:
     async def scene() -> None:
         ticket = Stage(play(task())).order()
-        assert attrs.astuple(ticket, recurse=False)[3:] == (None, None, None, None)
+        ctx = ticket.ctx
+        assert (ticket.job, ctx.reservation, ctx.permit, ctx.record) == (None, None, None, None)
         assert isinstance(ticket, Submission)
 
     run(scene())

@@ -70,8 +70,8 @@ async def cancel_running(request: web.Request) -> web.Response:
             "request.cancelled",
             request_id,
             int(services.clock() * 1000),
-            account_id=call.arrival.caller.account.id,
-            detail=orjson.dumps({"key": call.arrival.caller.key.name}).decode(),
+            account_id=call.context.caller.account.id,
+            detail=orjson.dumps({"key": call.context.caller.key.name}).decode(),
         )
         await note(request.app[SERVICES].admin.audit_log, row)
     return respond_json({"id": request_id, "cancelled": True})

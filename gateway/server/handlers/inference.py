@@ -7,33 +7,33 @@ from aiohttp import web
 from gateway.domain.price import usd
 from gateway.proxy import forward
 from gateway.server.active_inference import INFERENCE
-from gateway.server.stream_response import EventStreamResponse, write_answer
+from gateway.server.responses import SMALL, BufferedResponse
+from gateway.server.stream_response import EventStreamResponse, LargeResponse
 
 
 async def forward_inference(request: web.Request) -> web.StreamResponse:
     """Forward one inference request. It has been parsed, and what it may cost is reserved."""
     active = request[INFERENCE]
     ctx, services = active.context, active.services
-    grant, route = ctx.grant, ctx.route
-    assert grant is not None  # noqa: S101 - quota comes before
-    assert route is not None  # noqa: S101 - as above
-    images = None if grant.call.image is None else services.media.images
-    if grant.call.stream:
+    call = ctx.call
+    assert call is not None  # noqa: S101 - it has been parsed
+    images = None if call.image is None else services.media.images
+    if call.stream:
         client_stream = EventStreamResponse(request)
         stream = forward.stream if images is None else images.fetch_stream
-        await stream(services.proxy, grant, route, client_stream, ctx.id, settle=active.settle_stream)
+        await stream(services.proxy, ctx, client_stream, settle=active.settle_stream)
         return client_stream.response
     fetch = forward.fetch if images is None else images.fetch
-    answer = await fetch(services.proxy, grant, route, ctx.id)
-    delivery = grant.delivery
-    delivery.first_byte_at = active.loop.time()
+    answer = await fetch(services.proxy, ctx)
+    ctx.first_byte_at = active.loop.time()
     active.settle("completed")
     row = ctx.record
     headers = {
-        "x-gateway-overhead-ms": f"{(monotonic() - ctx.read_at - delivery.upstream_s) * 1000:.2f}",
+        "x-gateway-overhead-ms": f"{(monotonic() - ctx.read_at - ctx.upstream_s) * 1000:.2f}",
         "x-gateway-cost-usd": usd(row.cost_nanos if row else 0),
         "Content-Type": answer.media_type,
     }
     if active.idempotency_key.is_named:
         await active.idempotency_key.keep(answer.body, answer.media_type)
-    return write_answer(request, answer.body, headers)
+    body = answer.body
+    return BufferedResponse(request, body, headers) if len(body) <= SMALL else LargeResponse(request, body, headers)

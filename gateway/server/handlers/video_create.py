@@ -20,7 +20,6 @@ from gateway.errors import Conflict, GatewayError, InvalidRequest
 from gateway.formats.form import ReceivedForm
 from gateway.formats.openai.video_params import parse_remix_call, parse_remix_form, parse_videos_call, parse_videos_form
 from gateway.formats.openai.videos import build_video
-from gateway.request_context import Delivery
 from gateway.server.active_inference import INFERENCE, ActiveInference
 from gateway.server.context import CONTEXT, SERVICES
 from gateway.server.idempotency import IdempotencyKey
@@ -46,10 +45,6 @@ class ActiveVideoSubmission(ActiveInference):
         super().__init__(request, operation)
         self.submission: Submission | None = None
 
-    @property
-    def delivery(self) -> Delivery | None:
-        return self.submission.grant.delivery if self.submission and self.submission.grant else None
-
     def cancel(self) -> bool:
         """End the request. Raises ``Conflict`` if it has begun to become a job, which is cancelled by its own id."""
         if self.submission is not None:
@@ -60,8 +55,9 @@ class ActiveVideoSubmission(ActiveInference):
         """Leave the record of a request that never began to become a job; the job leaves every other one."""
         if self.submission is None:
             super().settle(ending, fault)
-        elif self.submission.row is not None:
-            self.context.record = self.submission.row
+
+    def leave(self) -> bool:
+        return False
 
 
 async def parse_video(
@@ -79,7 +75,7 @@ async def parse_video(
 async def load_original(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Add to a remix the model and the size of its original. Raises ``NotFound``, ``TaskNotReady``."""
     active, ctx = request[INFERENCE], request[CONTEXT]
-    original = await active.services.videos.jobs.get(request.match_info["id"], active.arrival.caller.account.id)
+    original = await active.services.videos.jobs.get(request.match_info["id"], ctx.caller.account.id)
     check_completed(original)
     seconds = int(original.seconds) if original.seconds else None
     call = ctx.call
@@ -102,21 +98,15 @@ async def submit(request: web.Request) -> web.StreamResponse:
     problem = find_webhook_problem(url, services.live_config.find_webhook_hosts()) if url else None
     if problem is not None:
         raise InvalidRequest(problem, param="webhook_url")
-    submission = Submission(active.arrival, call, services.routing.router.route(active.arrival.caller, call))
+    ctx.call, ctx.route = call, services.routing.router.route(ctx.caller, call)
+    submission = Submission(ctx)
     carrying = services.videos.jobs.run(_carry(request, submission, active.idempotency_key.hand_over(), active.form))
     active.submission, active.form = submission, None
-    try:
-        job, body = await asyncio.shield(carrying)
-    finally:
-        if submission.grant is not None:
-            ctx.grant = submission.grant
-        if submission.standing is not None:
-            ctx.rate_limits = submission.standing
-    upstream_s = submission.grant.delivery.upstream_s if submission.grant else 0.0
+    job, body = await asyncio.shield(carrying)
     headers = {
         "Content-Type": "application/json",
         POLL_AFTER: str(find_poll_after_ms(0)),
-        "x-gateway-overhead-ms": f"{(monotonic() - ctx.read_at - upstream_s) * 1000:.2f}",
+        "x-gateway-overhead-ms": f"{(monotonic() - ctx.read_at - ctx.upstream_s) * 1000:.2f}",
         "x-gateway-cost-usd": usd(job.cost_nanos),
     }
     active.settle("completed")
@@ -148,7 +138,7 @@ async def _carry(
         await key.lose()  # interrupted, it may have left a job: another request must not use the same key
         if form is not None:
             form.close()
-        services.active_requests.calls.pop(submission.arrival.id, None)
+        services.active_requests.calls.pop(submission.ctx.id, None)
         gate.inside -= 1
     return job, body
 

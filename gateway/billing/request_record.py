@@ -1,0 +1,97 @@
+"""The record of a request: one row when it has ended, and an entry of the journal before it is sent."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from gateway.domain.balance import Charge
+from gateway.domain.request_log import (
+    ANSWERED,
+    INTERRUPTED_STATUS,
+    Ending,
+    FailedAttempt,
+    RequestRecord,
+    RequestStart,
+    build_error,
+    build_tried,
+)
+from gateway.errors import GatewayError
+from gateway.request_context import RequestContext
+
+CLIENT_CLOSED_STATUS = 499
+"""The status of a record whose client disconnected before it was answered; no client ever receives it."""
+NOTHING_CHARGED = Charge(0, 0)
+_STATUS: Mapping[Ending, int] = MappingProxyType(
+    {"client_closed": CLIENT_CLOSED_STATUS, "interrupted": INTERRUPTED_STATUS},
+)
+_OUTCOME: Mapping[Ending, str] = MappingProxyType({"completed": ANSWERED})
+
+
+def build_record(
+    ctx: RequestContext,
+    ending: Ending,
+    fault: GatewayError | None,
+    *,
+    now: float,
+    now_ms: int,
+    charge: Charge = NOTHING_CHARGED,
+) -> RequestRecord:
+    """Build the record of a request that has ended.
+
+    Args:
+        ctx: the request; without a ``call`` if its body was never read.
+        ending: how it ended.
+        fault: the error that ended it; None without one.
+        now: loop time.
+        now_ms: Unix milliseconds.
+        charge: what it cost.
+    """
+    call, attempts, usage = ctx.call, ctx.attempts, ctx.usage
+    account, key = ctx.caller.account, ctx.caller.key
+    model, stream = (call.model, call.stream) if call else ("", False)
+    if ctx.first_byte_at is None:
+        first_byte_ms, status = None, fault.status if fault is not None else _STATUS.get(ending, 200)
+    else:
+        first_byte_ms, status = round((ctx.first_byte_at - ctx.started_at) * 1000), 200
+    total_ms = round((now - ctx.started_at) * 1000)
+    tried = _build_trail(ctx, ending, fault, now) if len(attempts) > 1 else ""
+    reserved = ctx.reservation.nanos if ctx.reservation is not None else 0
+    error = build_error(fault.message) if fault else ""
+    # In the order of the fields: so many arguments with their names take twice the time of the record itself.
+    return RequestRecord(
+        *(ctx.id, ctx.started_ms, now_ms, ctx.operation, account.id),
+        *(account.name, key.id, key.name, model, attempts[-1].channel.name if attempts else None),
+        *(status, ending, fault.public_code if fault else None, stream, len(attempts)),
+        *(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.source, charge.cost_nanos),
+        *(reserved, charge.overrun_nanos, first_byte_ms, total_ms, ctx.client_request_id),
+        *(tried, usage.images, usage.duration_ms, usage.characters, error),
+    )
+
+
+def _build_trail(ctx: RequestContext, ending: Ending, fault: GatewayError | None, now: float) -> str:
+    """List every attempt of a request that took several; the last one ends as the request does unless it failed."""
+    tried = [attempt.failure for attempt in ctx.attempts if attempt.failure is not None]
+    last = ctx.attempts[-1]
+    if last.failure is None:
+        code = fault.public_code or fault.code if fault else _OUTCOME.get(ending, ending)
+        tried.append(FailedAttempt(last.channel.name, code, round((now - last.began_at) * 1000)))
+    return build_tried(tried)
+
+
+def build_start(ctx: RequestContext, channel: str | None, reserved_nanos: int) -> RequestStart:
+    """Build the entry of a request that is about to be sent to ``channel``: all that is known if the process ends."""
+    account, key, call = ctx.caller.account, ctx.caller.key, ctx.call
+    assert call is not None  # noqa: S101 - it is parsed before money is reserved
+    return RequestStart(
+        ctx.id,
+        ctx.started_ms,
+        ctx.operation,
+        account.id,
+        account.name,
+        key.id,
+        key.name,
+        call.model,
+        channel,
+        call.stream,
+        reserved_nanos,
+        ctx.client_request_id,
+    )

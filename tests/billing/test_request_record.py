@@ -1,0 +1,203 @@
+"""The record of a request: the trail of its attempts, in full for the record and without names for the client."""
+
+import re
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+from aiohttp.test_utils import make_mocked_request
+
+from gateway.billing.request_record import build_record, build_start
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.request_log import MAX_ERROR, Ending, FailedAttempt, RequestRecord, parse_tried
+from gateway.domain.usage import Usage
+from gateway.errors import (
+    GatewayError,
+    ProviderAuthError,
+    ProviderBadResponse,
+    ProviderRateLimited,
+    ProviderRejected,
+    ProviderTimeout,
+    UnsupportedByProvider,
+)
+from gateway.formats.openai.errors import parse_fault
+from gateway.proxy.failover import mark_failed
+from gateway.request_context import RequestContext
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.model_catalog import ModelCatalog
+from gateway.routing.pricing_policy import PricingPolicy
+from gateway.routing.router import Router
+from gateway.routing.target import Attempt
+from gateway.server.context import CONTEXT
+from gateway.server.responses import build_common_headers
+from tests.support.billing_services import UP, caller_of
+from tests.support.contexts import make_context
+
+CALL = InferenceRequest("chat", "m", {"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+
+
+def attempt_over(name: str) -> Attempt:
+    """An attempt over a channel of that name."""
+    channel = attrs.evolve(UP, name=name)
+    catalog, switchboard = ModelCatalog(clock=lambda: 0.0), LoadBalancer(lambda: 0.0, lambda: 0.5)
+    catalog.use([channel])
+    switchboard.use([channel])
+    return Router(catalog, switchboard, PricingPolicy()).route(caller_of(), CALL).start("1", 0)
+
+
+def begun(*attempts: Attempt, **more: Any) -> RequestContext:
+    """A request with these attempts so far."""
+    return make_context(caller_of(), CALL, started_ms=1_000, started_at=10.0, attempts=[*attempts], **more)
+
+
+def begin(ctx: RequestContext, name: str, now: float) -> Attempt:
+    """The request's next attempt."""
+    attempt = attempt_over(name)
+    attempt.began_at = now
+    ctx.attempts.append(attempt)
+    return attempt
+
+
+def fail_all(*faults: GatewayError) -> RequestContext:
+    """A request of which every attempt failed, each after 0.25 s."""
+    ctx = begun()
+    for number, (name, fault) in enumerate(zip(("one", "two", "three"), faults, strict=False)):
+        mark_failed(begin(ctx, name, 10.0 + number), fault, 10.25 + number)
+    return ctx
+
+
+def record_of(
+    ctx: RequestContext, ending: Ending, fault: GatewayError | None = None, now: float = 13.0
+) -> RequestRecord:
+    return build_record(ctx, ending, fault, now=now, now_ms=4_000)
+
+
+def build_headers(ctx: RequestContext) -> dict[str, str]:
+    """The headers that tell the client about the attempts."""
+    request = make_mocked_request("POST", "/v1/chat/completions")
+    request[CONTEXT] = ctx
+    headers = build_common_headers(request)
+    return {name: value for name, value in headers.items() if name in {"x-gateway-attempts", "x-gateway-tried"}}
+
+
+def test_a_call_that_was_answered_at_once_has_no_trail() -> None:
+    row = record_of(begun(attempt_over("one")), "completed")
+    assert (row.channel, row.attempts, row.tried) == ("one", 1, "")
+
+
+def test_a_row_has_what_was_made_and_heard_and_spoken() -> None:
+    usage = Usage(5, 7, 2, "upstream", images=2, duration_ms=4_000, characters=90)
+    row = record_of(begun(usage=usage), "completed")
+    assert (row.images, row.duration_ms, row.characters) == (2, 4_000, 90)
+    assert (row.prompt_tokens, row.completion_tokens, row.cached_tokens, row.usage_source) == (5, 7, 2, "upstream")
+
+
+def test_a_row_has_what_its_caller_was_told_was_wrong_and_nothing_where_nothing_was() -> None:
+    fault = UnsupportedByProvider(f"No{chr(10)}such \ud800 field {'x' * 400}", param="a.b")
+    row = record_of(fail_all(fault), "refused", fault)
+    assert row.error == f"No such ? field {'x' * 284}"
+    assert len(row.error) == MAX_ERROR
+    assert [record_of(begun(), ending).error for ending in ("completed", "client_closed", "interrupted")] == [
+        "",
+        "",
+        "",
+    ]
+
+
+def test_a_call_that_failed_at_once_has_no_trail_for_its_row_says_it() -> None:
+    fault = ProviderTimeout("slow")
+    row = record_of(fail_all(fault), "upstream_failed", fault)
+    assert (row.channel, row.attempts, row.error_code, row.tried) == ("one", 1, "upstream_timeout", "")
+
+
+def test_the_trail_has_what_failed_and_then_what_answered() -> None:
+    ctx = begun()
+    mark_failed(begin(ctx, "one", 10.0), ProviderTimeout("slow"), 12.0004)
+    begin(ctx, "two", 12.5)
+    row = record_of(ctx, "completed")
+    assert (row.channel, row.attempts) == ("two", 2)
+    assert row.tried == "one=upstream_timeout:2000,two=ok:500"
+
+
+@pytest.mark.parametrize(
+    ("ending", "fault", "told"),
+    [
+        ("completed", None, "ok"),
+        ("client_closed", None, "client_closed"),
+        ("interrupted", None, "interrupted"),
+        ("upstream_failed", ProviderBadResponse("broke off"), "upstream_error"),
+        ("refused", ProviderRejected("no", status=400, code="context_length_exceeded"), "context_length_exceeded"),
+    ],
+)
+def test_the_last_attempt_ends_as_the_call_does(ending: Ending, fault: GatewayError | None, told: str) -> None:
+    ctx = fail_all(ProviderBadResponse("no"))
+    begin(ctx, "four", 11.0)
+    assert record_of(ctx, ending, fault).tried == f"one=upstream_error:250,four={told}:2000"
+
+
+def test_a_call_whose_every_attempt_failed_has_each_of_them_once() -> None:
+    faults = (ProviderBadResponse("no"), ProviderRateLimited("slow down", status=429, code="rate_limit_exceeded"),
+              ProviderTimeout("slow"))  # fmt: skip
+    row = record_of(fail_all(*faults), "upstream_failed", faults[-1])
+    assert row.tried == "one=upstream_error:250,two=rate_limit_exceeded:250,three=upstream_timeout:250"
+    assert (row.channel, row.attempts, row.status) == ("three", 3, 504)
+
+
+def test_a_providers_own_code_cannot_forge_an_attempt() -> None:
+    forged = ProviderRateLimited("no", status=429, code="x:1,mine=ok:1\r\nx-evil: 1")
+    row = record_of(fail_all(forged, ProviderBadResponse("no")), "upstream_failed", ProviderBadResponse("no"))
+    assert [tried.channel for tried in parse_tried(row.tried)] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (ProviderAuthError("key"), "upstream_error"),
+        (UnsupportedByProvider("audio", param="messages"), "invalid_request"),
+        (ProviderRejected("no", status=400), "upstream_error"),
+    ],
+)
+def test_an_attempt_is_told_by_the_public_code_of_its_fault(fault: GatewayError, code: str) -> None:
+    assert [attempt.failure for attempt in fail_all(fault).attempts] == [FailedAttempt("one", code, 250)]
+
+
+# for the client
+
+
+def test_an_answer_says_how_many_attempts_it_took() -> None:
+    assert build_headers(begun(attempt_over("one"))) == {"x-gateway-attempts": "1"}
+    assert build_headers(begun()) == {}
+
+
+def test_the_caller_is_told_what_failed_and_not_whose_it_was() -> None:
+    ctx = fail_all(ProviderTimeout("slow"), ProviderRateLimited("no", status=429, code="rate_limit_exceeded"))
+    begin(ctx, "three", 12.0)
+    headers = build_headers(ctx)
+    assert headers == {
+        "x-gateway-attempts": "3",
+        "x-gateway-tried": "upstream_timeout;ms=250, rate_limit_exceeded;ms=250",
+    }
+    assert not [name for name in ("one", "two", "three") if name in headers["x-gateway-tried"]]
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["a\r\nSet-Cookie: b=c", "a\x00b", "a\x7f", "日本", "a, ok;ms=1", "a" * 1_000, 429],
+    ids=lambda code: ascii(code)[:12],
+)
+def test_a_providers_own_code_cannot_break_out_of_the_header(code: object) -> None:
+    """A header holds one token an attempt, whatever a provider calls its error (RFC 9110, 5.5 and 5.6.2)."""
+    fault = parse_fault(429, orjson.dumps({"error": {"message": "no", "code": code}}), ())
+    value = build_headers(fail_all(fault))["x-gateway-tried"]
+    assert re.fullmatch(r"[A-Za-z0-9._-]{1,64};ms=250", value)
+
+
+# what is written before a provider is asked
+
+
+def test_a_call_that_is_about_to_be_made_is_one_attempt_without_a_trail() -> None:
+    row = build_start(begun(), "up", 70).interrupt()
+    assert (row.ending, row.status, row.channel, row.attempts, row.tried) == ("interrupted", 500, "up", 1, "")
+    assert (row.reserved_nanos, row.total_ms) == (70, 0)
+    assert build_start(begun(), None, 0).channel is None

@@ -1,0 +1,30 @@
+"""Contexts of requests, and attempts without a provider, for tests below the server."""
+
+from typing import Any
+
+from gateway.domain.account import Caller
+from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.request_context import RequestContext
+from gateway.routing.route import Route
+from gateway.routing.target import Attempt, Target
+
+
+def make_context(
+    caller: Caller,
+    call: InferenceRequest | None = None,
+    *,
+    operation: Operation = "chat",
+    request_id: str = "req_1",
+    route: Route | None = None,
+    **more: Any,
+) -> RequestContext:
+    """A request of ``caller`` that has got as far as ``more`` says."""
+    ctx = RequestContext(request_id, call=call, route=route, **more)
+    ctx.caller, ctx.operation = caller, operation
+    return ctx
+
+
+def make_attempt(target: Target, **more: Any) -> Attempt:
+    """An attempt that only the billing sees: it has neither a lease nor a translator."""
+    unused: Any = None
+    return Attempt(target, target.channel, unused, unused, **more)
