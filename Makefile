@@ -29,8 +29,8 @@ test: $(VENV)/dev.stamp  ## Set up and run all tests (ARGS="-k name" for pytest'
 test-unit: $(VENV)/dev.stamp  ## Run the tests that open no socket
 	@$(BIN)/python -m pytest -m unit $(addprefix tests/,domain formats providers routing auth proxy test_errors.py test_parsing.py) $(ARGS)
 
-soak: $(VENV)/dev.stamp  ## Run the long load and crash tests, one after another (minutes to an hour)
-	@$(BIN)/python -m pytest --numprocesses=0 --timeout=0 -m soak $(ARGS)
+soak: $(VENV)/dev.stamp  ## Run the long load and crash tests, and the properties on many examples (an hour)
+	@EXAMPLES=400 $(BIN)/python -m pytest --numprocesses=0 --timeout=0 -m "soak or hypothesis" $(ARGS)
 
 check: $(VENV)/dev.stamp  ## Lint, types, import floors and sizes
 	$(BIN)/ruff check

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import os
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -21,9 +22,14 @@ from tests.support.shared_gateways import Stand
 from tests.support.started_gateways import ReadLog, StartGateway, starting
 from tests.support.statement_cache import share
 
-# A machine's speed is no property of the code: examples are bounded by number, never by time.
-settings.register_profile("house", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("house")
+# A machine's speed is no property of the code: a number bounds the examples, no time. `make soak` sets EXAMPLES.
+settings.register_profile(
+    "gateway",
+    deadline=None,
+    max_examples=int(os.environ.get("EXAMPLES", "25")),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("gateway")
 
 share()
 

@@ -136,8 +136,9 @@ requests = Table(
     sqlite_autoincrement=True,
 )
 # A condition of an index is no use to a query that has a parameter in its place: both have it word by word.
+# `postgresql_where` beside it would import the dialect of PostgreSQL, and its drivers, with every start.
 WRONG = text("ending NOT IN ('completed', 'client_closed')")
-Index("requests_wrong", requests.c.sequence, sqlite_where=WRONG, postgresql_where=WRONG)
+Index("requests_wrong", requests.c.sequence, sqlite_where=WRONG)
 
 entries = Table(
     "entries",
@@ -162,7 +163,6 @@ Index(
     entries.c.key_id,
     entries.c.sequence,
     sqlite_where=_CREDITS,
-    postgresql_where=_CREDITS,
 )
 
 usage_days = Table(
@@ -333,11 +333,11 @@ videos = Table(
     Column("clue", Text),
     Column("status_words", String(16), nullable=False, server_default="spec"),
     Index("videos_by_account", "account_id", "sequence"),
-    Index("videos_due", "due_ms", sqlite_where=DUE, postgresql_where=DUE),
-    Index("videos_owned", "owner", sqlite_where=OWNED, postgresql_where=OWNED),
-    Index("videos_live", "sequence", sqlite_where=LIVE, postgresql_where=LIVE),
-    Index("videos_failed", "sequence", sqlite_where=FAILED, postgresql_where=FAILED),
-    Index("videos_over", "over_ms", sqlite_where=OVER, postgresql_where=OVER),
+    Index("videos_due", "due_ms", sqlite_where=DUE),
+    Index("videos_owned", "owner", sqlite_where=OWNED),
+    Index("videos_live", "sequence", sqlite_where=LIVE),
+    Index("videos_failed", "sequence", sqlite_where=FAILED),
+    Index("videos_over", "over_ms", sqlite_where=OVER),
     sqlite_autoincrement=True,
 )
 """Jobs. ``receipt`` is the row of the request that created the job, as JSON; queries use the columns beside it.
@@ -375,7 +375,7 @@ deliveries = Table(
     Column("body", LargeBinary, nullable=False),
     Index("deliveries_by_video", "video_id", "sequence"),
     Index("deliveries_by_account", "account_id", "sequence"),
-    Index("deliveries_due", "due_ms", sqlite_where=DUE, postgresql_where=DUE),
+    Index("deliveries_due", "due_ms", sqlite_where=DUE),
     Index("deliveries_by_end", "ended_ms"),
     sqlite_autoincrement=True,
 )
@@ -394,5 +394,5 @@ replays = Table(
     Column("media_type", Text, nullable=False),
     Column("body", LargeBinary, nullable=False),
     Index("replays_by_age", "created_ms"),
-    Index("replays_running", "owner", sqlite_where=RUNNING, postgresql_where=RUNNING),
+    Index("replays_running", "owner", sqlite_where=RUNNING),
 )

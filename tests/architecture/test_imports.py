@@ -121,7 +121,7 @@ def test_a_module_can_be_imported_first() -> None:
             ("gateway.formats.openai.chat", {"aiohttp", "sqlalchemy", "cattrs", "asyncio"}),
             ("gateway.proxy.failover", {"aiohttp", "sqlalchemy", "cattrs"}),
             ("gateway.config.loader", {"aiohttp", "sqlalchemy", "alembic"}),
-            ("gateway.app", {"alembic", "click"}),
+            ("gateway.app", {"alembic", "click", "sqlalchemy.dialects.postgresql"}),
             ("gateway.serve", {"alembic", "click", "uvloop"}),
         ],
     ],

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts import bench
@@ -83,7 +83,6 @@ def test_nginx_may_be_missing_but_in_ci(
     assert "nginx is not installed" in capsys.readouterr().err
 
 
-@settings(max_examples=50)
 @given(st.lists(FINITE, min_size=1, max_size=40), st.floats(0, 100))
 def test_a_percentile_lies_where_it_should(values: list[float], part: float) -> None:
     """At least so many are not above it, at least the rest not below it, but for the neighbours it lies between."""

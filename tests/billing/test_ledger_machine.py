@@ -441,4 +441,4 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 TestLedger = LedgerMachine.TestCase
-TestLedger.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)
+TestLedger.settings = settings(stateful_step_count=50)

@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.billing.price_spec import PriceSpec, build_price
@@ -37,7 +37,6 @@ TABLES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=40)
 @given(TABLES)
 def test_what_is_shown_of_a_price_can_be_read_back(table: dict[str, Any]) -> None:
     price = parse_table(table, PriceSpec).price()

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.billing.price_spec import GroupSpec, PriceSpec
@@ -162,7 +162,6 @@ PATHS = [name_setting(section, field.name) for section, part in list_sections(Co
          for field in attrs.fields(type(part))]  # fmt: skip
 
 
-@settings(max_examples=40)
 @given(
     st.dictionaries(
         st.sampled_from([*PATHS, "group/x", "price/x", "price@y/x"]) | st.text("acegioprux./@[]0", max_size=12),

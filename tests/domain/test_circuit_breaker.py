@@ -243,7 +243,6 @@ def test_the_ratio_trips_from_the_least_number_of_calls_on(failed: list[bool]) -
 
 
 @given(st.lists(st.tuples(st.floats(0, 20), st.booleans()), max_size=80))
-@settings(max_examples=40)
 def test_the_ratio_looks_back_half_a_window_to_a_whole_one(calls: list[tuple[float, bool]]) -> None:
     """Of the calls behind a trip none is older than the window; none of the last half was left out."""
     rules = attrs.evolve(ONLY_RATIO, least_calls=4, window_s=30)
@@ -472,5 +471,5 @@ class Clinic(RuleBasedStateMachine):
             assert LEAST_SHARE <= self.breaker.share(self.now, self.rules) <= 1
 
 
-Clinic.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+Clinic.TestCase.settings = settings(stateful_step_count=40)
 TestClinic = Clinic.TestCase

@@ -309,7 +309,7 @@ def test_old_failures_are_forgotten(failures: int, after_s: float) -> None:
 MODELS = ["m", "n", "o", "p"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from(MODELS), st.sampled_from(["fail", "answer", "leave", "wait"])), max_size=60))
 def test_whatever_one_account_does_nobody_else_notices(deeds: Sequence[tuple[str, str]]) -> None:
     scene = Scene()
@@ -329,7 +329,7 @@ def test_whatever_one_account_does_nobody_else_notices(deeds: Sequence[tuple[str
             assert scene.wait_s(("chat", other), B) == 0.0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(st.sampled_from([A, B, C]), st.sampled_from(MODELS), st.sampled_from(["fail", "answer", "leave"])),

@@ -2,7 +2,7 @@
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.member import (
@@ -77,7 +77,6 @@ def test_what_is_short_or_worn_will_not(passphrase: str, told: str) -> None:
 
 
 @given(passphrase=st.text(max_size=300), name=st.text(max_size=70))
-@settings(max_examples=40)
 def test_whatever_is_typed_there_is_a_word_about_it_or_it_is_long_enough(passphrase: str, name: str) -> None:
     problem = find_passphrase_problem(passphrase, name)
     if problem is None:
@@ -89,7 +88,6 @@ def test_whatever_is_typed_there_is_a_word_about_it_or_it_is_long_enough(passphr
 
 
 @given(name=st.from_regex(MEMBER_NAME, fullmatch=True).filter(lambda name: len(name) > 6))
-@settings(max_examples=30)
 def test_nobodys_own_name_is_a_passphrase(name: str) -> None:
     for passphrase in (name, name.upper(), name * 2, f"{name}12345", f"password{name}"):
         assert find_passphrase_problem(passphrase, name) is not None

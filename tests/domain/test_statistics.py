@@ -1,7 +1,7 @@
 """The last so many figures, and what lies where among them."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.statistics import RingBuffer, find_percentile
@@ -10,7 +10,6 @@ FIGURES = st.lists(st.integers(-1, 2**40), max_size=40)
 
 
 @given(FIGURES, st.integers(1, 9))
-@settings(max_examples=40)
 def test_the_last_so_many_are_kept(figures: list[int], most: int) -> None:
     recent = RingBuffer(most)
     for figure in figures:
@@ -20,7 +19,6 @@ def test_the_last_so_many_are_kept(figures: list[int], most: int) -> None:
 
 
 @given(FIGURES.filter(len), st.integers(1, 100))
-@settings(max_examples=40)
 def test_a_percentile_is_the_least_that_so_many_are_not_above(figures: list[int], percent: int) -> None:
     ordered = sorted(figures)
     found = find_percentile(ordered, percent)

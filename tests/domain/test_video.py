@@ -4,7 +4,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain import video
@@ -114,7 +114,6 @@ def test_a_drawing_has_every_way_of_its_table() -> None:
 
 
 @given(st.integers(0, 99), st.none() | st.integers(-(2**63), 2**63))
-@settings(max_examples=40)
 def test_progress_never_goes_back_and_is_not_full_before_the_end(known: int, told: int | None) -> None:
     after = job(progress=known).go_on(told, NOW, polls=4)
     assert known <= after.progress < 100

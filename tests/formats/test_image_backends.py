@@ -260,7 +260,6 @@ def test_begin_sends_the_prompt_and_keeps_the_request(wire: Wire) -> None:
     size=st.none() | st.sampled_from([f"{width}x{height}" for width, height in SIZES.values()]),
     sources=st.lists(st.integers(0, 255), max_size=3),
 )
-@settings(max_examples=40)
 def test_begin_sends_prompt_ratio_and_images_in_their_order(
     wire: Wire, prompt: str, size: str | None, sources: list[int]
 ) -> None:

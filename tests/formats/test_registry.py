@@ -408,7 +408,6 @@ def test_an_error_in_an_answer_does_not_tell_what_nobody_may_hear(operation: str
 
 @pytest.mark.parametrize(("operation", "wire"), WHOLE)
 @given(data=st.data())
-@settings(max_examples=25)
 def test_an_answer_that_cannot_be_believed_is_a_fault_and_nothing_else(
     operation: str, wire: Wire, data: st.DataObject
 ) -> None:
@@ -534,7 +533,6 @@ def test_an_error_told_instead_of_a_stream_is_a_fault(operation: str, wire: Wire
 
 @pytest.mark.parametrize(("operation", "wire"), TOLD_WHOLE)
 @given(data=st.data())
-@settings(max_examples=25)
 def test_whatever_is_told_instead_of_a_stream_is_one_or_a_fault(
     operation: str, wire: Wire, data: st.DataObject
 ) -> None:
@@ -632,7 +630,6 @@ JUNK = st.binary(max_size=30) | st.sampled_from([*PIECES, DONE, b"data: {}\n\n",
 
 @pytest.mark.parametrize(("operation", "wire"), [pair for pair in PAIRS if pair[0] in {"chat", "messages"}])
 @given(junk=st.lists(JUNK, max_size=8))
-@settings(max_examples=40)
 def test_whatever_a_provider_streams_is_an_answer_or_a_fault(operation: str, wire: Wire, junk: list[bytes]) -> None:
     gate = exchange(operation, wire, stream=True).open_gate([SECRET])
     for piece in junk:
@@ -647,7 +644,6 @@ def test_whatever_a_provider_streams_is_an_answer_or_a_fault(operation: str, wir
 
 @pytest.mark.parametrize(("operation", "wire"), [pair for pair in PAIRS if pair[0] in {"chat", "messages"}])
 @given(data=st.data())
-@settings(max_examples=25)
 def test_a_spoilt_event_is_passed_over_or_a_fault(operation: str, wire: Wire, data: st.DataObject) -> None:
     pieces = [piece for piece in PIECES if read_json(piece) is not None]
     chosen = data.draw(st.sampled_from(pieces))

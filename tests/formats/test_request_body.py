@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from multipart import MultipartSegment, PushMultipartParser, parse_options_header
 
@@ -86,7 +86,6 @@ FIELDS = st.dictionaries(NAMES.filter(lambda name: not name.endswith("[]")), TEX
 FILES = st.lists(st.tuples(NAMES, FILENAMES, st.binary(max_size=60)), max_size=3)
 
 
-@settings(max_examples=40, deadline=None)
 @given(FIELDS, FILES)
 def test_a_form_is_read_as_it_was_said(fields: dict[str, str], files: list[tuple[str, str, bytes]]) -> None:
     form = Form(fields, tuple((name, upload(data, filename)) for name, filename, data in files))
@@ -164,7 +163,6 @@ def unfold(value: Any) -> Any:
     return [unfold(inner) for inner in value] if isinstance(value, list) else value
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.dictionaries(TEXTS, PLACED, max_size=4))
 def test_json_with_files_is_read_as_if_they_had_been_strings(said: dict[str, Any]) -> None:
     body, media_type = build_payload(said, MARK)

@@ -23,7 +23,7 @@ from typing import Any
 import attrs
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import errors
@@ -413,7 +413,6 @@ def check_parsers(wire: str, raw: bytes) -> None:
 
 @EVERY
 @given(data=st.data())
-@settings(max_examples=40)
 def test_parsers_survive_junk_in_a_recorded_answer(wire: str, data: st.DataObject) -> None:
     answer = data.draw(st.sampled_from(list(TABLES[wire]["answers"].values())).flatmap(spoilt))
     check_parsers(wire, orjson.dumps(answer))
@@ -435,7 +434,6 @@ _VALUES = st.recursive(
 
 
 @given(st.dictionaries(_WORDS, _VALUES, max_size=5).map(orjson.dumps) | st.binary(max_size=40))
-@settings(max_examples=40)
 def test_parsers_survive_any_bytes(raw: bytes) -> None:
     for wire in VIDEO_BACKENDS:
         check_parsers(wire, raw)

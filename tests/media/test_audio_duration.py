@@ -5,7 +5,7 @@ import struct
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.audio import count_heard_tokens, limit_length_ms
@@ -244,13 +244,11 @@ WHOLE = [make_wav(1.0), make_mp3(40), make_flac(2), make_m4a(2, last=True), make
          make_opus_webm(9, 5.0), make_xing_mp3(9, 5)]  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(STARTS), st.binary(max_size=300), st.integers(0, 3))
 async def test_no_file_is_a_fault(start: bytes, data: bytes, times: int) -> None:
     await hear(start + data * 4**times)
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from(WHOLE),
     st.integers(0, 400),

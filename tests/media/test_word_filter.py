@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.loader import MAX_WORDS_MB, read_words_text
@@ -228,7 +228,6 @@ def test_a_gateway_without_a_list_does_not_load_the_searcher() -> None:
         assert done.stdout.strip() == loaded
 
 
-@settings(max_examples=40)
 @given(LATIN, st.data())
 def test_disguises_do_not_hide_a_word(word: str, data: st.DataObject) -> None:
     between = st.text(UNSEEN + STROKES, max_size=2)
@@ -239,14 +238,12 @@ def test_disguises_do_not_hide_a_word(word: str, data: st.DataObject) -> None:
     assert find(word, f"x{dressed}") is None
 
 
-@settings(max_examples=40)
 @given(st.lists(LATIN, max_size=8), st.lists(LATIN, max_size=8))
 def test_spaced_words_are_found_as_if_each_were_compared(listed: list[str], said: list[str]) -> None:
     found = find("\n".join(listed), " ".join(said))
     assert found in {*listed} & {*said} if {*listed} & {*said} else found is None
 
 
-@settings(max_examples=40)
 @given(st.text(max_size=30))
 def test_any_text_finds_itself_in_all_its_normal_forms(text: str) -> None:
     words = parse_words(text.replace("#", ""))

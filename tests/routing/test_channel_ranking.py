@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.routing.channel_order import HIGHEST, LOWEST, NoCapacity, rank
@@ -20,7 +20,6 @@ def find_rank(taken: list[int | None]) -> tuple[list[int], list[int]]:
 
 
 @given(TAKEN)
-@settings(max_examples=40)
 def test_each_place_is_below_the_one_before_it_and_what_is_taken_stays(taken: list[int | None]) -> None:
     ranked, refused = find_rank(taken)
     if refused:

@@ -737,5 +737,5 @@ class Exchange(RuleBasedStateMachine):
             assert self.board.obstacle(name) is None
 
 
-Exchange.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+Exchange.TestCase.settings = settings(stateful_step_count=30)
 TestExchange = Exchange.TestCase

@@ -21,7 +21,7 @@ import orjson
 import psutil
 import pytest
 from aiohttp import web
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.upload import HEAD_BYTES
@@ -175,7 +175,6 @@ TRICKY = st.lists(
 DATA = TRICKY.filter(lambda data: b"\r\n--edge" not in b"\r\n" + data)
 
 
-@settings(max_examples=40)
 @given(st.lists(st.tuples(st.booleans(), DATA), max_size=4), st.lists(st.integers(0, 2000), max_size=6))
 def test_a_form_is_the_same_at_any_cut(parts: list[tuple[bool, bytes]], marks: list[int]) -> None:
     body = form(*(part("f", data, filename="n" if is_file else None) for is_file, data in parts))
@@ -192,7 +191,6 @@ def test_a_form_is_the_same_in_single_bytes() -> None:
     assert read_cut(body, list(range(len(body)))) == ((("a", "1"), ("b", "é")), [("f", "n", PNG + b"\r\n--edg")])
 
 
-@settings(max_examples=40)
 @given(st.binary(max_size=200) | TRICKY, st.lists(st.integers(0, 2000), max_size=4), st.integers(0, 300))
 def test_garbage_is_an_invalid_request_or_a_form(junk: bytes, marks: list[int], place: int) -> None:
     whole = form(part("f", b"2", filename="n"), part("a", b"1"))

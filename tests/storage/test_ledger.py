@@ -152,7 +152,7 @@ async def ask_all(ledger: Any, log: Any, day: UtcDay, wanted: UsageFilter) -> li
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)  # a history that they disagree on is looked at again and again, until it is short
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example empties it
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example empties it
 @given(history=_HISTORIES, day=_DAYS, wanted=_FILTERS)
 async def test_every_history_comes_to_what_the_model_comes_to(
     database: Database, history: list[list[RequestRecord] | LedgerEntry], day: UtcDay, wanted: UsageFilter

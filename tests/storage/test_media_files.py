@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
@@ -157,7 +157,6 @@ async def test_a_link_in_the_folder_leads_nowhere(store: MediaFiles, folder: Pat
 # ---- drafts
 
 
-@settings(max_examples=25)
 @given(st.lists(st.integers(0, len(IMAGE)), max_size=6))
 def test_a_file_may_come_in_any_pieces(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(IMAGE)]
@@ -379,7 +378,6 @@ def reckon(files: dict[Path, tuple[float, int]], max_age_s: float, max_bytes: in
     return set(left)
 
 
-@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)), max_size=12, unique_by=lambda told: told[0]),
     st.integers(0, 50),

@@ -100,7 +100,7 @@ WISHES = st.builds(
 )
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(wanted=WISHES, limit=st.sampled_from([1, 6, 6, 50, 50]), follows=st.none() | st.integers(0, ROWS))
 async def test_page_by_page_exactly_what_is_wanted_is_found(
     logs: Logs, wanted: RequestFilter, limit: int, follows: int | None

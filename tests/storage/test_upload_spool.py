@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import Overloaded, RateLimited, StoreUnavailable
@@ -78,7 +78,6 @@ async def test_what_was_written_is_read_in_whatever_pieces(spool: UploadSpool, s
         file.close()
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 50_000), max_size=6), st.integers(0, 200_000), st.integers(0, 100_000))
 def test_a_file_is_the_bytes_it_was_given_at_any_cut(cuts: list[int], offset: int, size: int) -> None:
     async def check() -> None:
@@ -195,7 +194,6 @@ async def test_of_one_accounts_uploads_only_so_many_arrive_at_once(spool: Upload
         pass
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.binary(max_size=60) | st.just(bytes(MEMORY_BYTES)), max_size=4), st.integers(0, 70), st.integers(0, 70)
 )

@@ -240,7 +240,7 @@ async def empty(connection: AsyncConnection) -> None:
 
 
 @pytest.mark.timeout(400)  # a history that they disagree on is looked at again and again, until it is short
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     begun=st.lists(_JOBS, unique_by=lambda job: job.id, min_size=2), steps=st.lists(_STEPS, max_size=6), wanted=_FILTERS
 )

@@ -33,8 +33,8 @@ NOBODY = channel("http://127.0.0.1:9/v1", "nobody", models=["nobody"])
 Mark = tuple[bytes, Callable[[], float]]
 """What makes a gateway one's own: its configuration without channels, and its clock."""
 
-MOST = 6
-"""Each has some threads and some files open; the one that has stood idle for the longest gives way."""
+MOST = 16
+"""Each has some threads and some files open; the one that has been idle for the longest is stopped."""
 
 
 @attrs.define

@@ -146,7 +146,6 @@ def test_garbage_in_a_chunked_body_is_found_at_the_same_place_on_the_short_way(
     assert (fast.body, framing.complete, framing.broken is not None) == (alone.body, alone.complete, alone.broken)
 
 
-@settings(max_examples=40)
 @given(st.lists(payloads.filter(bool), min_size=1, max_size=5), st.booleans())
 def test_a_piece_that_is_passed_on_as_it_lies_is_its_payload_and_no_more(parts: list[bytes], upper: bool) -> None:
     line = b"%X\r\n" if upper else b"%x\r\n"
@@ -226,7 +225,6 @@ def test_where_an_answer_ends_is_known_to_the_byte(made: tuple[bytes, bytes], at
     assert framing.broken is None
 
 
-@settings(max_examples=40)
 @given(st.lists(answers(), min_size=2, max_size=4), cuts)
 def test_one_framing_reads_answers_one_after_the_other(row: list[tuple[bytes, bytes]], at: list[int]) -> None:
     framing = ResponseParser()

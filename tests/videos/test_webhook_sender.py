@@ -7,7 +7,7 @@ import attrs
 import openai
 import orjson
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
@@ -158,7 +158,6 @@ PIECES = [
 ]  # fmt: skip
 
 
-@settings(max_examples=40)
 @example(["evil.test", "#", "@", "good.test"])
 @example(["good.test", ":", "80", "@", "evil.test"])
 @example(["good.test", "?", "@", "evil.test"])
@@ -169,7 +168,6 @@ def test_whoever_sends_there_reads_the_same_host(pieces: list[str]) -> None:
         assert _read_url(url).raw_host == "good.test"
 
 
-@settings(max_examples=40)
 @given(st.text())
 def test_any_text_is_a_webhook_or_has_a_problem(text: str) -> None:
     assert find_webhook_problem(text, ["*"]) or _read_url(text)

@@ -236,7 +236,7 @@ def test_two_deliveries_to_a_dead_host_do_not_hold_up_a_third() -> None:
 @pytest.mark.timeout(240)
 def test_many_for_a_dead_host_do_not_hold_up_another_and_have_their_turns() -> None:
     """And the store is not asked to put them off again and again."""
-    count = 90
+    count = MOST + 5
 
     async def scene(house: House) -> None:
         await house.put("dead", *range(count))

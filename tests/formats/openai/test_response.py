@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.usage import Usage
@@ -203,7 +203,6 @@ def test_arguments_without_a_call_are_left_out() -> None:
     assert "tool_calls" not in write([ToolCallDelta(0, "{}"), ChoiceFinished("stop")])["choices"][0]["message"]
 
 
-@settings(max_examples=25, deadline=None)
 @given(events=answers(most_choices=2))
 def test_the_client_library_takes_the_answer(events: list[Event]) -> None:
     """In its strict mode it refuses what is not of the convention's types."""

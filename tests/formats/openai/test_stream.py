@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.usage import Usage
@@ -423,7 +423,6 @@ def test_without_the_end_mark_a_stream_is_whole_only_where_every_choice_finished
         assert caught.value.phase == "stream"
 
 
-@settings(max_examples=40)
 @given(values=st.lists(spoilt(RICH), max_size=3), marks=CUTS)
 def test_garbage_in_a_chunk_never_raises_and_can_be_written(values: list[Any], marks: list[int]) -> None:
     wide = [value for value in values if not isinstance(value, str)]  # a string is written as it lies
@@ -517,7 +516,6 @@ def test_tokens_written_into_a_cache_are_said() -> None:
     assert found["usage"]["prompt_tokens_details"] == {"cached_tokens": 2, "cache_write_tokens": 3}
 
 
-@settings(max_examples=25, deadline=None)
 @given(events=answers(most_choices=2))
 def test_the_client_library_reads_the_same_from_the_stream(events: list[Event]) -> None:
     """In its strict mode it refuses what is not of the convention's types."""

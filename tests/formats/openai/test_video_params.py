@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.inference_request import InferenceRequest
@@ -302,7 +302,6 @@ def check_fault(read: Any, asked: Any) -> None:
 
 
 @given(spoilt(FULL))
-@settings(max_examples=40)
 def test_garbage_in_a_call_is_the_callers_mistake(body: Any) -> None:
     if isinstance(body, dict):
         check_fault(parse_videos_call, body)
@@ -313,7 +312,6 @@ _NAMES = st.sampled_from([*FULL, "input_reference[image_url]", "input_reference[
 
 
 @given(st.lists(st.tuples(_NAMES | st.text(max_size=4), st.text(max_size=6)), max_size=5))
-@settings(max_examples=40)
 def test_garbage_in_a_form_is_the_callers_mistake(fields: list[tuple[str, str]]) -> None:
     for read in (parse_videos_form, parse_remix_form):
         check_fault(read, ReceivedForm((*ASK.items(), *fields)))

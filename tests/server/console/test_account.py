@@ -1,7 +1,7 @@
 """A member's own account."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.server.console.account import format_device
@@ -33,7 +33,6 @@ def test_a_browser_is_told_in_few_words(agent: str, device: str) -> None:
     assert format_device(agent) == device
 
 
-@settings(max_examples=40)
 @given(st.text())
 def test_whatever_a_browser_says_of_itself_is_told_in_a_line(agent: str) -> None:
     assert 0 < len(format_device(agent)) <= 60

@@ -6,7 +6,7 @@ import shlex
 import subprocess
 
 import orjson
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.server.console.connect import format_json_text, format_shell_json_text, format_shell_text
@@ -19,7 +19,6 @@ MODEL = """it's "q" <b>&{{7+7}} $HOME `id` \\"""
 _NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=40)
 
 
-@settings(max_examples=40)
 @given(_NAMES)
 def test_a_model_stands_between_quotes_as_what_it_is(name: str) -> None:
     assert orjson.loads(f'"{format_json_text(name)}"') == name

@@ -3,7 +3,7 @@
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.server.console.form_choices import (
@@ -53,7 +53,6 @@ def test_where_a_name_says_nothing_its_price_may() -> None:
     assert find_kind("nano-banana", {"usd_per_image": 0, "input_usd_per_million": 1}) == "chat"
 
 
-@settings(max_examples=40)
 @given(st.lists(st.text(min_size=1, max_size=40), unique=True))
 def test_every_model_is_offered_once_whatever_its_name(names: list[str]) -> None:
     choices = Choices([], frozenset(), sort({"id": name} for name in names))
@@ -72,7 +71,6 @@ def test_what_is_tried_first_answers_fast_and_costs_little() -> None:
     assert find_first([]) is None
 
 
-@settings(max_examples=40)
 @given(st.sets(st.sampled_from(["connect", "connect 2", "connect 3", "first"])))
 def test_a_name_for_a_new_key_is_free(taken: set[str]) -> None:
     name = find_free_name("connect", taken)
