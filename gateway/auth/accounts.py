@@ -6,7 +6,7 @@ Those of the configuration file are read-only here; ``auth/declared.py`` writes 
 import asyncio
 import secrets
 import string
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 import attrs
@@ -50,6 +50,7 @@ class AccountService:
 
     Attributes:
         webhook_hosts: returns globs of the hosts that a member may use in a key's webhook URL.
+        find_groups: returns the groups of channels and prices; others are refused. None: every group is accepted.
         check_account_may_go: raises ``Conflict`` if the gateway would have no active administrator without an account.
         changing: held during every change, because a change depends on what was read before it.
     """
@@ -68,6 +69,7 @@ class AccountService:
         self._accounting = accounting
         self._clock = clock
         self.webhook_hosts: Callable[[], tuple[str, ...]] = tuple
+        self.find_groups: Callable[[], Collection[str]] | None = None
         self.check_account_may_go: Callable[[int], Awaitable[None]] = _let_go
         self.changing = asyncio.Lock()
 
@@ -85,6 +87,7 @@ class AccountService:
     async def add_account(self, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """Create an account. Raises ``InvalidRequest``, ``Conflict``."""
         spec = parse_spec(fields, AccountSpec)
+        self._check_groups(spec.groups, "groups")
         return self._show_account(await self.register.add_account(spec, by))
 
     async def edit_account(self, name: str, fields: Fields, by: Actor = OPERATOR) -> Fields:
@@ -93,17 +96,24 @@ class AccountService:
             account = await self.get_account_noun(name, by)
             _check_editable(account.declared, f"account {name!r}")
             changed = _parse_change(build_account(account), fields, AccountSpec).apply(account)
+            self._check_groups(set(changed.groups) - set(account.groups), "groups")
             if account.status == "active" and changed.status != "active":
                 await self.check_account_may_go(account.id)
             await self.register.put_account(account, changed, by)
             await self.directory.reload()
         return self._show_account(changed)
 
-    async def delete_account(self, name: str, by: Actor = OPERATOR) -> None:
-        """Delete an account and its keys. Raises ``NotFound``, ``Conflict``."""
+    async def delete_account(self, name: str, by: Actor = OPERATOR, *, confirm: str | None = None) -> None:
+        """Delete an account and its keys.
+
+        The only account, and the actor's own, are deleted only if ``confirm`` is the name. Raises ``NotFound``,
+        ``InvalidRequest``, ``Conflict``.
+        """
         async with self.changing:
             account = await self.get_account_noun(name, by)
             _check_editable(account.declared, f"account {name!r}")
+            if confirm != name:
+                await self._check_unconfirmed(account, by)
             await self.check_account_may_go(account.id)
             await self.register.delete_account(account, by)
             await self.directory.reload()
@@ -216,6 +226,15 @@ class AccountService:
             created_ms=self.register.now_ms,
         )
 
+    async def _check_unconfirmed(self, account: Account, by: Actor) -> None:
+        own = by.account_id == account.id
+        if own or len(await self.register.list_accounts(OPERATOR)) == 1:
+            which = "your own account" if own else "the only account"
+            raise InvalidRequest(
+                f"{account.name!r} is {which}: to delete it with all its keys, pass confirm={account.name}",
+                param="confirm",
+            )
+
     async def _check_room(self, account: Account) -> None:
         keys = await self.register.keys.list_keys()
         if sum(key.account_id == account.id for key in keys) >= MOST_KEYS:
@@ -224,6 +243,11 @@ class AccountService:
     def _check_key(self, spec: KeySpec, before: ApiKey, account: Account, by: Actor) -> None:
         """Raise ``InvalidRequest`` if the actor may not give a key these settings."""
         _check_group(spec.group, account)
+        if spec.group != before.group:
+            self._check_groups([spec.group] if spec.group else [], "group")
+        expires_s = None if spec.expires_at is None else int(spec.expires_at.timestamp())
+        if expires_s is not None and expires_s != before.expires_s and expires_s <= self._clock():
+            raise InvalidRequest("expires_at is in the past; to end the key now, disable it", param="expires_at")
         if by.scope is None:
             return
         if spec.group != before.group and spec.group not in account.groups:
@@ -236,6 +260,13 @@ class AccountService:
         for name, values in (("models", spec.models), ("allow_ips", spec.allow_ips)):
             if sum(map(len, values)) > MOST_CHARS and values != getattr(before, name):
                 raise InvalidRequest(f"expected {MOST_CHARS} characters at the most, in all", param=name)
+
+    def _check_groups(self, groups: Iterable[str], param: str) -> None:
+        known = None if self.find_groups is None else self.find_groups()
+        for group in groups:
+            if known is not None and group not in known:
+                listed = f"the groups are {', '.join(sorted(known))}" if known else "there are no groups yet"
+                raise InvalidRequest(f"No channel or price group is called {group!r}; {listed}", param=param)
 
     async def get_account_noun(self, name: str, by: Actor = OPERATOR) -> Account:
         """Return the account itself. Raises ``NotFound``."""
@@ -254,9 +285,11 @@ class AccountService:
 
     def _show_key(self, key: ApiKey, account: str) -> Fields:
         now_s, used_s = self._clock(), self.directory.find_last_use(key.id)
+        expired = key.status == "active" and key.expires_s is not None and key.expires_s <= now_s
         former_until_s = key.former_until_s if (key.former_until_s or 0) > now_s else None
         return {
             **build_key(key, account),
+            **({"status": "expired"} if expired else {}),
             "former_until": None if former_until_s is None else build_time(former_until_s),
             "last_used_at": None if used_s is None else build_time(int(used_s)),
             **self._accounting.describe(key),

@@ -246,11 +246,12 @@ def call(
     method: str,
     *path: str,
     body: Json | None = None,
+    query: Mapping[str, Any] | None = None,
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> Json:
     """Send one request to the admin API. Raises ``CliError``."""
     start = run_read if method == "GET" else run
-    return start(context, lambda admin: admin.call(method, *path, body=body, timeout_s=timeout_s))
+    return start(context, lambda admin: admin.call(method, *path, body=body, query=query, timeout_s=timeout_s))
 
 
 def get_with_models(context: CliContext, *path: str, query: Mapping[str, Any] | None = None) -> Json:

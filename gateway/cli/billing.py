@@ -39,17 +39,17 @@ def add_credit_commands(group: click.Group, path: str, which: Callable[[Command]
     credit(
         "top-up",
         "top_up",
-        f"Add USD to the quota of the {noun}. A negative amount is subtracted. "
+        f"Add USD to the quota of the {noun}; a negative amount is subtracted. "
         "With a daily or monthly quota it applies to the current day or month.",
     )
     credit(
         "set-balance",
         "set",
-        f"Set the remaining balance of the {noun}. It includes amounts held by running requests. "
+        f"Set the remaining balance of the {noun} (including amounts held by running requests). "
         "With a daily or monthly quota it applies to the current day or month.",
     )
 
-    @group.command("credits", help="List top-ups and balance changes, newest first.")
+    @group.command("credits", help=f"List top-ups and balance changes of the {noun}, newest first.")
     @which
     @limit_option
     @client_command

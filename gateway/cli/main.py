@@ -116,7 +116,7 @@ def main(ctx: click.Context) -> None:
     "renew",
     multiple=True,
     type=click.Choice(list(SECRETS)),
-    help="Create this file of the data folder again if it is lost; data that depends on the old one is lost.",
+    help="Create this file of the data folder again if it is lost; what depends on the old one is lost.",
 )
 @data_option
 def serve(config_path: Path | None, host: str | None, port: int | None, renew: tuple[str, ...], data: Path) -> None:
@@ -226,7 +226,7 @@ def add_account(context: CliContext, name: str, **options: Any) -> None:
 
 @accounts.command("edit")
 @click.argument("name")
-@click.option("--name", "new_name", metavar="NEW", help="New name.")
+@click.option("--name", "new_name", metavar="NEW", help="Rename it.")
 @account_options
 @client_command
 def edit_account(context: CliContext, name: str, new_name: str | None, **options: Any) -> None:
@@ -275,7 +275,7 @@ def create_api_key(context: CliContext, account: str | None, **options: Any) -> 
 
 @keys.command("edit")
 @click.argument("key_id", metavar="ID", type=int)
-@click.option("--name", metavar="NEW", help="New name.")
+@click.option("--name", metavar="NEW", help="Rename it.")
 @key_options
 @client_command
 def edit_key(context: CliContext, key_id: int, **options: Any) -> None:

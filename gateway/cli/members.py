@@ -65,7 +65,7 @@ def invite(context: CliContext, account: str, role: str, hours: int) -> None:
 @click.argument("name")
 @client_command
 def reset(context: CliContext, name: str) -> None:
-    """Print a link on which NAME chooses a new passphrase.
+    """Create a link on which the member NAME chooses a new passphrase, and print it.
 
     The current passphrase works until the link is used. The second factor stays; to remove it use 'edit'.
     """

@@ -82,7 +82,7 @@ def settings() -> None:
 @click.argument("section", required=False)
 @client_command
 def list_settings(context: CliContext, section: str | None) -> None:
-    """List all settings, or those of SECTION. FROM: default, file, environment, or console (set at runtime)."""
+    """List all settings, or those of SECTION. FROM: default, file, environment, or console (set here or there)."""
     answer = call(context, "GET", "settings")
     if section is not None:
         if section not in answer["sections"]:

@@ -4,9 +4,16 @@ from collections.abc import Callable
 
 import click
 
-from gateway.cli.admin_client import PROVIDER_TIMEOUT_S, CliContext, call
+from gateway.cli.admin_client import PROVIDER_TIMEOUT_S, CliContext, CliError, call
 from gateway.cli.options import Command, client_command
 from gateway.cli.output import print_answer
+
+
+def _confirm_option(noun: str) -> Callable[[Command], Command]:
+    """Only an account can be deleted by its name: the only one, and the actor's own, need it."""
+    if noun != "account":
+        return lambda command: command
+    return click.option("--confirm", metavar="NAME", help="The account's name: required for the only account.")
 
 
 def add_toggles(group: click.Group, path: str, which: Callable[[Command], Command], noun: str) -> None:
@@ -24,12 +31,20 @@ def add_toggles(group: click.Group, path: str, which: Callable[[Command], Comman
     @group.command("delete", help=f"Delete the {noun}. Its requests stay in the log.")
     @which
     @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+    @_confirm_option(noun)
     @client_command
-    def delete(context: CliContext, *, which: str, yes: bool) -> None:
-        if not yes:
+    def delete(context: CliContext, *, which: str, yes: bool, confirm: str | None = None) -> None:
+        if noun == "account" and not yes and confirm is None:
+            confirm = click.prompt(f"This deletes the account {which} with all its keys. Type its name", err=True)
+        elif not yes and confirm is None:
             click.confirm(f"Delete the {noun} {which}?", abort=True, err=True)
+        if confirm not in {None, which}:
+            raise CliError(f"{confirm!r} is not the name of the account: nothing is deleted")
+        query = {} if confirm is None else {"confirm": confirm}
         print_answer(
-            context, call(context, "DELETE", path, str(which)), lambda _: click.echo(f"The {noun} {which} is deleted.")
+            context,
+            call(context, "DELETE", path, str(which), query=query),
+            lambda _: click.echo(f"The {noun} {which} is deleted."),
         )
 
     add_toggle("disable", "disabled")

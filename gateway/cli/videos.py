@@ -90,7 +90,7 @@ def follow_videos(context: CliContext, video_ids: tuple[str, ...], account: str 
 @click.argument("video_id", metavar="ID")
 @client_command
 def cancel_video(context: CliContext, video_id: str) -> None:
-    """Cancel the video job ID, free of charge. The provider is asked to stop it if it can."""
+    """Cancel the video job ID, free of charge, also at its provider if that can cancel jobs."""
     cancelled = call(context, "POST", "videos", video_id, "cancel")
     print_answer(context, cancelled, lambda _: click.echo(f"The video {video_id} is cancelled."))
 

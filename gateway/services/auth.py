@@ -2,6 +2,7 @@
 
 import time
 from contextlib import AsyncExitStack
+from functools import partial
 
 from gateway.auth.accounts import AccountService
 from gateway.auth.api_keys import ApiKeyAuthenticator
@@ -59,5 +60,12 @@ def open_members(services: Services, accounts: AccountService, stack: AsyncExitS
     members = Members(repository, account_repository, clock=clock)
     accounts.check_account_may_go = members.check_account_may_go
     members.changing = accounts.changing
+    accounts.find_groups = partial(_find_groups, services)
     invitations = Invitations(repository, account_repository, sessions, clock=clock)
     return AuthServices(accounts, accounts.directory, members, sessions, invitations)
+
+
+def _find_groups(services: Services) -> set[str]:
+    """Return the groups that have prices, or channels of their own."""
+    channels = [group for channel in services.routing.catalog.channels for group in channel.groups]
+    return {*channels, *(group.name for group in services.live_config.config.group)}

@@ -144,13 +144,14 @@ async def test_an_account_is_made_topped_up_capped_and_turned_off(house: House, 
     await expect(ada.find("button", "Disable")).to_be_visible()
     assert (await house.call(CHAT, HELLO, key["secret"])).status == 200
     await ada.press("Delete")
-    await ada.confirm()
+    await ada.confirm(typed="research/night")
     await ada.arrive("/accounts")
     await expect(ada.find("link", "research/night")).to_have_count(0)
 
 
 async def test_a_price_and_a_group_set_here_are_in_force_at_once(house: House, ada: Visitor) -> None:
     page = ada.page
+    await house.operate("PUT", "/groups/friends", {"price_multiplier": 1})
     key = await house.operate("POST", "/keys", {"name": "partner", "account": "acme", "group": "friends"})
 
     async def read_cost() -> str:

@@ -60,11 +60,11 @@ async def test_a_form_changes_what_was_touched_and_leaves_what_another_has_chang
     async with page.expect_request(lambda request: request.method == "PATCH") as sent:
         await page.get_by_role("button", name="Save").click()
     assert (await sent.value).post_data_json == {"quota_usd": 7}
-    await expect(page.get_by_label("Requests a minute")).to_have_value("90")
+    await expect(page.get_by_label("Requests per minute")).to_have_value("90")
     key = await house.operate("GET", f"/keys/{key_id}")
     assert (key["rpm"], key["quota_usd"], key["expires_at"]) == (90, 7.0, "2040-01-31T12:00:30Z")
     await page.get_by_label("Ends").fill("")
-    await page.get_by_label("Requests a minute").fill("")
+    await page.get_by_label("Requests per minute").fill("")
     async with page.expect_request(lambda request: request.method == "PATCH") as sent:
         await page.get_by_role("button", name="Save").click()
     assert (await sent.value).post_data_json == {"expires_at": None, "rpm": None}

@@ -98,7 +98,7 @@ async def test_a_key_is_made_changed_turned_off_and_on_renewed_and_deleted(house
     await ben.write("Addresses optional", "127.0.0.0/8, 10.0.0.0/8", within=form)
     await form.get_by_label("Ends optional").fill("2031-05-06T14:30")
     await ben.unfold("Limits and webhook")
-    await ben.write("Requests a minute optional", "60", within=form)
+    await ben.write("Requests per minute optional", "60", within=form)
     await ben.press("Make the key", within=form)
     first = await read_secret(ben)
     assert await tries(first) == 200
@@ -109,10 +109,10 @@ async def test_a_key_is_made_changed_turned_off_and_on_renewed_and_deleted(house
     await expect(page.get_by_label("Ends optional")).to_have_value("2031-05-06T14:30")
     await ben.write("Name", "journal")
     await ben.write("Models optional", "")
-    await ben.write("Requests a minute optional", "")
+    await ben.write("Requests per minute optional", "")
     await ben.press("Save")
     await expect(ben.find("heading", "journal")).to_be_visible()
-    await expect(page.get_by_label("Requests a minute optional")).to_be_hidden()
+    await expect(page.get_by_label("Requests per minute optional")).to_be_hidden()
     assert await tries(first, "demo-chat") == 200
 
     await ben.press("Disable")

@@ -140,10 +140,14 @@ class Visitor:
         """Of a select, by its words or its value."""
         await (within or self.page).get_by_label(label, exact=True).select_option(option)
 
-    async def confirm(self) -> None:
-        """Say yes to what the page asks."""
+    async def confirm(self, typed: str | None = None) -> None:
+        """Agree to what the page asks, after typing the name that it wants."""
         dialog = self.page.get_by_role("dialog", name="Please confirm")
-        await self.press("Go ahead", within=dialog)
+        agree = dialog.get_by_role("button").last
+        if typed is not None:
+            await expect(agree).to_be_disabled()
+            await dialog.get_by_role("textbox").fill(typed)
+        await self.press(await agree.inner_text(), within=dialog)
 
     async def arrive(self, path: str) -> None:
         """Wait until the browser is there, and nowhere else."""

@@ -89,7 +89,7 @@ async def test_a_new_key_gets_a_name_that_is_free_in_its_account(gateway_with: S
 async def test_without_an_account_making_a_key_says_how_to_add_one(gateway_with: StartGateway) -> None:
     gateway = await gateway_with({"account": [], "key": []})
     async with open_admin(place_of(gateway)) as admin:
-        await admin.call("DELETE", "accounts", "local")
+        await admin.call("DELETE", "accounts", "local", query={"confirm": "local"})
         with pytest.raises(CliError, match="gateway accounts add NAME"):
             await create_key(admin, None, {})
 

@@ -94,6 +94,8 @@ def test_the_first_start_prints_a_key_and_a_call_that_streams_as_it_stands(serve
 
 @pytest.mark.slow
 def test_an_account_is_added_shown_edited_disabled_and_deleted(server: Server) -> None:
+    for group in ("x", "y"):
+        server.ask("groups", "set", group, "1")
     added = server.invoke("accounts", "add", "team/a", "--quota-usd", "0.1", "--rpm", "60", "--groups", "x, y")
     assert added.exit_code == 0
     assert "$0.10" in added.stdout

@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from gateway.server.unserved_paths import refuse_unserved
-from tests.support.admin_calls import ask_office
+from tests.support.admin_calls import ask_office, expire_key
 from tests.support.capped_calls import FIRST, RESERVE, stream_until
 from tests.support.fault_scene import cost_of, site
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel
@@ -277,10 +277,11 @@ async def test_a_claim_of_a_peer_that_is_no_proxy_does_not_shut_it_out_either(ga
     assert (await ask(gateway, LOOKS[0], X_Forwarded_For="198.51.100.1"))[0] == 200
 
 
-Revoke = Callable[[Callable[..., Awaitable[tuple[int, Any]]], int], Awaitable[object]]
+GROUPS = [{"name": "gold"}, {"name": "x"}]
+Revoke = Callable[[Any, int], Awaitable[object]]
 REVOCATIONS: dict[str, tuple[Revoke, str]] = {
     "key disabled": (lambda office, key: office("PATCH", f"/keys/{key}", {"status": "disabled"}), "key_disabled"),
-    "key expired": (lambda office, key: office("PATCH", f"/keys/{key}", {"expires_at": "2020-01-01"}), "key_expired"),
+    "key expired": (lambda office, key: expire_key(office.args[0], key), "key_expired"),
     "key deleted": (lambda office, key: office("DELETE", f"/keys/{key}"), "invalid_api_key"),
     "account disabled": (lambda office, _: office("PATCH", "/accounts/new", {"status": "disabled"}), "key_disabled"),
     "account deleted": (lambda office, _: office("DELETE", "/accounts/new"), "invalid_api_key"),
@@ -320,7 +321,7 @@ async def test_a_key_is_refused_from_the_next_request_on_of_the_same_connection(
 ) -> None:
     revoke, code = REVOCATIONS[name]
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await gateway_with(site(channel(up.base_url), group=GROUPS))
         tenant = await move_in(gateway)
         reader, writer = await connect(gateway.url)
 
@@ -344,7 +345,7 @@ async def test_a_key_that_is_revoked_while_its_caller_still_sends_the_body_is_re
     """A body may take a minute to arrive: what counts is what the key may do when the call can be made."""
     revoke, code = REVOCATIONS[name]
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await gateway_with(site(channel(up.base_url), group=GROUPS))
         tenant = await move_in(gateway)
         reader, writer = await connect(gateway.url)
         raw = post(hello(), key=tenant.secret)
@@ -367,7 +368,7 @@ async def test_a_stream_that_runs_while_its_key_is_revoked_finishes_and_is_charg
     revoke, code = REVOCATIONS[name]
     go = asyncio.Event()
     async with ScriptedUpstream(stream_until(go)) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await gateway_with(site(channel(up.base_url), group=GROUPS))
         tenant = await move_in(gateway)
         headers = {"Authorization": f"Bearer {tenant.secret}"}
         async with gateway.post({**HELLO, "stream": True}, headers=headers) as response:
@@ -392,7 +393,7 @@ async def test_a_quota_that_is_lowered_under_a_stream_makes_what_is_above_it_an_
 ) -> None:
     go = asyncio.Event()
     async with ScriptedUpstream(stream_until(go)) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await gateway_with(site(channel(up.base_url), group=GROUPS))
         tenant = await move_in(gateway)
         path = f"/keys/{tenant.key_id}" if of == "key" else "/accounts/new"
         await tenant.office("PATCH", path, {"quota_usd": 1})
@@ -414,7 +415,7 @@ async def test_a_quota_that_is_lowered_under_a_stream_makes_what_is_above_it_an_
 
 async def test_a_quota_that_is_changed_counts_from_the_next_call_on(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await gateway_with(site(channel(up.base_url), group=GROUPS))
         tenant = await move_in(gateway)
         headers = {"Authorization": f"Bearer {tenant.secret}"}
         for change, status, has_end in (

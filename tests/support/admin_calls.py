@@ -3,9 +3,12 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import attrs
 from yarl import URL
 
+from gateway.domain.audit_log import OPERATOR
 from gateway.server.admin.operation import PREFIX
+from gateway.server.context import SERVICES
 from tests.support.gateway import RunningGateway
 
 Ask = Callable[..., Awaitable[tuple[int, Any]]]
@@ -17,3 +20,12 @@ async def ask_office(gateway: RunningGateway, method: str, path: str, body: Any 
     headers = {"Authorization": f"Bearer {gateway.admin_token}"}
     async with gateway.client.request(method, url, json=body, headers=headers) as response:
         return response.status, await response.json()
+
+
+async def expire_key(gateway: RunningGateway, key_id: int) -> None:
+    """Let a key's end be in the past, which no client can ask for."""
+    accounts = gateway.app[SERVICES].auth.accounts
+    key = await accounts.get_key_noun(key_id)
+    owner = await accounts.register.get_owner(key)
+    await accounts.register.put_key(key, attrs.evolve(key, expires_s=1), owner, OPERATOR)
+    await accounts.directory.reload()

@@ -4,7 +4,7 @@ from aiohttp import web
 
 from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec
 from gateway.server.admin.io import OF_ACCOUNT, parse_key_id, read_change, read_fields, respond_json, respond_list
-from gateway.server.admin.operation import AdminOperation
+from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, SERVICES
 from gateway.server.openapi import schema as s
 from gateway.server.sessions import get_signed
@@ -39,7 +39,7 @@ KEY = s.extend(
         name=s.TEXT,
         account=s.TEXT,
         key=s.TEXT,
-        status=STATUS,
+        status=s.one_of("active", "disabled", "expired"),
         expires_at=s.maybe(s.MOMENT),
         models=s.array(s.TEXT),
         group=s.maybe(s.TEXT),
@@ -89,8 +89,8 @@ async def edit_account(request: web.Request) -> web.Response:
 
 async def delete_account(request: web.Request) -> web.Response:
     """Delete an account and its keys."""
-    name = request.match_info["name"]
-    await request.app[SERVICES].auth.accounts.delete_account(name, request[ACTOR])
+    name, confirm = request.match_info["name"], request.query.get("confirm")
+    await request.app[SERVICES].auth.accounts.delete_account(name, request[ACTOR], confirm=confirm)
     return respond_json({"name": name, "deleted": True})
 
 
@@ -145,13 +145,16 @@ async def delete_key(request: web.Request) -> web.Response:
     return respond_json({"id": key_id, "deleted": True})
 
 
+CONFIRM = Query("confirm", "The name of the account: required for the only account and for your own.", s.TEXT)
 ACCOUNT_OPERATIONS: tuple[AdminOperation, ...] = (
     AdminOperation("GET", "/account", get_own_account, "viewer", answer=ACCOUNT),
     AdminOperation("GET", "/accounts", list_accounts, answer=s.listing(ACCOUNT)),
     AdminOperation("POST", "/accounts", add_account, takes=AccountSpec, answer=ACCOUNT, status=201),
     AdminOperation("GET", "/accounts/{name}", get_account, answer=ACCOUNT),
     AdminOperation("PATCH", "/accounts/{name}", edit_account, takes=AccountSpec, partly=True, answer=ACCOUNT),
-    AdminOperation("DELETE", "/accounts/{name}", delete_account, answer=s.record(name=s.TEXT, deleted=s.FLAG)),
+    AdminOperation(
+        "DELETE", "/accounts/{name}", delete_account, query=(CONFIRM,), answer=s.record(name=s.TEXT, deleted=s.FLAG)
+    ),
     AdminOperation("GET", "/keys", list_keys, "viewer", query=(OF_ACCOUNT,), answer=s.listing(KEY)),
     AdminOperation("POST", "/keys", add_key, "member", takes=KeySpec, answer=_NEW_KEY, status=201),
     AdminOperation("GET", "/keys/{id}", get_key, "viewer", answer=KEY),

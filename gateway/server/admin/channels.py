@@ -132,6 +132,7 @@ _ROOM = s.record(
     rpm=s.maybe(s.COUNT),
     tpm=s.maybe(s.COUNT),
     max_concurrency=s.maybe(s.COUNT),
+    burst=s.maybe(s.COUNT),
 )
 _EXPLAINED = s.record(
     model=s.TEXT,

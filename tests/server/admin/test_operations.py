@@ -10,7 +10,7 @@ import pytest
 
 from gateway.server.admin.operation import PREFIX
 from gateway.server.admin.routes import list_admin_operations
-from tests.support.admin_calls import Ask, ask_office
+from tests.support.admin_calls import Ask, ask_office, expire_key
 from tests.support.gateway import CHAT, KEY, RunningGateway, channel, channels
 from tests.support.raw_client import connect, hello, post, read_answer
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
@@ -61,8 +61,8 @@ async def test_an_account_lives_from_its_making_to_its_end(ask: Ask) -> None:
     assert (made["quota_usd"], made["quota_period"], made["rpm"]) == (5.0, "lifetime", 10)
     status, shown = await ask("GET", "/accounts/new")
     assert (status, shown) == (200, made)
-    status, changed = await ask("PATCH", "/accounts/new", {"rpm": None, "groups": ["a"], "status": "disabled"})
-    assert (status, changed) == (200, {**made, "rpm": None, "groups": ["a"], "status": "disabled"})
+    status, changed = await ask("PATCH", "/accounts/new", {"rpm": None, "tpm": 9, "status": "disabled"})
+    assert (status, changed) == (200, {**made, "rpm": None, "tpm": 9, "status": "disabled"})
     status, listed = await ask("GET", "/accounts")
     assert (status, [account["name"] for account in listed["data"]]) == (200, ["acme", "new"])
     assert listed["data"][1] == changed
@@ -242,7 +242,12 @@ async def test_a_new_key_works_at_once_and_a_changed_one_changes_at_once(gateway
             assert await change(key, status="active") == (200, None)
             assert await change(key, models=["other"]) == (403, "model_not_allowed")
             assert await change(key, models=["m"]) == (200, None)
-            assert await change(key, expires_at="2020-01-01") == (401, "key_expired")
+            async with admin.patch(key, json={"expires_at": "2020-01-01"}) as response:
+                assert (response.status, (await response.json())["error"]["param"]) == (400, "expires_at")
+            await expire_key(gateway, made["id"])
+            assert await call() == (401, "key_expired")
+            async with admin.get(key) as response:
+                assert (await response.json())["status"] == "expired"
             assert await change(key, expires_at=None) == (200, None)
             assert await change("accounts/new", status="disabled") == (401, "key_disabled")
             assert await change("accounts/new", status="active") == (200, None)
@@ -274,3 +279,26 @@ async def test_requests_are_listed_and_filtered(gateway: RunningGateway, ask: As
     ):
         _, found = await ask("GET", f"/requests?{query}")
         assert [row["model"] for row in found["data"]] == expected, query
+
+
+async def test_the_only_account_is_deleted_only_by_its_name(gateway_with: StartGateway) -> None:
+    gateway = await gateway_with({"channel": [channel(NOWHERE)], "account": [], "key": []})
+    ask = partial(ask_office, gateway)
+    status, refused = await ask("DELETE", "/accounts/local")
+    assert (status, refused["error"]["param"]) == (400, "confirm")
+    assert "only account" in refused["error"]["message"]
+    assert (await ask("DELETE", "/accounts/local?confirm=other"))[0] == 400
+    await ask("POST", "/accounts", {"name": "other"})
+    assert (await ask("DELETE", "/accounts/other"))[0] == 200, "it is not the only one"
+    assert (await ask("DELETE", "/accounts/local?confirm=local"))[0] == 200
+
+
+async def test_a_group_that_neither_a_price_nor_a_channel_has_is_refused(ask: Ask) -> None:
+    key, account = {"name": "k", "account": "acme", "group": "nope"}, {"name": "new", "groups": ["nope"]}
+    for path, body, param in (("/keys", key, "group"), ("/accounts", account, "groups")):
+        status, refused = await ask("POST", path, body)
+        assert (status, refused["error"]["param"]) == (400, param)
+        assert "No channel or price group is called 'nope'" in refused["error"]["message"]
+    assert (await ask("PUT", "/groups/nope", {"price_multiplier": 1}))[0] == 200
+    assert (await ask("POST", "/keys", key))[0] == 201
+    assert (await ask("DELETE", "/groups/nope"))[0] == 200

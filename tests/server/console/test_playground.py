@@ -7,6 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from gateway.server.console.playground import find_mode
+from tests.support.admin_calls import expire_key
 from tests.support.console_people import invite, make_administrator
 from tests.support.started_gateways import StartGateway
 
@@ -55,8 +56,10 @@ async def test_an_account_without_a_key_that_can_be_used_is_offered_one(gateway_
     gateway = await gateway_with({"account": [{"name": "acme"}], "key": []})
     ada = await make_administrator(gateway)
     async with ada.session:
-        key = {"name": "playground", "account": "acme", "expires_at": "2020-01-01T00:00:00Z"}
-        assert (await ada.call("POST", "/keys", key))[0] == 201
+        key = {"name": "playground", "account": "acme"}
+        status, made = await ada.call("POST", "/keys", key)
+        assert status == 201
+        await expire_key(gateway, made["id"])
         _, text = await ada.open("/playground")
         assert 'data-body=\'{"account": "acme", "name": "playground 2"}\'' in text
         assert re.search(r'id="send" disabled', text)

@@ -86,7 +86,7 @@ PEOPLE = (
 )
 ACCOUNT, THEIR = {"name": "new"}, {"id": "$key"}
 MONEY = (
-    Call("admin_add_account", {"name": "new", "quota_usd": 5, "groups": ["a"], "rpm": None}, status=201),
+    Call("admin_add_account", {"name": "new", "quota_usd": 5, "groups": ["b"], "rpm": None}, status=201),
     Call("admin_add_account", {"name": "new"}, status=409),
     Call("admin_list_accounts"),
     Call("admin_get_account", path=ACCOUNT),
@@ -177,6 +177,7 @@ async def caller(gateway_with: StartGateway) -> AsyncIterator[Caller]:
             {
                 "channel": channels,
                 "account": CAPPED,
+                "group": [{"name": "b"}],
                 "key": [key],
                 "egress": {"allow": ["127.0.0.1"]},
                 "videos": {"webhook_hosts": ["127.0.0.1"]},

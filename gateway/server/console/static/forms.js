@@ -137,7 +137,8 @@ document.addEventListener("input", (event) => {
 });
 
 // A question that is asked in the page, so that it looks and is worked like the rest of it.
-function confirmed(text, danger) {
+// "label" is what the button says that was pressed; "typed" is a name that has to be typed first, if there is one.
+function confirmed(text, danger, label, typed) {
   return new Promise((resolve) => {
     const dialog = document.createElement("dialog");
     dialog.className = "question";
@@ -146,15 +147,17 @@ function confirmed(text, danger) {
     const form = document.createElement("form");
     form.method = "dialog";
     form.className = "row end";
-    for (const [label, value, kind] of [["Cancel", "no", "quiet"], ["Go ahead", "yes", danger ? "danger" : "primary"]]) {
+    for (const [caption, value, kind] of [["Cancel", "no", "quiet"], [label, "yes", danger ? "danger" : "primary"]]) {
       const button = document.createElement("button");
       button.value = value;
       button.className = kind;
-      button.textContent = label;
+      button.textContent = caption;
       form.append(button);
     }
     dialog.setAttribute("aria-label", "Please confirm");
-    dialog.append(words, form);
+    dialog.append(words);
+    if (typed) dialog.append(askFor(typed, form.lastElementChild));
+    dialog.append(form);
     dialog.addEventListener("close", () => {
       resolve(dialog.returnValue === "yes");
       dialog.remove();
@@ -164,11 +167,23 @@ function confirmed(text, danger) {
   });
 }
 
+// A field for a name; the button can be pressed when the name is there.
+function askFor(name, button) {
+  const label = document.createElement("label");
+  const input = document.createElement("input");
+  label.textContent = `Type ${name} to confirm`;
+  input.autocomplete = "off";
+  input.addEventListener("input", () => { button.disabled = input.value.trim() !== name; });
+  button.disabled = true;
+  label.append(input);
+  return label;
+}
+
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("button[data-call]");
   if (!button) return;
   const danger = button.dataset.call.startsWith("DELETE");
-  if (button.dataset.confirm && !(await confirmed(button.dataset.confirm, danger))) return;
+  if (button.dataset.confirm && !(await confirmed(button.dataset.confirm, danger, button.textContent.trim(), button.dataset.type))) return;
   try {
     await perform(button, button.dataset.call, button.dataset.body ? JSON.parse(button.dataset.body) : {});
   } catch (fault) {
