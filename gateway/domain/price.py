@@ -5,13 +5,14 @@ that a tenth of a cent per million is still an integer.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, Decimal
 from fnmatch import fnmatchcase, translate
 from functools import lru_cache
 
 import attrs
 
+from gateway.domain.model_name import normalize_name, split_release
 from gateway.domain.usage import Usage
 
 NANOS_PER_USD = 1_000_000_000
@@ -21,6 +22,7 @@ ONE_PPM = 1_000_000
 _PER_MILLION_PPM = _PER_MILLION * ONE_PPM
 
 _MOST_REMEMBERED = 4_096
+_MIXED = Usage(1_000, 1_000, images=1, duration_ms=1_000, characters=1_000)
 
 
 @attrs.frozen
@@ -136,6 +138,9 @@ def _or(rate: int | None, other: int) -> int:
     return other if rate is None else rate
 
 
+_Exact = Mapping[tuple[str, str | None], Price]
+
+
 class PriceList:
     """Prices by model and provider.
 
@@ -157,8 +162,8 @@ class PriceList:
     def find(self, model: str, provider: str | None = None) -> Price | None:
         """Return the price of ``model`` at ``provider``. None if no list has one.
 
-        An exact name precedes a glob, a longer glob a shorter one, and among equals the provider's price one for every
-        provider. ``provider`` None finds only the latter.
+        An exact name precedes another spelling of it (``model_name.py``), that a glob, a longer glob a shorter one, and
+        among equals the provider's price one for every provider. ``provider`` None finds only the latter.
         """
         return self._remembered(model, provider)
 
@@ -178,24 +183,53 @@ class _Layer:
         latest = {(price.model, price.provider): price for price in prices}
         self.prices = tuple(latest.values())
         self._exact = {key: price for key, price in latest.items() if not _is_glob(price.model)}
+        self._spelled, self._released = _index_spellings(self._exact.values())
         globs = sorted((key for key in latest if _is_glob(key[0])), key=lambda key: -len(key[0]))
         # Sorted here and not in a lookup: a model without a price is compared with all of them.
-        self._globs = [(key[1], re.compile(translate(key[0])), latest[key]) for key in globs]
+        self._globs = [(key[1], _compile(key[0]), _compile(normalize_name(key[0])), latest[key]) for key in globs]
 
     def __len__(self) -> int:
-        return len(self._exact) + len(self._globs)
+        return len(self.prices)
 
     def find(self, model: str, provider: str | None) -> Price | None:
-        return (
-            self._exact.get((model, provider))
-            or self._exact.get((model, None))
-            or self._match(model, provider)
-            or self._match(model, None)
-        )
+        normalized = normalize_name(model)
+        names = (self._exact, model), (self._spelled, normalized), (self._released, split_release(normalized)[0])
+        for prices, name in names:
+            price = prices.get((name, provider)) or prices.get((name, None))
+            if price is not None:
+                return price
+        return self._match(model, normalized, provider) or self._match(model, normalized, None)
 
-    def _match(self, model: str, provider: str | None) -> Price | None:
-        ours = ((glob, price) for whose, glob, price in self._globs if whose == provider)
-        return next((price for glob, price in ours if glob.match(model)), None)
+    def _match(self, model: str, normalized: str, provider: str | None) -> Price | None:
+        for whose, glob, spelled, price in self._globs:
+            if whose == provider and (glob.match(model) or spelled.match(normalized)):
+                return price
+        return None
+
+
+def _compile(glob: str) -> re.Pattern[str]:
+    return re.compile(translate(glob))
+
+
+def _index_spellings(prices: Iterable[Price]) -> tuple[_Exact, _Exact]:
+    """Return prices by normalized name, and by that without its date; the latter has the price of the name without a
+    date, else of the latest.
+
+    Of spellings of one name with different prices the dearest counts: nobody knows which of them another one means.
+    """
+    spelled: dict[tuple[str, str | None], Price] = {}
+    released: dict[tuple[str, str | None], Price] = {}
+    normalized = sorted(
+        ((normalize_name(price.model), cost_nanos(price, _MIXED), price) for price in prices), key=_rank
+    )
+    for name, _, price in normalized:
+        spelled[name, price.provider] = released[split_release(name)[0], price.provider] = price
+    return spelled, released
+
+
+def _rank(entry: tuple[str, int, Price]) -> tuple[str, int]:
+    name, cost, _ = entry
+    return split_release(name)[1], cost
 
 
 def _is_glob(name: str) -> bool:

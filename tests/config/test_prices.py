@@ -1,8 +1,10 @@
 """Prices as operators write them, the list that ships, and the script that writes it."""
 
+import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -209,6 +211,58 @@ def test_a_million_tokens_cost_more_where_they_are_written_into_a_cache(
     assert tuple(usd(cost_nanos(price, usage)) for usage in usages) == dollars
 
 
+MAKERS = {"claude-": "anthropic", "gpt-": "openai", "gemini-": "google", "grok-": "x-ai", "mistral-": "mistralai"}
+
+
+MIXED = Usage(1_000, 1_000, images=1, duration_ms=1_000, characters=1_000)
+
+
+def list_spellings(name: str) -> Iterator[str]:
+    """Yield other usual spellings of a model's name."""
+    dashed = re.sub(r"(?<=\d)\.(?=\d)", "-", name)
+    dotted = re.sub(r"(?<=[a-z]-\d)-(?=\d(?:-|$))", ".", name)
+    maker = next((maker for stem, maker in MAKERS.items() if name.startswith(stem)), None)
+    for spelling in (name, dashed, dotted):
+        yield from (spelling, spelling.upper())
+        if maker is not None:
+            yield from (f"{maker}/{spelling}", f"models/{spelling}")
+        if not re.search(r"\d{4}$|\d\d-\d\d$|[:*]", spelling):
+            yield from (f"{spelling}-20991231", f"{spelling}-2099-12-31", f"{spelling}@20991231")
+
+
+def test_every_usual_spelling_of_every_listed_model_has_its_price(shipped: PriceList) -> None:
+    """Unless the spelling itself is listed. Where two spellings of a model have different prices, it is no cheaper."""
+    listed = {price.model.lower() for price in shipped.list_prices()}
+    wrong, tried = [], 0
+    for price in shipped.list_prices():
+        if "*" in price.model or (price.provider == "openrouter" and "/" not in price.model):
+            continue  # OpenRouter's names have a maker; the old ones without have prices of their own
+        cost = cost_nanos(price, MIXED)
+        for spelling in list_spellings(price.model):
+            provider = price.provider or "custom"
+            if spelling.lower() not in listed:
+                tried += 1
+                found = shipped.find(spelling, provider)
+                if found is None or cost_nanos(found, MIXED) < cost:
+                    wrong.append((spelling, provider, found and found.model))
+    assert wrong == []
+    assert tried > 3_000
+
+
+def test_a_few_spellings_as_the_vendors_write_them(shipped: PriceList) -> None:
+    spellings = (
+        "claude-sonnet-4-5",
+        "claude-sonnet-4.5",
+        "claude-sonnet-4-5-20250929",
+        "anthropic/claude-sonnet-4.5",
+        "anthropic/claude-4.5-sonnet-20250929",
+        "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+        "claude-sonnet-4-5@20250929",
+    )
+    prices = {spelling: shipped.find(spelling, "custom") for spelling in spellings}
+    assert set(prices.values()) == {shipped.find("claude-sonnet-4-5", "anthropic")} != {None}
+
+
 def test_what_a_reseller_asks_is_for_its_own_channels(shipped: PriceList) -> None:
     assert shipped.find("openai/gpt-oss-120b", "groq") != shipped.find("openai/gpt-oss-120b", "together")
     assert shipped.find("openai/gpt-oss-120b", "custom") is None
@@ -376,10 +430,10 @@ def test_the_day_is_written_down(tmp_path: Path) -> None:
 def test_a_list_that_disagrees_with_the_package_is_refused() -> None:
     listed = tomllib.loads(find_data("prices.toml").read_text(), parse_float=Decimal)["price"]
     prices = {table["model"]: parse_table(table, PriceSpec).price() for table in listed if "provider" not in table}
-    wrong = [price for model, price in prices.items() if model != "gpt-4o"]
+    wrong = [price for model, price in prices.items() if model != "gpt-5.1-codex-max"]
     wrong += [attrs.evolve(prices["gpt-6.1-sol"], tiers=()), Price("claude-*")]
     told = "\n".join(update_prices.find_disagreements(PriceList(wrong), DAY))
-    for problem in ("openai: gpt-4o has no price", "openai: gpt-6.1-sol is ", "anthropic: claude-2 is "):
+    for problem in ("openai: gpt-5.1-codex-max has no price", "openai: gpt-6.1-sol is ", "anthropic: claude-2 is "):
         assert problem in told
     assert "openai: gpt-4o-mini" not in told
 

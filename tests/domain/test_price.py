@@ -293,7 +293,7 @@ def make_list(*names: str) -> PriceList:
         ("gpt-4o", "gpt-4o"),
         ("gpt-4o-mini", "gpt-4o-*"),
         ("gpt-4-turbo", "gpt-*"),
-        ("GPT-4o", "*"),
+        ("GPT-4o", "gpt-4o"),
         ("anything", "*"),
         ("o[1]", "*"),
         ("o1", "o[1]"),
@@ -303,6 +303,61 @@ def test_the_exact_name_wins_and_then_the_longest_glob(model: str, found: str) -
     price = make_list("*", "gpt-*", "gpt-4o-*", "gpt-4o", "o[1]").find(model)
     assert price is not None
     assert price.model == found
+
+
+@pytest.mark.parametrize(
+    ("listed", "asked"),
+    [
+        ("claude-sonnet-4-5", "claude-sonnet-4.5"),
+        ("claude-sonnet-4.5", "claude-sonnet-4-5-20250929"),
+        ("claude-sonnet-4-5-20250929", "claude-sonnet-4.5"),
+        ("claude-sonnet-4-5*", "anthropic/claude-sonnet-4.5"),
+        ("claude-sonnet-4-5", "us.anthropic.claude-sonnet-4-5-20250929-v1:0"),
+        ("claude-sonnet-4-5", "claude-sonnet-4-5@20250929"),
+        ("claude-sonnet-4-5", "claude-4.5-sonnet"),
+        ("claude-3-5-haiku*", "claude-3.5-haiku"),
+        ("anthropic/claude-opus-4.1", "claude-opus-4-1"),
+        ("gpt-4.1-mini", "openai/gpt-4.1-mini-2025-04-14"),
+        ("gemini-2.5-pro*", "publishers/google/models/gemini-2.5-pro"),
+        ("gemini-2.5-pro", "models/gemini-2.5-pro"),
+        ("MiniMax-M2", "minimax/minimax-m2"),
+        ("grok-4.1-fast", "x-ai/grok-4-1-fast"),
+    ],
+)
+def test_another_spelling_of_a_name_has_its_price_before_any_glob(listed: str, asked: str) -> None:
+    price = PriceList([Price(listed, 5), Price("c*", 1), Price("*", 2)]).find(asked)
+    assert price == Price(listed, 5)
+
+
+@pytest.mark.parametrize(
+    ("listed", "asked"),
+    [
+        ("gpt-4o", "gpt-4o-mini"),
+        ("gpt-4.1", "gpt-41"),
+        ("mistral-large-2411", "mistral-large-2512"),
+        ("mistral-large-2411", "mistral-large"),
+        ("gpt-oss-120b", "somebody/gpt-oss-120b"),
+        ("claude-sonnet-4-5", "claude-sonnet-4"),
+        ("qwen3:free", "qwen3"),
+        ("m-latest", "m"),
+    ],
+)
+def test_another_model_has_not(listed: str, asked: str) -> None:
+    assert PriceList([Price(listed, 5)]).find(asked) is None
+
+
+def test_of_several_releases_a_name_without_a_date_means_the_latest() -> None:
+    prices = PriceList([Price("m-2025-08-06", 2), Price("m-20251001", 3), Price("m-2024-05-13", 1)])
+    assert prices.find("m") == prices.find("m-20260101") == Price("m-20251001", 3)
+    assert prices.find("m-20240513") == Price("m-2024-05-13", 1)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_spellings_of_one_name_with_different_prices_the_dearer_answers_for_a_third(order: int) -> None:
+    cheap, dear = Price("m-4.5", 10**9), Price("m-4-5", 2 * 10**9)
+    prices = PriceList([cheap, dear][::order])
+    assert (prices.find("m-4.5"), prices.find("m-4-5")) == (cheap, dear)
+    assert prices.find("M-4.5") == prices.find("m-4.5-20260101") == dear
 
 
 def test_a_model_without_a_price_has_none() -> None:

@@ -1,0 +1,39 @@
+"""Model names of which several spellings are usual, in one spelling.
+
+OpenRouter puts the maker before a name and writes versions with dots (openrouter.ai/docs, "Models"); Amazon Bedrock and
+Google Vertex AI have prefixes and suffixes of their own (docs.claude.com/en/docs/about-claude/models/overview lists all
+spellings of one model); vendors append the date of a release.
+"""
+
+import re
+
+_MAKER = re.compile(
+    r"(?:(?:us|eu|apac|jp|au|ca|global)\.)?(?:anthropic|amazon|cohere|deepseek|meta|mistral|openai|qwen)\."  # Bedrock
+    r"|(?:publishers/[^/*]+/)?models/"  # Google
+    r"|(?:anthropic|openai|google|x-?ai|mistral(?:ai)?|deepseek(?:-ai)?|moonshot(?:ai)?|z-?ai(?:-org)?|zhipu(?:ai)?"
+    r"|cohere|minimax(?:ai)?|qwen|alibaba|meta-llama|amazon)/"
+)
+_BEDROCK_VERSION = re.compile(r"-v\d+:\d+$")
+_POINT = re.compile(r"(?<=\d)\.(?=\d)|@(?=\d)")
+_CLAUDE = re.compile(r"^claude-(\d+(?:-\d+)?)-([a-z]+)")
+_DATE = re.compile(r"-(20\d\d)-(\d\d)-(\d\d)$")
+_RELEASE = re.compile(r"(?<=.)-(20\d{6})$")
+_UNDATED = "3"
+
+
+def normalize_name(name: str) -> str:
+    """Return the name or glob in lower case, without the maker, with dashes in versions and none in a date.
+
+    Claude's family stands before its version: ``anthropic/claude-3.5-sonnet`` becomes ``claude-sonnet-3-5``.
+    """
+    name = name.lower()
+    while maker := _MAKER.match(name):
+        name = name[maker.end() :]
+    name = _DATE.sub(r"-\1\2\3", _POINT.sub("-", _BEDROCK_VERSION.sub("", name)))
+    return _CLAUDE.sub(r"claude-\2-\1", name)
+
+
+def split_release(normalized: str) -> tuple[str, str]:
+    """Return a normalized name without its date, and a string by which releases sort: a name without a date is last."""
+    found = _RELEASE.search(normalized)
+    return (normalized, _UNDATED) if found is None else (normalized[: found.start()], found[1])
