@@ -215,7 +215,7 @@ def _index_spellings(prices: Iterable[Price]) -> tuple[_Exact, _Exact]:
     """Return prices by normalized name, and by that without its date; the latter has the price of the name without a
     date, else of the latest.
 
-    Of spellings of one name with different prices the dearest counts: nobody knows which of them another one means.
+    Of spellings of one name with different prices the dearest counts: which of them another one means is unknown.
     """
     spelled: dict[tuple[str, str | None], Price] = {}
     released: dict[tuple[str, str | None], Price] = {}
