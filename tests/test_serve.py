@@ -46,7 +46,7 @@ MAX_RSS = 107 * MB
 MAX_GROWTH = 8 * MB
 EVENTS = 100_000
 EVENTS_A_CHUNK = 50
-PATIENCE_S = 30
+WAIT_LIMIT_S = 30
 """What is waited for comes sooner; only a machine with much else to do is this slow."""
 MAX_START_CPU_S = 5
 ASK = {"model": "demo-chat", "messages": [{"role": "user", "content": "hi"}]}
@@ -80,7 +80,7 @@ class Served:
 
         The file says first of all what a killed process has written there: until this one has locked and rewritten it.
         """
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + WAIT_LIMIT_S
         while time.monotonic() < until:
             if self.process.poll() is not None:
                 break
@@ -94,7 +94,7 @@ class Served:
     def secret(self) -> str:
         """The first key, as it was printed."""
         self.url()
-        until = time.monotonic() + PATIENCE_S  # the folder says where it answers a moment before the terminal does
+        until = time.monotonic() + WAIT_LIMIT_S  # the folder says where it answers a moment before the terminal does
         while time.monotonic() < until:
             found = re.search(r"^\s*key\s+(sk-\S+)\n", self.out.read_text(), re.MULTILINE)
             if found is not None:
@@ -123,7 +123,7 @@ class Served:
 
     async def logged(self, *events: str) -> dict[str, Any]:
         """The first line that says one of ``events``, once there is one; fails where none comes."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             while True:
                 for event in events:
                     if found := self.log(event):
@@ -133,7 +133,7 @@ class Served:
     def end(self, how: int = signal.SIGTERM) -> int:
         """Signal, and wait for the exit status."""
         self.process.send_signal(how)
-        return self.process.wait(PATIENCE_S)
+        return self.process.wait(WAIT_LIMIT_S)
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
 def request(url: str, method: str, path: str, key: str = "", body: Any = None) -> tuple[int, bytes]:
     """One request as curl would make it."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE_S)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=WAIT_LIMIT_S)
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "Connection": "close"}
     with contextlib.closing(connection):
         connection.request(method, path, None if body is None else orjson.dumps(body), headers)
@@ -255,7 +255,7 @@ def test_a_second_process_on_the_same_folder_says_who_has_it_and_ends(serve: Ser
     first = serve()
     url = first.url()
     command = [sys.executable, "-m", "gateway", "serve", "--port", "0", "--data", str(first.data)]
-    second = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    second = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=WAIT_LIMIT_S, check=False)
     assert second.returncode != 0
     assert str(first.process.pid) in second.stderr
     assert url in second.stderr
@@ -267,7 +267,7 @@ def test_a_port_that_is_taken_is_said_in_a_sentence(serve: Serve) -> None:
     first = serve()
     port = str(urlsplit(first.url()).port)
     second = serve("--port", port, name="other")
-    assert second.process.wait(PATIENCE_S) != 0
+    assert second.process.wait(WAIT_LIMIT_S) != 0
     assert port in second.err.read_text()
     assert "Traceback" not in second.err.read_text()
 
@@ -278,7 +278,7 @@ def test_a_database_that_is_none_is_refused_and_left_as_it_is(serve: Serve, tmp_
     database.write_bytes(b"this is somebody's diary, and no database" * 200)
     before = database.read_bytes()
     served = serve()
-    assert served.process.wait(PATIENCE_S) != 0
+    assert served.process.wait(WAIT_LIMIT_S) != 0
     assert "gateway.db" in served.err.read_text()
     assert "Traceback" not in served.err.read_text()
     assert database.read_bytes() == before
@@ -341,7 +341,7 @@ async def test_sigterm_lets_a_running_stream_finish_and_writes_its_row(serve: Se
             assert served.process.poll() is None
             go_on.set()
             assert (await response.read()).endswith(DONE)
-        assert await asyncio.to_thread(served.process.wait, PATIENCE_S) == 0
+        assert await asyncio.to_thread(served.process.wait, WAIT_LIMIT_S) == 0
     with contextlib.closing(sqlite3.connect(served.data / "gateway.db")) as database:
         rows = database.execute("SELECT ending, status, completion_tokens FROM requests").fetchall()
     assert rows == [("completed", 200, 7)]
@@ -349,7 +349,7 @@ async def test_sigterm_lets_a_running_stream_finish_and_writes_its_row(serve: Se
 
 async def until_refused(url: str) -> None:
     """Return once nobody listens at ``url`` any more; fail where somebody goes on."""
-    address, until = urlsplit(url), time.monotonic() + PATIENCE_S
+    address, until = urlsplit(url), time.monotonic() + WAIT_LIMIT_S
     while time.monotonic() < until:
         try:
             _, writer = await asyncio.open_connection(address.hostname, address.port)
@@ -380,7 +380,7 @@ async def test_sigterm_breaks_off_what_does_not_finish_in_time_with_an_error_eve
             served.process.send_signal(signal.SIGTERM)
             rest = await response.read()
         assert orjson.loads(rest.removeprefix(b"data: "))["error"]["code"] == "overloaded"
-        assert await asyncio.to_thread(served.process.wait, PATIENCE_S) == 0
+        assert await asyncio.to_thread(served.process.wait, WAIT_LIMIT_S) == 0
     with contextlib.closing(sqlite3.connect(served.data / "gateway.db")) as database:
         assert database.execute("SELECT ending, status FROM requests").fetchall() == [("interrupted", 200)]
 
@@ -401,7 +401,7 @@ async def test_a_second_sigterm_breaks_off_what_the_first_lets_finish(serve: Ser
             served.process.send_signal(signal.SIGTERM)
             rest = await response.read()
         assert orjson.loads(rest.removeprefix(b"data: "))["error"]["code"] == "overloaded"
-        assert await asyncio.to_thread(served.process.wait, PATIENCE_S) == 0
+        assert await asyncio.to_thread(served.process.wait, WAIT_LIMIT_S) == 0
 
 
 async def test_memory_stays_flat_through_a_hundred_thousand_events(serve: Serve, tmp_path: Path) -> None:
@@ -469,7 +469,7 @@ async def settle(served: Served) -> int:
 
 async def fall(served: Served, limit: Callable[[], int]) -> int:
     """The descriptors once they are no more than ``limit``; fail where some stay open."""
-    process, until = psutil.Process(served.process.pid), time.monotonic() + PATIENCE_S
+    process, until = psutil.Process(served.process.pid), time.monotonic() + WAIT_LIMIT_S
     while (now := process.num_fds()) > limit():
         assert time.monotonic() < until, f"{now} descriptors are open, not at most {limit()}"
         await asyncio.sleep(0.05)
@@ -545,7 +545,7 @@ async def test_sighup_during_a_start_is_survived_and_heard(serve: Serve, tmp_pat
     """From when the folder is held, or the database is made: what the file says at the signal is what counts."""
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         served = serve("--config", write_config(tmp_path / "gateway.toml", up), afresh=True)
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             while not (find_holder(served.data) if moment == "lock" else (served.data / moment).exists()):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         write_config(tmp_path / "gateway.toml", up, SECOND)
@@ -566,7 +566,7 @@ async def test_many_signals_and_many_files_leave_a_gateway_that_serves_the_last(
             await asyncio.sleep(0.01)
         write_config(tmp_path / "gateway.toml", up, SECOND.replace('"n"', '"last"'))
         served.process.send_signal(signal.SIGHUP)
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             while await list_models(url) != ["last", "m"]:  # noqa: ASYNC110 - another process has no event to tend
                 await asyncio.sleep(0.02)
         assert (await asyncio.to_thread(request, url, "POST", CHAT, KEY, HELLO))[0] == 200
@@ -582,7 +582,7 @@ async def test_sigterm_does_not_wait_for_a_provider_that_a_reload_is_asking(serv
         write_config(tmp_path / "gateway.toml", silent, synced)
         served.process.send_signal(signal.SIGHUP)
         await served.logged("configuration_reloaded")
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             while not silent.received:  # noqa: ASYNC110 - another process has no event to tend
                 await asyncio.sleep(0.01)
         assert await asyncio.to_thread(served.end) == 0
@@ -610,7 +610,7 @@ async def test_sighup_while_the_gateway_ends_is_nothing(serve: Serve, tmp_path: 
             served.process.send_signal(signal.SIGHUP)
             go_on.set()
             assert (await response.read()).endswith(DONE)
-        assert await asyncio.to_thread(served.process.wait, PATIENCE_S) == 0
+        assert await asyncio.to_thread(served.process.wait, WAIT_LIMIT_S) == 0
     assert served.log("configuration_reloaded") == []
 
 

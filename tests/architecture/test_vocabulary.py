@@ -5,11 +5,13 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.architecture.source import Module, list_nodes, parse, read_modules
 
+SUPPORT = Path(__file__).parents[1] / "support"
 REFUSED = {
     "purse": "balance",
     "purses": "balances",
@@ -64,6 +66,7 @@ PHRASES = {
 ALLOWED = {
     ("storage/", "dialect"),
     ("storage/", "dialects"),
+    ("support/statement_cache.py", "dialect"),
     ("formats/", "studio"),
     ("providers/", "studio"),
 }
@@ -103,12 +106,22 @@ def list_prose(module: Module) -> Iterator[tuple[int, str]]:
             yield token.start[0], token.string
 
 
-def find_refused(module: Module) -> Iterator[str]:
-    """Every refused word of a module, with what to write instead."""
-    words = {word for word in REFUSED if not any(module.where.startswith(at) and word == one for at, one in ALLOWED)}
+def list_words(module: Module) -> set[str]:
+    """The words that the module may not use."""
+    return {word for word in REFUSED if not any(module.where.startswith(at) and word == one for at, one in ALLOWED)}
+
+
+def find_refused_names(module: Module) -> Iterator[str]:
+    words = list_words(module)
     for line, name in list_identifiers(module):
         for word in sorted(split_name(name) & words):
             yield f"{module.where}:{line} name {name!r}: not {word!r} but {REFUSED[word]}"
+
+
+def find_refused(module: Module) -> Iterator[str]:
+    """Every refused word of a module, with what to write instead."""
+    words = list_words(module)
+    yield from find_refused_names(module)
     for line, text in list_prose(module):
         for word in sorted({found.lower() for found in _WORD.findall(text)} & words):
             yield f"{module.where}:{line} prose: not {word!r} but {REFUSED[word]}"
@@ -121,6 +134,13 @@ def find_refused(module: Module) -> Iterator[str]:
 def test_every_module_uses_the_terms_of_the_field() -> None:
     modules = [module for module in read_modules() if not module.where.startswith(NOT_YET)]
     found = [line for module in modules for line in find_refused(module)]
+    assert not found, "\n".join(found)
+
+
+def test_every_name_in_the_support_of_tests_uses_the_terms_of_the_field() -> None:
+    modules = [parse(f"support/{path.name}", path.read_text()) for path in sorted(SUPPORT.glob("*.py"))]
+    assert modules
+    found = [line for module in modules for line in find_refused_names(module)]
     assert not found, "\n".join(found)
 
 

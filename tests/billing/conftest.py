@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.billing_services import Books
+from tests.support.billing_services import BillingServices
 from tests.support.repositories import close_databases
 
 
@@ -17,8 +17,8 @@ async def loop_ends_databases() -> AsyncIterator[None]:
 
 
 @pytest.fixture
-async def books(tmp_path: Path) -> AsyncIterator[Books]:
-    made = Books(tmp_path)
+async def billing(tmp_path: Path) -> AsyncIterator[BillingServices]:
+    made = BillingServices(tmp_path)
     yield made
     await made.accounting.close()
     made.close()

@@ -13,7 +13,17 @@ from gateway.domain.balance import NO_QUOTA, Quota
 from gateway.domain.ledger import UsageFilter
 from gateway.domain.price import NANOS_PER_USD
 from gateway.errors import Conflict, InvalidRequest, StoreUnavailable
-from tests.support.billing_services import Books, SlowDisk, begin, call_for, caller_of, capped, put, top_up, unix
+from tests.support.billing_services import (
+    BillingServices,
+    SlowDisk,
+    begin,
+    call_for,
+    caller_of,
+    capped,
+    put,
+    top_up,
+    unix,
+)
 
 DOLLAR = NANOS_PER_USD
 
@@ -26,8 +36,8 @@ def key(quota: Quota = NO_QUOTA) -> ApiKey:
     return caller_of(key=quota).key
 
 
-async def problems(books: Books) -> list[str]:
-    report = await books.accounting.reconcile()
+async def problems(billing: BillingServices) -> list[str]:
+    report = await billing.accounting.reconcile()
     assert report["ok"] is (not report["problems"])
     return list(report["problems"])
 
@@ -35,13 +45,13 @@ async def problems(books: Books) -> list[str]:
 # what is shown
 
 
-async def test_a_balance_is_shown_in_dollars(books: Books) -> None:
+async def test_a_balance_is_shown_in_dollars(billing: BillingServices) -> None:
     quota = capped(10 * DOLLAR, "daily")
     caller = caller_of(quota)
-    await books.spend(caller, 9 * DOLLAR)
-    await books.admit(caller, call_for(DOLLAR // 2))
-    await books.accounting.credit(account(quota), top_up("2.25"))
-    assert books.accounting.describe(account(quota)) == {
+    await billing.spend(caller, 9 * DOLLAR)
+    await billing.admit(caller, call_for(DOLLAR // 2))
+    await billing.accounting.credit(account(quota), top_up("2.25"))
+    assert billing.accounting.describe(account(quota)) == {
         "spent_usd": 9.0,
         "credit_usd": 2.25,
         "held_usd": 0.5,
@@ -49,7 +59,7 @@ async def test_a_balance_is_shown_in_dollars(books: Books) -> None:
         "overrun_usd": 0.0,
         "resets_at": "2027-05-16T00:00:00Z",
     }
-    assert books.accounting.describe(key()) == {
+    assert billing.accounting.describe(key()) == {
         "spent_usd": 9.0,
         "credit_usd": 0.0,
         "held_usd": 0.5,
@@ -69,10 +79,10 @@ async def test_a_balance_is_shown_in_dollars(books: Books) -> None:
     ],
 )
 async def test_a_cap_that_was_just_set_is_the_one_that_is_shown(
-    books: Books, quota: Quota, left: float | None, overrun: float, resets_at: str | None
+    billing: BillingServices, quota: Quota, left: float | None, overrun: float, resets_at: str | None
 ) -> None:
-    await books.spend(caller_of(), 2 * DOLLAR)
-    shown = books.accounting.describe(account(quota))
+    await billing.spend(caller_of(), 2 * DOLLAR)
+    shown = billing.accounting.describe(account(quota))
     assert (shown["left_usd"], shown["overrun_usd"], shown["resets_at"]) == (left, overrun, resets_at)
 
 
@@ -89,31 +99,33 @@ async def test_a_cap_that_was_just_set_is_the_one_that_is_shown(
         (capped(0, "monthly"), NO_QUOTA, "key"),
     ],
 )
-def test_the_stricter_balance_is_the_one_with_less_left(books: Books, ours: Quota, shared: Quota, owner: str) -> None:
-    balance, day = books.accounting.find_stricter(key(ours), account(shared))
-    assert (balance.owner, day) == (owner, books.bank.today)
+def test_the_stricter_balance_is_the_one_with_less_left(
+    billing: BillingServices, ours: Quota, shared: Quota, owner: str
+) -> None:
+    balance, day = billing.accounting.find_stricter(key(ours), account(shared))
+    assert (balance.owner, day) == (owner, billing.bank.today)
 
 
 # credits
 
 
-async def test_a_top_up_adds_and_a_set_leaves_exactly_that(books: Books) -> None:
+async def test_a_top_up_adds_and_a_set_leaves_exactly_that(billing: BillingServices) -> None:
     quota = capped(10 * DOLLAR)
-    await books.spend(caller_of(quota), 4 * DOLLAR)
-    await books.admit(caller_of(quota), call_for(DOLLAR))
+    await billing.spend(caller_of(quota), 4 * DOLLAR)
+    await billing.admit(caller_of(quota), call_for(DOLLAR))
     specs = (top_up("2.5"), top_up("-1"), put("20"), put("0"), put("-3"))
-    lefts = [(await books.accounting.credit(account(quota), spec))["left_usd"] for spec in specs]
+    lefts = [(await billing.accounting.credit(account(quota), spec))["left_usd"] for spec in specs]
     assert lefts == [7.5, 6.5, 19.0, -1.0, -4.0]  # what is held is part of the balance
-    assert await problems(books) == []
+    assert await problems(billing) == []
 
 
-async def test_a_credit_is_an_entry_with_what_was_said_of_it(books: Books) -> None:
+async def test_a_credit_is_an_entry_with_what_was_said_of_it(billing: BillingServices) -> None:
     quota = capped(0)
-    first = await books.accounting.credit(key(quota), CreditSpec(Decimal(5), "top_up", "invoice 1", "thanks"))
+    first = await billing.accounting.credit(key(quota), CreditSpec(Decimal(5), "top_up", "invoice 1", "thanks"))
     assert first["added"] is True
-    await books.accounting.credit(key(quota), put("2"))
-    await books.accounting.credit(account(quota), top_up("1"))
-    newest, oldest = await books.accounting.list_credits(key(), 10)
+    await billing.accounting.credit(key(quota), put("2"))
+    await billing.accounting.credit(account(quota), top_up("1"))
+    newest, oldest = await billing.accounting.list_credits(key(), 10)
     assert oldest == {
         "sequence": first["sequence"],
         "at": "2027-05-15T12:00:00Z",
@@ -125,111 +137,111 @@ async def test_a_credit_is_an_entry_with_what_was_said_of_it(books: Books) -> No
         "note": "thanks",
     }
     assert (newest["kind"], newest["amount_usd"], newest["reference"]) == ("set", -3.0, None)
-    assert await books.accounting.list_credits(key(), 1) == [newest]
-    assert [entry["key_id"] for entry in await books.accounting.list_credits(account(), 10)] == [None]
+    assert await billing.accounting.list_credits(key(), 1) == [newest]
+    assert [entry["key_id"] for entry in await billing.accounting.list_credits(account(), 10)] == [None]
 
 
-async def test_a_reference_credits_its_balance_once(books: Books) -> None:
+async def test_a_reference_credits_its_balance_once(billing: BillingServices) -> None:
     quota = capped(0)
-    answers = [await books.accounting.credit(account(quota), top_up("5", "invoice 1")) for _ in range(3)]
+    answers = [await billing.accounting.credit(account(quota), top_up("5", "invoice 1")) for _ in range(3)]
     assert [answer["added"] for answer in answers] == [True, False, False]
     assert {answer["sequence"] for answer in answers} == {answers[0]["sequence"]}
     assert {answer["left_usd"] for answer in answers} == {5.0}
-    other = await books.accounting.credit(key(quota), top_up("5", "invoice 1"))
+    other = await billing.accounting.credit(key(quota), top_up("5", "invoice 1"))
     assert (other["added"], other["left_usd"]) == (True, 5.0)
-    assert await problems(books) == []
+    assert await problems(billing) == []
 
 
 @pytest.mark.parametrize("other", [top_up("6", "r"), put("5", "r")])
 async def test_a_reference_for_another_credit_is_a_conflict_and_changes_nothing(
-    books: Books, other: CreditSpec
+    billing: BillingServices, other: CreditSpec
 ) -> None:
     quota = capped(0)
-    await books.accounting.credit(account(quota), top_up("5", "r"))
+    await billing.accounting.credit(account(quota), top_up("5", "r"))
     with pytest.raises(Conflict) as caught:
-        await books.accounting.credit(account(quota), other)
+        await billing.accounting.credit(account(quota), other)
     assert caught.value.param == "reference"
-    assert books.accounting.describe(account(quota))["left_usd"] == 5.0
+    assert billing.accounting.describe(account(quota))["left_usd"] == 5.0
 
 
-async def test_a_set_under_a_known_reference_is_done_whatever_was_spent_since(books: Books) -> None:
+async def test_a_set_under_a_known_reference_is_done_whatever_was_spent_since(billing: BillingServices) -> None:
     quota = capped(0)
-    await books.accounting.credit(account(quota), put("5", "r"))
-    await books.spend(caller_of(quota), 2 * DOLLAR)
-    again = await books.accounting.credit(account(quota), put("5", "r"))
+    await billing.accounting.credit(account(quota), put("5", "r"))
+    await billing.spend(caller_of(quota), 2 * DOLLAR)
+    again = await billing.accounting.credit(account(quota), put("5", "r"))
     assert (again["added"], again["left_usd"]) == (False, 3.0)
 
 
 @pytest.mark.parametrize("quota", [NO_QUOTA, Quota(5, "none")])
-async def test_without_a_cap_there_is_nothing_to_add_to(books: Books, quota: Quota) -> None:
+async def test_without_a_cap_there_is_nothing_to_add_to(billing: BillingServices, quota: Quota) -> None:
     for spec in (top_up("1"), put("1")):
         with pytest.raises(InvalidRequest) as caught:
-            await books.accounting.credit(key(quota), spec)
+            await billing.accounting.credit(key(quota), spec)
         assert caught.value.param == "quota_usd"
-    assert await books.accounting.list_credits(key(), 10) == []
+    assert await billing.accounting.list_credits(key(), 10) == []
 
 
 @pytest.mark.parametrize("spec", [top_up("4611686018.427387905"), put("-4611686018.427387905")])
-async def test_a_balance_that_cannot_be_counted_is_refused(books: Books, spec: CreditSpec) -> None:
+async def test_a_balance_that_cannot_be_counted_is_refused(billing: BillingServices, spec: CreditSpec) -> None:
     assert MAX_BALANCE_NANOS == 4_611_686_018_427_387_904
     quota = capped(0)
     with pytest.raises(InvalidRequest) as caught:
-        await books.accounting.credit(key(quota), spec)
+        await billing.accounting.credit(key(quota), spec)
     assert caught.value.param == "amount_usd"
-    await books.accounting.credit(key(quota), put("4611686018.427387904"))
+    await billing.accounting.credit(key(quota), put("4611686018.427387904"))
 
 
-async def test_what_the_store_did_not_take_is_no_credit(books: Books) -> None:
+async def test_what_the_store_did_not_take_is_no_credit(billing: BillingServices) -> None:
     quota = capped(DOLLAR)
-    books.disk.full = True
+    billing.disk.full = True
     with pytest.raises(StoreUnavailable):
-        await books.accounting.credit(key(quota), top_up("1"))
-    assert books.accounting.describe(key(quota))["left_usd"] == 1.0
+        await billing.accounting.credit(key(quota), top_up("1"))
+    assert billing.accounting.describe(key(quota))["left_usd"] == 1.0
 
 
 async def test_credits_at_the_same_moment_come_one_after_the_other(tmp_path: Path) -> None:
-    books, quota = Books(tmp_path, disk=SlowDisk()), capped(0, "monthly")
+    billing, quota = BillingServices(tmp_path, disk=SlowDisk()), capped(0, "monthly")
     specs = [put("50"), put("80"), top_up("5"), put("7"), top_up("1", "r"), top_up("1", "r"), top_up("1", "r")]
-    answers = await asyncio.gather(*(books.accounting.credit(account(quota), spec) for spec in specs))
+    answers = await asyncio.gather(*(billing.accounting.credit(account(quota), spec) for spec in specs))
     assert [answer["amount_usd"] for answer in answers] == [50, 30, 5, -78, 1, 1, 1]
     assert [answer["added"] for answer in answers] == [True] * 5 + [False] * 2
-    assert books.accounting.describe(account(quota))["left_usd"] == 8.0
-    assert await problems(books) == []
-    books.close()
+    assert billing.accounting.describe(account(quota))["left_usd"] == 8.0
+    assert await problems(billing) == []
+    billing.close()
 
 
 async def test_what_is_spent_while_a_set_is_written_counts_against_it(tmp_path: Path) -> None:
     disk = SlowDisk()
-    books, quota = Books(tmp_path, disk=disk), capped(10 * DOLLAR)
-    running = await books.admit(caller_of(quota), call_for(DOLLAR))
-    crediting = await begin(books.accounting.credit(account(quota), put("5")), disk)
-    books.settle(running, DOLLAR)
+    billing, quota = BillingServices(tmp_path, disk=disk), capped(10 * DOLLAR)
+    running = await billing.admit(caller_of(quota), call_for(DOLLAR))
+    crediting = await begin(billing.accounting.credit(account(quota), put("5")), disk)
+    billing.settle(running, DOLLAR)
     disk.go.set()
     assert (await crediting)["left_usd"] == 4.0
-    books.close()
+    billing.close()
 
 
 async def test_a_credit_over_midnight_is_of_the_day_it_was_given(tmp_path: Path) -> None:
     disk = SlowDisk()
-    books, quota = Books(tmp_path, disk=disk, now=unix("2027-05-31T23:59:59")), capped(DOLLAR, "daily")
-    crediting = await begin(books.accounting.credit(account(quota), top_up("5")), disk)
-    books.now += 1
+    billing, quota = BillingServices(tmp_path, disk=disk, now=unix("2027-05-31T23:59:59")), capped(DOLLAR, "daily")
+    crediting = await begin(billing.accounting.credit(account(quota), top_up("5")), disk)
+    billing.now += 1
     disk.go.set()
     assert (await crediting)["at"] == "2027-05-31T23:59:59Z"
-    assert books.accounting.describe(account(quota))["left_usd"] == 1.0
-    assert await problems(books) == []
-    books.now -= 1
-    assert books.accounting.describe(account(quota))["left_usd"] == 6.0
-    books.close()
+    assert billing.accounting.describe(account(quota))["left_usd"] == 1.0
+    assert await problems(billing) == []
+    billing.now -= 1
+    assert billing.accounting.describe(account(quota))["left_usd"] == 6.0
+    billing.close()
 
 
 # usage
 
 
-async def test_usage_is_what_is_stored(books: Books) -> None:
-    await books.spend(caller_of(), 5)
+async def test_usage_is_what_is_stored(billing: BillingServices) -> None:
+    await billing.spend(caller_of(), 5)
     wanted = UsageFilter(0, 10**6)
-    assert await books.accounting.list_usage("model", wanted) == []
-    await books.flush.flush()
-    (line,) = await books.accounting.list_usage("model", wanted)
+    assert await billing.accounting.list_usage("model", wanted) == []
+    await billing.flush.flush()
+    (line,) = await billing.accounting.list_usage("model", wanted)
     assert (line.label, line.requests, line.prompt_tokens, line.cost_nanos) == ("m", 1, 5, 5)

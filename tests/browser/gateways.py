@@ -22,7 +22,7 @@ from tests.support.console import add_member, open_session, spare_work
 from tests.support.gateway import RunningGateway, make_template, start_gateway
 
 Json = dict[str, Any]
-PATIENCE_S = 20
+WAIT_LIMIT_S = 20
 
 
 @attrs.define
@@ -57,7 +57,7 @@ class Desk:
 
     async def wait_for_rows(self, count: int) -> list[Json]:
         """The newest rows, once there are so many."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             while True:
                 rows: list[Json] = (await self.operate("GET", "/requests?limit=1000"))["data"]
                 if len(rows) >= count:
@@ -66,7 +66,7 @@ class Desk:
 
     async def wait_for_video(self, video_id: str, *states: str) -> Json:
         """The job, once it is in one of those states."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             while True:
                 job: Json = await self.operate("GET", f"/videos/{video_id}")
                 if job["status"] in states:

@@ -17,7 +17,7 @@ from tests.browser.gateways import Guests, House
 from tests.browser.seed import open_used_house
 from tests.browser.user import Enter, Visitor
 from tests.support.gateway import CHAT
-from tests.support.openai_images import CustomPictures
+from tests.support.openai_images import CustomImages
 
 pytestmark = BROWSER
 
@@ -55,7 +55,7 @@ async (mask) => {
 }
 """
 """Pixels of a mask that may be painted anew, if in part, and those that may not."""
-AS_DEMO = {"models": ["demo-image"], "model_map": {"demo-image": CustomPictures.model}}
+AS_DEMO = {"models": ["demo-image"], "model_map": {"demo-image": CustomImages.model}}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -254,7 +254,7 @@ async def test_a_image_is_made_painted_over_and_changed(house: House, enter: Ent
     await ben.shoot("playground-mask")
     await ben.press("Undo")
     await ben.write("Prompt", "with a red roof")
-    async with CustomPictures() as image_backend:
+    async with CustomImages() as image_backend:
         await house.operate("POST", "/channels", image_backend.channel("painter", priority=90, **AS_DEMO))
         await ben.press("Change the picture")
         await expect(images).to_have_count(2)

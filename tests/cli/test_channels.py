@@ -23,7 +23,7 @@ from gateway.cli.output_explain import format_price
 from gateway.cli.requests import REQUESTS
 from gateway.cli.text import format_some
 from tests.support.cli_operator import log, sit_down  # noqa: F401 - fixtures
-from tests.support.command_line import GATEWAY, PATIENCE_S, environment, run_many, serving
+from tests.support.command_line import GATEWAY, WAIT_LIMIT_S, environment, run_many, serving
 from tests.support.gateway import channel, channels
 from tests.support.scripted_upstream import COMPLETION, Script, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
@@ -135,7 +135,7 @@ async def test_a_terminal_is_asked_for_the_key_that_a_provider_wants_and_does_no
             start_new_session=True,  # its terminal is that of the test, and no other
         )
         os.close(theirs)
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             prompt = b""
             assert process.stderr is not None
             while b": " not in prompt:

@@ -22,7 +22,7 @@ from gateway.storage.data_folder import DataFolder, find_holder
 from tests.support.command_line import (
     AT_A_TERMINAL,
     MANY,
-    PATIENCE_S,
+    WAIT_LIMIT_S,
     Server,
     ended_with_the_test,
     environment,
@@ -54,7 +54,7 @@ def run_afresh(cwd: Path, *commands: list[str]) -> tuple[list[list[Any]], set[st
         text=True,
         cwd=cwd,
         env=environment(),
-        timeout=PATIENCE_S,
+        timeout=WAIT_LIMIT_S,
         check=True,
     )
     answer = json.loads(made.stdout)
@@ -183,7 +183,7 @@ def test_requests_are_listed_by_limit_key_model_and_status(server: Server) -> No
     def models(*words: str) -> list[str]:
         return [row["model"] for row in server.ask("requests", "--key", number, *words)["data"]]
 
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + WAIT_LIMIT_S
     while len(models()) < 2 and time.monotonic() < until:  # rows are written after the answer
         time.sleep(0.02)
     assert models() == ["demo-chat", "no-such-model"]
@@ -221,7 +221,7 @@ def test_follow_prints_a_request_when_it_ends_and_ctrl_c_ends_it_quietly(server:
         assert second["sequence"] > first["sequence"]
         assert (second["key_name"], second["model"], second["status"]) == ("followed", "demo-chat", 200)
         process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(WAIT_LIMIT_S) == 0
         assert process.stderr.read() == ""
 
 

@@ -25,7 +25,7 @@ from gateway.cli.output_videos import NO_VIDEOS, format_change, format_status, p
 from gateway.cli.progress import draw_bars, draw_table
 from gateway.cli.videos import watch_videos
 from tests.support.cli_operator import Operator, log, sit_down
-from tests.support.command_line import AT_A_TERMINAL, PATIENCE_S, environment
+from tests.support.command_line import AT_A_TERMINAL, WAIT_LIMIT_S, environment
 from tests.support.openai_videos import OpenAiVideos, Play
 from tests.support.started_gateways import StartGateway
 from tests.support.video_scene import await_job, site, submit
@@ -145,7 +145,7 @@ async def test_at_a_terminal_bars_are_drawn_until_ctrl_c_which_ends_them_quietly
             env={**environment(), "TERM": "xterm", "COLUMNS": "100", "LINES": "10"},
         )
         os.close(theirs)
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             drawn = ""
             while "10%" not in drawn:
                 drawn += (await asyncio.to_thread(os.read, ours, 4096)).decode()

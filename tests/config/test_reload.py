@@ -36,7 +36,7 @@ from gateway.storage.settings import SettingRepository
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel, make_template
 from tests.support.gateway_process import write_toml
 from tests.support.image_providers import draw
-from tests.support.openai_images import CustomPictures
+from tests.support.openai_images import CustomImages
 from tests.support.repositories import LazyDatabase
 from tests.support.scripted_upstream import (
     COMPLETION,
@@ -781,7 +781,7 @@ async def test_what_the_console_has_set_stays_through_a_reload_and_gives_way_to_
 
 
 async def test_what_models_can_do_follows_the_file(filed: Start) -> None:
-    async with CustomPictures() as up:
+    async with CustomImages() as up:
         tables: Tables = {"channel": [up.channel()]}
         site = await filed(tables)
         assert len(await site.paint(n=2, size="64x64")) == 2
@@ -807,7 +807,7 @@ async def test_what_models_can_do_follows_the_file(filed: Start) -> None:
 async def test_words_that_nobody_may_ask_a_image_of_follow_the_file_and_the_list(filed: Start, tmp_path: Path) -> None:
     words = tmp_path / "words.txt"
     words.write_text("kraken\n")
-    async with CustomPictures() as up:
+    async with CustomImages() as up:
         tables: Tables = {"channel": [up.channel()]}
         site = await filed(tables)
         assert len(await site.paint(prompt="a kraken")) == 1
@@ -884,7 +884,7 @@ async def test_networks_that_images_may_be_fetched_from_follow_the_file(filed: S
 
 
 async def test_how_long_links_are_good_follows_the_file_and_links_that_are_out_stay_as_they_are(filed: Start) -> None:
-    async with CustomPictures() as up:
+    async with CustomImages() as up:
         tables: Tables = {"channel": [up.channel()]}
         site = await filed(tables)
 
@@ -930,7 +930,7 @@ BAD_TABLES: dict[str, Tables] = {
 
 
 async def test_a_bad_word_about_images_changes_nothing_and_is_named(filed: Start) -> None:
-    async with CustomPictures() as up:
+    async with CustomImages() as up:
         tables: Tables = {"channel": [up.channel()], "model": [{"name": "m", "max_n": 1}]}
         site = await filed(tables)
         for where, table in BAD_TABLES.items():

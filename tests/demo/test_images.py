@@ -22,7 +22,7 @@ IMAGE = pixels.plain(256, 256, GREEN)
 HALF_OPEN = pixels.write(256, 256, (b"\0" + SEE_THROUGH * 128 + b"\0\0\0\xff" * 128) * 256, colour=6)
 
 
-def unpacked(reply: ImagesResponse) -> list[pixels.Picture]:
+def unpacked(reply: ImagesResponse) -> list[pixels.DecodedPng]:
     return [pixels.read(b64decode(item.b64_json or "")) for item in reply.data or []]
 
 

@@ -12,7 +12,14 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from tests.support.gateway import KEY, RunningGateway
-from tests.support.sdk_clients import DIALECTS, THINKING, Dialect, MakeClaude, MakeClient, name_dialect
+from tests.support.sdk_clients import (
+    PROVIDERS_OF_FORMATS,
+    THINKING,
+    MakeClaude,
+    MakeClient,
+    ProviderType,
+    name_provider,
+)
 from tests.support.started_gateways import NO_TLS, StartGateway, starting
 
 
@@ -64,15 +71,15 @@ async def claude() -> AsyncIterator[MakeClaude]:
         await client.close()
 
 
-@pytest.fixture(params=DIALECTS, ids=name_dialect)
-def dialect(request: pytest.FixtureRequest) -> Dialect:
+@pytest.fixture(params=PROVIDERS_OF_FORMATS, ids=name_provider)
+def provider_type(request: pytest.FixtureRequest) -> ProviderType:
     """Every language in turn."""
-    found: Dialect = request.param
+    found: ProviderType = request.param
     return found
 
 
-@pytest.fixture(params=THINKING, ids=name_dialect)
-def thinking(request: pytest.FixtureRequest) -> Dialect:
+@pytest.fixture(params=THINKING, ids=name_provider)
+def thinking(request: pytest.FixtureRequest) -> ProviderType:
     """Every language in turn, each with thoughts."""
-    found: Dialect = request.param
+    found: ProviderType = request.param
     return found

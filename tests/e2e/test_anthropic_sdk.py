@@ -19,9 +19,9 @@ from tests.support.anthropic_provider import AnthropicProvider, sign
 from tests.support.gateway import KEY, channels
 from tests.support.gemini_provider import SIGNATURE, GeminiProvider
 from tests.support.openai_provider import OpenAIProvider, ThinkingProvider
-from tests.support.providers import Call, Picture, Provider, Says
+from tests.support.providers import Call, Provider, ReceivedImage, Says
 from tests.support.scripted_upstream import FIN, SSE_HEAD, ScriptedUpstream, chunk, delta, event
-from tests.support.sdk_clients import Dialect, MakeClaude
+from tests.support.sdk_clients import MakeClaude, ProviderType
 from tests.support.started_gateways import StartGateway
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
@@ -63,12 +63,12 @@ async def ask(client: anthropic.AsyncAnthropic, streamed: bool, **more: Any) -> 
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_message_is_answered(
-    dialect: Dialect,
+    provider_type: ProviderType,
     streamed: bool,
     standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
-    async with dialect(Says("A door, füllig ✓")) as up:
+    async with provider_type(Says("A door, füllig ✓")) as up:
         gateway = await standing_with({"channel": [up.channel()]})
         message = await ask(claude(gateway), streamed)
         assert (message.type, message.role, message.stop_reason) == ("message", "assistant", "end_turn")
@@ -77,18 +77,20 @@ async def test_a_message_is_answered(
         assert message.model
         counted = message.usage
         assert (counted.input_tokens, counted.cache_read_input_tokens, counted.output_tokens) == (16, 5, 13)
-        assert (up.heard[0].system, up.heard[0].said) == ("Be brief.", ("user: What is a gateway?",))
+        assert (up.heard[0].system, up.heard[0].messages) == ("Be brief.", ("user: What is a gateway?",))
         (row,) = await gateway.rows(1)
         assert (row.prompt_tokens, row.completion_tokens, row.cached_tokens) == (21, 13, 5)
         assert (row.operation, row.usage_source) == ("messages", "upstream")
 
 
 async def test_a_raw_stream_has_its_events_in_their_order(
-    dialect: Dialect,
+    provider_type: ProviderType,
     standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
-    async with dialect(Says("One two three", calls=(Call("get_time"), Call("get_weather", {"city": "Oslo"})))) as up:
+    async with provider_type(
+        Says("One two three", calls=(Call("get_time"), Call("get_weather", {"city": "Oslo"})))
+    ) as up:
         gateway = await standing_with({"channel": [up.channel()]})
         stream = await claude(gateway).messages.create(**ASK, tools=[TIME, WEATHER], stream=True)
         events = [item async for item in stream]
@@ -112,7 +114,7 @@ async def test_a_raw_stream_has_its_events_in_their_order(
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_tools_are_called_at_once_and_their_results_become_an_answer(
-    dialect: Dialect,
+    provider_type: ProviderType,
     streamed: bool,
     standing_with: StartGateway,
     claude: MakeClaude,
@@ -122,7 +124,7 @@ async def test_tools_are_called_at_once_and_their_results_become_an_answer(
         Call("get_time"),
         Call("get_weather", {"city": "Åbo"}),
     )
-    async with dialect(Says("Looking.", calls=calls), Says("It rains.")) as up:
+    async with provider_type(Says("Looking.", calls=calls), Says("It rains.")) as up:
         gateway = await standing_with({"channel": [up.channel()]})
         client = claude(gateway)
         tools: Any = {"tools": [WEATHER, TIME], "tool_choice": {"type": "auto"}}
@@ -150,12 +152,12 @@ async def test_tools_are_called_at_once_and_their_results_become_an_answer(
         assert heard.tools == ("get_weather", "get_time")
         sun, failed, silent = heard.results
         assert (sun, silent) == (("get_weather", "sun"), ("get_time", ""))
-        assert failed[1] == ("The tool failed: no such city" if dialect is OpenAIProvider else "no such city")
-        assert heard.said == ("user: What is a gateway?", "assistant: Looking.", "user: Hurry!")
+        assert failed[1] == ("The tool failed: no such city" if provider_type is OpenAIProvider else "no such city")
+        assert heard.messages == ("user: What is a gateway?", "assistant: Looking.", "user: Hurry!")
 
 
 async def test_a_failed_tool_is_told_as_each_language_tells_it(
-    dialect: Dialect,
+    provider_type: ProviderType,
     standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
@@ -167,13 +169,13 @@ async def test_a_failed_tool_is_told_as_each_language_tells_it(
             "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "boom", "is_error": True}],
         },
     ]
-    async with dialect() as up:
+    async with provider_type() as up:
         gateway = await standing_with({"channel": [up.channel()]})
         await ask(claude(gateway), streamed=False, messages=messages, tools=[TIME])
         body = up.received[0].json
-    if dialect is AnthropicProvider:
+    if provider_type is AnthropicProvider:
         assert body["messages"] == messages
-    elif dialect is GeminiProvider:
+    elif provider_type is GeminiProvider:
         assert body["contents"][-1]["parts"][0]["functionResponse"]["response"] == {"error": "boom"}
     else:
         assert body["messages"][-1]["content"] == "The tool failed: boom"
@@ -185,7 +187,7 @@ SIGNED = {ThinkingProvider: "", AnthropicProvider: sign("I should look"), Gemini
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_thoughts_come_signed_and_go_back_to_who_signed_them(
-    thinking: Dialect,
+    thinking: ProviderType,
     streamed: bool,
     standing_with: StartGateway,
     claude: MakeClaude,
@@ -216,7 +218,7 @@ async def test_thoughts_come_signed_and_go_back_to_who_signed_them(
 
 
 async def test_images_and_documents_arrive_whole(
-    dialect: Dialect,
+    provider_type: ProviderType,
     standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
@@ -227,16 +229,16 @@ async def test_images_and_documents_arrive_whole(
         {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Once upon a time"}},
         {"type": "text", "text": "What is in these?"},
     ]
-    async with dialect(Says("A cat.")) as up:
+    async with provider_type(Says("A cat.")) as up:
         gateway = await standing_with({"channel": [up.channel()]})
         message = await ask(claude(gateway), streamed=False, messages=[{"role": "user", "content": content}])
         assert message.content[0].text == "A cat."
         image, far, file, *rest = up.heard[0].images
-        assert (image, far.url) == (Picture("image/png", PNG), "https://example.com/cat.jpg")
-        assert file == Picture("application/pdf", PDF)
-        words = [*up.heard[0].said, *((item.data or b"").decode() for item in rest)]
-        assert any("Once upon a time" in said for said in words)
-        assert any("What is in these?" in said for said in words)
+        assert (image, far.url) == (ReceivedImage("image/png", PNG), "https://example.com/cat.jpg")
+        assert file == ReceivedImage("application/pdf", PDF)
+        words = [*up.heard[0].messages, *((item.data or b"").decode() for item in rest)]
+        assert any("Once upon a time" in messages for messages in words)
+        assert any("What is in these?" in messages for messages in words)
 
 
 @pytest.mark.parametrize("kind", [AnthropicProvider, GeminiProvider])
@@ -292,16 +294,16 @@ async def test_a_failure_in_mid_stream_is_an_error_after_what_was_said(
     script = [SSE_HEAD, chunk(event(delta("one"))), chunk(event(delta(" two"))), FIN]
     async with ScriptedUpstream(script) as up:
         gateway = await standing_with(channels([up]))
-        said: list[str] = []
+        messages: list[str] = []
 
         async def listen() -> None:
             async with claude(gateway).messages.stream(**ASK) as stream:
                 async for text in stream.text_stream:
-                    said.append(text)  # noqa: PERF401 - it ends in an exception
+                    messages.append(text)  # noqa: PERF401 - it ends in an exception
 
         with pytest.raises(APIStatusError) as caught:
             await listen()
-        assert "".join(said) == "one two"
+        assert "".join(messages) == "one two"
         assert caught.value.type == "api_error"
         (row,) = await gateway.rows(1)
         assert f"(request id: {row.id})" in caught.value.message
@@ -309,11 +311,11 @@ async def test_a_failure_in_mid_stream_is_an_error_after_what_was_said(
 
 
 async def test_a_class_is_filled_with_the_answer(
-    dialect: Dialect,
+    provider_type: ProviderType,
     standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
-    async with dialect(Says('{"cities": ["Oslo", "Åbo"]}')) as up:
+    async with provider_type(Says('{"cities": ["Oslo", "Åbo"]}')) as up:
         gateway = await standing_with({"channel": [up.channel()]})
         message = await claude(gateway).messages.parse(**ASK, output_format=Atlas)
         assert message.parsed_output == Atlas(cities=["Oslo", "Åbo"])
@@ -324,17 +326,17 @@ async def test_a_class_is_filled_with_the_answer(
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_why_an_answer_ended_is_said(
-    dialect: Dialect,
+    provider_type: ProviderType,
     streamed: bool,
     standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
-    async with dialect(Says("Once", cut=True), Says("Until the", stopped_at="END")) as up:
+    async with provider_type(Says("Once", cut=True), Says("Until the", stopped_at="END")) as up:
         gateway = await standing_with({"channel": [up.channel()]})
         client = claude(gateway)
         assert (await ask(client, streamed, max_tokens=1)).stop_reason == "max_tokens"
         stopped = await ask(client, streamed, stop_sequences=["END"])
-        if dialect is AnthropicProvider:  # nobody else says which one it was, or that it was one
+        if provider_type is AnthropicProvider:  # nobody else says which one it was, or that it was one
             assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", "END")
         else:
             assert stopped.stop_reason == "end_turn"
@@ -351,8 +353,8 @@ async def test_the_models_can_be_listed_with_this_sdk_too(standing_with: StartGa
         assert (await claude(gateway).models.retrieve("n")).id == "n"
 
 
-async def test_the_sync_client_does_a_whole_tool_loop(dialect: Dialect, standing_with: StartGateway) -> None:
-    async with dialect(Says(calls=(Call("get_time"),)), Says("It is noon.")) as up:
+async def test_the_sync_client_does_a_whole_tool_loop(provider_type: ProviderType, standing_with: StartGateway) -> None:
+    async with provider_type(Says(calls=(Call("get_time"),)), Says("It is noon.")) as up:
         gateway = await standing_with({"channel": [up.channel()]})
 
         def talk() -> str:
@@ -360,8 +362,8 @@ async def test_the_sync_client_does_a_whole_tool_loop(dialect: Dialect, standing
                 first = client.messages.create(**ASK, tools=[TIME])
                 use: Any = first.content[0]
                 result = {"type": "tool_result", "tool_use_id": use.id, "content": "12:00"}
-                said = {"role": "assistant", "content": first.content}
-                messages = [*ASK["messages"], said, {"role": "user", "content": [result]}]
+                messages = {"role": "assistant", "content": first.content}
+                messages = [*ASK["messages"], messages, {"role": "user", "content": [result]}]
                 with client.messages.stream(**{**ASK, "messages": messages}, tools=[TIME]) as stream:
                     return "".join(stream.text_stream)
 

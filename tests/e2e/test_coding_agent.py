@@ -9,8 +9,8 @@ import pytest
 from tests.support.anthropic_provider import AnthropicProvider, sign
 from tests.support.gemini_provider import GeminiProvider
 from tests.support.openai_provider import OpenAIProvider, ThinkingProvider
-from tests.support.providers import Call, Fails, Picture, Says
-from tests.support.sdk_clients import Dialect, MakeClaude, name_dialect
+from tests.support.providers import Call, Fails, ReceivedImage, Says
+from tests.support.sdk_clients import MakeClaude, ProviderType, name_provider
 from tests.support.started_gateways import StartGateway
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
@@ -136,12 +136,12 @@ async def ask(client: Any, body: dict[str, Any], *, streamed: bool) -> Any:
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_the_conversation_arrives_and_goes_on(
-    dialect: Dialect,
+    provider_type: ProviderType,
     streamed: bool,
     standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
-    async with dialect(NEXT) as up:
+    async with provider_type(NEXT) as up:
         gateway = await standing_with({"channel": [up.channel()]})
         message = await ask(claude(gateway), BODY, streamed=streamed)
         made = [block for block in message.content if block.type == "tool_use"]
@@ -158,9 +158,9 @@ async def test_the_conversation_arrives_and_goes_on(
         assert heard.results[0][1].startswith("1 picture")
         assert "No rule to make target" in heard.results[1][1]
         assert heard.results[2][1] == "Kept."
-        assert heard.images == (Picture("image/png", PNG),)
-        assert "assistant: I'll look at the page first." in heard.said
-        told = "\n".join(heard.said)
+        assert heard.images == (ReceivedImage("image/png", PNG),)
+        assert "assistant: I'll look at the page first." in heard.messages
+        told = "\n".join(heard.messages)
         for words in ("<reminder>Be careful.</reminder>", "Why does the page look odd?", "The list is empty."):
             assert words in told
 
@@ -200,19 +200,19 @@ async def test_what_is_not_for_others_is_not_told_to_them(
 
 
 async def test_the_conversation_can_be_counted(
-    dialect: Dialect, standing_with: StartGateway, claude: MakeClaude
+    provider_type: ProviderType, standing_with: StartGateway, claude: MakeClaude
 ) -> None:
-    async with dialect() as up:
+    async with provider_type() as up:
         gateway = await standing_with({"channel": [up.channel()]})
         names = ("model", "system", "tools", "messages", "thinking")
         counted = await claude(gateway).messages.count_tokens(**{name: BODY[name] for name in names})
-        assert counted.input_tokens == 42 or dialect is OpenAIProvider
+        assert counted.input_tokens == 42 or provider_type is OpenAIProvider
         assert 0 < counted.input_tokens < 1000
 
 
-@pytest.mark.parametrize("convention", [ThinkingProvider, OpenAIProvider], ids=name_dialect)
+@pytest.mark.parametrize("convention", [ThinkingProvider, OpenAIProvider], ids=name_provider)
 async def test_three_turns_by_three_providers_are_one_conversation(
-    convention: Dialect,
+    convention: ProviderType,
     standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:

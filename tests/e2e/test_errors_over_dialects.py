@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.anthropic_provider import AnthropicProvider
 from tests.support.providers import KEY, Fails, Provider, Says
-from tests.support.sdk_clients import Dialect, MakeClaude, MakeClient
+from tests.support.sdk_clients import MakeClaude, MakeClient, ProviderType
 from tests.support.started_gateways import StartGateway
 
 ASK: list[Any] = [{"role": "user", "content": "What is a gateway?"}]
@@ -51,7 +51,7 @@ async def call_each(gateway: Any, sdk: MakeClient, claude: MakeClaude, kind: str
 
 @pytest.mark.parametrize(("status", "kind", "name"), ERRORS)
 async def test_a_status_is_the_sdks_own_exception(  # noqa: PLR0917 - fixtures are no arguments
-    dialect: Dialect,
+    provider_type: ProviderType,
     status: int,
     kind: str,
     name: str,
@@ -61,7 +61,7 @@ async def test_a_status_is_the_sdks_own_exception(  # noqa: PLR0917 - fixtures a
 ) -> None:
     ours = kind == "InternalServerError"
     said = Fails(status, f"That will not do, {KEY}", headers={"retry-after": "7"} if status == 429 else {})
-    async with dialect(said) as up:
+    async with provider_type(said) as up:
         gateway = await standing_with(channels_of(up))
         theirs, others = await call_each(gateway, sdk, claude, kind)
         for error in (*theirs, *others):
@@ -91,12 +91,12 @@ async def test_anthropics_sdk_finds_the_requests_id(standing_with: StartGateway,
 
 
 async def test_an_error_as_the_first_event_of_a_stream_is_no_stream(
-    dialect: Dialect,
+    provider_type: ProviderType,
     standing_with: StartGateway,
     sdk: MakeClient,
     claude: MakeClaude,
 ) -> None:
-    async with dialect(Fails(529, "Overloaded", late=True)) as up:
+    async with provider_type(Fails(529, "Overloaded", late=True)) as up:
         gateway = await standing_with(channels_of(up))
         theirs, others = await call_each(gateway, sdk, claude, "InternalServerError")
         for error in (*theirs, *others):

@@ -12,7 +12,14 @@ from tests.support.gateway import RunningGateway
 from tests.support.openai_provider import OpenAIProvider
 from tests.support.providers import Call, Fails, Provider, Says
 from tests.support.scripted_upstream import LAST_CHUNK, SSE_HEAD, STALL, ScriptedUpstream, chunk
-from tests.support.sdk_clients import DIALECTS, THINKING, Dialect, MakeClaude, MakeClient, name_dialect
+from tests.support.sdk_clients import (
+    PROVIDERS_OF_FORMATS,
+    THINKING,
+    MakeClaude,
+    MakeClient,
+    ProviderType,
+    name_provider,
+)
 from tests.support.started_gateways import StartGateway
 
 ASK: list[Any] = [{"role": "user", "content": "What is the weather in Oslo?"}]
@@ -21,7 +28,7 @@ WEATHER: Any = {"type": "function", "function": {"name": "get_weather", "paramet
 WEATHER_TOO: Any = {"name": "get_weather", "input_schema": SCHEMA}
 BUSY = Fails(529, "Overloaded")
 BUSY_LATE = Fails(529, "Overloaded", late=True)
-PAIRS = list(permutations(DIALECTS, 2))
+PAIRS = list(permutations(PROVIDERS_OF_FORMATS, 2))
 BEGUN = (
     b'event: message_start\ndata: {"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant",'
     b'"content":[],"model":"claude-haiku-4-5","stop_reason":null,"stop_sequence":null,'
@@ -38,10 +45,10 @@ async def start(standing_with: StartGateway, first: Provider, second: Provider) 
 
 
 @pytest.mark.parametrize("failing", [BUSY, BUSY_LATE], ids=["status", "first-event"])
-@pytest.mark.parametrize(("one", "two"), PAIRS, ids=name_dialect)
+@pytest.mark.parametrize(("one", "two"), PAIRS, ids=name_provider)
 async def test_the_next_channel_answers_a_stream_in_its_own_language(  # noqa: PLR0917 - fixtures are no arguments
-    one: Dialect,
-    two: Dialect,
+    one: ProviderType,
+    two: ProviderType,
     failing: Fails,
     standing_with: StartGateway,
     sdk: MakeClient,
@@ -59,10 +66,10 @@ async def test_the_next_channel_answers_a_stream_in_its_own_language(  # noqa: P
         assert len(first.received) == len(second.received) == 2
 
 
-@pytest.mark.parametrize(("one", "two"), PAIRS, ids=name_dialect)
+@pytest.mark.parametrize(("one", "two"), PAIRS, ids=name_provider)
 async def test_the_next_channel_gives_a_whole_answer(
-    one: Dialect,
-    two: Dialect,
+    one: ProviderType,
+    two: ProviderType,
     standing_with: StartGateway,
     sdk: MakeClient,
     claude: MakeClaude,
@@ -115,15 +122,15 @@ async def test_after_the_first_words_nobody_else_is_asked(
         anthropic = second.channel("one", provider="anthropic", base_url=first.base_url, priority=1)
         gateway = await standing_with({"channel": [anthropic, second.channel("two")]})
         stream = await sdk(gateway).chat.completions.create(model="m", messages=ASK, stream=True)
-        said: list[str] = []
+        messages: list[str] = []
 
         async def listen() -> None:
             async for item in stream:
-                said.append(item.choices[0].delta.content or "")  # noqa: PERF401 - it ends in an exception
+                messages.append(item.choices[0].delta.content or "")  # noqa: PERF401 - it ends in an exception
 
         with pytest.raises(Exception, match="Overloaded"):
             await listen()
-        assert "".join(said) == "All"
+        assert "".join(messages) == "All"
         assert not second.received
 
 
@@ -155,10 +162,10 @@ CHAT_PAIRS = [*permutations(THINKING, 2), *((one, OpenAIProvider) for one in THI
 LOOKING = Says("Looking.", thought="I should look", calls=(Call("get_weather", {"city": "Oslo"}), Call("get_weather")))
 
 
-@pytest.mark.parametrize(("one", "two"), CHAT_PAIRS, ids=name_dialect)
+@pytest.mark.parametrize(("one", "two"), CHAT_PAIRS, ids=name_provider)
 async def test_a_tool_loop_of_the_convention_moves_from_one_language_to_another(
-    one: Dialect,
-    two: Dialect,
+    one: ProviderType,
+    two: ProviderType,
     standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
@@ -173,14 +180,14 @@ async def test_a_tool_loop_of_the_convention_moves_from_one_language_to_another(
         assert (await talk.create(messages=messages, **asked)).choices[0].message.content == "It rains."
         assert not [*first.refusals, *second.refusals]
         assert second.heard[0].results == (("get_weather", "rain"),) * 2
-        assert second.heard[0].said == ("user: What is the weather in Oslo?", "assistant: Looking.")
+        assert second.heard[0].messages == ("user: What is the weather in Oslo?", "assistant: Looking.")
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize(("one", "two"), list(permutations(THINKING, 2)), ids=name_dialect)
+@pytest.mark.parametrize(("one", "two"), list(permutations(THINKING, 2)), ids=name_provider)
 async def test_a_tool_loop_of_anthropics_moves_from_one_language_to_another(
-    one: Dialect,
-    two: Dialect,
+    one: ProviderType,
+    two: ProviderType,
     streamed: bool,
     standing_with: StartGateway,
     claude: MakeClaude,
@@ -209,8 +216,8 @@ async def test_a_tool_loop_of_anthropics_moves_from_one_language_to_another(
             for block in turn.content
             if block.type == "tool_use"
         ]
-        said = [{"role": "assistant", "content": turn.content}, {"role": "user", "content": results}]
-        last = await ask([*ASK, *said])
+        messages = [{"role": "assistant", "content": turn.content}, {"role": "user", "content": results}]
+        last = await ask([*ASK, *messages])
         assert [block.text for block in last.content if block.type == "text"] == ["It rains."]
         assert not [*first.refusals, *second.refusals]
         assert second.heard[0].results == (("get_weather", "rain"),) * 2

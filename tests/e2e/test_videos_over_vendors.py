@@ -55,7 +55,7 @@ ELSEWHERE = "https://pictures.example/1.png"
 WRONG = "hush-wrong-access:hush-wrong-secret-0123456789abcdef"
 FAR_KEY = "provider-key"
 """Of ``OpenAiVideos``."""
-PATIENCE_S = 20
+WAIT_LIMIT_S = 20
 T = TypeVar("T")
 
 
@@ -182,7 +182,7 @@ class Heard:
 
 
 @attrs.define
-class Set:
+class Site:
     """A gateway among vendors, and its caller.
 
     Attributes:
@@ -218,7 +218,7 @@ class Set:
     async def follow(self, video_id: str) -> list[Json]:
         """Everything that is told of a job until it ends."""
         url = f"{self.gateway.url}{VIDEOS}/{video_id}/events"
-        async with asyncio.timeout(PATIENCE_S), self.gateway.client.get(url) as response:
+        async with asyncio.timeout(WAIT_LIMIT_S), self.gateway.client.get(url) as response:
             text = await response.text()
         lines = (line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: "))
         return [self.read(200, line.encode(), response.headers).body for line in lines]
@@ -268,7 +268,7 @@ def list_channels(kind: Kind, vendor: VideoVendor) -> Iterable[Json]:
 
 
 @asynccontextmanager
-async def open_set(gateway_with: StartGateway, *, store: str = "proxy") -> AsyncIterator[Set]:
+async def open_site(gateway_with: StartGateway, *, store: str = "proxy") -> AsyncIterator[Site]:
     async with AsyncExitStack() as stack:
         files = await stack.enter_async_context(FileHost())
         vendors = {kind.name: await stack.enter_async_context(kind.vendor(files)) for kind in KINDS}
@@ -278,13 +278,13 @@ async def open_set(gateway_with: StartGateway, *, store: str = "proxy") -> Async
             "videos": {"store": store},
             "egress": EGRESS,
         }
-        yield Set(await gateway_with(config), files, vendors)
+        yield Site(await gateway_with(config), files, vendors)
 
 
-async def for_each(stage: Set, work: Callable[[Set, Kind], Coroutine[Any, Any, T]]) -> list[T]:
+async def for_each(site: Site, work: Callable[[Site, Kind], Coroutine[Any, Any, T]]) -> list[T]:
     """All of them at the same time."""
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(work(stage, kind)) for kind in KINDS]
+        tasks = [group.create_task(work(site, kind)) for kind in KINDS]
     return [task.result() for task in tasks]
 
 
@@ -294,37 +294,37 @@ async def for_each(stage: Set, work: Callable[[Set, Kind], Coroutine[Any, Any, T
 async def test_every_vendor_makes_what_it_was_asked_for_and_is_paid_for_it(gateway_with: StartGateway) -> None:
     """Where nobody says how large and long, too. The file is fetched once, from wherever it is, and kept."""
 
-    async def make(stage: Set, kind: Kind) -> list[str]:
+    async def make(site: Site, kind: Kind) -> list[str]:
         prompt = "stale bread" if kind.fresh else "bread"  # the first address that is given of it is refused
         videos = await asyncio.gather(
-            watch(stage, kind, "a cat", kind.usual),
-            watch(stage, kind, prompt, kind.other, size=kind.other.size, seconds=str(kind.other.seconds)),
+            watch(site, kind, "a cat", kind.usual),
+            watch(site, kind, prompt, kind.other, size=kind.other.size, seconds=str(kind.other.seconds)),
         )
         for video, begun in zip(videos, ("a cat", prompt), strict=True):
-            assert await stage.download(video["id"]) == (200, write_film(f"{begun} of {kind.name}"))
-        await check_refused(stage, videos[0]["id"])
+            assert await site.download(video["id"]) == (200, write_film(f"{begun} of {kind.name}"))
+        await check_refused(site, videos[0]["id"])
         return [video["id"] for video in videos]
 
-    async with open_set(gateway_with, store="keep") as stage:
-        made = await for_each(stage, make)
-        fetched = len(stage.files.asked)
-        rows = await stage.read_rows(3 * len(KINDS))
+    async with open_site(gateway_with, store="keep") as site:
+        made = await for_each(site, make)
+        fetched = len(site.files.asked)
+        rows = await site.read_rows(3 * len(KINDS))
         for kind, ids in zip(KINDS, made, strict=True):
             assert [rows[video_id].cost_nanos for video_id in ids] == [
                 film.cents * CENT for film in (kind.usual, kind.other)
             ]
-        stage.check_refusals()
+        site.check_refusals()
         for ids in made:
-            await stage.download(ids[0])
-        assert len(stage.files.asked) == fetched, "what is kept is not fetched again"
-        stage.check_files()
-        await forget(stage, [video_id for ids in made for video_id in ids])
+            await site.download(ids[0])
+        assert len(site.files.asked) == fetched, "what is kept is not fetched again"
+        site.check_files()
+        await forget(site, [video_id for ids in made for video_id in ids])
 
 
-async def watch(stage: Set, kind: Kind, prompt: str, film: Film, **more: Any) -> Json:
+async def watch(site: Site, kind: Kind, prompt: str, film: Film, **more: Any) -> Json:
     """A video on its way: it waits, it is worked at, it is there; and it is what was asked for and is charged."""
     prompt = f"{prompt} of {kind.name}"
-    moves = await stage.follow(await stage.submit(kind.model, prompt, **more))
+    moves = await site.follow(await site.submit(kind.model, prompt, **more))
     assert list(dict.fromkeys(move["status"] for move in moves))[-2:] == ["processing", "completed"], moves
     progress = [move["progress"] for move in moves]
     assert progress == sorted(progress)
@@ -332,84 +332,84 @@ async def watch(stage: Set, kind: Kind, prompt: str, film: Film, **more: Any) ->
     assert (40 in progress) == (kind.vendor is RunwayVideos), "the only one that tells it"
     for move in moves:
         assert (move["size"], move["seconds"], move["model"]) == (film.size, str(film.seconds), kind.model)
-    task = stage.find(kind, prompt)
+    task = site.find(kind, prompt)
     assert (task.size, task.seconds, task.model, task.image) == (film.size, film.seconds, kind.model, None)
     return moves[-1]
 
 
-async def check_refused(stage: Set, video_id: str) -> None:
+async def check_refused(site: Site, video_id: str) -> None:
     """No vendor makes a video anew by another prompt, or has pictures of one."""
-    remix = await stage.ask(f"{VIDEOS}/{video_id}/remix", {"prompt": "at night"})
+    remix = await site.ask(f"{VIDEOS}/{video_id}/remix", {"prompt": "at night"})
     assert "remix" in remix.check_error(400, "invalid_request", "video_id")
     for variant in ("thumbnail", "spritesheet"):
-        heard = await stage.ask(f"{VIDEOS}/{video_id}/content?variant={variant}", method="GET")
+        heard = await site.ask(f"{VIDEOS}/{video_id}/content?variant={variant}", method="GET")
         assert variant in heard.check_error(400, "invalid_request", "variant")
 
 
-async def forget(stage: Set, ids: list[str]) -> None:
+async def forget(site: Site, ids: list[str]) -> None:
     """What is deleted here is deleted at its vendor too, where that is offered; of no other anything is asked."""
-    before = {kind: len(stage.vendors[kind.name].asked) for kind in KINDS}
+    before = {kind: len(site.vendors[kind.name].asked) for kind in KINDS}
     for video_id in ids:
-        assert (await stage.ask(f"{VIDEOS}/{video_id}", method="DELETE")).body["deleted"] is True
-        (await stage.ask(f"{VIDEOS}/{video_id}", method="GET")).check_error(404, "not_found", "video_id")
-    async with asyncio.timeout(PATIENCE_S):
+        assert (await site.ask(f"{VIDEOS}/{video_id}", method="DELETE")).body["deleted"] is True
+        (await site.ask(f"{VIDEOS}/{video_id}", method="GET")).check_error(404, "not_found", "video_id")
+    async with asyncio.timeout(WAIT_LIMIT_S):
         for kind in KINDS:
-            vendor = stage.vendors[kind.name]
+            vendor = site.vendors[kind.name]
             while kind.forgets and len(vendor.deleted) < 2:  # noqa: ASYNC110 - it is told behind the answer
                 await asyncio.sleep(0.01)
             assert len(vendor.asked) == before[kind] + 2 * kind.forgets
             assert len(vendor.tasks) == 2 * (not kind.forgets)
-    stage.check_refusals()
+    site.check_refusals()
 
 
 async def test_every_vendor_starts_from_a_image_in_every_form(gateway_with: StartGateway) -> None:
     """As a file, as a data: URL, and by its address, which is fetched for a vendor that would not."""
 
-    async def make(stage: Set, kind: Kind) -> None:
-        address = ELSEWHERE if kind.passes else f"{stage.files.origin}/pictures/1.png"
+    async def make(site: Site, kind: Kind) -> None:
+        address = ELSEWHERE if kind.passes else f"{site.files.origin}/pictures/1.png"
         form = aiohttp.FormData({"model": kind.image_model, "prompt": "a file", "seconds": str(kind.usual.seconds)})
         form.add_field("input_reference", IMAGE, filename="first.png", content_type="image/png")
         answers = await asyncio.gather(
-            stage.ask(VIDEOS, form),
-            stage.ask(VIDEOS, {"model": kind.image_model, "prompt": "data", "input_reference": DATA}),
-            stage.ask(
+            site.ask(VIDEOS, form),
+            site.ask(VIDEOS, {"model": kind.image_model, "prompt": "data", "input_reference": DATA}),
+            site.ask(
                 VIDEOS,
                 {"model": kind.image_model, "prompt": "an address", "input_reference": {"image_url": address}},
             ),
         )
         assert [heard.status for heard in answers] == [200, 200, 200], answers
-        ends = await asyncio.gather(*(stage.follow(heard.body["id"]) for heard in answers))
+        ends = await asyncio.gather(*(site.follow(heard.body["id"]) for heard in answers))
         assert [moves[-1]["status"] for moves in ends] == ["completed"] * 3
-        images = [stage.find(kind, prompt).image for prompt in ("a file", "data", "an address")]
+        images = [site.find(kind, prompt).image for prompt in ("a file", "data", "an address")]
         assert images == [IMAGE, IMAGE, ELSEWHERE if kind.passes else IMAGE]
-        assert {stage.find(kind, prompt).model for prompt in ("a file", "data")} == {kind.image_model}
-        assert (await stage.download(ends[0][-1]["id"]))[1] == write_film("a file")
+        assert {site.find(kind, prompt).model for prompt in ("a file", "data")} == {kind.image_model}
+        assert (await site.download(ends[0][-1]["id"]))[1] == write_film("a file")
 
-    async with open_set(gateway_with) as stage:
-        await for_each(stage, make)
-        await check_images_refused(stage)
-        stage.check_refusals()
-        stage.check_files()
-        rows = await stage.gateway.rows(3 * len(KINDS) + 6)
+    async with open_site(gateway_with) as site:
+        await for_each(site, make)
+        await check_images_refused(site)
+        site.check_refusals()
+        site.check_files()
+        rows = await site.gateway.rows(3 * len(KINDS) + 6)
         assert sum(row.cost_nanos for row in rows) == 3 * CENT * sum(kind.usual.cents for kind in KINDS)
 
 
-async def check_images_refused(stage: Set) -> None:
+async def check_images_refused(site: Site) -> None:
     """By the field at fault, and without a vendor being asked."""
-    before = [len(vendor.asked) for vendor in stage.vendors.values()]
-    plain = {"input_reference": stage.files.origin + "/pictures/1.png"}
+    before = [len(vendor.asked) for vendor in site.vendors.values()]
+    plain = {"input_reference": site.files.origin + "/pictures/1.png"}
     refused: list[tuple[str, Json, str]] = [
         ("wan2.6-t2v", {"input_reference": ELSEWHERE}, "input_reference"),
         ("wan2.6-i2v", {}, "input_reference"),
         ("gen4.5", plain, "input_reference"),
         ("gen4.5", {"size": "1104x832"}, "size"),
-        ("veo-3.1-generate-preview", {"input_reference": stage.files.origin + "/none.png"}, "input_reference"),
+        ("veo-3.1-generate-preview", {"input_reference": site.files.origin + "/none.png"}, "input_reference"),
         ("MiniMax-Hailuo-2.3", {"size": "1920x1080", "seconds": "10"}, "seconds"),
     ]
     for model, more, param in refused:
-        heard = await stage.ask(VIDEOS, {"model": model, "prompt": "a cat", **more})
+        heard = await site.ask(VIDEOS, {"model": model, "prompt": "a cat", **more})
         heard.check_error(400, "invalid_request", param)
-    assert [len(vendor.asked) for vendor in stage.vendors.values()] == before
+    assert [len(vendor.asked) for vendor in site.vendors.values()] == before
 
 
 # ---- what is not made
@@ -418,73 +418,73 @@ async def check_images_refused(stage: Set) -> None:
 async def test_what_a_filter_or_a_failure_ends_is_told_and_not_paid_for(gateway_with: StartGateway) -> None:
     """A filter that objects at once is a refusal; one that objects later fails the job, as a failure does."""
 
-    async def make(stage: Set, kind: Kind) -> None:
+    async def make(site: Site, kind: Kind) -> None:
         moderated, failed = await asyncio.gather(
-            stage.make(kind.model, "moderated"),
-            stage.make(kind.model, "failed"),
+            site.make(kind.model, "moderated"),
+            site.make(kind.model, "failed"),
         )
         assert (moderated["status"], moderated["error"]["code"]) == ("failed", "content_policy_violation")
         assert (failed["status"], failed["error"]["code"]) == ("failed", "upstream_error")
         for told in (moderated, failed):
             assert "The machine at [address] ran out of film for [masked]" in told["error"]["message"]
-            heard = await stage.ask(f"{VIDEOS}/{told['id']}/content", method="GET")
+            heard = await site.ask(f"{VIDEOS}/{told['id']}/content", method="GET")
             heard.check_error(404, "not_found", "video_id")
         if kind.blocks:
-            heard = await stage.ask(VIDEOS, {"model": kind.model, "prompt": "refused"})
+            heard = await site.ask(VIDEOS, {"model": kind.model, "prompt": "refused"})
             heard.check_error(400, "content_policy_violation")
             assert heard.headers["x-should-retry"] == "false"
 
-    async with open_set(gateway_with, store="keep") as stage:
-        await for_each(stage, make)
+    async with open_site(gateway_with, store="keep") as site:
+        await for_each(site, make)
         blocks = sum(kind.blocks for kind in KINDS)
-        rows = await stage.gateway.rows(2 * len(KINDS) + blocks)
+        rows = await site.gateway.rows(2 * len(KINDS) + blocks)
         assert all(row.cost_nanos == 0 and row.reserved_nanos > 0 for row in rows)
         assert sorted({row.ending for row in rows}) == ["refused", "upstream_failed"]
-        assert stage.gateway.app[SERVICES].videos.jobs.list_held() == {}
-        assert stage.files.asked == []
-        stage.check_refusals()
-        await check_stopped(stage)
+        assert site.gateway.app[SERVICES].videos.jobs.list_held() == {}
+        assert site.files.asked == []
+        site.check_refusals()
+        await check_stopped(site)
 
 
-async def check_stopped(stage: Set) -> None:
+async def check_stopped(site: Site) -> None:
     """What the operator cancels is stopped at its vendor, where that is offered; of no other anything is asked."""
-    videos = stage.gateway.app[SERVICES].videos.jobs
-    ids = {kind: await stage.submit(kind.model, "endless") for kind in KINDS}
+    videos = site.gateway.app[SERVICES].videos.jobs
+    ids = {kind: await site.submit(kind.model, "endless") for kind in KINDS}
     assert sum(videos.list_held().values()) == CENT * sum(kind.usual.cents for kind in KINDS)
     for video_id in ids.values():
         await videos.cancel(video_id)
     assert videos.list_held() == {}
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(WAIT_LIMIT_S):
         for kind in KINDS:
-            vendor = stage.vendors[kind.name]
+            vendor = site.vendors[kind.name]
             while kind.stops and not vendor.cancelled:  # noqa: ASYNC110 - it is told behind the answer
                 await asyncio.sleep(0.01)
             assert len(vendor.cancelled) == kind.stops
             assert vendor.deleted == []
-    stage.check_refusals()
+    site.check_refusals()
 
 
 async def test_a_wrong_key_is_the_gateways_trouble_and_the_next_channels_turn(gateway_with: StartGateway) -> None:
-    async def make(stage: Set, kind: Kind) -> None:
-        denied = await stage.ask(VIDEOS, {"model": f"denied-{kind.name}", "prompt": "denied"})
+    async def make(site: Site, kind: Kind) -> None:
+        denied = await site.ask(VIDEOS, {"model": f"denied-{kind.name}", "prompt": "denied"})
         message = denied.check_error(502, "upstream_error")
         assert "The provider refused the gateway's credentials" in message
         assert denied.headers["x-should-retry"] == "false"
 
-    async with open_set(gateway_with) as stage:
-        await for_each(stage, make)
-        rows = await stage.gateway.rows(len(KINDS))
+    async with open_site(gateway_with) as site:
+        await for_each(site, make)
+        rows = await site.gateway.rows(len(KINDS))
         assert [(row.cost_nanos, row.ending, row.attempts) for row in rows] == [(0, "upstream_failed", 1)] * len(KINDS)
-        assert [len(vendor.denied) for vendor in stage.vendors.values()] == [1] * len(KINDS)
+        assert [len(vendor.denied) for vendor in site.vendors.values()] == [1] * len(KINDS)
 
-    async def turn(stage: Set, kind: Kind) -> None:
-        video = await stage.make(f"either-{kind.name}", "either")
+    async def turn(site: Site, kind: Kind) -> None:
+        video = await site.make(f"either-{kind.name}", "either")
         assert video["status"] == "completed"
-        assert (stage.find(kind, "either").model, len(stage.vendors[kind.name].denied)) == (kind.model, 1)
+        assert (site.find(kind, "either").model, len(site.vendors[kind.name].denied)) == (kind.model, 1)
 
-    async with open_set(gateway_with) as stage:
-        await for_each(stage, turn)
-        rows = await stage.gateway.rows(len(KINDS))
+    async with open_site(gateway_with) as site:
+        await for_each(site, turn)
+        rows = await site.gateway.rows(len(KINDS))
         assert sorted((row.channel, row.attempts) for row in rows) == sorted((kind.name, 2) for kind in KINDS)
         assert sum(row.cost_nanos for row in rows) == CENT * sum(kind.usual.cents for kind in KINDS)
 
@@ -495,24 +495,24 @@ async def test_a_wrong_key_is_the_gateways_trouble_and_the_next_channels_turn(ga
 async def test_a_file_passes_from_wherever_it_is_and_by_a_fresh_address_where_there_is_one(
     gateway_with: StartGateway,
 ) -> None:
-    async def make(stage: Set, kind: Kind) -> str:
-        video = await stage.make(kind.model, f"a film of {kind.name}")
+    async def make(site: Site, kind: Kind) -> str:
+        video = await site.make(kind.model, f"a film of {kind.name}")
         film = write_film(f"a film of {kind.name}")
-        assert await stage.download(video["id"]) == (200, film)
-        assert await stage.download(video["id"], Range="bytes=10-29") == (206, film[10:30])
+        assert await site.download(video["id"]) == (200, film)
+        assert await site.download(video["id"], Range="bytes=10-29") == (206, film[10:30])
         return str(video["id"])
 
-    async with open_set(gateway_with) as stage:
-        ids = await for_each(stage, make)
-        stage.files.expire()
+    async with open_site(gateway_with) as site:
+        ids = await for_each(site, make)
+        site.files.expire()
         for kind, video_id in zip(KINDS, ids, strict=True):
-            status, data = await stage.download(video_id)
+            status, data = await site.download(video_id)
             if kind.fresh:
                 assert (status, data) == (200, write_film(f"a film of {kind.name}")), kind.name
             else:
-                stage.read(status, data, {}).check_error(502, "upstream_error")
-        stage.check_refusals()
-        stage.check_files()
+                site.read(status, data, {}).check_error(502, "upstream_error")
+        site.check_refusals()
+        site.check_files()
 
 
 # ---- another gateway is a vendor too
@@ -529,32 +529,32 @@ async def test_a_gateway_over_a_gateway_over_vendors(gateway_with: StartGateway)
         near = channel(f"{there.url}/v1", "there", api_key=KEY, models=["m", "r"])
         prices = [{"model": "*", "sizes": [{"size": "1280x720", "usd_per_second": 0.5}]}]
         here = await gateway_with({"channel": [near], "price": prices, "videos": {"store": "proxy"}})
-        stage = Set(here, files, {"r": runway}, (far.base_url, f"{there.url}/"))
-        await check_chain(stage, far)
+        site = Site(here, files, {"r": runway}, (far.base_url, f"{there.url}/"))
+        await check_chain(site, far)
         costs = [sorted(row.cost_nanos // CENT for row in await one.rows(5)) for one in (here, there)]
         assert costs == [[0, 0, 250, 400, 400], [0, 0, 50, 80, 80]]
-        stage.check_refusals()
-        stage.check_files()
+        site.check_refusals()
+        site.check_files()
         await there.check_books()
 
 
-async def check_chain(stage: Set, far: OpenAiVideos) -> None:
+async def check_chain(site: Site, far: OpenAiVideos) -> None:
     more = {"size": "1280x720", "seconds": "8"}
     video, other, stopped = await asyncio.gather(
-        stage.make("m", "a cat", **more),
-        stage.make("r", "a bird", **more | {"seconds": "5"}),
-        stage.make("m", "moderated", **more),
+        site.make("m", "a cat", **more),
+        site.make("r", "a bird", **more | {"seconds": "5"}),
+        site.make("m", "moderated", **more),
     )
     assert (video["status"], video["size"], video["seconds"]) == ("completed", "1280x720", "8")
-    assert await stage.download(video["id"]) == (200, write_clip("a cat"))
-    assert await stage.download(other["id"], Range="bytes=10-29") == (206, write_film("a bird")[10:30])
+    assert await site.download(video["id"]) == (200, write_clip("a cat"))
+    assert await site.download(other["id"], Range="bytes=10-29") == (206, write_film("a bird")[10:30])
     assert (stopped["status"], stopped["error"]["code"]) == ("failed", "content_policy_violation")
     assert stopped["error"]["message"].endswith("Not that, says [masked] at [address]")
-    again = await stage.ask(f"{VIDEOS}/{video['id']}/remix", {"prompt": "a dog"})
-    remix = (await stage.follow(again.body["id"]))[-1]
+    again = await site.ask(f"{VIDEOS}/{video['id']}/remix", {"prompt": "a dog"})
+    remix = (await site.follow(again.body["id"]))[-1]
     assert (remix["status"], remix["remixed_from_video_id"]) == ("completed", video["id"])
-    assert await stage.download(remix["id"]) == (200, write_clip("a dog"))
-    refused = await stage.ask(f"{VIDEOS}/{other['id']}/remix", {"prompt": "a fish"})
+    assert await site.download(remix["id"]) == (200, write_clip("a dog"))
+    refused = await site.ask(f"{VIDEOS}/{other['id']}/remix", {"prompt": "a fish"})
     assert "remix" in refused.check_error(400, "invalid_request", "video_id")
     (original,) = (task.id for task in far.tasks.values() if task.prompt == "a cat")
     paths = [submit.path.removeprefix("/v1/videos") for submit in far.submits]

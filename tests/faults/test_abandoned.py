@@ -16,9 +16,9 @@ from gateway.domain.request_log import RequestRecord
 from gateway.domain.token_estimate import estimate_text
 from gateway.server.context import SERVICES
 from tests.support.fault_scene import (
-    PATIENCE_S,
     PRICE,
     UNHURRIED,
+    WAIT_LIMIT_S,
     audit,
     check_charged_once,
     good_script,
@@ -419,7 +419,7 @@ async def test_a_provider_that_stalls_is_left_at_the_bound_and_paid_as_under_cha
             gateway = await gateway_with(serve(channel(up.base_url, **UNHURRIED), billing={"abandoned": mode}))
             find_drains(gateway).longest_s = 0.1
             await send_and_leave(gateway, up, call.body, call.path, heard=call.heard)
-            await asyncio.wait_for(up.hung_up.wait(), PATIENCE_S)
+            await asyncio.wait_for(up.hung_up.wait(), WAIT_LIMIT_S)
             row = await check_left(gateway)
             costs.append((row.cost_nanos, row.prompt_tokens, row.completion_tokens, row.images, row.status))
             assert gateway.app[SERVICES].routing.load_balancer.lines["up"].list_tripped() == []
@@ -527,7 +527,7 @@ async def test_a_call_that_is_cancelled_while_it_is_drained_is_charged_for_its_p
         await send_and_leave(gateway, up, HELLO)
         (call,) = gateway.app[SERVICES].active_requests.calls.values()
         assert call.cancel()
-        await asyncio.wait_for(up.hung_up.wait(), PATIENCE_S)
+        await asyncio.wait_for(up.hung_up.wait(), WAIT_LIMIT_S)
         await check_left(gateway, cost_nanos=1_000, usage_source="estimate")
 
 
@@ -539,7 +539,7 @@ async def test_a_shutdown_ends_a_drain_that_lasts_and_it_is_paid_as_under_charge
     async with ScriptedUpstream([*call.before, STALL]) as up:
         gateway = await gateway_with(serve(channel(up.base_url, **UNHURRIED), **DRAIN, **SHORT))
         await send_and_leave(gateway, up, call.body, call.path, heard=call.heard)
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             await gateway.stop()
         assert (gateway.running, len(find_drains(gateway).attempts)) == (0, 0)
         await until(lambda: up.open_connections == 0)

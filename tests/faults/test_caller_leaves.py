@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from gateway.domain.token_estimate import estimate_text
-from tests.support.fault_scene import PATIENCE_S, UNHURRIED, audit, good_script, healthy, site, until
+from tests.support.fault_scene import UNHURRIED, WAIT_LIMIT_S, audit, good_script, healthy, site, until
 from tests.support.gateway import CHAT, KEY, channel
 from tests.support.leaving_clients import PHASES, Phase, Writer, close, connect, half_close, reset
 from tests.support.scripted_upstream import (
@@ -21,7 +21,7 @@ from tests.support.scripted_upstream import (
     usage_frame,
 )
 from tests.support.started_gateways import StartGateway
-from tests.support.upstream_scripts import TEXT, TOLD, TWO
+from tests.support.upstream_scripts import STARTED, TEXT, TWO
 
 
 @pytest.mark.parametrize("leave", [close, reset, half_close])
@@ -39,7 +39,7 @@ async def test_a_caller_who_leaves_cancels_the_provider_at_once(
         await until(lambda: up.received)
         await asyncio.sleep(0.02)
         leave(writer)
-        await asyncio.wait_for(up.hung_up.wait(), PATIENCE_S)
+        await asyncio.wait_for(up.hung_up.wait(), WAIT_LIMIT_S)
         row = await audit(gateway, up, ending="client_closed", attempts=1, channel="left", stream=phase.stream)
         writer.close()
         assert not good.received
@@ -59,13 +59,13 @@ async def test_a_caller_who_leaves_the_second_channel_cancels_that(standing_with
         _, writer = await connect(gateway, stream=True)
         await until(lambda: second.received)
         writer.close()
-        await asyncio.wait_for(second.hung_up.wait(), PATIENCE_S)
+        await asyncio.wait_for(second.hung_up.wait(), WAIT_LIMIT_S)
         await audit(gateway, second, ending="client_closed", attempts=2, channel="second", status=499)
 
 
 async def test_a_caller_who_leaves_after_the_last_byte_has_completed(standing_with: StartGateway) -> None:
     end = [chunk(event(usage_frame(5, 7)) + DONE), 0.05, LAST_CHUNK]
-    async with ScriptedUpstream([*TOLD, *end]) as up:
+    async with ScriptedUpstream([*STARTED, *end]) as up:
         gateway = await standing_with(site(channel(up.base_url)))
         reader, writer = await connect(gateway, stream=True)
         await reader.readuntil(DONE)
@@ -88,8 +88,8 @@ async def test_a_caller_who_leaves_while_sending_its_body_leaves_a_row_and_no_vi
 
 
 async def test_one_caller_who_leaves_disturbs_no_other(standing_with: StartGateway) -> None:
-    slow = [*TOLD, 0.1, chunk(DONE), LAST_CHUNK]
-    async with ScriptedUpstream([*TOLD, STALL], slow) as up:
+    slow = [*STARTED, 0.1, chunk(DONE), LAST_CHUNK]
+    async with ScriptedUpstream([*STARTED, STALL], slow) as up:
         gateway = await standing_with(site(channel(up.base_url)))
         reader, leaver = await connect(gateway, stream=True)
         await reader.readuntil(TWO)

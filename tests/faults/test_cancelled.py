@@ -30,7 +30,7 @@ from tests.support.scripted_upstream import (
 )
 from tests.support.slow_readers import STORY, settle, unread
 from tests.support.started_gateways import StartGateway
-from tests.support.upstream_scripts import ONE, TEXT, TOLD, TWO
+from tests.support.upstream_scripts import ONE, STARTED, TEXT, TWO
 
 CODE = "request_cancelled"
 TURNS = 6
@@ -161,7 +161,7 @@ async def test_whoever_comes_first_the_answer_or_its_end_the_caller_and_the_row_
         await go.wait()
         go.clear()
 
-    script: Script = [*TOLD, wait, chunk(DONE), LAST_CHUNK] if stream else [wait, answer(COMPLETION)]
+    script: Script = [*STARTED, wait, chunk(DONE), LAST_CHUNK] if stream else [wait, answer(COMPLETION)]
     async with ScriptedUpstream(script) as up:
         gateway = await gateway_with(site(channel(up.base_url, **UNHURRIED)))
         ends = []
@@ -189,7 +189,7 @@ async def test_whoever_comes_first_the_answer_or_its_end_the_caller_and_the_row_
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_caller_who_leaves_at_the_same_moment_is_settled_once(gateway_with: StartGateway, stream: bool) -> None:
-    async with ScriptedUpstream([*TOLD, STALL] if stream else [STALL]) as up:
+    async with ScriptedUpstream([*STARTED, STALL] if stream else [STALL]) as up:
         gateway = await gateway_with(site(channel(up.base_url, **UNHURRIED)))
         for number in range(1, TURNS + 1):
             reader, writer = await connect(gateway, stream=stream)
@@ -208,7 +208,7 @@ async def test_a_caller_who_leaves_at_the_same_moment_is_settled_once(gateway_wi
 
 
 async def test_what_has_ended_or_is_another_accounts_cannot_be_cancelled(gateway_with: StartGateway) -> None:
-    async with ScriptedUpstream(good_script(stream=True), [*TOLD, STALL]) as up:
+    async with ScriptedUpstream(good_script(stream=True), [*STARTED, STALL]) as up:
         gateway = await gateway_with(site(channel(up.base_url, **UNHURRIED)))
         heard = await call(gateway, stream=True)
         under_way = gateway.app[SERVICES].active_requests
@@ -226,7 +226,7 @@ async def test_what_has_ended_or_is_another_accounts_cannot_be_cancelled(gateway
 
 
 async def test_a_stream_in_another_language_ends_in_its_own_error_event(gateway_with: StartGateway) -> None:
-    async with ScriptedUpstream([*TOLD, STALL]) as up:
+    async with ScriptedUpstream([*STARTED, STALL]) as up:
         gateway = await gateway_with(site(channel(up.base_url, **UNHURRIED)))
         body = {**HELLO, "max_tokens": 9, "stream": True}
         async with gateway.post(body, "/v1/messages") as response:

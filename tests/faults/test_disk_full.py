@@ -16,7 +16,7 @@ from tests.support.gateway_process import eventually, open_caller
 from tests.support.scripted_upstream import (
     DONE,
 )
-from tests.support.small_disk import RECOVERS_IN_S, Scene, scene, small_disk
+from tests.support.small_disk import RECOVERS_IN_S, DiskTest, disk_test, small_disk
 
 UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 REFUSED = 1_500
@@ -50,7 +50,7 @@ def fill(disk: Path, *, leave: int = 0) -> Path:
 
 async def test_while_nothing_can_be_written_nothing_is_begun_and_what_runs_is_finished(tmp_path: Path) -> None:
     """Its log cannot be written either. What is refused in a loop takes no memory."""
-    async with scene(tmp_path / "data") as s:
+    async with disk_test(tmp_path / "data") as s:
         assert [(await s.call())[0] for _ in range(3)] == [200] * 3
         streaming = await s.begin_stream()
         process = psutil.Process(s.gateway.pid)
@@ -73,7 +73,7 @@ async def test_while_nothing_can_be_written_nothing_is_begun_and_what_runs_is_fi
 
 
 async def test_no_credit_is_given_that_cannot_be_written(tmp_path: Path) -> None:
-    async with scene(tmp_path / "data") as s, open_caller(s.gateway.token) as admin:
+    async with disk_test(tmp_path / "data") as s, open_caller(s.gateway.token) as admin:
         url = f"{s.gateway.url}/admin/v1/accounts/acme/credits"
         credit = {"amount_usd": 5, "reference": "payment 1"}
         with full(s.gateway.pid):
@@ -88,7 +88,7 @@ async def test_no_credit_is_given_that_cannot_be_written(tmp_path: Path) -> None
 async def test_a_disk_that_fills_up_under_load_stops_new_work_only(tmp_path: Path) -> None:
     """And a ``kill -9`` afterwards finds nothing to be settled again."""
     with small_disk(tmp_path / "data", 4) as disk:
-        async with scene(disk) as s:
+        async with disk_test(disk) as s:
             streaming = await s.begin_stream()
             filler = fill(disk, leave=32 * 1024)
             statuses = Counter[int]()
@@ -125,7 +125,7 @@ async def test_a_disk_that_fills_up_under_load_stops_new_work_only(tmp_path: Pat
 
 async def test_a_start_on_a_full_disk_says_so_and_loses_nothing(tmp_path: Path) -> None:
     with small_disk(tmp_path / "data", 2) as disk:
-        async with scene(disk) as s:
+        async with disk_test(disk) as s:
             assert [(await s.call())[0] for _ in range(5)] == [200] * 5
             await eventually(s.is_stored, RECOVERS_IN_S)
             await s.gateway.kill()
@@ -143,7 +143,7 @@ async def test_a_start_on_a_full_disk_says_so_and_loses_nothing(tmp_path: Path) 
 
 async def test_a_gateway_that_cannot_note_calls_is_not_ready_though_its_wal_has_room(tmp_path: Path) -> None:
     with small_disk(tmp_path / "data", 8) as disk:
-        async with scene(disk) as s:
+        async with disk_test(disk) as s:
             wal = disk / "gateway.db-wal"
             while wal.stat().st_size < 4_120_000:  # 1,000 pages: from here on it is written from its beginning again
                 await asyncio.gather(*(s.call() for _ in range(30)))
@@ -153,6 +153,6 @@ async def test_a_gateway_that_cannot_note_calls_is_not_ready_though_its_wal_has_
             await eventually(s.is_not_ready, 2)
 
 
-async def until_refused(s: Scene) -> None:
+async def until_refused(s: DiskTest) -> None:
     while (await s.call())[0] != 503:
         pass

@@ -33,7 +33,7 @@ from tests.support.scripted_upstream import (
     chunk,
 )
 from tests.support.started_gateways import StartGateway
-from tests.support.upstream_scripts import ONE, TOLD, TWO
+from tests.support.upstream_scripts import ONE, STARTED, TWO
 
 MB = 1024 * 1024
 PIECE = b"x" * 65_536
@@ -74,7 +74,7 @@ async def test_an_endless_first_event_is_given_up_for_the_next_channel(
 
 @pytest.mark.parametrize("endless", [LINE, LINES], ids=["line", "event"])
 async def test_an_endless_later_event_ends_the_stream(standing_with: StartGateway, endless: Script) -> None:
-    async with ScriptedUpstream([*TOLD, *endless, STALL]) as bad:
+    async with ScriptedUpstream([*STARTED, *endless, STALL]) as bad:
         gateway = await standing_with(site(channel(bad.base_url, **PATIENT)))
         with at_most(40 * MB):
             heard = await call(gateway, stream=True)

@@ -21,7 +21,7 @@ from tests.support.image_providers import draw
 from tests.support.image_scene import A_IMAGE, EDITS, IMAGES, PAINTED, PRICE
 from tests.support.kill_runs import check_offline, roll, telling
 from tests.support.multipart_bodies import TYPE, count_open, part
-from tests.support.replicate_images import ReplicatePictures
+from tests.support.replicate_images import ReplicateImages
 from tests.support.scripted_upstream import Received, ScriptedUpstream
 from tests.support.uploads import (
     BLOCK,
@@ -101,7 +101,7 @@ async def test_whatever_painting_is_killed_has_its_row_and_leaves_no_hold(tmp_pa
     async with AsyncExitStack() as stack:
         up = await stack.enter_async_context(UploadProvider())
         slow = await stack.enter_async_context(UploadProvider(Manner(reads=MB, then="stall")))
-        tasks = await stack.enter_async_context(ReplicatePictures(endless=True))
+        tasks = await stack.enter_async_context(ReplicateImages(endless=True))
         up.held = []
         channels = (
             lead(up),

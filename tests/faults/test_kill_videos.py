@@ -23,14 +23,14 @@ from tests.support.fault_scene import until
 from tests.support.gateway import KEY
 from tests.support.gateway_process import GatewayProcess, eventually, open_caller
 from tests.support.kill_runs import check_offline
-from tests.support.openai_videos import BREAK, CLIP_BYTES, SILENCE, Cut, OpenAiVideos, Play, Said, write_clip
+from tests.support.openai_videos import BREAK, CLIP_BYTES, SILENCE, Answered, Cut, OpenAiVideos, Play, write_clip
 from tests.support.video_scene import A_VIDEO, PRICE, SECONDS, VIDEOS, write_mark
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
-PATIENCE_S = 20
+WAIT_LIMIT_S = 20
 COMPLETED, LOST = "completed", "upstream_error"
-REFUSED = Said({"error": {"message": "No such size"}}, 400)
+REFUSED = Answered({"error": {"message": "No such size"}}, 400)
 WELL = Play(polls=("queued", "in_progress", "completed"))
 FAILS = Play(polls=("in_progress", "failed"))
 UNKNOWN = Play(submit=(BREAK,))
@@ -230,7 +230,7 @@ def is_held(theatre: Theatre, gateway: GatewayProcess, case: Case) -> bool:
 
 async def check(theatre: Theatre, gateway: GatewayProcess, cases: Sequence[Case]) -> None:
     """What must be true of the next process over the same folder, once every job has ended."""
-    await eventually(lambda: theatre.have_ended(gateway), PATIENCE_S)
+    await eventually(lambda: theatre.have_ended(gateway), WAIT_LIMIT_S)
     jobs = await theatre.list_jobs(gateway)
     rows, _ = await gateway.read_rows()
     await gateway.check_traffic(rows)
@@ -271,7 +271,7 @@ async def repeat(theatre: Theatre, gateway: GatewayProcess, cases: Sequence[Case
         if case.ends is None:
             assert (await theatre.submit(gateway, case, again=True))["status"] == "queued"
             assert sum(task.prompt == case.prompt for task in theatre.up.tasks.values()) == 1
-    await eventually(lambda: theatre.have_ended(gateway), PATIENCE_S)
+    await eventually(lambda: theatre.have_ended(gateway), WAIT_LIMIT_S)
 
 
 async def test_wherever_a_gateway_is_killed_every_job_ends_begun_once_and_charged_once(tmp_path: Path) -> None:

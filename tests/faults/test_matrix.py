@@ -37,26 +37,26 @@ from tests.support.gateway import RunningGateway, channel
 from tests.support.outcome_table import Channels, Notes, When
 from tests.support.scripted_upstream import FIN, LAST_CHUNK, RST, Script, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
-from tests.support.upstream_scripts import AFTER, BEFORE, BODY, FINE, ONE, TEXT, TOLD, TWO, Scene
+from tests.support.upstream_scripts import AFTER, BEFORE, BODY, FINE, ONE, STARTED, TEXT, TWO, Fault
 
 BAD = "bad"
 
 
 @attrs.frozen
-class Dialect:
+class ProviderType:
     """What the channel that fails speaks. ``counted``: tokens of the prompt that it tells of at the beginning."""
 
     provider: str
-    before: Sequence[Scene]
-    after: Sequence[Scene]
-    fine: Sequence[Scene]
+    before: Sequence[Fault]
+    after: Sequence[Fault]
+    fine: Sequence[Fault]
     counted: int = 1
 
 
-DIALECTS = (
-    Dialect("custom", BEFORE, AFTER, FINE),
-    Dialect("anthropic", foreign.CLAUDE_BEFORE, foreign.CLAUDE_AFTER, foreign.CLAUDE_FINE, counted=5),
-    Dialect("gemini", foreign.GEMINI_BEFORE, foreign.GEMINI_AFTER, foreign.GEMINI_FINE),
+PROVIDERS_OF_FORMATS = (
+    ProviderType("custom", BEFORE, AFTER, FINE),
+    ProviderType("anthropic", foreign.CLAUDE_BEFORE, foreign.CLAUDE_AFTER, foreign.CLAUDE_FINE, counted=5),
+    ProviderType("gemini", foreign.GEMINI_BEFORE, foreign.GEMINI_AFTER, foreign.GEMINI_FINE),
 )
 CHANNELS: tuple[Channels, ...] = ("one", "two")
 
@@ -65,24 +65,26 @@ CHANNELS: tuple[Channels, ...] = ("one", "two")
 class Cell:
     """One scene in one corner of the table."""
 
-    dialect: Dialect
-    scene: Scene
+    provider_type: ProviderType
+    scene: Fault
     stream: bool
     channels: Channels
 
     def __str__(self) -> str:
-        return f"{self.dialect.provider} {self.scene.name}{' stream' if self.stream else ''}, {self.channels}"
+        return f"{self.provider_type.provider} {self.scene.name}{' stream' if self.stream else ''}, {self.channels}"
 
     async def play(self, standing_with: StartGateway, doors: AsyncExitStack) -> "Played":
         """Call a gateway whose first channel plays the scene."""
         bad = await doors.enter_async_context(ScriptedUpstream(self.scene.script))
         good = await doors.enter_async_context(ScriptedUpstream(good_script(stream=self.stream)))
-        ups = [channel(bad.base_url, BAD, provider=self.dialect.provider, **self.scene.timers)]
+        ups = [channel(bad.base_url, BAD, provider=self.provider_type.provider, **self.scene.timers)]
         gateway = await standing_with(site(*ups, *([healthy(good)] if self.channels == "two" else ())))
         return Played(gateway, await call(gateway, stream=self.stream), bad, good)
 
     def note(self, notes: Notes, heard: Heard, when: When) -> None:
-        name = self.scene.number + ("" if self.dialect.provider == "custom" else f" {self.dialect.provider}")
+        name = self.scene.number + (
+            "" if self.provider_type.provider == "custom" else f" {self.provider_type.provider}"
+        )
         notes.add_cell(name, read_word(heard), stream=self.stream, when=when, channels=self.channels)
 
 
@@ -101,9 +103,9 @@ class Played:
 
 def list_cells(name: str) -> list[Any]:
     cells = [
-        Cell(dialect, scene, stream, channels)
-        for dialect in DIALECTS
-        for scene in getattr(dialect, name)
+        Cell(provider_type, scene, stream, channels)
+        for provider_type in PROVIDERS_OF_FORMATS
+        for scene in getattr(provider_type, name)
         for stream in ((True,) if name == "after" else scene.streams)
         for channels in CHANNELS
     ]
@@ -138,14 +140,14 @@ async def test_before_the_first_byte(standing_with: StartGateway, notes: Notes, 
 @pytest.mark.parametrize("cell", list_cells("after"))
 async def test_after_the_first_byte(standing_with: StartGateway, notes: Notes, cell: Cell) -> None:
     """One error event in the stream, no end mark, no other channel; what had come is charged."""
-    code, counted = cell.scene.code, cell.dialect.counted
+    code, counted = cell.scene.code, cell.provider_type.counted
     async with AsyncExitStack() as doors:
         played = await cell.play(standing_with, doors)
         heard = played.heard
         cell.note(notes, heard, "after")
         before = check_broken_stream(heard, code)
         assert read_text(before) == TEXT
-        if cell.dialect.provider == "custom":
+        if cell.provider_type.provider == "custom":
             assert before[:2] == [ONE, TWO]
         assert played.asked == (1, 0)
         broken = [] if LAST_CHUNK in cell.scene.script else [played.bad]
@@ -192,7 +194,7 @@ class Death:
 DEATHS = [
     Death("RST", [RST], "502", "before", stream=True),
     Death("RST", [RST], "502", "before", stream=False),
-    Death("half a stream", [*TOLD, RST], "frame", "after", stream=True),
+    Death("half a stream", [*STARTED, RST], "frame", "after", stream=True),
     Death("half a body", [answer(BODY)[:-3], FIN], "502", "after", stream=False),
 ]
 

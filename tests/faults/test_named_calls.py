@@ -21,7 +21,7 @@ from tests.support.fault_scene import Heard, hear, until
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel, make_template, start_gateway
 from tests.support.image_providers import draw
 from tests.support.image_scene import IMAGES, PAINTED, PROMPT, leave
-from tests.support.openai_videos import SILENCE, OpenAiVideos, Play, Said
+from tests.support.openai_videos import SILENCE, Answered, OpenAiVideos, Play
 from tests.support.scripted_upstream import COMPLETION, STALL, Received, Script, ScriptedUpstream, answer, chat_script
 from tests.support.started_gateways import StartGateway
 from tests.support.video_scene import VIDEOS, audit, await_ends, await_job, find_jobs, site, submit, without
@@ -201,7 +201,7 @@ async def say_until_made(gateway: RunningGateway, call: str) -> Heard:
 
 
 async def test_a_submit_that_was_refused_may_be_made_again_and_a_remix_is_made_once(gateway_with: StartGateway) -> None:
-    refused = Said({"error": {"message": "No such size"}}, 400)
+    refused = Answered({"error": {"message": "No such size"}}, 400)
     async with OpenAiVideos(Play(submit=(refused, "ok"), polls=("completed",))) as up:
         gateway = await gateway_with(site(up.channel()))
         assert [(await submit(gateway, "take", key="one", mark=f"{n}")).status for n in range(3)] == [400, 200, 200]

@@ -7,9 +7,9 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from tests.support.dashscope_images import DashScopePictures
+from tests.support.dashscope_images import DashScopeImages
 from tests.support.fault_scene import check_error, until
-from tests.support.image_providers import PictureProvider
+from tests.support.image_providers import ImageProvider
 from tests.support.image_scene import (
     A_IMAGE,
     DATA_URL,
@@ -25,8 +25,8 @@ from tests.support.image_scene import (
     site,
     task_channel,
 )
-from tests.support.openai_images import CustomPictures
-from tests.support.replicate_images import ReplicatePictures
+from tests.support.openai_images import CustomImages
+from tests.support.replicate_images import ReplicateImages
 from tests.support.scripted_upstream import RST, STALL, Received, Script, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
 
@@ -37,21 +37,21 @@ DONE = answer({"id": TASK, "status": "succeeded", "output": [DATA_URL]})
 CANCELLED = answer({"id": TASK, "status": "canceled"})
 CANCEL = ("POST", f"/v1/predictions/{TASK}/cancel")
 BROKEN = answer({"detail": "Internal server error"}, 500)
-VENDORS = pytest.mark.parametrize("vendor", [DashScopePictures, ReplicatePictures])
+VENDORS = pytest.mark.parametrize("vendor", [DashScopeImages, ReplicateImages])
 WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-Vendor = Callable[..., DashScopePictures | ReplicatePictures]
+Vendor = Callable[..., DashScopeImages | ReplicateImages]
 
 
 def list_asked(up: ScriptedUpstream) -> list[tuple[str, str]]:
     return [(received.method, received.path) for received in up.received]
 
 
-def count_begun(provider: PictureProvider) -> int:
+def count_begun(provider: ImageProvider) -> int:
     """Tasks that it has begun, or was about to."""
     return sum(method == "POST" and not path.endswith("/cancel") for method, path in provider.requests)
 
 
-def count_polls(provider: PictureProvider) -> int:
+def count_polls(provider: ImageProvider) -> int:
     return sum(method == "GET" for method, _ in provider.requests)
 
 
@@ -75,7 +75,7 @@ async def test_a_caller_who_leaves_takes_the_task_along(
 
 async def test_a_task_that_can_no_longer_be_cancelled_is_a_line_in_the_log(standing_with: StartGateway) -> None:
     """DashScope cancels what is still in its queue, and nothing else."""
-    async with DashScopePictures(polls=1000) as provider:
+    async with DashScopeImages(polls=1000) as provider:
         gateway = await standing_with(site(provider.channel()))
         with capture_logs() as lines:
             calling = asyncio.create_task(ask(gateway))
@@ -156,7 +156,7 @@ async def test_a_gateway_that_stops_waits_for_the_id_of_what_it_has_begun(gatewa
 
 
 async def test_a_task_that_ends_within_the_drain_is_answered(gateway_with: StartGateway) -> None:
-    async with ReplicatePictures(polls=5) as provider:
+    async with ReplicateImages(polls=5) as provider:
         gateway = await gateway_with(site(provider.channel()))
         calling = asyncio.create_task(ask(gateway))
         await until(lambda: count_polls(provider))
@@ -281,7 +281,7 @@ ONE_AT_A_TIME = [{"name": "black-forest-labs/flux-schnell", "max_n": 1}]
 async def test_a_part_that_fails_takes_the_others_along_and_the_next_channel_paints_all(
     standing_with: StartGateway,
 ) -> None:
-    async with ReplicatePictures("ok", "ok", "fail", "ok", endless=True) as provider, CustomPictures() as good:
+    async with ReplicateImages("ok", "ok", "fail", "ok", endless=True) as provider, CustomImages() as good:
         channels = (provider.channel(fan_out=True), good.channel("healthy", priority=-1))
         gateway = await standing_with(site(*channels, model=ONE_AT_A_TIME))
         heard = await ask(gateway, n=4)
@@ -294,7 +294,7 @@ async def test_a_part_that_fails_takes_the_others_along_and_the_next_channel_pai
 
 
 async def test_a_part_that_fails_on_the_only_channel_costs_nothing(standing_with: StartGateway) -> None:
-    async with ReplicatePictures("ok", "fail", "ok", endless=True) as provider:
+    async with ReplicateImages("ok", "fail", "ok", endless=True) as provider:
         gateway = await standing_with(site(provider.channel(fan_out=True), model=ONE_AT_A_TIME))
         check_error(await ask(gateway, n=3), "upstream_error")
         await until(lambda: len(provider.cancelled) == 2)
@@ -303,7 +303,7 @@ async def test_a_part_that_fails_on_the_only_channel_costs_nothing(standing_with
 
 @WAYS
 async def test_a_caller_who_leaves_four_parts_cancels_four_tasks(standing_with: StartGateway, *, stream: bool) -> None:
-    async with ReplicatePictures(endless=True) as provider:
+    async with ReplicateImages(endless=True) as provider:
         gateway = await standing_with(site(provider.channel(fan_out=True), model=ONE_AT_A_TIME))
         calling = asyncio.create_task(ask(gateway, n=4, stream=stream))
         await until(lambda: count_begun(provider) == 4)
@@ -314,7 +314,7 @@ async def test_a_caller_who_leaves_four_parts_cancels_four_tasks(standing_with: 
 
 
 async def test_parts_that_wait_for_their_turn_are_never_begun(standing_with: StartGateway) -> None:
-    async with ReplicatePictures(endless=True) as provider:
+    async with ReplicateImages(endless=True) as provider:
         channel = provider.channel(fan_out=True, max_concurrency=2)
         gateway = await standing_with(site(channel, model=ONE_AT_A_TIME))
         calling = asyncio.create_task(ask(gateway, n=5))
@@ -328,7 +328,7 @@ async def test_parts_that_wait_for_their_turn_are_never_begun(standing_with: Sta
 
 async def test_many_callers_who_leave_at_once_leave_no_task_behind(standing_with: StartGateway) -> None:
     """Some of them while their task is being begun, some later."""
-    async with ReplicatePictures(endless=True) as provider:
+    async with ReplicateImages(endless=True) as provider:
         gateway = await standing_with(site(provider.channel()))
         calls = [asyncio.create_task(ask(gateway, stream=number % 2 == 1)) for number in range(20)]
         for number, calling in enumerate(calls):

@@ -17,12 +17,12 @@ from structlog.testing import capture_logs
 
 from gateway.media.images import MAX_ANSWER_BYTES
 from gateway.server.context import SERVICES
-from tests.support.chat_images import ChatPictures
-from tests.support.dashscope_images import DashScopePictures
+from tests.support.chat_images import ChatImages
+from tests.support.dashscope_images import DashScopeImages
 from tests.support.fault_scene import check_charged_once, check_error, until
 from tests.support.gateway import RunningGateway, channel
-from tests.support.gemini_images import GeminiPictures
-from tests.support.image_providers import PictureProvider
+from tests.support.gemini_images import GeminiImages
+from tests.support.image_providers import ImageProvider
 from tests.support.image_scene import (
     A_IMAGE,
     DATA,
@@ -36,8 +36,8 @@ from tests.support.image_scene import (
     healthy,
     site,
 )
-from tests.support.openai_images import BLOCKED, CustomPictures, OpenAiPictures
-from tests.support.replicate_images import ReplicatePictures
+from tests.support.openai_images import BLOCKED, CustomImages, OpenAiImages
+from tests.support.replicate_images import ReplicateImages
 from tests.support.scripted_upstream import (
     LAST_CHUNK,
     SSE_HEAD,
@@ -52,13 +52,13 @@ from tests.support.scripted_upstream import (
 from tests.support.started_gateways import StartGateway
 
 MB = 1024 * 1024
-PROVIDERS: tuple[type[PictureProvider], ...] = (
-    OpenAiPictures,
-    CustomPictures,
-    GeminiPictures,
-    ChatPictures,
-    DashScopePictures,
-    ReplicatePictures,
+PROVIDERS: tuple[type[ImageProvider], ...] = (
+    OpenAiImages,
+    CustomImages,
+    GeminiImages,
+    ChatImages,
+    DashScopeImages,
+    ReplicateImages,
 )
 ALL = pytest.mark.parametrize("vendor", PROVIDERS, ids=lambda vendor: vendor.slug)
 BROKEN_BASE64 = "iVBORw0KGgo=!!"
@@ -188,7 +188,7 @@ async def test_a_model_that_talks_instead_is_told_as_such_and_not_held_against_i
 
 
 @ALL
-async def test_a_block_is_final_and_nobody_s_fault(standing_with: StartGateway, vendor: type[PictureProvider]) -> None:
+async def test_a_block_is_final_and_nobody_s_fault(standing_with: StartGateway, vendor: type[ImageProvider]) -> None:
     """No other channel is asked, nothing is charged, and the channel paints the next picture as if nothing had been."""
     async with vendor("block", "block", "ok") as provider, ScriptedUpstream([PAINTED]) as good:
         gateway = await standing_with(site(provider.channel(), healthy(good), routing={"trip_failures": 1}))
@@ -255,7 +255,7 @@ async def test_a_limit_is_told_to_whoever_has_nobody_else_to_ask(standing_with: 
 async def test_a_part_that_meets_a_limit_has_the_next_channel_paint_all(standing_with: StartGateway) -> None:
     """What was painted till then is given to nobody, and the caller pays what it got once."""
     scripts: list[Script] = [[PAINTED], limited(KINDS[1]), [STALL]]
-    async with ScriptedUpstream(*scripts) as up, CustomPictures() as good:
+    async with ScriptedUpstream(*scripts) as up, CustomImages() as good:
         channels = (channel(up.base_url, fan_out=True), good.channel("healthy", priority=-1, fan_out=True))
         gateway = await standing_with(site(*channels, model=[{"name": "m", "max_n": 1}]))
         heard = await ask(gateway, n=3)

@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from tests.support.fault_scene import PATIENCE_S, UNHURRIED, audit, call, site
+from tests.support.fault_scene import UNHURRIED, WAIT_LIMIT_S, audit, call, site
 from tests.support.gateway import HELLO, channel
 from tests.support.scripted_upstream import (
     DONE,
@@ -49,7 +49,7 @@ async def test_each_event_reaches_the_caller_before_the_provider_says_more(
         sent.append(loop.time())
 
     async def wait_for_caller(_received: Received) -> None:
-        await asyncio.wait_for(heard.wait(), PATIENCE_S)
+        await asyncio.wait_for(heard.wait(), WAIT_LIMIT_S)
         heard.clear()
 
     script: list[Step] = [SSE_HEAD, chunk(b"".join(PIECES[:FIRST_EVENT]))]
@@ -61,7 +61,7 @@ async def test_each_event_reaches_the_caller_before_the_provider_says_more(
             said = b"".join(PIECES[:FIRST_EVENT])
             assert await response.content.readexactly(len(said)) == said
             for piece in PIECES[FIRST_EVENT:]:
-                assert await asyncio.wait_for(response.content.readexactly(len(piece)), PATIENCE_S) == piece
+                assert await asyncio.wait_for(response.content.readexactly(len(piece)), WAIT_LIMIT_S) == piece
                 arrived.append(loop.time())
                 heard.set()
             assert await response.content.read() == b""

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.server.context import SERVICES
 from tests.support.fault_scene import (
-    PATIENCE_S,
+    WAIT_LIMIT_S,
     Heard,
     call,
     check_broken_stream,
@@ -37,7 +37,7 @@ from tests.support.scripted_upstream import (
 )
 from tests.support.started_gateways import StartGateway
 from tests.support.stored_jobs import SHORT, stored
-from tests.support.upstream_scripts import ONE, TOLD, TWO
+from tests.support.upstream_scripts import ONE, STARTED, TWO
 
 
 async def stop_under(gateway: RunningGateway, up: ScriptedUpstream, *, stream: bool) -> Heard:
@@ -45,7 +45,7 @@ async def stop_under(gateway: RunningGateway, up: ScriptedUpstream, *, stream: b
     calling = asyncio.create_task(call(gateway, stream=stream))
     await until(lambda: up.received)
     await asyncio.sleep(0.03)
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(WAIT_LIMIT_S):
         await gateway.stop()
     heard = await calling
     assert gateway.running == 0
@@ -54,7 +54,7 @@ async def stop_under(gateway: RunningGateway, up: ScriptedUpstream, *, stream: b
 
 async def test_a_stream_that_runs_may_finish_within_the_drain(gateway_with: StartGateway) -> None:
     end = [0.1, chunk(event(usage_frame(5, 7)) + DONE), LAST_CHUNK]
-    async with ScriptedUpstream([*TOLD, *end]) as up:
+    async with ScriptedUpstream([*STARTED, *end]) as up:
         gateway = await gateway_with(site(channel(up.base_url)))
         heard = await stop_under(gateway, up, stream=True)
         assert (heard.body, heard.whole) == (ONE + TWO + DONE, True)
@@ -72,7 +72,7 @@ async def test_a_whole_answer_that_is_awaited_may_come_within_the_drain(gateway_
 
 
 async def test_a_stream_beyond_the_drain_gets_the_error_event(gateway_with: StartGateway) -> None:
-    async with ScriptedUpstream([*TOLD, STALL]) as up, ScriptedUpstream(good_script(stream=True)) as good:
+    async with ScriptedUpstream([*STARTED, STALL]) as up, ScriptedUpstream(good_script(stream=True)) as good:
         gateway = await gateway_with(site(channel(up.base_url), healthy(good), **SHORT))
         heard = await stop_under(gateway, up, stream=True)
         assert check_broken_stream(heard, "overloaded") == [ONE, TWO]
@@ -113,7 +113,7 @@ async def test_a_call_not_answered_within_the_drain_gets_a_503(
 
 
 async def test_a_drain_of_no_time_breaks_off_at_once(gateway_with: StartGateway) -> None:
-    async with ScriptedUpstream([*TOLD, STALL]) as up:
+    async with ScriptedUpstream([*STARTED, STALL]) as up:
         gateway = await gateway_with(site(channel(up.base_url), server={"drain_timeout_s": 0}))
         check_broken_stream(await stop_under(gateway, up, stream=True), "overloaded")
 
@@ -156,14 +156,14 @@ async def test_a_body_that_arrives_after_the_drain_leaves_its_row_and_asks_nobod
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with(site(channel(up.base_url), **SHORT))
         async with arriving(gateway):
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(WAIT_LIMIT_S):
                 await gateway.stop()
             assert not up.received
         assert [row.ending for row in await stored(gateway)] == ["interrupted"]
 
 
 async def test_while_it_drains_nothing_new_is_taken(gateway_with: StartGateway) -> None:
-    async with ScriptedUpstream([*TOLD, 0.2, chunk(DONE), LAST_CHUNK], good_script(stream=False)) as up:
+    async with ScriptedUpstream([*STARTED, 0.2, chunk(DONE), LAST_CHUNK], good_script(stream=False)) as up:
         gateway = await gateway_with(site(channel(up.base_url)))
         calling = asyncio.create_task(call(gateway, stream=True))
         await until(lambda: up.received)
@@ -183,7 +183,7 @@ async def test_every_one_of_many_is_told_and_settled(gateway_with: StartGateway)
     async def note(received: Received) -> None:
         told.append(received)
 
-    async with ScriptedUpstream([*TOLD, note, STALL]) as up:
+    async with ScriptedUpstream([*STARTED, note, STALL]) as up:
         gateway = await gateway_with(site(channel(up.base_url), **SHORT))
         calls = [asyncio.create_task(call(gateway, stream=True)) for _ in range(20)]
         await until(lambda: len(told) == 20)

@@ -27,11 +27,11 @@ from tests.support.openai_videos import (
     CLIP_BYTES,
     CLOSE,
     SILENCE,
+    Answered,
     Cut,
     OpenAiVideos,
     Play,
     Raw,
-    Said,
     Turn,
     write_clip,
 )
@@ -41,7 +41,7 @@ from tests.support.started_gateways import StartGateway
 from tests.support.video_scene import VIDEOS, audit, await_ends, await_job, digest, find_jobs, look, site, submit
 
 MB = 1024 * 1024
-GONE = Said({"error": {"message": "Video not found"}}, 404)
+GONE = Answered({"error": {"message": "Video not found"}}, 404)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: video/mp4\r\n"
 CLIP = write_clip("short", 1_000)
 STUMBLES: dict[str, tuple[Turn, ...]] = {
@@ -51,16 +51,16 @@ STUMBLES: dict[str, tuple[Turn, ...]] = {
     "shorter than it says": (Raw(HEAD + b"Content-Length: 2000\r\n\r\n" + CLIP),),
     "a chunk that is cut": (Raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\n7d0\r\n" + CLIP),),
     "chunks without an end": (Raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\n3e8\r\n" + CLIP + b"\r\n"),),
-    "a page instead": (Said(b"<!DOCTYPE html><html>Sign in</html>", content_type="video/mp4"),),
-    "a picture instead": (Said(draw(), content_type="video/mp4"),),
-    "nothing": (Said(b"", content_type="video/mp4"),),
-    "half of it with 206": (Said(CLIP, 206, content_type="video/mp4"),),
-    "compressed": (Said(CLIP, 200, {"Content-Encoding": "gzip"}, "video/mp4"),),
-    "an error": (Said(b"", 500), Said(b"", 403), Said(b"", 429, {"Retry-After": "1"})),
+    "a page instead": (Answered(b"<!DOCTYPE html><html>Sign in</html>", content_type="video/mp4"),),
+    "a picture instead": (Answered(draw(), content_type="video/mp4"),),
+    "nothing": (Answered(b"", content_type="video/mp4"),),
+    "half of it with 206": (Answered(CLIP, 206, content_type="video/mp4"),),
+    "compressed": (Answered(CLIP, 200, {"Content-Encoding": "gzip"}, "video/mp4"),),
+    "an error": (Answered(b"", 500), Answered(b"", 403), Answered(b"", 429, {"Retry-After": "1"})),
     "not there yet": (GONE,) * 3,
     "no HTTP": (Raw(b"WHAT\r\n\r\n"),),
     "a reset": (BREAK,),
-    "moved to where nothing is fetched from": (Said(b"", 302, {"Location": "http://169.254.169.254/latest/"}),),
+    "moved to where nothing is fetched from": (Answered(b"", 302, {"Location": "http://169.254.169.254/latest/"}),),
 }
 
 
@@ -187,11 +187,11 @@ async def test_a_range_is_passed_on_and_its_answer_passed_through(gateway_with: 
 
 TROUBLE: dict[str, tuple[Turn, int]] = {
     "gone": (GONE, 404),
-    "an error": (Said(b"", 500), 502),
-    "denied": (Said(b"", 401), 502),
+    "an error": (Answered(b"", 500), 502),
+    "denied": (Answered(b"", 401), 502),
     "no HTTP": (Raw(b"WHAT\r\n\r\n"), 502),
     "a reset": (BREAK, 502),
-    "moved to where nothing is fetched from": (Said(b"", 302, {"Location": "http://169.254.169.254/latest/"}), 502),
+    "moved to where nothing is fetched from": (Answered(b"", 302, {"Location": "http://169.254.169.254/latest/"}), 502),
 }
 
 

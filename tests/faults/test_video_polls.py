@@ -17,9 +17,9 @@ from gateway.domain.video import (
 )
 from gateway.server.context import SERVICES
 from tests.support.admin_calls import ask_office
-from tests.support.fault_scene import PATIENCE_S, until
+from tests.support.fault_scene import WAIT_LIMIT_S, until
 from tests.support.gateway import channel
-from tests.support.openai_videos import BREAK, CLOSE, KEY, SILENCE, OpenAiVideos, Play, Raw, Said, Turn
+from tests.support.openai_videos import BREAK, CLOSE, KEY, SILENCE, Answered, OpenAiVideos, Play, Raw, Turn
 from tests.support.started_gateways import StartGateway
 from tests.support.video_scene import (
     A_VIDEO,
@@ -36,30 +36,30 @@ from tests.support.video_scene import (
 
 PACE = 0.02
 """Of a gateway in a test; see ``tests/support/gateway.py``."""
-HTML = Said(b"<!DOCTYPE html><html>Sign in</html>", content_type="text/html")
+HTML = Answered(b"<!DOCTYPE html><html>Sign in</html>", content_type="text/html")
 TASK = {"id": "video_up1", "object": "video", "progress": 5}
 PASSING: dict[str, tuple[Turn, ...]] = {
-    "500": (Said({"error": {"message": "The server had an error"}}, 500),),
-    "401": (Said({"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}}, 401),),
-    "403": (Said({"error": {"message": "Not in your region"}}, 403),),
-    "a filter's words, and no verdict": (Said({"error": {"message": "x", "code": "moderation_blocked"}}, 400),),
-    "404": (Said({"error": {"message": "Video not found"}}, 404),),
-    "410": (Said(b"", 410),),
-    "429": (Said({"error": {"message": "Slow down"}}, 429, {"Retry-After": "2"}),),
-    "503, to come back later": (Said(b"", 503, {"Retry-After": "1"}),),
-    "502 in HTML": (Said(HTML.body, 502, content_type="text/html"),),
+    "500": (Answered({"error": {"message": "The server had an error"}}, 500),),
+    "401": (Answered({"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}}, 401),),
+    "403": (Answered({"error": {"message": "Not in your region"}}, 403),),
+    "a filter's words, and no verdict": (Answered({"error": {"message": "x", "code": "moderation_blocked"}}, 400),),
+    "404": (Answered({"error": {"message": "Video not found"}}, 404),),
+    "410": (Answered(b"", 410),),
+    "429": (Answered({"error": {"message": "Slow down"}}, 429, {"Retry-After": "2"}),),
+    "503, to come back later": (Answered(b"", 503, {"Retry-After": "1"}),),
+    "502 in HTML": (Answered(HTML.body, 502, content_type="text/html"),),
     "HTML with 200": (HTML,),
-    "an empty body": (Said(b""),),
-    "204": (Said(b"", 204),),
-    "a redirect": (Said(b"", 302, {"Location": "http://127.0.0.1:9/"}),),
-    "garbage": (Said(b"\x00\xff{]"),),
-    "half of an object": (Said(b'{"id": "video_up1", "status": "comple'),),
-    "another shape": (Said(b'[{"status": "completed"}]'), Said(b"null"), Said(b'"failed"')),
-    "no status": (Said(TASK),),
-    "a status of another kind": (Said({**TASK, "status": 7}), Said({**TASK, "status": None})),
+    "an empty body": (Answered(b""),),
+    "204": (Answered(b"", 204),),
+    "a redirect": (Answered(b"", 302, {"Location": "http://127.0.0.1:9/"}),),
+    "garbage": (Answered(b"\x00\xff{]"),),
+    "half of an object": (Answered(b'{"id": "video_up1", "status": "comple'),),
+    "another shape": (Answered(b'[{"status": "completed"}]'), Answered(b"null"), Answered(b'"failed"')),
+    "no status": (Answered(TASK),),
+    "a status of another kind": (Answered({**TASK, "status": 7}), Answered({**TASK, "status": None})),
     "an unknown word": ("hibernating", "FAILED"),
-    "an error beside it": (Said({**TASK, "status": "in_progress", "error": {"code": "x", "message": "y"}}),),
-    "deep nesting": (Said(b"[" * 100_000),),
+    "an error beside it": (Answered({**TASK, "status": "in_progress", "error": {"code": "x", "message": "y"}}),),
+    "deep nesting": (Answered(b"[" * 100_000),),
     "a body without an end": (Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 90\r\n\r\n{"),),
     "no HTTP": (Raw(b"WHAT\r\n\r\n"),),
     "a reset": (BREAK, BREAK),
@@ -105,7 +105,7 @@ async def test_a_provider_that_cannot_be_heard_is_asked_less_often_and_after_an_
     gateway_with: StartGateway,
 ) -> None:
     go_on, end = asyncio.Event(), asyncio.Event()
-    broken = Said(b"", 500)
+    broken = Answered(b"", 500)
     async with OpenAiVideos(Play(polls=(broken, broken, broken, go_on, "queued", "queued", end, "completed"))) as up:
         gateway = await gateway_with(site(up.channel()))
         with capture_logs() as lines:
@@ -138,8 +138,8 @@ async def test_the_provider_says_when_it_wants_to_be_asked_again(gateway_with: S
         "a hint": (Play(polls=("queued", end, "completed"), hint_ms=9_000), 9.0),
         "a hint that is too short": (Play(polls=("queued", end, "completed"), hint_ms=1), 0.5),
         "a hint that is too long": (Play(polls=("queued", end, "completed"), hint_ms=10**9), LONGEST_HINT_S),
-        "a limit": (Play(polls=(Said(b"", 429, {"Retry-After": "7"}), end, "completed")), 7.0),
-        "a limit for a day": (Play(polls=(Said(b"", 429, {"Retry-After": "86400"}), "completed")), LONGEST_HINT_S),
+        "a limit": (Play(polls=(Answered(b"", 429, {"Retry-After": "7"}), end, "completed")), 7.0),
+        "a limit for a day": (Play(polls=(Answered(b"", 429, {"Retry-After": "86400"}), "completed")), LONGEST_HINT_S),
     }
     async with OpenAiVideos() as up:
         up.plays |= {prompt: play for prompt, (play, _) in plays.items()}
@@ -148,7 +148,7 @@ async def test_the_provider_says_when_it_wants_to_be_asked_again(gateway_with: S
         gateway = await gateway_with(site(two_keys))
         for prompt in plays:
             await submit(gateway, prompt)
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             while not all(job.polls + job.failures for job in (await find_jobs(gateway)).values()):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         jobs = await find_jobs(gateway)
@@ -176,7 +176,7 @@ async def test_a_channel_that_is_removed_fails_its_jobs_and_no_others(gateway_wi
         "queued": Play(polls=("queued",)),
         "processing": Play(polls=("in_progress",)),
         "fetching": Play(polls=("completed",), file=(never, "ok")),
-        "broken": Play(polls=(Said(b"", 500),)),
+        "broken": Play(polls=(Answered(b"", 500),)),
     }
     stays = Play(polls=("in_progress", never, "completed"))
     async with OpenAiVideos(**plays) as up, OpenAiVideos(stays) as other:
@@ -231,7 +231,7 @@ async def test_after_the_deadline_a_job_fails_and_one_that_is_completed_then_is_
     late = asyncio.Event()
     plays = {
         "for ever": Play(polls=("in_progress",)),
-        "never heard of": Play(polls=(Said(b"", 500),)),
+        "never heard of": Play(polls=(Answered(b"", 500),)),
         "in no known state": Play(polls=("hibernating",)),
         "just in time": Play(polls=(late, "completed")),
     }

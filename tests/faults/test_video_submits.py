@@ -13,7 +13,7 @@ from tests.support.fault_scene import Heard, hear, until
 from tests.support.gateway import RunningGateway, channel
 from tests.support.image_providers import draw
 from tests.support.image_scene import leave
-from tests.support.openai_videos import BREAK, CLOSE, SILENCE, OpenAiVideos, Play, Raw, Said, Turn
+from tests.support.openai_videos import BREAK, CLOSE, SILENCE, Answered, OpenAiVideos, Play, Raw, Turn
 from tests.support.started_gateways import StartGateway
 from tests.support.video_scene import (
     A_VIDEO,
@@ -32,36 +32,36 @@ from tests.support.video_scene import (
 )
 
 REFUSALS: dict[str, Turn] = {
-    "401": Said({"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}}, 401),
-    "402": Said({"error": {"message": "Insufficient balance"}}, 402),
-    "403": Said({"error": {"message": "Not in your region"}}, 403),
-    "404": Said({"error": {"message": "The model does not exist"}}, 404),
-    "429": Said({"error": {"message": "Slow down"}}, 429, {"Retry-After": "1"}),
-    "500": Said({"error": {"message": "The server had an error"}}, 500),
-    "503": Said(b"<html>", 503, content_type="text/html"),
-    "a redirect": Said(b"", 307, {"Location": "/v2/videos"}),
+    "401": Answered({"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}}, 401),
+    "402": Answered({"error": {"message": "Insufficient balance"}}, 402),
+    "403": Answered({"error": {"message": "Not in your region"}}, 403),
+    "404": Answered({"error": {"message": "The model does not exist"}}, 404),
+    "429": Answered({"error": {"message": "Slow down"}}, 429, {"Retry-After": "1"}),
+    "500": Answered({"error": {"message": "The server had an error"}}, 500),
+    "503": Answered(b"<html>", 503, content_type="text/html"),
+    "a redirect": Answered(b"", 307, {"Location": "/v2/videos"}),
 }
 """By which a provider says that it has not begun: another one may."""
 FINAL: dict[str, tuple[Turn, int, str]] = {
-    "400": (Said({"error": {"message": "No such size", "param": "size", "code": "bad"}}, 400), 400, "bad"),
+    "400": (Answered({"error": {"message": "No such size", "param": "size", "code": "bad"}}, 400), 400, "bad"),
     "blocked": (
-        Said({"error": {"message": "Not that", "code": "moderation_blocked"}}, 400),
+        Answered({"error": {"message": "Not that", "code": "moderation_blocked"}}, 400),
         400,
         "content_policy_violation",
     ),
 }
 """Which any other would say, too."""
 UNKNOWN: dict[str, Turn] = {
-    "502": Said(b"<html>Bad gateway</html>", 502, content_type="text/html"),
-    "504": Said(b"", 504),
-    "408": Said({"error": {"message": "x"}}, 408),
-    "522": Said(b"", 522),
-    "HTML with 200": Said(b"<html>Sign in</html>", content_type="text/html"),
-    "an empty body": Said(b""),
-    "204": Said(b"", 204),
-    "garbage": Said(b"\x00\xff{]"),
-    "no id": Said({"object": "video", "status": "queued"}),
-    "an id that is none": Said({"id": "../../v1/models", "object": "video", "status": "queued"}),
+    "502": Answered(b"<html>Bad gateway</html>", 502, content_type="text/html"),
+    "504": Answered(b"", 504),
+    "408": Answered({"error": {"message": "x"}}, 408),
+    "522": Answered(b"", 522),
+    "HTML with 200": Answered(b"<html>Sign in</html>", content_type="text/html"),
+    "an empty body": Answered(b""),
+    "204": Answered(b"", 204),
+    "garbage": Answered(b"\x00\xff{]"),
+    "no id": Answered({"object": "video", "status": "queued"}),
+    "an id that is none": Answered({"id": "../../v1/models", "object": "video", "status": "queued"}),
     "half an answer": Raw(b'HTTP/1.1 200 OK\r\nContent-Length: 90\r\n\r\n{"id": "video_up1", "st'),
     "no HTTP": Raw(b"WHAT\r\n\r\n"),
     "a reset": BREAK,

@@ -56,7 +56,7 @@ RESPONSE: dict[str, Any] = {
     ],
     "usage": {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12},
 }  # fmt: skip
-SAID: Mapping[str, dict[str, Any]] = {
+ANSWERED: Mapping[str, dict[str, Any]] = {
     "custom": COMPLETION,
     "anthropic": MESSAGE,
     "gemini": gemini_answer({"text": "hello"}, reason="STOP", used=gemini_usage(5, 7)),
@@ -76,9 +76,9 @@ async def ask(gateway: RunningGateway, path: str) -> Heard:
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
-@pytest.mark.parametrize("provider", list(SAID))
+@pytest.mark.parametrize("provider", list(ANSWERED))
 async def test_every_language_tells_every_callers_stream(standing_with: StartGateway, provider: str, path: str) -> None:
-    async with ScriptedUpstream([answer(SAID[provider])]) as up:
+    async with ScriptedUpstream([answer(ANSWERED[provider])]) as up:
         gateway = await standing_with(site(channel(up.base_url, provider=provider)))
         heard = await ask(gateway, path)
         row = await audit(gateway, status=200, stream=True, ending="completed", attempts=1, usage_source="upstream")
@@ -155,7 +155,7 @@ ERROR = {"error": {"message": "no GPU is free", "type": "server_error", "code": 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
-@pytest.mark.parametrize("provider", list(SAID))
+@pytest.mark.parametrize("provider", list(ANSWERED))
 async def test_an_error_with_status_200_is_an_error(
     standing_with: StartGateway, provider: str, path: str, kind: str
 ) -> None:

@@ -47,12 +47,12 @@ from gateway.providers.gemini import GEMINI
 from gateway.providers.replicate import REPLICATE
 from tests.support.chat_images import read_question as read_chat_question
 from tests.support.corrupt_json import spoilt
-from tests.support.dashscope_images import DashScopePictures
+from tests.support.dashscope_images import DashScopeImages
 from tests.support.gemini_images import SIZES
 from tests.support.gemini_images import read_question as read_gemini_question
 from tests.support.image_calls import image_call, read_sent, upload
-from tests.support.image_providers import KEY, PictureProvider, draw, measure
-from tests.support.replicate_images import ReplicatePictures
+from tests.support.image_providers import KEY, ImageProvider, draw, measure
+from tests.support.replicate_images import ReplicateImages
 
 MODELS: Mapping[Wire, str] = {
     "openai_images": "org/painter",
@@ -364,11 +364,11 @@ def test_read_survives_any_depth_in_a_recorded_answer(wire: Wire) -> None:
 # ---- over the fake providers, which check all that they are sent
 
 FAKES = pytest.mark.parametrize(
-    ("wire", "fake"), [("dashscope_pictures", DashScopePictures), ("replicate_pictures", ReplicatePictures)]
+    ("wire", "fake"), [("dashscope_pictures", DashScopeImages), ("replicate_pictures", ReplicateImages)]
 )
 
 
-async def send(session: aiohttp.ClientSession, wire: Wire, fake: PictureProvider, call: ProviderCall) -> bytes | None:
+async def send(session: aiohttp.ClientSession, wire: Wire, fake: ImageProvider, call: ProviderCall) -> bytes | None:
     """Send one request; return None if a poll or a cancellation failed."""
     provider = OWNERS[wire]
     channel = Channel("up", provider.slug, fake.base_url, (KEY,))
@@ -383,7 +383,7 @@ async def send(session: aiohttp.ClientSession, wire: Wire, fake: PictureProvider
         return await answer.read()
 
 
-async def fetch_images(wire: Wire, fake: PictureProvider, request: dict[str, Any]) -> Images:
+async def fetch_images(wire: Wire, fake: ImageProvider, request: dict[str, Any]) -> Images:
     """Do what ``media/images.py`` does, without the waits."""
     backend, call = begin(wire, request)
     async with aiohttp.ClientSession() as session:
@@ -398,8 +398,8 @@ async def fetch_images(wire: Wire, fake: PictureProvider, request: dict[str, Any
 @pytest.mark.parametrize(
     ("wire", "fake", "request_", "heard_size", "size"),
     [
-        ("dashscope_pictures", DashScopePictures, {"size": "1024x512"}, "1024*512", (1024, 512)),
-        ("replicate_pictures", ReplicatePictures, {"size": "768x1344"}, "9:16", (768, 1344)),
+        ("dashscope_pictures", DashScopeImages, {"size": "1024x512"}, "1024*512", (1024, 512)),
+        ("replicate_pictures", ReplicateImages, {"size": "768x1344"}, "9:16", (768, 1344)),
     ],
 )
 async def test_a_provider_makes_the_images_that_were_asked_for(
@@ -417,18 +417,18 @@ async def test_a_provider_makes_the_images_that_were_asked_for(
 @pytest.mark.parametrize(
     ("wire", "fake", "model", "path"),
     [
-        ("dashscope_pictures", DashScopePictures, "wan2.5-i2i-preview", "image2image/image-synthesis"),
-        ("dashscope_pictures", DashScopePictures, "wanx2.1-imageedit", "image2image/image-synthesis"),
-        ("dashscope_pictures", DashScopePictures, "wan2.6-image", "image-generation/generation"),
-        ("dashscope_pictures", DashScopePictures, "wan2.7-image", "image-generation/generation"),
-        ("dashscope_pictures", DashScopePictures, "qwen-image-edit", "multimodal-generation/generation"),
+        ("dashscope_pictures", DashScopeImages, "wan2.5-i2i-preview", "image2image/image-synthesis"),
+        ("dashscope_pictures", DashScopeImages, "wanx2.1-imageedit", "image2image/image-synthesis"),
+        ("dashscope_pictures", DashScopeImages, "wan2.6-image", "image-generation/generation"),
+        ("dashscope_pictures", DashScopeImages, "wan2.7-image", "image-generation/generation"),
+        ("dashscope_pictures", DashScopeImages, "qwen-image-edit", "multimodal-generation/generation"),
         (
             "dashscope_pictures",
-            DashScopePictures,
+            DashScopeImages,
             "qwen-image-edit-plus-2025-12-15",
             "multimodal-generation/generation",
         ),
-        ("replicate_pictures", ReplicatePictures, "black-forest-labs/flux-2-dev:0123abcd", "predictions"),
+        ("replicate_pictures", ReplicateImages, "black-forest-labs/flux-2-dev:0123abcd", "predictions"),
     ],
 )
 async def test_a_provider_gets_the_images_of_an_edit(wire: Wire, fake: Any, model: str, path: str) -> None:

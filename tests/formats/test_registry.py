@@ -119,13 +119,13 @@ READ_CALL: Mapping[str, tuple[Callable[[Body], InferenceRequest], Body]] = {
     "speech": (parse_speech_call, {"model": "ours", "input": "hello", "voice": "alloy", "speed": 1.5}),
 }
 USED = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
-SAID = {"role": "assistant", "content": "Hello", "tool_calls": CHAT["messages"][2]["tool_calls"]}
+ANSWERED = {"role": "assistant", "content": "Hello", "tool_calls": CHAT["messages"][2]["tool_calls"]}
 COMPLETION: dict[str, Any] = {
     "id": "chatcmpl-9",
     "object": "chat.completion",
     "created": 1,
     "model": "theirs-2026",
-    "choices": [{"index": 0, "message": SAID, "finish_reason": "tool_calls"}],
+    "choices": [{"index": 0, "message": ANSWERED, "finish_reason": "tool_calls"}],
     "usage": USED,
 }
 RESPONSE = {"id": "resp_1", "object": "response", "status": "completed", "output": [], "model": "theirs",
@@ -167,7 +167,7 @@ PAINTED = {"gemini_pictures", "chat_pictures", "dashscope_pictures", "replicate_
 """Languages of painters, who say what there is to be said in as many bodies as it takes."""
 NEVER_WHOLE = PAINTED | {"openai_images", "openai_edits", "openai_speech"}
 """Languages of which nothing is read whole here: of painters, and of what is a stream in any case."""
-SAID = [pair for pair in PAIRS if pair[1] not in PAINTED]
+ANSWERED = [pair for pair in PAIRS if pair[1] not in PAINTED]
 WHOLE = [pair for pair in PAIRS if pair[1] not in NEVER_WHOLE]
 
 CHAT_TOOL = {"index": 0, "id": "c9", "type": "function", "function": {"name": "f", "arguments": '{"city": "x"}'}}
@@ -184,7 +184,7 @@ GEMINI_STREAMS = {
 }
 STREAMS: dict[str, dict[str, bytes]] = {
     "openai_chat": CHAT_STREAMS,
-    "anthropic_messages": {name: raw for name, (raw, _) in anthropic.SAID.items()},
+    "anthropic_messages": {name: raw for name, (raw, _) in anthropic.ANSWERED.items()},
     "gemini_generate": GEMINI_STREAMS,
 }
 STREAMED = [
@@ -247,7 +247,7 @@ def body_of(made: Translator) -> Body:
     return said
 
 
-@pytest.mark.parametrize(("operation", "wire"), SAID)
+@pytest.mark.parametrize(("operation", "wire"), ANSWERED)
 def test_a_body_is_fresh_and_names_the_providers_model(operation: str, wire: Wire) -> None:
     made = exchange(operation, wire)
     body = fields_of(made.write_body())
@@ -261,7 +261,7 @@ def test_a_body_is_fresh_and_names_the_providers_model(operation: str, wire: Wir
     assert made.naming is NAMING
 
 
-@pytest.mark.parametrize(("operation", "wire"), SAID)
+@pytest.mark.parametrize(("operation", "wire"), ANSWERED)
 def test_what_callers_own_is_never_changed(operation: str, wire: Wire) -> None:
     read, body = READ_CALL[operation]
     before, call = orjson.dumps(body), read(body)
@@ -271,7 +271,7 @@ def test_what_callers_own_is_never_changed(operation: str, wire: Wire) -> None:
     assert orjson.dumps(call.body) == told
 
 
-@pytest.mark.parametrize(("operation", "wire"), [pair for pair in SAID if pair[1] == WIRES[pair[0]][0]])
+@pytest.mark.parametrize(("operation", "wire"), [pair for pair in ANSWERED if pair[1] == WIRES[pair[0]][0]])
 def test_in_its_own_language_a_call_is_sent_as_it_came(operation: str, wire: Wire) -> None:
     call = call_of(operation)
     said = make_exchange(call, wire, NAMING).write_body()
@@ -318,7 +318,7 @@ def test_what_cannot_be_said_names_the_field(operation: str, wire: Wire, more: d
     assert caught.value.param == param
 
 
-@pytest.mark.parametrize(("operation", "wire"), SAID)
+@pytest.mark.parametrize(("operation", "wire"), ANSWERED)
 @given(data=st.data())
 @settings(max_examples=15)
 def test_whatever_a_caller_says_is_sent_or_refused(operation: str, wire: Wire, data: st.DataObject) -> None:

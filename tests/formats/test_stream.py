@@ -37,7 +37,7 @@ from tests.support.format_calls import call_of
 
 PROMPT = estimate_text("a" * 40)
 BROKE = ProviderBadResponse("it broke", phase="stream")
-SAID = Usage(10, 20, 0, "upstream")
+ANSWERED = Usage(10, 20, 0, "upstream")
 
 
 class Letters:
@@ -62,7 +62,7 @@ class Letters:
             case "(":
                 return [MessageStart("id", "m", usage=Usage(3, 1, 0, "upstream"))]
             case "#":
-                return [UsageReport(SAID)]
+                return [UsageReport(ANSWERED)]
         return [TextDelta(letter)]
 
     def finish(self) -> list[Event]:
@@ -202,8 +202,8 @@ def measure(*events: Event) -> Usage:
 @pytest.mark.parametrize(
     ("text", "usage"),
     [
-        ("(abc#.", SAID),
-        ("#abc", SAID),
+        ("(abc#.", ANSWERED),
+        ("#abc", ANSWERED),
         ("(abcde", Usage(3, 2, 0, "estimate")),
         ("abcde", Usage(PROMPT, 2, 0, "estimate")),
         ("(", Usage()),
@@ -221,7 +221,7 @@ def test_usage_is_the_providers_word_else_an_estimate_of_what_passed(text: str, 
 
 
 def test_a_later_count_replaces_an_earlier() -> None:
-    assert measure(UsageReport(Usage(1, 1, 0, "upstream")), TextDelta("a"), UsageReport(SAID), ENDED) == SAID
+    assert measure(UsageReport(Usage(1, 1, 0, "upstream")), TextDelta("a"), UsageReport(ANSWERED), ENDED) == ANSWERED
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from gateway.domain.image import Image, ImageForm
 from gateway.errors import ProviderBadResponse
 from gateway.media.image_delivery import ImageDelivery
 from tests.support.image_providers import draw
-from tests.support.image_services import Files, Shelf, ask, play, studio
+from tests.support.image_services import Files, Shelf, ask, image_services, play
 from tests.support.image_services import images as answer
 
 PNG = draw()
@@ -24,7 +24,7 @@ def give(image: Image, form: ImageForm, files: Mapping[str, bytes] | None = None
     """What becomes of ``image``: it, or the fault; what was kept, and what was fetched."""
 
     async def scene() -> Any:
-        up = studio(play(answer()), **more)
+        up = image_services(play(answer()), **more)
         shelf, table = Shelf(), Files(files or {})
         gallery = ImageDelivery(table, shelf)  # type: ignore[arg-type]
         call = attrs.evolve(ask(), origin="http://gw")

@@ -54,15 +54,15 @@ from tests.support.image_services import (
     NOW_S,
     TASK,
     Answer,
+    Answered,
     Asked,
     Clerk,
-    Said,
-    Studio,
+    ImageServices,
     ask,
+    image_services,
     images,
     number,
     play,
-    studio,
     task,
 )
 from tests.support.skip_rules import run_skipping
@@ -71,11 +71,11 @@ IMAGE = base64.b64encode(draw()).decode()
 
 
 DONE = task("succeeded", output=[f"data:image/png;base64,{IMAGE}"])
-FAILED = Said({"detail": "Internal server error"}, 500)
+FAILED = Answered({"detail": "Internal server error"}, 500)
 
 
-def openai(clerk: Clerk, **more: Any) -> Studio:
-    return studio(clerk, "custom", "org/painter", **more)
+def openai(clerk: Clerk, **more: Any) -> ImageServices:
+    return image_services(clerk, "custom", "org/painter", **more)
 
 
 async def see(work: Awaitable[Any]) -> ProviderError:
@@ -100,7 +100,7 @@ def run(scene: Coroutine[Any, Any, None]) -> None:
 
 def test_a_task_is_asked_after_less_and_less_often() -> None:
     async def scene() -> None:
-        up = studio(play(BEGUN, *[task("processing")] * 6, DONE))
+        up = image_services(play(BEGUN, *[task("processing")] * 6, DONE))
         answer, usage, at = await up.answer()
         assert [round(poll, 2) for poll in up.provider.polls] == [0.5, 1.25, 2.38, 4.06, 6.59, 9.59, 12.59]
         assert at == pytest.approx(up.provider.polls[-1])
@@ -115,10 +115,10 @@ def test_a_task_is_asked_after_less_and_less_often() -> None:
     "trouble",
     [
         FAILED,
-        Said(b"<html>Bad gateway</html>", 502),
-        Said({"detail": "slow down"}, 429),
-        Said({"detail": "Prediction not found"}, 404),
-        Said({"detail": "what?"}, 400),
+        Answered(b"<html>Bad gateway</html>", 502),
+        Answered({"detail": "slow down"}, 429),
+        Answered({"detail": "Prediction not found"}, 404),
+        Answered({"detail": "what?"}, 400),
         ProviderBadResponse("The provider broke the connection"),
         ProviderTimeout("Connecting to the provider took too long"),
     ],
@@ -126,7 +126,9 @@ def test_a_task_is_asked_after_less_and_less_often() -> None:
 )
 def test_a_task_is_not_lost_because_some_answers_were(trouble: Answer) -> None:
     async def scene() -> None:
-        up = studio(play(BEGUN, *[trouble] * MOST_FAILURES, task("processing"), *[trouble] * MOST_FAILURES, DONE))
+        up = image_services(
+            play(BEGUN, *[trouble] * MOST_FAILURES, task("processing"), *[trouble] * MOST_FAILURES, DONE)
+        )
         answer, _, _ = await up.answer()
         assert len(answer["data"]) == 1
         waits = [round(after - before, 2) for before, after in pairwise(up.provider.polls)]
@@ -138,7 +140,7 @@ def test_a_task_is_not_lost_because_some_answers_were(trouble: Answer) -> None:
 
 def test_a_task_that_nobody_says_anything_of_is_given_up_and_cancelled() -> None:
     async def scene() -> None:
-        up = studio(play(BEGUN, FAILED))
+        up = image_services(play(BEGUN, FAILED))
         fault = await see(up.answer())
         assert isinstance(fault, ProviderBadResponse)
         assert fault.retryable
@@ -152,7 +154,7 @@ def test_a_task_that_nobody_says_anything_of_is_given_up_and_cancelled() -> None
 @pytest.mark.parametrize("status", [400, 404, 422])
 def test_what_is_said_against_a_poll_is_no_mistake_of_the_caller_s(status: int) -> None:
     async def scene() -> None:
-        fault = await see(studio(play(BEGUN, Said({"detail": "no such task"}, status))).answer())
+        fault = await see(image_services(play(BEGUN, Answered({"detail": "no such task"}, status))).answer())
         assert isinstance(fault, ProviderBadResponse)
         assert (fault.status, fault.retryable, fault.public_code) == (502, True, "upstream_error")
 
@@ -161,7 +163,7 @@ def test_what_is_said_against_a_poll_is_no_mistake_of_the_caller_s(status: int) 
 
 def test_a_key_that_is_refused_is_not_tried_again() -> None:
     async def scene() -> None:
-        up = studio(play(BEGUN, Said({"detail": "Unauthenticated"}, 401)))
+        up = image_services(play(BEGUN, Answered({"detail": "Unauthenticated"}, 401)))
         assert isinstance(await see(up.answer()), ProviderAuthError)
         assert len(up.provider.polls) == 1
 
@@ -170,7 +172,7 @@ def test_a_key_that_is_refused_is_not_tried_again() -> None:
 
 def test_a_block_that_a_poll_is_answered_with_is_believed_at_once() -> None:
     async def scene() -> None:
-        up = studio(play(BEGUN, Said({"detail": "NSFW content detected."}, 400)))
+        up = image_services(play(BEGUN, Answered({"detail": "NSFW content detected."}, 400)))
         assert isinstance(await see(up.answer()), ImageBlocked)
         assert len(up.provider.polls) == 1
 
@@ -180,7 +182,7 @@ def test_a_block_that_a_poll_is_answered_with_is_believed_at_once() -> None:
 @pytest.mark.parametrize(("asked", "waited"), [("7", 7), ("300", LONGEST_WAIT_S), ("0", 0.5), ("soon", 0.5)])
 def test_a_provider_that_wants_to_be_left_alone_is_as_far_as_is_reasonable(asked: str, waited: float) -> None:
     async def scene() -> None:
-        up = studio(play(BEGUN, Said({}, 429, headers={"Retry-After": asked}), DONE))
+        up = image_services(play(BEGUN, Answered({}, 429, headers={"Retry-After": asked}), DONE))
         await up.answer()
         first, second = up.provider.polls
         assert second - first == pytest.approx(waited)
@@ -191,9 +193,9 @@ def test_a_provider_that_wants_to_be_left_alone_is_as_far_as_is_reasonable(asked
 @pytest.mark.parametrize("mumbled", [b"<html>", b"", b"null", b"[1]", b'{"a', b"\xff\xfe"])
 def test_answers_that_are_none_are_passed_over_a_few_times(mumbled: bytes) -> None:
     async def scene() -> None:
-        up = studio(play(BEGUN, *[Said(mumbled)] * 3, task("processing"), *[Said(mumbled)] * 3, DONE))
+        up = image_services(play(BEGUN, *[Answered(mumbled)] * 3, task("processing"), *[Answered(mumbled)] * 3, DONE))
         assert (await up.answer())[0]["data"]
-        lost = studio(play(BEGUN, *[Said(mumbled)] * 4, DONE))
+        lost = image_services(play(BEGUN, *[Answered(mumbled)] * 4, DONE))
         assert isinstance(await see(lost.answer()), ProviderBadResponse)
         await lost.images.close()
         assert len(lost.provider.cancels) == 1
@@ -205,7 +207,7 @@ def test_an_answer_about_a_task_that_does_not_come_is_asked_for_again() -> None:
     """A poll is a small thing: it must not take the whole time of the call."""
 
     async def scene() -> None:
-        up = studio(play(BEGUN, attrs.evolve(DONE, wait_s=10_000), DONE))
+        up = image_services(play(BEGUN, attrs.evolve(DONE, wait_s=10_000), DONE))
         _, _, at = await up.answer()
         assert at == pytest.approx(0.5 + POLL_TIMEOUT_S + 0.5)
         assert len(up.provider.polls) == 2
@@ -218,11 +220,11 @@ def test_what_begins_a_task_is_asked_once() -> None:
         for trouble in (
             FAILED,
             ProviderBadResponse("broken"),
-            Said({}, 429),
-            Said(b"<html>"),
-            Said({"status": "starting"}),
+            Answered({}, 429),
+            Answered(b"<html>"),
+            Answered({"status": "starting"}),
         ):
-            up = studio(play(trouble))
+            up = image_services(play(trouble))
             await see(up.answer())
             assert len(up.provider.asked) == 1
 
@@ -234,7 +236,7 @@ def test_what_begins_a_task_is_asked_once() -> None:
 
 def test_whoever_leaves_takes_a_task_along() -> None:
     async def scene() -> None:
-        up = studio(play(BEGUN, task("processing")))
+        up = image_services(play(BEGUN, task("processing")))
         painting = asyncio.create_task(up.answer())
         await asyncio.sleep(100)
         await leave(painting)
@@ -246,7 +248,7 @@ def test_whoever_leaves_takes_a_task_along() -> None:
 
 def test_a_task_whose_id_comes_after_its_caller_has_left_is_cancelled_then() -> None:
     async def scene() -> None:
-        up = studio(play(attrs.evolve(BEGUN, wait_s=5), DONE))
+        up = image_services(play(attrs.evolve(BEGUN, wait_s=5), DONE))
         painting = asyncio.create_task(up.answer())
         await asyncio.sleep(1)
         await leave(painting)
@@ -260,11 +262,11 @@ def test_a_task_whose_id_comes_after_its_caller_has_left_is_cancelled_then() -> 
     run(scene())
 
 
-@pytest.mark.parametrize("late", [FAILED, DONE, Said(b"<html>"), ProviderBadResponse("broken")])
+@pytest.mark.parametrize("late", [FAILED, DONE, Answered(b"<html>"), ProviderBadResponse("broken")])
 def test_what_came_to_nothing_or_has_ended_by_then_is_not_cancelled(late: Answer) -> None:
     async def scene() -> None:
-        slow = attrs.evolve(late, wait_s=5) if isinstance(late, Said) else late
-        up = studio(play(slow))
+        slow = attrs.evolve(late, wait_s=5) if isinstance(late, Answered) else late
+        up = image_services(play(slow))
         painting = asyncio.create_task(up.answer())
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -278,7 +280,7 @@ def test_what_came_to_nothing_or_has_ended_by_then_is_not_cancelled(late: Answer
 
 def test_nobody_is_waited_for_longer_than_is_reasonable_once_a_caller_has_left() -> None:
     async def scene() -> None:
-        up = studio(play(attrs.evolve(BEGUN, wait_s=100_000)))
+        up = image_services(play(attrs.evolve(BEGUN, wait_s=100_000)))
         painting = asyncio.create_task(up.answer())
         await asyncio.sleep(1)
         await leave(painting)
@@ -290,10 +292,10 @@ def test_nobody_is_waited_for_longer_than_is_reasonable_once_a_caller_has_left()
     run(scene())
 
 
-@pytest.mark.parametrize("cancel", [FAILED, Said({"detail": "already ended"}, 400), ProviderBadResponse("broken")])
+@pytest.mark.parametrize("cancel", [FAILED, Answered({"detail": "already ended"}, 400), ProviderBadResponse("broken")])
 def test_a_cancel_that_fails_is_a_line_in_the_log(cancel: Answer) -> None:
     async def scene() -> None:
-        up = studio(play(BEGUN, task("processing"), cancel=cancel))
+        up = image_services(play(BEGUN, task("processing"), cancel=cancel))
         painting = asyncio.create_task(up.answer())
         await asyncio.sleep(3)
         with capture_logs() as lines:
@@ -309,7 +311,7 @@ def test_a_cancel_that_fails_is_a_line_in_the_log(cancel: Answer) -> None:
 
 def test_a_cancel_that_is_not_answered_is_not_waited_for() -> None:
     async def scene() -> None:
-        up = studio(play(BEGUN, task("processing"), cancel=attrs.evolve(BEGUN, wait_s=100_000)))
+        up = image_services(play(BEGUN, task("processing"), cancel=attrs.evolve(BEGUN, wait_s=100_000)))
         painting = asyncio.create_task(up.answer())
         await asyncio.sleep(3)
         with capture_logs() as lines:
@@ -325,7 +327,7 @@ def test_a_cancel_that_is_not_answered_is_not_waited_for() -> None:
 
 def test_a_cancel_that_a_stop_cannot_wait_for_is_a_line_in_the_log_too() -> None:
     async def scene() -> None:
-        up = studio(play(BEGUN, task("processing"), cancel=attrs.evolve(BEGUN, wait_s=100_000)))
+        up = image_services(play(BEGUN, task("processing"), cancel=attrs.evolve(BEGUN, wait_s=100_000)))
         painting = asyncio.create_task(up.answer())
         await asyncio.sleep(3)
         with capture_logs() as lines:
@@ -342,7 +344,7 @@ def test_a_caller_who_leaves_as_the_id_comes_cancels_once() -> None:
 
     async def scene() -> None:
         for turns in range(12):
-            up = studio(play(BEGUN, task("processing")))
+            up = image_services(play(BEGUN, task("processing")))
             painting = asyncio.create_task(up.answer())
             for _ in range(turns):
                 await asyncio.sleep(0)
@@ -357,11 +359,11 @@ def test_a_caller_who_leaves_as_the_id_comes_cancels_once() -> None:
 # Parts.
 
 
-def parts_of(up: Studio) -> list[int]:
+def parts_of(up: ImageServices) -> list[int]:
     return [asked.body.get("n", 1) for asked in up.provider.asked]
 
 
-def paint_as_told(asked: Asked) -> Said:
+def paint_as_told(asked: Asked) -> Answered:
     """As many as are asked for, the later ones sooner; each says which request it is of."""
     shades = [asked.number * 16 + index for index in range(asked.body.get("n", 1))]
     data = [base64.b64encode(draw(shade=shade)).decode() for shade in shades]
@@ -430,7 +432,7 @@ def test_more_than_was_asked_for_is_neither_given_nor_charged() -> None:
 
 def test_one_estimate_makes_the_whole_an_estimate() -> None:
     async def scene() -> None:
-        def forget_once(asked: Asked) -> Said:
+        def forget_once(asked: Asked) -> Answered:
             return images(IMAGE) if asked.number else paint_as_told(asked)
 
         up = openai(forget_once, models=[number(1)], fan_out=True)
@@ -463,9 +465,15 @@ def test_what_is_no_image_is_given_to_nobody(data: str, form: str) -> None:
 
 def test_an_empty_image_is_none() -> None:
     async def scene() -> None:
-        for said in (images(""), images(), Said({"data": [{"url": ""}]}), Said({"data": [{}]}), Said({})):
-            assert isinstance(await see(openai(play(said)).answer()), ProviderBadResponse)
-        empty = openai(play(Said({"data": [{"url": "http://files/1"}]})), files={"http://files/1": b""})
+        for answered in (
+            images(""),
+            images(),
+            Answered({"data": [{"url": ""}]}),
+            Answered({"data": [{}]}),
+            Answered({}),
+        ):
+            assert isinstance(await see(openai(play(answered)).answer()), ProviderBadResponse)
+        empty = openai(play(Answered({"data": [{"url": "http://files/1"}]})), files={"http://files/1": b""})
         assert isinstance(await see(empty.answer()), ProviderBadResponse)
 
     run(scene())
@@ -474,8 +482,8 @@ def test_an_empty_image_is_none() -> None:
 @pytest.mark.parametrize("form", ["url", "b64_json"])
 def test_an_address_is_fetched_over_the_guard_for_either_form(form: str) -> None:
     async def scene() -> None:
-        said = Said({"data": [{"url": "http://files/1"}]})
-        up = openai(play(said), files={"http://files/1": draw()}, proxy="http://proxy:1")
+        answered = Answered({"data": [{"url": "http://files/1"}]})
+        up = openai(play(answered), files={"http://files/1": draw()}, proxy="http://proxy:1")
         answer, _, _ = await up.answer(ask(response_format=form))
         (item,) = answer["data"]
         if form == "url":
@@ -493,12 +501,12 @@ def test_an_address_is_fetched_over_the_guard_for_either_form(form: str) -> None
 
 def test_an_address_passes_where_it_may_and_only_to_those_who_want_addresses() -> None:
     async def scene() -> None:
-        said = Said({"data": [{"url": "http://10.0.0.1/secret.png?sig=1", "b64_json": "no base64!"}]})
-        up = openai(play(said), pass_urls=True)
+        answered = Answered({"data": [{"url": "http://10.0.0.1/secret.png?sig=1", "b64_json": "no base64!"}]})
+        up = openai(play(answered), pass_urls=True)
         answer, _, _ = await up.answer(ask(response_format="url"))
         assert answer["data"] == [{"url": "http://10.0.0.1/secret.png?sig=1"}]
         assert up.files.asked == []
-        addressed = Said({"data": [{"url": "http://10.0.0.1/secret.png"}]})
+        addressed = Answered({"data": [{"url": "http://10.0.0.1/secret.png"}]})
         up = openai(play(addressed), pass_urls=True)
         await see(up.answer())
         assert len(up.files.asked) == 1
@@ -508,8 +516,8 @@ def test_an_address_passes_where_it_may_and_only_to_those_who_want_addresses() -
 
 def test_one_file_that_cannot_be_had_fails_the_whole() -> None:
     async def scene() -> None:
-        said = Said({"data": [{"url": "http://files/1"}, {"url": "http://files/2"}]})
-        up = openai(play(said), files={"http://files/1": draw()})
+        answered = Answered({"data": [{"url": "http://files/1"}, {"url": "http://files/2"}]})
+        up = openai(play(answered), files={"http://files/1": draw()})
         fault = await see(up.answer(ask(n=2, response_format="url")))
         assert (fault.status, fault.public_code) == (502, "upstream_error")
 
@@ -543,7 +551,7 @@ def test_words_and_room_are_looked_at_before_anything_else() -> None:
 
 def test_a_submit_that_is_never_answered_holds_no_stop_up_for_long() -> None:
     async def scene() -> None:
-        up = studio(play(Said(BEGUN.body, wait_s=3_600)))
+        up = image_services(play(Answered(BEGUN.body, wait_s=3_600)))
         calling = asyncio.create_task(up.answer())
         await asyncio.sleep(1)
         calling.cancel()
@@ -557,7 +565,7 @@ def test_a_submit_that_is_never_answered_holds_no_stop_up_for_long() -> None:
 
 def test_what_a_language_has_no_words_for_is_no_attempt_of_the_provider_s() -> None:
     async def scene() -> None:
-        up = studio(play(BEGUN, DONE))
+        up = image_services(play(BEGUN, DONE))
         fault = await see(up.answer(ask(background="transparent")))
         assert isinstance(fault, UnsupportedByProvider)
         assert fault.param == "background"
@@ -569,8 +577,8 @@ def test_what_a_language_has_no_words_for_is_no_attempt_of_the_provider_s() -> N
 # Streams.
 
 
-def wait(seconds: float, said: Said) -> Said:
-    return attrs.evolve(said, wait_s=seconds)
+def wait(seconds: float, answered: Answered) -> Answered:
+    return attrs.evolve(answered, wait_s=seconds)
 
 
 class Ear:
@@ -610,7 +618,7 @@ class Ear:
 class Listening:
     """One call for a stream, through the relay."""
 
-    up: Studio
+    up: ImageServices
     call: InferenceRequest
     ear: Ear = attrs.Factory(Ear)
     settled: list[ProviderError | None] = attrs.Factory(list)
@@ -634,7 +642,11 @@ def test_a_painting_that_takes_its_time_is_kept_alive_and_then_told() -> None:
         listening = Listening(up, ask(stream=True))
         assert await listening.run() is None
         *comments, (at, last) = listening.ear.heard
-        assert [(round(when), said) for when, said in comments] == [(15, KEEPALIVE), (30, KEEPALIVE), (45, KEEPALIVE)]
+        assert [(round(when), answered) for when, answered in comments] == [
+            (15, KEEPALIVE),
+            (30, KEEPALIVE),
+            (45, KEEPALIVE),
+        ]
         assert at == pytest.approx(50)
         assert last.startswith(b"event: image_generation.completed\ndata: ")
         assert last.endswith(b"data: [DONE]\n\n")
@@ -647,12 +659,12 @@ def test_a_painting_that_takes_its_time_is_kept_alive_and_then_told() -> None:
 
 def test_a_painting_that_is_done_at_once_has_no_comment() -> None:
     async def scene() -> None:
-        up = studio(play(BEGUN, DONE))
+        up = image_services(play(BEGUN, DONE))
         listening = Listening(up, ask(stream=True))
         assert await listening.run() is None
-        ((at, said),) = listening.ear.heard
+        ((at, answered),) = listening.ear.heard
         assert at == listening.ear.opened_at == pytest.approx(0.5)
-        assert said.startswith(b"event: image_generation.completed")
+        assert answered.startswith(b"event: image_generation.completed")
 
     run(scene())
 
@@ -687,7 +699,7 @@ def test_a_painting_that_fails_before_a_comment_is_the_next_channel_s_to_make() 
 def test_a_painting_has_the_channel_s_whole_time_and_no_more(total_s: float) -> None:
     async def scene() -> None:
         timeouts = Timeouts(first_byte_s=1, idle_s=1, total_s=total_s)
-        up = studio(play(BEGUN, task("processing")), timeouts=timeouts)
+        up = image_services(play(BEGUN, task("processing")), timeouts=timeouts)
         listening = Listening(up, ask(stream=True))
         met = await see(listening.run()) if total_s < 15 else await listening.run()
         assert isinstance(met, ProviderTimeout)
@@ -700,7 +712,7 @@ def test_a_painting_has_the_channel_s_whole_time_and_no_more(total_s: float) -> 
 
 def test_a_caller_who_leaves_a_painted_stream_stops_the_painting() -> None:
     async def scene() -> None:
-        up = studio(play(BEGUN, task("processing")))
+        up = image_services(play(BEGUN, task("processing")))
         listening = Listening(up, ask(stream=True))
         relaying = asyncio.create_task(listening.run())
         await asyncio.sleep(20)
@@ -715,7 +727,7 @@ def test_a_caller_who_leaves_a_painted_stream_stops_the_painting() -> None:
 @pytest.mark.parametrize("after_s", [5, 20])
 def test_a_stop_of_the_gateway_ends_a_painted_stream(after_s: int) -> None:
     async def scene() -> None:
-        up = studio(play(BEGUN, task("processing")))
+        up = image_services(play(BEGUN, task("processing")))
         listening = Listening(up, ask(stream=True))
         relay = listening.relay()
         relaying = asyncio.create_task(listening.run(relay))
@@ -812,7 +824,7 @@ def test_a_stream_passes_where_it_is_known_that_there_is_one(
     place: tuple[str, str], entry: Capability, count: int, *, passes: bool
 ) -> None:
     async def scene() -> None:
-        up = studio(play(DONE), *place, models=[entry], fan_out=True)
+        up = image_services(play(DONE), *place, models=[entry], fan_out=True)
         call = ask(stream=True, n=count)
         assert can_pass(up.begin(call), call) is passes
 
@@ -825,7 +837,7 @@ def test_a_image_says_nothing_of_itself_where_it_is_printed() -> None:
 
 def test_a_limit_met_by_every_poll_is_the_provider_s_limit() -> None:
     async def scene() -> None:
-        fault = await see(studio(play(BEGUN, Said({"detail": "slow down"}, 429))).answer())
+        fault = await see(image_services(play(BEGUN, Answered({"detail": "slow down"}, 429))).answer())
         assert isinstance(fault, ProviderRateLimited)
 
     run(scene())

@@ -14,7 +14,7 @@ from gateway.domain.model_info import ModelInfo
 from gateway.errors import Conflict, InvalidRequest, NotFound, ProviderBadResponse, StoreUnavailable
 from gateway.parsing import parse_spec
 from gateway.routing.channel_spec import ChannelSpec, build_channel, build_secrets
-from tests.support.channel_services import BARE, DECLARED, NOW, Disk, House, Vendors, house_with
+from tests.support.channel_services import BARE, DECLARED, NOW, ChannelServices, Disk, Vendors, declare_channels
 
 SYNCED: dict[str, Any] = {"name": "up", "provider": "custom", "base_url": "http://127.0.0.1:9/v1", "sync": True}
 SECRETS: dict[str, Any] = {
@@ -48,102 +48,102 @@ LOCAL = Channel("ollama", "ollama", "http://127.0.0.1:9/v1", sync=True, origin="
 
 
 async def test_a_channel_that_is_added_is_offered_stored_and_has_a_line() -> None:
-    house = await house_with(DECLARED)
-    made = await house.fleet.add(BARE)
+    services = await declare_channels(DECLARED)
+    made = await services.channel_service.add(BARE)
     assert (made["name"], made["origin"], made["declared"], made["status"]) == ("up", "stored", False, "active")
     assert (made["offers"], made["state"], made["running"]) == (1, "up", 0)
     assert made["created_at"] == "2025-06-15T15:06:40Z"
-    assert house.names == ["filed", "up"]
-    assert [channel.name for channel in await house.store.list_channels()] == ["up"]
-    assert house.vendors.asked == []
+    assert services.names == ["filed", "up"]
+    assert [channel.name for channel in await services.store.list_channels()] == ["up"]
+    assert services.vendors.asked == []
 
 
 async def test_a_synchronised_channel_has_its_models_when_it_has_been_added() -> None:
-    house = await house_with(DECLARED, vendors=Vendors({"up": ["b", "a"]}))
-    made = await house.fleet.add(SYNCED)
+    services = await declare_channels(DECLARED, vendors=Vendors({"up": ["b", "a"]}))
+    made = await services.channel_service.add(SYNCED)
     assert (made["offers"], made["sync_error"], made["synced_at"], made["came"]) == (
         2,
         None,
         "2025-06-15T15:06:40Z",
         ["a", "b"],
     )
-    assert house.offers("up") == ["a", "b"]
+    assert services.offers("up") == ["a", "b"]
 
 
 async def test_a_channel_whose_provider_does_not_answer_is_added_all_the_same_and_says_so() -> None:
-    house = await house_with(DECLARED)
-    made = await house.fleet.add(SYNCED)
+    services = await declare_channels(DECLARED)
+    made = await services.channel_service.add(SYNCED)
     assert (made["offers"], made["sync_error"]) == (None, "nobody there")
-    assert house.names == ["filed", "up"]
+    assert services.names == ["filed", "up"]
 
 
 async def test_a_disabled_channel_is_not_asked_for_its_models_until_it_is_enabled() -> None:
-    house = await house_with(DECLARED, vendors=Vendors({"up": ["a"]}))
-    await house.fleet.add({**SYNCED, "status": "disabled"})
-    assert house.vendors.asked == []
-    enabled = await house.fleet.edit("up", {"status": "active"})
+    services = await declare_channels(DECLARED, vendors=Vendors({"up": ["a"]}))
+    await services.channel_service.add({**SYNCED, "status": "disabled"})
+    assert services.vendors.asked == []
+    enabled = await services.channel_service.edit("up", {"status": "active"})
     assert (enabled["status"], enabled["offers"]) == ("active", 1)
 
 
 async def test_what_is_stored_is_offered_after_what_the_file_declares() -> None:
-    house = await house_with(found=[(DEMO, None)])
+    services = await declare_channels(found=[(DEMO, None)])
     for name in ("b", "a"):
-        await house.fleet.add({**BARE, "name": name})
-    again = House(store=house.store)
-    await again.fleet.declare([DECLARED])
+        await services.channel_service.add({**BARE, "name": name})
+    again = ChannelServices(store=services.store)
+    await again.channel_service.declare([DECLARED])
     assert again.names == ["filed", "b", "a"]
     assert again.looked == 0
 
 
 async def test_a_name_of_the_file_hides_a_stored_channel_until_the_file_lets_go_of_it() -> None:
-    house = await house_with(DECLARED)
-    await house.fleet.add(BARE)
-    await house.fleet.declare([attrs.evolve(DECLARED, name="up", base_url="http://127.0.0.1:8/v1")])
-    assert house.names == ["up"]
-    assert house.fleet.get("up").origin == "file"
-    await house.fleet.declare([DECLARED])
-    assert house.names == ["filed", "up"]
-    assert house.fleet.get("up").origin == "stored"
+    services = await declare_channels(DECLARED)
+    await services.channel_service.add(BARE)
+    await services.channel_service.declare([attrs.evolve(DECLARED, name="up", base_url="http://127.0.0.1:8/v1")])
+    assert services.names == ["up"]
+    assert services.channel_service.get("up").origin == "file"
+    await services.channel_service.declare([DECLARED])
+    assert services.names == ["filed", "up"]
+    assert services.channel_service.get("up").origin == "stored"
 
 
 @pytest.mark.parametrize("name", ["filed", "up"])
 async def test_a_name_is_taken_once(name: str) -> None:
-    house = await house_with(DECLARED)
-    await house.fleet.add(BARE)
-    await house.fleet.add({**BARE, "name": "other"})
+    services = await declare_channels(DECLARED)
+    await services.channel_service.add(BARE)
+    await services.channel_service.add({**BARE, "name": "other"})
     with pytest.raises(Conflict) as adding:
-        await house.fleet.add({**BARE, "name": name})
+        await services.channel_service.add({**BARE, "name": name})
     with pytest.raises(Conflict) as renaming:
-        await house.fleet.edit("other", {"name": name})
+        await services.channel_service.edit("other", {"name": name})
     for caught in (adding, renaming):
         assert caught.value.param == "name"
         assert repr(name) in caught.value.message
-    assert house.names == ["filed", "up", "other"]
+    assert services.names == ["filed", "up", "other"]
 
 
 async def test_of_two_that_add_one_name_at_once_one_is_told_that_it_is_taken() -> None:
-    house = await house_with(DECLARED)
-    found = await asyncio.gather(*(house.fleet.add(BARE) for _ in range(2)), return_exceptions=True)
+    services = await declare_channels(DECLARED)
+    found = await asyncio.gather(*(services.channel_service.add(BARE) for _ in range(2)), return_exceptions=True)
     assert [isinstance(one, Conflict) for one in found] == [False, True]
-    assert house.names == ["filed", "up"]
+    assert services.names == ["filed", "up"]
 
 
 async def test_a_channel_that_is_renamed_goes_by_its_new_name_alone() -> None:
-    house = await house_with(DECLARED, vendors=Vendors({"new": ["a"]}))
-    await house.fleet.add(SYNCED)
-    shown = await house.fleet.edit("up", {"name": "new"})
+    services = await declare_channels(DECLARED, vendors=Vendors({"new": ["a"]}))
+    await services.channel_service.add(SYNCED)
+    shown = await services.channel_service.edit("up", {"name": "new"})
     assert (shown["name"], shown["offers"]) == ("new", 1)
-    assert house.names == ["filed", "new"]
+    assert services.names == ["filed", "new"]
     with pytest.raises(NotFound):
-        house.fleet.get("up")
+        services.channel_service.get("up")
 
 
 async def test_an_unknown_channel_cannot_be_changed_or_removed() -> None:
-    house = await house_with(DECLARED)
+    services = await declare_channels(DECLARED)
     with pytest.raises(NotFound):
-        await house.fleet.edit("nobody", {})
+        await services.channel_service.edit("nobody", {})
     with pytest.raises(NotFound):
-        await house.fleet.delete("nobody")
+        await services.channel_service.delete("nobody")
 
 
 @pytest.mark.parametrize(
@@ -155,42 +155,44 @@ async def test_an_unknown_channel_cannot_be_changed_or_removed() -> None:
     ],
 )
 async def test_what_was_not_added_here_is_read_only(channel: Channel, sentence: str) -> None:
-    house = await house_with(channel) if channel.origin == "file" else await house_with(found=[(channel, None)])
+    services = (
+        await declare_channels(channel) if channel.origin == "file" else await declare_channels(found=[(channel, None)])
+    )
     with pytest.raises(Conflict) as editing:
-        await house.fleet.edit(channel.name, {"weight": 2})
+        await services.channel_service.edit(channel.name, {"weight": 2})
     with pytest.raises(Conflict) as deleting:
-        await house.fleet.delete(channel.name)
+        await services.channel_service.delete(channel.name)
     assert editing.value.message == deleting.value.message == sentence
-    assert house.fleet.get(channel.name) == channel
+    assert services.channel_service.get(channel.name) == channel
 
 
 async def test_what_was_found_gives_way_to_what_is_added_and_comes_back_after_the_last_of_it() -> None:
-    house = await house_with(found=[(DEMO, None), (LOCAL, [ModelInfo("llama", NOW, "ollama")])])
-    assert house.names == ["demo", "ollama"]
-    assert house.offers("ollama") == ["llama"]
-    await house.fleet.add({**BARE, "name": "demo"})
-    assert house.names == ["demo"]
-    assert house.fleet.get("demo").origin == "stored"
-    await house.fleet.add(BARE)
-    await house.fleet.delete("demo")
-    assert house.names == ["up"]
-    house.vendors.lists["ollama"] = ["llama", "qwen"]
-    await house.fleet.delete("up")
-    assert house.names == ["demo", "ollama"]
-    assert house.offers("demo") == ["demo-chat"]
-    assert house.offers("ollama") == ["llama", "qwen"]  # asked anew: nobody waits ten minutes for its models
-    assert house.looked == 1
+    services = await declare_channels(found=[(DEMO, None), (LOCAL, [ModelInfo("llama", NOW, "ollama")])])
+    assert services.names == ["demo", "ollama"]
+    assert services.offers("ollama") == ["llama"]
+    await services.channel_service.add({**BARE, "name": "demo"})
+    assert services.names == ["demo"]
+    assert services.channel_service.get("demo").origin == "stored"
+    await services.channel_service.add(BARE)
+    await services.channel_service.delete("demo")
+    assert services.names == ["up"]
+    services.vendors.lists["ollama"] = ["llama", "qwen"]
+    await services.channel_service.delete("up")
+    assert services.names == ["demo", "ollama"]
+    assert services.offers("demo") == ["demo-chat"]
+    assert services.offers("ollama") == ["llama", "qwen"]  # asked anew: nobody waits ten minutes for its models
+    assert services.looked == 1
 
 
 async def test_nothing_is_looked_for_while_there_is_a_channel() -> None:
-    house = await house_with(DECLARED, found=[(DEMO, None)])
-    assert house.looked == 0
-    await house.fleet.declare([])
-    assert (house.names, house.looked) == (["demo"], 1)
-    await house.fleet.declare([DECLARED])
-    assert house.names == ["filed"]
-    await house.fleet.declare([])
-    assert (house.names, house.looked) == (["demo"], 1)
+    services = await declare_channels(DECLARED, found=[(DEMO, None)])
+    assert services.looked == 0
+    await services.channel_service.declare([])
+    assert (services.names, services.looked) == (["demo"], 1)
+    await services.channel_service.declare([DECLARED])
+    assert services.names == ["filed"]
+    await services.channel_service.declare([])
+    assert (services.names, services.looked) == (["demo"], 1)
 
 
 @pytest.mark.parametrize(
@@ -212,10 +214,10 @@ async def test_nothing_is_looked_for_while_there_is_a_channel() -> None:
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
 async def test_a_change_keeps_every_secret_that_it_does_not_name(change: dict[str, Any], kept: set[str]) -> None:
-    house = await house_with(DECLARED)
-    await house.fleet.add(FULL)
-    shown = await house.fleet.edit("up", change)
-    after = build_secrets(house.fleet.get(shown["name"]))
+    services = await declare_channels(DECLARED)
+    await services.channel_service.add(FULL)
+    shown = await services.channel_service.edit("up", change)
+    after = build_secrets(services.channel_service.get(shown["name"]))
     assert {name for name, value in after.items() if value == SECRETS[name]} == kept
     for name in SECRETS.keys() - kept:
         if name == "api_keys":
@@ -223,13 +225,13 @@ async def test_a_change_keeps_every_secret_that_it_does_not_name(change: dict[st
             assert after[name] == ([new] if new else [])
         else:
             assert not after[name]
-    stored = next(iter(await house.store.list_channels()))
+    stored = next(iter(await services.store.list_channels()))
     assert build_secrets(stored) == after
 
 
 async def test_one_key_takes_the_place_of_several_and_several_that_of_one() -> None:
-    house = await house_with(DECLARED)
-    await house.fleet.add({**BARE, "api_key": "one"})
+    services = await declare_channels(DECLARED)
+    await services.channel_service.add({**BARE, "api_key": "one"})
     for change, expected in (
         ({"api_keys": ["two", "three"]}, ("two", "three")),
         ({"api_key": "four"}, ("four",)),
@@ -238,12 +240,12 @@ async def test_one_key_takes_the_place_of_several_and_several_that_of_one() -> N
         ({"api_keys": None}, ()),
         ({"api_key": "six"}, ("six",)),
     ):
-        await house.fleet.edit("up", change)
-        assert house.fleet.get("up").api_keys == expected
+        await services.channel_service.edit("up", change)
+        assert services.channel_service.get("up").api_keys == expected
     with pytest.raises(InvalidRequest) as caught:
-        await house.fleet.edit("up", {"api_key": "a", "api_keys": ["b"]})
+        await services.channel_service.edit("up", {"api_key": "a", "api_keys": ["b"]})
     assert caught.value.param == "api_keys"
-    assert house.fleet.get("up").api_keys == ("six",)
+    assert services.channel_service.get("up").api_keys == ("six",)
 
 
 OPTIONAL = [
@@ -255,31 +257,31 @@ OPTIONAL = [
 
 @pytest.mark.parametrize("name", OPTIONAL)
 async def test_null_takes_a_setting_back(name: str) -> None:
-    house = await house_with(DECLARED)
-    await house.fleet.add(FULL)
-    await house.fleet.edit("up", {name: None})
+    services = await declare_channels(DECLARED)
+    await services.channel_service.add(FULL)
+    await services.channel_service.edit("up", {name: None})
     without = {key: value for key, value in FULL.items() if key != name}
-    assert await describe_new(without) == comparable(house, "up")
-    assert await describe_new(FULL) != comparable(house, "up")
+    assert await describe_new(without) == comparable(services, "up")
+    assert await describe_new(FULL) != comparable(services, "up")
 
 
 async def describe_new(fields: dict[str, Any]) -> dict[str, Any]:
-    house = await house_with(DECLARED)
-    await house.fleet.add(fields)
-    return comparable(house, fields["name"])
+    services = await declare_channels(DECLARED)
+    await services.channel_service.add(fields)
+    return comparable(services, fields["name"])
 
 
-def comparable(house: House, name: str) -> dict[str, Any]:
+def comparable(services: ChannelServices, name: str) -> dict[str, Any]:
     """All of a channel that its specification says."""
-    channel = house.fleet.get(name)
+    channel = services.channel_service.get(name)
     return build_channel(channel) | build_secrets(channel)
 
 
 async def test_null_takes_back_what_a_channel_of_its_own_address_can_do_without() -> None:
-    house = await house_with(DECLARED)
-    await house.fleet.add({**BARE, "provider": "openai", "sync": True})
-    assert (await house.fleet.edit("up", {"base_url": None}))["base_url"] == "https://api.openai.com/v1"
-    assert (await house.fleet.edit("up", {"models": None}))["models"] == []
+    services = await declare_channels(DECLARED)
+    await services.channel_service.add({**BARE, "provider": "openai", "sync": True})
+    assert (await services.channel_service.edit("up", {"base_url": None}))["base_url"] == "https://api.openai.com/v1"
+    assert (await services.channel_service.edit("up", {"models": None}))["models"] == []
     for change, param in (
         ({"sync": None}, "models"),
         ({"name": None}, "name"),
@@ -287,25 +289,25 @@ async def test_null_takes_back_what_a_channel_of_its_own_address_can_do_without(
         ({"no_such_field": None}, "no_such_field"),
     ):
         with pytest.raises(InvalidRequest) as caught:
-            await house.fleet.edit("up", change)
+            await services.channel_service.edit("up", change)
         assert caught.value.param == param
 
 
 async def test_a_channel_of_another_provider_goes_to_that_providers_address() -> None:
-    house = await house_with(DECLARED)
-    await house.fleet.add({**BARE, "provider": "openai"})
-    changed = await house.fleet.edit("up", {"provider": "anthropic"})
+    services = await declare_channels(DECLARED)
+    await services.channel_service.add({**BARE, "provider": "openai"})
+    changed = await services.channel_service.edit("up", {"provider": "anthropic"})
     assert (changed["provider"], changed["base_url"]) == ("anthropic", "https://api.anthropic.com/v1")
     with pytest.raises(InvalidRequest) as caught:
-        await house.fleet.edit("up", {"provider": "custom"})
+        await services.channel_service.edit("up", {"provider": "custom"})
     assert caught.value.param == "base_url"
-    assert house.fleet.get("up").provider == "anthropic"
+    assert services.channel_service.get("up").provider == "anthropic"
 
 
 async def test_what_is_shown_can_be_read_back_and_has_no_secret_in_it() -> None:
-    house = await house_with(DECLARED)
-    shown = await house.fleet.add(FULL)
-    text = orjson.dumps([shown, house.fleet.list_channels()]).decode()
+    services = await declare_channels(DECLARED)
+    shown = await services.channel_service.add(FULL)
+    text = orjson.dumps([shown, services.channel_service.list_channels()]).decode()
     assert "canary" not in text
     assert (shown["key_count"], shown["header_names"], shown["has_proxy"]) == (2, ["X-Team"], True)
     assert [key["last4"] for key in shown["keys"]] == ["0001", "0002"]
@@ -316,26 +318,26 @@ async def test_what_is_shown_can_be_read_back_and_has_no_secret_in_it() -> None:
 
 
 async def test_the_end_of_a_short_key_is_not_shown() -> None:
-    house = await house_with(DECLARED)
-    shown = await house.fleet.add({**BARE, "api_key": "fifteen-letters"})
+    services = await declare_channels(DECLARED)
+    shown = await services.channel_service.add({**BARE, "api_key": "fifteen-letters"})
     assert [key["last4"] for key in shown["keys"]] == [""]
 
 
 async def test_a_change_that_cannot_be_stored_is_not_in_force() -> None:
     store = Disk()
-    house = await house_with(DECLARED, store=store)
-    await house.fleet.add(BARE)
-    before = house.catalog.channels
+    services = await declare_channels(DECLARED, store=store)
+    await services.channel_service.add(BARE)
+    before = services.catalog.channels
     store.broken = True
     for change in (
-        house.fleet.add({**BARE, "name": "new"}),
-        house.fleet.edit("up", {"weight": 2}),
-        house.fleet.delete("up"),
+        services.channel_service.add({**BARE, "name": "new"}),
+        services.channel_service.edit("up", {"weight": 2}),
+        services.channel_service.delete("up"),
     ):
         with pytest.raises(StoreUnavailable):
             await change
-    assert house.catalog.channels == before
-    assert house.names == ["filed", "up"]
+    assert services.catalog.channels == before
+    assert services.names == ["filed", "up"]
 
 
 async def test_two_channels_that_are_added_at_once_both_have_their_models() -> None:
@@ -345,36 +347,36 @@ async def test_two_channels_that_are_added_at_once_both_have_their_models() -> N
     async def wait_for_the_other(_channel: Channel) -> None:
         await meet.wait()
 
-    house = await house_with(DECLARED, vendors=Vendors({"a": ["x"], "b": ["y"]}, before=wait_for_the_other))
+    services = await declare_channels(DECLARED, vendors=Vendors({"a": ["x"], "b": ["y"]}, before=wait_for_the_other))
     async with asyncio.timeout(5):
-        await asyncio.gather(*(house.fleet.add({**SYNCED, "name": name}) for name in ("a", "b")))
-    assert (house.offers("a"), house.offers("b")) == (["x"], ["y"])
+        await asyncio.gather(*(services.channel_service.add({**SYNCED, "name": name}) for name in ("a", "b")))
+    assert (services.offers("a"), services.offers("b")) == (["x"], ["y"])
 
 
 async def test_a_list_of_models_that_arrives_after_a_reload_of_the_same_channels_counts() -> None:
-    house = await house_with(attrs.evolve(DECLARED, sync=True, models=()))
+    services = await declare_channels(attrs.evolve(DECLARED, sync=True, models=()))
 
     async def reload(channel: Channel) -> None:
-        await house.fleet.declare([attrs.evolve(channel)])
+        await services.channel_service.declare([attrs.evolve(channel)])
 
-    house.vendors.before, house.vendors.lists = reload, {"filed": ["x"]}
-    assert await house.fleet.sync(house.fleet.get("filed")) is None
-    assert house.offers("filed") == ["x"]
+    services.vendors.before, services.vendors.lists = reload, {"filed": ["x"]}
+    assert await services.channel_service.sync(services.channel_service.get("filed")) is None
+    assert services.offers("filed") == ["x"]
 
 
 async def test_a_list_of_models_that_arrives_after_its_channel_leads_elsewhere_is_of_no_use() -> None:
-    house = await house_with(DECLARED, vendors=Vendors({"up": ["old"]}))
-    await house.fleet.add({**SYNCED, "status": "disabled"})
+    services = await declare_channels(DECLARED, vendors=Vendors({"up": ["old"]}))
+    await services.channel_service.add({**SYNCED, "status": "disabled"})
 
     async def move(channel: Channel) -> None:
-        house.vendors.before = None
-        house.vendors.lists["up"] = ["new"]
-        await house.fleet.edit(channel.name, {"base_url": "http://127.0.0.1:8/v1"})
+        services.vendors.before = None
+        services.vendors.lists["up"] = ["new"]
+        await services.channel_service.edit(channel.name, {"base_url": "http://127.0.0.1:8/v1"})
 
-    house.vendors.before = move
-    await house.fleet.edit("up", {"status": "active"})
-    assert [channel.base_url[-4:] for channel in house.vendors.asked] == ["9/v1", "8/v1"]
-    assert house.offers("up") == ["new"]
+    services.vendors.before = move
+    await services.channel_service.edit("up", {"status": "active"})
+    assert [channel.base_url[-4:] for channel in services.vendors.asked] == ["9/v1", "8/v1"]
+    assert services.offers("up") == ["new"]
 
 
 @pytest.mark.parametrize(
@@ -397,45 +399,45 @@ async def test_a_secret_goes_to_another_server_only_where_it_is_said_anew(
     change: dict[str, Any],
     param: str | None,
 ) -> None:
-    house = await house_with(DECLARED)
-    await house.fleet.add({**BARE, **secrets})
-    before = house.fleet.get("up")
+    services = await declare_channels(DECLARED)
+    await services.channel_service.add({**BARE, **secrets})
+    before = services.channel_service.get("up")
     if param is None:
-        changed = await house.fleet.edit("up", change)
+        changed = await services.channel_service.edit("up", change)
         kept = "v2" in changed["base_url"]
         assert (changed["key_count"] == 1, changed["header_names"]) == (kept, [])
         return
     with pytest.raises(InvalidRequest) as caught:
-        await house.fleet.edit("up", change)
+        await services.channel_service.edit("up", change)
     assert caught.value.param == param
-    assert house.fleet.get("up") == before
+    assert services.channel_service.get("up") == before
 
 
 async def test_a_channel_keeps_how_it_stands_through_a_change_and_not_through_a_move() -> None:
-    house = await house_with(DECLARED)
-    await house.fleet.add({**BARE, "api_keys": ["one", "two"]})
-    line = house.switchboard.lines["up"]
-    lease = house.switchboard.lease(line, ("openai_chat", "m"), 1, retry=False)
-    await house.fleet.edit("up", {"weight": 5, "api_keys": ["two", "three"]})
-    assert house.switchboard.lines["up"] is line
+    services = await declare_channels(DECLARED)
+    await services.channel_service.add({**BARE, "api_keys": ["one", "two"]})
+    line = services.load_balancer.lines["up"]
+    lease = services.load_balancer.lease(line, ("openai_chat", "m"), 1, retry=False)
+    await services.channel_service.edit("up", {"weight": 5, "api_keys": ["two", "three"]})
+    assert services.load_balancer.lines["up"] is line
     assert (line.channel.weight, line.running, len(line.keys)) == (5, 1, 2)
-    await house.fleet.edit("up", {"base_url": "http://127.0.0.1:8/v1", "api_key": "four"})
-    assert house.switchboard.lines["up"].running == 0
-    house.switchboard.end(lease)
-    assert (line.running, house.switchboard.running) == (0, 0)
+    await services.channel_service.edit("up", {"base_url": "http://127.0.0.1:8/v1", "api_key": "four"})
+    assert services.load_balancer.lines["up"].running == 0
+    services.load_balancer.end(lease)
+    assert (line.running, services.load_balancer.running) == (0, 0)
 
 
 async def test_testing_a_channel_asks_with_every_key_and_says_what_each_was_answered() -> None:
-    house = await house_with(DECLARED)
-    await house.fleet.add(FULL)
+    services = await declare_channels(DECLARED)
+    await services.channel_service.add(FULL)
 
     async def refuse_the_second(channel: Channel) -> None:
         if channel.api_keys == (SECRETS["api_keys"][1],):
             raise ProviderBadResponse("not this one")
 
-    house.vendors.lists["up"] = ["a", "b", "c"]
-    house.vendors.before = refuse_the_second
-    assert await house.fleet.test(house.fleet.get("up")) == {
+    services.vendors.lists["up"] = ["a", "b", "c"]
+    services.vendors.before = refuse_the_second
+    assert await services.channel_service.test(services.channel_service.get("up")) == {
         "name": "up",
         "ok": False,
         "error": "not this one",
@@ -449,17 +451,17 @@ async def test_testing_a_channel_asks_with_every_key_and_says_what_each_was_answ
 
 @pytest.mark.parametrize("keys", [[], ["only-one"]])
 async def test_testing_a_channel_of_one_key_or_none_says_it_once(keys: list[str]) -> None:
-    house = await house_with(DECLARED)
-    await house.fleet.add({**BARE, "api_keys": keys})
-    house.vendors.lists["up"] = []
-    assert await house.fleet.test(house.fleet.get("up")) == {
+    services = await declare_channels(DECLARED)
+    await services.channel_service.add({**BARE, "api_keys": keys})
+    services.vendors.lists["up"] = []
+    assert await services.channel_service.test(services.channel_service.get("up")) == {
         "name": "up",
         "ok": True,
         "error": None,
         "models": 0,
         "keys": [],
     }
-    assert [channel.api_keys for channel in house.vendors.asked] == [tuple(keys)]
+    assert [channel.api_keys for channel in services.vendors.asked] == [tuple(keys)]
 
 
 ANY_JSON = st.recursive(

@@ -38,7 +38,7 @@ from tests.support.access_table import (
     UNWRITTEN,
     Person,
     Row,
-    Stage,
+    Site,
     expect_admin,
     expect_page,
     expect_public,
@@ -48,7 +48,7 @@ from tests.support.console import PAGE, add_member, open_session, spare_work
 from tests.support.gateway import KEY
 from tests.support.openai_videos import OpenAiVideos, Play
 from tests.support.started_gateways import StartGateway
-from tests.support.video_gateway import Cinema
+from tests.support.video_gateway import VideoGateway
 
 ROOT = "/console"
 PROVIDERS_KEY = "sk-of-a-provider-9f3e"
@@ -94,7 +94,7 @@ class Answered:
 class Review:
     """Asks everything of everybody."""
 
-    stage: Stage
+    site: Site
     session: aiohttp.ClientSession
     references: dict[str, str]
     key_id: str
@@ -109,9 +109,9 @@ class Review:
             path = path[: path.index("{")] + made + path[path.index("}") + 1 :]
         for name, value in NAMED.items():
             path = path.replace(name, value)
-        body = await row.write_body(self.stage)
-        before = await self.stage.find_last() if asked.changes else None
-        url = URL(f"{self.stage.gateway.url}{path}{'?' if row.query else ''}{row.query}", encoded=True)
+        body = await row.write_body(self.site)
+        before = await self.site.find_last() if asked.changes else None
+        url = URL(f"{self.site.gateway.url}{path}{'?' if row.query else ''}{row.query}", encoded=True)
         headers = await self._identify(asked)
         async with self.session.request(
             asked.method, url, json=body, headers=headers, allow_redirects=False
@@ -127,15 +127,15 @@ class Review:
         make = asked.row.make
         assert make is not None
         if not asked.refused:
-            return await make(self.stage)
+            return await make(self.site)
         if make not in self.samples:
-            self.samples[make] = await make(self.stage)
+            self.samples[make] = await make(self.site)
         return self.samples[make]
 
     async def _identify(self, asked: Asked) -> dict[str, str]:
         person = asked.person
         if person.shows == "token":
-            return {**PAGE, "Authorization": f"Bearer {self.stage.gateway.admin_token}"}
+            return {**PAGE, "Authorization": f"Bearer {self.site.gateway.admin_token}"}
         if person.shows == "key":
             return {**PAGE, "Authorization": f"Bearer {KEYS[person.account]}"}
         if person.shows == "nothing":
@@ -143,8 +143,8 @@ class Review:
         reference = self.references[person.name]
         if asked.row.apart and person.is_in:
             assert person.role is not None
-            member = await add_member(self.stage.gateway, self.stage.name(), person.role, person.account)
-            reference = await open_session(self.stage.gateway, member)
+            member = await add_member(self.site.gateway, self.site.name(), person.role, person.account)
+            reference = await open_session(self.site.gateway, member)
         elif asked.row.apart:
             reference = "a session that is over"
         keyed = asked.path.startswith("/v1/") and not asked.row.keyless
@@ -152,7 +152,7 @@ class Review:
 
     async def _check_record(self, asked: Asked, before: Any) -> None:
         """What was changed is on record, as done by who has done it."""
-        last, shows = await self.stage.find_last(), asked.person.shows
+        last, shows = await self.site.find_last(), asked.person.shows
         signs_in = asked.row.body is sign_in  # as the member who signs in, whoever asks
         kind = "token" if shows == "token" and not signs_in else "member"
         if last is None or (before is not None and last.sequence <= before.sequence):
@@ -164,12 +164,12 @@ class Review:
         if answered.status != asked.expected:
             self.problems.append(f"{asked.name}: {answered.status}, not {asked.expected}: {answered.text[:160]}")
         text = answered.text.replace(answered.where, "")
-        for secret in (*SECRETS, self.stage.gateway.admin_token, *self.references.values()):
+        for secret in (*SECRETS, self.site.gateway.admin_token, *self.references.values()):
             if secret in text:
                 self.problems.append(f"{asked.name}: is told {secret!r}")
         hidden = [] if asked.person.role == "administrator" or asked.person.shows == "token" else [CHANNEL]
         if asked.person.account in {THEIRS, GONE} and answered.status < 400:
-            hidden += [OURS, self.stage.video_id, self.stage.request_id]
+            hidden += [OURS, self.site.video_id, self.site.request_id]
         for word in hidden:
             if word in text and not asked.row.apart:
                 self.problems.append(
@@ -246,7 +246,7 @@ async def review(gateway_with: StartGateway) -> AsyncIterator[Review]:
             )
         )
         gateway.app[SERVICES].admin.active_feed.tick_s = 0.01
-        cinema = Cinema(gateway, provider)
+        cinema = VideoGateway(gateway, provider)
         video_id = await cinema.make("a cat")
         services = gateway.app[SERVICES]
         job = await services.videos.jobs.find(video_id)
@@ -258,23 +258,23 @@ async def review(gateway_with: StartGateway) -> AsyncIterator[Review]:
         closed = await services.auth.accounts.get_account_noun(GONE)
         await services.auth.accounts.register.accounts.put_account(attrs.evolve(closed, status="disabled"))
         await services.auth.accounts.reload()
-        stage = Stage(gateway, video_id, job.receipt.id, partial(cinema.make, "a dog"))
+        site = Site(gateway, video_id, job.receipt.id, partial(cinema.make, "a dog"))
         key_id = str(gateway.app[SERVICES].auth.api_keys.authenticate(f"Bearer {KEY}").key.id)
-        yield Review(stage, session, people, key_id)
+        yield Review(site, session, people, key_id)
         gateway.app[SERVICES].active_requests.calls.clear()
 
 
 async def test_everyone_is_let_in_where_they_may_and_sees_what_is_theirs(review: Review) -> None:
     """Who is refused has changed nothing, and nobody has written of it."""
-    asked = list_asked(list_routes(review.stage.gateway.app))
+    asked = list_asked(list_routes(review.site.gateway.app))
     for one in asked:  # what the refused will ask for is there before
         if one.refused and one.row.make is not None and one.row.make not in review.samples:
-            review.samples[one.row.make] = await one.row.make(review.stage)
-    before = await review.stage.snap()
+            review.samples[one.row.make] = await one.row.make(review.site)
+    before = await review.site.snap()
     for one in asked:
         if one.refused and not one.row.apart:
             await review.ask(one)
-    after = await review.stage.snap()
+    after = await review.site.snap()
     assert {name: after[name] for name in before if after[name] != before[name]} == {}
     for one in asked:
         if not one.refused or one.row.apart:
@@ -294,7 +294,7 @@ async def test_naming_another_account_is_naming_none(review: Review) -> None:
     for door in doors:
         said: dict[str, Mapping[str, Any]] = {}
         for name, expected in ((OURS, 404), ("none", 404), (THEIRS, 200)):
-            url = f"{review.stage.gateway.url}{door.full_path}?account={name}"
+            url = f"{review.site.gateway.url}{door.full_path}?account={name}"
             async with review.session.get(url, headers=headers) as response:
                 assert response.status == expected, (door.path, name, await response.text())
                 if expected == 404:

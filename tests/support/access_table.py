@@ -69,7 +69,7 @@ class UnderWay:
 
 
 @attrs.define
-class Stage:
+class Site:
     """A gateway with something of everything in it, all of the account ``OURS``.
 
     Attributes:
@@ -162,7 +162,7 @@ class Stage:
         }
 
 
-Make = Callable[[Stage], Awaitable[str]]
+Make = Callable[[Site], Awaitable[str]]
 
 
 @attrs.frozen
@@ -188,30 +188,30 @@ class Row:
     apart: bool = False
     keyless: bool = False
 
-    async def write_body(self, stage: Stage) -> Any:
+    async def write_body(self, site: Site) -> Any:
         """The body of one call."""
-        return await self.body(stage) if callable(self.body) else self.body
+        return await self.body(site) if callable(self.body) else self.body
 
 
-async def new_account(stage: Stage) -> Json:
-    return {"name": stage.name()}
+async def new_account(site: Site) -> Json:
+    return {"name": site.name()}
 
 
-async def new_owned_key(stage: Stage) -> Json:
-    return {"name": stage.name(), "account": OURS}
+async def new_owned_key(site: Site) -> Json:
+    return {"name": site.name(), "account": OURS}
 
 
-async def new_channel(stage: Stage) -> Json:
+async def new_channel(site: Site) -> Json:
     return {
-        "name": f"{CHANNEL}-{stage.name()}",
+        "name": f"{CHANNEL}-{site.name()}",
         "provider": "custom",
         "base_url": "http://127.0.0.1:9",
         "models": ["n"],
     }
 
 
-async def sign_in(stage: Stage) -> Json:
-    return {"name": (await add_member(stage.gateway, stage.name(), "viewer", OURS)).name, "passphrase": FROGS}
+async def sign_in(site: Site) -> Json:
+    return {"name": (await add_member(site.gateway, site.name(), "viewer", OURS)).name, "passphrase": FROGS}
 
 
 ACCESS: Mapping[str, frozenset[str]] = {
@@ -247,7 +247,7 @@ UNWRITTEN = frozenset(
 )
 """Doors of which nothing is on record where they do what is asked here: they change nothing, or only the first time."""
 
-KEY = Stage.make_key
+KEY = Site.make_key
 LIMIT = {"value": 4}
 TOKEN = {"token": "x" * 43}
 WORDS = {"passphrase": FROGS}
@@ -256,11 +256,11 @@ ADMIN: Mapping[str, Row] = {
     "GET /account": Row(signed=True),
     "GET /accounts": Row(),
     "POST /accounts": Row(body=new_account),
-    "GET /accounts/{name}": Row(make=Stage.make_account),
-    "PATCH /accounts/{name}": Row(make=Stage.make_account, body={"rpm": 9}),
-    "DELETE /accounts/{name}": Row(make=Stage.make_account),
-    "GET /accounts/{name}/credits": Row(make=Stage.make_account),
-    "POST /accounts/{name}/credits": Row(400, make=Stage.make_account, body={"amount_usd": 1}),
+    "GET /accounts/{name}": Row(make=Site.make_account),
+    "PATCH /accounts/{name}": Row(make=Site.make_account, body={"rpm": 9}),
+    "DELETE /accounts/{name}": Row(make=Site.make_account),
+    "GET /accounts/{name}/credits": Row(make=Site.make_account),
+    "POST /accounts/{name}/credits": Row(400, make=Site.make_account, body={"amount_usd": 1}),
     "GET /keys": Row(),
     "POST /keys": Row(body=new_owned_key, foreign=404),
     "GET /keys/{id}": Row(make=KEY, foreign=404),
@@ -273,11 +273,11 @@ ADMIN: Mapping[str, Row] = {
     "GET /channels": Row(),
     "POST /channels": Row(body=new_channel),
     "POST /channels/order": Row(400, body={"names": []}),
-    "GET /channels/{name}": Row(make=Stage.make_channel),
-    "PATCH /channels/{name}": Row(make=Stage.make_channel, body={"weight": 2}),
-    "DELETE /channels/{name}": Row(make=Stage.make_channel),
-    "POST /channels/{name}/test": Row(make=Stage.make_channel),
-    "POST /channels/{name}/sync": Row(400, make=Stage.make_channel),
+    "GET /channels/{name}": Row(make=Site.make_channel),
+    "PATCH /channels/{name}": Row(make=Site.make_channel, body={"weight": 2}),
+    "DELETE /channels/{name}": Row(make=Site.make_channel),
+    "POST /channels/{name}/test": Row(make=Site.make_channel),
+    "POST /channels/{name}/sync": Row(400, make=Site.make_channel),
     "GET /providers": Row(),
     "GET /explain": Row(query=f"model={MODEL}"),
     "POST /reload": Row(409),
@@ -299,45 +299,45 @@ ADMIN: Mapping[str, Row] = {
     "POST /links/use": Row(404, body={**TOKEN, **WORDS, "name": "eve"}),
     "POST /session": Row(apart=True, body=sign_in),
     "GET /members": Row(),
-    "PATCH /members/{id}": Row(make=Stage.make_member, body={"role": "member"}),
-    "DELETE /members/{id}": Row(make=Stage.make_member),
-    "POST /members/{id}/reset": Row(make=Stage.make_member),
+    "PATCH /members/{id}": Row(make=Site.make_member, body={"role": "member"}),
+    "DELETE /members/{id}": Row(make=Site.make_member),
+    "POST /members/{id}/reset": Row(make=Site.make_member),
     "GET /links": Row(),
     "POST /links": Row(body={"account": OURS}),
-    "DELETE /links/{id}": Row(make=Stage.make_link),
+    "DELETE /links/{id}": Row(make=Site.make_link),
     "GET /models": Row(),
     "GET /usage": Row(query="by=key"),
     "GET /requests": Row(),
     "GET /requests/facets": Row(),
     "GET /requests/export": Row(),
-    "GET /requests/{id}": Row(make=Stage.find_request, foreign=404),
+    "GET /requests/{id}": Row(make=Site.find_request, foreign=404),
     "GET /audit": Row(),
     "GET /audit-trail": Row(),
     "GET /settings": Row(),
     "PUT /settings/{section}/{key}": Row(body=LIMIT),
     "DELETE /settings/{section}/{key}": Row(),
     "GET /groups": Row(),
-    "PUT /groups/{name}": Row(make=Stage.make_group, body={"price_multiplier": 3}),
-    "DELETE /groups/{name}": Row(make=Stage.make_group),
+    "PUT /groups/{name}": Row(make=Site.make_group, body={"price_multiplier": 3}),
+    "DELETE /groups/{name}": Row(make=Site.make_group),
     "GET /prices": Row(),
-    "PUT /prices/{model}": Row(make=Stage.make_price, body={"input_usd_per_million": 3}),
-    "DELETE /prices/{model}": Row(make=Stage.make_price),
+    "PUT /prices/{model}": Row(make=Site.make_price, body={"input_usd_per_million": 3}),
+    "DELETE /prices/{model}": Row(make=Site.make_price),
     "GET /running": Row(),
     "GET /running/events": Row(),
-    "POST /running/{id}/cancel": Row(make=Stage.make_call, foreign=404),
+    "POST /running/{id}/cancel": Row(make=Site.make_call, foreign=404),
     "GET /videos": Row(),
-    "GET /videos/{id}": Row(make=Stage.find_video, foreign=404),
-    "POST /videos/{id}/cancel": Row(409, make=Stage.find_video, foreign=404),
+    "GET /videos/{id}": Row(make=Site.find_video, foreign=404),
+    "POST /videos/{id}/cancel": Row(409, make=Site.find_video, foreign=404),
     "GET /deliveries": Row(),
 }
 """By the method and path of a door."""
 
 PAGES: Mapping[str, Row] = {
     "/keys/{id}": Row(make=KEY, foreign=404),
-    "/requests/{id}": Row(make=Stage.find_request, foreign=404),
-    "/videos/{id}": Row(make=Stage.find_video, foreign=404),
-    "/accounts/{name}": Row(make=Stage.make_account),
-    "/channels/{name}": Row(make=Stage.make_channel),
+    "/requests/{id}": Row(make=Site.find_request, foreign=404),
+    "/videos/{id}": Row(make=Site.find_video, foreign=404),
+    "/accounts/{name}": Row(make=Site.make_account),
+    "/channels/{name}": Row(make=Site.make_channel),
 }
 """Pages of one thing; every other is shown to whom it says that it needs."""
 
@@ -352,12 +352,12 @@ PUBLIC: Mapping[str, Row] = {
         f"POST /v1/{name}": Row(415, body={}) for name in ("images/edits", "audio/transcriptions", "audio/translations")
     },
     "GET /v1/videos": Row(keyless=True),
-    f"GET {_VIDEO}": Row(make=Stage.find_video, foreign=404, keyless=True),
-    f"GET {_VIDEO}/content": Row(make=Stage.find_video, foreign=404, keyless=True),
-    f"GET {_VIDEO}/events": Row(make=Stage.find_video, foreign=404, keyless=True),
-    "GET /v1/video/generations/{id}": Row(make=Stage.find_video, foreign=404),
-    f"DELETE {_VIDEO}": Row(make=Stage.make_video, foreign=404),
-    f"POST {_VIDEO}/remix": Row(400, make=Stage.find_video, body={}),
+    f"GET {_VIDEO}": Row(make=Site.find_video, foreign=404, keyless=True),
+    f"GET {_VIDEO}/content": Row(make=Site.find_video, foreign=404, keyless=True),
+    f"GET {_VIDEO}/events": Row(make=Site.find_video, foreign=404, keyless=True),
+    "GET /v1/video/generations/{id}": Row(make=Site.find_video, foreign=404),
+    f"DELETE {_VIDEO}": Row(make=Site.make_video, foreign=404),
+    f"POST {_VIDEO}/remix": Row(400, make=Site.find_video, body={}),
     "GET /v1/models": Row(),
     "GET /v1/models/{model}": Row(),
     "GET /v1/dashboard/billing/subscription": Row(),

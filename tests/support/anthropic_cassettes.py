@@ -227,7 +227,7 @@ TRICKY = (
     + STOP
 )
 
-SAID: dict[str, tuple[bytes, list[Event]]] = {
+ANSWERED: dict[str, tuple[bytes, list[Event]]] = {
     "hello": (
         HELLO,
         [

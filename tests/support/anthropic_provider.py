@@ -18,8 +18,8 @@ from tests.support.providers import (
     Fails,
     Heard,
     Json,
-    Picture,
     Provider,
+    ReceivedImage,
     Refused,
     Says,
     decode,
@@ -192,7 +192,7 @@ def _hear(body: Json) -> Heard:
     form = (body.get("output_config") or {}).get("format") or {}
     return Heard(
         system,
-        tuple(ear.said),
+        tuple(ear.messages),
         tuple(ear.results),
         tuple(ear.images),
         tuple(tool["name"] for tool in body.get("tools") or ()),
@@ -206,9 +206,9 @@ class _Ear:
     """What the messages say. ``waiting``: the calls of the last one."""
 
     names: dict[str, str] = attrs.Factory(dict)
-    said: list[str] = attrs.Factory(list)
+    messages: list[str] = attrs.Factory(list)
     results: list[tuple[str, str]] = attrs.Factory(list)
-    images: list[Picture] = attrs.Factory(list)
+    images: list[ReceivedImage] = attrs.Factory(list)
     thoughts: list[str] = attrs.Factory(list)
     waiting: set[str] = attrs.Factory(set)
 
@@ -224,7 +224,7 @@ class _Ear:
     def hear_block(self, block: Json, role: str, where: str) -> None:
         match block["type"]:
             case "text":
-                self.said.append(f"{role}: {block['text']}")
+                self.messages.append(f"{role}: {block['text']}")
             case "image" | "document":
                 self.images.append(_read_source(block, where))
             case "thinking":
@@ -270,7 +270,7 @@ def _read_block(block: Any, where: str, kinds: set[str]) -> Json:
     return block
 
 
-def _read_result(block: Json, where: str) -> tuple[str, list[Picture]]:
+def _read_result(block: Json, where: str) -> tuple[str, list[ReceivedImage]]:
     content = block.get("content")
     if content is None:
         return "", []
@@ -280,14 +280,14 @@ def _read_result(block: Json, where: str) -> tuple[str, list[Picture]]:
     return "\n".join(one["text"] for one in blocks if one["type"] == "text"), images
 
 
-def _read_source(block: Json, where: str) -> Picture:
+def _read_source(block: Json, where: str) -> ReceivedImage:
     source = expect_object(block.get("source"), f"{where}.source", {"type", "media_type", "data", "url"})
     media_type = source.get("media_type")
     if source.get("type") == "url":
-        return Picture(None, url=expect_text(source.get("url"), where))
+        return ReceivedImage(None, url=expect_text(source.get("url"), where))
     if source.get("type") == "text":
         expect(media_type == "text/plain", f"{where}.source.media_type: should be 'text/plain'")
-        return Picture(media_type, expect_text(source.get("data"), where).encode())
+        return ReceivedImage(media_type, expect_text(source.get("data"), where).encode())
     expect(source.get("type") == "base64", f"{where}.source.type: unknown tag")
     data = decode(source.get("data"), f"{where}.source.data")
     if block["type"] == "document":
@@ -298,7 +298,7 @@ def _read_source(block: Json, where: str) -> Picture:
         expect(
             known and data.startswith(known), f"The image was specified using the {media_type} media type, but is not"
         )
-    return Picture(media_type, data)
+    return ReceivedImage(media_type, data)
 
 
 # What it answers.

@@ -167,7 +167,7 @@ def put(usd: str, reference: str | None = None) -> CreditSpec:
     return CreditSpec(Decimal(usd), "set", reference)
 
 
-class Books:
+class BillingServices:
     """A gateway's money: ``now`` is its clock (Unix seconds) and ``pulse`` its monotonic one."""
 
     def __init__(self, folder: Path, now: float = NOON, disk: Disk | ModelDisk | None = None) -> None:

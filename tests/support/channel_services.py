@@ -72,21 +72,21 @@ class Disk(Repositories):
 
 
 @attrs.define
-class House:
+class ChannelServices:
     """A fleet with what it tells."""
 
     found: Sequence[Found] = ()
     vendors: Vendors = attrs.Factory(Vendors)
     store: Disk = attrs.Factory(Disk)
     catalog: ModelCatalog = attrs.Factory(lambda: ModelCatalog(clock=lambda: float(NOW)))
-    switchboard: LoadBalancer = attrs.Factory(lambda: LoadBalancer(lambda: 0.0))
+    load_balancer: LoadBalancer = attrs.Factory(lambda: LoadBalancer(lambda: 0.0))
     looked: int = 0
-    fleet: ChannelService = attrs.field(init=False)
+    channel_service: ChannelService = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.fleet = ChannelService(
+        self.channel_service = ChannelService(
             self.catalog,
-            self.switchboard,
+            self.load_balancer,
             self.store,
             fetch=self.vendors.list_models,
             discover=self._discover,
@@ -100,15 +100,15 @@ class House:
     @property
     def names(self) -> list[str]:
         """Every channel that is offered; the switchboard knows the same ones, as they are."""
-        assert [line.channel for line in self.switchboard.lines.values()] == list(self.catalog.channels)
+        assert [line.channel for line in self.load_balancer.lines.values()] == list(self.catalog.channels)
         return [channel.name for channel in self.catalog.channels]
 
     def offers(self, name: str) -> list[str] | None:
-        offer = self.catalog.find_offer(self.fleet.get(name))
+        offer = self.catalog.find_offer(self.channel_service.get(name))
         return None if offer is None else [listed.id for listed in offer]
 
 
-async def house_with(*declared: Channel, **kwargs: Any) -> House:
-    house = House(**kwargs)
-    await house.fleet.declare(declared)
-    return house
+async def declare_channels(*declared: Channel, **kwargs: Any) -> ChannelServices:
+    services = ChannelServices(**kwargs)
+    await services.channel_service.declare(declared)
+    return services

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from gateway.domain.media import sniff_image
 from tests.support.gemini_images import SIZES
-from tests.support.image_providers import HeardPicture, Json, PictureProvider, draw
+from tests.support.image_providers import ImageProvider, Json, ReceivedImageRequest, draw
 
 _FIELDS = {"model", "messages", "modalities", "image_config", "user"}
 _DATA_URL = re.compile(r"data:(image/[a-z]+);base64,([A-Za-z0-9+/]+={0,2})\Z")
@@ -18,7 +18,7 @@ class Refused(Exception):
     """The vendor's 400."""
 
 
-class ChatPictures(PictureProvider):
+class ChatImages(ImageProvider):
     """``/chat/completions`` with ``modalities``."""
 
     slug: ClassVar[str] = "openrouter"
@@ -45,7 +45,7 @@ class ChatPictures(PictureProvider):
         return web.json_response(write_answer(draw(*SIZES[heard.size or "1:1"], shade=len(self.heard)), self.model))
 
 
-def read_question(body: Any, model: str) -> HeardPicture:
+def read_question(body: Any, model: str) -> ReceivedImageRequest:
     """What a body asks for; ``size`` is the ratio. Raises ``Refused`` as the vendor would."""
     if not isinstance(body, dict) or body.keys() - _FIELDS:
         raise Refused(f"Unrecognized keys: {sorted(body.keys() - _FIELDS)}")
@@ -63,7 +63,7 @@ def read_question(body: Any, model: str) -> HeardPicture:
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
     prompt = "".join(part["text"] for part in parts if part["type"] == "text")
     sources = tuple(_read_data_url(part["image_url"]["url"]) for part in parts if part["type"] == "image_url")
-    return HeardPicture(prompt, size=config.get("aspect_ratio"), sources=sources, body=body)
+    return ReceivedImageRequest(prompt, size=config.get("aspect_ratio"), sources=sources, body=body)
 
 
 def _read_data_url(url: str) -> bytes:
@@ -74,7 +74,7 @@ def _read_data_url(url: str) -> bytes:
     return data
 
 
-def write_answer(image: bytes, model: str = ChatPictures.model) -> Json:
+def write_answer(image: bytes, model: str = ChatImages.model) -> Json:
     """A picture in ``message.images``, with words beside it."""
     url = "data:image/png;base64," + base64.b64encode(image).decode()
     message = {
@@ -109,7 +109,7 @@ def write_answer(image: bytes, model: str = ChatPictures.model) -> Json:
     }
 
 
-def write_moderated(prompt: str, model: str = ChatPictures.model) -> Json:
+def write_moderated(prompt: str, model: str = ChatImages.model) -> Json:
     """What a flagged prompt is answered with."""
     return {
         "error": {

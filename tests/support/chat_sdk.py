@@ -53,25 +53,25 @@ def _used() -> st.SearchStrategy[UsageReport]:
 @st.composite
 def _choices(draw: st.DrawFn, choice: int) -> list[Event]:
     """All that one choice says, its finish last."""
-    said: list[Event] = []
+    events: list[Event] = []
     calls = 0
     for kind in draw(st.lists(st.sampled_from(["text", "thought", "refusal", "tool", "picture"]), max_size=6)):
         match kind:
             case "text":
-                said.append(TextDelta(draw(WORDS), choice))
+                events.append(TextDelta(draw(WORDS), choice))
             case "thought":
-                said.append(ReasoningDelta(draw(WORDS), choice))
+                events.append(ReasoningDelta(draw(WORDS), choice))
             case "refusal":
-                said.append(RefusalDelta(draw(WORDS), choice))
+                events.append(RefusalDelta(draw(WORDS), choice))
             case "picture":
-                said.append(ImageOutput("image/png", draw(st.sampled_from(["AAAA", "iVBORw0KGgo="])), choice))
+                events.append(ImageOutput("image/png", draw(st.sampled_from(["AAAA", "iVBORw0KGgo="])), choice))
             case "tool":
                 signature = draw(st.none() | st.just("sig=="))
-                said.append(ToolCallStart(calls, f"call-{choice}-{calls}", draw(NAMES), choice, signature))
-                said += [ToolCallDelta(calls, words, choice) for words in draw(st.lists(WORDS, max_size=3))]
+                events.append(ToolCallStart(calls, f"call-{choice}-{calls}", draw(NAMES), choice, signature))
+                events += [ToolCallDelta(calls, words, choice) for words in draw(st.lists(WORDS, max_size=3))]
                 calls += 1
     reasons = ("tool_calls", "length") if calls else ("stop", "length", "content_filter")
-    return [*said, ChoiceFinished(draw(st.sampled_from(reasons)), choice)]
+    return [*events, ChoiceFinished(draw(st.sampled_from(reasons)), choice)]
 
 
 @st.composite

@@ -31,7 +31,7 @@ runpy.run_module("gateway", run_name="__main__", alter_sys=True)
 """
 
 
-PATIENCE_S = 30
+WAIT_LIMIT_S = 30
 """What is waited for comes sooner; only a machine with much else to do is this slow."""
 
 
@@ -51,7 +51,7 @@ def run_many(cwd: Path, *commands: list[str]) -> list[list[Any]]:
     out, err = cwd / "many.out", cwd / "many.err"
     process = Forked([MANY, json.dumps(commands)], cwd=cwd, env=environment(), out=out, err=err)
     with ended_with_the_test(process):
-        assert process.wait(PATIENCE_S) == 0, err.read_text()
+        assert process.wait(WAIT_LIMIT_S) == 0, err.read_text()
     done: list[list[Any]] = json.loads(out.read_text())["done"]
     return done
 
@@ -85,7 +85,7 @@ class Server:
             body.encode(),
             {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=WAIT_LIMIT_S) as response:  # noqa: S310
             return str(response.read().decode())
 
     def tidy(self) -> None:
@@ -125,11 +125,11 @@ def start_server(data: Path) -> Server:
 
 def read_greeting(process: Forked, out: Path) -> str:
     """All of it. Fails where the process ends first."""
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + WAIT_LIMIT_S
     while time.monotonic() < until and process.poll() is None:
-        said = out.read_text()
-        if "client = " in said or "gateway keys create" in said:
-            return said
+        output = out.read_text()
+        if "client = " in output or "gateway keys create" in output:
+            return output
         time.sleep(0.005)
     raise AssertionError(f"the gateway did not greet: {out.with_suffix('.log').read_text()}")
 
@@ -137,7 +137,7 @@ def read_greeting(process: Forked, out: Path) -> str:
 def stop_server(server: Server, number: signal.Signals) -> int:
     with ended_with_the_test(server.process):
         server.process.send_signal(number)
-        return server.process.wait(PATIENCE_S)
+        return server.process.wait(WAIT_LIMIT_S)
 
 
 @contextlib.contextmanager

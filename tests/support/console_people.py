@@ -49,8 +49,8 @@ async def make_administrator(gateway: RunningGateway, name: str = "ada") -> Pers
     """The first member, made by the link that a start prints."""
     person = meet(gateway)
     token = await gateway.app[SERVICES].auth.invitations.find_setup_token()
-    status, said = await person.call("POST", "/setup", {"token": token, "name": name, "passphrase": PASSPHRASE})
-    assert status == 201, said
+    status, body = await person.call("POST", "/setup", {"token": token, "name": name, "passphrase": PASSPHRASE})
+    assert status == 201, body
     return person
 
 
@@ -59,7 +59,7 @@ async def invite(administrator: Person, name: str, role: str, account: str) -> P
     status, link = await administrator.call("POST", "/links", {"account": account, "role": role})
     assert status == 201, link
     person = meet(administrator.gateway)
-    told = {"token": link["token"], "name": name, "passphrase": PASSPHRASE}
-    status, said = await person.call("POST", "/links/use", told)
-    assert status == 201, said
+    fields = {"token": link["token"], "name": name, "passphrase": PASSPHRASE}
+    status, body = await person.call("POST", "/links/use", fields)
+    assert status == 201, body
     return person

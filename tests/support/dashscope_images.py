@@ -11,7 +11,7 @@ from typing import Any, Literal
 import attrs
 from aiohttp import web
 
-from tests.support.image_providers import Fate, HeardPicture, Json, PictureProvider, draw, parse_size
+from tests.support.image_providers import Fate, ImageProvider, Json, ReceivedImageRequest, draw, parse_size
 
 SERVICES = "/api/v1/services/aigc"
 SIZE = re.compile(r"(\d{2,4})\*(\d{2,4})")
@@ -29,14 +29,14 @@ class _Refused(Exception):
 
 @attrs.define
 class _Task:
-    heard: HeardPicture
+    heard: ReceivedImageRequest
     fate: Fate
     talks: bool
     asked: int = 0
     state: str = "PENDING"
 
 
-class DashScopePictures(PictureProvider):
+class DashScopeImages(ImageProvider):
     """``provider = "dashscope"``.
 
     Args:
@@ -155,7 +155,7 @@ class DashScopePictures(PictureProvider):
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         return web.Response(body=self._files[int(request.match_info["number"])], content_type="image/png")
 
-    def _paint(self, heard: HeardPicture) -> list[str]:
+    def _paint(self, heard: ReceivedImageRequest) -> list[str]:
         width, height = parse_size((heard.size or "64*64").replace("*", "x"))
         first = len(self._files)
         self._files += [draw(width, height, first + number) for number in range(heard.count)]
@@ -173,7 +173,7 @@ def _fail() -> web.Response:
     )
 
 
-def _hear(body: Any, *, talks: bool) -> HeardPicture:
+def _hear(body: Any, *, talks: bool) -> ReceivedImageRequest:
     _expect(isinstance(body, dict) and body.keys() <= {"model", "input", "parameters"}, "unknown field")
     _expect(isinstance(body.get("model"), str), "model is missing")
     parameters = body.get("parameters") or {}
@@ -186,24 +186,24 @@ def _hear(body: Any, *, talks: bool) -> HeardPicture:
         _expect(all(512 <= int(side) <= 1440 for side in size.split("*")), "width and height must be in [512, 1440]")
     prompt, urls = _hear_message(body["input"]) if talks else _hear_fields(body["input"])
     _expect(isinstance(prompt, str) and prompt, "prompt is missing")
-    return HeardPicture(prompt, count, size, tuple(map(_hear_image, urls)), body=body)
+    return ReceivedImageRequest(prompt, count, size, tuple(map(_hear_image, urls)), body=body)
 
 
-def _hear_message(said: Any) -> tuple[Any, list[Any]]:
-    _expect(said.keys() == {"messages"} and len(said["messages"]) == 1, "exactly one message is supported")
-    (message,) = said["messages"]
+def _hear_message(fields: Any) -> tuple[Any, list[Any]]:
+    _expect(fields.keys() == {"messages"} and len(fields["messages"]) == 1, "exactly one message is supported")
+    (message,) = fields["messages"]
     _expect(message.keys() == {"role", "content"} and message["role"] == "user", "role must be user")
     texts = [part["text"] for part in message["content"] if "text" in part]
     _expect(len(texts) == 1, "exactly one text is supported")
     return texts[0], [part["image"] for part in message["content"] if "image" in part]
 
 
-def _hear_fields(said: Any) -> tuple[Any, list[Any]]:
-    if "function" in said:
-        _expect(said.keys() == {"function", "prompt", "base_image_url"}, "unknown input")
-        return said["prompt"], [said["base_image_url"]]
-    _expect(said.keys() <= {"prompt", "negative_prompt", "images"}, "unknown input")
-    return said["prompt"], said.get("images", [])
+def _hear_fields(fields: Any) -> tuple[Any, list[Any]]:
+    if "function" in fields:
+        _expect(fields.keys() == {"function", "prompt", "base_image_url"}, "unknown input")
+        return fields["prompt"], [fields["base_image_url"]]
+    _expect(fields.keys() <= {"prompt", "negative_prompt", "images"}, "unknown input")
+    return fields["prompt"], fields.get("images", [])
 
 
 def _hear_image(url: Any) -> bytes:

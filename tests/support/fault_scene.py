@@ -20,7 +20,7 @@ PRICE = {"model": "m", "input_usd_per_million": 1, "output_usd_per_million": 2}
 WORDS = ("good", "words")
 TOKENS = (5, 7)
 """What the good provider reports: prompt, completion."""
-PATIENCE_S = 15
+WAIT_LIMIT_S = 15
 """What is waited for comes sooner; only a machine with much else to do is this slow."""
 UNHURRIED = {"connect_timeout_s": 30, "first_byte_timeout_s": 30, "idle_timeout_s": 30, "total_timeout_s": 60}
 """Longer than a test waits: no timer is to be what ends the scene."""
@@ -136,8 +136,8 @@ def check_trail(heard: Heard, row: RequestRecord, *outcomes: tuple[str, str]) ->
     """
     assert heard.headers["x-gateway-attempts"] == str(row.attempts) == str(len(outcomes))
     failed = [code for _, code in outcomes if code != ANSWERED]
-    told = heard.headers.get("x-gateway-tried", "")
-    assert [one.partition(";ms=")[0] for one in told.split(", ") if one] == (
+    tried = heard.headers.get("x-gateway-tried", "")
+    assert [one.partition(";ms=")[0] for one in tried.split(", ") if one] == (
         failed[:-1] if heard.status == 200 and row.error_code else failed
     )
     kept = [(one.channel, one.outcome) for one in parse_tried(row.tried)]
@@ -189,6 +189,6 @@ def check_row_of_success(row: RequestRecord, name: str, attempts: int) -> None:
 
 async def until(condition: Callable[[], object]) -> None:
     """Return once ``condition`` holds; fail where it never does."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(WAIT_LIMIT_S):
         while not condition():  # noqa: ASYNC110 - the other end of a socket has no event to tend
             await asyncio.sleep(0.005)

@@ -175,12 +175,12 @@ class GatewayProcess:
     async def check_traffic(self, rows: Iterable[RequestRecord]) -> None:
         """The sums of hours and of days are those of ``rows``, which are all that there are, of the last day."""
         rows = list(rows)
-        told = {"requests": len(rows)}
+        reported = {"requests": len(rows)}
         for name in ("prompt_tokens", "completion_tokens", "cost_nanos", "total_ms"):
-            told[name] = sum(getattr(row, name) for row in rows)
+            reported[name] = sum(getattr(row, name) for row in rows)
         for by in ("hour", "day"):
             total = (await self.ask(f"usage?by={by}"))["total"]
-            assert {name: total[name] for name in told} == told, by
+            assert {name: total[name] for name in reported} == reported, by
 
     def read_log(self, event: str) -> list[dict[str, Any]]:
         """The lines of the log that say ``event``, since the last start."""

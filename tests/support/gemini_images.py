@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from aiohttp import web
 
 from gateway.domain.media import sniff_image
-from tests.support.image_providers import KEY, HeardPicture, Json, PictureProvider, draw
+from tests.support.image_providers import KEY, ImageProvider, Json, ReceivedImageRequest, draw
 
 SIZES = {
     "1:1": (1024, 1024),
@@ -30,7 +30,7 @@ class Refused(Exception):
     """The vendor's 400."""
 
 
-class GeminiPictures(PictureProvider):
+class GeminiImages(ImageProvider):
     """``:generateContent`` of one model. ``"block"`` takes the picture away; ``blocks_prompt``: looks at the prompt."""
 
     slug: ClassVar[str] = "gemini"
@@ -60,7 +60,7 @@ class GeminiPictures(PictureProvider):
         return web.json_response(write_answer(draw(*SIZES[heard.size or "1:1"], shade=len(self.heard))))
 
 
-def read_question(body: Any) -> HeardPicture:
+def read_question(body: Any) -> ReceivedImageRequest:
     """What a body asks for; ``size`` is the ratio. Raises ``Refused`` as the vendor would."""
     _only(body, "", {"contents", "generationConfig"})
     config = body.get("generationConfig", {})
@@ -83,7 +83,7 @@ def read_question(body: Any) -> HeardPicture:
             sources.append(_read_blob(part["inlineData"]))
     if len(sources) > _MOST_SOURCES:
         raise Refused(f"The model takes at most {_MOST_SOURCES} images")
-    return HeardPicture(prompt, size=ratio, sources=tuple(sources), body=body)
+    return ReceivedImageRequest(prompt, size=ratio, sources=tuple(sources), body=body)
 
 
 def _read_blob(blob: Json) -> bytes:

@@ -16,8 +16,8 @@ from tests.support.providers import (
     Fails,
     Heard,
     Json,
-    Picture,
     Provider,
+    ReceivedImage,
     Refused,
     Says,
     decode,
@@ -152,9 +152,9 @@ def _read_content(content: Any, where: str) -> Json:
             expect_object(part["functionCall"], here, {"id", "name", "args"})
             expect(isinstance(part["functionCall"].get("args", {}), dict), f"{here}.functionCall.args: a struct")
         if "functionResponse" in part:
-            said = expect_object(part["functionResponse"], here, {"id", "name", "response", "parts"})
-            expect_text(said.get("name"), f"{here}.functionResponse.name")
-            expect(isinstance(said.get("response"), dict), f"{here}.functionResponse.response: a struct")
+            response = expect_object(part["functionResponse"], here, {"id", "name", "response", "parts"})
+            expect_text(response.get("name"), f"{here}.functionResponse.name")
+            expect(isinstance(response.get("response"), dict), f"{here}.functionResponse.response: a struct")
     return content
 
 
@@ -178,12 +178,12 @@ def _check_turns(contents: list[Json], *, signed: bool) -> None:
     expect(contents[0]["role"] == "user", "the first turn must be the user's")
 
 
-def _read_blob(part: Json) -> Picture:
+def _read_blob(part: Json) -> ReceivedImage:
     if "fileData" in part:
         data = expect_object(part["fileData"], "fileData", {"mimeType", "fileUri"})
-        return Picture(data.get("mimeType"), url=expect_text(data.get("fileUri"), "fileUri"))
+        return ReceivedImage(data.get("mimeType"), url=expect_text(data.get("fileUri"), "fileUri"))
     data = expect_object(part["inlineData"], "inlineData", {"mimeType", "data"})
-    return Picture(expect_text(data.get("mimeType"), "mimeType"), decode(data.get("data"), "inlineData.data"))
+    return ReceivedImage(expect_text(data.get("mimeType"), "mimeType"), decode(data.get("data"), "inlineData.data"))
 
 
 def _read_tools(tools: Any) -> list[str]:

@@ -19,7 +19,7 @@ Fate = Literal["ok", "block", "fail"]
 
 
 @attrs.frozen
-class HeardPicture:
+class ReceivedImageRequest:
     """What arrived, in words that are nobody's. ``size`` is as the vendor was told it, None where it was not."""
 
     prompt: str
@@ -60,7 +60,7 @@ def measure(image: bytes) -> tuple[int, int]:
     return int(width), int(height)
 
 
-class PictureProvider(abc.ABC):
+class ImageProvider(abc.ABC):
     """A real HTTP server on a loopback port. ``async with`` it.
 
     Attributes:
@@ -78,7 +78,7 @@ class PictureProvider(abc.ABC):
         self._fates = fates or ("ok",)
         self._given = 0
         self._runner: web.AppRunner | None = None
-        self.heard: list[HeardPicture] = []
+        self.heard: list[ReceivedImageRequest] = []
         self.requests: list[tuple[str, str]] = []
         self.cancelled: list[str] = []
 

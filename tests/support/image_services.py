@@ -40,7 +40,7 @@ NOW_S = 1_750_000_000
 
 
 @attrs.frozen
-class Said:
+class Answered:
     """What a provider answers, after ``wait_s``."""
 
     body: Any = None
@@ -50,11 +50,11 @@ class Said:
 
 
 class Reply:
-    """``upstream.port.Reply`` over a ``Said``."""
+    """``upstream.port.Reply`` over a ``Answered``."""
 
-    def __init__(self, said: Said) -> None:
-        self.status, self.headers = said.status, said.headers
-        self._raw = said.body if isinstance(said.body, bytes) else orjson.dumps(said.body)
+    def __init__(self, answered: Answered) -> None:
+        self.status, self.headers = answered.status, answered.headers
+        self._raw = answered.body if isinstance(answered.body, bytes) else orjson.dumps(answered.body)
 
     async def read(self, limit: int) -> bytes:
         assert len(self._raw) <= limit
@@ -72,7 +72,7 @@ class Reply:
     def close(self) -> None: ...
 
 
-Answer = Said | ProviderError
+Answer = Answered | ProviderError
 
 
 Clerk = Callable[["Asked"], Answer]
@@ -105,11 +105,11 @@ class Provider:
         self.running += 1
         self.most = max(self.most, self.running)
         try:
-            said = self._clerk(asked)
-            if isinstance(said, ProviderError):
-                raise said
-            await asyncio.sleep(said.wait_s)
-            return Reply(said)
+            answered = self._clerk(asked)
+            if isinstance(answered, ProviderError):
+                raise answered
+            await asyncio.sleep(answered.wait_s)
+            return Reply(answered)
         finally:
             self.running -= 1
 
@@ -158,7 +158,7 @@ class Shelf:
 
 
 @attrs.define
-class Studio:
+class ImageServices:
     """The rooms of a picture, over one channel ``up``."""
 
     provider: Provider
@@ -188,7 +188,7 @@ def ask(**more: Any) -> InferenceRequest:
     return attrs.evolve(parse_images_call(body), origin="https://gateway.example")
 
 
-def studio(
+def image_services(
     clerk: Clerk,
     provider: str = "replicate",
     model: str = "black-forest-labs/flux-schnell",
@@ -196,7 +196,7 @@ def studio(
     files: Mapping[str, bytes] | None = None,
     models: Sequence[Capability] = (),
     **more: Any,
-) -> Studio:
+) -> ImageServices:
     channel = Channel("up", provider, "http://up/v1", ("key-of-up",), ("m",), model_map=(("m", model),), **more)
     catalog, board = ModelCatalog(clock=lambda: 0.0), LoadBalancer(lambda: asyncio.get_running_loop().time())
     catalog.use([channel])
@@ -205,11 +205,11 @@ def studio(
     router.models = tuple(models)
     made, shelf, table = Provider(clerk), Shelf(), Files(files or {})
     images = ImageService(made, ImageDelivery(table, shelf), clock=lambda: float(NOW_S))  # type: ignore[arg-type]
-    return Studio(made, images, shelf, table, router, board)
+    return ImageServices(made, images, shelf, table, router, board)
 
 
-def task(state: str, **more: Any) -> Said:
-    return Said({"id": TASK, "status": state, **more})
+def task(state: str, **more: Any) -> Answered:
+    return Answered({"id": TASK, "status": state, **more})
 
 
 BEGUN = task("starting")
@@ -227,8 +227,8 @@ def play(*answers: Answer, cancel: Answer = BEGUN) -> Clerk:
     return answer
 
 
-def images(*data: str, **more: Any) -> Said:
-    return Said({"created": 1, "data": [{"b64_json": one} for one in data], **more})
+def images(*data: str, **more: Any) -> Answered:
+    return Answered({"created": 1, "data": [{"b64_json": one} for one in data], **more})
 
 
 def number(count: int) -> Capability:

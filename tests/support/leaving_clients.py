@@ -16,7 +16,7 @@ from tests.support.scripted_upstream import (
     answer,
     chunk,
 )
-from tests.support.upstream_scripts import COMMENT, ONE, TOLD, TWO
+from tests.support.upstream_scripts import COMMENT, ONE, STARTED, TWO
 
 Writer = asyncio.StreamWriter
 
@@ -61,8 +61,8 @@ PHASES = [
     Phase("before the first event", [SSE_HEAD, STALL], stream=True),
     Phase("after a comment", [SSE_HEAD, COMMENT, STALL], stream=True),
     Phase("in the first event", [SSE_HEAD, chunk(ONE[:-1]), STALL], stream=True),
-    Phase("in mid-stream", [*TOLD, STALL], stream=True, heard=ONE + TWO),
-    Phase("in the middle of an event", [*TOLD, chunk(b"data: {"), STALL], stream=True, heard=ONE + TWO),
+    Phase("in mid-stream", [*STARTED, STALL], stream=True, heard=ONE + TWO),
+    Phase("in the middle of an event", [*STARTED, chunk(b"data: {"), STALL], stream=True, heard=ONE + TWO),
     Phase("in a whole answer", [answer(COMPLETION)[:-5], STALL], stream=False),
     Phase("in the body of an error", [answer({"error": {}}, 500)[:-1], STALL], stream=False, refused=True),
     Phase("in a whole answer sent for a stream", [answer(COMPLETION)[:-5], STALL], stream=True),

@@ -14,8 +14,8 @@ TYPE = "multipart/form-data; boundary=edge"
 
 def part(name: str, data: bytes, *more: str, filename: str | None = None) -> bytes:
     """One part; ``more`` are further header lines."""
-    told = f'form-data; name="{name}"' + (f'; filename="{filename}"' if filename is not None else "")
-    return "\r\n".join(["--edge", f"Content-Disposition: {told}", *more, "", ""]).encode() + data + b"\r\n"
+    disposition = f'form-data; name="{name}"' + (f'; filename="{filename}"' if filename is not None else "")
+    return "\r\n".join(["--edge", f"Content-Disposition: {disposition}", *more, "", ""]).encode() + data + b"\r\n"
 
 
 def form(*parts: bytes) -> bytes:

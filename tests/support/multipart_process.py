@@ -29,12 +29,12 @@ async def main(folder: Path, url: str) -> None:
         reader = MultipartReader(request, spool, limits, account_id=1)
         try:
             form = await reader.read()
-            said = (
+            content = (
                 {**dict(form.fields), "images": [build_data_url(file) for file in form.files]}
                 if request.path == "/json"
                 else Form(dict(form.fields), tuple((file.field, file) for file in form.files))
             )
-            body, media_type = build_payload(said, "0123456789abcdef")
+            body, media_type = build_payload(content, "0123456789abcdef")
             reply = await upstream.send(HttpRequest("POST", url, {"Content-Type": media_type}, body, TIMEOUTS))
             try:
                 return web.Response(body=await reply.read(1000))

@@ -13,7 +13,7 @@ import attrs
 import orjson
 from aiohttp import web
 
-from tests.support.image_providers import Fate, Json, PictureProvider
+from tests.support.image_providers import Fate, ImageProvider, Json
 
 TEXT = "Grüße, world. It rains."
 SEGMENTS = (
@@ -95,7 +95,7 @@ def _expect(met: object, message: str, param: str | None = None) -> None:
         raise _Refused(message, param)
 
 
-class OpenAiAudio(PictureProvider):
+class OpenAiAudio(ImageProvider):
     """``provider = "openai"``.
 
     Args:

@@ -12,7 +12,7 @@ import orjson
 from aiohttp import BodyPartReader, web
 
 from gateway.domain.media import sniff_image
-from tests.support.image_providers import HeardPicture, Json, PictureProvider, draw, parse_size
+from tests.support.image_providers import ImageProvider, Json, ReceivedImageRequest, draw, parse_size
 
 FIELDS = {
     "prompt", "model", "background", "complexity", "frame_count", "frame_duration_ms", "moderation", "n",
@@ -53,7 +53,7 @@ def expect(held: object, message: str, param: str | None = None) -> None:
         raise Refused(message, param)
 
 
-class OpenAiPictures(PictureProvider):
+class OpenAiImages(ImageProvider):
     """``provider = "openai"``: pictures in base64, of the size that was asked for; streams of them without an end mark.
 
     Attributes:
@@ -97,7 +97,7 @@ class OpenAiPictures(PictureProvider):
             return self.refuse(refused)
         return await self.answer(request, heard, "image_edit")
 
-    def look(self, body: Json, files: Parts | tuple[()]) -> HeardPicture:
+    def look(self, body: Json, files: Parts | tuple[()]) -> ReceivedImageRequest:
         """What was asked for. Raises ``Refused``."""
         unknown = body.keys() - self.fields - ({"input_fidelity"} if files else set())
         expect(not unknown, f"Unknown parameter: {sorted(unknown)}.", next(iter(sorted(unknown)), None))
@@ -113,7 +113,7 @@ class OpenAiPictures(PictureProvider):
         expect(size is None or self.sizes is None or size in self.sizes, f"Invalid value: '{size}'.", "size")
         images = tuple(data for name, _, data in files if name != "mask")
         masks = [data for name, _, data in files if name == "mask"]
-        return HeardPicture(str(prompt), count, size, images, masks[0] if masks else None, body)
+        return ReceivedImageRequest(str(prompt), count, size, images, masks[0] if masks else None, body)
 
     def refuse(self, refused: Refused) -> web.Response:
         """400, in the vendor's words."""
@@ -121,7 +121,7 @@ class OpenAiPictures(PictureProvider):
         error = {"message": str(refused), "type": "invalid_request_error", "param": refused.param, "code": None}
         return web.json_response({"error": error}, status=400)
 
-    async def answer(self, request: web.Request, heard: HeardPicture, kind: str) -> web.StreamResponse:
+    async def answer(self, request: web.Request, heard: ReceivedImageRequest, kind: str) -> web.StreamResponse:
         """What the test decided on."""
         self.heard.append(heard)
         fate = self.give()
@@ -132,12 +132,12 @@ class OpenAiPictures(PictureProvider):
             return await self.stream(request, heard, kind)
         return web.json_response(self.write_answer(heard, self.paint(heard)))
 
-    def paint(self, heard: HeardPicture) -> list[bytes]:
+    def paint(self, heard: ReceivedImageRequest) -> list[bytes]:
         """Pictures of the size that was asked for, each of a shade of its own."""
         size = None if heard.size == "auto" else heard.size
         return [draw(*parse_size(size), shade=16 * number) for number in range(heard.count)]
 
-    def write_answer(self, heard: HeardPicture, images: list[bytes]) -> Json:
+    def write_answer(self, heard: ReceivedImageRequest, images: list[bytes]) -> Json:
         """The whole answer."""
         data = [{"b64_json": base64.b64encode(image).decode()} for image in images]
         return {
@@ -150,7 +150,7 @@ class OpenAiPictures(PictureProvider):
             "usage": USAGE,
         }
 
-    async def stream(self, request: web.Request, heard: HeardPicture, kind: str) -> web.StreamResponse:
+    async def stream(self, request: web.Request, heard: ReceivedImageRequest, kind: str) -> web.StreamResponse:
         """Partial pictures, and then whole ones. There is no end mark, as there is none at the vendor's."""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
@@ -162,7 +162,7 @@ class OpenAiPictures(PictureProvider):
         return response
 
 
-class CustomPictures(OpenAiPictures):
+class CustomImages(OpenAiImages):
     """``provider = "custom"``: addresses of its own, or base64 where it is asked for it; whole answers only."""
 
     slug: ClassVar[str] = "custom"
@@ -183,11 +183,11 @@ class CustomPictures(OpenAiPictures):
         """A picture that an answer named."""
         return web.Response(body=self.files[int(request.match_info["number"])], content_type="image/png")
 
-    async def stream(self, request: web.Request, heard: HeardPicture, kind: str) -> web.StreamResponse:
+    async def stream(self, request: web.Request, heard: ReceivedImageRequest, kind: str) -> web.StreamResponse:
         del request, kind
         return web.json_response(self.write_answer(heard, self.paint(heard)))
 
-    def write_answer(self, heard: HeardPicture, images: list[bytes]) -> Json:
+    def write_answer(self, heard: ReceivedImageRequest, images: list[bytes]) -> Json:
         if heard.body.get("response_format") == "b64_json":
             data: list[Mapping[str, str]] = [{"b64_json": base64.b64encode(one).decode()} for one in images]
         else:
@@ -232,7 +232,7 @@ def _read_field(name: str, text: str) -> Any:
     return int(text) if name in integers and text.isdecimal() else text
 
 
-def _write_event(kind: str, image: bytes, heard: HeardPicture, more: Json) -> bytes:
+def _write_event(kind: str, image: bytes, heard: ReceivedImageRequest, more: Json) -> bytes:
     event = {
         "type": kind,
         "b64_json": base64.b64encode(image).decode(),

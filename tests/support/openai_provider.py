@@ -16,8 +16,8 @@ from tests.support.providers import (
     Fails,
     Heard,
     Json,
-    Picture,
     Provider,
+    ReceivedImage,
     Says,
     decode,
     expect,
@@ -129,10 +129,10 @@ def _check_body(body: Json) -> None:
         expect(choice in {None, "auto", "none", "required"}, "Invalid value for 'tool_choice'")
     form = body.get("response_format") or {"type": "text"}
     if form["type"] == "json_schema":
-        said = expect_object(form.get("json_schema"), "json_schema", {"name", "description", "schema", "strict"})
-        expect(NAME.fullmatch(expect_text(said.get("name"), "name")), "json_schema.name: does not match the pattern")
-        if said.get("strict"):
-            _check_closed(said["schema"])
+        schema = expect_object(form.get("json_schema"), "json_schema", {"name", "description", "schema", "strict"})
+        expect(NAME.fullmatch(expect_text(schema.get("name"), "name")), "json_schema.name: does not match the pattern")
+        if schema.get("strict"):
+            _check_closed(schema["schema"])
 
 
 def _check_closed(schema: Any) -> None:
@@ -157,9 +157,9 @@ def _check_tool(tool: Any) -> str:
 
 def _hear(body: Json, extra: frozenset[str], call_fields: frozenset[str]) -> Heard:
     system: list[str] = []
-    said: list[str] = []
+    messages: list[str] = []
     results: list[tuple[str, str]] = []
-    images: list[Picture] = []
+    images: list[ReceivedImage] = []
     thoughts: list[str] = []
     waiting: dict[str, str] = {}
     for at, raw in enumerate(expect_list(body.get("messages"), "messages")):
@@ -185,12 +185,12 @@ def _hear(body: Json, extra: frozenset[str], call_fields: frozenset[str]) -> Hea
         if role in {"system", "developer"}:
             system += texts
         else:
-            said += [f"{role}: {text}" for text in texts]
+            messages += [f"{role}: {text}" for text in texts]
     expect(not waiting, f"tool_call_ids did not have response messages: {', '.join(waiting)}")
     form = body.get("response_format") or {}
     return Heard(
         "\n\n".join(system),
-        tuple(said),
+        tuple(messages),
         tuple(results),
         tuple(images),
         tuple(tool["function"]["name"] for tool in body.get("tools") or ()),
@@ -211,7 +211,7 @@ def _read_calls(message: Json, where: str, known: frozenset[str]) -> dict[str, s
     return names
 
 
-def _list_texts(content: Any, where: str, images: list[Picture] | None = None) -> list[str]:
+def _list_texts(content: Any, where: str, images: list[ReceivedImage] | None = None) -> list[str]:
     if content is None or isinstance(content, str):
         return [content] if content else []
     texts = []
@@ -226,15 +226,15 @@ def _list_texts(content: Any, where: str, images: list[Picture] | None = None) -
     return texts
 
 
-def _read_blob(value: Any, kind: str, where: str) -> Picture:
+def _read_blob(value: Any, kind: str, where: str) -> ReceivedImage:
     known = {"url", "detail"} if kind == "image_url" else {"filename", "file_data"}
     url = expect_text(expect_object(value, where, known).get("url" if kind == "image_url" else "file_data"), where)
     if url.startswith("https://") and kind == "image_url":
-        return Picture(None, url=url)
+        return ReceivedImage(None, url=url)
     found = DATA_URL.fullmatch(url)
     expect(found, f"{where}: Expected a base64-encoded data URL with a media type")
     assert found is not None
-    return Picture(found[1], decode(found[2], where))
+    return ReceivedImage(found[1], decode(found[2], where))
 
 
 # What it answers.
@@ -254,7 +254,7 @@ def _finish(says: Says) -> str:
     return "length" if says.cut else "tool_calls" if says.calls else "stop"
 
 
-def _list_texts_said(says: Says, body: Json) -> tuple[str, ...]:
+def _list_answer_texts(says: Says, body: Json) -> tuple[str, ...]:
     return (says.text, *says.more)[: body.get("n") or 1]
 
 
@@ -271,7 +271,7 @@ def _list_calls(says: Says, body: Json, call_id: str) -> list[Json]:
 
 def _write_answer(says: Says, body: Json, calls: list[Json]) -> Json:
     choices = []
-    for at, text in enumerate(_list_texts_said(says, body)):
+    for at, text in enumerate(_list_answer_texts(says, body)):
         message: Json = {"role": "assistant", "content": text or None, "refusal": None, "annotations": []}
         if calls:
             message["tool_calls"] = calls
@@ -290,7 +290,7 @@ def _write_events(says: Says, body: Json, calls: list[Json], *, counted: bool) -
         choice = {"index": at, "delta": delta, "logprobs": None, "finish_reason": finish}
         return event({**head, "choices": [choice], **last})
 
-    texts = _list_texts_said(says, body)
+    texts = _list_answer_texts(says, body)
     events = [write({"role": "assistant", "content": "", "refusal": None}, at) for at in range(len(texts))]
     events += [write({"reasoning_content": word}) for word in split_words(says.thought)]
     events += [write({"content": word}, at) for at, text in enumerate(texts) for word in split_words(text)]

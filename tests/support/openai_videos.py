@@ -42,7 +42,7 @@ SILENCE, BREAK, CLOSE = Act.SILENCE, Act.BREAK, Act.CLOSE
 
 
 @attrs.frozen
-class Said:
+class Answered:
     """An answer in so many words."""
 
     body: bytes | Json = b""
@@ -71,7 +71,7 @@ class Cut:
     then: asyncio.Event | None = None
 
 
-Turn = str | Said | Raw | Cut | Act | asyncio.Event
+Turn = str | Answered | Raw | Cut | Act | asyncio.Event
 """A status, or ``ok``; or one of the above. An event is waited for, and what follows it is done."""
 
 
@@ -332,7 +332,7 @@ def write_clip(prompt: str, size: int = CLIP_BYTES) -> bytes:
 
 async def _do(request: web.Request, turn: Turn) -> web.StreamResponse:
     match turn:
-        case Said():
+        case Answered():
             return turn.write()
         case Act.SILENCE:
             await asyncio.sleep(_FOR_EVER_S)

@@ -87,10 +87,10 @@ class Reader:
 
     def judge(self, name: str, status: int, media_type: str, raw: bytes) -> list[str]:
         """What of an answer is not as the document says."""
-        told = self.places[name][2]["responses"].get(str(status))
-        if told is None:
+        found = self.places[name][2]["responses"].get(str(status))
+        if found is None:
             return [f"status {status} is not in the document: {raw[:300]!r}"]
-        contents = self.resolve(told).get("content", {})
+        contents = self.resolve(found).get("content", {})
         if not contents:
             return [] if not raw else ["an answer where the document has none"]
         kind = next((kind for kind in contents if re.fullmatch(kind.replace("*", ".*"), media_type)), None)
@@ -140,7 +140,7 @@ class Caller:
             self.problems.append(f"{call.operation}: {status} instead of {call.status}: {raw[:300]!r}")
             return
         self.problems += [
-            f"{call.operation}: {told}" for told in self.reader.judge(call.operation, status, media_type, raw)
+            f"{call.operation}: {found}" for found in self.reader.judge(call.operation, status, media_type, raw)
         ]
         if status < 400:
             self.called.add(call.operation)
@@ -150,8 +150,8 @@ class Caller:
     def _judge_body(self, call: Call) -> None:
         schema = self.reader.find_body(call.operation)
         if schema is not None and call.body is not None and call.status < 400:
-            told = self.reader.find_problems(schema, self._recall(call.body))
-            self.problems += [f"{call.operation}, its body: {problem}" for problem in told]
+            found = self.reader.find_problems(schema, self._recall(call.body))
+            self.problems += [f"{call.operation}, its body: {problem}" for problem in found]
 
     async def ask(self, call: Call) -> tuple[int, str, bytes]:
         """Status, media type and bytes of an answer."""

@@ -52,7 +52,7 @@ CHUNK: Json = {
     "choices": [{"index": 0, "delta": {"role": "assistant", "content": "Hi"}, "finish_reason": None}],
 }  # fmt: skip
 LAST: Json = {**CHUNK, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
-TOLD: Json = {**CHUNK, "choices": [], "usage": USED}
+USAGE_CHUNK: Json = {**CHUNK, "choices": [], "usage": USED}
 MESSAGE_EVENTS: tuple[Json, ...] = (
     {"type": "message_start", "message": {**MESSAGE, "content": [], "stop_reason": None}},
     {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
@@ -73,7 +73,7 @@ def write_events(*events: Json, named: bool = False) -> bytes:
 
 
 STREAMS: Mapping[str, bytes] = {
-    "/v1/chat/completions": write_events(CHUNK, LAST, TOLD) + DONE,
+    "/v1/chat/completions": write_events(CHUNK, LAST, USAGE_CHUNK) + DONE,
     "/v1/completions": write_events(ANSWERS["/v1/completions"]) + DONE,
     "/v1/messages": write_events(*MESSAGE_EVENTS, named=True),
     "/v1/responses": write_events(

@@ -80,8 +80,8 @@ def write_table(reports: Iterable[_Report]) -> list[str]:
 
 def _sort(numbers: Iterable[str]) -> list[str]:
     def key(number: str) -> tuple[str, int]:
-        fault, _, dialect = number.partition(" ")
-        return dialect, int(fault[1:])
+        fault, _, api_format = number.partition(" ")
+        return api_format, int(fault[1:])
 
     return sorted(numbers, key=key)
 
@@ -95,9 +95,13 @@ def _write_head() -> list[str]:
 
 
 def _write_line(number: str, cells: Mapping[tuple[str, str], Mapping[str, None]], tests: int) -> str:
-    fault, _, dialect = number.partition(" ")
+    fault, _, api_format = number.partition(" ")
     words = ["/".join(sorted(cells.get((number, _write_column(*column)), ()))) or "." for column in COLUMNS]
-    return f"{fault:4}{f'{dialect}: ' if dialect else ''}{FAULTS[fault]}"[:36].ljust(36) + f"{tests:>4}" + _lay(words)
+    return (
+        f"{fault:4}{f'{api_format}: ' if api_format else ''}{FAULTS[fault]}"[:36].ljust(36)
+        + f"{tests:>4}"
+        + _lay(words)
+    )
 
 
 def _write_column(stream: bool, when: str, channels: str) -> str:

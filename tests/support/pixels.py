@@ -10,7 +10,7 @@ SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 @attrs.frozen
-class Picture:
+class DecodedPng:
     """An unfiltered truecolour PNG, taken apart."""
 
     width: int
@@ -48,7 +48,7 @@ def plain(width: int, height: int, pixel: bytes, **more: int) -> bytes:
     return write(width, height, (b"\0" + pixel * width) * height, **more)  # type: ignore[arg-type]
 
 
-def read(data: bytes) -> Picture:
+def read(data: bytes) -> DecodedPng:
     """Take a PNG apart; fails where it is not an unfiltered truecolour one, or a checksum is wrong."""
     assert data.startswith(SIGNATURE)
     at, head, packed, texts = len(SIGNATURE), b"", b"", {}
@@ -71,4 +71,4 @@ def read(data: bytes) -> Picture:
     whole, step = zlib.decompress(packed), 1 + 3 * width
     assert len(whole) == step * height
     assert set(whole[::step]) == {0}
-    return Picture(width, height, tuple(whole[at + 1 : at + step] for at in range(0, len(whole), step)), texts)
+    return DecodedPng(width, height, tuple(whole[at + 1 : at + step] for at in range(0, len(whole), step)), texts)

@@ -65,7 +65,7 @@ class Refused(Exception):
 
 
 @attrs.frozen
-class Picture:
+class ReceivedImage:
     """A picture or a file that arrived: its bytes, or an address."""
 
     media_type: str | None
@@ -83,9 +83,9 @@ class Heard:
     """
 
     system: str
-    said: tuple[str, ...]
+    messages: tuple[str, ...]
     results: tuple[tuple[str, str], ...] = ()
-    images: tuple[Picture, ...] = ()
+    images: tuple[ReceivedImage, ...] = ()
     tools: tuple[str, ...] = ()
     thoughts: tuple[str, ...] = ()
     schema: Json | None = None

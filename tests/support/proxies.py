@@ -39,14 +39,14 @@ async def _lead_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, p
 
 
 @asynccontextmanager
-async def tunnel(port: int, said: bytes = b"HTTP/1.1 200 Connection established\r\n\r\n") -> AsyncIterator[Passed]:
-    """A proxy for CONNECT, which answers ``said`` and leads on to ``port`` here."""
+async def tunnel(port: int, reply: bytes = b"HTTP/1.1 200 Connection established\r\n\r\n") -> AsyncIterator[Passed]:
+    """A proxy for CONNECT, which answers ``reply`` and leads on to ``port`` here."""
     passed = Passed()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         passed.asked.append(await reader.readuntil(b"\r\n\r\n"))
-        writer.write(said)
-        if b" 200 " in said:
+        writer.write(reply)
+        if b" 200 " in reply:
             await _lead_on(reader, writer, port)
         else:
             await reader.read(1)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import attrs
 from aiohttp import web
 
-from tests.support.image_providers import Fate, HeardPicture, Json, PictureProvider, draw, parse_size
+from tests.support.image_providers import Fate, ImageProvider, Json, ReceivedImageRequest, draw, parse_size
 
 SHAPES = {
     "1:1": "1024x1024", "16:9": "1344x768", "21:9": "1536x640", "3:2": "1216x832", "2:3": "832x1216", "4:5": "896x1088",
@@ -29,7 +29,7 @@ Stumble = Literal["error", "html"]
 
 @attrs.define
 class _Prediction:
-    heard: HeardPicture
+    heard: ReceivedImageRequest
     fate: Fate
     asked: int = 0
     state: str = "starting"
@@ -37,7 +37,7 @@ class _Prediction:
     error: str | None = None
 
 
-class ReplicatePictures(PictureProvider):
+class ReplicateImages(ImageProvider):
     """``provider = "replicate"``.
 
     Args:
@@ -90,7 +90,7 @@ class ReplicatePictures(PictureProvider):
         if fate == "fail":
             return web.json_response({"detail": "Internal server error", "status": 500}, status=500)
         sources = given.get("input_images") or given.get("input_image") or given.get("image") or []
-        heard = HeardPicture(
+        heard = ReceivedImageRequest(
             given["prompt"],
             given.get("num_outputs", 1),
             given.get("aspect_ratio"),

@@ -16,16 +16,16 @@ MakeClient = Callable[..., AsyncOpenAI]
 MakeClaude = Callable[..., AsyncAnthropic]
 
 
-Dialect = type[Provider]
+ProviderType = type[Provider]
 
 
-DIALECTS: tuple[Dialect, ...] = (OpenAIProvider, AnthropicProvider, GeminiProvider)
+PROVIDERS_OF_FORMATS: tuple[ProviderType, ...] = (OpenAIProvider, AnthropicProvider, GeminiProvider)
 
 
-THINKING: tuple[Dialect, ...] = (ThinkingProvider, AnthropicProvider, GeminiProvider)
+THINKING: tuple[ProviderType, ...] = (ThinkingProvider, AnthropicProvider, GeminiProvider)
 """The same, but for the convention a server that says what it thinks."""
 
 
-def name_dialect(dialect: object) -> str | None:
+def name_provider(provider_type: object) -> str | None:
     """How a test's parameter is called."""
-    return dialect.slug if isinstance(dialect, type) and issubclass(dialect, Provider) else None
+    return provider_type.slug if isinstance(provider_type, type) and issubclass(provider_type, Provider) else None

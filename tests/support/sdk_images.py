@@ -6,13 +6,13 @@ from typing import Any
 
 import attrs
 
-from tests.support.chat_images import ChatPictures
-from tests.support.dashscope_images import DashScopePictures
+from tests.support.chat_images import ChatImages
+from tests.support.dashscope_images import DashScopeImages
 from tests.support.gateway import RunningGateway
-from tests.support.gemini_images import GeminiPictures
-from tests.support.image_providers import Fate, PictureProvider
-from tests.support.openai_images import CustomPictures, OpenAiPictures
-from tests.support.replicate_images import ReplicatePictures
+from tests.support.gemini_images import GeminiImages
+from tests.support.image_providers import Fate, ImageProvider
+from tests.support.openai_images import CustomImages, OpenAiImages
+from tests.support.replicate_images import ReplicateImages
 from tests.support.started_gateways import StartGateway
 
 
@@ -24,7 +24,7 @@ class Kind:
     """
 
     name: str
-    provider: type[PictureProvider] | None
+    provider: type[ImageProvider] | None
     size: str
     listed: bool = True
     edits: bool = True
@@ -35,12 +35,12 @@ class Kind:
 
 KINDS = (
     Kind("demo", None, "512x512", masks=True, sources=16),
-    Kind("openai", OpenAiPictures, "1536x1024", masks=True, sources=16),
-    Kind("custom", CustomPictures, "512x512", listed=False, masks=True, sources=16),
-    Kind("gemini", GeminiPictures, "1248x832", sources=3),
-    Kind("chat", ChatPictures, "1248x832", sources=3),
-    Kind("dashscope", DashScopePictures, "1024x1024", listed=False, edits=False),
-    Kind("replicate", ReplicatePictures, "1024x1024", edits=False),
+    Kind("openai", OpenAiImages, "1536x1024", masks=True, sources=16),
+    Kind("custom", CustomImages, "512x512", listed=False, masks=True, sources=16),
+    Kind("gemini", GeminiImages, "1248x832", sources=3),
+    Kind("chat", ChatImages, "1248x832", sources=3),
+    Kind("dashscope", DashScopeImages, "1024x1024", listed=False, edits=False),
+    Kind("replicate", ReplicateImages, "1024x1024", edits=False),
 )
 
 
@@ -51,7 +51,7 @@ class Place:
     kind: Kind
     gateway: RunningGateway
     model: str
-    provider: PictureProvider | None
+    provider: ImageProvider | None
 
 
 Open = Callable[..., Awaitable[Place]]

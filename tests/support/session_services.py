@@ -37,7 +37,7 @@ class Store(MemberRepository):
         await super().touch_session(digest, seen_ms)
 
 
-class Desk:
+class SessionServices:
     """Everything of it; ``now_s`` is its clock."""
 
     def __init__(self) -> None:
@@ -86,9 +86,9 @@ class Desk:
     ) -> NewSession:
         return await self.sessions.sign_in(name, passphrase, code, visitor)
 
-    async def list_told(self) -> list[AuditRow]:
+    async def list_audit_trail(self) -> list[AuditRow]:
         """The audit trail, the oldest first."""
         return list(await self.trail.list_audit(AuditFilter(), 100))[::-1]
 
     async def list_actions(self) -> list[str]:
-        return [row.action for row in await self.list_told()]
+        return [row.action for row in await self.list_audit_trail()]

@@ -26,7 +26,7 @@ from gateway.server.context import SERVICES
 from tests.support.gateway import KEY, RunningGateway, channel, check_tasks, start_gateway
 from tests.support.sockets import check_sockets, count_sockets
 
-NOBODY = channel("http://127.0.0.1:9/v1", "nobody", models=["nobody"])
+NO_CHANNEL = channel("http://127.0.0.1:9/v1", "nobody", models=["nobody"])
 """The channel of a gateway that nobody has: without any it would look for some."""
 
 
@@ -54,7 +54,7 @@ class Stand:
         channels: list[dict[str, Any]] = config.get("channel", [])
         mark = orjson.dumps({"found": not channels, **rest}, option=orjson.OPT_SORT_KEYS), clock
         standing = self._free.pop(mark, None) or await self._start(
-            {**rest, "channel": [NOBODY][: len(channels)]}, clock
+            {**rest, "channel": [NO_CHANNEL][: len(channels)]}, clock
         )
         self._lent[standing.url] = mark, standing
         if channels:
@@ -82,7 +82,7 @@ class Stand:
         try:
             await lent.client.close()
             if any(each.origin == "file" for each in standing.app[SERVICES].routing.catalog.channels):
-                await _offer(standing, [NOBODY])
+                await _offer(standing, [NO_CHANNEL])
             await _await_rows(standing)
             if lent.agreed != lent.asked:
                 await lent.check_books()

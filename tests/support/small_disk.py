@@ -35,7 +35,7 @@ RECOVERS_IN_S = 5
 
 
 @attrs.define
-class Scene:
+class DiskTest:
     """A gateway, a caller and two providers: one answers at once, one waits for ``go_on`` in the middle of a stream."""
 
     gateway: GatewayProcess
@@ -114,7 +114,7 @@ class Scene:
 
 
 @contextlib.asynccontextmanager
-async def scene(data: Path) -> AsyncIterator[Scene]:
+async def disk_test(data: Path) -> AsyncIterator[DiskTest]:
     go_on = asyncio.Event()
 
     async def wait(_received: Received) -> None:
@@ -127,7 +127,7 @@ async def scene(data: Path) -> AsyncIterator[Scene]:
         GatewayProcess(data, site(up, streaming)) as gateway,
         open_caller(KEY) as caller,
     ):
-        yield Scene(gateway, up, streaming, go_on, caller)
+        yield DiskTest(gateway, up, streaming, go_on, caller)
 
 
 def site(up: ScriptedUpstream, streaming: ScriptedUpstream) -> dict[str, Any]:

@@ -240,9 +240,9 @@ async def dial(url: str) -> AsyncIterator[socket.socket]:
 
 def write_head(length: int, *lines: str, path: str = EDITS) -> bytes:
     """The head of a form of that many bytes."""
-    told = (f"POST {path} HTTP/1.1", "Host: gateway", f"Authorization: Bearer {KEY}", f"Content-Type: {TYPE}",
+    head = (f"POST {path} HTTP/1.1", "Host: gateway", f"Authorization: Bearer {KEY}", f"Content-Type: {TYPE}",
             f"Content-Length: {length}", *lines, "", "")  # fmt: skip
-    return "\r\n".join(told).encode()
+    return "\r\n".join(head).encode()
 
 
 def write_form(number: int, data: bytes, *more: bytes, field: str = "image", model: str = "m") -> list[bytes]:

@@ -57,7 +57,7 @@ class Heard:
 
 
 @attrs.frozen
-class Cinema:
+class VideoGateway:
     """A gateway over one provider of videos."""
 
     gateway: RunningGateway
@@ -98,13 +98,13 @@ class Cinema:
 
 
 @asynccontextmanager
-async def open_cinema(
+async def open_video_gateway(
     gateway_with: StartGateway,
     *others: OpenAiVideos,
     start: Mapping[str, Any] | None = None,
     plays: Any = None,
     **config: Any,
-) -> AsyncIterator[Cinema]:
+) -> AsyncIterator[VideoGateway]:
     """``config`` is laid over a channel, the accounts above and a fetcher that trusts this machine.
 
     ``others`` are providers who are asked where the first cannot be.
@@ -112,4 +112,4 @@ async def open_cinema(
     async with OpenAiVideos(Play(polls=["completed"]), **(plays or {})) as provider:
         spare = [other.channel(f"spare{number}", priority=-1) for number, other in enumerate(others)]
         usual = {"channel": [provider.channel(), *spare], "egress": {"allow": ["127.0.0.1"]}, **ACCOUNTS}
-        yield Cinema(await gateway_with({**usual, **config}, **(start or {})), provider)
+        yield VideoGateway(await gateway_with({**usual, **config}, **(start or {})), provider)

@@ -11,7 +11,7 @@ from typing import Any
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoFilter, VideoJob
 from gateway.server.context import SERVICES
-from tests.support.fault_scene import PATIENCE_S, Heard, hear
+from tests.support.fault_scene import WAIT_LIMIT_S, Heard, hear
 from tests.support.gateway import RunningGateway
 from tests.support.openai_videos import OpenAiVideos, write_pieces
 
@@ -31,9 +31,9 @@ async def submit(
     gateway: RunningGateway, prompt: str, *, key: str | None = None, mark: str | None = None, **body: Any
 ) -> Heard:
     """A call for a video, heard to its end; ``key`` is its ``Idempotency-Key``. Its mark is its prompt, or another."""
-    said = {"model": "m", "prompt": prompt, "seconds": str(SECONDS), **body}
+    fields = {"model": "m", "prompt": prompt, "seconds": str(SECONDS), **body}
     headers = {"X-Request-Id": write_mark(mark or prompt)} | ({} if key is None else {"Idempotency-Key": key})
-    async with gateway.post(said, VIDEOS, headers=headers) as response:
+    async with gateway.post(fields, VIDEOS, headers=headers) as response:
         return await hear(response)
 
 
@@ -63,7 +63,7 @@ async def find_jobs(gateway: RunningGateway) -> dict[str, VideoJob]:
 
 async def await_job(gateway: RunningGateway, prompt: str, *states: str) -> VideoJob:
     """Once it is in one of these states, or has ended; fails where it never is, or ends otherwise."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(WAIT_LIMIT_S):
         while (job := (await find_jobs(gateway)).get(prompt)) is None:  # noqa: ASYNC110 - it has no bell yet
             await asyncio.sleep(0.01)
     job = await follow(gateway, job, states)
@@ -74,7 +74,7 @@ async def await_job(gateway: RunningGateway, prompt: str, *states: str) -> Video
 async def follow(gateway: RunningGateway, job: VideoJob, states: Sequence[str] = ()) -> VideoJob:
     """A job, once it is in one of these states, or has ended."""
     videos = gateway.app[SERVICES].videos.jobs
-    async with asyncio.timeout(PATIENCE_S), videos.notifier.listen(job.id) as bell:
+    async with asyncio.timeout(WAIT_LIMIT_S), videos.notifier.listen(job.id) as bell:
         while True:
             bell.clear()
             job = await videos.get(job.id)
@@ -169,7 +169,7 @@ async def without(gateway: RunningGateway, table: str) -> AsyncIterator[None]:
 
 async def _alter(other: sqlite3.Connection, statement: str) -> None:
     """As soon as the gateway's own writer lets go of the database."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(WAIT_LIMIT_S):
         while True:
             with suppress(sqlite3.OperationalError):
                 other.execute(statement)

@@ -61,7 +61,7 @@ run = run_skipping
 
 
 @attrs.frozen
-class Said:
+class Answered:
     """What a provider answers, after ``wait_s``; its body may break."""
 
     body: Any = None
@@ -71,7 +71,7 @@ class Said:
     breaks: ProviderError | None = None
 
 
-Answer = Said | Exception
+Answer = Answered | Exception
 Clerk = Callable[["Asked"], Answer | Awaitable[Answer]]
 
 
@@ -87,12 +87,12 @@ class Asked:
 
 
 class Reply:
-    """``upstream.port.Reply`` over a ``Said``."""
+    """``upstream.port.Reply`` over a ``Answered``."""
 
-    def __init__(self, said: Said) -> None:
-        self.status, self.headers = said.status, said.headers
-        self._raw = said.body if isinstance(said.body, bytes) else orjson.dumps(said.body)
-        self._breaks = said.breaks
+    def __init__(self, answered: Answered) -> None:
+        self.status, self.headers = answered.status, answered.headers
+        self._raw = answered.body if isinstance(answered.body, bytes) else orjson.dumps(answered.body)
+        self._breaks = answered.breaks
         self.closed = False
 
     async def read(self, limit: int) -> bytes:
@@ -127,11 +127,11 @@ class Provider:
         asked = Asked(plan.method, plan.url.partition("/v1")[2], body, plan.headers, plan)
         self.asked.append(asked)
         answer = self.clerk(asked)
-        said = await answer if isinstance(answer, Awaitable) else answer
-        if isinstance(said, Exception):
-            raise said
-        await asyncio.sleep(said.wait_s)
-        self.replies.append(Reply(said))
+        answered = await answer if isinstance(answer, Awaitable) else answer
+        if isinstance(answered, Exception):
+            raise answered
+        await asyncio.sleep(answered.wait_s)
+        self.replies.append(Reply(answered))
         return self.replies[-1]
 
     async def close(self) -> None: ...
@@ -148,16 +148,16 @@ def play(*answers: Answer) -> Clerk:
     return lambda _asked: left.pop(0) if len(left) > 1 else left[0]
 
 
-def task(status: str = "queued", **more: Any) -> Said:
+def task(status: str = "queued", **more: Any) -> Answered:
     """What a server of the convention says of a task."""
     headers = more.pop("headers", {})
-    return Said({"id": ID, "object": "video", "status": status, "progress": 0, **more}, headers=headers)
+    return Answered({"id": ID, "object": "video", "status": status, "progress": 0, **more}, headers=headers)
 
 
-def refuse(status: int, message: str = "No", code: str | None = None, **headers: str) -> Said:
+def refuse(status: int, message: str = "No", code: str | None = None, **headers: str) -> Answered:
     """Its error object."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Said({"error": {"message": message, "type": "x", "code": code}}, status, named)
+    return Answered({"error": {"message": message, "type": "x", "code": code}}, status, named)
 
 
 @attrs.define
@@ -309,7 +309,7 @@ class Journal:
     settle = start
 
 
-class Stage:
+class VideoServices:
     """The rooms of a video, over channels ``up``, ``up1``, …, one for each of ``providers``."""
 
     def __init__(self, clerk: Clerk, *providers: str, models: Sequence[Capability] = (KNOWN,), **more: Any) -> None:

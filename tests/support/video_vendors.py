@@ -31,7 +31,7 @@ RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 Fate = Literal["ok", "refused", "moderated", "failed", "endless", "stale"]
 """Blocked when it is asked for, or when it is made; broken off; never begun; made, and its first address expires."""
 BROKEN = ("failed", "moderated")
-Stage = Literal["waiting", "working", "done"]
+Progress = Literal["waiting", "working", "done"]
 
 
 def write_film(prompt: str) -> bytes:
@@ -244,13 +244,13 @@ class VideoVendor(_Server):
         expect(task_id in self.tasks, "task not found", status)
         return self.tasks[task_id]
 
-    def walk(self, task: VendorTask) -> Stage:
+    def walk(self, task: VendorTask) -> Progress:
         """Somebody asks after it: it goes on."""
         if not task.addresses:
             task.polls += 1
-        return self.find_stage(task)
+        return self.find_progress(task)
 
-    def find_stage(self, task: VendorTask) -> Stage:
+    def find_progress(self, task: VendorTask) -> Progress:
         """How far it is."""
         if task.polls <= 1 or task.fate == "endless":
             return "waiting"
@@ -262,13 +262,13 @@ class VideoVendor(_Server):
 
     def drop(self, task: VendorTask) -> bool:
         """Stop a task that waits, forget one that has ended; False where it is at work."""
-        stage = self.find_stage(task)
-        if stage == "waiting":
+        progress = self.find_progress(task)
+        if progress == "waiting":
             task.cancelled = True
             self.cancelled.append(task.id)
-        elif stage == "done":
+        elif progress == "done":
             self.deleted.append(self.tasks.pop(task.id).id)
-        return stage != "working"
+        return progress != "working"
 
 
 def choose(value: Any, where: str, *allowed: Any) -> Any:
@@ -353,10 +353,10 @@ class GeminiVideos(VideoVendor):
         (instance,) = expect_list(body.get("instances"), "instances")
         expect_object(instance, "instances[0]", {"prompt", "image", "lastFrame", "video", "referenceImages"})
         known = {"aspectRatio", "durationSeconds", "resolution", "negativePrompt", "personGeneration", "seed"}
-        told = expect_object(body.get("parameters", {}), "parameters", known)
-        ratio = choose(told.get("aspectRatio", "16:9"), "aspectRatio", "16:9", "9:16")
-        tier = choose(told.get("resolution", "720p"), "resolution", "720p", "1080p", "4k")
-        seconds = choose(told.get("durationSeconds", 8), "durationSeconds", 4, 6, 8)
+        parameters = expect_object(body.get("parameters", {}), "parameters", known)
+        ratio = choose(parameters.get("aspectRatio", "16:9"), "aspectRatio", "16:9", "9:16")
+        tier = choose(parameters.get("resolution", "720p"), "resolution", "720p", "1080p", "4k")
+        seconds = choose(parameters.get("durationSeconds", 8), "durationSeconds", 4, 6, 8)
         expect(tier == "720p" or seconds == 8, "durationSeconds must be 8 for 1080p and 4k")
         image = None
         if "image" in instance:
@@ -397,8 +397,8 @@ class _Kling(VideoVendor):
     slug = "kling"
 
     def answer(self, data: Any, code: int = 0, message: str = "SUCCEED", status: int = 200) -> web.Response:
-        said = {"code": code, "message": message, "request_id": "CjMkWmdJkuIAAAAAAA"}
-        return web.json_response(said if data is None else {**said, "data": data}, status=status)
+        fields = {"code": code, "message": message, "request_id": "CjMkWmdJkuIAAAAAAA"}
+        return web.json_response(fields if data is None else {**fields, "data": data}, status=status)
 
     def deny(self) -> web.Response:
         return self.answer(None, 1002, f"Authorization is invalid: {self.denied[-1]}", 401)
@@ -428,10 +428,10 @@ class KlingVideos(_Kling):
         choose(model, "model", "kling-3.0", "kling-3.0-turbo", "kling-2.6")
         body = await read_body(request, "prompt" if by_words else "contents", "settings", "options")
         known = {"resolution", "duration", "multi_shot", "audio"} | ({"aspect_ratio"} if by_words else set())
-        told = expect_object(body.get("settings", {}), "settings", known)
-        tier = choose(told.get("resolution", "720p"), "resolution", "720p", "1080p", "4k")
-        ratio = choose(told.get("aspect_ratio", "16:9"), "aspect_ratio", "16:9", "9:16", "1:1")
-        seconds = choose(told.get("duration", 5), "duration", *range(3, 16))
+        parameters = expect_object(body.get("settings", {}), "settings", known)
+        tier = choose(parameters.get("resolution", "720p"), "resolution", "720p", "1080p", "4k")
+        ratio = choose(parameters.get("aspect_ratio", "16:9"), "aspect_ratio", "16:9", "9:16", "1:1")
+        seconds = choose(parameters.get("duration", 5), "duration", *range(3, 16))
         prompt, image = body.get("prompt"), None
         if not by_words:
             words, frame = expect_list(body.get("contents"), "contents")
@@ -445,9 +445,9 @@ class KlingVideos(_Kling):
 
     async def _tell(self, request: web.Request) -> web.StreamResponse:
         task = self.find(request.query.get("task_ids", ""))
-        stage = self.walk(task)
-        if stage != "done":
-            return self.answer([{"id": task.id, "status": "submitted" if stage == "waiting" else "processing"}])
+        progress = self.walk(task)
+        if progress != "done":
+            return self.answer([{"id": task.id, "status": "submitted" if progress == "waiting" else "processing"}])
         if task.fate in BROKEN:
             return self.answer([{"id": task.id, "status": "failed", "message": self.explain(task)}])
         video = {"type": "video", "id": "v", "url": self.find_address(task), "duration": f"{task.seconds}.041"}
@@ -505,9 +505,9 @@ class OlderKlingVideos(_Kling):
     async def _tell(self, request: web.Request) -> web.StreamResponse:
         task = self.find(request.match_info["id"])
         expect((task.image is not None) == (request.match_info["kind"] == "image2video"), "task not found", 404)
-        stage = self.walk(task)
-        if stage != "done":
-            return self._answer(task, "submitted" if stage == "waiting" else "processing")
+        progress = self.walk(task)
+        if progress != "done":
+            return self._answer(task, "submitted" if progress == "waiting" else "processing")
         if task.fate in BROKEN:
             return self._answer(task, "failed", task_status_msg=self.explain(task))
         video = {"id": "v", "url": self.find_address(task), "duration": f"{task.seconds}.1"}
@@ -553,9 +553,9 @@ class MiniMaxVideos(VideoVendor):
 
     async def _tell(self, request: web.Request) -> web.StreamResponse:
         task = self.find(request.query.get("task_id", ""))
-        stage = self.walk(task)
-        if stage != "done":
-            status = "Queueing" if stage == "waiting" else "Processing"
+        progress = self.walk(task)
+        if progress != "done":
+            status = "Queueing" if progress == "waiting" else "Processing"
             return self._answer({"task_id": task.id, "status": status, "file_id": ""})
         if task.fate in BROKEN:
             code = 1027 if task.fate == "moderated" else 1000
@@ -609,17 +609,17 @@ class MiniMaxH3Videos(VideoVendor):
 
     async def _tell(self, request: web.Request) -> web.StreamResponse:
         task = self.find(request.match_info["id"])
-        stage = self.walk(task)
-        told: Json = {"id": task.id, "model": task.model, "created_at": 1785125529, "task_type": "generation"}
-        told["status"] = {"waiting": "queued", "working": "running"}.get(stage, "succeeded")
+        progress = self.walk(task)
+        parameters: Json = {"id": task.id, "model": task.model, "created_at": 1785125529, "task_type": "generation"}
+        parameters["status"] = {"waiting": "queued", "working": "running"}.get(progress, "succeeded")
         if task.cancelled:
-            told["status"] = "cancelled"
-        elif stage == "done" and task.fate in BROKEN:
+            parameters["status"] = "cancelled"
+        elif progress == "done" and task.fate in BROKEN:
             code = "1027" if task.fate == "moderated" else "1000"
-            told |= {"status": "failed", "error": {"code": code, "message": self.gossip}}
-        elif stage == "done":
-            told |= {"content": {"url": self.files.put(task)}, "duration": task.seconds, "modality": "video"}
-        return web.json_response({"task": told})
+            parameters |= {"status": "failed", "error": {"code": code, "message": self.gossip}}
+        elif progress == "done":
+            parameters |= {"content": {"url": self.files.put(task)}, "duration": task.seconds, "modality": "video"}
+        return web.json_response({"task": parameters})
 
     async def _drop(self, request: web.Request) -> web.StreamResponse:
         expect(self.drop(self.find(request.match_info["id"])), "a task that runs cannot be cancelled")
@@ -645,8 +645,8 @@ class RunwayVideos(VideoVendor):
 
     def refuse(self, message: str, status: int) -> web.Response:
         issue = {"code": "custom", "path": [], "message": message}
-        said = {"error": "Validation of body failed", "issues": [issue], "docUrl": f"{self.origin}/docs"}
-        return web.json_response(said if status == 400 else {"error": message}, status=status)
+        fields = {"error": "Validation of body failed", "issues": [issue], "docUrl": f"{self.origin}/docs"}
+        return web.json_response(fields if status == 400 else {"error": message}, status=status)
 
     async def _begin(self, request: web.Request) -> web.StreamResponse:
         self._check_version(request)
@@ -674,21 +674,21 @@ class RunwayVideos(VideoVendor):
     async def _tell(self, request: web.Request) -> web.StreamResponse:
         self._check_version(request)
         task = self.find(request.match_info["id"])
-        told: Json = {"id": task.id, "createdAt": "2024-06-27T19:49:32.335Z"}
+        parameters: Json = {"id": task.id, "createdAt": "2024-06-27T19:49:32.335Z"}
         match self.walk(task):
             case "waiting":
-                return web.json_response({**told, "status": "PENDING"})
+                return web.json_response({**parameters, "status": "PENDING"})
             case "working":
-                return web.json_response({**told, "status": "RUNNING", "progress": 0.4})
+                return web.json_response({**parameters, "status": "RUNNING", "progress": 0.4})
         if task.fate in BROKEN:
             code = "SAFETY.INPUT.TEXT" if task.fate == "moderated" else "INTERNAL.BAD_OUTPUT.CODE01"
-            return web.json_response({**told, "status": "FAILED", "failure": self.gossip, "failureCode": code})
-        return web.json_response({**told, "status": "SUCCEEDED", "output": [self.files.put(task)]})
+            return web.json_response({**parameters, "status": "FAILED", "failure": self.gossip, "failureCode": code})
+        return web.json_response({**parameters, "status": "SUCCEEDED", "output": [self.files.put(task)]})
 
     async def _drop(self, request: web.Request) -> web.StreamResponse:
         self._check_version(request)
         task = self.tasks.pop(self.find(request.match_info["id"]).id)
-        (self.deleted if self.find_stage(task) == "done" else self.cancelled).append(task.id)
+        (self.deleted if self.find_progress(task) == "done" else self.cancelled).append(task.id)
         return web.Response(status=204)
 
 
@@ -728,32 +728,34 @@ class DashScopeVideos(VideoVendor):
         model = choose(body.get("model"), "model", "wan2.6-t2v", "wan2.6-i2v", "wan2.7-t2v", "wan2.7-i2v")
         newer, by_words = "2.7" in model, "t2v" in model
         start = {"media"} if newer else {"img_url"}
-        said = expect_object(body.get("input"), "input", {"prompt", "negative_prompt"} | (set() if by_words else start))
+        fields = expect_object(
+            body.get("input"), "input", {"prompt", "negative_prompt"} | (set() if by_words else start)
+        )
         shape = {"resolution", "ratio"} if newer else {"size"}
         known = {"duration", "prompt_extend", "watermark", "seed"} | (shape if by_words else {"resolution"})
-        told = expect_object(body.get("parameters", {}), "parameters", known)
+        parameters = expect_object(body.get("parameters", {}), "parameters", known)
         lengths = (5, 10, 15) if by_words and not newer else range(2, 16)
-        seconds = choose(told.get("duration", 5), "duration", *lengths)
-        image = None if by_words else self._read_image(said)
-        size = self._read_size(told, newer=newer) if by_words else None
+        seconds = choose(parameters.get("duration", 5), "duration", *lengths)
+        image = None if by_words else self._read_image(fields)
+        size = self._read_size(parameters, newer=newer) if by_words else None
         if not by_words:
-            choose(told.get("resolution", "1080P"), "resolution", "720P", "1080P")
+            choose(parameters.get("resolution", "1080P"), "resolution", "720P", "1080P")
         task_id = f"0385dc79-5ff8-4d82-bcb6-{len(self.tasks):012}"
-        task = VendorTask(task_id, expect_text(said.get("prompt"), "prompt"), model, seconds, size, image)
+        task = VendorTask(task_id, expect_text(fields.get("prompt"), "prompt"), model, seconds, size, image)
         return self._answer(output={"task_status": "PENDING", "task_id": self.begin(task).id})
 
-    def _read_image(self, said: Json) -> bytes | str:
-        if "img_url" in said:
-            return read_image(said["img_url"], "img_url")
-        (medium,) = expect_list(said.get("media"), "media")
+    def _read_image(self, fields: Json) -> bytes | str:
+        if "img_url" in fields:
+            return read_image(fields["img_url"], "img_url")
+        (medium,) = expect_list(fields.get("media"), "media")
         choose(expect_object(medium, "media[0]", {"type", "url"}).get("type"), "type", "first_frame")
         return read_image(medium.get("url"), "url")
 
-    def _read_size(self, told: Json, *, newer: bool) -> str:
+    def _read_size(self, parameters: Json, *, newer: bool) -> str:
         if not newer:
-            size: str = choose(told.get("size", "1920*1080"), "size", *self.sizes)
+            size: str = choose(parameters.get("size", "1920*1080"), "size", *self.sizes)
             return size.replace("*", "x")
-        words = (told.get("resolution", "1080P"), told.get("ratio", "16:9"))
+        words = (parameters.get("resolution", "1080P"), parameters.get("ratio", "16:9"))
         return self.shapes[choose(words, "resolution and ratio", *self.shapes)]
 
     async def _tell(self, request: web.Request) -> web.StreamResponse:
@@ -761,11 +763,11 @@ class DashScopeVideos(VideoVendor):
         if task is None:
             return self._answer(output={"task_id": request.match_info["id"], "task_status": "UNKNOWN"})
         output: Json = {"task_id": task.id, "task_status": "CANCELED" if task.cancelled else "SUCCEEDED"}
-        stage = self.walk(task)
+        progress = self.walk(task)
         if task.cancelled:
             return self._answer(output=output)
-        if stage != "done":
-            output["task_status"] = "PENDING" if stage == "waiting" else "RUNNING"
+        if progress != "done":
+            output["task_status"] = "PENDING" if progress == "waiting" else "RUNNING"
             return self._answer(output=output)
         if task.fate in BROKEN:
             code = "DataInspectionFailed" if task.fate == "moderated" else "InternalError.Timeout"
@@ -776,7 +778,7 @@ class DashScopeVideos(VideoVendor):
 
     async def _cancel(self, request: web.Request) -> web.StreamResponse:
         task = self.find(request.match_info["id"])
-        expect(self.find_stage(task) == "waiting", "Failed to cancel the task, please confirm it is PENDING")
+        expect(self.find_progress(task) == "waiting", "Failed to cancel the task, please confirm it is PENDING")
         self.drop(task)
         return self._answer()
 
@@ -828,18 +830,22 @@ class VolcengineVideos(VideoVendor):
 
     async def _tell(self, request: web.Request) -> web.StreamResponse:
         task = self.find(request.match_info["id"])
-        stage = self.walk(task)
-        told: Json = {"id": task.id, "model": task.model, "created_at": 1743414619, "updated_at": 1743414673}
-        told["status"] = {"waiting": "queued", "working": "running"}.get(stage, "succeeded")
+        progress = self.walk(task)
+        parameters: Json = {"id": task.id, "model": task.model, "created_at": 1743414619, "updated_at": 1743414673}
+        parameters["status"] = {"waiting": "queued", "working": "running"}.get(progress, "succeeded")
         if task.cancelled:
-            told["status"] = "cancelled"
-        elif stage == "done" and task.fate in BROKEN:
+            parameters["status"] = "cancelled"
+        elif progress == "done" and task.fate in BROKEN:
             moderated = task.fate == "moderated"
             code = "OutputVideoSensitiveContentDetected" if moderated else "InternalServiceError"
-            told |= {"status": "failed", "error": {"code": code, "message": self.gossip}}
-        elif stage == "done":
-            told |= {"content": {"video_url": self.find_address(task)}, "duration": task.seconds, "framespersecond": 24}
-        return web.json_response(told)
+            parameters |= {"status": "failed", "error": {"code": code, "message": self.gossip}}
+        elif progress == "done":
+            parameters |= {
+                "content": {"video_url": self.find_address(task)},
+                "duration": task.seconds,
+                "framespersecond": 24,
+            }
+        return web.json_response(parameters)
 
     async def _drop(self, request: web.Request) -> web.StreamResponse:
         expect(self.drop(self.find(request.match_info["id"])), "The task is running")

@@ -22,14 +22,14 @@ from gateway.storage.media_files import MediaFiles
 from gateway.videos import content as room
 from gateway.videos.content import VideoContent
 from tests.support.image_providers import draw
-from tests.support.video_services import CLIP, Reel, Stage, play, refuse, run, task
+from tests.support.video_services import CLIP, Reel, VideoServices, play, refuse, run, task
 
 BROKEN = ProviderBadResponse("It broke off", phase="body")
 
 
-async def begin(stage: Stage) -> tuple[VideoJob, Way]:
-    job = await stage.submit()
-    way = stage.filming.find_way(job)
+async def begin(services: VideoServices) -> tuple[VideoJob, Way]:
+    job = await services.submit()
+    way = services.filming.find_way(job)
     assert way is not None
     return job, way
 
@@ -41,14 +41,14 @@ def pieces(data: bytes, size: int = 700) -> list[Any]:
 @pytest.mark.parametrize("length", [len(CLIP), None])
 def test_a_file_is_kept_as_it_comes(length: int | None) -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
+        services = VideoServices(play(task()))
         reel = Reel(pieces(CLIP), length)
-        stage.files.reels = [reel]
-        job, way = await begin(stage)
-        media = await stage.video_content.fetch(way, job)
-        assert (media.size, media.media_type, stage.shelf.files) == (len(CLIP), "video/mp4", {media.id: CLIP})
+        services.files.reels = [reel]
+        job, way = await begin(services)
+        media = await services.video_content.fetch(way, job)
+        assert (media.size, media.media_type, services.shelf.files) == (len(CLIP), "video/mp4", {media.id: CLIP})
         assert reel.closed
-        (ask,) = stage.files.asked
+        (ask,) = services.files.asked
         assert (ask.url, ask.wanted) == ("http://up/v1/videos/video_theirs/content", None)
 
     run(scene())
@@ -69,27 +69,27 @@ def test_a_file_is_kept_as_it_comes(length: int | None) -> None:
 )
 def test_what_is_not_the_whole_video_is_not_kept(reel: Reel) -> None:
     async def scene() -> None:
-        stage = Stage(play(task(), task("completed")))
-        stage.files.reels = [attrs.evolve(reel, pieces=list(reel.pieces))]
-        job, way = await begin(stage)
+        services = VideoServices(play(task(), task("completed")))
+        services.files.reels = [attrs.evolve(reel, pieces=list(reel.pieces))]
+        job, way = await begin(services)
         with pytest.raises(ProviderBadResponse):
-            await stage.video_content.fetch(way, job)
-        assert (stage.shelf.files, stage.shelf.open_drafts) == ({}, 0)
-        assert stage.files.reels[0].closed  # type: ignore[union-attr]
+            await services.video_content.fetch(way, job)
+        assert (services.shelf.files, services.shelf.open_drafts) == ({}, 0)
+        assert services.files.reels[0].closed  # type: ignore[union-attr]
 
     run(scene())
 
 
 def test_what_is_too_large_by_its_own_word_is_not_begun() -> None:
     async def scene() -> None:
-        stage = Stage(play(task(), task("completed")))
+        services = VideoServices(play(task(), task("completed")))
         reel = Reel(pieces(CLIP), room.MAX_VIDEO_BYTES + 1)
-        stage.files.reels = [reel]
-        job, way = await begin(stage)
+        services.files.reels = [reel]
+        job, way = await begin(services)
         with pytest.raises(ProviderContentGone):
-            await stage.video_content.fetch(way, job)
+            await services.video_content.fetch(way, job)
         assert len(reel.pieces) == len(pieces(CLIP)), "not a byte of it is read"
-        assert (stage.shelf.files, stage.shelf.open_drafts) == ({}, 0)
+        assert (services.shelf.files, services.shelf.open_drafts) == ({}, 0)
 
     run(scene())
 
@@ -117,52 +117,52 @@ class Slow(Reel):
 )
 def test_a_file_that_trickles_in_is_given_up(piece: bytes, wait_s: float, given_up_s: float | None) -> None:
     async def scene() -> None:
-        stage = Stage(play(task(), task("completed")))
-        stage.files.reels = [Slow([CLIP, *[piece] * 12], wait_s=wait_s)]
-        job, way = await begin(stage)
-        began = stage.loop.time()
+        services = VideoServices(play(task(), task("completed")))
+        services.files.reels = [Slow([CLIP, *[piece] * 12], wait_s=wait_s)]
+        job, way = await begin(services)
+        began = services.loop.time()
         if given_up_s is None:
-            assert (await stage.video_content.fetch(way, job)).size == len(CLIP) + 12 * len(piece)
+            assert (await services.video_content.fetch(way, job)).size == len(CLIP) + 12 * len(piece)
             return
         with pytest.raises(ProviderTimeout):
-            await stage.video_content.fetch(way, job)
-        assert stage.loop.time() - began == pytest.approx(given_up_s)
-        assert (stage.shelf.files, stage.shelf.open_drafts) == ({}, 0)
+            await services.video_content.fetch(way, job)
+        assert services.loop.time() - began == pytest.approx(given_up_s)
+        assert (services.shelf.files, services.shelf.open_drafts) == ({}, 0)
 
     run(scene())
 
 
 def test_a_disk_that_is_full_keeps_nothing_and_says_so() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        job, way = await begin(stage)
-        stage.shelf.full = True
+        services = VideoServices(play(task()))
+        job, way = await begin(services)
+        services.shelf.full = True
         with pytest.raises(StoreUnavailable):
-            stage.video_content.check_room()
+            services.video_content.check_room()
         with pytest.raises(StoreUnavailable):
-            await stage.video_content.fetch(way, job)
-        assert (stage.shelf.files, stage.shelf.open_drafts) == ({}, 0)
+            await services.video_content.fetch(way, job)
+        assert (services.shelf.files, services.shelf.open_drafts) == ({}, 0)
 
     run(scene())
 
 
 def test_a_file_that_is_gone_is_said_to_be() -> None:
     async def scene() -> None:
-        stage = Stage(play(task(), task("completed")))
-        stage.files.reels = [ProviderContentGone("It is not there")]
-        job, way = await begin(stage)
+        services = VideoServices(play(task(), task("completed")))
+        services.files.reels = [ProviderContentGone("It is not there")]
+        job, way = await begin(services)
         with pytest.raises(ProviderContentGone):
-            await stage.video_content.fetch(way, job)
-        assert stage.shelf.drafts == []
+            await services.video_content.fetch(way, job)
+        assert services.shelf.drafts == []
 
     run(scene())
 
 
 async def test_on_a_real_disk_nothing_is_left_of_what_broke_off(tmp_path: Path) -> None:
-    stage = Stage(play(task(), task("completed")))
-    video_content = VideoContent(MediaFiles(tmp_path), stage.filming)
-    job, way = await begin(stage)
-    stage.files.reels = [Reel([*pieces(CLIP)[:3], BROKEN], len(CLIP)), Reel(pieces(CLIP), len(CLIP))]
+    services = VideoServices(play(task(), task("completed")))
+    video_content = VideoContent(MediaFiles(tmp_path), services.filming)
+    job, way = await begin(services)
+    services.files.reels = [Reel([*pieces(CLIP)[:3], BROKEN], len(CLIP)), Reel(pieces(CLIP), len(CLIP))]
     with pytest.raises(ProviderBadResponse):
         await video_content.fetch(way, job)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
@@ -178,17 +178,17 @@ async def test_on_a_real_disk_nothing_is_left_of_what_broke_off(tmp_path: Path) 
 
 def test_what_is_kept_is_found_as_long_as_it_is() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        job, way = await begin(stage)
-        media = await stage.video_content.fetch(way, job)
+        services = VideoServices(play(task()))
+        job, way = await begin(services)
+        media = await services.video_content.fetch(way, job)
         kept = attrs.evolve(job, media_id=media.id)
-        found = await stage.video_content.find(kept, "video")
+        found = await services.video_content.find(kept, "video")
         assert found is not None
         assert found.id == media.id
-        assert await stage.video_content.find(kept, "thumbnail") is None
-        assert await stage.video_content.find(job, "video") is None
-        await stage.video_content.remove(media.id)
-        assert await stage.video_content.find(kept, "video") is None
+        assert await services.video_content.find(kept, "thumbnail") is None
+        assert await services.video_content.find(job, "video") is None
+        await services.video_content.remove(media.id)
+        assert await services.video_content.find(kept, "video") is None
 
     run(scene())
 
@@ -196,28 +196,28 @@ def test_what_is_kept_is_found_as_long_as_it_is() -> None:
 @pytest.mark.parametrize("media_id", [None, "swept.mp4"])
 def test_what_is_not_kept_is_given_as_its_provider_has_it_with_the_range_that_is_wanted(media_id: str | None) -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        job, _ = await begin(stage)
-        found = await stage.video_content.open(attrs.evolve(job, media_id=media_id), "video", "bytes=5-9")
+        services = VideoServices(play(task()))
+        job, _ = await begin(services)
+        found = await services.video_content.open(attrs.evolve(job, media_id=media_id), "video", "bytes=5-9")
         assert isinstance(found, Reel)
-        assert (stage.files.asked[0].wanted, stage.shelf.drafts) == ("bytes=5-9", [])
+        assert (services.files.asked[0].wanted, services.shelf.drafts) == ("bytes=5-9", [])
 
     run(scene())
 
 
 def test_another_variant_is_the_providers_or_named_as_one_that_is_not() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        job, way = await begin(stage)
-        media = await stage.video_content.fetch(way, job)
-        found = await stage.video_content.open(attrs.evolve(job, media_id=media.id), "thumbnail", None)
+        services = VideoServices(play(task()))
+        job, way = await begin(services)
+        media = await services.video_content.fetch(way, job)
+        found = await services.video_content.open(attrs.evolve(job, media_id=media.id), "thumbnail", None)
         assert isinstance(found, Reel)
-        assert stage.files.asked[-1].url.endswith("/content?variant=thumbnail")
-        runway = attrs.evolve(stage.channels[0], provider="runway")
-        stage.use(runway)
+        assert services.files.asked[-1].url.endswith("/content?variant=thumbnail")
+        runway = attrs.evolve(services.channels[0], provider="runway")
+        services.use(runway)
         theirs = attrs.evolve(job, provider="runway", wire="runway_videos", clue="https://files.test/1.mp4")
         with pytest.raises(InvalidRequest) as refused:
-            await stage.video_content.open(theirs, "thumbnail", None)
+            await services.video_content.open(theirs, "thumbnail", None)
         assert refused.value.param == "variant"
 
     run(scene())
@@ -226,32 +226,32 @@ def test_another_variant_is_the_providers_or_named_as_one_that_is_not() -> None:
 @pytest.mark.parametrize("answer", [refuse(404), refuse(500), ProviderBadResponse("It broke"), task("completed")])
 def test_what_nobody_has_any_more_is_not_found_whatever_is_said_of_its_task(answer: Any) -> None:
     async def scene() -> None:
-        stage = Stage(play(task(), answer))
-        job, _ = await begin(stage)
-        stage.files.reels = [ProviderContentGone("It is not there")]
+        services = VideoServices(play(task(), answer))
+        job, _ = await begin(services)
+        services.files.reels = [ProviderContentGone("It is not there")]
         with pytest.raises(NotFound):
-            await stage.video_content.open(job, "video", None)
+            await services.video_content.open(job, "video", None)
 
     run(scene())
 
 
 def test_the_file_of_a_channel_that_is_no_more_is_not_found() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        job, _ = await begin(stage)
-        stage.use()
+        services = VideoServices(play(task()))
+        job, _ = await begin(services)
+        services.use()
         with pytest.raises(NotFound):
-            await stage.video_content.open(job, "video", None)
+            await services.video_content.open(job, "video", None)
 
     run(scene())
 
 
 def test_a_file_that_cannot_be_removed_is_left_to_the_sweep() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        stage.shelf.full = True
+        services = VideoServices(play(task()))
+        services.shelf.full = True
         with capture_logs() as lines:
-            await stage.video_content.remove("0.mp4")
+            await services.video_content.remove("0.mp4")
         assert [line["event"] for line in lines] == ["media_not_removed"]
 
     run(scene())

@@ -14,18 +14,18 @@ from gateway.domain.video import CANCELLED, TIMEOUT, VideoFilter, VideoJob
 from gateway.errors import Conflict, NotFound, StoreUnavailable, TaskNotReady
 from gateway.videos.jobs import CLOSE_TIMEOUT_S, build_end, check_completed
 from tests.support.request_records import ROW
-from tests.support.video_services import A_SECOND, CALLER, Said, Stage, play, refuse, run, task
+from tests.support.video_services import A_SECOND, CALLER, Answered, VideoServices, play, refuse, run, task
 
 HELD = 4 * A_SECOND
 
 
-async def finished(stage: Stage, **ask: Any) -> VideoJob:
+async def finished(services: VideoServices, **ask: Any) -> VideoJob:
     """A job with its video."""
-    job = await stage.submit(**ask)
-    after = attrs.evolve((await stage.find(job)).move("fetching", stage.now_ms), media_id="0.mp4")
-    await stage.store.advance([(job, after)])
-    assert await stage.videos.complete(after)
-    return await stage.find(job)
+    job = await services.submit(**ask)
+    after = attrs.evolve((await services.find(job)).move("fetching", services.now_ms), media_id="0.mp4")
+    await services.store.advance([(job, after)])
+    assert await services.videos.complete(after)
+    return await services.find(job)
 
 
 # ---- the end
@@ -33,73 +33,73 @@ async def finished(stage: Stage, **ask: Any) -> VideoJob:
 
 def test_a_completed_job_is_charged_once_and_told_of_and_nothing_is_held_for_it_any_more() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        job = await stage.submit(webhook_url="https://hooks/1")
+        services = VideoServices(play(task()))
+        job = await services.submit(webhook_url="https://hooks/1")
         await asyncio.sleep(7)
         with capture_logs() as lines:
-            assert await stage.videos.complete(job)
-            assert not await stage.videos.complete(job), "it has ended"
-            assert not await stage.videos.fail(job, TIMEOUT)
-        done = await stage.find(job)
+            assert await services.videos.complete(job)
+            assert not await services.videos.complete(job), "it has ended"
+            assert not await services.videos.fail(job, TIMEOUT)
+        done = await services.find(job)
         assert (done.state, done.progress, done.due_ms, done.cost_nanos) == ("completed", 100, None, HELD)
         assert done.expires_ms == (done.completed_ms or 0) + 7 * 86_400_000
-        (row,) = await stage.rows()
+        (row,) = await services.rows()
         assert (row.id, row.cost_nanos, row.ending, row.status) == (job.receipt.id, HELD, "completed", 200)
         assert (row.duration_ms, row.usage_source, row.total_ms, row.attempts) == (4_000, "upstream", 7_000, 1)
-        (told,) = await stage.deliveries.list_deliveries(video_id=job.id, limit=9)
+        (told,) = await services.deliveries.list_deliveries(video_id=job.id, limit=9)
         assert (told.event, told.url, orjson.loads(told.body)["data"]) == (
             "video.completed", "https://hooks/1", {"id": job.id},
         )  # fmt: skip
-        assert (stage.held, stage.videos.list_held()) == (0, {})
-        assert stage.bank.find_balance("key", CALLER.key.id).lifetime.spent_nanos == HELD
-        assert stage.rung == ["begun", "ended"]
+        assert (services.held, services.videos.list_held()) == (0, {})
+        assert services.bank.find_balance("key", CALLER.key.id).lifetime.spent_nanos == HELD
+        assert services.rung == ["begun", "ended"]
         assert [line["event"] for line in lines] == ["video_ended"]
-        assert await stage.store.list_contradictions() == []
+        assert await services.store.list_contradictions() == []
 
     run(scene())
 
 
 def test_a_failed_job_costs_nothing_and_says_why() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        job = await stage.submit()
-        assert await stage.videos.fail(job, TIMEOUT)
-        failed = await stage.find(job)
+        services = VideoServices(play(task()))
+        job = await services.submit()
+        assert await services.videos.fail(job, TIMEOUT)
+        failed = await services.find(job)
         assert (failed.state, failed.error_code, failed.expires_ms) == ("failed", "timeout", None)
-        (row,) = await stage.rows()
+        (row,) = await services.rows()
         assert (row.cost_nanos, row.ending, row.error_code, row.duration_ms) == (0, "upstream_failed", "timeout", 0)
-        assert (stage.held, stage.videos.list_held()) == (0, {})
-        assert stage.bank.find_balance("key", CALLER.key.id).lifetime.spent_nanos == 0
-        assert await stage.deliveries.list_deliveries(video_id=job.id, limit=9) == [], "nobody wants to be told"
+        assert (services.held, services.videos.list_held()) == (0, {})
+        assert services.bank.find_balance("key", CALLER.key.id).lifetime.spent_nanos == 0
+        assert await services.deliveries.list_deliveries(video_id=job.id, limit=9) == [], "nobody wants to be told"
 
     run(scene())
 
 
 def test_a_store_that_fails_leaves_the_job_and_its_money_as_they_were() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        job = await stage.submit()
-        stage.store.refused = {"finish": 1}
+        services = VideoServices(play(task()))
+        job = await services.submit()
+        services.store.refused = {"finish": 1}
         with pytest.raises(StoreUnavailable):
-            await stage.videos.complete(job)
-        assert await stage.find(job) == job
-        assert (stage.held, stage.videos.list_held(), stage.rung) == (HELD, {job.id: HELD}, ["begun"])
-        assert await stage.videos.complete(job)
-        assert stage.held == 0
+            await services.videos.complete(job)
+        assert await services.find(job) == job
+        assert (services.held, services.videos.list_held(), services.rung) == (HELD, {job.id: HELD}, ["begun"])
+        assert await services.videos.complete(job)
+        assert services.held == 0
 
     run(scene())
 
 
 def test_the_end_waits_for_whoever_is_looking_at_the_books() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        job = await stage.submit()
-        async with stage.outbox.writing:
-            ending = asyncio.create_task(stage.videos.complete(job))
+        services = VideoServices(play(task()))
+        job = await services.submit()
+        async with services.outbox.writing:
+            ending = asyncio.create_task(services.videos.complete(job))
             await asyncio.sleep(1)
-            assert (await stage.rows(), stage.held) == ([], HELD)
+            assert (await services.rows(), services.held) == ([], HELD)
         assert await ending
-        assert stage.held == 0
+        assert services.held == 0
 
     run(scene())
 
@@ -140,55 +140,55 @@ def test_the_row_of_a_job_says_how_it_ended(job: VideoJob, expected: dict[str, A
 
 def test_what_is_held_for_jobs_that_go_on_is_held_again_after_a_start() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        job, done = await stage.submit(), await finished(stage)
-        other = await stage.submit()
-        await stage.store.advance([(other, attrs.evolve(other, owner="dead", lease_until_ms=10**15))])
-        stage.bank.release(stage.videos._holds.pop(job.id))
-        stage.bank.release(stage.videos._holds.pop(other.id))
-        assert stage.held == 0
-        successor = stage.make_videos()
+        services = VideoServices(play(task()))
+        job, done = await services.submit(), await finished(services)
+        other = await services.submit()
+        await services.store.advance([(other, attrs.evolve(other, owner="dead", lease_until_ms=10**15))])
+        services.bank.release(services.videos._holds.pop(job.id))
+        services.bank.release(services.videos._holds.pop(other.id))
+        assert services.held == 0
+        successor = services.make_videos()
         await successor.open()
         assert successor.list_held() == {job.id: HELD, other.id: HELD}
-        assert stage.held == 2 * HELD
+        assert services.held == 2 * HELD
         assert done.id not in successor.list_held()
-        assert ((await stage.find(other)).owner, successor.owner) == ("", successor.owner)
-        assert successor.owner != stage.videos.owner
+        assert ((await services.find(other)).owner, successor.owner) == ("", successor.owner)
+        assert successor.owner != services.videos.owner
         assert await successor.fail(job, TIMEOUT)
-        assert stage.held == HELD
+        assert services.held == HELD
 
     run(scene())
 
 
 def test_a_process_that_ends_lets_go_of_its_jobs_and_waits_for_what_it_records() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        job = await stage.submit()
-        await stage.claim(job)
+        services = VideoServices(play(task()))
+        job = await services.submit()
+        await services.claim(job)
         recorded: list[float] = []
 
         async def record(seconds: float) -> None:
             await asyncio.sleep(seconds)
             recorded.append(seconds)
 
-        stage.videos.run(record(1.0))
-        slow = stage.videos.run(record(60.0))
-        began = stage.loop.time()
-        await stage.videos.close()
-        assert stage.loop.time() - began == pytest.approx(CLOSE_TIMEOUT_S)
+        services.videos.run(record(1.0))
+        slow = services.videos.run(record(60.0))
+        began = services.loop.time()
+        await services.videos.close()
+        assert services.loop.time() - began == pytest.approx(CLOSE_TIMEOUT_S)
         assert recorded == [1.0]
         assert slow.cancelled()
-        assert ((await stage.find(job)).owner, (await stage.find(job)).lease_until_ms) == ("", 0)
+        assert ((await services.find(job)).owner, (await services.find(job)).lease_until_ms) == ("", 0)
 
     run(scene())
 
 
 def test_a_store_that_fails_at_the_end_is_no_reason_not_to_end() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        stage.store.refused = {"release": 1}
+        services = VideoServices(play(task()))
+        services.store.refused = {"release": 1}
         with capture_logs() as lines:
-            await stage.videos.close()
+            await services.videos.close()
         assert [line["event"] for line in lines] == ["leases_not_released"]
 
     run(scene())
@@ -199,15 +199,19 @@ def test_a_store_that_fails_at_the_end_is_no_reason_not_to_end() -> None:
 
 def test_a_job_is_found_by_its_own_account_alone() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        job = await stage.submit()
-        assert await stage.videos.get(job.id) == await stage.videos.get(job.id, 1) == await stage.videos.find(job.id)
-        assert await stage.videos.find_by_request(job.receipt.id) == job
-        assert await stage.videos.list_videos(VideoFilter(1), 9) == [job]
-        assert await stage.videos.list_videos(VideoFilter(2), 9) == []
+        services = VideoServices(play(task()))
+        job = await services.submit()
+        assert (
+            await services.videos.get(job.id)
+            == await services.videos.get(job.id, 1)
+            == await services.videos.find(job.id)
+        )
+        assert await services.videos.find_by_request(job.receipt.id) == job
+        assert await services.videos.list_videos(VideoFilter(1), 9) == [job]
+        assert await services.videos.list_videos(VideoFilter(2), 9) == []
         for video_id, account in ((job.id, 2), ("video_" + "0" * 32, 1), ("", 1), (f"{job.id}\0", 1), ("x" * 10**5, 1)):
             with pytest.raises(NotFound) as nothing:
-                await stage.videos.get(video_id, account)
+                await services.videos.get(video_id, account)
             assert (nothing.value.message, nothing.value.should_retry) == ("There is no such video", False)
 
     run(scene())
@@ -218,21 +222,21 @@ def test_a_job_is_found_by_its_own_account_alone() -> None:
 
 def test_a_job_that_is_cancelled_fails_at_no_cost_and_its_provider_is_asked_to_stop() -> None:
     async def scene() -> None:
-        stage = Stage(play(Said({"id": "17f20503-6c24-4c16-946b-35dbbce2af2f"})), "runway", models=())
-        stage.use(attrs.evolve(stage.channels[0], model_map=(("m", "gen4.5"),)))
-        job = await stage.submit(seconds=5, size="1280x720")
+        services = VideoServices(play(Answered({"id": "17f20503-6c24-4c16-946b-35dbbce2af2f"})), "runway", models=())
+        services.use(attrs.evolve(services.channels[0], model_map=(("m", "gen4.5"),)))
+        job = await services.submit(seconds=5, size="1280x720")
         with pytest.raises(NotFound):
-            await stage.videos.cancel(job.id, Actor("member", "eve", scope=CALLER.account.id + 1))
-        cancelled = await stage.videos.cancel(job.id, Actor("member", "ada", scope=CALLER.account.id))
-        assert (cancelled.state, cancelled.error_code, stage.held) == ("failed", "cancelled", 0)
+            await services.videos.cancel(job.id, Actor("member", "eve", scope=CALLER.account.id + 1))
+        cancelled = await services.videos.cancel(job.id, Actor("member", "ada", scope=CALLER.account.id))
+        assert (cancelled.state, cancelled.error_code, services.held) == ("failed", "cancelled", 0)
         with pytest.raises(Conflict):
-            await stage.videos.cancel(job.id)
+            await services.videos.cancel(job.id)
         with pytest.raises(NotFound):
-            await stage.videos.cancel("video_1")
-        (row,) = await stage.books.trail.list_audit(AuditFilter(), 9)
+            await services.videos.cancel("video_1")
+        (row,) = await services.books.trail.list_audit(AuditFilter(), 9)
         assert (row.action, row.subject, row.actor) == ("video.cancelled", job.id, "ada")
-        await stage.videos.close()
-        assert [(asked.method, asked.path.rpartition("/")[0]) for asked in stage.provider.asked[1:]] == [
+        await services.videos.close()
+        assert [(asked.method, asked.path.rpartition("/")[0]) for asked in services.provider.asked[1:]] == [
             ("DELETE", "/tasks")
         ]
 
@@ -241,36 +245,38 @@ def test_a_job_that_is_cancelled_fails_at_no_cost_and_its_provider_is_asked_to_s
 
 def test_a_provider_that_does_not_stop_is_no_reason_not_to_cancel() -> None:
     async def scene() -> None:
-        stage = Stage(play(Said({"id": "17f20503-6c24-4c16-946b-35dbbce2af2f"}), refuse(500)), "runway", models=())
-        stage.use(attrs.evolve(stage.channels[0], model_map=(("m", "gen4.5"),)))
-        job = await stage.submit(seconds=5, size="1280x720")
+        services = VideoServices(
+            play(Answered({"id": "17f20503-6c24-4c16-946b-35dbbce2af2f"}), refuse(500)), "runway", models=()
+        )
+        services.use(attrs.evolve(services.channels[0], model_map=(("m", "gen4.5"),)))
+        job = await services.submit(seconds=5, size="1280x720")
         with capture_logs() as lines:
-            assert (await stage.videos.cancel(job.id)).error_code == "cancelled"
-            await stage.videos.close()
+            assert (await services.videos.cancel(job.id)).error_code == "cancelled"
+            await services.videos.close()
         assert [line["event"] for line in lines] == ["video_ended", "provider_task_not_cancelled"]
-        stage.use()
+        services.use()
         other = attrs.evolve(job, id="video_" + "1" * 32, receipt=attrs.evolve(job.receipt, id="req_other"))
-        await stage.store.create(other)
-        assert (await stage.videos.cancel(other.id)).error_code == "cancelled", "also where its channel is no more"
+        await services.store.create(other)
+        assert (await services.videos.cancel(other.id)).error_code == "cancelled", "also where its channel is no more"
 
     run(scene())
 
 
 def test_a_job_is_removed_once_it_has_ended_and_what_it_cost_stays() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        live, done = await stage.submit(), await finished(stage)
+        services = VideoServices(play(task()))
+        live, done = await services.submit(), await finished(services)
         with pytest.raises(TaskNotReady) as early:
-            await stage.videos.remove(live)
+            await services.videos.remove(live)
         assert early.value.status == 409
-        await stage.videos.remove(done)
+        await services.videos.remove(done)
         with pytest.raises(NotFound):
-            await stage.videos.remove(done)
-        await stage.videos.close()
-        assert [(asked.method, asked.path) for asked in stage.provider.asked[2:]] == [
+            await services.videos.remove(done)
+        await services.videos.close()
+        assert [(asked.method, asked.path) for asked in services.provider.asked[2:]] == [
             ("DELETE", "/videos/video_theirs")
         ]
-        assert sum(row.cost_nanos for row in await stage.rows()) == HELD
+        assert sum(row.cost_nanos for row in await services.rows()) == HELD
 
     run(scene())
 
@@ -288,19 +294,21 @@ def test_there_is_a_file_of_a_completed_job_alone() -> None:
 
 def test_whoever_listens_is_told_of_what_shows_and_of_nothing_else() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        job = await stage.submit()
-        async with stage.videos.notifier.listen(job.id) as bell:
+        services = VideoServices(play(task()))
+        job = await services.submit()
+        async with services.videos.notifier.listen(job.id) as bell:
             looked_at = attrs.evolve(job, polls=1, due_ms=5)
-            await stage.videos.advance([(job, looked_at)])
+            await services.videos.advance([(job, looked_at)])
             assert not bell.is_set(), "that it was looked at is no news"
-            further = looked_at.go_on(10, stage.now_ms)
-            await stage.videos.advance([(looked_at, further)])
+            further = looked_at.go_on(10, services.now_ms)
+            await services.videos.advance([(looked_at, further)])
             assert bell.is_set()
             bell.clear()
-            await stage.videos.advance([(attrs.evolve(further, owner="somebody"), further.go_on(50, stage.now_ms))])
+            await services.videos.advance(
+                [(attrs.evolve(further, owner="somebody"), further.go_on(50, services.now_ms))]
+            )
             assert not bell.is_set(), "what was not recorded is none either"
-            await stage.videos.complete(further)
+            await services.videos.complete(further)
             assert bell.is_set()
 
     run(scene())
@@ -311,7 +319,7 @@ def test_whoever_listens_is_told_of_what_shows_and_of_nothing_else() -> None:
 
 def test_what_has_to_be_recorded_is_tried_until_it_is_and_its_own_faults_are_raised() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
+        services = VideoServices(play(task()))
         tries: list[int] = []
 
         async def work() -> str:
@@ -320,14 +328,14 @@ def test_what_has_to_be_recorded_is_tried_until_it_is_and_its_own_faults_are_rai
                 raise StoreUnavailable("not now")
             return "done"
 
-        assert await stage.videos.retry_until_stored("video_1", work) == "done"
+        assert await services.videos.retry_until_stored("video_1", work) == "done"
         assert len(tries) == 4
 
         async def bug() -> None:
             raise RuntimeError("a bug")
 
         with pytest.raises(RuntimeError):
-            await stage.videos.retry_until_stored("video_1", bug)
-        await stage.videos.close()
+            await services.videos.retry_until_stored("video_1", bug)
+        await services.videos.close()
 
     run(scene())

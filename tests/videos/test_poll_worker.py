@@ -17,7 +17,7 @@ from gateway.storage.schema import videos
 from gateway.videos.jobs import LEASE_MS
 from gateway.videos.poll_worker import AGAIN_MS, FETCHES, IDLE_S, MOST, RENEW_S, TICK_S, VideoPoller
 from tests.support.video_records import list_jobs, make_job
-from tests.support.video_services import MoodyStore, Stage, play, run, task
+from tests.support.video_services import MoodyStore, VideoServices, play, run, task
 
 LATE_S = 2 * TICK_S
 Manner = Callable[[VideoJob], Awaitable[None]]
@@ -68,10 +68,10 @@ class House:
     """The poller between a store and a watch that does as the channels' names say."""
 
     def __init__(self, *, polls: int = 16, **manners: Manner) -> None:
-        self.stage = Stage(play(task()))
-        self.store = Store(self.stage.books.database)
+        self.services = VideoServices(play(task()))
+        self.store = Store(self.services.books.database)
         self.store.noted = []
-        self.stage.store = self.stage.videos.store = self.store
+        self.services.store = self.services.videos.store = self.store
         self.manners = manners
         self.polls = polls
         self.job = self.make_job()
@@ -84,14 +84,14 @@ class House:
         self.wait_s = 5.0
 
     def make_job(self) -> VideoPoller:
-        return VideoPoller(self.stage.videos, self, polls=lambda: self.polls)  # type: ignore[arg-type]
+        return VideoPoller(self.services.videos, self, polls=lambda: self.polls)  # type: ignore[arg-type]
 
     async def check(self, job: VideoJob) -> VideoJob | None:
         """As a ``VideoTracker`` does."""
-        assert job.owner == self.stage.videos.owner
+        assert job.owner == self.services.videos.owner
         kind = f"{job.channel} fetching" if job.state == "fetching" else job.channel
         self.looked[job.id].append(self.now_s)
-        self.late.append((self.stage.now_ms - (job.due_ms or 0)) / 1000)
+        self.late.append((self.services.now_ms - (job.due_ms or 0)) / 1000)
         self.under_way[kind] += 1
         self.most[kind] = max(self.most[kind], self.under_way[kind])
         try:
@@ -99,19 +99,19 @@ class House:
         finally:
             self.under_way[kind] -= 1
         if job.id in self.ends:
-            await self.stage.books.database.change(delete(videos).where(videos.c.id == job.id))
+            await self.services.books.database.change(delete(videos).where(videos.c.id == job.id))
             return None
         after = attrs.evolve(job, polls=job.polls + 1)
-        return after.let_go(self.stage.now_ms + round(self.wait_s * 1000))
+        return after.let_go(self.services.now_ms + round(self.wait_s * 1000))
 
     @property
     def now_s(self) -> float:
-        return self.stage.loop.time()
+        return self.services.loop.time()
 
     async def put(self, channel: str, *names: object, **values: Any) -> None:
         """Jobs that are due now."""
         for name in names:
-            await self.store.create(make_job(name, channel=channel, **{"due_ms": self.stage.now_ms, **values}))
+            await self.store.create(make_job(name, channel=channel, **{"due_ms": self.services.now_ms, **values}))
 
     async def pass_time(self, seconds: float) -> None:
         if self.running is None:
@@ -149,7 +149,7 @@ def test_what_is_due_is_looked_at_at_the_same_time_and_noted_together() -> None:
 def test_every_job_is_looked_at_when_it_is_due_and_not_before() -> None:
     async def scene() -> None:
         house = House()
-        now_ms = house.stage.now_ms
+        now_ms = house.services.now_ms
         for number, wait_s in enumerate((0.0, 1.3, 3.0, 9.0, 25.0)):
             await house.put("up", number, due_ms=now_ms + round(wait_s * 1000))
         await house.pass_time(120.0)
@@ -249,7 +249,7 @@ def test_who_wakes_it_while_it_looks_is_not_missed() -> None:
 
         async def begin() -> None:
             house.store.next_due = None
-            await house.store.create(make_job(1, channel="up", due_ms=house.stage.now_ms))
+            await house.store.create(make_job(1, channel="up", due_ms=house.services.now_ms))
             house.job.wake()
 
         house.store.next_due = begin
@@ -357,7 +357,7 @@ def test_a_job_that_is_cancelled_under_its_hands_gives_its_place_to_another() ->
         await house.put("dead", 2)
         await house.pass_time(20.0)
         assert set(house.looked) == {"video_1"}
-        await house.stage.books.database.change(
+        await house.services.books.database.change(
             delete(videos).where(videos.c.id == "video_1")
         )  # as it is when it has ended elsewhere
         house.job.drop("video_1")
@@ -380,9 +380,9 @@ def test_what_is_under_way_stays_this_processs_however_long_it_takes() -> None:
         await house.pass_time(1.0)
         for _ in range(30):
             await house.pass_time(5.0)
-            left_ms = (await list_jobs(house.store))["video_1"].lease_until_ms - house.stage.now_ms
+            left_ms = (await list_jobs(house.store))["video_1"].lease_until_ms - house.services.now_ms
             assert LEASE_MS - (RENEW_S + 1) * 1000 <= left_ms <= LEASE_MS
-            others = Claim("other", house.stage.now_ms, LEASE_MS, MOST, 9)
+            others = Claim("other", house.services.now_ms, LEASE_MS, MOST, 9)
             assert await house.store.claim_due(others) == []
         assert len(house.looked["video_1"]) == 1
         await house.check_alive()
@@ -393,7 +393,7 @@ def test_what_is_under_way_stays_this_processs_however_long_it_takes() -> None:
 def test_what_a_dead_process_was_at_is_taken_over_once_its_lease_is_over() -> None:
     async def scene() -> None:
         house = House()
-        lease = house.stage.now_ms + LEASE_MS
+        lease = house.services.now_ms + LEASE_MS
         await house.put("up", 1, owner="dead", lease_until_ms=lease)
         await house.pass_time(LEASE_MS / 1000 - 1)
         assert house.looked == {}
@@ -411,7 +411,7 @@ def test_a_stop_leaves_what_is_under_way_to_whoever_claims_it_next() -> None:
         await house.pass_time(1.0)
         await house.stop()
         assert house.under_way["slow"] == 0
-        await house.stage.videos.close()
+        await house.services.videos.close()
         assert {job.owner for job in (await list_jobs(house.store)).values()} == {""}
         house.job, house.manners = house.make_job(), {}
         await house.pass_time(1.0)

@@ -11,36 +11,36 @@ from gateway.domain.video import LONGEST_HINT_S, VideoJob
 from gateway.errors import ProviderBadResponse, ProviderContentGone, ProviderTimeout, StoreUnavailable
 from gateway.videos.tracker import MOST_GONE, MOST_MISSED
 from tests.support.video_records import put_job
-from tests.support.video_services import A_SECOND, CLIP, Answer, Reel, Said, Stage, play, refuse, run, task
+from tests.support.video_services import A_SECOND, CLIP, Answer, Answered, Reel, VideoServices, play, refuse, run, task
 
 HELD = 4 * A_SECOND
 GONE = ProviderContentGone("It is not there")
 
 
-async def begin(stage: Stage, state: str = "processing", **changes: Any) -> VideoJob:
+async def begin(services: VideoServices, state: str = "processing", **changes: Any) -> VideoJob:
     """A job in that state that this process is about to look at."""
-    job = await stage.submit()
-    known = await stage.find(job)
+    job = await services.submit()
+    known = await services.find(job)
     if state != known.state:
-        known = known.move(state, stage.now_ms)  # type: ignore[arg-type]
-    await put_job(stage.store, attrs.evolve(known, **changes))
-    stage.provider.asked.clear()
-    return await stage.claim(known)
+        known = known.move(state, services.now_ms)  # type: ignore[arg-type]
+    await put_job(services.store, attrs.evolve(known, **changes))
+    services.provider.asked.clear()
+    return await services.claim(known)
 
 
-async def look(stage: Stage, job: VideoJob) -> VideoJob | None:
+async def look(services: VideoServices, job: VideoJob) -> VideoJob | None:
     """After a look, which is recorded."""
-    after = await stage.watch.check(job)
+    after = await services.watch.check(job)
     if after is not None:
         assert (after.owner, after.lease_until_ms) == ("", 0)
-        assert await stage.store.advance([(job, after)]) == [True]
+        assert await services.store.advance([(job, after)]) == [True]
     return after
 
 
-def wait_of(stage: Stage, job: VideoJob) -> float:
+def wait_of(services: VideoServices, job: VideoJob) -> float:
     """Seconds until it is due."""
     assert job.due_ms is not None
-    return (job.due_ms - stage.now_ms) / 1000
+    return (job.due_ms - services.now_ms) / 1000
 
 
 # ---- verdicts
@@ -56,25 +56,26 @@ def wait_of(stage: Stage, job: VideoJob) -> float:
     ],
 )
 @pytest.mark.parametrize("state", ["queued", "processing"])
-def test_what_its_provider_says_has_failed_has(state: str, answer: Said, code: str, message: str) -> None:
+def test_what_its_provider_says_has_failed_has(state: str, answer: Answered, code: str, message: str) -> None:
     async def scene() -> None:
-        stage = Stage(play(task(), answer))
-        job = await begin(stage, state)
-        assert await look(stage, job) is None
-        failed = await stage.find(job)
+        services = VideoServices(play(task(), answer))
+        job = await begin(services, state)
+        assert await look(services, job) is None
+        failed = await services.find(job)
         assert (failed.state, failed.error_code, failed.error_message) == ("failed", code, message)
-        assert (stage.held, [row.cost_nanos for row in await stage.rows()]) == (0, [0])
-        assert [(asked.method, asked.path) for asked in stage.provider.asked] == [("GET", "/videos/video_theirs")]
+        assert (services.held, [row.cost_nanos for row in await services.rows()]) == (0, [0])
+        assert [(asked.method, asked.path) for asked in services.provider.asked] == [("GET", "/videos/video_theirs")]
 
     run(scene())
 
 
 NO_VERDICT: list[Answer] = [
     refuse(500), refuse(502), refuse(503), refuse(400), refuse(401), refuse(403), refuse(404, "Video not found"),
-    refuse(410), refuse(400, code="moderation_blocked"), refuse(429), Said(b"<html>Bad gateway</html>", 502),
-    Said(b"<html>welcome</html>", 200), Said(b"", 200), Said(b"null", 200), Said({}, 200), Said({"error": "x"}, 200),
-    Said({"status": None}, 200), Said({}, 200, breaks=ProviderBadResponse("It broke off", phase="body")),
-    Said({}, 302), Said({}, wait_s=10**6), ProviderBadResponse("The connection broke", phase="headers"),
+    refuse(410), refuse(400, code="moderation_blocked"), refuse(429), Answered(b"<html>Bad gateway</html>", 502),
+    Answered(b"<html>welcome</html>", 200), Answered(b"", 200), Answered(b"null", 200), Answered({}, 200),
+    Answered({"error": "x"}, 200),
+    Answered({"status": None}, 200), Answered({}, 200, breaks=ProviderBadResponse("It broke off", phase="body")),
+    Answered({}, 302), Answered({}, wait_s=10**6), ProviderBadResponse("The connection broke", phase="headers"),
     ProviderTimeout("Connecting took too long", phase="connect"),
 ]  # fmt: skip
 
@@ -82,38 +83,40 @@ NO_VERDICT: list[Answer] = [
 @pytest.mark.parametrize("answer", NO_VERDICT)
 def test_an_answer_that_is_none_says_nothing_of_the_job_which_goes_on(answer: Answer) -> None:
     async def scene() -> None:
-        stage = Stage(play(task(), *[answer] * 8, task("in_progress", progress=40), task("completed")))
-        job = await begin(stage, progress=30, polls=3)
+        services = VideoServices(play(task(), *[answer] * 8, task("in_progress", progress=40), task("completed")))
+        job = await begin(services, progress=30, polls=3)
         waits = []
         for _ in range(8):
-            after = await look(stage, job)
+            after = await look(services, job)
             assert after is not None
             assert (after.state, after.progress, after.polls) == ("processing", 30, 3)
-            waits.append(wait_of(stage, after))
-            job = await stage.claim(after)
+            waits.append(wait_of(services, after))
+            job = await services.claim(after)
         assert job.failures == 8
         assert waits == [2, 4, 8, 16, 32, 60, 60, 60]
-        going = await look(stage, job)
+        going = await look(services, job)
         assert going is not None
         assert (going.failures, going.progress, going.polls) == (0, 40, 4)
-        done = await look(stage, await stage.claim(going))
+        done = await look(services, await services.claim(going))
         assert done is not None
         assert done.state == "fetching"
-        assert (stage.held, await stage.rows()) == (HELD, [])
+        assert (services.held, await services.rows()) == (HELD, [])
 
     run(scene())
 
 
 def test_a_job_that_goes_on_is_looked_at_less_and_less_often() -> None:
     async def scene() -> None:
-        stage = Stage(play(task(), *[task("in_progress", progress=number) for number in (10, 20, 15, 100, 30)]))
-        job = await begin(stage)
+        services = VideoServices(
+            play(task(), *[task("in_progress", progress=number) for number in (10, 20, 15, 100, 30)])
+        )
+        job = await begin(services)
         seen = []
         for _ in range(5):
-            after = await look(stage, job)
+            after = await look(services, job)
             assert after is not None
-            seen.append((after.progress, after.polls, wait_of(stage, after)))
-            job = await stage.claim(after)
+            seen.append((after.progress, after.polls, wait_of(services, after)))
+            job = await services.claim(after)
         assert seen == [(10, 1, 4), (20, 2, 8), (20, 3, 15), (99, 4, 15), (99, 5, 15)]
 
     run(scene())
@@ -131,10 +134,10 @@ def test_a_job_that_goes_on_is_looked_at_less_and_less_often() -> None:
 )  # fmt: skip
 def test_a_provider_may_say_when_it_is_to_be_asked_again(headers: dict[str, str], wait_s: float) -> None:
     async def scene() -> None:
-        stage = Stage(play(task(), task("in_progress", headers=headers)))
-        after = await look(stage, await begin(stage))
+        services = VideoServices(play(task(), task("in_progress", headers=headers)))
+        after = await look(services, await begin(services))
         assert after is not None
-        assert wait_of(stage, after) == wait_s
+        assert wait_of(services, after) == wait_s
 
     run(scene())
 
@@ -142,10 +145,10 @@ def test_a_provider_may_say_when_it_is_to_be_asked_again(headers: dict[str, str]
 @pytest.mark.parametrize(("told", "wait_s"), [("7", 7), ("99999", LONGEST_HINT_S), ("0", 2)])
 def test_a_rate_limit_may_say_it_too(told: str, wait_s: float) -> None:
     async def scene() -> None:
-        stage = Stage(play(task(), refuse(429, Retry_After=told)))
-        after = await look(stage, await begin(stage))
+        services = VideoServices(play(task(), refuse(429, Retry_After=told)))
+        after = await look(services, await begin(services))
         assert after is not None
-        assert wait_of(stage, after) == wait_s
+        assert wait_of(services, after) == wait_s
         assert after.failures == 1
 
     run(scene())
@@ -161,8 +164,8 @@ def test_a_rate_limit_may_say_it_too(told: str, wait_s: float) -> None:
 )  # fmt: skip
 def test_a_job_moves_on_and_never_back(known: str, told: str, state: str) -> None:
     async def scene() -> None:
-        stage = Stage(play(task(), task(told)))
-        after = await look(stage, await begin(stage, known))
+        services = VideoServices(play(task(), task(told)))
+        after = await look(services, await begin(services, known))
         assert after is not None
         assert after.state == state
 
@@ -174,28 +177,28 @@ def test_a_job_moves_on_and_never_back(known: str, told: str, state: str) -> Non
 
 def test_the_file_of_a_finished_job_is_fetched_at_once_and_then_it_is_completed() -> None:
     async def scene() -> None:
-        stage = Stage(play(task(), task("completed")))
-        fetching = await look(stage, await begin(stage, failures=3))
+        services = VideoServices(play(task(), task("completed")))
+        fetching = await look(services, await begin(services, failures=3))
         assert fetching is not None
-        assert (fetching.state, fetching.failures, wait_of(stage, fetching)) == ("fetching", 0, 0)
-        assert stage.files.asked == []
-        assert await look(stage, await stage.claim(fetching)) is None
-        done = await stage.find(fetching)
+        assert (fetching.state, fetching.failures, wait_of(services, fetching)) == ("fetching", 0, 0)
+        assert services.files.asked == []
+        assert await look(services, await services.claim(fetching)) is None
+        done = await services.find(fetching)
         assert (done.state, done.media_bytes, done.media_type) == ("completed", len(CLIP), "video/mp4")
-        assert stage.shelf.files == {done.media_id: CLIP}
-        assert [row.cost_nanos for row in await stage.rows()] == [HELD]
+        assert services.shelf.files == {done.media_id: CLIP}
+        assert [row.cost_nanos for row in await services.rows()] == [HELD]
 
     run(scene())
 
 
 def test_where_nothing_is_kept_a_finished_job_is_completed_at_once() -> None:
     async def scene() -> None:
-        stage = Stage(play(task(), task("completed")))
-        stage.rules = attrs.evolve(stage.rules, keep=False)
-        job = await begin(stage)
-        assert await look(stage, job) is None
-        done = await stage.find(job)
-        assert (done.state, done.media_id, stage.files.asked) == ("completed", None, [])
+        services = VideoServices(play(task(), task("completed")))
+        services.rules = attrs.evolve(services.rules, keep=False)
+        job = await begin(services)
+        assert await look(services, job) is None
+        done = await services.find(job)
+        assert (done.state, done.media_id, services.files.asked) == ("completed", None, [])
 
     run(scene())
 
@@ -214,14 +217,14 @@ def test_where_nothing_is_kept_a_finished_job_is_completed_at_once() -> None:
 )
 def test_a_file_that_does_not_come_is_fetched_again_later(trouble: Any) -> None:
     async def scene() -> None:
-        stage = Stage(play(task(), task("completed")))
-        stage.files.reels = [trouble, Reel([CLIP], len(CLIP))]
-        after = await look(stage, await begin(stage, "fetching"))
+        services = VideoServices(play(task(), task("completed")))
+        services.files.reels = [trouble, Reel([CLIP], len(CLIP))]
+        after = await look(services, await begin(services, "fetching"))
         assert after is not None
-        assert (after.state, after.failures, wait_of(stage, after)) == ("fetching", 1, 2)
-        assert (stage.shelf.files, stage.shelf.open_drafts) == ({}, 0)
-        assert await look(stage, await stage.claim(after)) is None
-        assert list(stage.shelf.files.values()) == [CLIP]
+        assert (after.state, after.failures, wait_of(services, after)) == ("fetching", 1, 2)
+        assert (services.shelf.files, services.shelf.open_drafts) == ({}, 0)
+        assert await look(services, await services.claim(after)) is None
+        assert list(services.shelf.files.values()) == [CLIP]
 
     run(scene())
 
@@ -231,58 +234,58 @@ def test_a_file_that_is_gone_again_and_again_is_lost_at_no_cost(answer: Answer) 
     """Also where its provider knows nothing of the task any more."""
 
     async def scene() -> None:
-        stage = Stage(play(task(), answer))
-        stage.files.reels = [GONE]
-        job = await begin(stage, "fetching")
+        services = VideoServices(play(task(), answer))
+        services.files.reels = [GONE]
+        job = await begin(services, "fetching")
         for _ in range(MOST_GONE - 1):
-            after = await look(stage, job)
+            after = await look(services, job)
             assert after is not None
-            job = await stage.claim(after)
-        assert await look(stage, job) is None
-        assert (await stage.find(job)).error_code == "content_lost"
-        assert [row.cost_nanos for row in await stage.rows()] == [0]
+            job = await services.claim(after)
+        assert await look(services, job) is None
+        assert (await services.find(job)).error_code == "content_lost"
+        assert [row.cost_nanos for row in await services.rows()] == [0]
 
     run(scene())
 
 
 def test_a_full_disk_is_waited_for() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        job = await begin(stage, "fetching")
-        stage.shelf.full = True
-        after = await look(stage, job)
+        services = VideoServices(play(task()))
+        job = await begin(services, "fetching")
+        services.shelf.full = True
+        after = await look(services, job)
         assert after is not None
         assert (after.state, after.failures) == ("fetching", 1)
-        stage.shelf.full = False
-        assert await look(stage, await stage.claim(after)) is None
-        assert (await stage.find(job)).state == "completed"
+        services.shelf.full = False
+        assert await look(services, await services.claim(after)) is None
+        assert (await services.find(job)).state == "completed"
 
     run(scene())
 
 
 def test_a_job_that_is_cancelled_while_its_file_is_fetched_leaves_no_file() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        job = await begin(stage, "fetching")
-        await stage.videos.cancel(job.id)
-        assert await look(stage, job) is None
-        assert (await stage.find(job)).error_code == "cancelled"
-        assert stage.shelf.files == {}
-        assert len(await stage.rows()) == 1
+        services = VideoServices(play(task()))
+        job = await begin(services, "fetching")
+        await services.videos.cancel(job.id)
+        assert await look(services, job) is None
+        assert (await services.find(job)).error_code == "cancelled"
+        assert services.shelf.files == {}
+        assert len(await services.rows()) == 1
 
     run(scene())
 
 
 def test_a_store_that_fails_at_the_end_leaves_no_file_and_the_job_as_it_was() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        job = await begin(stage, "fetching")
-        stage.store.refused = {"finish": 1}
+        services = VideoServices(play(task()))
+        job = await begin(services, "fetching")
+        services.store.refused = {"finish": 1}
         with pytest.raises(StoreUnavailable):
-            await stage.watch.check(job)
-        assert (stage.shelf.files, await stage.find(job)) == ({}, job)
-        assert await look(stage, job) is None
-        assert (await stage.find(job)).state == "completed"
+            await services.watch.check(job)
+        assert (services.shelf.files, await services.find(job)) == ({}, job)
+        assert await look(services, job) is None
+        assert (await services.find(job)).state == "completed"
 
     run(scene())
 
@@ -302,30 +305,30 @@ def test_a_store_that_fails_at_the_end_leaves_no_file_and_the_job_as_it_was() ->
 )
 def test_after_its_deadline_a_job_of_which_nothing_comes_has_failed(state: str, answer: Answer, code: str) -> None:
     async def scene() -> None:
-        stage = Stage(play(task(), answer))
-        job = await begin(stage, state)
-        stage.files.reels = [ProviderBadResponse("not now")]
+        services = VideoServices(play(task(), answer))
+        job = await begin(services, state)
+        services.files.reels = [ProviderBadResponse("not now")]
         assert job.deadline_ms == job.created_ms + 24 * 3_600_000
         await asyncio.sleep(24 * 3_600 - 1)
-        after = await look(stage, await stage.claim(job))
+        after = await look(services, await services.claim(job))
         assert after is not None
         await asyncio.sleep(1)
-        assert await look(stage, await stage.claim(job)) is None
-        assert (await stage.find(job)).error_code == code
-        assert stage.held == 0
+        assert await look(services, await services.claim(job)) is None
+        assert (await services.find(job)).error_code == code
+        assert services.held == 0
 
     run(scene())
 
 
 def test_what_comes_after_the_deadline_is_taken_all_the_same() -> None:
     async def scene() -> None:
-        stage = Stage(play(task(), task("completed")))
-        job = await begin(stage)
+        services = VideoServices(play(task(), task("completed")))
+        job = await begin(services)
         await asyncio.sleep(48 * 3_600)
-        fetching = await look(stage, await stage.claim(job))
+        fetching = await look(services, await services.claim(job))
         assert fetching is not None
-        assert await look(stage, await stage.claim(fetching)) is None
-        assert (await stage.find(job)).state == "completed"
+        assert await look(services, await services.claim(fetching)) is None
+        assert (await services.find(job)).state == "completed"
 
     run(scene())
 
@@ -336,13 +339,13 @@ def test_what_comes_after_the_deadline_is_taken_all_the_same() -> None:
 @pytest.mark.parametrize(("state", "code"), [("created", "interrupted"), ("submitting", "submit_unknown")])
 def test_what_another_process_was_beginning_when_it_died_is_not_begun_again(state: str, code: str) -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        begun = await begin(stage, "queued")
-        await put_job(stage.store, attrs.evolve(begun, state=state, upstream_id=None))  # type: ignore[arg-type]
-        job = await stage.claim(begun)
-        assert await look(stage, job) is None
-        assert (await stage.find(job)).error_code == code
-        assert (stage.provider.asked, stage.held) == ([], 0)
+        services = VideoServices(play(task()))
+        begun = await begin(services, "queued")
+        await put_job(services.store, attrs.evolve(begun, state=state, upstream_id=None))  # type: ignore[arg-type]
+        job = await services.claim(begun)
+        assert await look(services, job) is None
+        assert (await services.find(job)).error_code == code
+        assert (services.provider.asked, services.held) == ([], 0)
 
     run(scene())
 
@@ -351,29 +354,29 @@ def test_what_another_process_was_beginning_when_it_died_is_not_begun_again(stat
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_channel_that_is_no_more_takes_its_jobs_with_it_and_their_holds(state: str, elsewhere: bool) -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        job = await begin(stage, state)
-        channel, elsewhere_now = stage.channels[0], attrs.evolve(stage.channels[0], provider="openai")
-        stage.use(*[elsewhere_now] * elsewhere)
+        services = VideoServices(play(task()))
+        job = await begin(services, state)
+        channel, elsewhere_now = services.channels[0], attrs.evolve(services.channels[0], provider="openai")
+        services.use(*[elsewhere_now] * elsewhere)
         for _ in range(MOST_MISSED - 1):
-            looked = await look(stage, job)
+            looked = await look(services, job)
             assert looked is not None, "a slip in a file can be mended"
             job = looked
-        stage.use(channel)
-        stage.use(*[elsewhere_now] * elsewhere)
-        assert await look(stage, job) is None
-        assert (await stage.find(job)).error_code == "channel_gone"
-        assert (stage.provider.asked, stage.files.asked, stage.held) == ([], [], 0)
+        services.use(channel)
+        services.use(*[elsewhere_now] * elsewhere)
+        assert await look(services, job) is None
+        assert (await services.find(job)).error_code == "channel_gone"
+        assert (services.provider.asked, services.files.asked, services.held) == ([], [], 0)
 
     run(scene())
 
 
 def test_a_disabled_channel_is_asked_after_what_it_has_begun() -> None:
     async def scene() -> None:
-        stage = Stage(play(task(), task("completed")))
-        job = await begin(stage)
-        stage.use(attrs.evolve(stage.channels[0], status="disabled", models=("other",)))
-        fetching = await look(stage, job)
+        services = VideoServices(play(task(), task("completed")))
+        job = await begin(services)
+        services.use(attrs.evolve(services.channels[0], status="disabled", models=("other",)))
+        fetching = await look(services, job)
         assert fetching is not None
         assert fetching.state == "fetching"
 
@@ -382,10 +385,10 @@ def test_a_disabled_channel_is_asked_after_what_it_has_begun() -> None:
 
 def test_what_is_not_heard_of_is_said_in_the_log_without_the_callers_words() -> None:
     async def scene() -> None:
-        stage = Stage(play(task(), refuse(500, "No cat for key-of-up")))
-        job = await begin(stage)
+        services = VideoServices(play(task(), refuse(500, "No cat for key-of-up")))
+        job = await begin(services)
         with capture_logs() as lines:
-            await stage.watch.check(job)
+            await services.watch.check(job)
         (line,) = lines
         assert (line["event"], line["video_id"], line["channel"], line["failures"]) == (
             "video_poll_failed", job.id, "up", 1,

@@ -80,9 +80,9 @@ def state(gate: MessagesPassthrough) -> tuple[object, ...]:
     return gate.events, gate.ended, gate.fault is None, gate.closed
 
 
-@pytest.mark.parametrize("name", tape.SAID)
+@pytest.mark.parametrize("name", tape.ANSWERED)
 def test_a_stream_leaves_byte_for_byte(name: str) -> None:
-    raw = tape.SAID[name][0]
+    raw = tape.ANSWERED[name][0]
     for out, gate in (run(raw), by_the_byte(raw)):
         assert out == raw
         assert gate.ended
@@ -219,9 +219,9 @@ def test_events_are_counted_once_there_is_something_of_an_answer(data: bytes, ev
 
 
 @pytest.mark.parametrize("rest", [b"", b"\n", STOP_EVENT[:-1], STOP_EVENT[:-2], STOP_EVENT[:-3]])
-@pytest.mark.parametrize("name", tape.SAID)
+@pytest.mark.parametrize("name", tape.ANSWERED)
 def test_a_stream_that_lacks_only_its_end_mark_gets_it(name: str, rest: bytes) -> None:
-    raw = tape.SAID[name][0].removesuffix(tape.STOP)
+    raw = tape.ANSWERED[name][0].removesuffix(tape.STOP)
     if rest == STOP_EVENT[:-3]:
         rest = STOP_EVENT.removesuffix(b"\n\n")
     out, gate = run(raw + rest)
@@ -230,7 +230,7 @@ def test_a_stream_that_lacks_only_its_end_mark_gets_it(name: str, rest: bytes) -
     assert gate.finish() == b""
 
 
-@given(st.sampled_from([raw for raw, _ in tape.SAID.values()]), st.integers(0, 5000))
+@given(st.sampled_from([raw for raw, _ in tape.ANSWERED.values()]), st.integers(0, 5000))
 def test_a_stream_that_is_cut_before_is_a_fault(raw: bytes, place: int) -> None:
     raw = raw.removesuffix(tape.STOP)
     raw = raw[: place % len(raw)]
@@ -255,9 +255,9 @@ def test_a_stream_without_a_reason_or_inside_a_block_was_cut(data: bytes) -> Non
         run(data)[1].finish()
 
 
-@pytest.mark.parametrize("name", tape.SAID)
+@pytest.mark.parametrize("name", tape.ANSWERED)
 def test_the_providers_word_on_usage_wins(name: str) -> None:
-    raw, events = tape.SAID[name]
+    raw, events = tape.ANSWERED[name]
     (used,) = [event.usage for event in events if hasattr(event, "reasoning_tokens")]
     assert run(raw)[1].parse_usage() == by_the_byte(raw)[1].parse_usage() == used
 

@@ -358,7 +358,7 @@ SCHEMAS = st.just(SCHEMA | {"additionalProperties": False})
 TOOLS = st.lists(
     st.builds(Tool, IDS, st.none() | WORDS, SCHEMAS, st.none() | st.just(value=True), MARKS), max_size=2
 ).map(tuple)
-SAID = st.builds(
+ANSWERED = st.builds(
     ChatRequest,
     TURNS,
     max_tokens=st.integers(1, 99_999),
@@ -374,7 +374,7 @@ SAID = st.builds(
 )
 
 
-@given(SAID)
+@given(ANSWERED)
 def test_what_both_can_say_comes_back_as_it_was(conversation: ChatRequest) -> None:
     body = build_body(conversation, OLD, stream=False)
     assert parse_chat_request(parse_messages_call(orjson.loads(orjson.dumps(body))).body) == conversation

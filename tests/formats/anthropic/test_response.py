@@ -37,7 +37,7 @@ from gateway.formats.chat import (
     UsageReport,
 )
 from gateway.formats.prompt_tokens import estimate_prompt
-from tests.support.anthropic_cassettes import MESSAGE, MODEL, SAID
+from tests.support.anthropic_cassettes import ANSWERED, MESSAGE, MODEL
 
 CALL = InferenceRequest(
     "messages", "m", {"messages": [{"role": "user", "content": "four words a line " * 20}]}, max_prompt_tokens=400
@@ -250,9 +250,9 @@ def test_what_was_written_is_read_again() -> None:
     assert parse_answer(build_answer(EVENTS, model=MODEL, message_id="x")) == EVENTS
 
 
-@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize("name", ANSWERED)
 def test_the_client_library_takes_what_is_written(name: str) -> None:
-    events = SAID[name][1]
+    events = ANSWERED[name][1]
     message = judge(build_answer(events, model="m", message_id="x"))
     assert "".join(block.text for block in message.content if block.type == "text") == "".join(
         event.text for event in events if isinstance(event, TextDelta)

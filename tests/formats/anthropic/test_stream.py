@@ -49,7 +49,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
     max_leaves=15,
 )
 CUTS = st.lists(st.integers(0, 5000), max_size=8)
-STREAMS = st.sampled_from(list(tape.SAID.values()))
+STREAMS = st.sampled_from(list(tape.ANSWERED.values()))
 ENDS = pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
 
 
@@ -63,9 +63,9 @@ def read(*pieces: bytes) -> list[Event]:
     return [event for piece in pieces for event in reader.feed(piece)]
 
 
-@pytest.mark.parametrize("name", tape.SAID)
+@pytest.mark.parametrize("name", tape.ANSWERED)
 def test_a_stream_says_what_its_provider_meant(name: str) -> None:
-    raw, events = tape.SAID[name]
+    raw, events = tape.ANSWERED[name]
     assert read(raw) == events
 
 
@@ -79,9 +79,9 @@ def test_the_same_is_said_at_any_cut(
 
 
 @ENDS
-@pytest.mark.parametrize("name", tape.SAID)
+@pytest.mark.parametrize("name", tape.ANSWERED)
 def test_the_same_is_said_byte_by_byte(end: bytes, name: str) -> None:
-    raw, events = tape.SAID[name]
+    raw, events = tape.ANSWERED[name]
     raw = raw.replace(b"\n", end)
     assert read(*(raw[index : index + 1] for index in range(len(raw)))) == events
 
@@ -106,7 +106,7 @@ def test_any_bytes_are_read_or_a_fault(pieces: list[bytes]) -> None:
 
 @pytest.mark.parametrize("late", [tape.HELLO, tape.OVERLOADED, b"garbage\n\n", b"data: [DONE]\n\n"])
 def test_nothing_is_said_after_the_end(late: bytes) -> None:
-    assert read(tape.HELLO + late) == read(tape.HELLO, late) == tape.SAID["hello"][1]
+    assert read(tape.HELLO + late) == read(tape.HELLO, late) == tape.ANSWERED["hello"][1]
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_a_reason_counts_once_and_the_last_usage_counts() -> None:
 
 @pytest.mark.parametrize("rest", [b"", b"\n", tape.STOP[:-1], tape.STOP[:-2]])
 def test_a_stream_that_lacks_only_its_end_mark_is_whole(rest: bytes) -> None:
-    for raw, events in tape.SAID.values():
+    for raw, events in tape.ANSWERED.values():
         reader = MessagesStreamParser()
         said = reader.feed(raw.removesuffix(tape.STOP) + rest)
         assert [*said, *reader.finish()] == events
@@ -369,9 +369,9 @@ def blocks(message: anthropic.types.Message) -> list[dict[str, Any]]:
     return [block.model_dump(exclude_none=True) for block in message.content]
 
 
-@pytest.mark.parametrize("name", sorted(set(tape.SAID) - {"search", "newer"}))
+@pytest.mark.parametrize("name", sorted(set(tape.ANSWERED) - {"search", "newer"}))
 def test_what_was_read_is_written_as_the_client_knows_it(name: str) -> None:
-    raw, events = tape.SAID[name]
+    raw, events = tape.ANSWERED[name]
     ours, theirs = judge(write(events)), judge(raw)
     assert blocks(ours) == blocks(theirs)
     assert (ours.id, ours.role, ours.model) == (theirs.id, "assistant", "m")
@@ -384,9 +384,9 @@ def test_what_was_read_is_written_as_the_client_knows_it(name: str) -> None:
         assert getattr(ours.usage, count) == (getattr(theirs.usage, count) or 0)
 
 
-@pytest.mark.parametrize("name", tape.SAID)
+@pytest.mark.parametrize("name", tape.ANSWERED)
 def test_what_was_written_is_read_again(name: str) -> None:
-    begun, *rest = tape.SAID[name][1]
+    begun, *rest = tape.ANSWERED[name][1]
     assert isinstance(begun, MessageStart)
     assert read(write([begun, *rest])) == [attrs.evolve(begun, model="m"), *rest]
 

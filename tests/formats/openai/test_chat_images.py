@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from gateway.domain.capability import UNKNOWN
 from gateway.errors import ProviderBadResponse
 from gateway.formats.openai.chat_images import ChatImageBackend
-from tests.support.chat_images import ChatPictures
+from tests.support.chat_images import ChatImages
 from tests.support.image_calls import image_call
 
-MODEL = ChatPictures.model
+MODEL = ChatImages.model
 
 
 def begin() -> ChatImageBackend:

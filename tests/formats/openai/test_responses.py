@@ -32,8 +32,14 @@ HELLO: dict[str, Any] = {"model": "m", "input": "hi"}
 IMAGE = "data:image/png;base64," + "A" * 100_000
 SECRET = "hunter-22"
 USED = {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12}
-SAID = [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "12345678"}]}]
-ANSWER: dict[str, Any] = {"id": "resp_1", "object": "response", "status": "completed", "error": None, "output": SAID}
+ANSWERED = [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "12345678"}]}]
+ANSWER: dict[str, Any] = {
+    "id": "resp_1",
+    "object": "response",
+    "status": "completed",
+    "error": None,
+    "output": ANSWERED,
+}
 BROKEN = {"code": "server_error", "message": f"broke at https://10.0.0.1/x with {SECRET}"}
 NAMES = st.sampled_from([*HELLO, "type", "content", "text", "output", "usage", "input_tokens", "output_tokens", "error",
                          "input_tokens_details", "cached_tokens", "status", "object", "response", "delta", "code",

@@ -28,7 +28,7 @@ from tests.support.gateway import HELLO, RunningGateway, channel
 from tests.support.repositories import LazyDatabase
 from tests.support.scripted_upstream import STALL, ScriptedUpstream
 from tests.support.started_gateways import StartGateway
-from tests.support.upstream_scripts import TOLD, TWO
+from tests.support.upstream_scripts import STARTED, TWO
 
 OTHER = "sk-test-key-of-another-account"
 TWO_ACCOUNTS = {
@@ -103,7 +103,7 @@ async def next_event(response: aiohttp.ClientResponse) -> list[dict[str, Any]]:
 
 @pytest.fixture
 async def up() -> AsyncIterator[ScriptedUpstream]:
-    async with ScriptedUpstream([*TOLD, STALL]) as upstream:
+    async with ScriptedUpstream([*STARTED, STALL]) as upstream:
         yield upstream
 
 

@@ -13,7 +13,7 @@ from tests.support.admin_calls import Ask, ask_office
 from tests.support.console_people import invite, make_administrator
 from tests.support.fault_scene import until
 from tests.support.gateway import KEY, RunningGateway
-from tests.support.openai_videos import OpenAiVideos, Play, Said
+from tests.support.openai_videos import Answered, OpenAiVideos, Play
 from tests.support.scripted_upstream import ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
 from tests.support.video_scene import VIDEOS, await_job, find_jobs, site, submit
@@ -233,7 +233,7 @@ async def test_the_audit_tells_jobs_from_calls_and_finds_no_fault_while_they_com
 ) -> None:
     prompts, refused = [f"slow {number}" for number in range(6)], [f"no {number}" for number in range(3)]
     up.plays |= dict.fromkeys(prompts, up.plays["slow"])
-    up.plays |= dict.fromkeys(refused, Play(submit=(Said({"error": {"message": "No film"}}, 400),)))
+    up.plays |= dict.fromkeys(refused, Play(submit=(Answered({"error": {"message": "No film"}}, 400),)))
     audits = asyncio.gather(*(ask("GET", "/audit") for _ in range(5)))
     heard = await asyncio.gather(*(submit(gateway, prompt) for prompt in [*prompts, *refused]))
     assert [one.status for one in heard] == [200] * 6 + [400] * 3

@@ -15,7 +15,7 @@ from tests.support.console import PAGE, add_member, open_session
 from tests.support.gateway import KEY
 from tests.support.openai_videos import CLIP_BYTES, Play
 from tests.support.started_gateways import StartGateway
-from tests.support.video_gateway import OTHER, VIDEOS, Cinema, open_cinema
+from tests.support.video_gateway import OTHER, VIDEOS, VideoGateway, open_video_gateway
 
 LOOKS = {"Sec-Fetch-Site": "same-origin"}
 """What a browser sends by itself, of a video on a page."""
@@ -30,12 +30,12 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
 class Browser:
     """Of one member."""
 
-    def __init__(self, cinema: Cinema, session: aiohttp.ClientSession, reference: str) -> None:
-        self.cinema, self.session, self.reference = cinema, session, reference
+    def __init__(self, video_gateway: VideoGateway, session: aiohttp.ClientSession, reference: str) -> None:
+        self.video_gateway, self.session, self.reference = video_gateway, session, reference
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
         sent = {"Cookie": f"{COOKIE}={self.reference}", **LOOKS, **headers}
-        url = self.cinema.gateway.url + path
+        url = self.video_gateway.gateway.url + path
         async with self.session.request(method, url, json=body, headers=sent) as response:
             return response.status, dict(response.headers), await response.read()
 
@@ -44,19 +44,21 @@ class Browser:
         return status, orjson.loads(raw)
 
 
-async def open_browser(cinema: Cinema, session: aiohttp.ClientSession, name: str, role: Any, account: str) -> Browser:
-    member = await add_member(cinema.gateway, name, role, account)
-    return Browser(cinema, session, await open_session(cinema.gateway, member))
+async def open_browser(
+    video_gateway: VideoGateway, session: aiohttp.ClientSession, name: str, role: Any, account: str
+) -> Browser:
+    member = await add_member(video_gateway.gateway, name, role, account)
+    return Browser(video_gateway, session, await open_session(video_gateway.gateway, member))
 
 
 async def test_an_accounts_videos_are_there_for_its_members_and_for_no_others(
     gateway_with: StartGateway, session: aiohttp.ClientSession
 ) -> None:
-    async with open_cinema(gateway_with) as cinema:
-        mine, theirs = await cinema.make("mine"), await cinema.make("theirs", key=OTHER)
-        ann = await open_browser(cinema, session, "ann", "viewer", "acme")
-        eve = await open_browser(cinema, session, "eve", "member", "rival")
-        chief = await open_browser(cinema, session, "chief", "administrator", "rival")
+    async with open_video_gateway(gateway_with) as video_gateway:
+        mine, theirs = await video_gateway.make("mine"), await video_gateway.make("theirs", key=OTHER)
+        ann = await open_browser(video_gateway, session, "ann", "viewer", "acme")
+        eve = await open_browser(video_gateway, session, "eve", "member", "rival")
+        chief = await open_browser(video_gateway, session, "chief", "administrator", "rival")
         for browser, own, other in ((ann, mine, theirs), (eve, theirs, mine), (chief, theirs, mine)):
             status, listed = await browser.call("GET", VIDEOS)
             assert (status, [one["id"] for one in listed["data"]]) == (200, [own])
@@ -76,9 +78,9 @@ async def test_an_accounts_videos_are_there_for_its_members_and_for_no_others(
 async def test_without_a_key_a_page_may_look_at_videos_and_nothing_else(
     gateway_with: StartGateway, session: aiohttp.ClientSession
 ) -> None:
-    async with open_cinema(gateway_with) as cinema:
-        video_id = await cinema.make()
-        ann = await open_browser(cinema, session, "ann", "member", "acme")
+    async with open_video_gateway(gateway_with) as video_gateway:
+        video_id = await video_gateway.make()
+        ann = await open_browser(video_gateway, session, "ann", "member", "acme")
         body = {"model": "m", "prompt": "a cat"}
         for method, path in (
             ("POST", VIDEOS),
@@ -97,10 +99,10 @@ async def test_without_a_key_a_page_may_look_at_videos_and_nothing_else(
 async def test_a_page_calls_with_a_key_of_its_own_account(
     gateway_with: StartGateway, session: aiohttp.ClientSession
 ) -> None:
-    async with open_cinema(gateway_with) as cinema:
-        vera = await open_browser(cinema, session, "vera", "viewer", "acme")
-        ann = await open_browser(cinema, session, "ann", "member", "acme")
-        directory, body = cinema.gateway.app[SERVICES].auth.api_keys, {"model": "m", "prompt": "a cat"}
+    async with open_video_gateway(gateway_with) as video_gateway:
+        vera = await open_browser(video_gateway, session, "vera", "viewer", "acme")
+        ann = await open_browser(video_gateway, session, "ann", "member", "acme")
+        directory, body = video_gateway.gateway.app[SERVICES].auth.api_keys, {"model": "m", "prompt": "a cat"}
         own, foreign = (str(directory.authenticate(f"Bearer {key}").key.id) for key in (KEY, OTHER))
         assert (await vera.call("POST", VIDEOS, body, **{KEY_HEADER: own}))[0] == 403
         for wrong in (foreign, "999", "x", "-1", ""):
@@ -110,7 +112,7 @@ async def test_a_page_calls_with_a_key_of_its_own_account(
         assert (await ann.call("POST", VIDEOS, body, **cross))[0] == 403
         status, begun = await ann.call("POST", VIDEOS, body, **{KEY_HEADER: own})
         assert status == 200
-        await cinema.finish(begun["id"])
+        await video_gateway.finish(begun["id"])
         assert (await ann.call("DELETE", f"{VIDEOS}/{begun['id']}", **{KEY_HEADER: own}))[0] == 200
         assert (await ann.call("GET", "/v1/models", **{KEY_HEADER: own}))[1]["data"][0]["id"] == "m"
 
@@ -120,21 +122,23 @@ async def test_who_leaves_is_told_no_more_news(
     gateway_with: StartGateway, session: aiohttp.ClientSession, how: str
 ) -> None:
     go = asyncio.Event()
-    async with open_cinema(gateway_with, plays={"slow": Play(polls=["queued", go, "completed"])}) as cinema:
-        video_id = await cinema.begin("slow")
-        ann = await open_browser(cinema, session, "ann", "member", "acme")
+    async with open_video_gateway(
+        gateway_with, plays={"slow": Play(polls=["queued", go, "completed"])}
+    ) as video_gateway:
+        video_id = await video_gateway.begin("slow")
+        ann = await open_browser(video_gateway, session, "ann", "member", "acme")
         sent = {"Cookie": f"{COOKIE}={ann.reference}", **LOOKS}
-        async with session.get(f"{cinema.gateway.url}{VIDEOS}/{video_id}/events", headers=sent) as stream:
+        async with session.get(f"{video_gateway.gateway.url}{VIDEOS}/{video_id}/events", headers=sent) as stream:
             assert (await stream.content.readuntil(b"\n\n")).startswith(b"event: video.queued")
             if how == "signs out":
                 assert (await ann.call("DELETE", f"{PREFIX}/session", **PAGE))[0] == 200
             else:
-                token = {"Authorization": f"Bearer {cinema.gateway.admin_token}"}
-                url = f"{cinema.gateway.url}{PREFIX}/members/1"
+                token = {"Authorization": f"Bearer {video_gateway.gateway.admin_token}"}
+                url = f"{video_gateway.gateway.url}{PREFIX}/members/1"
                 async with session.patch(url, json={"status": "disabled"}, headers=token) as response:
                     assert response.status == 200
-            cinema.gateway.app[SERVICES].videos.jobs.notifier.notify(video_id)
+            video_gateway.gateway.app[SERVICES].videos.jobs.notifier.notify(video_id)
             async with asyncio.timeout(5):
                 assert await stream.content.read() == b""
         go.set()
-        await cinema.finish(video_id)
+        await video_gateway.finish(video_id)
