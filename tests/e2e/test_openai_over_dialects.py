@@ -13,7 +13,7 @@ from tests.support.anthropic_provider import AnthropicProvider
 from tests.support.gateway import KEY
 from tests.support.openai_provider import OpenAIProvider
 from tests.support.providers import Call, ReceivedImage, Says
-from tests.support.sdk_clients import Dialect, MakeClient
+from tests.support.sdk_clients import MakeClient, ProviderType
 from tests.support.started_gateways import StartGateway
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
@@ -50,8 +50,8 @@ def as_data(data: bytes, media_type: str) -> str:
     return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
 
 
-async def test_a_chat_is_answered(dialect: Dialect, standing_with: StartGateway, sdk: MakeClient) -> None:
-    async with dialect(Says("A door, füllig ✓")) as up:
+async def test_a_chat_is_answered(provider_type: ProviderType, standing_with: StartGateway, sdk: MakeClient) -> None:
+    async with provider_type(Says("A door, füllig ✓")) as up:
         gateway = await standing_with({"channel": [up.channel()]})
         answer = await sdk(gateway).chat.completions.create(model="m", messages=ASK, temperature=0.5, max_tokens=99)
         (choice,) = answer.choices
@@ -73,35 +73,35 @@ async def test_a_chat_is_answered(dialect: Dialect, standing_with: StartGateway,
 
 @pytest.mark.parametrize("asked", [False, True])
 async def test_a_stream_is_the_same_words_with_usage_only_where_it_was_asked_for(
-    dialect: Dialect,
+    provider_type: ProviderType,
     asked: bool,
     standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
-    async with dialect(Says("One two three füllig ✓")) as up:
+    async with provider_type(Says("One two three füllig ✓")) as up:
         gateway = await standing_with({"channel": [up.channel()]})
         options: Any = {"stream_options": {"include_usage": True}} if asked else {}
         stream = await sdk(gateway).chat.completions.create(model="m", messages=ASK, stream=True, **options)
         chunks = [chunk async for chunk in stream]
-        messages = [chunk for chunk in chunks if chunk.choices]
-        assert "".join(chunk.choices[0].delta.content or "" for chunk in messages) == "One two three füllig ✓"
-        assert messages[0].choices[0].delta.role == "assistant"
-        assert [chunk.choices[0].finish_reason for chunk in messages][-1] == "stop"
+        said = [chunk for chunk in chunks if chunk.choices]
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in said) == "One two three füllig ✓"
+        assert said[0].choices[0].delta.role == "assistant"
+        assert [chunk.choices[0].finish_reason for chunk in said][-1] == "stop"
         assert len({(chunk.id, chunk.created, chunk.model, chunk.object) for chunk in chunks}) == 1
         counted = [chunk.usage for chunk in chunks if chunk.usage is not None]
         assert [(usage.prompt_tokens, usage.completion_tokens) for usage in counted] == [(21, 13)] * asked
-        assert len(chunks) - len(messages) == asked
+        assert len(chunks) - len(said) == asked
         (row,) = await gateway.rows(1)
         assert (row.prompt_tokens, row.completion_tokens, row.usage_source) == (21, 13, "upstream")
 
 
 async def test_the_sdks_stream_helper_reads_words_and_calls(
-    dialect: Dialect,
+    provider_type: ProviderType,
     standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     calls = (Call("get_weather", {"city": "Åbo"}), Call("get_time"))
-    async with dialect(Says("Let me look", calls=calls)) as up:
+    async with provider_type(Says("Let me look", calls=calls)) as up:
         gateway = await standing_with({"channel": [up.channel()]})
         async with sdk(gateway).chat.completions.stream(model="m", messages=ASK, tools=[WEATHER, TIME]) as stream:
             kinds = {item.type async for item in stream}
@@ -134,29 +134,26 @@ async def put_together(stream: Any) -> tuple[dict[str, Any], str | None]:
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_tool_is_called_and_its_result_becomes_an_answer(
-    dialect: Dialect,
+    provider_type: ProviderType,
     streamed: bool,
     standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     calls = Says("Looking.", calls=(Call("get_weather", {"city": 'Os"lo', "unit": "C"}),))
-    async with dialect(calls, Says("It rains.")) as up:
+    async with provider_type(calls, Says("It rains.")) as up:
         gateway = await standing_with({"channel": [up.channel()]})
         messages = list(ASK)
         talk: Any = sdk(gateway).chat.completions
         for _ in range(2):
             asked = {"model": "m", "messages": messages, "tools": [WEATHER], "tool_choice": "auto"}
             if streamed:
-                messages, finish = await put_together(await talk.create(**asked, stream=True))
+                said, finish = await put_together(await talk.create(**asked, stream=True))
             else:
                 answer = await talk.create(**asked)
-                messages, finish = (
-                    answer.choices[0].message.model_dump(exclude_none=True),
-                    answer.choices[0].finish_reason,
-                )
-            messages.append(messages)
+                said, finish = answer.choices[0].message.model_dump(exclude_none=True), answer.choices[0].finish_reason
+            messages.append(said)
             if finish == "tool_calls":
-                (call,) = messages["tool_calls"]
+                (call,) = said["tool_calls"]
                 assert call["function"]["name"] == "get_weather"
                 assert orjson.loads(call["function"]["arguments"]) == {"city": 'Os"lo', "unit": "C"}
                 messages.append({"role": "tool", "tool_call_id": call["id"], "content": "rain, 4°"})
@@ -169,45 +166,47 @@ async def test_a_tool_is_called_and_its_result_becomes_an_answer(
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_parallel_calls_may_be_answered_in_any_order(
-    dialect: Dialect,
+    provider_type: ProviderType,
     streamed: bool,
     standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     cities = ("Oslo", "Bergen", "Bodø")
     calls = Says(calls=(*(Call("get_weather", {"city": city}) for city in cities), Call("get_time")))
-    async with dialect(calls, Says("All known.")) as up:
+    async with provider_type(calls, Says("All known.")) as up:
         gateway = await standing_with({"channel": [up.channel()]})
         talk: Any = sdk(gateway).chat.completions
         asked = {"model": "m", "messages": ASK, "tools": [WEATHER, TIME], "tool_choice": "required"}
         if streamed:
-            messages, finish = await put_together(await talk.create(**asked, stream=True))
+            said, finish = await put_together(await talk.create(**asked, stream=True))
         else:
             answer = await talk.create(**asked)
-            messages, finish = answer.choices[0].message.model_dump(), answer.choices[0].finish_reason
+            said, finish = answer.choices[0].message.model_dump(), answer.choices[0].finish_reason
         assert finish == "tool_calls"
-        made = messages["tool_calls"]
+        made = said["tool_calls"]
         assert [orjson.loads(call["function"]["arguments"]) for call in made] == [{"city": city} for city in cities] + [
             {}
         ]
         assert len({call["id"] for call in made}) == 4
         results = [{"role": "tool", "tool_call_id": call["id"], "content": f"re {n}"} for n, call in enumerate(made)]
         rest = [*reversed(results), {"role": "user", "content": "Hurry!"}]
-        last = await talk.create(model="m", messages=[*ASK, messages, *rest], tools=[WEATHER, TIME])
+        last = await talk.create(model="m", messages=[*ASK, said, *rest], tools=[WEATHER, TIME])
         assert last.choices[0].message.content == "All known."
         weather = [("get_weather", f"re {n}") for n in (2, 1, 0)]
         assert list(up.heard[1].results) == [("get_time", "re 3"), *weather]
         assert up.heard[1].messages[-1] == "user: Hurry!"
 
 
-async def test_images_and_files_arrive_whole(dialect: Dialect, standing_with: StartGateway, sdk: MakeClient) -> None:
+async def test_images_and_files_arrive_whole(
+    provider_type: ProviderType, standing_with: StartGateway, sdk: MakeClient
+) -> None:
     content: Any = [
         {"type": "text", "text": "What is on these?"},
         {"type": "image_url", "image_url": {"url": as_data(PNG, "image/png"), "detail": "low"}},
         {"type": "image_url", "image_url": {"url": "https://example.com/cat.jpg"}},
         {"type": "file", "file": {"filename": "a.pdf", "file_data": as_data(PDF, "application/pdf")}},
     ]
-    async with dialect(Says("A cat.")) as up:
+    async with provider_type(Says("A cat.")) as up:
         gateway = await standing_with({"channel": [up.channel()]})
         messages: Any = [{"role": "user", "content": content}]
         answer = await sdk(gateway).chat.completions.create(model="m", messages=messages)
@@ -219,11 +218,11 @@ async def test_images_and_files_arrive_whole(dialect: Dialect, standing_with: St
 
 
 async def test_a_model_class_is_filled_with_the_answer(
-    dialect: Dialect,
+    provider_type: ProviderType,
     standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
-    async with dialect(Says('{"cities": [{"name": "Oslo", "people": 700000}]}')) as up:
+    async with provider_type(Says('{"cities": [{"name": "Oslo", "people": 700000}]}')) as up:
         gateway = await standing_with({"channel": [up.channel()]})
         answer = await sdk(gateway).chat.completions.parse(model="m", messages=ASK, response_format=Atlas)
         parsed = answer.choices[0].message.parsed
@@ -234,8 +233,10 @@ async def test_a_model_class_is_filled_with_the_answer(
         assert "people" in str(schema)
 
 
-async def test_a_json_object_can_be_asked_for(dialect: Dialect, standing_with: StartGateway, sdk: MakeClient) -> None:
-    async with dialect(Says('{"a": 1}')) as up:
+async def test_a_json_object_can_be_asked_for(
+    provider_type: ProviderType, standing_with: StartGateway, sdk: MakeClient
+) -> None:
+    async with provider_type(Says('{"a": 1}')) as up:
         gateway = await standing_with({"channel": [up.channel()]})
         answer = await sdk(gateway).chat.completions.create(
             model="m",
@@ -254,7 +255,7 @@ async def test_a_json_object_can_be_asked_for(dialect: Dialect, standing_with: S
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_thoughts_are_reasoning_content(
-    thinking: Dialect,
+    thinking: ProviderType,
     streamed: bool,
     standing_with: StartGateway,
     sdk: MakeClient,
@@ -278,7 +279,7 @@ async def test_thoughts_are_reasoning_content(
 
 
 async def test_a_thinking_model_goes_on_after_a_tool_from_what_the_convention_keeps(
-    thinking: Dialect,
+    thinking: ProviderType,
     standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
@@ -289,9 +290,9 @@ async def test_a_thinking_model_goes_on_after_a_tool_from_what_the_convention_ke
         talk: Any = sdk(gateway).chat.completions
         asked = {"model": "m", "tools": [WEATHER], "reasoning_effort": "medium"}
         first = await talk.create(messages=ASK, **asked)
-        messages = first.choices[0].message.model_dump(exclude_none=True)
-        result = {"role": "tool", "tool_call_id": messages["tool_calls"][0]["id"], "content": "rain"}
-        second = await talk.create(messages=[*ASK, messages, result], **asked)
+        said = first.choices[0].message.model_dump(exclude_none=True)
+        result = {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "rain"}
+        second = await talk.create(messages=[*ASK, said, result], **asked)
         assert second.choices[0].message.content == "Rain."
         assert not up.refusals
         assert up.heard[1].results == (("get_weather", "rain"),)
@@ -299,15 +300,15 @@ async def test_a_thinking_model_goes_on_after_a_tool_from_what_the_convention_ke
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_several_answers_come_where_the_language_has_them(
-    dialect: Dialect,
+    provider_type: ProviderType,
     streamed: bool,
     standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
-    async with dialect(Says("Heads you win", more=("Tails I lose",))) as up:
+    async with provider_type(Says("Heads you win", more=("Tails I lose",))) as up:
         gateway = await standing_with({"channel": [up.channel()]})
         talk: Any = sdk(gateway).chat.completions
-        if dialect is AnthropicProvider:
+        if provider_type is AnthropicProvider:
             with pytest.raises(BadRequestError) as caught:
                 await talk.create(model="m", messages=ASK, n=2, stream=streamed)
             assert (caught.value.param, caught.value.code) == ("n", "invalid_request")
@@ -330,12 +331,12 @@ async def test_several_answers_come_where_the_language_has_them(
 
 @pytest.mark.parametrize("stop", ["END", ["END", "\n\n"]])
 async def test_stop_sequences_arrive_and_end_an_answer(
-    dialect: Dialect,
+    provider_type: ProviderType,
     stop: Any,
     standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
-    async with dialect(Says("Until the", stopped_at="END")) as up:
+    async with provider_type(Says("Until the", stopped_at="END")) as up:
         gateway = await standing_with({"channel": [up.channel()]})
         answer = await sdk(gateway).chat.completions.create(model="m", messages=ASK, stop=stop)
         assert answer.choices[0].finish_reason == "stop"
@@ -347,12 +348,12 @@ async def test_stop_sequences_arrive_and_end_an_answer(
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_an_answer_that_was_cut_says_length(
-    dialect: Dialect,
+    provider_type: ProviderType,
     streamed: bool,
     standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
-    async with dialect(Says("Once upon", cut=True)) as up:
+    async with provider_type(Says("Once upon", cut=True)) as up:
         gateway = await standing_with({"channel": [up.channel()]})
         talk: Any = sdk(gateway).chat.completions
         answer = await talk.create(model="m", messages=ASK, max_tokens=2, stream=streamed)
@@ -377,16 +378,16 @@ async def test_what_the_provider_finds_wrong_with_a_request_is_said(
         assert len(up.refusals) == 1
 
 
-async def test_the_sync_client_does_a_whole_tool_loop(dialect: Dialect, standing_with: StartGateway) -> None:
-    async with dialect(Says(calls=(Call("get_time"),)), Says("It is noon.")) as up:
+async def test_the_sync_client_does_a_whole_tool_loop(provider_type: ProviderType, standing_with: StartGateway) -> None:
+    async with provider_type(Says(calls=(Call("get_time"),)), Says("It is noon.")) as up:
         gateway = await standing_with({"channel": [up.channel()]})
 
         def talk() -> str:
             with OpenAI(base_url=f"{gateway.url}/v1", api_key=KEY, max_retries=0) as client:
                 first = client.chat.completions.create(model="m", messages=ASK, tools=[TIME])
-                messages: Any = first.choices[0].message
-                result: Any = {"role": "tool", "tool_call_id": messages.tool_calls[0].id, "content": "12:00"}
-                messages = [*ASK, messages, result]
+                said: Any = first.choices[0].message
+                result: Any = {"role": "tool", "tool_call_id": said.tool_calls[0].id, "content": "12:00"}
+                messages = [*ASK, said, result]
                 with client.chat.completions.create(model="m", messages=messages, tools=[TIME], stream=True) as stream:
                     return "".join(chunk.choices[0].delta.content or "" for chunk in stream)
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.gateway_process import eventually
 from tests.support.scripted_upstream import DONE
-from tests.support.small_disk import scene
+from tests.support.small_disk import disk_test
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
@@ -24,7 +24,7 @@ def locked(data: Path) -> Iterator[None]:
 
 async def test_a_start_over_a_locked_database_says_so_and_leaves_it_as_it_is(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    async with scene(data) as s:
+    async with disk_test(data) as s:
         assert [(await s.call())[0] for _ in range(3)] == [200] * 3
         assert await s.gateway.end() == 0
         content = (data / "gateway.db").read_bytes()
@@ -43,7 +43,7 @@ async def test_a_start_over_a_locked_database_says_so_and_leaves_it_as_it_is(tmp
 
 async def test_a_lock_on_the_database_of_a_running_gateway_is_waited_for_and_then_ends_new_work(tmp_path: Path) -> None:
     """Calls are noted in the journal meanwhile; when the store has refused rows, none is begun till it is free."""
-    async with scene(tmp_path / "data") as s:
+    async with disk_test(tmp_path / "data") as s:
         streaming = await s.begin_stream()
         with locked(s.gateway.data):
             assert [(await s.call())[0] for _ in range(10)] == [200] * 10

@@ -23,58 +23,62 @@ from gateway.proxy.failover import make_cancelled
 from gateway.routing.channel_order import set_priorities
 from gateway.routing.channel_state import RECENT_CALLS, Lease
 from gateway.routing.load_balancer import LoadBalancer
-from tests.support.channel_services import BARE, DECLARED, House, house_with
+from tests.support.channel_services import BARE, DECLARED, ChannelServices, declare_channels
 
 NOTHING_KNOWN = {"latency_ms": None, "success_ratio": None, "calls": 0, "failures": 0}
 
 
-async def house_of(*names: str, declared: tuple[Channel, ...] = ()) -> House:
-    house = await house_with(*declared)
+async def house_of(*names: str, declared: tuple[Channel, ...] = ()) -> ChannelServices:
+    services = await declare_channels(*declared)
     for name in names:
-        await house.fleet.add({**BARE, "name": name})
-    return house
+        await services.channel_service.add({**BARE, "name": name})
+    return services
 
 
-def read_order(house: House) -> list[str]:
+def read_order(services: ChannelServices) -> list[str]:
     """As the calls are: the highest priority first."""
-    channels = house.catalog.channels
+    channels = services.catalog.channels
     assert len({channel.priority for channel in channels}) == len(channels)
     return [channel.name for channel in sorted(channels, key=lambda channel: -channel.priority)]
 
 
 async def test_channels_are_asked_in_the_order_they_were_put_in() -> None:
-    house = await house_of("a", "b", "c")
-    shown = await house.fleet.order({"names": ["c", "a", "b"]})
-    assert read_order(house) == ["c", "a", "b"]
+    services = await house_of("a", "b", "c")
+    shown = await services.channel_service.order({"names": ["c", "a", "b"]})
+    assert read_order(services) == ["c", "a", "b"]
     assert {channel["name"]: channel["priority"] for channel in shown} == {"a": 1, "b": 0, "c": 2}
-    assert {channel.name: channel.priority for channel in await house.store.list_channels()} == {"a": 1, "b": 0, "c": 2}
-    rows = await house.store.trail.list_audit(AuditFilter(action="channel.ordered"), 9)
+    assert {channel.name: channel.priority for channel in await services.store.list_channels()} == {
+        "a": 1,
+        "b": 0,
+        "c": 2,
+    }
+    rows = await services.store.trail.list_audit(AuditFilter(action="channel.ordered"), 9)
     assert [(row.subject, orjson.loads(row.detail)) for row in rows] == [("c, a, b", {"c": [0, 2], "a": [0, 1]})]
 
 
 async def test_an_order_that_is_theirs_already_changes_nothing() -> None:
-    house = await house_of("a", "b")
-    await house.fleet.edit("a", {"priority": 70})
-    before = house.catalog.channels
-    await house.fleet.order({"names": ["a", "b"]})
-    assert house.catalog.channels == before
-    assert not await house.store.trail.list_audit(AuditFilter(action="channel.ordered"), 9)
+    services = await house_of("a", "b")
+    await services.channel_service.edit("a", {"priority": 70})
+    before = services.catalog.channels
+    await services.channel_service.order({"names": ["a", "b"]})
+    assert services.catalog.channels == before
+    assert not await services.store.trail.list_audit(AuditFilter(action="channel.ordered"), 9)
 
 
 async def test_what_the_file_declares_keeps_its_priority() -> None:
     fixed = attrs.evolve(DECLARED, priority=5)
-    house = await house_of("a", "b", declared=(fixed,))
-    await house.fleet.order({"names": ["b", "filed", "a"]})
-    assert read_order(house) == ["b", "filed", "a"]
-    assert house.fleet.get("filed") == fixed
+    services = await house_of("a", "b", declared=(fixed,))
+    await services.channel_service.order({"names": ["b", "filed", "a"]})
+    assert read_order(services) == ["b", "filed", "a"]
+    assert services.channel_service.get("filed") == fixed
 
 
 async def test_an_order_that_cannot_be_had_is_refused_whole_with_what_is_in_its_way() -> None:
-    house = await house_of("a", declared=(DECLARED, attrs.evolve(DECLARED, name="second")))
-    before = house.catalog.channels
+    services = await house_of("a", declared=(DECLARED, attrs.evolve(DECLARED, name="second")))
+    before = services.catalog.channels
     with pytest.raises(Conflict, match=r"'filed' \(0\) and 'second' \(0\)"):
-        await house.fleet.order({"names": ["filed", "a", "second"]})
-    assert house.catalog.channels == before
+        await services.channel_service.order({"names": ["filed", "a", "second"]})
+    assert services.catalog.channels == before
 
 
 @pytest.mark.parametrize(
@@ -83,9 +87,9 @@ async def test_an_order_that_cannot_be_had_is_refused_whole_with_what_is_in_its_
      {"names": ["a", 1]}, {"names": ["a", "b"], "other": 1}],
 )  # fmt: skip
 async def test_every_channel_is_to_be_named_once(fields: Any) -> None:
-    house = await house_of("a", "b")
+    services = await house_of("a", "b")
     with pytest.raises(InvalidRequest):
-        await house.fleet.order(fields)
+        await services.channel_service.order(fields)
 
 
 def test_one_that_was_found_is_not_moved() -> None:
@@ -117,9 +121,9 @@ async def figures_after(*calls: dict[str, Any]) -> dict[str, Any]:
     board = Board()
     for call in calls:
         board.end(board.call(**call))  # said twice, it counts once
-    house = House(switchboard=board)
-    await house.fleet.declare([DECLARED])
-    shown = house.fleet.describe(DECLARED)
+    services = ChannelServices(load_balancer=board)
+    await services.channel_service.declare([DECLARED])
+    shown = services.channel_service.describe(DECLARED)
     return {name: shown[name] for name in NOTHING_KNOWN}
 
 
