@@ -37,7 +37,7 @@ from gateway.errors import (
 )
 from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.request_context import RequestContext
-from tests.support.billing_services import Books, ModelDisk, call_for, unix
+from tests.support.billing_services import BillingServices, ModelDisk, call_for, unix
 
 T = TypeVar("T")
 Place = tuple[Owner, int]
@@ -87,7 +87,7 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.folder = Path(tempfile.mkdtemp())
-        self.books = Books(self.folder, now=unix("2027-12-30T12:00"), disk=ModelDisk())
+        self.billing = BillingServices(self.folder, now=unix("2027-12-30T12:00"), disk=ModelDisk())
         self.quotas: dict[Place, tuple[int, QuotaPeriod]] = {}
         self.at_once: dict[Place, int | None] = {}
         self.secrets: dict[int, str] = {}
@@ -104,13 +104,13 @@ class LedgerMachine(RuleBasedStateMachine):
         return self.loop.run_until_complete(work)
 
     def open_offices(self) -> None:
-        disk = self.books.disk
-        self.directory = ApiKeyAuthenticator(disk, disk, pepper=b"p" * 32, clock=lambda: self.books.now)
+        disk = self.billing.disk
+        self.directory = ApiKeyAuthenticator(disk, disk, pepper=b"p" * 32, clock=lambda: self.billing.now)
         self.administration = AccountService(
-            disk, disk, self.directory, self.books.accounting, clock=lambda: self.books.now
+            disk, disk, self.directory, self.billing.accounting, clock=lambda: self.billing.now
         )
         self.do(self.administration.reload())
-        day = parse_day(self.books.now)
+        day = parse_day(self.billing.now)
         before = parse_day(day.start_s - 1)  # whoever starts reads the day before, too
         earlier = before.month_start_s if before.month_start_s != day.month_start_s else 0
         self.days, self.months = [day.start_s, before.start_s], [day.month_start_s, earlier]
@@ -118,7 +118,7 @@ class LedgerMachine(RuleBasedStateMachine):
     # the reckoning
 
     def sum_up(self, place: Place, kind: str, period: QuotaPeriod) -> int:
-        day = parse_day(self.books.now)
+        day = parse_day(self.billing.now)
         begin, end = 0, FOR_EVER
         if period == "daily":
             begin, end = day.start_s, day.end_s
@@ -141,11 +141,11 @@ class LedgerMachine(RuleBasedStateMachine):
         return limit + credited - spent - self.find_held(place)
 
     def find_reset(self, place: Place) -> float:
-        day, period = parse_day(self.books.now), self.quotas[place][1]
+        day, period = parse_day(self.billing.now), self.quotas[place][1]
         return day.end_s if period == "daily" else day.month_end_s if period == "monthly" else FOR_EVER
 
     def move(self, places: tuple[Place, ...], kind: str, nanos: int) -> None:
-        self.movements += [Movement(place, kind, self.books.now, nanos) for place in places]
+        self.movements += [Movement(place, kind, self.billing.now, nanos) for place in places]
 
     def list_places(self) -> list[Place]:
         return [place for place in self.quotas if place not in self.deleted]
@@ -156,7 +156,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def get_owner(self, place: Place) -> Account | ApiKey:
         if place[0] == "key":
             return self.do(self.administration.get_key_noun(place[1]))
-        return next(found for found in self.do(self.books.disk.list_accounts()) if found.id == place[1])
+        return next(found for found in self.do(self.billing.disk.list_accounts()) if found.id == place[1])
 
     # accounts and keys
 
@@ -223,9 +223,9 @@ class LedgerMachine(RuleBasedStateMachine):
             assert key.status == "disabled"
             return
         places: tuple[Place, Place] = ("key", key_id), ("account", caller.account.id)
-        if self.books.outbox.full:
+        if self.billing.outbox.full:
             with pytest.raises(StoreUnavailable):
-                self.do(self.books.admit(caller, call_for(nanos)))
+                self.do(self.billing.admit(caller, call_for(nanos)))
             return
         short = [place for place in places if (room := self.find_room(place)) is not None and room < nanos]
         if nanos and short:
@@ -234,15 +234,15 @@ class LedgerMachine(RuleBasedStateMachine):
         at_once = self.at_once[places[0]]
         if at_once is not None and sum(places == call.places for call in self.running) >= at_once:
             with pytest.raises(RateLimited):
-                self.do(self.books.admit(caller, call_for(nanos)))
+                self.do(self.billing.admit(caller, call_for(nanos)))
             return
-        ctx = self.do(self.books.admit(caller, call_for(nanos)))
+        ctx = self.do(self.billing.admit(caller, call_for(nanos)))
         self.running.append(Running(ctx, nanos, places))
         self.granted.append(ctx.id)
 
     def expect_refusal(self, caller: Caller, nanos: int, told: Place) -> None:
         with pytest.raises(QuotaExceeded) as caught:
-            self.do(self.books.admit(caller, call_for(nanos)))
+            self.do(self.billing.admit(caller, call_for(nanos)))
         fault, reset = caught.value, self.find_reset(told)
         assert ("this API key" if told[0] == "key" else "the account") in fault.message
         assert self.quotas[told][1] in fault.message
@@ -251,13 +251,13 @@ class LedgerMachine(RuleBasedStateMachine):
         else:
             assert fault.status == 429
             assert fault.retry_after_s is not None
-            assert 0 <= fault.retry_after_s - (reset - self.books.now) < 1
+            assert 0 <= fault.retry_after_s - (reset - self.billing.now) < 1
 
     @precondition(lambda self: self.running)
     @rule(index=ANY, cost=COSTS)
     def settle(self, index: int, cost: int) -> None:
         call = self.running.pop(index % len(self.running))
-        row = self.books.settle(call.ctx, cost)
+        row = self.billing.settle(call.ctx, cost)
         assert (row.cost_nanos, row.reserved_nanos) == (cost, call.nanos)
         self.move(call.places, "spent", cost)
         self.ended.append(call)
@@ -267,7 +267,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def abort(self, index: int, ending: Ending, written: bool) -> None:
         """Whoever leaves pays for the prompt, and never more than was held, if a provider has been sent it."""
         call = self.running.pop(index % len(self.running))
-        row = self.books.abort(call.ctx, ending, written=written)
+        row = self.billing.abort(call.ctx, ending, written=written)
         assert call.ctx.call is not None
         expected = estimate_prompt(call.ctx.call) if written else 0
         assert (row.ending, row.cost_nanos, row.reserved_nanos) == (ending, expected, call.nanos)
@@ -279,7 +279,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(index=ANY, claim=st.sampled_from([10**6, MAX_TOKENS]))
     def settle_for_what_cannot_be(self, index: int, claim: int) -> None:
         call = self.running.pop(index % len(self.running))
-        row = self.books.settle(call.ctx, claim)
+        row = self.billing.settle(call.ctx, claim)
         assert (row.cost_nanos, row.reserved_nanos, row.usage_source) == (call.nanos, call.nanos, "bound")
         self.move(call.places, "spent", row.cost_nanos)
         self.ended.append(call)
@@ -289,7 +289,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def settle_again(self, index: int, cost: int) -> None:
         call = pick(self.ended, index)
         row = call.ctx.record
-        assert self.books.settle(call.ctx, cost) is row
+        assert self.billing.settle(call.ctx, cost) is row
 
     @rule(index=ANY)
     def refuse(self, index: int) -> None:
@@ -297,8 +297,8 @@ class LedgerMachine(RuleBasedStateMachine):
         if place not in self.deleted:
             key = self.get_owner(place)
             assert isinstance(key, ApiKey)
-            ctx = self.books.arrive(Caller(Account(key.account_id, "?"), key))
-            self.books.settlement.settle(ctx, "refused", **self.books.times)
+            ctx = self.billing.arrive(Caller(Account(key.account_id, "?"), key))
+            self.billing.settlement.settle(ctx, "refused", **self.billing.times)
 
     # money
 
@@ -316,15 +316,15 @@ class LedgerMachine(RuleBasedStateMachine):
         expected: type[Exception] | None = None
         if room is None:
             expected = InvalidRequest
-        elif self.books.disk.full:
+        elif self.billing.disk.full:
             expected = StoreUnavailable
         elif known is not None and (known[0] != spec.kind or (spec.kind == "top_up" and known[1] != nanos)):
             expected = Conflict
         if expected is not None or room is None:
             with pytest.raises(expected or InvalidRequest):
-                self.do(self.books.accounting.credit(owner, spec))
+                self.do(self.billing.accounting.credit(owner, spec))
             return
-        answer = self.do(self.books.accounting.credit(owner, spec))
+        answer = self.do(self.billing.accounting.credit(owner, spec))
         assert answer["added"] is (known is None)
         if known is None:
             amount = nanos if spec.kind == "top_up" else nanos - room - self.find_held(place)
@@ -336,23 +336,23 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        waiting = len(self.books.outbox)
-        stored = self.do(self.books.flush.flush())
-        assert stored is (not self.books.disk.full or not waiting)
+        waiting = len(self.billing.outbox)
+        stored = self.do(self.billing.flush.flush())
+        assert stored is (not self.billing.disk.full or not waiting)
 
     @rule(full=st.booleans())
     def fill_or_clear_the_disk(self, full: bool) -> None:
-        self.books.disk.full = full
-        self.do(self.books.flush.flush())
+        self.billing.disk.full = full
+        self.do(self.billing.flush.flush())
 
     @rule(on_crash=CRASHES)
     def crash(self, on_crash: OnCrash) -> None:
         try:
-            self.do(self.books.crash(on_crash))
+            self.do(self.billing.crash(on_crash))
         except StoreUnavailable:
-            assert self.books.disk.full
-            self.books.disk.full = False
-            self.do(self.books.crash(on_crash))
+            assert self.billing.disk.full
+            self.billing.disk.full = False
+            self.do(self.billing.crash(on_crash))
         for call in self.running:
             if on_crash == "charge":
                 self.move(call.places, "spent", call.nanos)
@@ -374,7 +374,7 @@ class LedgerMachine(RuleBasedStateMachine):
         ):
             if start_s not in known and any(start_s <= movement.at_s < end_s for movement in self.movements):
                 return
-        self.books.now = now
+        self.billing.now = now
         self.looked = looked or day.start_s in self.days  # a purse remembers only what it was looked at in
         for known, start_s in ((self.days, day.start_s), (self.months, day.month_start_s)):
             if known[0] != start_s:
@@ -382,19 +382,19 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.integers(1, 50_000), looked=st.booleans())
     def let_time_pass(self, seconds: int, looked: bool) -> None:
-        self.turn(self.books.now + seconds, looked=looked)
+        self.turn(self.billing.now + seconds, looked=looked)
 
     @rule(looked=st.booleans())
     def next_day(self, looked: bool) -> None:
-        self.turn(parse_day(self.books.now).end_s, looked=looked)
+        self.turn(parse_day(self.billing.now).end_s, looked=looked)
 
     @rule(looked=st.booleans())
     def next_month(self, looked: bool) -> None:
-        self.turn(parse_day(self.books.now).month_end_s + 0.5, looked=looked)
+        self.turn(parse_day(self.billing.now).month_end_s + 0.5, looked=looked)
 
     @rule(seconds=st.integers(1, 86_400))
     def set_the_clock_back(self, seconds: int) -> None:
-        self.turn(self.books.now - seconds)
+        self.turn(self.billing.now - seconds)
 
     # what is always so
 
@@ -403,18 +403,18 @@ class LedgerMachine(RuleBasedStateMachine):
         if not self.looked:  # whoever comes first after midnight need not be the auditor
             self.looked = True
             return
-        report = self.do(self.books.accounting.reconcile())
+        report = self.do(self.billing.accounting.reconcile())
         assert report["ok"], report["problems"]
         assert report["open_holds"] == len(self.running)
         for place in self.list_places():
-            shown, room = self.books.accounting.describe(self.get_owner(place)), self.find_room(place)
+            shown, room = self.billing.accounting.describe(self.get_owner(place)), self.find_room(place)
             assert shown["left_usd"] == (None if room is None else room / NANOS_PER_USD)
             assert shown["held_usd"] == self.find_held(place) / NANOS_PER_USD
-        rows = [*self.do(self.books.disk.rows()), *self.books.outbox.look()]
+        rows = [*self.do(self.billing.disk.rows()), *self.billing.outbox.look()]
         assert len({row.id for row in rows}) == len(rows)
         for place in self.quotas:
-            balance = self.books.bank.find_balance(*place)
-            tally = balance.tally(self.books.bank.today)
+            balance = self.billing.bank.find_balance(*place)
+            tally = balance.tally(self.billing.bank.today)
             spent = sum(row.cost_nanos for row in rows if place in {("key", row.key_id), ("account", row.account_id)})
             assert balance.lifetime.spent_nanos == spent == self.sum_up(place, "spent", "lifetime")
             assert balance.held_nanos == self.find_held(place)
@@ -427,15 +427,15 @@ class LedgerMachine(RuleBasedStateMachine):
         try:
             while self.running:
                 self.settle(0, 1)
-            self.books.disk.full = False
-            self.do(self.books.flush.flush())
-            rows = self.do(self.books.disk.rows())
+            self.billing.disk.full = False
+            self.do(self.billing.flush.flush())
+            rows = self.do(self.billing.disk.rows())
             assert sorted(row.id for row in rows if row.ending != "refused") == sorted(self.granted)
             self.looked = True
             self.the_books_agree()
         finally:
-            self.books.close()
-            self.do(self.books.disk.database.close())
+            self.billing.close()
+            self.do(self.billing.disk.database.close())
             self.loop.close()
             shutil.rmtree(self.folder)
 

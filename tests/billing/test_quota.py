@@ -19,7 +19,16 @@ from gateway.domain.rate_limit import Limits
 from gateway.domain.request_log import RequestRecord, RequestStart
 from gateway.errors import GatewayError, QuotaExceeded, RateLimited, StoreUnavailable
 from gateway.storage.journal import RequestJournal
-from tests.support.billing_services import NANO_A_TOKEN, NOON, Books, call_for, caller_of, capped, option_of, unix
+from tests.support.billing_services import (
+    NANO_A_TOKEN,
+    NOON,
+    BillingServices,
+    call_for,
+    caller_of,
+    capped,
+    option_of,
+    unix,
+)
 
 
 class FullJournal(RequestJournal):
@@ -29,149 +38,154 @@ class FullJournal(RequestJournal):
         raise StoreUnavailable(f"no space left on device for {call.id}")
 
 
-def balances(books: Books, caller: Caller) -> tuple[Balance, Balance]:
-    return books.bank.find_balance("key", caller.key.id), books.bank.find_balance("account", caller.account.id)
+def balances(billing: BillingServices, caller: Caller) -> tuple[Balance, Balance]:
+    return billing.bank.find_balance("key", caller.key.id), billing.bank.find_balance("account", caller.account.id)
 
 
-def held(books: Books, caller: Caller) -> tuple[int, ...]:
-    return tuple(balance.held_nanos for balance in balances(books, caller))
+def held(billing: BillingServices, caller: Caller) -> tuple[int, ...]:
+    return tuple(balance.held_nanos for balance in balances(billing, caller))
 
 
-async def refuse(books: Books, caller: Caller, nanos: int) -> GatewayError:
+async def refuse(billing: BillingServices, caller: Caller, nanos: int) -> GatewayError:
     """The fault of a call; checks that nothing is left of it."""
-    before = held(books, caller), books.admission.open_holds, set(books.journal._open), len(books.outbox)
+    before = held(billing, caller), billing.admission.open_holds, set(billing.journal._open), len(billing.outbox)
     with pytest.raises(GatewayError) as caught:
-        await books.admit(caller, call_for(nanos))
-    assert (held(books, caller), books.admission.open_holds, set(books.journal._open), len(books.outbox)) == before
+        await billing.admit(caller, call_for(nanos))
+    assert (
+        held(billing, caller),
+        billing.admission.open_holds,
+        set(billing.journal._open),
+        len(billing.outbox),
+    ) == before
     return caught.value
 
 
 # money
 
 
-async def test_a_grant_holds_what_the_call_may_cost_in_both_balances(books: Books) -> None:
+async def test_a_grant_holds_what_the_call_may_cost_in_both_balances(billing: BillingServices) -> None:
     caller = caller_of(capped(100), capped(50, "daily"))
-    running = await books.admit(caller, call_for(20, output=10))
-    assert (held(books, caller), books.admission.open_holds) == ((30, 30), 1)
-    books.settle(running, 12)
-    assert (held(books, caller), books.admission.open_holds) == ((0, 0), 0)
-    assert [balance.lifetime.spent_nanos for balance in balances(books, caller)] == [12, 12]
+    running = await billing.admit(caller, call_for(20, output=10))
+    assert (held(billing, caller), billing.admission.open_holds) == ((30, 30), 1)
+    billing.settle(running, 12)
+    assert (held(billing, caller), billing.admission.open_holds) == ((0, 0), 0)
+    assert [balance.lifetime.spent_nanos for balance in balances(billing, caller)] == [12, 12]
 
 
 @pytest.mark.parametrize(("account", "key", "told"), [(49, 50, "the account"), (50, 49, "this API key")])
 async def test_both_must_have_room_and_the_one_that_has_not_is_told(
-    books: Books, account: int, key: int, told: str
+    billing: BillingServices, account: int, key: int, told: str
 ) -> None:
-    fault = await refuse(books, caller_of(capped(account), capped(key)), 50)
+    fault = await refuse(billing, caller_of(capped(account), capped(key)), 50)
     assert isinstance(fault, QuotaExceeded)
     assert told in fault.message
-    await books.admit(caller_of(capped(50), capped(50)), call_for(50))
+    await billing.admit(caller_of(capped(50), capped(50)), call_for(50))
 
 
-async def test_keys_of_one_account_share_its_room_and_not_each_others(books: Books) -> None:
+async def test_keys_of_one_account_share_its_room_and_not_each_others(billing: BillingServices) -> None:
     one, other = caller_of(capped(100), capped(60)), caller_of(capped(100), capped(60), id=8)
-    await books.admit(one, call_for(60))
-    assert "the account" in (await refuse(books, other, 41)).message
-    await books.admit(other, call_for(40))
-    assert (held(books, one), held(books, other)) == ((60, 100), (40, 100))
+    await billing.admit(one, call_for(60))
+    assert "the account" in (await refuse(billing, other, 41)).message
+    await billing.admit(other, call_for(40))
+    assert (held(billing, one), held(billing, other)) == ((60, 100), (40, 100))
 
 
-async def test_the_dearest_of_the_options_is_held(books: Books) -> None:
+async def test_the_dearest_of_the_options_is_held(billing: BillingServices) -> None:
     prices = [(None, ONE_PPM), (NANO_A_TOKEN, ONE_PPM), (NANO_A_TOKEN, 2_500_001), (NANO_A_TOKEN, 0)]
     options = [option_of(price, multiplier) for price, multiplier in prices]
-    ctx = books.arrive(caller_of(), call_for(4))
-    await books.admission.admit(ctx, options)
+    ctx = billing.arrive(caller_of(), call_for(4))
+    await billing.admission.admit(ctx, options)
     assert ctx.reservation is not None
     assert ctx.reservation.nanos == 11  # 10.000004, rounded up
 
 
 @pytest.mark.parametrize("price", [None, Price("m", image_nanos=5)])
-async def test_a_call_that_costs_nothing_passes_an_exhausted_cap(books: Books, price: Price | None) -> None:
+async def test_a_call_that_costs_nothing_passes_an_exhausted_cap(billing: BillingServices, price: Price | None) -> None:
     caller = caller_of(capped(0), capped(0))
-    running = await books.admit(caller, call_for(10), price)
-    assert books.settle(running, 10).cost_nanos == 0
+    running = await billing.admit(caller, call_for(10), price)
+    assert billing.settle(running, 10).cost_nanos == 0
 
 
-async def test_a_call_ends_at_the_price_it_began_with_whatever_later_ones_cost(books: Books) -> None:
+async def test_a_call_ends_at_the_price_it_began_with_whatever_later_ones_cost(billing: BillingServices) -> None:
     caller = caller_of(capped(100))
-    early = await books.admit(caller, call_for(10))
-    late = await books.admit(caller, call_for(10), attrs.evolve(NANO_A_TOKEN, input_nanos_per_million=3 * ONE_PPM))
+    early = await billing.admit(caller, call_for(10))
+    late = await billing.admit(caller, call_for(10), attrs.evolve(NANO_A_TOKEN, input_nanos_per_million=3 * ONE_PPM))
     assert [ctx.reservation and ctx.reservation.nanos for ctx in (early, late)] == [10, 30]
-    assert [books.settle(running, 10).cost_nanos for running in (early, late)] == [10, 30]
+    assert [billing.settle(running, 10).cost_nanos for running in (early, late)] == [10, 30]
 
 
-async def test_a_hundred_calls_at_once_hold_no_more_than_the_cap(books: Books) -> None:
+async def test_a_hundred_calls_at_once_hold_no_more_than_the_cap(billing: BillingServices) -> None:
     caller = caller_of(capped(1_000, "monthly"), capped(10**9))
     results = await asyncio.gather(
-        *(books.admit(caller, call_for(30)) for _ in range(100)),
+        *(billing.admit(caller, call_for(30)) for _ in range(100)),
         return_exceptions=True,
     )
     refused = [result for result in results if isinstance(result, QuotaExceeded)]
-    assert (len(results) - len(refused), held(books, caller)) == (33, (990, 990))
+    assert (len(results) - len(refused), held(billing, caller)) == (33, (990, 990))
 
 
-async def test_a_changed_cap_counts_from_the_next_call_on(books: Books) -> None:
+async def test_a_changed_cap_counts_from_the_next_call_on(billing: BillingServices) -> None:
     wide, narrow = caller_of(capped(100)), caller_of(capped(40))
-    running = await books.admit(wide, call_for(60))
-    await refuse(books, narrow, 1)
-    assert books.settle(running, 30).cost_nanos == 30
-    await books.admit(narrow, call_for(10))
+    running = await billing.admit(wide, call_for(60))
+    await refuse(billing, narrow, 1)
+    assert billing.settle(running, 30).cost_nanos == 30
+    await billing.admit(narrow, call_for(10))
 
 
-async def test_a_call_over_midnight_is_charged_on_the_day_it_ends(books: Books) -> None:
+async def test_a_call_over_midnight_is_charged_on_the_day_it_ends(billing: BillingServices) -> None:
     caller = caller_of(capped(100, "daily"))
-    books.now = unix("2027-05-15T23:59:59")
-    running = await books.admit(caller, call_for(80))
-    assert (await refuse(books, caller, 30)).retry_after_s == 1
-    books.now = unix("2027-05-16T00:00:00")
-    assert (await refuse(books, caller, 30)).retry_after_s == 86_400
-    books.settle(running, 60)
-    balance = books.bank.find_balance("account", 1)
-    assert balance.find_room(books.bank.today) == 40
+    billing.now = unix("2027-05-15T23:59:59")
+    running = await billing.admit(caller, call_for(80))
+    assert (await refuse(billing, caller, 30)).retry_after_s == 1
+    billing.now = unix("2027-05-16T00:00:00")
+    assert (await refuse(billing, caller, 30)).retry_after_s == 86_400
+    billing.settle(running, 60)
+    balance = billing.bank.find_balance("account", 1)
+    assert balance.find_room(billing.bank.today) == 40
     assert balance.find_room(parse_day(unix("2027-05-15T12:00"))) == 100
 
 
 # turns
 
 
-async def test_a_call_refused_for_its_rate_holds_no_money(books: Books) -> None:
+async def test_a_call_refused_for_its_rate_holds_no_money(billing: BillingServices) -> None:
     caller = caller_of(capped(100), limits=Limits(max_concurrency=1))
-    running = await books.admit(caller, call_for(10))
-    assert isinstance(await refuse(books, caller, 10), RateLimited)
-    books.settle(running, 10)
-    await books.admit(caller, call_for(10))
+    running = await billing.admit(caller, call_for(10))
+    assert isinstance(await refuse(billing, caller, 10), RateLimited)
+    billing.settle(running, 10)
+    await billing.admit(caller, call_for(10))
 
 
-async def test_a_call_refused_for_money_takes_no_turn(books: Books) -> None:
+async def test_a_call_refused_for_money_takes_no_turn(billing: BillingServices) -> None:
     caller = caller_of(capped(10), limits=Limits(rpm=10, burst=1))
-    assert isinstance(await refuse(books, caller, 11), QuotaExceeded)
-    await books.admit(caller, call_for(10))
-    assert isinstance(await refuse(books, caller, 0), RateLimited)
+    assert isinstance(await refuse(billing, caller, 11), QuotaExceeded)
+    await billing.admit(caller, call_for(10))
+    assert isinstance(await refuse(billing, caller, 0), RateLimited)
 
 
-async def test_the_end_of_a_call_counts_its_tokens_and_frees_its_place(books: Books) -> None:
+async def test_the_end_of_a_call_counts_its_tokens_and_frees_its_place(billing: BillingServices) -> None:
     caller = caller_of(limits=Limits(tpm=100, max_concurrency=1))
-    running = await books.admit(caller, call_for(30))
-    books.settle(running, 90)
-    fault = await refuse(books, caller, 30)
+    running = await billing.admit(caller, call_for(30))
+    billing.settle(running, 90)
+    fault = await refuse(billing, caller, 30)
     assert isinstance(fault, RateLimited)
     assert fault.retry_after_s == 12  # 90 tokens are 54 s; 70 of them, 42 s, may be owed beside 30 new ones
-    books.pulse += 12
-    await books.admit(caller, call_for(30))
+    billing.pulse += 12
+    await billing.admit(caller, call_for(30))
 
 
-async def test_a_key_and_its_account_take_turns_each_for_itself(books: Books) -> None:
+async def test_a_key_and_its_account_take_turns_each_for_itself(billing: BillingServices) -> None:
     one = caller_of(limits=Limits(max_concurrency=2))
     one = attrs.evolve(one, account=attrs.evolve(one.account, limits=Limits(max_concurrency=3)))
     other = attrs.evolve(one, key=attrs.evolve(one.key, id=8))
     for caller in (one, one, other):
-        await books.admit(caller, call_for(1))
-    assert "This key's limit of 2 concurrent requests" in (await refuse(books, one, 1)).message
-    assert "The account's limit of 3 concurrent requests" in (await refuse(books, other, 1)).message
+        await billing.admit(caller, call_for(1))
+    assert "This key's limit of 2 concurrent requests" in (await refuse(billing, one, 1)).message
+    assert "The account's limit of 3 concurrent requests" in (await refuse(billing, other, 1)).message
 
 
-async def test_a_caller_without_limits_takes_no_turn(books: Books) -> None:
-    ctx = await books.admit(caller_of(), call_for(1))
+async def test_a_caller_without_limits_takes_no_turn(billing: BillingServices) -> None:
+    ctx = await billing.admit(caller_of(), call_for(1))
     assert ctx.permit is None
 
 
@@ -182,72 +196,72 @@ def never() -> bool:
     raise AssertionError("nobody asked for what is free")
 
 
-async def peek(books: Books, caller: Caller, *, free: bool = False) -> GatewayError | None:
+async def peek(billing: BillingServices, caller: Caller, *, free: bool = False) -> GatewayError | None:
     """What a look before the call finds; checks that nothing is left of it."""
-    before = held(books, caller), books.admission.open_holds, set(books.journal._open)
+    before = held(billing, caller), billing.admission.open_holds, set(billing.journal._open)
     fault: GatewayError | None = None
     try:
-        await books.admission.peek(caller, lambda: free)
+        await billing.admission.peek(caller, lambda: free)
     except GatewayError as raised:
         fault = raised
-    assert (held(books, caller), books.admission.open_holds, set(books.journal._open)) == before
+    assert (held(billing, caller), billing.admission.open_holds, set(billing.journal._open)) == before
     return fault
 
 
 @pytest.mark.parametrize(("account", "key", "told"), [(100, 0, "this API key"), (0, 100, "the account")])
 async def test_an_empty_balance_is_seen_before_a_call_that_may_cost_something(
-    books: Books, account: int, key: int, told: str
+    billing: BillingServices, account: int, key: int, told: str
 ) -> None:
     caller = caller_of(capped(account), capped(key))
-    fault = await peek(books, caller)
+    fault = await peek(billing, caller)
     assert isinstance(fault, QuotaExceeded)
     assert fault.message == f"The lifetime quota of {told} is used up"
-    assert await peek(books, caller, free=True) is None
+    assert await peek(billing, caller, free=True) is None
 
 
-async def test_money_that_is_held_may_be_free_again_by_the_time_a_call_was_read(books: Books) -> None:
+async def test_money_that_is_held_may_be_free_again_by_the_time_a_call_was_read(billing: BillingServices) -> None:
     caller = caller_of(capped(100), capped(100))
-    running = await books.admit(caller, call_for(100))
-    await books.admission.peek(caller, never)
-    books.settle(running, 100)
-    assert isinstance(await peek(books, caller), QuotaExceeded)
+    running = await billing.admit(caller, call_for(100))
+    await billing.admission.peek(caller, never)
+    billing.settle(running, 100)
+    assert isinstance(await peek(billing, caller), QuotaExceeded)
 
 
-async def test_a_look_sees_the_rate_and_takes_nothing_of_it(books: Books) -> None:
+async def test_a_look_sees_the_rate_and_takes_nothing_of_it(billing: BillingServices) -> None:
     caller = caller_of(limits=Limits(rpm=1, max_concurrency=1))
     for _ in range(3):
-        await books.admission.peek(caller, never)
-    running = await books.admit(caller, call_for(1))
-    fault = await peek(books, caller)
+        await billing.admission.peek(caller, never)
+    running = await billing.admit(caller, call_for(1))
+    fault = await peek(billing, caller)
     assert isinstance(fault, RateLimited)
     assert (fault.retry_after_s, fault.standing.requests is not None) == (60, True)
-    books.pulse += 60
-    assert "1 concurrent request" in getattr(await peek(books, caller), "message", "")
-    books.settle(running, 1)
-    await books.admission.peek(caller, never)
+    billing.pulse += 60
+    assert "1 concurrent request" in getattr(await peek(billing, caller), "message", "")
+    billing.settle(running, 1)
+    await billing.admission.peek(caller, never)
 
 
-async def test_a_look_sees_tokens_that_are_owed(books: Books) -> None:
+async def test_a_look_sees_tokens_that_are_owed(billing: BillingServices) -> None:
     caller = caller_of(limits=Limits(tpm=60))
-    await books.spend(caller, 90)
-    assert isinstance(await peek(books, caller), RateLimited)
-    books.pulse += 30
-    await books.admission.peek(caller, never)
+    await billing.spend(caller, 90)
+    assert isinstance(await peek(billing, caller), RateLimited)
+    billing.pulse += 30
+    await billing.admission.peek(caller, never)
 
 
-async def test_a_look_sees_that_the_store_is_behind(books: Books) -> None:
-    await books.spend(caller_of(), 5)
-    books.disk.full = True
-    await books.flush.flush()
-    assert isinstance(await peek(books, caller_of()), StoreUnavailable)
+async def test_a_look_sees_that_the_store_is_behind(billing: BillingServices) -> None:
+    await billing.spend(caller_of(), 5)
+    billing.disk.full = True
+    await billing.flush.flush()
+    assert isinstance(await peek(billing, caller_of()), StoreUnavailable)
 
 
 # the journal and the store
 
 
-async def test_a_call_is_in_the_journal_before_it_is_made(books: Books, tmp_path: Path) -> None:
-    ctx = await books.admit(caller_of(key=capped(50)), call_for(20, output=5))
-    found = RequestJournal(Path(shutil.copy(books.journal._path, tmp_path / "copy")))
+async def test_a_call_is_in_the_journal_before_it_is_made(billing: BillingServices, tmp_path: Path) -> None:
+    ctx = await billing.admit(caller_of(key=capped(50)), call_for(20, output=5))
+    found = RequestJournal(Path(shutil.copy(billing.journal._path, tmp_path / "copy")))
     found.close()
     (left,) = found.leftovers
     assert not left.settled
@@ -280,53 +294,55 @@ async def test_a_call_is_in_the_journal_before_it_is_made(books: Books, tmp_path
     )
 
 
-async def test_what_cannot_be_noted_is_not_made_and_holds_nothing(books: Books, tmp_path: Path) -> None:
-    counters = InMemoryRateLimiter(lambda: books.pulse)
+async def test_what_cannot_be_noted_is_not_made_and_holds_nothing(billing: BillingServices, tmp_path: Path) -> None:
+    counters = InMemoryRateLimiter(lambda: billing.pulse)
     full = FullJournal(tmp_path / "full.journal")
-    admission = QuotaService(books.bank, counters, full, books.outbox)
+    admission = QuotaService(billing.bank, counters, full, billing.outbox)
     caller, options = caller_of(capped(50), limits=Limits(rpm=600, max_concurrency=1)), [option_of()]
     with pytest.raises(StoreUnavailable):
-        await admission.admit(books.arrive(caller, call_for(20)), options)
+        await admission.admit(billing.arrive(caller, call_for(20)), options)
     full.close()
-    assert (held(books, caller), admission.open_holds) == ((0, 0), 0)
-    good = QuotaService(books.bank, counters, books.journal, books.outbox)
-    ctx = books.arrive(caller, call_for(20))
+    assert (held(billing, caller), admission.open_holds) == ((0, 0), 0)
+    good = QuotaService(billing.bank, counters, billing.journal, billing.outbox)
+    ctx = billing.arrive(caller, call_for(20))
     await good.admit(ctx, options)
     assert ctx.permit is not None
 
 
-async def test_while_the_store_is_behind_nothing_is_admitted_not_even_for_free(books: Books) -> None:
+async def test_while_the_store_is_behind_nothing_is_admitted_not_even_for_free(billing: BillingServices) -> None:
     caller = caller_of()
-    await books.spend(caller, 5)
-    books.disk.full = True
-    await books.flush.flush()
-    fault = await refuse(books, caller, 0)
+    await billing.spend(caller, 5)
+    billing.disk.full = True
+    await billing.flush.flush()
+    fault = await refuse(billing, caller, 0)
     assert isinstance(fault, StoreUnavailable)
     assert (fault.status, fault.retry_after_s) == (503, 5)
-    books.disk.full = False
-    await books.flush.flush()
-    await books.admit(caller, call_for(0))
+    billing.disk.full = False
+    await billing.flush.flush()
+    await billing.admit(caller, call_for(0))
 
 
-async def test_a_call_waits_a_moment_for_a_store_that_is_busy(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_waits_a_moment_for_a_store_that_is_busy(
+    billing: BillingServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rests: list[float] = []
 
     async def rest(seconds: float) -> None:
         rests.append(seconds)
 
     caller, small = caller_of(), WriteQueue(most=4)
-    await books.spend(caller, 5)
-    row = books.outbox.look()[0]
-    crowded = QuotaService(books.bank, InMemoryRateLimiter(lambda: 0.0), books.journal, small)
+    await billing.spend(caller, 5)
+    row = billing.outbox.look()[0]
+    crowded = QuotaService(billing.bank, InMemoryRateLimiter(lambda: 0.0), billing.journal, small)
     for index in range(4):
         small.put(attrs.evolve(row, id=f"req_{index}"))
     monkeypatch.setattr("gateway.billing.quota.asyncio.sleep", rest)
     with pytest.raises(StoreUnavailable):  # it did not help
-        await crowded.admit(books.arrive(caller, call_for(1)), [], journaled=False)
+        await crowded.admit(billing.arrive(caller, call_for(1)), [], journaled=False)
     small.take(2)
-    await crowded.admit(books.arrive(caller, call_for(1)), [], journaled=False)
+    await crowded.admit(billing.arrive(caller, call_for(1)), [], journaled=False)
     small.take(1)
-    await crowded.admit(books.arrive(caller, call_for(1)), [], journaled=False)
+    await crowded.admit(billing.arrive(caller, call_for(1)), [], journaled=False)
     assert rests == [BREATH_S, BREATH_S]
 
 
@@ -359,18 +375,20 @@ def test_a_keys_charges_are_its_accounts_and_its_credits_are_not() -> None:
     }
 
 
-async def test_a_clock_that_is_set_back_over_midnight_after_a_restart_finds_yesterdays_spending(books: Books) -> None:
+async def test_a_clock_that_is_set_back_over_midnight_after_a_restart_finds_yesterdays_spending(
+    billing: BillingServices,
+) -> None:
     caller = caller_of(capped(100, "daily"))
-    books.settle(await books.admit(caller, call_for(70)), 70)
-    await books.flush.flush()
-    yesterday = books.now
-    books.now = books.bank.today.end_s
-    await books.crash("release")
-    assert books.bank.find_balance("key", 7).lifetime.spent_nanos == 70
-    await books.admit(caller, call_for(100))
-    books.now = yesterday
+    billing.settle(await billing.admit(caller, call_for(70)), 70)
+    await billing.flush.flush()
+    yesterday = billing.now
+    billing.now = billing.bank.today.end_s
+    await billing.crash("release")
+    assert billing.bank.find_balance("key", 7).lifetime.spent_nanos == 70
+    await billing.admit(caller, call_for(100))
+    billing.now = yesterday
     with pytest.raises(QuotaExceeded):
-        await books.admit(caller, call_for(31))
+        await billing.admit(caller, call_for(31))
 
 
 def test_what_was_above_a_cap_before_a_restart_is_on_record_again_at_the_first_look() -> None:

@@ -16,7 +16,7 @@ from gateway.errors import GatewayError, InvalidRequest, ProviderBadResponse, Pr
 from gateway.formats.openai.chat import parse_chat_call
 from gateway.request_context import RequestContext
 from gateway.routing.target import Attempt, Target
-from tests.support.billing_services import Books, call_for, caller_of, capped, option_of
+from tests.support.billing_services import BillingServices, call_for, caller_of, capped, option_of
 from tests.support.contexts import make_attempt, make_context
 
 CALLER = Caller(Account(1, "acme"), ApiKey(7, 1, "laptop", b"", ""))
@@ -39,7 +39,7 @@ def attempted(many: int = 1, target: Target = OPTION) -> list[Attempt]:
 
 
 async def settle(
-    books: Books,
+    billing: BillingServices,
     attempts: list[Attempt],
     ending: Ending,
     now: float = 11.0,
@@ -49,14 +49,14 @@ async def settle(
 ) -> RequestRecord:
     """The row of a request for which money was reserved, after these attempts."""
     ctx = arrive()
-    await books.admission.admit(ctx, [OPTION])
+    await billing.admission.admit(ctx, [OPTION])
     ctx.attempts = attempts
     for name, value in more.items():
         setattr(ctx, name, value)
-    row = books.settlement.settle(ctx, ending, fault, now=now, now_ms=3_000)
+    row = billing.settlement.settle(ctx, ending, fault, now=now, now_ms=3_000)
     assert ctx.record is row
-    assert books.outbox.take(10) == [row]
-    assert books.admission.open_holds == 0
+    assert billing.outbox.take(10) == [row]
+    assert billing.admission.open_holds == 0
     return row
 
 
@@ -64,12 +64,14 @@ ANSWERED: dict[str, Any] = {"usage": Usage(1_000, 100, 10, "upstream"), "first_b
 """What is known of a request that was answered."""
 
 
-def refuse(books: Books, ctx: RequestContext, fault: GatewayError | None = None, now: float = 11.0) -> RequestRecord:
-    return books.settlement.settle(ctx, "refused", fault, now=now, now_ms=3_000)
+def refuse(
+    billing: BillingServices, ctx: RequestContext, fault: GatewayError | None = None, now: float = 11.0
+) -> RequestRecord:
+    return billing.settlement.settle(ctx, "refused", fault, now=now, now_ms=3_000)
 
 
-async def test_the_row_of_a_success_has_every_field(books: Books) -> None:
-    assert await settle(books, attempted(2), "completed", 12.5, **ANSWERED) == RequestRecord(
+async def test_the_row_of_a_success_has_every_field(billing: BillingServices) -> None:
+    assert await settle(billing, attempted(2), "completed", 12.5, **ANSWERED) == RequestRecord(
         id="req_1",
         started_ms=1_000,
         settled_ms=3_000,
@@ -99,106 +101,112 @@ async def test_the_row_of_a_success_has_every_field(books: Books) -> None:
     )
 
 
-async def test_a_stream_that_failed_after_its_first_byte_was_a_200_and_is_charged(books: Books) -> None:
-    row = await settle(books, attempted(2), "upstream_failed", fault=ProviderBadResponse("x"), **ANSWERED)
+async def test_a_stream_that_failed_after_its_first_byte_was_a_200_and_is_charged(billing: BillingServices) -> None:
+    row = await settle(billing, attempted(2), "upstream_failed", fault=ProviderBadResponse("x"), **ANSWERED)
     assert (row.status, row.ending, row.error_code) == (200, "upstream_failed", "upstream_error")
     assert row.cost_nanos == 3_000_000
 
 
-async def test_a_failure_before_the_first_byte_has_the_faults_status_and_costs_nothing(books: Books) -> None:
-    row = await settle(books, attempted(3), "upstream_failed", fault=ProviderTimeout("x"))
+async def test_a_failure_before_the_first_byte_has_the_faults_status_and_costs_nothing(
+    billing: BillingServices,
+) -> None:
+    row = await settle(billing, attempted(3), "upstream_failed", fault=ProviderTimeout("x"))
     assert (row.status, row.error_code, row.first_byte_ms, row.cost_nanos) == (504, "upstream_timeout", None, 0)
     assert (row.attempts, row.usage_source, row.reserved_nanos) == (3, "none", RESERVED)
 
 
-async def test_a_caller_who_left_before_the_first_byte_is_a_499_of_the_log_alone(books: Books) -> None:
-    row = await settle(books, attempted(), "client_closed")
+async def test_a_caller_who_left_before_the_first_byte_is_a_499_of_the_log_alone(billing: BillingServices) -> None:
+    row = await settle(billing, attempted(), "client_closed")
     assert (row.status, row.error_code) == (CLIENT_CLOSED_STATUS, None)
-    row = await settle(books, attempted(2), "client_closed", **ANSWERED)
+    row = await settle(billing, attempted(2), "client_closed", **ANSWERED)
     assert row.status == 200
 
 
-async def test_a_grant_that_came_to_no_attempt_costs_nothing(books: Books) -> None:
-    row = await settle(books, [], "failed", usage=Usage(5, 5))
+async def test_a_grant_that_came_to_no_attempt_costs_nothing(billing: BillingServices) -> None:
+    row = await settle(billing, [], "failed", usage=Usage(5, 5))
     assert (row.channel, row.attempts, row.cost_nanos) == (None, 0, 0)
 
 
 @pytest.mark.parametrize("call", [None, CALL])
-async def test_a_call_refused_before_it_was_granted_costs_nothing(books: Books, call: InferenceRequest | None) -> None:
-    row = refuse(books, arrive(call), InvalidRequest("x", param="n"), now=10.001)
-    assert books.outbox.take(10) == [row]
+async def test_a_call_refused_before_it_was_granted_costs_nothing(
+    billing: BillingServices, call: InferenceRequest | None
+) -> None:
+    row = refuse(billing, arrive(call), InvalidRequest("x", param="n"), now=10.001)
+    assert billing.outbox.take(10) == [row]
     assert (row.model, row.channel, row.attempts) == ("m" if call else "", None, 0)
     assert (row.status, row.error_code, row.cost_nanos, row.total_ms) == (400, "invalid_request", 0, 1)
     assert (row.settled_ms, row.account_id, row.reserved_nanos, row.overrun_nanos) == (3_000, 1, 0, 0)
 
 
 @pytest.mark.parametrize("status", [403, 429])
-async def test_a_call_refused_for_money_has_the_caps_status(books: Books, status: int) -> None:
-    row = refuse(books, arrive(), QuotaExceeded("x", status=status))
+async def test_a_call_refused_for_money_has_the_caps_status(billing: BillingServices, status: int) -> None:
+    row = refuse(billing, arrive(), QuotaExceeded("x", status=status))
     assert (row.status, row.error_code) == (status, "insufficient_quota")
 
 
-async def test_the_multiplier_of_the_option_counts(books: Books) -> None:
+async def test_the_multiplier_of_the_option_counts(billing: BillingServices) -> None:
     costs = []
     for multiplier_ppm in (ONE_PPM, 2 * ONE_PPM, 0):
         attempts = attempted(2, attrs.evolve(OPTION, multiplier_ppm=multiplier_ppm))
-        costs.append((await settle(books, attempts, "completed", **ANSWERED)).cost_nanos)
+        costs.append((await settle(billing, attempts, "completed", **ANSWERED)).cost_nanos)
     assert costs == [3_000_000, 6_000_000, 0]
 
 
-async def test_what_is_charged_is_the_channel_that_answered_and_not_the_dearest_that_was_asked(books: Books) -> None:
+async def test_what_is_charged_is_the_channel_that_answered_and_not_the_dearest_that_was_asked(
+    billing: BillingServices,
+) -> None:
     dear = attrs.evolve(OPTION, price=attrs.evolve(PRICE, output_nanos_per_million=nanos(Decimal(1_000))))
     ctx = arrive()
-    await books.admission.admit(ctx, [dear, OPTION])
+    await billing.admission.admit(ctx, [dear, OPTION])
     ctx.attempts, ctx.usage = attempted(2), ANSWERED["usage"]
-    assert books.settlement.settle(ctx, "completed", now=11.0, now_ms=3_000).cost_nanos == 3_000_000
+    assert billing.settlement.settle(ctx, "completed", now=11.0, now_ms=3_000).cost_nanos == 3_000_000
 
 
-async def test_who_settles_again_is_given_the_first_row_and_nothing_is_charged_twice(books: Books) -> None:
+async def test_who_settles_again_is_given_the_first_row_and_nothing_is_charged_twice(billing: BillingServices) -> None:
     caller = caller_of(capped(100), capped(100))
-    ctx = await books.admit(caller, call_for(20))
-    first = books.settle(ctx, 15)
+    ctx = await billing.admit(caller, call_for(20))
+    first = billing.settle(ctx, 15)
     ctx.usage = Usage(90)
-    assert books.settlement.settle(ctx, "failed", ProviderBadResponse("x"), now=11.0, now_ms=3_000) is first
-    assert len(books.outbox) == 1
-    balance = books.bank.find_balance("account", 1)
+    assert billing.settlement.settle(ctx, "failed", ProviderBadResponse("x"), now=11.0, now_ms=3_000) is first
+    assert len(billing.outbox) == 1
+    balance = billing.bank.find_balance("account", 1)
     assert (balance.held_nanos, balance.lifetime.spent_nanos) == (0, 15)
 
 
-async def test_what_was_spent_beyond_a_cap_stands_in_the_row(books: Books) -> None:
-    running = await books.admit(caller_of(capped(100), capped(50, "daily")), call_for(50))
-    row = books.settle(running, 120)
+async def test_what_was_spent_beyond_a_cap_stands_in_the_row(billing: BillingServices) -> None:
+    running = await billing.admit(caller_of(capped(100), capped(50, "daily")), call_for(50))
+    row = billing.settle(running, 120)
     assert (row.cost_nanos, row.reserved_nanos, row.overrun_nanos) == (120, 50, 70)
 
 
-async def test_the_day_that_is_charged_is_that_of_the_row(books: Books) -> None:
+async def test_the_day_that_is_charged_is_that_of_the_row(billing: BillingServices) -> None:
     caller = caller_of(capped(100, "daily"))
-    running = await books.admit(caller, call_for(50))
-    books.now = books.bank.today.end_s
-    row = books.settle(running, 50)
-    assert row.settled_ms == books.now * 1000
-    assert books.bank.find_balance("account", 1).daily.current.start_s * 1000 == row.settled_ms
+    running = await billing.admit(caller, call_for(50))
+    billing.now = billing.bank.today.end_s
+    row = billing.settle(running, 50)
+    assert row.settled_ms == billing.now * 1000
+    assert billing.bank.find_balance("account", 1).daily.current.start_s * 1000 == row.settled_ms
 
 
-async def test_an_ended_call_is_noted_with_its_charge_until_it_is_stored(books: Books) -> None:
-    row = await books.spend(caller_of(), 15)
-    left = books.journal._open
+async def test_an_ended_call_is_noted_with_its_charge_until_it_is_stored(billing: BillingServices) -> None:
+    row = await billing.spend(caller_of(), 15)
+    left = billing.journal._open
     assert list(left) == [row.id]
     assert b'"completed"' in left[row.id]
-    await books.flush.flush()
+    await billing.flush.flush()
     assert not left
-    assert await books.disk.rows() == [row]
+    assert await billing.disk.rows() == [row]
 
 
-async def test_while_the_store_is_behind_charges_are_kept_and_refusals_are_not(books: Books) -> None:
-    running = [await books.admit(caller_of(), call_for(1)) for _ in range(3)]
-    books.disk.full = True
-    books.settle(running[0], 1)
-    await books.flush.flush()
-    books.settle(running[1], 1)
-    refuse(books, arrive())
-    assert len(books.outbox) == 2
-    books.disk.full = False
-    await books.flush.flush()
-    refuse(books, arrive())
-    assert len(books.outbox) == 1
+async def test_while_the_store_is_behind_charges_are_kept_and_refusals_are_not(billing: BillingServices) -> None:
+    running = [await billing.admit(caller_of(), call_for(1)) for _ in range(3)]
+    billing.disk.full = True
+    billing.settle(running[0], 1)
+    await billing.flush.flush()
+    billing.settle(running[1], 1)
+    refuse(billing, arrive())
+    assert len(billing.outbox) == 2
+    billing.disk.full = False
+    await billing.flush.flush()
+    refuse(billing, arrive())
+    assert len(billing.outbox) == 1

@@ -9,7 +9,7 @@ from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.billing.write_queue import MAX_WAITING, WriteQueue
 from gateway.domain.rate_limit import Limits
 from gateway.errors import StoreUnavailable
-from tests.support.billing_services import Books, call_for, caller_of
+from tests.support.billing_services import BillingServices, call_for, caller_of
 from tests.support.request_records import make_rows
 
 
@@ -109,21 +109,21 @@ async def test_twenty_thousand_rows_are_its_bound() -> None:
         outbox.check_room()
 
 
-async def test_nothing_is_held_for_a_call_that_waits_for_a_busy_store(books: Books) -> None:
+async def test_nothing_is_held_for_a_call_that_waits_for_a_busy_store(billing: BillingServices) -> None:
     caller, outbox, counters = (
         caller_of(limits=Limits(max_concurrency=1)),
         WriteQueue(most=2),
         InMemoryRateLimiter(lambda: 0.0),
     )
     outbox.put(make_rows(1)[0])
-    admission = QuotaService(books.bank, counters, books.journal, outbox)
-    waiting = asyncio.create_task(admission.admit(books.arrive(caller, call_for(1)), []))
+    admission = QuotaService(billing.bank, counters, billing.journal, outbox)
+    waiting = asyncio.create_task(admission.admit(billing.arrive(caller, call_for(1)), []))
     await asyncio.sleep(0)
     assert not waiting.done()
-    assert not books.bank.holds
+    assert not billing.bank.holds
     await counters.check(caller.subjects)  # nobody is at its only place
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert not books.bank.holds
+    assert not billing.bank.holds
     await counters.check(caller.subjects)

@@ -17,7 +17,7 @@ from gateway.proxy.failover import Proxy, make_cancelled
 from gateway.proxy.forward import open_response
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.target import Attempt, Target
-from tests.support.video_services import Stage, play, run, task
+from tests.support.video_services import VideoServices, play, run, task
 
 CALL = InferenceRequest("chat", "m", {}, prompt_chars=2)
 NAMING = ResponseIdentity("0123456789abcdef01234567", "m", 1)
@@ -88,23 +88,23 @@ async def test_a_reply_under_way_is_aborted_and_whoever_waits_for_the_caller_is_
 @pytest.mark.parametrize("cancelled", [True, False])
 def test_a_failure_at_the_very_moment_of_a_cancel_is_not_tried_elsewhere(*, cancelled: bool) -> None:
     async def scene() -> None:
-        stage = Stage(play(task()), "custom", "custom")
-        ticket = stage.order()
+        services = VideoServices(play(task()), "custom", "custom")
+        ticket = services.order()
         tried: list[str] = []
 
         async def fail(attempt: Attempt) -> None:
             tried.append(attempt.channel.name)
             if cancelled:
-                assert stage.relay.cancel(ticket.ctx)
+                assert services.relay.cancel(ticket.ctx)
             raise ProviderBadResponse("broken")
 
         with pytest.raises(RequestCancelled if cancelled else ProviderBadResponse):
-            await stage.relay.with_failover(ticket.ctx, fail)
+            await services.relay.with_failover(ticket.ctx, fail)
         assert tried == (["up"] if cancelled else ["up", "up1"])
         failure = ticket.ctx.attempts[0].failure
         assert failure is not None
         assert failure.outcome == ("request_cancelled" if cancelled else "upstream_error")
-        assert not stage.relay.cancel(ticket.ctx), "it is over"
-        assert stage.relay.running == 0
+        assert not services.relay.cancel(ticket.ctx), "it is over"
+        assert services.relay.running == 0
 
     run(scene())

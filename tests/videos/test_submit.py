@@ -39,9 +39,9 @@ from tests.support.video_services import (
     ID,
     KNOWN,
     Answer,
+    Answered,
     Asked,
-    Said,
-    Stage,
+    VideoServices,
     limited,
     play,
     refuse,
@@ -55,18 +55,18 @@ FAR = ProviderBadResponse("The provider could not be reached", phase="connect")
 HELD = 4 * A_SECOND
 
 
-async def see(stage: Stage, **ask: Any) -> GatewayError:
+async def see(services: VideoServices, **ask: Any) -> GatewayError:
     """The fault that a call ends in."""
     with pytest.raises(GatewayError) as met:
-        await stage.submit(**ask)
+        await services.submit(**ask)
     return met.value
 
 
-async def check_nothing_left(stage: Stage) -> None:
+async def check_nothing_left(services: VideoServices) -> None:
     """No job, no hold, no turn."""
-    assert await stage.store.list_open() == []
-    assert stage.videos.list_held() == {}
-    assert (stage.held, stage.admission.open_holds, stage.relay.running) == (0, 0, 0)
+    assert await services.store.list_open() == []
+    assert services.videos.list_held() == {}
+    assert (services.held, services.admission.open_holds, services.relay.running) == (0, 0, 0)
 
 
 # ---- on record before it is asked
@@ -77,14 +77,14 @@ def test_a_job_and_its_hold_are_on_record_before_its_provider_is_asked() -> None
         seen: list[tuple[VideoJob, int]] = []
 
         async def clerk(_asked: Asked) -> Answer:
-            (job,) = (await list_jobs(stage.store)).values()
-            seen.append((job, stage.held))
+            (job,) = (await list_jobs(services.store)).values()
+            seen.append((job, services.held))
             return task()
 
-        stage = Stage(clerk)
-        job = await stage.submit(webhook_url="https://hooks/1")
+        services = VideoServices(clerk)
+        job = await services.submit(webhook_url="https://hooks/1")
         ((asked, held),) = seen
-        assert stage.store.tried == ["create", "advance", "advance"]
+        assert services.store.tried == ["create", "advance", "advance"]
         assert (asked.state, asked.channel, asked.provider, asked.wire) == (
             "submitting",
             "up",
@@ -92,7 +92,7 @@ def test_a_job_and_its_hold_are_on_record_before_its_provider_is_asked() -> None
             "openai_videos",
         )
         assert (asked.upstream_model, asked.key_print) == ("m", build_print("key-of-up"))
-        assert (asked.owner, asked.lease_until_ms) == (stage.videos.owner, asked.created_ms + LEASE_MS)
+        assert (asked.owner, asked.lease_until_ms) == (services.videos.owner, asked.created_ms + LEASE_MS)
         assert (asked.seconds, asked.size, asked.prompt) == ("4", "1280x720", "a cat")
         assert (asked.held_nanos, held, asked.receipt.ending) == (HELD, HELD, "interrupted")
         assert asked.deadline_ms == asked.created_ms + 24 * 3_600_000
@@ -107,27 +107,27 @@ def test_a_job_and_its_hold_are_on_record_before_its_provider_is_asked() -> None
 )
 def test_a_job_that_was_begun_is_nobodys_and_due_in_two_seconds(status: str, state: str) -> None:
     async def scene() -> None:
-        stage = Stage(play(task(status)))
-        ticket = stage.order()
-        job = await stage.submissions.submit(ticket)
-        assert job == await stage.find(job)
+        services = VideoServices(play(task(status)))
+        ticket = services.order()
+        job = await services.submissions.submit(ticket)
+        assert job == await services.find(job)
         assert (job.state, job.upstream_id, job.owner, job.lease_until_ms) == (state, ID, "", 0)
-        assert job.due_ms == stage.now_ms + 2_000
+        assert job.due_ms == services.now_ms + 2_000
         assert (job.receipt.ending, job.receipt.status, job.receipt.reserved_nanos) == ("completed", 200, HELD)
         assert (ticket.ctx.record, ticket.job) == (job.receipt, job)
-        assert stage.rung == ["begun"]
-        assert stage.videos.list_held() == {job.id: HELD}
-        assert await stage.rows() == [], "its row is written with its end"
-        assert stage.relay.running == 0
+        assert services.rung == ["begun"]
+        assert services.videos.list_held() == {job.id: HELD}
+        assert await services.rows() == [], "its row is written with its end"
+        assert services.relay.running == 0
 
     run(scene())
 
 
 def test_the_provider_is_asked_in_its_own_words_and_knows_the_job_by_name() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()), model_map=(("m", "their-model"),))
-        job = await stage.submit(size="1920x1080", seconds=8)
-        (asked,) = stage.provider.asked
+        services = VideoServices(play(task()), model_map=(("m", "their-model"),))
+        job = await services.submit(size="1920x1080", seconds=8)
+        (asked,) = services.provider.asked
         assert asked.body == {
             "seed": 7, "model": "their-model", "prompt": "a cat", "seconds": "8", "size": "1920x1080",
         }  # fmt: skip
@@ -151,8 +151,8 @@ def test_where_nobody_said_how_long_the_provider_does_and_what_it_says_is_charge
     told: dict[str, Any], seconds: str, charged: int
 ) -> None:
     async def scene() -> None:
-        stage = Stage(play(task(**told)), models=())
-        job = await stage.submit()
+        services = VideoServices(play(task(**told)), models=())
+        job = await services.submit()
         assert (job.seconds, job.cost_nanos, job.held_nanos) == (seconds, charged * A_SECOND, 10 * A_SECOND)
 
     run(scene())
@@ -161,9 +161,9 @@ def test_where_nobody_said_how_long_the_provider_does_and_what_it_says_is_charge
 @pytest.mark.parametrize(("asked", "told"), [(None, "https://key/hook"), ("https://mine/hook", "https://mine/hook")])
 def test_the_keys_own_webhook_is_told_where_the_call_names_none(asked: str | None, told: str) -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
+        services = VideoServices(play(task()))
         caller = attrs.evolve(CALLER, key=attrs.evolve(CALLER.key, webhook_url="https://key/hook"))
-        job = await stage.submissions.submit(stage.order(caller, webhook_url=asked))
+        job = await services.submissions.submit(services.order(caller, webhook_url=asked))
         assert job.webhook_url == told
 
     run(scene())
@@ -191,7 +191,7 @@ def test_a_refusal_leaves_a_row_and_no_job_and_another_channel_takes_it_if_it_ma
     answer: Answer, kind: type[ProviderError], elsewhere: bool
 ) -> None:
     async def scene() -> None:
-        alone = Stage(play(answer))
+        alone = VideoServices(play(answer))
         fault = await see(alone)
         assert isinstance(fault, kind)
         await check_nothing_left(alone)
@@ -201,7 +201,7 @@ def test_a_refusal_leaves_a_row_and_no_job_and_another_channel_takes_it_if_it_ma
         assert row.ending == ("refused" if isinstance(fault, ProviderRejected) else "upstream_failed")
         assert await list_jobs(alone.store) == {}
 
-        both = Stage(play(answer, task()), "custom", "custom")
+        both = VideoServices(play(answer, task()), "custom", "custom")
         if not elsewhere:
             assert isinstance(await see(both), kind)
             assert len(both.provider.asked) == 1
@@ -217,16 +217,16 @@ def test_a_refusal_leaves_a_row_and_no_job_and_another_channel_takes_it_if_it_ma
 
 def test_a_channel_that_has_no_words_for_it_is_passed_over_unasked() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()), "minimax", "custom", models=())
-        hailuo = attrs.evolve(stage.channels[0], model_map=(("m", "MiniMax-Hailuo-2.3"),))
-        stage.use(hailuo, stage.channels[1])
-        job = await stage.submit(size="1920x1080", seconds=10)  # it has either, and not both
-        assert (job.channel, job.wire, len(stage.provider.asked)) == ("up1", "openai_videos", 1)
-        stage.use(hailuo)
-        fault = await see(stage, size="1920x1080", seconds=10)
+        services = VideoServices(play(task()), "minimax", "custom", models=())
+        hailuo = attrs.evolve(services.channels[0], model_map=(("m", "MiniMax-Hailuo-2.3"),))
+        services.use(hailuo, services.channels[1])
+        job = await services.submit(size="1920x1080", seconds=10)  # it has either, and not both
+        assert (job.channel, job.wire, len(services.provider.asked)) == ("up1", "openai_videos", 1)
+        services.use(hailuo)
+        fault = await see(services, size="1920x1080", seconds=10)
         assert (fault.status, fault.public_code, fault.param) == (400, "invalid_request", "seconds")
-        assert len(stage.provider.asked) == 1
-        assert stage.videos.list_held() == {job.id: 10 * FULL_HD}
+        assert len(services.provider.asked) == 1
+        assert services.videos.list_held() == {job.id: 10 * FULL_HD}
 
     run(scene())
 
@@ -238,37 +238,37 @@ UNKNOWN: list[Answer] = [
     LOST,
     LATE,
     ProviderBadResponse("The provider's answer is no HTTP", phase="headers"),
-    Said(b"<html>Bad gateway</html>", 502),
-    Said({}, 504),
-    Said({}, 408),
-    Said(b"", 524),
-    Said(b"<html>welcome</html>", 200),
-    Said(b"", 200),
-    Said({"status": "queued"}, 200),
-    Said({"id": "../x", "status": "queued"}, 201),
-    Said({}, 200, breaks=ProviderBadResponse("The body broke off", phase="body")),
+    Answered(b"<html>Bad gateway</html>", 502),
+    Answered({}, 504),
+    Answered({}, 408),
+    Answered(b"", 524),
+    Answered(b"<html>welcome</html>", 200),
+    Answered(b"", 200),
+    Answered({"status": "queued"}, 200),
+    Answered({"id": "../x", "status": "queued"}, 201),
+    Answered({}, 200, breaks=ProviderBadResponse("The body broke off", phase="body")),
 ]
 
 
 @pytest.mark.parametrize("answer", UNKNOWN)
 def test_where_nobody_knows_whether_it_was_begun_it_fails_and_nobody_is_asked_again(answer: Answer) -> None:
     async def scene() -> None:
-        stage = Stage(play(answer, task()), "custom", "custom")
+        services = VideoServices(play(answer, task()), "custom", "custom")
         with capture_logs() as lines:
-            fault = await see(stage)
+            fault = await see(services)
         assert isinstance(fault, SubmitOutcomeUnknown)
         assert (fault.should_retry, fault.retryable) == (False, False)
         assert fault.status in {502, 504}
         assert "not known" in fault.message
-        assert len(stage.provider.asked) == 1
-        (job,) = (await list_jobs(stage.store)).values()
+        assert len(services.provider.asked) == 1
+        (job,) = (await list_jobs(services.store)).values()
         assert (job.state, job.error_code, job.cost_nanos, job.due_ms) == ("failed", "submit_unknown", 0, None)
-        (row,) = await stage.rows()
+        (row,) = await services.rows()
         assert (row.cost_nanos, row.reserved_nanos, row.ending) == (0, HELD, "upstream_failed")
         assert (row.error_code, row.channel, row.attempts) == ("submit_unknown", "up", 1)
-        assert await stage.store.list_contradictions() == []
-        await check_nothing_left(stage)
-        assert stage.rung == ["ended"]
+        assert await services.store.list_contradictions() == []
+        await check_nothing_left(services)
+        assert services.rung == ["ended"]
         assert "video_submit_outcome_unknown" in {line["event"] for line in lines}
 
     run(scene())
@@ -276,29 +276,29 @@ def test_where_nobody_knows_whether_it_was_begun_it_fails_and_nobody_is_asked_ag
 
 def test_a_provider_that_never_answers_is_waited_for_as_long_as_its_channel_says() -> None:
     async def scene() -> None:
-        stage = Stage(play(Said({}, wait_s=10**9)), "custom", "custom")
-        began = stage.loop.time()
-        assert isinstance(await see(stage), SubmitOutcomeUnknown)
-        assert stage.loop.time() - began == pytest.approx(1_800.0)
-        assert len(stage.provider.asked) == 1
+        services = VideoServices(play(Answered({}, wait_s=10**9)), "custom", "custom")
+        began = services.loop.time()
+        assert isinstance(await see(services), SubmitOutcomeUnknown)
+        assert services.loop.time() - began == pytest.approx(1_800.0)
+        assert len(services.provider.asked) == 1
 
     run(scene())
 
 
 def test_a_stop_in_the_middle_of_a_submit_is_no_reason_to_believe_that_it_was_not_made() -> None:
     async def scene() -> None:
-        stage = Stage(play(Said({}, wait_s=10**6)))
-        submitting = asyncio.create_task(stage.submit())
+        services = VideoServices(play(Answered({}, wait_s=10**6)))
+        submitting = asyncio.create_task(services.submit())
         await asyncio.sleep(1)
-        stage.relay.abort()
+        services.relay.abort()
         with pytest.raises(SubmitOutcomeUnknown):
             await submitting
-        (job,) = (await list_jobs(stage.store)).values()
+        (job,) = (await list_jobs(services.store)).values()
         assert job.error_code == "submit_unknown"
-        fault = await see(stage)
+        fault = await see(services)
         assert isinstance(fault, ShuttingDown)
-        assert len(await list_jobs(stage.store)) == 1, "and nothing more is begun"
-        await check_nothing_left(stage)
+        assert len(await list_jobs(services.store)) == 1, "and nothing more is begun"
+        await check_nothing_left(services)
 
     run(scene())
 
@@ -312,52 +312,52 @@ def broke(**quota: Any) -> Caller:
 
 def test_who_cannot_pay_is_refused_and_nothing_is_asked() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        ticket = stage.order(broke())
+        services = VideoServices(play(task()))
+        ticket = services.order(broke())
         with pytest.raises(QuotaExceeded):
-            await stage.submissions.submit(ticket)
-        assert stage.provider.asked == []
+            await services.submissions.submit(ticket)
+        assert services.provider.asked == []
         row = ticket.ctx.record
         assert row is not None
         assert (row.ending, row.status) == ("refused", 403)
-        assert list(stage.outbox.look()) == [row]
-        await check_nothing_left(stage)
+        assert list(services.outbox.look()) == [row]
+        await check_nothing_left(services)
 
     run(scene())
 
 
 def test_a_turn_at_the_rate_limits_ends_with_the_submit_and_not_with_the_job() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
+        services = VideoServices(play(task()))
         caller = limited(max_concurrency=1)
-        stage.provider.clerk = play(attrs.evolve(task(), wait_s=5.0))
-        first, second, third = (stage.order(caller) for _ in range(3))
-        submitting = asyncio.create_task(stage.submissions.submit(first))
+        services.provider.clerk = play(attrs.evolve(task(), wait_s=5.0))
+        first, second, third = (services.order(caller) for _ in range(3))
+        submitting = asyncio.create_task(services.submissions.submit(first))
         await asyncio.sleep(1)
         with pytest.raises(RateLimited):
-            await stage.submissions.submit(second)
+            await services.submissions.submit(second)
         await submitting
-        await stage.submissions.submit(third)
+        await services.submissions.submit(third)
         assert None not in (first.ctx.rate_limits, third.ctx.rate_limits)
-        assert len(stage.videos.list_held()) == 2
+        assert len(services.videos.list_held()) == 2
 
     run(scene())
 
 
 def test_an_account_has_so_many_jobs_under_way_and_no_more_until_one_has_ended() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        stage.rules = attrs.evolve(stage.rules, max_open=2)
-        first = await stage.submit()
-        await stage.submit()
-        assert isinstance(await see(stage), RateLimited)
+        services = VideoServices(play(task()))
+        services.rules = attrs.evolve(services.rules, max_open=2)
+        first = await services.submit()
+        await services.submit()
+        assert isinstance(await see(services), RateLimited)
         other = attrs.evolve(CALLER, account=attrs.evolve(CALLER.account, id=2), key=attrs.evolve(CALLER.key, id=8))
-        await stage.submissions.submit(stage.order(other))
-        assert (stage.provider.begun, stage.videos.count_open(1), stage.held) == (3, 2, 2 * HELD)
-        await stage.videos.complete(first)
-        assert stage.videos.count_open(1) == 1
-        await stage.submit()
-        again = stage.make_videos()
+        await services.submissions.submit(services.order(other))
+        assert (services.provider.begun, services.videos.count_open(1), services.held) == (3, 2, 2 * HELD)
+        await services.videos.complete(first)
+        assert services.videos.count_open(1) == 1
+        await services.submit()
+        again = services.make_videos()
         await again.open()
         assert (again.count_open(1), again.count_open(2), again.count_open(3)) == (2, 1, 0)
 
@@ -366,61 +366,61 @@ def test_an_account_has_so_many_jobs_under_way_and_no_more_until_one_has_ended()
 
 def test_what_came_to_nothing_is_not_under_way() -> None:
     async def scene() -> None:
-        stage = Stage(play(refuse(400)))
-        stage.rules = attrs.evolve(stage.rules, max_open=1)
+        services = VideoServices(play(refuse(400)))
+        services.rules = attrs.evolve(services.rules, max_open=1)
         for _ in range(3):
-            assert isinstance(await see(stage), ProviderRejected)
-        stage.store.refused = {"create": 2}
+            assert isinstance(await see(services), ProviderRejected)
+        services.store.refused = {"create": 2}
         for _ in range(2):
-            assert isinstance(await see(stage), StoreUnavailable)
-        stage.provider.clerk = play(LOST)
+            assert isinstance(await see(services), StoreUnavailable)
+        services.provider.clerk = play(LOST)
         for _ in range(2):
-            assert isinstance(await see(stage), SubmitOutcomeUnknown)
-        assert stage.videos.count_open(1) == 0
+            assert isinstance(await see(services), SubmitOutcomeUnknown)
+        assert services.videos.count_open(1) == 0
 
     run(scene())
 
 
 def test_a_store_that_fails_at_the_beginning_lets_nobody_be_asked() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        stage.store.refused = {"create": 1}
+        services = VideoServices(play(task()))
+        services.store.refused = {"create": 1}
         caller = limited(max_concurrency=1)
         with pytest.raises(StoreUnavailable):
-            await stage.submissions.submit(stage.order(caller))
-        assert stage.provider.asked == []
-        await check_nothing_left(stage)
-        await stage.submissions.submit(stage.order(caller))
+            await services.submissions.submit(services.order(caller))
+        assert services.provider.asked == []
+        await check_nothing_left(services)
+        await services.submissions.submit(services.order(caller))
 
     run(scene())
 
 
 def test_a_store_that_fails_before_the_submit_lets_nobody_be_asked_and_the_job_be_dropped() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        stage.store.refused = {"advance": 1, "drop": 2}
-        assert isinstance(await see(stage), StoreUnavailable)
-        assert stage.provider.asked == []
-        assert len(await stage.rows()) == 1
-        await check_nothing_left(stage)
+        services = VideoServices(play(task()))
+        services.store.refused = {"advance": 1, "drop": 2}
+        assert isinstance(await see(services), StoreUnavailable)
+        assert services.provider.asked == []
+        assert len(await services.rows()) == 1
+        await check_nothing_left(services)
 
     run(scene())
 
 
 def test_what_nobody_may_ask_for_is_refused_before_anything_is_held() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        stage.submissions.find_words = lambda: WordList({"forbidden fruit": "forbidden fruit"})
-        call = stage.order().ctx.call
+        services = VideoServices(play(task()))
+        services.submissions.find_words = lambda: WordList({"forbidden fruit": "forbidden fruit"})
+        call = services.order().ctx.call
         assert call is not None
-        stage.submissions.check(call)
+        services.submissions.check(call)
         assert call.video is not None
         for spoilt in (
             attrs.evolve(call, video=attrs.evolve(call.video, prompt="Forbidden  FRUIT")),
             attrs.evolve(call, body={"negative_prompt": "no forbidden fruit"}),
         ):
             with pytest.raises(ContentForbidden) as refused:
-                stage.submissions.check(spoilt)
+                services.submissions.check(spoilt)
             assert (refused.value.status, refused.value.should_retry) == (400, False)
 
     run(scene())
@@ -428,14 +428,14 @@ def test_what_nobody_may_ask_for_is_refused_before_anything_is_held() -> None:
 
 def test_no_room_on_the_disk_is_a_reason_to_begin_nothing_unless_nothing_is_kept() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
-        stage.shelf.full = True
-        call = stage.order().ctx.call
+        services = VideoServices(play(task()))
+        services.shelf.full = True
+        call = services.order().ctx.call
         assert call is not None
         with pytest.raises(StoreUnavailable):
-            stage.submissions.check(call)
-        stage.rules = attrs.evolve(stage.rules, keep=False)
-        stage.submissions.check(call)
+            services.submissions.check(call)
+        services.rules = attrs.evolve(services.rules, keep=False)
+        services.submissions.check(call)
 
     run(scene())
 
@@ -445,37 +445,37 @@ def test_no_room_on_the_disk_is_a_reason_to_begin_nothing_unless_nothing_is_kept
 
 def test_what_was_begun_is_recorded_as_soon_as_the_store_is_well_again() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
+        services = VideoServices(play(task()))
 
         def fail(asked: Asked) -> Answer:
-            stage.store.refused = {"advance": 3}
+            services.store.refused = {"advance": 3}
             return task()
 
-        stage.provider.clerk = fail
-        job = await stage.submit()
-        assert (await stage.find(job)).upstream_id == ID
-        assert stage.rung == ["begun"]
-        assert stage.provider.begun == 1
+        services.provider.clerk = fail
+        job = await services.submit()
+        assert (await services.find(job)).upstream_id == ID
+        assert services.rung == ["begun"]
+        assert services.provider.begun == 1
 
     run(scene())
 
 
 def test_a_caller_does_not_wait_for_ever_for_a_store_but_its_job_is_not_lost() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()))
+        services = VideoServices(play(task()))
 
         def fail(asked: Asked) -> Answer:
-            stage.store.refused = {"advance": 100}
+            services.store.refused = {"advance": 100}
             return task()
 
-        stage.provider.clerk = fail
-        began = stage.loop.time()
-        job = await stage.submit()
-        assert stage.loop.time() - began == pytest.approx(INSIST_S)
+        services.provider.clerk = fail
+        began = services.loop.time()
+        job = await services.submit()
+        assert services.loop.time() - began == pytest.approx(INSIST_S)
         assert (job.state, job.upstream_id) == ("queued", ID)
-        assert (await stage.find(job)).state == "submitting"
+        assert (await services.find(job)).state == "submitting"
         await asyncio.sleep(60)
-        assert (await stage.find(job)).upstream_id == ID
+        assert (await services.find(job)).upstream_id == ID
 
     run(scene())
 
@@ -485,39 +485,41 @@ def test_a_caller_does_not_wait_for_ever_for_a_store_but_its_job_is_not_lost() -
 
 def test_a_job_that_is_cancelled_before_it_is_begun_is_not_begun() -> None:
     async def scene() -> None:
-        stage = Stage(play(refuse(500), task()), "custom", "custom")
+        services = VideoServices(play(refuse(500), task()), "custom", "custom")
 
         async def cancel_first(asked: Asked) -> Answer:
-            (job,) = (await list_jobs(stage.store)).values()
-            cancelling.append(asyncio.ensure_future(stage.videos.cancel(job.id)))
+            (job,) = (await list_jobs(services.store)).values()
+            cancelling.append(asyncio.ensure_future(services.videos.cancel(job.id)))
             return attrs.evolve(refuse(500), wait_s=1.0)
 
         cancelling: list[Any] = []
-        stage.provider.clerk = cancel_first
-        fault = await see(stage)
+        services.provider.clerk = cancel_first
+        fault = await see(services)
         assert isinstance(fault, Conflict)
-        assert len(stage.provider.asked) == 1
+        assert len(services.provider.asked) == 1
         assert (await cancelling[0]).error_code == "cancelled"
-        (row,) = await stage.rows()
+        (row,) = await services.rows()
         assert (row.ending, row.cost_nanos, row.error_code) == ("interrupted", 0, "cancelled")
-        await check_nothing_left(stage)
+        await check_nothing_left(services)
 
     run(scene())
 
 
 def test_a_job_that_is_cancelled_while_it_is_being_begun_stays_so_and_its_provider_is_told() -> None:
     async def scene() -> None:
-        stage = Stage(play(Said({"id": "17f20503-6c24-4c16-946b-35dbbce2af2f"}, wait_s=5.0)), "runway", models=())
-        stage.use(attrs.evolve(stage.channels[0], model_map=(("m", "gen4.5"),)))
-        submitting = asyncio.create_task(stage.submit(seconds=5, size="1280x720"))
+        services = VideoServices(
+            play(Answered({"id": "17f20503-6c24-4c16-946b-35dbbce2af2f"}, wait_s=5.0)), "runway", models=()
+        )
+        services.use(attrs.evolve(services.channels[0], model_map=(("m", "gen4.5"),)))
+        submitting = asyncio.create_task(services.submit(seconds=5, size="1280x720"))
         await asyncio.sleep(1)
-        (job,) = (await list_jobs(stage.store)).values()
-        await stage.videos.cancel(job.id)
+        (job,) = (await list_jobs(services.store)).values()
+        await services.videos.cancel(job.id)
         told = await submitting
         assert (told.state, told.error_code) == ("failed", "cancelled")
-        assert [asked.method for asked in stage.provider.asked] == ["POST", "DELETE"]
-        assert len(await stage.rows()) == 1
-        await check_nothing_left(stage)
+        assert [asked.method for asked in services.provider.asked] == ["POST", "DELETE"]
+        assert len(await services.rows()) == 1
+        await check_nothing_left(services)
 
     run(scene())
 
@@ -527,23 +529,23 @@ def test_a_job_that_is_cancelled_while_it_is_being_begun_stays_so_and_its_provid
 
 def test_a_bug_in_the_middle_of_a_submit_leaves_the_job_to_whoever_looks_at_it_next() -> None:
     async def scene() -> None:
-        stage = Stage(play(RuntimeError("a bug")))
+        services = VideoServices(play(RuntimeError("a bug")))
         with pytest.raises(RuntimeError):
-            await stage.submit()
+            await services.submit()
         await asyncio.sleep(1)
-        (job,) = (await list_jobs(stage.store)).values()
+        (job,) = (await list_jobs(services.store)).values()
         assert (job.state, job.owner) == ("submitting", "")
-        assert stage.videos.list_held() == {job.id: HELD}
-        assert await stage.watch.check(await stage.claim(job)) is None
-        assert (await stage.find(job)).error_code == "submit_unknown"
-        await check_nothing_left(stage)
+        assert services.videos.list_held() == {job.id: HELD}
+        assert await services.watch.check(await services.claim(job)) is None
+        assert (await services.find(job)).error_code == "submit_unknown"
+        await check_nothing_left(services)
 
     run(scene())
 
 
 def test_a_ticket_has_nothing_before_its_call_was_granted() -> None:
     async def scene() -> None:
-        ticket = Stage(play(task())).order()
+        ticket = VideoServices(play(task())).order()
         ctx = ticket.ctx
         assert (ticket.job, ctx.reservation, ctx.permit, ctx.record) == (None, None, None, None)
         assert isinstance(ticket, Submission)
@@ -553,9 +555,9 @@ def test_a_ticket_has_nothing_before_its_call_was_granted() -> None:
 
 def test_a_model_whose_length_is_known_is_asked_for_it() -> None:
     async def scene() -> None:
-        stage = Stage(play(task()), models=(attrs.evolve(KNOWN, sizes=None), Capability("x")))
-        await stage.submit()
-        assert stage.provider.asked[0].body["seconds"] == "4"
-        assert "size" not in stage.provider.asked[0].body
+        services = VideoServices(play(task()), models=(attrs.evolve(KNOWN, sizes=None), Capability("x")))
+        await services.submit()
+        assert services.provider.asked[0].body["seconds"] == "4"
+        assert "size" not in services.provider.asked[0].body
 
     run(scene())
