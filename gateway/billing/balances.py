@@ -131,7 +131,10 @@ class Balances:
         day = self._day
         if not day.start_s <= now_s < day.end_s:
             day = self._find_day(now_s)
-        reservation = hold(self._open(caller, day), nanos, day, now_s)
+        pair = self._pairs.get((caller.key.id, caller.account.id))
+        if pair is None or pair[0].quota is not caller.key.quota or pair[1].quota is not caller.account.quota:
+            pair = self._open(caller, day)
+        reservation = hold(pair, nanos, day, now_s)
         self.holds.add(reservation)
         return reservation
 

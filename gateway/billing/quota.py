@@ -15,7 +15,7 @@ from gateway.billing.request_record import build_start
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller
 from gateway.domain.balance import Charge, Reservation
-from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.inference_request import OUTPUT_LIMITS, InferenceRequest
 from gateway.domain.price import cost_nanos
 from gateway.domain.rate_limit import RateLimiter
 from gateway.domain.usage import estimate_tokens
@@ -100,15 +100,15 @@ class QuotaService:
         assert call is not None  # noqa: S101 - it is parsed before
         if self._outbox.crowded:
             await self._wait_for_room()
-        reserve = 0
+        reserve, need, makes_media = 0, call.need, call.image is not None or call.video is not None
         for option in options:
-            bound = option.bound(call)
+            bound = option.bound(call) if makes_media else need  # the model decides only what media take
             cost = option.find_most(bound) if option.named else cost_nanos(option.price, bound, option.multiplier_ppm)
             reserve = max(reserve, cost)
         ctx.reservation = reservation = self._bank.hold(caller, reserve)
         admitted = False
         try:
-            if reservation.left_nanos and call.max_output_tokens and call.allowed_output > call.max_output_tokens:
+            if reservation.left_nanos and call.max_output_tokens and not OUTPUT_LIMITS.isdisjoint(call.body):
                 _extend(reservation, call, options)
             if subjects := caller.subjects:
                 tokens = estimate_tokens(call.prompt_chars)
@@ -154,5 +154,7 @@ class QuotaService:
 
 def _extend(reservation: Reservation, call: InferenceRequest, options: Sequence[Target]) -> None:
     """Reserve the cost of the longest answers that ``call`` allows, as far as it is left."""
-    longest = attrs.evolve(call, max_output_tokens=call.allowed_output)
-    reservation.extend(max((option.find_most(option.bound(longest)) for option in options), default=0))
+    allowed = call.allowed_output
+    if allowed > call.max_output_tokens:
+        longest = attrs.evolve(call, max_output_tokens=allowed)
+        reservation.extend(max((option.find_most(option.bound(longest)) for option in options), default=0))

@@ -58,7 +58,8 @@ PATHS: Mapping[Operation, str] = MappingProxyType(
 """The endpoint of each operation, for error messages that name the right one."""
 
 
-_OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+OUTPUT_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
+"""Fields with which a client limits the tokens of one answer."""
 
 
 @frozen
@@ -140,7 +141,7 @@ class InferenceRequest:
         ``max_output_tokens`` is less: few answers are as long as they may be.
         """
         body, most = self.body, 0
-        for name in _OUTPUT_LIMITS:
+        for name in OUTPUT_LIMITS:
             limit = body.get(name)
             if type(limit) is int and limit > most:
                 most = limit

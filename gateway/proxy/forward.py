@@ -58,7 +58,8 @@ async def open_response(proxy: Proxy, attempt: Attempt) -> HttpResponse:
     waits_for_event = call.stream and not call.files and call.image is None
     timeout_s = min(timeouts.first_byte_s, timeouts.total_s) if waits_for_event else timeouts.total_s
     reply = await attempt.wait_for(_send(proxy, attempt), timeout_s, proxy.timer)
-    attempt.check()
+    if attempt.abort_error is not None:
+        attempt.check()
     return reply
 
 

@@ -146,13 +146,6 @@ class ChannelState:
     def _make_circuits(self) -> Circuits:
         return Circuits(self.breaker, several=SEVERAL_MODELS, part=1)
 
-    def count(self, first_byte_ms: int) -> None:
-        """Count an attempt; ``FAILED`` if it failed."""
-        self.calls += 1
-        if first_byte_ms == FAILED:
-            self.failures += 1
-        self.recent.add(first_byte_ms)
-
     def replace(self, channel: Channel, now: float) -> None:
         """Replace the channel. Keys that stay keep their state, unless the channel's headers have changed.
 

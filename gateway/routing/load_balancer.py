@@ -301,7 +301,9 @@ class LoadBalancer:
             return
         lease.ended, line = True, lease.line
         if lease.first_byte_ms is not None:
-            line.count(lease.first_byte_ms)
+            line.calls += 1
+            line.failures += lease.first_byte_ms == FAILED
+            line.recent.add(lease.first_byte_ms)
         line.running -= lease.places
         self.running -= 1
         if lease.retry:

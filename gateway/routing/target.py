@@ -140,6 +140,7 @@ class Attempt:
         timeouts: the channel's, or shorter ones while another channel could serve the call.
         cancelled: why the request was cancelled; None if it was not. It goes before any other error of the attempt.
         response: the provider's; None before its headers have come.
+        abort_error: what ``abort`` was called with; None before.
         began_at: when it began, in loop time.
         failure: its outcome for the record of the request; None unless it failed before the first byte.
         answered: the model that the provider names in its answer, if that may be another than was asked for; empty if
@@ -162,7 +163,7 @@ class Attempt:
     answered: str = ""
     response_id: str = ""
     _timeout: Timeout | None = None
-    _abort_error: ProviderError | None = None
+    abort_error: ProviderError | None = None
     _client: AbortableStream | None = None
 
     @timeouts.default
@@ -187,14 +188,14 @@ class Attempt:
                 return await work
         except TimeoutError:
             timeout = ProviderTimeout("The provider took too long to answer", phase="headers")
-            raise self.cancelled or self._abort_error or timeout from None
+            raise self.cancelled or self.abort_error or timeout from None
         finally:
             self._timeout = None
 
     def check(self) -> None:
         """Raise the error given to ``abort``: work that ended at that very moment has not been interrupted."""
-        if self._abort_error is not None:
-            raise self.cancelled or self._abort_error
+        if self.abort_error is not None:
+            raise self.cancelled or self.abort_error
 
     def attach_client(self, client: AbortableStream) -> None:
         """Register the client's stream, so that ``abort`` can wake a writer blocked on backpressure."""
@@ -207,7 +208,7 @@ class Attempt:
 
     def abort(self, error: ProviderError) -> None:
         """End the attempt with ``error``, whatever it waits for."""
-        self._abort_error = error
+        self.abort_error = error
         if self._timeout is not None:
             self._timeout.end()
         elif self.response is not None:

@@ -52,7 +52,9 @@ def _read_large(body: bytes | bytearray) -> dict[str, Any]:
 
 def read_arrived_json(request: web.Request) -> dict[str, Any] | None:
     """The same of a body that came with its headers, as most do; None: it takes ``parse_json`` to wait or to unpack."""
-    if not request.content.is_eof() or _check_type(request) in _COMPRESSED:
+    headers = request.headers
+    usual = headers.get("Content-Type") == _JSON and "Content-Encoding" not in headers
+    if not request.content.is_eof() or (not usual and _check_type(request) in _COMPRESSED):
         return None
     try:
         body = request.content.read_nowait()

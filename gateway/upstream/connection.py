@@ -263,7 +263,11 @@ class Connection(asyncio.Protocol):
             self._divided = True
             self._sink = None
             self._wake()
-        self._keep(payload)
+        if len(payload) <= MAX_PUSH_BYTES:
+            self.backlog.append(payload)
+            self.waiting_bytes += len(payload)
+        else:
+            self._keep(payload)
         full = self.waiting_bytes > READ_BUFFER and not self.framing.complete
         if full and not (self._held or self.gone) and self.transport is not None:
             self._held = True

@@ -32,8 +32,9 @@ Size = tuple[int, int]
 
 def measure_prompt(body: Body) -> Size:
     """Check the messages and return the size of the prompt. Raises ``InvalidRequest`` naming the message."""
-    messages = parse_list(body, "messages")
-    if not messages:
+    messages = body.get("messages")
+    if not messages or not isinstance(messages, list):
+        parse_list(body, "messages")
         raise InvalidRequest("Missing required field 'messages': at least one message", param="messages")
     text = _join_texts(messages)
     chars, tokens = _measure_messages(messages) if text is None else (len(text), bound_text(text))
