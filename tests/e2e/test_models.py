@@ -12,8 +12,8 @@ from tests.support.started_gateways import StartGateway
 NOWHERE = "http://127.0.0.1:9/v1"
 
 
-async def test_a_fresh_gateway_lists_the_demo_models(gateway_with: StartGateway, sdk: MakeClient) -> None:
-    gateway = await gateway_with({})
+async def test_a_fresh_gateway_lists_the_demo_models(standing_with: StartGateway, sdk: MakeClient) -> None:
+    gateway = await standing_with({})
     models = [model async for model in sdk(gateway).models.list()]
     assert [model.id for model in models] == [
         "demo-chat",
@@ -32,14 +32,14 @@ async def test_a_fresh_gateway_lists_the_demo_models(gateway_with: StartGateway,
 
 
 @pytest.mark.parametrize("model", ["org/name:tag", "plain", "org/deep/er", "with space", "ünïcode", "50%", "a+b"])
-async def test_any_model_id_can_be_retrieved(gateway_with: StartGateway, sdk: MakeClient, model: str) -> None:
-    gateway = await gateway_with({"channel": [channel(NOWHERE, models=["m", model])]})
+async def test_any_model_id_can_be_retrieved(standing_with: StartGateway, sdk: MakeClient, model: str) -> None:
+    gateway = await standing_with({"channel": [channel(NOWHERE, models=["m", model])]})
     found = await sdk(gateway).models.retrieve(model)
     assert found.id == model
 
 
-async def test_a_model_nobody_serves_is_not_found_by_every_road(gateway_with: StartGateway, sdk: MakeClient) -> None:
-    gateway = await gateway_with({"channel": [channel(NOWHERE)]})
+async def test_a_model_nobody_serves_is_not_found_by_every_road(standing_with: StartGateway, sdk: MakeClient) -> None:
+    gateway = await standing_with({"channel": [channel(NOWHERE)]})
     client = sdk(gateway)
     calls: list[Any] = [
         client.models.retrieve("no/such"),
@@ -56,8 +56,8 @@ async def test_a_model_nobody_serves_is_not_found_by_every_road(gateway_with: St
     await gateway.rows(3)
 
 
-async def test_a_key_is_shown_only_the_models_it_may_use(gateway_with: StartGateway, sdk: MakeClient) -> None:
-    gateway = await gateway_with(
+async def test_a_key_is_shown_only_the_models_it_may_use(standing_with: StartGateway, sdk: MakeClient) -> None:
+    gateway = await standing_with(
         {
             "channel": [channel(NOWHERE, models=["open/a", "open/b", "closed/c"])],
             "key": [{"name": "k", "account": "acme", "secret": KEY, "models": ["open/*"]}],

@@ -102,8 +102,8 @@ async def ask(
         return response.status, code, response.headers.get("x-should-retry")
 
 
-async def test_the_table_of_operations_names_every_path_that_is_served(gateway_with: StartGateway) -> None:
-    gateway = await gateway_with({"channel": [NOWHERE]})
+async def test_the_table_of_operations_names_every_path_that_is_served(standing_with: StartGateway) -> None:
+    gateway = await standing_with({"channel": [NOWHERE]})
     served = set()
     for route in gateway.app.router.routes():
         path = route.resource.canonical
@@ -126,11 +126,11 @@ async def test_the_table_of_operations_names_every_path_that_is_served(gateway_w
     ids=["disabled", "account disabled", "expired", "address", "unknown", "disabled first", "expired second"],
 )
 async def test_a_key_that_may_not_be_used_is_refused_on_every_path(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     config: dict[str, Any],
     refusal: tuple[int, str, str],
 ) -> None:
-    gateway = await gateway_with({"channel": [NOWHERE], **config})
+    gateway = await standing_with({"channel": [NOWHERE], **config})
     for operation in (*OPERATIONS, *OF_A_VIDEO, UNSERVED):
         assert await ask(gateway, operation) == refusal, operation
     await gateway.rows(0)
@@ -150,13 +150,13 @@ async def test_a_key_that_may_not_be_used_is_refused_on_every_path(
     ids=["not expired", "address", "mapped network", "models", "glob", "group", "no group"],
 )
 async def test_a_key_whose_restrictions_are_kept_is_let_through(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     config: dict[str, Any],
 ) -> None:
     vectors = {"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": [0.5]}], "model": "e"}
     scripts = [[answer(COMPLETION)], [answer({**vectors, "usage": {"prompt_tokens": 1, "total_tokens": 1}})]]
     async with ScriptedUpstream(*scripts) as up:
-        gateway = await gateway_with({"channel": [channel(up.base_url, models=["m", "e"])], **config})
+        gateway = await standing_with({"channel": [channel(up.base_url, models=["m", "e"])], **config})
         for operation in (CALLS[0], CALLS[2], *LOOKS):
             assert await ask(gateway, operation) == (200, None, None), operation
         await gateway.rows(2)
@@ -177,11 +177,11 @@ ELSEWHERE = {"account": [{"name": "acme", "groups": ["silver"]}], **key_with(gro
     ids=["model", "group of the account", "group of the channel", "no group", "no price"],
 )
 async def test_a_model_a_key_may_not_use_is_refused_with_a_row_and_is_not_listed(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     config: dict[str, Any],
     code: str,
 ) -> None:
-    gateway = await gateway_with({"channel": [NOWHERE], **config})
+    gateway = await standing_with({"channel": [NOWHERE], **config})
     for operation in CALLS:
         assert await ask(gateway, operation) == (403, code, "false"), operation
     rows = await gateway.rows(len(CALLS))
@@ -196,9 +196,9 @@ async def test_a_model_a_key_may_not_use_is_refused_with_a_row_and_is_not_listed
         assert await ask(gateway, ("GET", path, None)) == (200, None, None)
 
 
-async def test_a_model_that_nobody_serves_is_not_found_rather_than_not_allowed(gateway_with: StartGateway) -> None:
+async def test_a_model_that_nobody_serves_is_not_found_rather_than_not_allowed(standing_with: StartGateway) -> None:
     channels = [{**NOWHERE, "groups": ["silver"]}]
-    gateway = await gateway_with({"channel": channels, **key_with(group="silver")})
+    gateway = await standing_with({"channel": channels, **key_with(group="silver")})
     assert await ask(gateway, ("POST", CHAT, {**HELLO, "model": "nothing"})) == (404, "model_not_found", "false")
 
 
@@ -261,19 +261,19 @@ async def test_every_line_of_the_header_counts_and_the_last_entry_of_the_last_li
     ["X_Forwarded_For", "Forwarded", "X_Real_IP", "CF_Connecting_IP", "True_Client_IP", "X_Client_IP"],
 )
 async def test_a_peer_that_is_no_trusted_proxy_cannot_claim_another_address(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     trusted: list[str],
     name: str,
 ) -> None:
     server = {"server": {"trusted_proxies": trusted}}
-    gateway = await gateway_with({"channel": [NOWHERE], **server, **key_with(allow_ips=[THERE])})
+    gateway = await standing_with({"channel": [NOWHERE], **server, **key_with(allow_ips=[THERE])})
     claim = "for=203.0.113.7" if name == "Forwarded" else "203.0.113.7"
     for operation in (*OPERATIONS, *OF_A_VIDEO):
         assert (await ask(gateway, operation, **{name: claim}))[:2] == (403, "ip_not_allowed")
 
 
-async def test_a_claim_of_a_peer_that_is_no_proxy_does_not_shut_it_out_either(gateway_with: StartGateway) -> None:
-    gateway = await gateway_with({"channel": [NOWHERE], **key_with(allow_ips=[HERE])})
+async def test_a_claim_of_a_peer_that_is_no_proxy_does_not_shut_it_out_either(standing_with: StartGateway) -> None:
+    gateway = await standing_with({"channel": [NOWHERE], **key_with(allow_ips=[HERE])})
     assert (await ask(gateway, LOOKS[0], X_Forwarded_For="198.51.100.1"))[0] == 200
 
 

@@ -151,9 +151,9 @@ def measure_parsing() -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", HEAVY)
-async def test_the_loop_is_not_held_by_bad_input(gateway_with: StartGateway, case: str) -> None:
+async def test_the_loop_is_not_held_by_bad_input(standing_with: StartGateway, case: str) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         path = "/v1/embeddings" if "token ids" in case else "/v1/chat/completions"
         raw = post(HEAVY[case](), path=path)
         assert await _measure(gateway.url, raw, case, {200, 400}) < MAX_LAG
@@ -163,10 +163,10 @@ async def test_the_loop_is_not_held_by_bad_input(gateway_with: StartGateway, cas
 @pytest.mark.parametrize(("path", "provider"), WAYS)
 @pytest.mark.parametrize("case", LARGE)
 async def test_the_loop_is_not_held_by_the_largest_calls(
-    gateway_with: StartGateway, case: str, path: str, provider: str
+    standing_with: StartGateway, case: str, path: str, provider: str
 ) -> None:
     async with ScriptedUpstream([answer(COMPLETION if provider == "custom" else MESSAGE_ANSWER)]) as up:
-        gateway = await gateway_with(channels([up], provider=provider))
+        gateway = await standing_with(channels([up], provider=provider))
         body = LARGE[case]()
         raw = post(body if "chat" in path else b'{"max_tokens":9,' + body[1:], path=path)
         assert await _measure(gateway.url, raw, f"{case}, {path}, {provider}", {200, 400}) < MAX_LAG
@@ -176,7 +176,7 @@ async def test_the_loop_is_not_held_by_the_largest_calls(
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
 @pytest.mark.parametrize(("path", "provider"), TRANSLATED)
 async def test_the_loop_is_not_held_by_the_largest_translated_event(
-    gateway_with: StartGateway, path: str, provider: str, line_end: bytes
+    standing_with: StartGateway, path: str, provider: str, line_end: bytes
 ) -> None:
     said = "word " * (15 * MB // 5)
     if provider == "custom":
@@ -187,7 +187,7 @@ async def test_the_loop_is_not_held_by_the_largest_translated_event(
     stream = b"".join(events).replace(b"\n", line_end)
     pieces = [chunk(stream[start : start + 256 * 1024]) for start in range(0, len(stream), 256 * 1024)]
     async with ScriptedUpstream([SSE_HEAD, *pieces, LAST_CHUNK]) as up:
-        gateway = await gateway_with(channels([up], provider=provider))
+        gateway = await standing_with(channels([up], provider=provider))
         body = b'{"max_tokens":9,"stream":true,' + MESSAGE + b"}"
         best = float("inf")
         for _ in range(TRIES):
@@ -203,9 +203,9 @@ async def test_the_loop_is_not_held_by_the_largest_translated_event(
 
 
 @pytest.mark.slow
-async def test_the_loop_is_not_held_by_a_gzip_bomb(gateway_with: StartGateway) -> None:
+async def test_the_loop_is_not_held_by_a_gzip_bomb(standing_with: StartGateway) -> None:
     bomb = gzip.compress(b'{"a":' * (20 * MB), compresslevel=1)
-    gateway = await gateway_with({})
+    gateway = await standing_with({})
     raw = post(bomb, "Content-Encoding: gzip")
     assert await _measure(gateway.url, raw, "a gzip bomb", {413}) < MAX_LAG
 
@@ -214,10 +214,10 @@ async def test_the_loop_is_not_held_by_a_gzip_bomb(gateway_with: StartGateway) -
 @pytest.mark.parametrize("kind", ["application/json", "multipart/form-data; boundary=x"])
 @pytest.mark.parametrize("parameter", [b";", b' a="b";', b"a*0*=x;"])
 async def test_the_loop_is_not_held_by_parameters_of_a_media_type(
-    gateway_with: StartGateway, kind: str, parameter: bytes
+    standing_with: StartGateway, kind: str, parameter: bytes
 ) -> None:
     """Each time another header: whoever parses them may remember those that came before."""
-    gateway = await gateway_with({})
+    gateway = await standing_with({})
     for path, key in (("/v1/chat/completions", KEY), ("/v1/videos", KEY)):
         best = float("inf")
         for attempt in range(3):

@@ -181,9 +181,9 @@ async def test_a_gzip_bomb_is_too_large(standing_with: StartGateway) -> None:
     assert "1 MB" in error["message"]
 
 
-async def test_a_gzip_bomb_unpacks_to_no_more_than_a_body_may_be(gateway_with: StartGateway) -> None:
+async def test_a_gzip_bomb_unpacks_to_no_more_than_a_body_may_be(standing_with: StartGateway) -> None:
     """Many at once come from one small file each; aiohttp by itself keeps three times the limit of each in memory."""
-    gateway, bomb = await gateway_with({"server": {"max_body_mb": 8}}), gzip.compress(b" " * (32 * 2**20))
+    gateway, bomb = await standing_with({"server": {"max_body_mb": 8}}), gzip.compress(b" " * (32 * 2**20))
     tracemalloc.start()
     try:
         status, _ = await _exchange(gateway, post(bomb, "Content-Encoding: gzip"))
@@ -194,8 +194,8 @@ async def test_a_gzip_bomb_unpacks_to_no_more_than_a_body_may_be(gateway_with: S
     assert most < 2 * 8 * 2**20
 
 
-async def test_a_change_in_the_office_is_a_small_thing(gateway_with: StartGateway) -> None:
-    gateway = await gateway_with({})
+async def test_a_change_in_the_office_is_a_small_thing(standing_with: StartGateway) -> None:
+    gateway = await standing_with({})
     for size, expected in ((2**20 - 1000, 400), (2**20, 413)):
         body = orjson.dumps({"name": "x" * size})
         status, error = await _exchange(gateway, post(body, path="/admin/v1/accounts", key=gateway.admin_token))

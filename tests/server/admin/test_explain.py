@@ -40,27 +40,27 @@ async def say(gateway: RunningGateway) -> tuple[int, str | None]:
         return response.status, response.headers.get("Retry-After")
 
 
-async def test_those_that_would_serve_are_ranked_with_their_chance(gateway_with: StartGateway) -> None:
+async def test_those_that_would_serve_are_ranked_with_their_chance(standing_with: StartGateway) -> None:
     """By weight among the channels of the highest priority; the others wait their turn."""
     config = [
         channel(NOWHERE, "low", priority=-1),
         channel(NOWHERE, "small", weight=1),
         channel(NOWHERE, "big", weight=3),
     ]
-    gateway = await gateway_with({"channel": config})
+    gateway = await standing_with({"channel": config})
     assert await verdicts(gateway) == {"big": (1, 0.75, None), "small": (2, 0.25, None), "low": (3, 0.0, None)}
     assert (await explain(gateway))["served"] is True
     await gateway.rows(0)
 
 
-async def test_a_channel_that_is_no_option_says_why(gateway_with: StartGateway) -> None:
+async def test_a_channel_that_is_no_option_says_why(standing_with: StartGateway) -> None:
     config = [
         channel(NOWHERE, "off", status="disabled"),
         channel(NOWHERE, "gilded", groups=["gold", "vip"]),
         channel(NOWHERE, "narrow", models=["x"]),
         channel(NOWHERE, "theirs", provider="anthropic"),
     ]
-    gateway = await gateway_with({"channel": config, "key": KEYS})
+    gateway = await standing_with({"channel": config, "key": KEYS})
     refused = {
         "off": (None, 0.0, "disabled"),
         "gilded": (None, 0.0, "only for the groups gold, vip"),
@@ -80,12 +80,12 @@ async def test_a_channel_that_is_no_option_says_why(gateway_with: StartGateway) 
     }
 
 
-async def test_the_language_and_the_price_of_each_channel_are_told(gateway_with: StartGateway) -> None:
+async def test_the_language_and_the_price_of_each_channel_are_told(standing_with: StartGateway) -> None:
     config = [
         channel(NOWHERE, "plain", model_map={"m": "their-m"}, priority=1),
         channel(NOWHERE, "theirs", provider="anthropic", price_multiplier=1.5),
     ]
-    gateway = await gateway_with({"channel": config, "price": [{**PRICE, "cached_input_usd_per_million": 0.5}]})
+    gateway = await standing_with({"channel": config, "price": [{**PRICE, "cached_input_usd_per_million": 0.5}]})
     plain, theirs = (await explain(gateway))["channels"]
     assert (plain["upstream_model"], plain["language"], plain["translated"]) == ("their-m", "openai_chat", False)
     assert (theirs["upstream_model"], theirs["language"], theirs["translated"]) == ("m", "anthropic_messages", True)
@@ -106,10 +106,10 @@ async def test_the_language_and_the_price_of_each_channel_are_told(gateway_with:
     assert [line["translated"] for line in told] == [True, False]
 
 
-async def test_a_model_without_a_price_is_not_served_where_it_must_have_one(gateway_with: StartGateway) -> None:
+async def test_a_model_without_a_price_is_not_served_where_it_must_have_one(standing_with: StartGateway) -> None:
     config = [channel(NOWHERE, "priced", provider="openai"), channel(NOWHERE, "free")]
     tariff = {"price": [{**PRICE, "provider": "openai"}], "billing": {"require_price": True}}
-    gateway = await gateway_with({"channel": config, **tariff})
+    gateway = await standing_with({"channel": config, **tariff})
     assert await verdicts(gateway) == {
         "priced": (1, 1.0, None),
         "free": (None, 0.0, "has no price for the model, and billing.require_price is on"),
@@ -117,10 +117,10 @@ async def test_a_model_without_a_price_is_not_served_where_it_must_have_one(gate
 
 
 async def test_a_channel_whose_models_are_not_known_yet_says_so_and_stands_behind_those_that_are(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
 ) -> None:
     config = [channel(NOWHERE, "unsure", models=[], sync=True, priority=9), channel(NOWHERE, "sure")]
-    gateway = await gateway_with({"channel": config})
+    gateway = await standing_with({"channel": config})
     assert await verdicts(gateway) == {
         "sure": (1, 1.0, None),
         "unsure": (2, 0.0, "its own list of models is not known yet"),
@@ -143,7 +143,7 @@ KEYLESS = "none of its keys may be used for this model at the moment"
     ids=["keys limited", "rate"],
 )
 async def test_a_channel_that_cannot_take_a_call_now_says_why_and_for_how_long(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     more: dict[str, Any],
     script: bytes,
     reason: str,
@@ -151,7 +151,7 @@ async def test_a_channel_that_cannot_take_a_call_now_says_why_and_for_how_long(
 ) -> None:
     """And a call that is made all the same is told to wait as long."""
     async with ScriptedUpstream([script]) as up:
-        gateway = await gateway_with({"channel": [channel(up.base_url, **more)], "routing": {}})
+        gateway = await standing_with({"channel": [channel(up.base_url, **more)], "routing": {}})
         await say(gateway)
         found = await explain(gateway)
         (line,) = found["channels"]
@@ -171,14 +171,14 @@ async def test_a_channel_that_cannot_take_a_call_now_says_why_and_for_how_long(
     ids=["cooling", "keys refused"],
 )
 async def test_a_channel_that_alone_serves_a_model_is_tried_after_failures_and_says_so(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     script: bytes,
     reason: str,
     waits: tuple[float, float],
     state: str,
 ) -> None:
     async with ScriptedUpstream([script]) as up:
-        gateway = await gateway_with({"channel": [channel(up.base_url)], "routing": {}})
+        gateway = await standing_with({"channel": [channel(up.base_url)], "routing": {}})
         await say(gateway)
         found = await explain(gateway)
         (line,) = found["channels"]
@@ -200,7 +200,7 @@ async def test_a_channel_that_alone_serves_a_model_is_tried_after_failures_and_s
     ids=["refused", "limited"],
 )
 async def test_a_key_that_may_not_be_used_is_told_apart_from_one_that_may(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     script: bytes,
     state: str,
     limited: list[str],
@@ -209,7 +209,7 @@ async def test_a_key_that_may_not_be_used_is_told_apart_from_one_that_may(
     async with ScriptedUpstream([script], [answer(COMPLETION)]) as up:
         one = channel(up.base_url, api_keys=keys)
         del one["api_key"]
-        gateway = await gateway_with({"channel": [one], "routing": {}})
+        gateway = await standing_with({"channel": [one], "routing": {}})
         assert (await say(gateway))[0] == 200  # the second key took it
         assert await verdicts(gateway) == {"up": (1, 1.0, None)}
         _, shown = await ask_office(gateway, "GET", "/channels/up")
@@ -220,10 +220,10 @@ async def test_a_key_that_may_not_be_used_is_told_apart_from_one_that_may(
         assert shown["state"] == "up"
 
 
-async def test_a_channel_with_as_many_calls_as_it_may_have_is_full(gateway_with: StartGateway) -> None:
+async def test_a_channel_with_as_many_calls_as_it_may_have_is_full(standing_with: StartGateway) -> None:
     go = asyncio.Event()
     async with ScriptedUpstream(stream_until(go)) as up:
-        gateway = await gateway_with({"channel": [channel(up.base_url, max_concurrency=1)]})
+        gateway = await standing_with({"channel": [channel(up.base_url, max_concurrency=1)]})
         async with gateway.post({**HELLO, "stream": True}) as response:
             assert await verdicts(gateway) == {"up": (None, 0.0, "as many calls under way as it may have")}
             assert await say(gateway) == (503, "1")
@@ -233,7 +233,7 @@ async def test_a_channel_with_as_many_calls_as_it_may_have_is_full(gateway_with:
         assert await verdicts(gateway) == {"up": (1, 1.0, None)}
 
 
-async def test_a_channel_that_one_call_is_trying_again_says_so(gateway_with: StartGateway) -> None:
+async def test_a_channel_that_one_call_is_trying_again_says_so(standing_with: StartGateway) -> None:
     go = asyncio.Event()
 
     async def wait(_received: object) -> None:
@@ -242,7 +242,7 @@ async def test_a_channel_that_one_call_is_trying_again_says_so(gateway_with: Sta
     scripts: list[list[Step]] = [[answer(b"down", 500)], [answer(b"down", 500)], [wait, answer(COMPLETION)]]
     async with ScriptedUpstream(*scripts) as up:
         routing = {"trip_failures": 1, "cooldown_s": 0.01, "max_cooldown_s": 0.01}
-        gateway = await gateway_with({"channel": [channel(up.base_url)], "routing": routing})
+        gateway = await standing_with({"channel": [channel(up.base_url)], "routing": routing})
         await say(gateway)
         await asyncio.sleep(0.02)
         trial = asyncio.create_task(say(gateway))
@@ -259,13 +259,13 @@ async def test_a_channel_that_one_call_is_trying_again_says_so(gateway_with: Sta
     [({"models": ["x*"]}, "model_not_allowed"), ({"group": "gold"}, "group_not_allowed")],
 )
 async def test_what_a_key_may_not_is_told_with_the_channels_that_would_have_served(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     restriction: dict[str, Any],
     code: str,
 ) -> None:
     key = {"name": "test", "account": "acme", "secret": KEY, **restriction}
     account = {"name": "acme", "groups": ["silver"]}
-    gateway = await gateway_with({"channel": [channel(NOWHERE)], "key": [key], "account": [account]})
+    gateway = await standing_with({"channel": [channel(NOWHERE)], "key": [key], "account": [account]})
     found = await explain(gateway, key=1)
     assert (found["served"], found["refused"]["code"]) == (False, code)
     assert found["key"] == {"id": 1, "name": "test", "account": "acme"}
@@ -273,22 +273,22 @@ async def test_what_a_key_may_not_is_told_with_the_channels_that_would_have_serv
     assert (await explain(gateway))["refused"] is None
 
 
-async def test_what_a_key_and_its_account_have_left_is_told(gateway_with: StartGateway) -> None:
+async def test_what_a_key_and_its_account_have_left_is_told(standing_with: StartGateway) -> None:
     key = {**KEYS[0], "rpm": 9}
     account = {"name": "acme", "quota_usd": 2.5, "quota_period": "lifetime", "tpm": 1_000}
-    gateway = await gateway_with({"channel": [channel(NOWHERE)], "key": [key], "account": [account]})
+    gateway = await standing_with({"channel": [channel(NOWHERE)], "key": [key], "account": [account]})
     room = (await explain(gateway, key=1))["room"]
     assert (room["key"]["rpm"], room["key"]["left_usd"]) == (9, None)
     assert (room["account"]["tpm"], room["account"]["left_usd"], room["account"]["held_usd"]) == (1_000, 2.5, 0)
     assert (await explain(gateway))["room"] is None
 
 
-async def test_nothing_is_changed_by_looking(gateway_with: StartGateway) -> None:
+async def test_nothing_is_changed_by_looking(standing_with: StartGateway) -> None:
     """No turn is taken, no money held, and no channel tried: not even one whose cooldown is over."""
     scripts = [[answer(b"down", 501)], [answer(COMPLETION)]]
     async with ScriptedUpstream(*scripts) as up:
         routing = {"trip_failures": 1, "cooldown_s": 0.01, "max_cooldown_s": 0.01}
-        gateway = await gateway_with({"channel": [channel(up.base_url, rpm=20)], "routing": routing})
+        gateway = await standing_with({"channel": [channel(up.base_url, rpm=20)], "routing": routing})
         await say(gateway)
         await asyncio.sleep(0.02)
         for _ in range(50):
