@@ -28,7 +28,7 @@ class RecordCleanup:
     """Deletes old records every hour.
 
     Args:
-        replays: kept for a day.
+        idempotency: kept for a day.
         deliveries: kept for a month after they ended.
         videos: kept for a month after they failed or their files expired.
         members: their sessions and links are deleted once they expire.
@@ -38,7 +38,7 @@ class RecordCleanup:
 
     def __init__(
         self,
-        replays: IdempotencyService,
+        idempotency: IdempotencyService,
         deliveries: WebhookDeliveryRepository,
         videos: VideoRepository,
         members: MemberRepository,
@@ -47,7 +47,7 @@ class RecordCleanup:
         owners: ResponseOwners | None = None,
     ) -> None:
         self._owners = owners
-        self._replays = replays
+        self._idempotency = idempotency
         self._deliveries = deliveries
         self._videos = videos
         self._members = members
@@ -64,13 +64,13 @@ class RecordCleanup:
         """Sweep once. If the database fails, the next sweep deletes the records."""
         now_ms = int(self._clock() * 1000)
         try:
-            rows = await self._replays.sweep(now_ms - KEEP_MS)
+            rows = await self._idempotency.sweep(now_ms - KEEP_MS)
             rows += await self._deliveries.sweep_deliveries(now_ms - DELIVERIES_KEPT_MS)
             rows += await self._sweep_videos(now_ms - VIDEOS_KEPT_MS)
             rows += await self._members.sweep_sessions(now_ms)
             rows += await self._owners.sweep(now_ms) if self._owners is not None else 0
-        except StoreUnavailable as fault:
-            log.warning("records_not_swept", error=fault.message)
+        except StoreUnavailable as error:
+            log.warning("records_not_swept", error=error.message)
             return
         if rows:
             log.info("records_swept", rows=rows)

@@ -91,10 +91,10 @@ async def test_a_key_that_the_file_no_longer_declares_is_disabled_and_can_be_edi
     second = await start_again(tmp_path / "data", template_path, {"key": both["key"][:1]})
     try:
         assert [await status_of(second, key) for key in (KEY, OTHER_KEY)] == [200, 401]
-        administration = second.app[SERVICES].auth.accounts
-        (_, other) = await administration.list_keys()
+        accounts = second.app[SERVICES].auth.accounts
+        (_, other) = await accounts.list_keys()
         assert (other["status"], other["declared"]) == ("disabled", False)
-        await administration.edit_key(other["id"], {"status": "active"})
+        await accounts.edit_key(other["id"], {"status": "active"})
         assert await status_of(second, OTHER_KEY) == 200
     finally:
         await second.close()

@@ -53,12 +53,12 @@ class Shelf:
     def __init__(self, failing: int = 0) -> None:
         self.books = Repositories()
         database = self.books.database
-        self.replays, self.deliveries = IdempotencyRepository(database), WebhookDeliveryRepository(database)
+        self.idempotency, self.deliveries = IdempotencyRepository(database), WebhookDeliveryRepository(database)
         self.failing = failing
         self.asked: list[float] = []
         self.videos, self.members = Videos(database), MemberRepository(database)
-        replays = IdempotencyService(self, "me", self.clock)  # type: ignore[arg-type]
-        self.job = RecordCleanup(replays, self.deliveries, self.videos, self.members, self.clock)
+        idempotency = IdempotencyService(self, "me", self.clock)  # type: ignore[arg-type]
+        self.job = RecordCleanup(idempotency, self.deliveries, self.videos, self.members, self.clock)
 
     def clock(self) -> float:
         return NOW_S
@@ -68,12 +68,12 @@ class Shelf:
         if self.failing:
             self.failing -= 1
             raise StoreUnavailable("not now")
-        return await self.replays.sweep_replays(before_ms)
+        return await self.idempotency.sweep_replays(before_ms)
 
     async def put(self) -> None:
         for age_ms in (0, KEEP_MS, KEEP_MS + 1):
             name = f"of {age_ms}"
-            await self.replays.begin_replay(
+            await self.idempotency.begin_replay(
                 IdempotencyRecord(5, name, "ab", f"req_{age_ms}", created_ms=NOW_MS - age_ms, owner="me")
             )
         for name, ended_ms in (("live", None), ("young", NOW_MS - DAY_MS), ("old", NOW_MS - DELIVERIES_KEPT_MS - 1)):

@@ -27,28 +27,28 @@ _IN_THE_MIDDLE = frozenset({"body", "stream", "cancel", "shutdown"})
 """Phases of errors that end the wait for an answer, and do not mean that there is none."""
 
 
-def may_have_done(fault: GatewayError | None, after_s: float = 0.0) -> bool:
-    """Return whether a provider may have done the work if ``fault`` ended the request ``after_s`` seconds after it was
+def may_have_done(error: GatewayError | None, after_s: float = 0.0) -> bool:
+    """Return whether a provider may have done the work if ``error`` ended the request ``after_s`` seconds after it was
     sent.
 
-    ``fault`` None: the client disconnected.
+    ``error`` None: the client disconnected.
     """
-    if fault is None or isinstance(fault, ProviderTimeout):
+    if error is None or isinstance(error, ProviderTimeout):
         return True
-    if not isinstance(fault, ProviderError) or fault.declined:
+    if not isinstance(error, ProviderError) or error.declined:
         return False
-    return fault.phase in _IN_THE_MIDDLE or (fault.phase == "headers" and after_s >= WORKED_S)
+    return error.phase in _IN_THE_MIDDLE or (error.phase == "headers" and after_s >= WORKED_S)
 
 
 def find_least(usage: Usage, attempt: Attempt, call: InferenceRequest) -> Usage:
     """Return the least usage of a request whose ``attempt`` was aborted."""
-    option = attempt.option
+    target = attempt.target
     if call.image is not None and attempt.images:  # 0: they are made in one request, whose events pass
         count = min(attempt.images, call.image.count)
         call = attrs.evolve(call, choices=count, image=attrs.evolve(call.image, count=count))
     if call.image is not None or call.operation == "speech":
-        bound = attrs.evolve(option.bound(call), source="estimate")
-        return usage if option.cost(usage) > option.cost(bound) else bound
+        bound = attrs.evolve(target.bound(call), source="estimate")
+        return usage if target.cost(usage) > target.cost(bound) else bound
     if usage.prompt_tokens or not (tokens := estimate_prompt(call)):
         return usage
     length_ms = max(usage.duration_ms, call.sound_ms)

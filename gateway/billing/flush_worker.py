@@ -30,47 +30,47 @@ class LedgerFlusher:
     """Moves rows from ``WriteQueue`` to the ledger.
 
     Args:
-        outbox: settled requests.
+        write_queue: settled requests.
         ledger: stores them.
         journal: forgets rows once they are stored.
     """
 
-    def __init__(self, outbox: WriteQueue, ledger: LedgerRepository, journal: RequestJournal) -> None:
-        self._outbox = outbox
+    def __init__(self, write_queue: WriteQueue, ledger: LedgerRepository, journal: RequestJournal) -> None:
+        self._write_queue = write_queue
         self._ledger = ledger
         self._journal = journal
 
     async def run(self) -> None:
         """Store rows as they arrive, forever. If the database fails, the rows are retried; none is dropped."""
         while True:
-            await self._outbox.wait()
-            busy = len(self._outbox) >= MANY
+            await self._write_queue.wait()
+            busy = len(self._write_queue) >= MANY
             stored = await self.flush()
             await asyncio.sleep((LONG_REST_S if busy else REST_S) if stored else RETRY_AFTER_S)
 
     async def flush(self) -> bool:
         """Store batches until the queue is empty. Returns False if the database failed; the rows are kept."""
-        async with self._outbox.writing:
-            while rows := self._outbox.take(BATCH):
+        async with self._write_queue.writing:
+            while rows := self._write_queue.take(BATCH):
                 stored = False
                 try:
                     await self._ledger.post(rows)
                     stored = True
-                except StoreUnavailable as fault:
-                    if not self._outbox.failing:
-                        log.error("records_not_stored", rows=len(self._outbox) + len(rows), error=fault.message)  # noqa: TRY400
+                except StoreUnavailable as error:
+                    if not self._write_queue.failing:
+                        log.error("records_not_stored", rows=len(self._write_queue) + len(rows), error=error.message)  # noqa: TRY400
                     return False
                 finally:
                     if not stored:  # for any reason: no new work until a batch is stored
-                        self._outbox.failing = True
-                        self._outbox.put_back(rows)
+                        self._write_queue.failing = True
+                        self._write_queue.put_back(rows)
                 self._journal.forget([row.id for row in rows])
-                if self._outbox.failing:
-                    self._outbox.failing = False
+                if self._write_queue.failing:
+                    self._write_queue.failing = False
                     log.info("store_recovered", rows=len(rows))
         return True
 
     async def finish(self) -> None:
         """Store the remaining rows. If that fails, it is logged, and the journal has them for the next start."""
         if not await self.flush():
-            log.error("records_not_flushed", rows=len(self._outbox))
+            log.error("records_not_flushed", rows=len(self._write_queue))

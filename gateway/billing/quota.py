@@ -32,22 +32,24 @@ class QuotaService:
     """Reserves money and takes permits.
 
     Args:
-        bank: the balances.
+        balances: the balances.
         counters: the rate limits.
         journal: gets every request before it is sent.
-        outbox: the records that wait for the database; while it is full, every request is refused.
+        write_queue: the records that wait for the database; while it is full, every request is refused.
     """
 
-    def __init__(self, bank: Balances, counters: RateLimiter, journal: RequestJournal, outbox: WriteQueue) -> None:
-        self._bank = bank
+    def __init__(
+        self, balances: Balances, counters: RateLimiter, journal: RequestJournal, write_queue: WriteQueue
+    ) -> None:
+        self._balances = balances
         self._counters = counters
         self._journal = journal
-        self._outbox = outbox
+        self._write_queue = write_queue
 
     @property
     def open_holds(self) -> int:
         """The number of open reservations, including those of nothing."""
-        return len(self._bank.holds)
+        return len(self._balances.holds)
 
     async def peek(self, caller: Caller, serves_free: Callable[[], bool]) -> None:
         """Raise the error that ``admit`` is bound to raise, before a large body is read; nothing is reserved.
@@ -58,9 +60,9 @@ class QuotaService:
         Raises:
             QuotaExceeded, RateLimited, StoreUnavailable: as ``admit`` does.
         """
-        self._outbox.check_room()
+        self._write_queue.check_room()
         try:
-            self._bank.check(caller)
+            self._balances.check(caller)
         except QuotaExceeded:
             if not serves_free():
                 raise
@@ -98,14 +100,14 @@ class QuotaService:
         """
         call, caller = ctx.call, ctx.caller
         assert call is not None  # noqa: S101 - it is parsed before
-        if self._outbox.crowded:
+        if self._write_queue.crowded:
             await self._wait_for_room()
         reserve, need, makes_media = 0, call.need, call.image is not None or call.video is not None
-        for option in options:
-            bound = option.bound(call) if makes_media else need  # the model decides only what media take
-            cost = option.find_most(bound) if option.named else cost_nanos(option.price, bound, option.multiplier_ppm)
+        for target in options:
+            bound = target.bound(call) if makes_media else need  # the model decides only what media take
+            cost = target.find_most(bound) if target.named else cost_nanos(target.price, bound, target.multiplier_ppm)
             reserve = max(reserve, cost)
-        ctx.reservation = reservation = self._bank.hold(caller, reserve)
+        ctx.reservation = reservation = self._balances.hold(caller, reserve)
         admitted = False
         try:
             if reservation.left_nanos and call.max_output_tokens and not OUTPUT_LIMITS.isdisjoint(call.body):
@@ -116,7 +118,7 @@ class QuotaService:
                 ctx.permit, ctx.rate_limits = permit, permit.standing
             if journaled:
                 needed = reservation.nanos - reservation.extra_nanos
-                self._journal.start(build_start(ctx, options[0].line.channel.name if options else None, needed))
+                self._journal.start(build_start(ctx, options[0].state.channel.name if options else None, needed))
             admitted = True
         finally:
             if not admitted:
@@ -128,16 +130,16 @@ class QuotaService:
         A commit takes some twenty turns of the event loop: with a thousand requests at once, which leave it no rest,
         records would come faster than they are stored.
         """
-        if not self._outbox.failing:
+        if not self._write_queue.failing:
             await asyncio.sleep(BREATH_S)
-        self._outbox.check_room()
+        self._write_queue.check_room()
 
     def give_back(self, ctx: RequestContext) -> None:
         """Release the reservation and the permit of a request that is not sent."""
         self.leave(ctx)
         reservation, ctx.reservation = ctx.reservation, None
         if reservation is not None:
-            self._bank.release(reservation)
+            self._balances.release(reservation)
 
     def leave(self, ctx: RequestContext, tokens: int = 0) -> None:
         """Give the permit back, once; the reservation stays."""
@@ -149,7 +151,7 @@ class QuotaService:
         if ctx.permit is not None:
             self._counters.give_back(ctx.permit, tokens)
         assert ctx.reservation is not None  # noqa: S101 - the settlement has looked
-        return self._bank.settle(ctx.reservation, cost, now_s)
+        return self._balances.settle(ctx.reservation, cost, now_s)
 
 
 def _extend(reservation: Reservation, call: InferenceRequest, options: Sequence[Target]) -> None:
@@ -157,4 +159,4 @@ def _extend(reservation: Reservation, call: InferenceRequest, options: Sequence[
     allowed = call.allowed_output
     if allowed > call.max_output_tokens:
         longest = attrs.evolve(call, max_output_tokens=allowed)
-        reservation.extend(max((option.find_most(option.bound(longest)) for option in options), default=0))
+        reservation.extend(max((target.find_most(target.bound(longest)) for target in options), default=0))

@@ -52,12 +52,12 @@ async def recover(
 
 async def open_bank(ledger: LedgerRepository, clock: Callable[[], float]) -> Balances:
     """Return the balances of today and the day before, as stored. Raises ``StoreUnavailable``."""
-    bank = Balances(clock)
-    today, yesterday = bank.today, parse_day(bank.today.start_s - 1)
-    bank.load_before(await ledger.list_spending(yesterday), yesterday)
-    bank.load(await ledger.list_spending(today), today)
-    bank.confirm(yesterday, today, latest=await ledger.find_last_day())
-    return bank
+    balances = Balances(clock)
+    today, yesterday = balances.today, parse_day(balances.today.start_s - 1)
+    balances.load_before(await ledger.list_spending(yesterday), yesterday)
+    balances.load(await ledger.list_spending(today), today)
+    balances.confirm(yesterday, today, latest=await ledger.find_last_day())
+    return balances
 
 
 def _interrupt(row: RequestRecord, now_ms: int, *, charged: bool) -> RequestRecord:

@@ -27,8 +27,8 @@ class RetentionWorker:
 
     Args:
         retirement: the repository of rows and sums.
-        outbox: rows that are not stored yet. While it fails, none is deleted: a row whose commit was not confirmed is
-            stored again, and must be found.
+        write_queue: rows that are not stored yet. While it fails, no row is deleted: a row whose commit was not
+            confirmed is stored again, and must be found.
         keep_days: returns how long rows are kept; 0: forever.
         clock: Unix seconds. If the newest record is older, age is counted from that.
         rest_s: the pause between two commits.
@@ -37,14 +37,14 @@ class RetentionWorker:
     def __init__(
         self,
         retirement: RetentionRepository,
-        outbox: WriteQueue,
+        write_queue: WriteQueue,
         keep_days: Callable[[], int],
         clock: Callable[[], float],
         *,
         provider_retry_after_s: float = REST_S,
     ) -> None:
         self._retirement = retirement
-        self._outbox = outbox
+        self._write_queue = write_queue
         self._keep_days = keep_days
         self._clock = clock
         self._rest_s = provider_retry_after_s
@@ -64,8 +64,8 @@ class RetentionWorker:
             now_ms = now_ms if newest_ms is None else min(now_ms, newest_ms)
             rows = await self._retire_requests(now_ms - keep_days * _DAY_MS) if keep_days else 0
             rows += await self._retire_hours(now_ms // HOUR_MS - HOURS_KEPT)
-        except StoreUnavailable as fault:
-            log.warning("requests_not_retired", error=fault.message)
+        except StoreUnavailable as error:
+            log.warning("requests_not_retired", error=error.message)
             return
         if rows:
             log.info("requests_retired", rows=rows)
@@ -73,7 +73,7 @@ class RetentionWorker:
     async def _retire_requests(self, before_ms: int) -> int:
         """Delete from the oldest row on, until none is old enough: rows are stored in the order of settlement."""
         retired, after, ended = 0, 0, False
-        while not ended and not self._outbox.failing:
+        while not ended and not self._write_queue.failing:
             step = await self._retirement.retire_requests(before_ms, after, MOST)
             retired, after, ended = retired + step.retired, step.last, step.ended
             await asyncio.sleep(self._rest_s)

@@ -29,19 +29,19 @@ class Settlement:
     """Settles requests.
 
     Args:
-        admission: reserved the money, and charges it.
+        quota: reserved the money, and charges it.
         journal: gets every record before the database does.
-        outbox: the records that wait for the database.
+        write_queue: the records that wait for the database.
 
     Attributes:
         find_abandoned: returns ``billing.abandoned``, what an aborted request costs; the application sets it.
     """
 
-    def __init__(self, admission: QuotaService, journal: RequestJournal, outbox: WriteQueue) -> None:
+    def __init__(self, quota: QuotaService, journal: RequestJournal, write_queue: WriteQueue) -> None:
         self.find_abandoned: Callable[[], Abandoned] = lambda: "charge"
-        self._admission = admission
+        self._quota = quota
         self._journal = journal
-        self._outbox = outbox
+        self._write_queue = write_queue
 
     def settle(
         self,
@@ -70,17 +70,17 @@ class Settlement:
         if usage.prompt_tokens > call.max_prompt_tokens or usage.completion_tokens > call.max_output_tokens:
             usage = _limit(ctx, call)
         if paid is not None:
-            target = paid.option
+            target = paid.target
             if target.find_price is None:
                 cost = cost_nanos(target.price, usage, target.multiplier_ppm)
             else:
                 cost = target.cost_of(paid.answered, usage)
-        charge = self._admission.end(ctx, cost, usage.prompt_tokens + usage.completion_tokens, now_ms / 1000)
+        charge = self._quota.end(ctx, cost, usage.prompt_tokens + usage.completion_tokens, now_ms / 1000)
         if left:
             ending, fault = "client_closed", None
         ctx.record = record = build_record(ctx, ending, fault, now=now, now_ms=now_ms, charge=charge)
         self._journal.settle(record)
-        self._outbox.put(record)
+        self._write_queue.put(record)
         return record
 
     def _refuse(self, ctx: RequestContext, record: RequestRecord) -> RequestRecord:
@@ -89,8 +89,8 @@ class Settlement:
         A client that is refused in a loop must not take the place of others.
         """
         ctx.record = record
-        if not self._outbox.crowded and not self._journal.failing:
-            self._outbox.put(record)
+        if not self._write_queue.crowded and not self._journal.failing:
+            self._write_queue.put(record)
         return record
 
 
@@ -99,7 +99,7 @@ def _limit(ctx: RequestContext, call: InferenceRequest) -> Usage:
     reported = ctx.usage
     if not ctx.attempts or reported.source != "upstream":
         return reported
-    target = ctx.attempts[-1].option
+    target = ctx.attempts[-1].target
     ctx.usage = usage = limit_usage(reported, call, target.model)
     if usage is not reported:
         log.warning(

@@ -199,8 +199,8 @@ class Reloader:
         """As ``reload``, for a signal: errors are logged."""
         try:
             await self.reload()
-        except GatewayError as fault:
-            log.error("configuration_not_reloaded", error=fault.message)  # noqa: TRY400 - a refusal, not a bug
+        except GatewayError as error:
+            log.error("configuration_not_reloaded", error=error.message)  # noqa: TRY400 - a refusal, not a bug
 
     def _read_all(self) -> tuple[FileConfig, WordList | None]:
         """Read the configuration and the word list it names. Runs in a thread."""

@@ -96,8 +96,8 @@ def arguments(tool: DemoTool, prompt: str) -> str:
 def _dumps(value: Json) -> str:
     try:
         return orjson.dumps(value).decode()
-    except orjson.JSONEncodeError as fault:  # orjson parses deeper nesting than it serializes
-        raise RequestError("A JSON schema nests too deep.") from fault
+    except orjson.JSONEncodeError as error:  # orjson parses deeper nesting than it serializes
+        raise RequestError("A JSON schema nests too deep.") from error
 
 
 def _chosen(ask: DemoChatRequest) -> tuple[DemoTool, ...]:

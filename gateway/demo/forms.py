@@ -58,8 +58,8 @@ async def receive_form(request: web.Request) -> AsyncIterator[Form]:
     with contextlib.ExitStack() as open_files:
         try:
             form = await _read_parts(request, open_files)
-        except (AssertionError, HttpProcessingError, ClientPayloadError, RuntimeError, ValueError) as fault:
-            raise RequestError(f"The form cannot be read: {fault}.") from fault
+        except (AssertionError, HttpProcessingError, ClientPayloadError, RuntimeError, ValueError) as error:
+            raise RequestError(f"The form cannot be read: {error}.") from error
         yield form
 
 
@@ -93,8 +93,8 @@ async def _read_text(part: BodyPartReader, name: str) -> str:
             raise RequestError(f"'{name}' is too long.", param=name)
     try:
         return text.decode()
-    except UnicodeDecodeError as fault:
-        raise RequestError(f"'{name}' is not UTF-8 text.", param=name) from fault
+    except UnicodeDecodeError as error:
+        raise RequestError(f"'{name}' is not UTF-8 text.", param=name) from error
 
 
 async def _keep(part: BodyPartReader, name: str, file: BinaryIO, most: int) -> int:

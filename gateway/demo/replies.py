@@ -19,8 +19,8 @@ async def parse_json(request: web.Request) -> object:
     """Parse a JSON body of any type."""
     try:
         body: object = orjson.loads(await request.read())
-    except orjson.JSONDecodeError as fault:
-        raise RequestError(f"The request body is not valid JSON: {fault}.") from fault
+    except orjson.JSONDecodeError as error:
+        raise RequestError(f"The request body is not valid JSON: {error}.") from error
     return body
 
 

@@ -203,10 +203,10 @@ def _parse_checked(item: Json, where: str) -> list[Json]:
     messages = _parse_item(item)
     try:
         check_messages(messages)
-    except RequestError as fault:
+    except RequestError as error:
         raise RequestError(
             f"'{where}' must be an item with a known 'role' and 'content', or an 'output'.", param=where
-        ) from fault
+        ) from error
     return messages
 
 

@@ -112,10 +112,10 @@ class DemoUpstream:
             return await handler(request)
         except RequestError as refusal:
             return json_reply(refusal.body, status=refusal.status)
-        except web.HTTPException as fault:
-            message = f"{fault.reason}: {request.method} {request.path}"
-            code = "unknown_url" if fault.status == web.HTTPNotFound.status_code else None
-            return json_reply(asks.error_body(message, code=code), status=fault.status)
+        except web.HTTPException as error:
+            message = f"{error.reason}: {request.method} {request.path}"
+            code = "unknown_url" if error.status == web.HTTPNotFound.status_code else None
+            return json_reply(asks.error_body(message, code=code), status=error.status)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         ask = asks.parse_chat(await parse_json(request))

@@ -112,8 +112,8 @@ def _check_reference(value: object) -> None:
     if found := _DATA.match(address):
         try:
             image = b64decode(address[found.end() :], validate=True)
-        except (Error, ValueError) as fault:
-            raise RequestError(f"The image in '{_REFERENCE}' is not base64.", param=_REFERENCE) from fault
+        except (Error, ValueError) as error:
+            raise RequestError(f"The image in '{_REFERENCE}' is not base64.", param=_REFERENCE) from error
         _check_image(image)
     elif not _HTTP.match(address):
         raise RequestError(f"'{_REFERENCE}' must be an http, https or data URL.", param=_REFERENCE)

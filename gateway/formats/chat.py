@@ -265,7 +265,7 @@ class UsageReport:
 class StreamError:
     """The provider reported an error inside its answer; nothing after it counts."""
 
-    fault: ProviderError
+    error: ProviderError
 
 
 @attrs.frozen

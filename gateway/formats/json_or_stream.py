@@ -49,7 +49,7 @@ class JsonOrStream(StreamState):
         self._held_bytes += len(data)
         if self._held_bytes > MAX_WHOLE_BYTES:
             self._held.clear()
-            self.fault = ProviderBadResponse(
+            self.error = ProviderBadResponse(
                 f"The provider's answer is larger than {MAX_WHOLE_BYTES} bytes", phase="body"
             )
         else:
@@ -57,8 +57,8 @@ class JsonOrStream(StreamState):
         return b""
 
     def finish(self) -> bytes:
-        if self.fault is not None:
-            raise self.fault
+        if self.error is not None:
+            raise self.error
         raw = b"".join(self._held)
         self._held.clear()
         written, self._usage = self._write(raw)

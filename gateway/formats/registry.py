@@ -83,7 +83,7 @@ class _PassthroughFormat:
 
     write: Callable[[InferenceRequest, str], Payload]
     read: _ParseAnswer
-    gate: Callable[[InferenceRequest, Secrets], StreamTransform] = _open_none
+    transform: Callable[[InferenceRequest, Secrets], StreamTransform] = _open_none
     build_whole: _BuildWhole = _build_none
     find_manner: Callable[[InferenceRequest], ResponseMode] | None = None
 
@@ -101,7 +101,7 @@ class _Passthrough:
         return self.direct.write(self.call, self.naming.model)
 
     def open_gate(self, secrets: Secrets) -> StreamTransform:
-        return self.direct.gate(self.call, secrets)
+        return self.direct.transform(self.call, secrets)
 
     def build_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         try:

@@ -44,13 +44,13 @@ class StreamTransform(Protocol):
     Attributes:
         events: complete events with data so far, without the end mark.
         ended: the end mark has passed; the rest is dropped.
-        fault: the provider reported an error, or sent an event without an end; the rest is dropped.
+        error: the provider reported an error, or sent an event without an end; the rest is dropped.
         noise: bytes so far of events without data (comments, blank lines).
         closed: nothing more can be sent to the client.
     """
 
     ended: bool
-    fault: ProviderError | None
+    error: ProviderError | None
 
     @property
     def noise(self) -> int: ...
@@ -62,7 +62,7 @@ class StreamTransform(Protocol):
     def closed(self) -> bool: ...
 
     def feed(self, data: bytes) -> bytes:
-        """Return what can be sent to the client after ``data``: whole events only. Never raises; see ``fault``."""
+        """Return what can be sent to the client after ``data``: whole events only. Never raises; see ``error``."""
         ...
 
     def finish(self) -> bytes:
@@ -81,11 +81,11 @@ class StreamState:
         closed: nothing more can be sent to the client.
     """
 
-    __slots__ = ("_ended", "_fault", "closed")
+    __slots__ = ("_ended", "_error", "closed")
 
     def __init__(self) -> None:
         self._ended = False
-        self._fault: ProviderError | None = None
+        self._error: ProviderError | None = None
         self.closed = False
 
     @property
@@ -95,20 +95,20 @@ class StreamState:
     @ended.setter
     def ended(self, ended: bool) -> None:
         self._ended = ended
-        self.closed = ended or self._fault is not None
+        self.closed = ended or self._error is not None
 
     @property
     def noise(self) -> int:
         return 0
 
     @property
-    def fault(self) -> ProviderError | None:
-        return self._fault
+    def error(self) -> ProviderError | None:
+        return self._error
 
-    @fault.setter
-    def fault(self, fault: ProviderError | None) -> None:
-        self._fault = fault
-        self.closed = self._ended or fault is not None
+    @error.setter
+    def error(self, error: ProviderError | None) -> None:
+        self._error = error
+        self.closed = self._ended or error is not None
 
 
 class PassthroughStream(StreamState):
@@ -165,7 +165,7 @@ class PassthroughStream(StreamState):
 
     def _refuse(self, reason: str) -> bytes:
         """End the stream with a fault."""
-        self.fault = ProviderBadResponse(reason, phase="stream")
+        self.error = ProviderBadResponse(reason, phase="stream")
         return b""
 
     def _judge(self, event: bytes, payload: bytes) -> bytes:
@@ -322,8 +322,8 @@ class TranslatingStream(StreamState):
         if self.ended:
             return b""
         written = b"" if self.closed else self._pass(self._reader.finish())
-        if self.fault is not None:
-            raise self.fault
+        if self.error is not None:
+            raise self.error
         if not self.closed:
             raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
         return written
@@ -339,12 +339,12 @@ class TranslatingStream(StreamState):
         written = []
         for event in events:
             if isinstance(event, StreamError):
-                self.fault = event.fault
+                self.error = event.error
                 break
             try:
                 written.append(self._writer.write(event))
-            except ProviderBadResponse as fault:
-                self.fault = fault
+            except ProviderBadResponse as error:
+                self.error = error
                 break
             if isinstance(event, StreamEnd):
                 self.ended = True

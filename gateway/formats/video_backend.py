@@ -280,9 +280,9 @@ def parse_video_fault(
 
 def find_refusal(code: str, message: str, secrets: Secrets, status: int) -> ProviderError:
     """Return the error for a rejection that came with status 200, as if it had come with ``status``."""
-    fault = parse_video_fault(status, orjson.dumps({"error": {"code": code, "message": message}}), secrets)
-    fault.declined = True
-    return fault
+    error = parse_video_fault(status, orjson.dumps({"error": {"code": code, "message": message}}), secrets)
+    error.declined = True
+    return error
 
 
 def parse_reported(value: object, secrets: Secrets) -> ProviderBadResponse:
@@ -301,7 +301,7 @@ def parse_code_fault(
 ) -> ProviderError:
     """Convert an answer with a numeric error ``code``, whose HTTP status ``statuses`` gives, into an error."""
     if status == _GOOD and code not in statuses:
-        fault = parse_reported(loads_or_none(raw), secrets)
-        fault.declined = bool(code)
-        return fault
+        error = parse_reported(loads_or_none(raw), secrets)
+        error.declined = bool(code)
+        return error
     return parse_video_fault(statuses.get(code, status), raw, secrets, provider_retry_after_s=provider_retry_after_s)

@@ -19,11 +19,11 @@ class BufferedStream:
         work: returns the events and the usage. It runs without a reader too, until the response is closed.
     """
 
-    __slots__ = ("_fault", "_spent", "_task", "usage")
+    __slots__ = ("_error", "_spent", "_task", "usage")
 
     def __init__(self, work: Coroutine[Any, Any, tuple[bytes, Usage]]) -> None:
         self._task = asyncio.get_running_loop().create_task(work)
-        self._fault: ProviderError | None = None
+        self._error: ProviderError | None = None
         self._spent = False
         self.usage = NO_USAGE
 
@@ -57,16 +57,16 @@ class BufferedStream:
         if self._spent:
             return PumpResult.ENDED
         await asyncio.wait({self._task})
-        if self._fault is not None:
-            raise self._fault
+        if self._error is not None:
+            raise self._error
         events, self.usage = self._task.result()
         self._spent = True
         return PumpResult.PAUSED if sink(events, None) else PumpResult.ENDED
 
-    def abort(self, fault: ProviderError) -> None:
-        """End the generation with ``fault``."""
-        if self._fault is None:
-            self._fault = fault
+    def abort(self, error: ProviderError) -> None:
+        """End the generation with ``error``."""
+        if self._error is None:
+            self._error = error
         self._task.cancel()
 
     def finish(self) -> None:
@@ -80,14 +80,14 @@ class BufferedStream:
 class BufferedPassthrough:
     """The stream transform of a ``BufferedStream``: everything passes at once."""
 
-    __slots__ = ("_reply", "ended", "events", "fault")
+    __slots__ = ("_reply", "ended", "error", "events")
     noise = 0
 
     def __init__(self, reply: BufferedStream) -> None:
         self._reply = reply
         self.events = 0
         self.ended = False
-        self.fault: ProviderError | None = None
+        self.error: ProviderError | None = None
 
     @property
     def closed(self) -> bool:

@@ -37,9 +37,9 @@ class ImageDelivery:
             if form == "url":
                 return await self._give_url(attempt, call, image)
             return await self._give_data(attempt, image)
-        except ProviderError as fault:
+        except ProviderError as error:
             if image.quoted:
-                fault.failure_scope, fault.answered = "nobody", True
+                error.failure_scope, error.answered = "nobody", True
             raise
 
     async def _give_url(self, attempt: Attempt, call: InferenceRequest, image: Image) -> Image:

@@ -60,8 +60,8 @@ def can_pass(attempt: Attempt, call: InferenceRequest) -> bool:
 
     A model of which this is unknown is not asked to stream: its server might answer with addresses instead.
     """
-    able = attempt.option.capability
-    return attempt.option.endpoint.wire in _STREAMED and bool(able.streams) and len(_split(call, able.max_n)) == 1
+    able = attempt.target.capability
+    return attempt.target.endpoint.wire in _STREAMED and bool(able.streams) and len(_split(call, able.max_n)) == 1
 
 
 class ImageService:
@@ -69,25 +69,25 @@ class ImageService:
 
     Args:
         upstream: sends requests to providers.
-        gallery: delivers images in the requested form.
+        delivery: delivers images in the requested form.
         find_words: returns the words that prompts must not contain; None for no check.
         clock: Unix seconds.
-        pace: the factor of the waits for a task.
+        wait_scale: the factor of the waits for a task.
     """
 
     def __init__(
         self,
         upstream: HttpClient,
-        gallery: ImageDelivery,
+        delivery: ImageDelivery,
         *,
         find_words: Callable[[], WordList | None] = lambda: None,
         clock: Callable[[], float],
-        pace: float = 1.0,
+        wait_scale: float = 1.0,
     ) -> None:
         self._upstream = upstream
-        self._gallery = gallery
+        self._delivery = delivery
         self._clock = clock
-        self._pace = pace
+        self._wait_scale = wait_scale
         self._tasks = TaskSet()
         self.find_words = find_words
 
@@ -102,7 +102,7 @@ class ImageService:
 
     def check_room(self) -> None:
         """Raise ``StoreUnavailable`` if the disk has no room for images that clients upload and fetch."""
-        self._gallery.check_room()
+        self._delivery.check_room()
 
     async def fetch(self, proxy: Proxy, ctx: RequestContext) -> ProviderAnswer:
         """Return a whole answer with images. Raises as ``Proxy.with_failover`` does, and ``StoreUnavailable``."""
@@ -159,7 +159,7 @@ class ImageService:
     async def _generate_as(self, attempt: Attempt, call: InferenceRequest, form: ImageForm) -> Images:
         images = await self._generate(attempt, call)
         try:
-            items = await _gather([self._gallery.give(attempt, call, image, form) for image in images.items])
+            items = await _gather([self._delivery.give(attempt, call, image, form) for image in images.items])
         except ProviderError:
             attempt.pending = False  # the client gets nothing of what was generated, and did not cause that
             raise
@@ -170,7 +170,7 @@ class ImageService:
 
         If one of the requests fails, the others are cancelled.
         """
-        counts = _split(call, attempt.option.capability.max_n)
+        counts = _split(call, attempt.target.capability.max_n)
         slots = asyncio.Semaphore(1 + attempt.lease.widen(len(counts) - 1))
 
         async def generate_part(number: int, count: int) -> Images:
@@ -182,9 +182,9 @@ class ImageService:
         return parts[0] if len(parts) == 1 else _join(parts)
 
     async def _generate_part(self, attempt: Attempt, call: InferenceRequest, count: int, number: int) -> Images:
-        option = attempt.option
+        target = attempt.target
         mark = f"{attempt.naming.id}{number}"
-        image_backend = make_image_backend(option.endpoint.wire, call, option.model, mark, option.capability)
+        image_backend = make_image_backend(target.endpoint.wire, call, target.model, mark, target.capability)
         result: Images | ProviderCall = _begin(image_backend, count)
         done = False
         try:
@@ -221,7 +221,7 @@ class ImageService:
         """Send a provider request, repeatedly if it only polls a task. Return the answer's body."""
         failures, wait_s = 0, ask.wait_s
         while True:
-            await asyncio.sleep(wait_s * self._pace)
+            await asyncio.sleep(wait_s * self._wait_scale)
             try:
                 return await self._send(attempt, ask, POLL_TIMEOUT_S if ask.passing else None)
             except (ProviderBadResponse, ProviderTimeout, ProviderRejected) as fault:
@@ -252,7 +252,7 @@ class ImageService:
             attempt.pending &= ask.passing
             raw = await reply.read(MAX_ERROR_BYTES)
             provider_retry_after_s = parse_retry_after(reply.headers.get("Retry-After"), self._clock())
-            path = ask.path or attempt.option.endpoint.path
+            path = ask.path or attempt.target.endpoint.path
             raise parse_image_fault(
                 reply.status, raw, secrets, provider_retry_after_s=provider_retry_after_s, path=path
             )

@@ -206,7 +206,7 @@ def _log_failure(attempt: Attempt, error: ProviderError) -> None:
         "attempt_failed",
         request_id=f"{ID_PREFIX}{attempt.exchange.naming.id}",
         channel=attempt.channel.name,
-        model=attempt.option.model,
+        model=attempt.target.model,
         error=error.message,
         reason=mask(str(error.__cause__), attempt.channel.secrets) if error.__cause__ else error.phase,
     )

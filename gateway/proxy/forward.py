@@ -79,7 +79,7 @@ async def _parse_error_response(proxy: Proxy, reply: HttpResponse, attempt: Atte
     raw = await reply.read(MAX_ERROR_BYTES)
     retry_after_s = parse_retry_after(reply.headers.get("Retry-After"), proxy.clock())
     parse = parse_fault if attempt.exchange.call.image is None else parse_image_fault
-    path = attempt.option.endpoint.path.replace("{model}", attempt.option.model)
+    path = attempt.target.endpoint.path.replace("{model}", attempt.target.model)
     return parse(reply.status, raw, attempt.channel.secrets, provider_retry_after_s=retry_after_s, path=path)
 
 
@@ -112,7 +112,7 @@ async def _read(proxy: Proxy, ctx: RequestContext, attempt: Attempt) -> Provider
         attempt.check()
     else:
         body, ctx.usage = exchange.parse_answer(raw, attempt.channel.secrets)
-    if attempt.option.find_price is not None:
+    if attempt.target.find_price is not None:
         attempt.answered = find_answered(body)
     if ctx.operation == "responses":
         attempt.response_id = find_response_id(body)
@@ -124,10 +124,10 @@ async def open_provider_stream(proxy: Proxy, attempt: Attempt) -> OpenedStream:
     """Send the request, and return the provider's stream at its headers. Raises ``ProviderError``."""
     reply = await open_response(proxy, attempt)
     exchange, secrets = attempt.exchange, attempt.channel.secrets
-    gate = exchange.open_gate(secrets)
+    transform = exchange.open_gate(secrets)
     if exchange.manner.binary:
-        return reply, gate, None
-    return reply, gate, lambda: JsonOrStream(lambda raw: exchange.build_whole(raw, secrets))
+        return reply, transform, None
+    return reply, transform, lambda: JsonOrStream(lambda raw: exchange.build_whole(raw, secrets))
 
 
 async def stream(
@@ -152,10 +152,10 @@ async def stream(
         keep_alive = partial(client_stream.write, b"" if manner.binary else KEEPALIVE)
         watch = StreamTimeouts(timeouts, proxy.timer, give_up=attempt.abort, keep_alive=keep_alive)
         try:
-            reply, gate, open_whole = await open_stream(proxy, attempt)
+            reply, transform, open_whole = await open_stream(proxy, attempt)
             relay = StreamRelay(
                 reply,
-                gate,
+                transform,
                 ctx,
                 client_stream,
                 timeouts=watch,
@@ -173,7 +173,7 @@ async def stream(
 def _record_first_event(proxy: Proxy, attempt: Attempt, received: Iterable[bytes]) -> None:
     """Record the success of an attempt, and what its first event, which ends ``received``, says about the answer."""
     proxy.load_balancer.record_success(attempt.lease)
-    if attempt.option.find_price is not None:
+    if attempt.target.find_price is not None:
         attempt.answered = find_answered(b"".join(received))
     if attempt.exchange.call.operation == "responses":
         attempt.response_id = find_response_id(b"".join(received))

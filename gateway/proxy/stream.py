@@ -29,7 +29,7 @@ class StreamRelay:
 
     Args:
         reply: the provider's response at its headers.
-        gate: transforms the provider's bytes into the client's.
+        transform: transforms the provider's bytes into the client's.
         ctx: the request; its usage and the time of its first byte are set here.
         client_stream: takes the stream.
         timeouts: of the provider.
@@ -47,7 +47,6 @@ class StreamRelay:
         "_client_stream",
         "_ctx",
         "_events_before_noise",
-        "_gate",
         "_held",
         "_held_bytes",
         "_last",
@@ -58,13 +57,14 @@ class StreamRelay:
         "_reply",
         "_time",
         "_timeouts",
+        "_transform",
         "opened",
     )  # fmt: skip
 
     def __init__(
         self,
         reply: HttpResponse,
-        gate: StreamTransform,
+        transform: StreamTransform,
         ctx: RequestContext,
         client_stream: ClientStream,
         *,
@@ -74,7 +74,7 @@ class StreamRelay:
         open_whole: Callable[[], StreamTransform] | None = None,
     ) -> None:
         self._reply = reply
-        self._gate = gate
+        self._transform = transform
         self._ctx = ctx
         self._client_stream = client_stream
         self._timeouts = timeouts
@@ -100,31 +100,31 @@ class StreamRelay:
             ProviderError: nothing has been sent.
             ClientDisconnected: the client has left.
         """
-        fault: ProviderError | None = None
+        error: ProviderError | None = None
         try:
             ended = await self._await_first_event()
             self._open()
             if ended is PumpResult.PAUSED:
                 ended = await self._push()
             if ended is PumpResult.ENDED:
-                self._last += self._gate.finish()
+                self._last += self._transform.finish()
                 self._record_first([self._last])
             self._reply.finish()
         except GatewayError as met:
             if not self.opened:
                 raise
-            fault = met if isinstance(met, ProviderError) else _build_ours(met)
+            error = met if isinstance(met, ProviderError) else _build_ours(met)
             if not self._binary:
                 self._last += build_error_event(met, self._ctx.id, self._ctx.operation)
         finally:
-            self._write_usage(fault)
+            self._write_usage(error)
         self._timeouts.stop()  # from here on nothing waits for the provider
-        settle(fault)
-        if fault is not None and self._binary:
+        settle(error)
+        if error is not None and self._binary:
             self._client_stream.cut()
-            return fault
+            return error
         await self._client_stream.finish(self._last)
-        return fault
+        return error
 
     async def _await_first_event(self) -> PumpResult:
         """Pump until an event is complete or a comment is due. Raises ``ProviderError``: nothing has been sent."""
@@ -138,29 +138,29 @@ class StreamRelay:
                     while pumped is PumpResult.PAUSED and self._is_heavy():
                         pumped = await self._pump_large(self._held.append)
                         if pumped is PumpResult.PAUSED and not (
-                            self._gate.events or self._gate.closed or self._is_heavy()
+                            self._transform.events or self._transform.closed or self._is_heavy()
                         ):
                             pumped = await self._reply.pump(self._hold)
         except TimeoutError:
             self._held.append(KEEPALIVE)
-        if self._gate.fault is not None:
-            raise self._gate.fault
+        if self._transform.error is not None:
+            raise self._transform.error
         if pumped is PumpResult.ENDED:
-            self._held.append(self._gate.finish())
+            self._held.append(self._transform.finish())
             pumped = PumpResult.PAUSED
         self._record_first(self._held)
         return pumped
 
     def _record_first(self, received: Iterable[bytes]) -> None:
         """Report the first event once, also if the client was answered with a comment before it."""
-        if self._gate.events and not self._noted:
+        if self._transform.events and not self._noted:
             self._noted = True
             self._answered(received)
 
     def _open(self) -> None:
         held = b"".join(self._held)
         self._held.clear()
-        if self._gate.closed:
+        if self._transform.closed:
             self._last, held = self._last + held, b""
         self._client_stream.open(self._media_type, held)
         self.opened = True
@@ -171,7 +171,7 @@ class StreamRelay:
 
     async def _push(self) -> PumpResult:
         """Pump to the end mark or to the end of the response; wait while the client reads slowly."""
-        while not self._gate.closed:
+        while not self._transform.closed:
             if self._is_heavy():
                 if await self._pump_large(self._send) is PumpResult.ENDED:
                     return PumpResult.ENDED
@@ -181,18 +181,18 @@ class StreamRelay:
                 return PumpResult.ENDED
             if self._client_stream.full:
                 await self._wait_for_reader()
-        if self._gate.fault is not None:
-            raise self._gate.fault
+        if self._transform.error is not None:
+            raise self._transform.error
         return PumpResult.PAUSED
 
     def _is_heavy(self) -> bool:
-        return isinstance(self._gate, TranslatingStream) and self._gate.heavy
+        return isinstance(self._transform, TranslatingStream) and self._transform.heavy
 
     async def _pump_large(self, send: Callable[[bytes], object]) -> PumpResult:
         """Pump one piece of a large event, which a thread parses, and ``send`` the output."""
-        gate, pieces = self._gate, list[bytes]()
-        assert isinstance(gate, TranslatingStream)  # noqa: S101 - see ``_is_heavy``
-        if not gate.unwritten:
+        transform, pieces = self._transform, list[bytes]()
+        assert isinstance(transform, TranslatingStream)  # noqa: S101 - see ``_is_heavy``
+        if not transform.unwritten:
 
             def take(piece: bytes, _raw: bytes | None) -> bool:
                 pieces.append(piece)
@@ -202,10 +202,10 @@ class StreamRelay:
                 return PumpResult.ENDED
             data = b"".join(pieces)
             if b"\n" in data or b"\r" in data:
-                await work_aside(gate.read, data)
+                await work_aside(transform.read, data)
             else:  # no line ends here
-                gate.read(data)
-        if out := gate.write():
+                transform.read(data)
+        if out := transform.write():
             self._timeouts.event_at = self._time()
             send(out)
         return PumpResult.PAUSED
@@ -214,7 +214,7 @@ class StreamRelay:
         """Send the output of a large event to the client."""
         self._record_first([out])
         self._timeouts.written_at = self._time()
-        if self._gate.closed:
+        if self._transform.closed:
             self._last += out
         else:
             self._client_stream.write(out, None)
@@ -233,12 +233,12 @@ class StreamRelay:
             return
         open_whole, self._open_whole = self._open_whole, None
         if is_json(begun):
-            self._gate = open_whole()
+            self._transform = open_whole()
             self._timeouts.wait_for_whole()
         elif not is_event_stream(begun):
             kind = self._reply.headers.get("Content-Type", EVENT_STREAM).lower()
             if not kind.startswith(EVENT_STREAM):
-                self._gate.fault = ProviderBadResponse("The provider did not answer with an event stream")
+                self._transform.error = ProviderBadResponse("The provider did not answer with an event stream")
 
     def _pass_first(self, data: bytes, raw_chunks: bytes | None) -> bool:
         """The sink until the first bytes, if the client was answered with a comment before them."""
@@ -250,57 +250,62 @@ class StreamRelay:
         """The sink before the client is answered."""
         if self._open_whole is not None:
             self._detect(data)
-        self._held.append(self._gate.feed(data))
+        self._held.append(self._transform.feed(data))
         self._held_bytes += len(self._held[-1])
-        gate = self._gate
-        if gate.events:
+        transform = self._transform
+        if transform.events:
             self._timeouts.event_at = self._time()
         else:
             self._check_noise()
-        return gate.events > 0 or gate.closed or self._held_bytes - gate.noise > MAX_HELD_BYTES or self._is_heavy()
+        return (
+            transform.events > 0
+            or transform.closed
+            or self._held_bytes - transform.noise > MAX_HELD_BYTES
+            or self._is_heavy()
+        )
 
     def _check_noise(self) -> None:
         """Fail the stream if too many bytes have come since the last event."""
-        gate = self._gate
-        noise, events = gate.noise, gate.events
+        transform = self._transform
+        noise, events = transform.noise, transform.events
         if events != self._events_before_noise:
             self._events_before_noise, self._noise_before = events, noise
-        elif noise - self._noise_before > MAX_NOISE_BYTES and gate.fault is None:
-            gate.fault = ProviderBadResponse(
+        elif noise - self._noise_before > MAX_NOISE_BYTES and transform.error is None:
+            transform.error = ProviderBadResponse(
                 f"The provider sent {MAX_NOISE_BYTES} bytes without an event", phase="stream"
             )
 
     def _pass(self, data: bytes, raw_chunks: bytes | None) -> bool:
         """The sink of the hot path. Every call in here is one more for every event."""
-        gate, timeouts = self._gate, self._timeouts
-        before = gate.events
-        out = gate.feed(data)
+        transform, timeouts = self._transform, self._timeouts
+        before = transform.events
+        out = transform.feed(data)
         now = self._time()
-        if gate.events != before:
+        if transform.events != before:
             timeouts.event_at = now
             if not before:
                 self._record_first([out])
         else:
             self._check_noise()
         if not out:
-            return gate.closed or self._is_heavy()
+            return transform.closed or self._is_heavy()
         timeouts.written_at = now
-        if gate.closed:
+        if transform.closed:
             self._last += out
             return True
         return self._client_stream.write(out, raw_chunks if out is data else None)
 
-    def _write_usage(self, fault: ProviderError | None) -> None:
+    def _write_usage(self, error: ProviderError | None) -> None:
         """Take the usage from the transform, which has to know the error that ended the stream."""
         if not self.opened:
             return
-        if fault is not None and self._gate.fault is None:
-            self._gate.fault = fault
-        self._ctx.usage = self._gate.parse_usage()
+        if error is not None and self._transform.error is None:
+            self._transform.error = error
+        self._ctx.usage = self._transform.parse_usage()
 
 
 def _build_ours(met: GatewayError) -> ProviderError:
     """Wrap an error of the gateway itself: it ends the stream like any other, and counts for no channel."""
-    fault = ProviderBadResponse(met.message, phase="gateway")
-    fault.failure_scope = "nobody"
-    return fault
+    error = ProviderBadResponse(met.message, phase="gateway")
+    error.failure_scope = "nobody"
+    return error

@@ -318,7 +318,7 @@ class Lease:
     None: nothing.
     """
 
-    line: ChannelState
+    state: ChannelState
     key: KeyState
     place: Place
     account: int
@@ -339,16 +339,16 @@ class Lease:
 
         Each part counts for the requests a minute, whether or not a place was free.
         """
-        line, rpm, most = self.line, self.line.channel.rpm, self.line.channel.max_concurrency
+        state, rpm, most = self.state, self.state.channel.rpm, self.state.channel.max_concurrency
         if rpm is not None:
-            line.tat = take(line.tat, rpm, more, line.tat)
-        taken = more if most is None else min(more, max(0, most - line.running))
-        line.running += taken
+            state.tat = take(state.tat, rpm, more, state.tat)
+        taken = more if most is None else min(more, max(0, most - state.running))
+        state.running += taken
         self.places += taken
         return taken
 
 
 def list_keys(channel: Channel, before: tuple[KeyState, ...]) -> tuple[KeyState, ...]:
     """Return the keys of a channel; one that it had before keeps its state."""
-    known = {line.key: line for line in before}
+    known = {state.key: state for state in before}
     return tuple(known.get(key) or KeyState(key) for key in channel.api_keys or ("",))

@@ -164,10 +164,10 @@ class ChannelService:
         channel = self._catalog.find_channel(channel.name) or channel
         try:
             listing = await self._fetch(channel)
-        except ProviderError as fault:
-            self._catalog.note_failure(channel, fault.message)
-            log.warning("models_not_synced", channel=channel.name, error=fault.message)
-            return fault
+        except ProviderError as error:
+            self._catalog.note_failure(channel, error.message)
+            log.warning("models_not_synced", channel=channel.name, error=error.message)
+            return error
         came, went = self._catalog.apply_listing(channel, listing)
         if came or went:
             log.info("models_synced", channel=channel.name, models=len(listing), came=len(came), went=sorted(went))
@@ -194,8 +194,8 @@ class ChannelService:
     async def _test_key(self, channel: Channel, key: str) -> Fields:
         try:
             listing = await self._fetch(attrs.evolve(channel, api_keys=(key,) if key else ()))
-        except ProviderError as fault:
-            return {"last4": _show_end(key), "ok": False, "error": fault.message, "models": None}
+        except ProviderError as error:
+            return {"last4": _show_end(key), "ok": False, "error": error.message, "models": None}
         return {"last4": _show_end(key), "ok": True, "error": None, "models": len(listing)}
 
     def list_channels(self) -> list[Fields]:
@@ -212,7 +212,7 @@ class ChannelService:
     def describe(self, channel: Channel) -> Fields:
         """A channel without its secrets, how it stands, and what is known of its models."""
         offer, synced = self._catalog.find_offer(channel), self._catalog.find_synced(channel)
-        line = self._load_balancer.lines.get(channel.name)
+        state = self._load_balancer.lines.get(channel.name)
         return {
             **build_channel(channel),
             "offers": None if offer is None else len(offer),
@@ -221,31 +221,31 @@ class ChannelService:
             "came": list(synced.came),
             "went": list(synced.went),
             "changed_at": None if synced.changed_s is None else build_time(synced.changed_s),
-            **({} if line is None else self._describe_line(line)),
+            **({} if state is None else self._describe_line(state)),
         }
 
-    def _describe_line(self, line: ChannelState) -> Fields:
-        now, rules, breaker = self._load_balancer.now, self._load_balancer.settings.rules, line.breaker
-        wait, reason, circuits = breaker.wait_s(now), breaker.reason, _describe_circuits(line.list_tripped(), now)
-        if breaker.state == "up" and line.state != "up":  # each model that it serves has tripped
+    def _describe_line(self, state: ChannelState) -> Fields:
+        now, rules, breaker = self._load_balancer.now, self._load_balancer.settings.rules, state.breaker
+        wait, reason, circuits = breaker.wait_s(now), breaker.reason, _describe_circuits(state.list_tripped(), now)
+        if breaker.state == "up" and state.state != "up":  # each model that it serves has tripped
             wait = min((circuit["cooldown_s"] or 0.0 for circuit in circuits), default=0.0)
             reason = circuits[0]["reason"]
         return {
-            "state": line.state,
-            "running": line.running,
+            "state": state.state,
+            "running": state.running,
             "share": round(breaker.share(now, rules), 2),
             "cooldown_s": None if wait is None else round(wait, 1),
             "trips": breaker.trips,
             "reason": reason,
             "circuits": circuits,
-            **_describe_figures(line),
+            **_describe_figures(state),
             "keys": [
                 {
                     "last4": _show_end(key.key),
                     **_describe_key(key, now),
                     "limited_models": sorted(model for model, limit in key.limited.items() if limit.until > now),
                 }
-                for key in line.keys
+                for key in state.keys
                 if key.key
             ],
         }
@@ -290,16 +290,16 @@ def _describe_circuits(tripped: Sequence[Tripped], now: float) -> list[Fields]:
     ]
 
 
-def _describe_figures(line: ChannelState) -> Fields:
+def _describe_figures(state: ChannelState) -> Fields:
     """What its calls have come to; of a channel that has had none nothing is known."""
-    answered = sorted(figure for figure in line.recent if figure != FAILED)
+    answered = sorted(figure for figure in state.recent if figure != FAILED)
     return {
         "latency_ms": {f"p{percent}": find_percentile(answered, percent) for percent in (50, 95, 99)}
         if answered
         else None,
-        "success_ratio": round(len(answered) / len(line.recent), 4) if len(line.recent) else None,
-        "calls": line.calls,
-        "failures": line.failures,
+        "success_ratio": round(len(answered) / len(state.recent), 4) if len(state.recent) else None,
+        "calls": state.calls,
+        "failures": state.failures,
     }
 
 

@@ -85,20 +85,24 @@ class LoadBalancer:
         for former in before.values():
             former.offered = False
         for channel in channels:
-            line = before.get(channel.name)
-            if line is None or line.channel.base_url != channel.base_url or line.channel.provider != channel.provider:
-                line = ChannelState(channel, list_keys(channel, ()))
+            state = before.get(channel.name)
+            if (
+                state is None
+                or state.channel.base_url != channel.base_url
+                or state.channel.provider != channel.provider
+            ):
+                state = ChannelState(channel, list_keys(channel, ()))
             else:
                 # The same object, because attempts under way release their place in it.
-                line.replace(channel, self._clock())
-            line.offered = channel.status == "active"
-            lines[channel.name] = line
+                state.replace(channel, self._clock())
+            state.offered = channel.status == "active"
+            lines[channel.name] = state
 
     @property
     def any_open(self) -> bool:
         """Whether the circuit breakers allow a request on any active channel."""
         now = self._clock()
-        return any(line.channel.status == "active" and line.may_be_well(now) for line in self.lines.values())
+        return any(state.channel.status == "active" and state.may_be_well(now) for state in self.lines.values())
 
     @property
     def now(self) -> float:
@@ -114,25 +118,25 @@ class LoadBalancer:
         settings = self.settings
         return self.retrying < max(settings.least_retries, settings.retry_ratio * self.running)
 
-    def lease(self, line: ChannelState, place: Place, account: int, *, retry: bool, insisting: bool = False) -> Lease:
+    def lease(self, state: ChannelState, place: Place, account: int, *, retry: bool, insisting: bool = False) -> Lease:
         """Take a place on an available channel; ``insisting``: despite its failures. ``retry``: it is a retry."""
-        now, rpm = self._clock(), line.channel.rpm
-        key = line.keys[0] if len(line.keys) == 1 else line.pick_key(place, account, now)
+        now, rpm = self._clock(), state.channel.rpm
+        key = state.keys[0] if len(state.keys) == 1 else state.pick_key(place, account, now)
         if rpm is not None:
-            line.tat = take(line.tat, rpm, 1, now)
-        line.running += 1
+            state.tat = take(state.tat, rpm, 1, now)
+        state.running += 1
         self.running += 1
         self.changes += 1
         if retry:
             self.retrying += 1
         elif insisting:
-            line.retry_until_stored(account, now)
-        breaker, keys, tries = line.breaker, key.breaker, not insisting
+            state.retry_until_stored(account, now)
+        breaker, keys, tries = state.breaker, key.breaker, not insisting
         generation = breaker.begin(now) if tries and breaker.state != "up" else breaker.generation
         key_generation = keys.begin(now) if tries and keys.state != "up" else keys.generation
-        lease = Lease(line, key, place, account, retry, generation, key_generation, now, insisting)
-        if line.circuits:
-            lease.begun = line.circuits.begin(place, account, now, tries=tries)
+        lease = Lease(state, key, place, account, retry, generation, key_generation, now, insisting)
+        if state.circuits:
+            lease.begun = state.circuits.begin(place, account, now, tries=tries)
         if key.circuits:
             lease.key_begun = key.circuits.begin(place, account, now, tries=tries)
         return lease
@@ -147,77 +151,77 @@ class LoadBalancer:
             lease.retry = False
             self.retrying -= 1
         lease.first_byte_ms = round((now - lease.began) * 1000)
-        lease.streak = lease.line.circuits.find_streak(lease.place, lease.account) if lease.line.circuits else (0, 0)
+        lease.streak = lease.state.circuits.find_streak(lease.place, lease.account) if lease.state.circuits else (0, 0)
         self._note_well(lease, now)
         if lease.key.breaker.trips or lease.key.circuits:  # see ``KeyState``: otherwise there is nothing to record
             self._note_key_well(lease, now)
 
-    def record_failure(self, lease: Lease, fault: ProviderError, prompt: int | None = None) -> None:
+    def record_failure(self, lease: Lease, error: ProviderError, prompt: int | None = None) -> None:
         """Record a failure, before the first byte or after it. ``prompt``: a digest of the prompt."""
         self.changes += 1
-        if fault.failure_scope != "nobody":
+        if error.failure_scope != "nobody":
             lease.first_byte_ms = FAILED
-        if fault.answered:
+        if error.answered:
             self._note_well(lease, self._clock())
-        match fault.failure_scope:
+        match error.failure_scope:
             case "model":
-                self._limit_key(lease, fault)
+                self._limit_key(lease, error)
             case "key":
-                self._note_refused(lease, fault)
-            case "channel" if fault.phase == "connect":
-                self._note_out_of_reach(lease, fault)
+                self._note_refused(lease, error)
+            case "channel" if error.phase == "connect":
+                self._note_out_of_reach(lease, error)
             case "channel":
-                self._note_ill(lease, fault, prompt)
+                self._note_ill(lease, error, prompt)
             case "nobody":
-                if fault.answered:
+                if error.answered:
                     self._note_key_well(lease, self._clock())
 
-    def note_probe_answered(self, line: ChannelState, generation: int) -> None:
+    def note_probe_answered(self, state: ChannelState, generation: int) -> None:
         """Record that a probe succeeded; it began in ``generation`` of the channel's circuit breaker."""
-        now = line.probed_at = self._clock()
-        if line.breaker.state == "down" and line.breaker.generation == generation:
-            line.breaker.recover(now)
-            log.info("channel_recovered", channel=line.channel.name, reason="probe")
-        if line.probe_failed:  # if the probes never failed, they say nothing about the tripped models
-            line.probe_failed = False
-            line.circuits.let_try(now)
+        now = state.probed_at = self._clock()
+        if state.breaker.state == "down" and state.breaker.generation == generation:
+            state.breaker.recover(now)
+            log.info("channel_recovered", channel=state.channel.name, reason="probe")
+        if state.probe_failed:  # if the probes never failed, they say nothing about the tripped models
+            state.probe_failed = False
+            state.circuits.let_try(now)
 
-    def note_probe_failed(self, line: ChannelState, generation: int, fault: ProviderError) -> None:
+    def note_probe_failed(self, state: ChannelState, generation: int, error: ProviderError) -> None:
         """Record that a probe failed, which began in ``generation``: the next cooldown is longer."""
         self.changes += 1
-        breaker, now = line.breaker, self._clock()
-        line.probed_at, line.probe_failed = now, True
+        breaker, now = state.breaker, self._clock()
+        state.probed_at, state.probe_failed = now, True
         if (
             breaker.state == "down"
             and breaker.generation == generation
-            and (now >= breaker.until or fault.provider_retry_after_s)
+            and (now >= breaker.until or error.provider_retry_after_s)
         ):
             breaker.trip(
                 now,
                 self.settings.rules,
-                reason=fault.message,
+                reason=error.message,
                 rng=self._rng(),
-                provider_retry_after_s=fault.provider_retry_after_s or 0.0,
+                provider_retry_after_s=error.provider_retry_after_s or 0.0,
             )
 
     def tidy(self) -> None:
         """Forget expired failures."""
-        for line in self.lines.values():
-            line.tidy(self._clock(), self.settings.rules.window_s)
+        for state in self.lines.values():
+            state.tidy(self._clock(), self.settings.rules.window_s)
 
     def _note_well(self, lease: Lease, now: float) -> None:
-        line, rules = lease.line, self.settings.rules
-        breaker = line.breaker
+        state, rules = lease.state, self.settings.rules
+        breaker = state.breaker
         was = breaker.state
         if was == "down" and breaker.generation == lease.generation:  # a request despite the cooldown
             breaker.recover(now)
         breaker.record_success(lease.generation, now, rules)
         if was != breaker.state:
-            log.info("channel_recovered", channel=line.channel.name)
-        if line.circuits:
+            log.info("channel_recovered", channel=state.channel.name)
+        if state.circuits:
             begun = lease.begun or _NOTHING_BEGUN
-            if line.circuits.record_success(lease.place, lease.account, begun, now, rules):
-                log.info("circuit_recovered", channel=line.channel.name, model=lease.place[1])
+            if state.circuits.record_success(lease.place, lease.account, begun, now, rules):
+                log.info("circuit_recovered", channel=state.channel.name, model=lease.place[1])
 
     def _note_key_well(self, lease: Lease, now: float) -> None:
         key, rules = lease.key, self.settings.rules
@@ -228,49 +232,49 @@ class LoadBalancer:
         if key.circuits:
             key.circuits.record_success(lease.place, lease.account, lease.key_begun or _NOTHING_BEGUN, now, rules)
 
-    def _note_out_of_reach(self, lease: Lease, fault: ProviderError) -> None:
-        now, breaker = self._clock(), lease.line.breaker
-        if breaker.record_failure(lease.generation, now, self.settings.rules, reason=fault.message, rng=self._rng()):
+    def _note_out_of_reach(self, lease: Lease, error: ProviderError) -> None:
+        now, breaker = self._clock(), lease.state.breaker
+        if breaker.record_failure(lease.generation, now, self.settings.rules, reason=error.message, rng=self._rng()):
             self._tell_tripped(lease, breaker, now)
 
-    def _note_ill(self, lease: Lease, fault: ProviderError, prompt: int | None) -> None:
+    def _note_ill(self, lease: Lease, error: ProviderError, prompt: int | None) -> None:
         rules = self.settings.rules
         failure = Failure(
             self._clock(),
             attrs.evolve(rules, longest_own_s=max(rules.cooldown_s, PROBE_EVERY_S)),
-            fault.message,
+            error.message,
             self._rng(),
-            provider_retry_after_s=fault.provider_retry_after_s or 0.0,
+            provider_retry_after_s=error.provider_retry_after_s or 0.0,
             streak=lease.streak,
-            prompt=prompt if fault.may_be_prompt else None,
+            prompt=prompt if error.may_be_prompt else None,
         )
-        circuits = lease.line.circuits
+        circuits = lease.state.circuits
         tripped = circuits.record_failure(lease.place, lease.account, lease.begun or _NOTHING_BEGUN, failure)
         if tripped is not None:
             self._tell_tripped(lease, tripped, failure.at)
 
     def _tell_tripped(self, lease: Lease, breaker: CircuitBreaker, now: float) -> None:
-        line, cooldown_s = lease.line, round(breaker.until - now, 1)
-        if breaker is line.breaker:
-            log.warning("channel_tripped", channel=line.channel.name, error=breaker.reason, cooldown_s=cooldown_s)
+        state, cooldown_s = lease.state, round(breaker.until - now, 1)
+        if breaker is state.breaker:
+            log.warning("channel_tripped", channel=state.channel.name, error=breaker.reason, cooldown_s=cooldown_s)
             return
-        place, account = next((place, account) for place, account, known in line.list_tripped() if known is breaker)
+        place, account = next((place, account) for place, account, known in state.list_tripped() if known is breaker)
         log.warning(
             "circuit_tripped",
-            channel=line.channel.name,
+            channel=state.channel.name,
             model=place[1] or "all",
             account=account,
             error=breaker.reason,
             cooldown_s=cooldown_s,
         )
 
-    def _limit_key(self, lease: Lease, fault: ProviderError) -> None:
+    def _limit_key(self, lease: Lease, error: ProviderError) -> None:
         now, rules, model = self._clock(), self.settings.rules, lease.place[1]
-        wait = min(fault.provider_retry_after_s or rules.cooldown_s, rules.max_cooldown_s)
+        wait = min(error.provider_retry_after_s or rules.cooldown_s, rules.max_cooldown_s)
         lease.key.limit(model, lease.account, now + wait, now)
-        log.warning("key_limited", channel=lease.line.channel.name, model=model, cooldown_s=round(wait, 1))
+        log.warning("key_limited", channel=lease.state.channel.name, model=model, cooldown_s=round(wait, 1))
 
-    def _note_refused(self, lease: Lease, fault: ProviderError) -> None:
+    def _note_refused(self, lease: Lease, error: ProviderError) -> None:
         rules, key = self.settings.rules, lease.key
         rules = attrs.evolve(
             rules,
@@ -280,18 +284,18 @@ class LoadBalancer:
         )
         now = self._clock()
         if key.breaker.state == "trial" and key.breaker.generation == lease.key_generation:
-            key.breaker.trip(now, rules, reason=fault.message, rng=self._rng())
-        failure = Failure(now, rules, fault.message, self._rng())
+            key.breaker.trip(now, rules, reason=error.message, rng=self._rng())
+        failure = Failure(now, rules, error.message, self._rng())
         tripped = key.circuits.record_failure(lease.place, lease.account, lease.key_begun or _NOTHING_BEGUN, failure)
         if tripped is None:
             return
-        number = next((number for number, known in enumerate(lease.line.keys, 1) if known is key), 0)
+        number = next((number for number, known in enumerate(lease.state.keys, 1) if known is key), 0)
         log.warning(
             "key_tripped",
-            channel=lease.line.channel.name,
+            channel=lease.state.channel.name,
             model=None if tripped is key.breaker else lease.place[1],
-            error=fault.message,
-            reason=f"key {number} of {len(lease.line.keys)}",
+            error=error.message,
+            reason=f"key {number} of {len(lease.state.keys)}",
             cooldown_s=round(tripped.until - now, 1),
         )
 
@@ -299,22 +303,22 @@ class LoadBalancer:
         """Release the place. An attempt without a recorded outcome counts neither as success nor as failure."""
         if lease.ended:
             return
-        lease.ended, line = True, lease.line
+        lease.ended, state = True, lease.state
         if lease.first_byte_ms is not None:
-            line.calls += 1
-            line.failures += lease.first_byte_ms == FAILED
-            line.recent.add(lease.first_byte_ms)
-        line.running -= lease.places
+            state.calls += 1
+            state.failures += lease.first_byte_ms == FAILED
+            state.recent.add(lease.first_byte_ms)
+        state.running -= lease.places
         self.running -= 1
         if lease.retry:
             self.retrying -= 1
         if lease.insisting:
             return
-        if line.breaker.state == "trial":
-            line.breaker.abandon(lease.generation)
+        if state.breaker.state == "trial":
+            state.breaker.abandon(lease.generation)
         if lease.key.breaker.state == "trial":
             lease.key.breaker.abandon(lease.key_generation)
         if lease.begun is not None:
-            line.circuits.abandon(lease.begun)
+            state.circuits.abandon(lease.begun)
         if lease.key_begun is not None:
             lease.key.circuits.abandon(lease.key_begun)

@@ -55,39 +55,39 @@ def keep_allowed(
     if call.operation == "count_tokens":  # nothing is bought
         return options
     kept, problem = [], None
-    for option in options:
+    for target in options:
         try:
-            kept.append(_check(option, caller, call, catalog=catalog, tariff=tariff))
-        except GatewayError as fault:
-            problem = problem or fault
+            kept.append(_check(target, caller, call, catalog=catalog, tariff=tariff))
+        except GatewayError as error:
+            problem = problem or error
     if problem is not None and not kept:
         raise problem
     return kept
 
 
 def _check(
-    option: Target, caller: Caller, call: InferenceRequest, *, catalog: ModelCatalog, tariff: PricingPolicy
+    target: Target, caller: Caller, call: InferenceRequest, *, catalog: ModelCatalog, tariff: PricingPolicy
 ) -> Target:
-    wire, fields = option.endpoint.wire, PROVIDERS[option.channel.provider].priced_fields
+    wire, fields = target.endpoint.wire, PROVIDERS[target.channel.provider].priced_fields
     if is_translated(call.operation, wire) or wire.partition("_")[0] in _BUILT:
-        return option
+        return target
     found = list_priced(call.body, fields)
     if not found:
-        return option
+        return target
     for name in found:
-        if not allows(option.channel, name):
+        if not allows(target.channel, name):
             raise InvalidRequest(
                 f"'{name}' changes what is bought, and no channel of the model {call.model!r} allows it (allow_fields)",
                 param=name,
             )
-    named = dict(_list_prices(option, caller, call, catalog=catalog, tariff=tariff))
+    named = dict(_list_prices(target, caller, call, catalog=catalog, tariff=tariff))
     if not named:
-        return option
-    return attrs.evolve(option, named=named, find_price=partial(tariff.prices.find, provider=option.channel.provider))
+        return target
+    return attrs.evolve(target, named=named, find_price=partial(tariff.prices.find, provider=target.channel.provider))
 
 
 def _list_prices(
-    option: Target, caller: Caller, call: InferenceRequest, *, catalog: ModelCatalog, tariff: PricingPolicy
+    target: Target, caller: Caller, call: InferenceRequest, *, catalog: ModelCatalog, tariff: PricingPolicy
 ) -> Iterator[tuple[str, Price | None]]:
     """The provider's names of the models that ``call`` names, each with its price.
 
@@ -95,19 +95,19 @@ def _list_prices(
     and the caller a cap.
     """
     capped = caller.key.quota.capped or caller.account.quota.capped
-    fields = PROVIDERS[option.channel.provider].priced_fields
+    fields = PROVIDERS[target.channel.provider].priced_fields
     for model, place in list_named_models(call.body, fields):
-        ours = [model, *(name for name, theirs in option.channel.model_map if theirs == model)]
+        ours = [model, *(name for name, theirs in target.channel.model_map if theirs == model)]
         allowed = [name for name in ours if caller.may_use(name)]
         if not allowed:
             raise ModelNotAllowed(f"This API key may not use the model {model!r}", param=place, should_retry=False)
-        offered = [name for name in allowed if _offers(catalog, caller, option.channel, name)]
-        refused = find_refused_variant(option.channel, PROVIDERS[option.channel.provider], model)
+        offered = [name for name in allowed if _offers(catalog, caller, target.channel, name)]
+        refused = find_refused_variant(target.channel, PROVIDERS[target.channel.provider], model)
         if not offered or refused is not None:
-            fault = model_not_found(model) if refused is None else refuse_variant(model, refused)
-            fault.param = place
-            raise fault
-        price = tariff.find_price(offered[0], model, option.channel.provider)
+            error = model_not_found(model) if refused is None else refuse_variant(model, refused)
+            error.param = place
+            raise error
+        price = tariff.find_price(offered[0], model, target.channel.provider)
         if price is None and (capped or tariff.require_price):
             raise ModelNotAllowed(
                 f"The model {model!r} has no price, and this API key has a limit of what it may spend",

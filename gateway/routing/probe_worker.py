@@ -41,21 +41,21 @@ class ChannelProber:
         self._load_balancer.tidy()
         now, lines = self._load_balancer.now, self._load_balancer.lines
         due = [
-            (channel, line)
+            (channel, state)
             for channel in self._catalog.channels
-            if (line := lines.get(channel.name)) is not None
+            if (state := lines.get(channel.name)) is not None
             and channel.status == "active"
-            and line.is_probe_due(now, PROBE_EVERY_S)
+            and state.is_probe_due(now, PROBE_EVERY_S)
             and PROVIDERS[channel.provider].models_path is not None
         ]
-        await asyncio.gather(*(self._probe_channel(channel, line) for channel, line in due))
+        await asyncio.gather(*(self._probe_channel(channel, state) for channel, state in due))
 
-    async def _probe_channel(self, channel: Channel, line: ChannelState) -> None:
-        generation = line.breaker.generation
+    async def _probe_channel(self, channel: Channel, state: ChannelState) -> None:
+        generation = state.breaker.generation
         try:
             await self._fetch(channel)
-        except ProviderError as fault:
-            if not fault.answered:
-                self._load_balancer.note_probe_failed(line, generation, fault)
+        except ProviderError as error:
+            if not error.answered:
+                self._load_balancer.note_probe_failed(state, generation, error)
                 return
-        self._load_balancer.note_probe_answered(line, generation)
+        self._load_balancer.note_probe_answered(state, generation)

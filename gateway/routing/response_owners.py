@@ -70,5 +70,5 @@ class ResponseOwners:
     async def _keep(self, response_id: str, owner: ResponseOwner) -> None:
         try:
             await self._store.add_owner(response_id, owner, int(self._clock() * 1000))
-        except StoreUnavailable as fault:
-            log.warning("response_owner_not_stored", channel=owner.channel, error=fault.message)
+        except StoreUnavailable as error:
+            log.warning("response_owner_not_stored", channel=owner.channel, error=error.message)

@@ -68,19 +68,19 @@ class Route:
         if not options:
             return options
         self._ranked_at = self._load_balancer.changes
-        if len(options) == 1 and options[0].line.is_free(options[0].place):  # the usual case needs no selection
+        if len(options) == 1 and options[0].state.is_free(options[0].place):  # the usual case needs no selection
             self._first = options[0]
             return options
         first, self._insisting = self._look()
         self._first = first
-        return [first, *(option for option in options if option is not first)]
+        return [first, *(target for target in options if target is not first)]
 
     def _look(self) -> tuple[Target, bool]:
         """Return the target to take, and whether despite its failures. Raises ``NoHealthyChannel``."""
-        option = self._choose()
-        if option is not None:
-            return option, False
-        insisting = [option for option in self.options if self._find_insisting_s(option) == 0.0]
+        target = self._choose()
+        if target is not None:
+            return target, False
+        insisting = [target for target in self.options if self._find_insisting_s(target) == 0.0]
         if not insisting:
             raise self._find_reason()
         return self._pick(insisting), True
@@ -93,37 +93,37 @@ class Route:
             first, insisting = (first, False) if first is not None and self._is_open(first) else self._look()
         return self._take(first, answer_id, now_s, insisting=insisting)
 
-    def may_retry(self, failed: Attempt, fault: ProviderError) -> bool:
-        """Return whether another attempt follows ``failed``, which is released; if not, ``fault`` is the answer."""
-        if isinstance(fault, UnsupportedByProvider):  # nothing was sent: the next attempt is no retry
+    def may_retry(self, failed: Attempt, error: ProviderError) -> bool:
+        """Return whether another attempt follows ``failed``, which is released; if not, ``error`` is the answer."""
+        if isinstance(error, UnsupportedByProvider):  # nothing was sent: the next attempt is no retry
             self._attempts -= 1
-        elif not fault.retryable or self._attempts >= self._load_balancer.settings.max_attempts:
+        elif not error.retryable or self._attempts >= self._load_balancer.settings.max_attempts:
             return False
         # A stale connection is no failure of the channel: it gets the request again, over a new connection.
-        self._once = isinstance(fault, StaleConnection)
+        self._once = isinstance(error, StaleConnection)
         if self._once:
-            self._again = failed.option
+            self._again = failed.target
             return not self._call.makes_media
-        if isinstance(fault, ContextExceeded):  # from two providers it is the answer
+        if isinstance(error, ContextExceeded):  # from two providers it is the answer
             if self._exceeded:
                 return False
             self._exceeded = True
         # A failure of one key is none of the channel: its next key gets another try.
-        if fault.failure_scope not in {"key", "model"} or len(failed.lease.line.keys) == 1:
+        if error.failure_scope not in {"key", "model"} or len(failed.lease.state.keys) == 1:
             self._tried += (failed.channel.name,)
         if self.is_open:
             return True
-        if self._may_repeat(failed, fault):
-            self._again, self._repeated, self.pause_s = failed.option, True, fault.provider_retry_after_s or 0.0
+        if self._may_repeat(failed, error):
+            self._again, self._repeated, self.pause_s = failed.target, True, error.provider_retry_after_s or 0.0
         return self._again is not None
 
-    def _may_repeat(self, failed: Attempt, fault: ProviderError) -> bool:
+    def _may_repeat(self, failed: Attempt, error: ProviderError) -> bool:
         """Return whether the only channel gets a second try: never if it may have processed the request."""
-        if self._repeated or not failed.option.line.offered or (fault.provider_retry_after_s or 0.0) > LONGEST_PAUSE_S:
+        if self._repeated or not failed.target.state.offered or (error.provider_retry_after_s or 0.0) > LONGEST_PAUSE_S:
             return False
-        if isinstance(fault, ProviderRateLimited):
-            return fault.provider_retry_after_s is not None
-        return fault.passing and not self._call.makes_media
+        if isinstance(error, ProviderRateLimited):
+            return error.provider_retry_after_s is not None
+        return error.passing and not self._call.makes_media
 
     @property
     def digest(self) -> int:
@@ -137,16 +137,16 @@ class Route:
 
     def next(self, failed: Attempt) -> Attempt | None:
         """Start the attempt after ``failed``; None if no channel can take it any more."""
-        option, naming, again = self._choose(), failed.exchange.naming, self._again
+        target, naming, again = self._choose(), failed.exchange.naming, self._again
         self._again, self.pause_s = None, 0.0
-        if option is not None:
-            return self._take(option, naming.id, naming.now_s)
-        if again is None or again.line.find_insisting_s(again.place, self._account, self._load_balancer.now) is None:
+        if target is not None:
+            return self._take(target, naming.id, naming.now_s)
+        if again is None or again.state.find_insisting_s(again.place, self._account, self._load_balancer.now) is None:
             return None
         return self._take(again, naming.id, naming.now_s, insisting=True)
 
     def _choose(self) -> Target | None:
-        ready = [option for option in self.options if self._is_open(option)]
+        ready = [target for target in self.options if self._is_open(target)]
         if len(ready) <= 1:
             return ready[0] if ready else None
         return self._pick(ready)
@@ -154,50 +154,50 @@ class Route:
     def _pick(self, options: Sequence[Target]) -> Target:
         balancer = self._load_balancer
         now, rules, account = balancer.now, balancer.settings.rules, self._account
-        candidates = [_weigh(option, option.line.find_share(option.place, account, now, rules)) for option in options]
+        candidates = [_weigh(target, target.state.find_share(target.place, account, now, rules)) for target in options]
         return choose(candidates, self._sticky, balancer.throw()) or options[0]
 
-    def _is_open(self, option: Target) -> bool:
+    def _is_open(self, target: Target) -> bool:
         """Return whether the channel was not tried and can be. It may have been disabled since routing."""
-        line = option.line
-        if self._tried and line.channel.name in self._tried:
+        state = target.state
+        if self._tried and state.channel.name in self._tried:
             return False
-        if line.is_free(option.place):
+        if state.is_free(target.place):
             return True
-        return line.offered and line.find_obstacle(option.place, self._account, self._load_balancer.now) is None
+        return state.offered and state.find_obstacle(target.place, self._account, self._load_balancer.now) is None
 
-    def _find_insisting_s(self, option: Target) -> float | None:
+    def _find_insisting_s(self, target: Target) -> float | None:
         """Return the seconds until the channel may be used despite its failures; None: not at all."""
-        now, line = self._load_balancer.now, option.line
-        obstacle = line.find_obstacle(option.place, self._account, now)
+        now, state = self._load_balancer.now, target.state
+        obstacle = state.find_obstacle(target.place, self._account, now)
         if obstacle is None or obstacle[0] not in AFTER_FAILURES:
             return None
-        return line.find_insisting_s(option.place, self._account, now)
+        return state.find_insisting_s(target.place, self._account, now)
 
-    def _take(self, option: Target, answer_id: str, now_s: int, *, insisting: bool = False) -> Attempt:
+    def _take(self, target: Target, answer_id: str, now_s: int, *, insisting: bool = False) -> Attempt:
         retry = self._attempts > 0
-        lease = self._load_balancer.lease(option.line, option.place, self._account, retry=retry, insisting=insisting)
+        lease = self._load_balancer.lease(target.state, target.place, self._account, retry=retry, insisting=insisting)
         self._attempts += 1
-        exchange = make_exchange(self._call, option.endpoint.wire, ResponseIdentity(answer_id, option.model, now_s))
-        channel = option.line.channel
+        exchange = make_exchange(self._call, target.endpoint.wire, ResponseIdentity(answer_id, target.model, now_s))
+        channel = target.state.channel
         timeouts = channel.timeouts
-        if len(self.options) > 1 and self._call.stream and self._has_other(option):
+        if len(self.options) > 1 and self._call.stream and self._has_other(target):
             timeouts = _shorten(timeouts, self._load_balancer.settings.failover_after_s)
-        return Attempt(option, channel, lease, exchange, timeouts, self._once)
+        return Attempt(target, channel, lease, exchange, timeouts, self._once)
 
-    def _has_other(self, option: Target) -> bool:
+    def _has_other(self, target: Target) -> bool:
         """Return whether another channel could serve the request if this one fails."""
         if self._attempts >= self._load_balancer.settings.max_attempts:
             return False
-        return any(other.line is not option.line and self._is_open(other) for other in self.options)
+        return any(other.state is not target.state and self._is_open(other) for other in self.options)
 
     def _find_reason(self) -> NoHealthyChannel:
         now = self._load_balancer.now
         waits = []
-        for option in self.options:
-            found = option.line.find_obstacle(option.place, self._account, now)
+        for target in self.options:
+            found = target.state.find_obstacle(target.place, self._account, now)
             if found is not None:
-                insisting_s = self._find_insisting_s(option)
+                insisting_s = self._find_insisting_s(target)
                 waits.append(found[1] if insisting_s is None else min(found[1], insisting_s))
         wait = min(max(math.ceil(min(waits, default=1.0)), 1), _LONGEST_WAIT_S)
         return NoHealthyChannel(
@@ -214,14 +214,14 @@ def _shorten(timeouts: Timeouts, failover_after_s: float) -> Timeouts:
     return attrs.evolve(timeouts, first_byte_s=min(timeouts.first_byte_s, failover_after_s))
 
 
-def _weigh(option: Target, share: float) -> Candidate[Target]:
-    channel = option.channel
+def _weigh(target: Target, share: float) -> Candidate[Target]:
+    channel = target.channel
     return Candidate(
-        option,
+        target,
         channel.name,
-        sure=option.sure,
+        sure=target.sure,
         priority=channel.priority,
         weight=channel.weight * share,
         share=share,
-        running=option.line.running,
+        running=target.state.running,
     )

@@ -65,7 +65,7 @@ class Router:
         if not options:
             self._check_served(caller, call)
         if self.tariff.require_price and options:
-            options = [option for option in options if option.price is not None]
+            options = [target for target in options if target.price is not None]
             if not options:
                 raise _no_price(call.model)
         if not PRICED_FIELDS.isdisjoint(call.body):
@@ -79,7 +79,7 @@ class Router:
         if call.operation == "count_tokens":  # without an available channel the gateway estimates
             now = self.load_balancer.now
             account = caller.account.id
-            options = [option for option in options if option.line.find_obstacle(option.place, account, now) is None]
+            options = [target for target in options if target.state.find_obstacle(target.place, account, now) is None]
         affinity_key = None if call.affinity_key is None else f"{caller.account.id}:{call.affinity_key}"
         return Route(options, call, self.load_balancer, account=caller.account.id, affinity_key=affinity_key)
 
@@ -180,12 +180,12 @@ class Router:
 def _keep_able(options: list[Target], call: InferenceRequest) -> list[Target]:
     """Keep the channels that can do what the request asks for. Raises ``InvalidRequest`` if none can."""
     able, unable = [], []
-    for option in options:
-        problem = _find_problem(call, option.capability, fan_out=option.channel.fan_out)
+    for target in options:
+        problem = _find_problem(call, target.capability, fan_out=target.channel.fan_out)
         if problem is None:
-            able.append(option)
+            able.append(target)
         else:
-            unable.append((option.capability, problem))
+            unable.append((target.capability, problem))
     shared = None if able else find_shared_problem(unable, partial(_find_problem, call))
     if shared is not None:
         param, reason = shared
@@ -203,7 +203,7 @@ def _find_problem(call: InferenceRequest, capability: Capability, *, fan_out: bo
 
 def _keep_channel(options: list[Target], channel: str) -> list[Target]:
     """Keep the channel of the response that the request continues. Raises ``NotFound`` if it is gone."""
-    kept = [option for option in options if option.channel.name == channel]
+    kept = [target for target in options if target.channel.name == channel]
     if not kept:
         raise NotFound("What this continues is gone: nobody who made it serves the model now", should_retry=False)
     return kept
@@ -212,11 +212,11 @@ def _keep_channel(options: list[Target], channel: str) -> list[Target]:
 def _keep_original(options: list[Target], original: VideoJob) -> list[Target]:
     """Keep the channel of the original video. Raises ``InvalidRequest`` if it no longer serves the model."""
     kept = [
-        option
-        for option in options
-        if option.channel.name == original.channel
-        and option.channel.provider == original.provider
-        and option.endpoint.wire == original.wire
+        target
+        for target in options
+        if target.channel.name == original.channel
+        and target.channel.provider == original.provider
+        and target.endpoint.wire == original.wire
     ]
     if not kept:
         raise InvalidRequest("The video cannot be made anew: nobody who made it serves its model now", param="video_id")

@@ -52,7 +52,7 @@ class Target:
         find_price: finds the price of the model that the provider names in its answer; None if it is always ``model``.
     """
 
-    line: ChannelState
+    state: ChannelState
     endpoint: Endpoint
     model: str
     price: Price | None = None
@@ -70,7 +70,7 @@ class Target:
 
     @property
     def channel(self) -> Channel:
-        return self.line.channel
+        return self.state.channel
 
     def bound(self, call: InferenceRequest) -> Usage:
         """Return the maximum usage of a request on this channel.
@@ -148,7 +148,7 @@ class Attempt:
         response_id: the provider's id of the response, if it may have stored it.
     """
 
-    option: Target
+    target: Target
     channel: Channel
     lease: Lease
     exchange: Translator
@@ -230,13 +230,13 @@ class Attempt:
 
         Raises ``UnsupportedByProvider``.
         """
-        endpoint, exchange = self.option.endpoint, self.exchange
-        body, media_type = packed or pack(exchange.write_body, endpoint, self.option.model, exchange.naming.id)
+        endpoint, exchange = self.target.endpoint, self.exchange
+        body, media_type = packed or pack(exchange.write_body, endpoint, self.target.model, exchange.naming.id)
         once = self.once or call.operation in MAKES_MEDIA
         manner = exchange.manner
         accept = EVENT_STREAM if call.stream and not manner.binary else manner.accept
         headers = _build_extra(call) if endpoint.wire.startswith("anthropic") else ()
-        kind = (endpoint.wire, self.option.model, call.stream, accept, media_type, headers)
+        kind = (endpoint.wire, self.target.model, call.stream, accept, media_type, headers)
         template = self.lease.key.templates.get(kind)
         if template is None or template.channel is not self.channel:
             errand = EndpointRequest(body, media_type, stream=call.stream, accept=accept, headers=headers)
@@ -249,8 +249,8 @@ class Attempt:
 
     async def pack_aside(self) -> Packed:
         """Build the body of a large request in a thread. Raises ``UnsupportedByProvider``."""
-        option, exchange = self.option, self.exchange
-        return await work_aside(pack, exchange.write_body, option.endpoint, option.model, exchange.naming.id)
+        target, exchange = self.target, self.exchange
+        return await work_aside(pack, exchange.write_body, target.endpoint, target.model, exchange.naming.id)
 
     def plan_ask(self, ask: ProviderCall) -> HttpRequest:
         """Build one of the requests for images or a video. Raises ``UnsupportedByProvider``."""
@@ -260,7 +260,7 @@ class Attempt:
     @property
     def way(self) -> "Way":
         """The address and credentials of its requests."""
-        return Way(self.channel, self.option.endpoint, self.option.model, self.lease.key.key, self.naming.id)
+        return Way(self.channel, self.target.endpoint, self.target.model, self.lease.key.key, self.naming.id)
 
 
 @attrs.frozen

@@ -77,12 +77,12 @@ async def refuse_framing(request: web.Request) -> web.Response:
 
     Two parsers could find two different ends of such a body.
     """
-    fault: GatewayError
+    error: GatewayError
     if request.version < HttpVersion11:
-        fault = InvalidRequest("HTTP/1.0 has no Transfer-Encoding")
+        error = InvalidRequest("HTTP/1.0 has no Transfer-Encoding")
     else:
-        fault = ApiNotImplemented("Transfer-Encoding must be chunked, and nothing else")
-    response = build_error_response(fault, request[CONTEXT].id, anthropic=is_anthropic_request(request))
+        error = ApiNotImplemented("Transfer-Encoding must be chunked, and nothing else")
+    response = build_error_response(error, request[CONTEXT].id, anthropic=is_anthropic_request(request))
     response.force_close()
     return response
 

@@ -170,14 +170,14 @@ class GatewayProtocol(RequestHandler):
         """The answer to what cannot be parsed, or to a bug outside every middleware; the connection closes."""
         if request.writer.output_size > 0 or isinstance(exc, ConnectionError):
             raise ConnectionError("The answer has begun, or nobody waits for it; there is no other")
-        fault: InvalidRequest | InternalError
+        error: InvalidRequest | InternalError
         if status < 500:  # noqa: PLR2004
-            fault = InvalidRequest("The request is not valid HTTP")
+            error = InvalidRequest("The request is not valid HTTP")
         else:
             self.log_exception("unhandled error", exc_info=exc)
-            fault = InternalError("Something went wrong inside the gateway")
+            error = InternalError("Something went wrong inside the gateway")
         request_id = make_request_id()
-        shaped = build_error_response(fault, request_id)
+        shaped = build_error_response(error, request_id)
         headers = {**shaped.headers, "X-Request-Id": request_id}
         cors = self._get_cors()
         if cors is not None:
@@ -242,8 +242,8 @@ class GatewayServer(web.Server):
 
 def write_crowded() -> bytes:
     """The answer to a connection that there is no room for, whatever it would have asked."""
-    fault = Overloaded("The gateway has no room for another connection", retry_after_s=1)
-    response = build_error_response(fault, request_id := make_request_id())
+    error = Overloaded("The gateway has no room for another connection", retry_after_s=1)
+    response = build_error_response(error, request_id := make_request_id())
     body = response.body if isinstance(response.body, bytes) else b""
     head = (
         f"HTTP/1.1 {response.status} Service Unavailable\r\nContent-Type: application/json\r\n"

@@ -21,16 +21,16 @@ async def drain(app: web.Application, *, timeout_s: float) -> None:
     A body that is still arriving then is left to whoever cancels what is left.
     """
     services = app[SERVICES]
-    gate = services.drain
-    gate.open = False
-    if not gate.inside:
+    state = services.drain
+    state.open = False
+    if not state.inside:
         return
-    log.info("drain_started", running=gate.inside)
-    if not await _await_none(lambda: 0 if gate.hurried else gate.inside, timeout_s) or gate.inside:
-        log.warning("drain_timed_out", running=gate.inside)
+    log.info("drain_started", running=state.inside)
+    if not await _await_none(lambda: 0 if state.hurried else state.inside, timeout_s) or state.inside:
+        log.warning("drain_timed_out", running=state.inside)
         services.proxy.abort()
         await _await_none(lambda: services.proxy.running, GRACE_S)
-    log.info("drain_finished", running=gate.inside)
+    log.info("drain_finished", running=state.inside)
 
 
 async def _await_none(count: Callable[[], int], timeout_s: float) -> bool:

@@ -28,7 +28,7 @@ def open_media(services: Services, stack: AsyncExitStack) -> MediaServices:
         ImageDelivery(fetcher, links),
         find_words=live_config.find_words,
         clock=options.clock,
-        pace=options.task_pace,
+        wait_scale=options.task_pace,
     )
     stack.push_async_callback(images.close)
     limit_bytes = SPOOLED_UPLOADS * options.config.server.max_upload_mb * MIB

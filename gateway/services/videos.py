@@ -44,7 +44,7 @@ async def open_videos(services: Services, stack: AsyncExitStack) -> tuple[VideoS
         api,
         rules=live_config.find_video_rules,
         clock=clock,
-        pace=options.task_pace,
+        wait_scale=options.task_pace,
     )
     files = MediaFiles(options.folder.path / "videos")
     content = VideoContent(files, api)
@@ -57,7 +57,7 @@ async def open_videos(services: Services, stack: AsyncExitStack) -> tuple[VideoS
         jobs,
         billing.quota,
         billing.settlement,
-        relay=services.proxy,
+        proxy=services.proxy,
         video_content=content,
         references=References(services.media.fetcher, services.media.spool),
         find_words=live_config.find_words,

@@ -46,13 +46,13 @@ _FOREIGN = (aiohttp.ClientError, aiohttp.EofStream, HttpProcessingError, OSError
 class AiohttpResponse:
     """``HttpResponse`` over a response of aiohttp."""
 
-    __slots__ = ("_ending", "_fault", "_inflation", "_response", "_tasks")
+    __slots__ = ("_ending", "_error", "_inflation", "_response", "_tasks")
 
     def __init__(self, response: aiohttp.ClientResponse, tasks: set[asyncio.Task[None]]) -> None:
         self._response = response
         self._inflation = _open_inflation(response)
         self._tasks = tasks
-        self._fault: ProviderError | None = None
+        self._error: ProviderError | None = None
         self._ending = False
 
     @property
@@ -75,8 +75,8 @@ class AiohttpResponse:
         try:
             while True:
                 piece = await read()
-                if self._fault is not None:
-                    raise self._fault
+                if self._error is not None:
+                    raise self._error
                 if not piece:
                     return PumpResult.ENDED
                 if sink(piece, None):  # aiohttp has removed the framing
@@ -85,8 +85,8 @@ class AiohttpResponse:
             self._response.close()
             raise ProviderBadResponse("The provider's answer is not valid HTTP", phase="body") from error
         except _FOREIGN as error:
-            if self._fault is not None:
-                raise self._fault from None
+            if self._error is not None:
+                raise self._error from None
             _raise_translated(error, "body")
 
     async def _inflate(self, inflation: Decompressor) -> bytes:
@@ -101,9 +101,9 @@ class AiohttpResponse:
                 break
         return piece
 
-    def abort(self, fault: ProviderError) -> None:
-        if self._fault is None:
-            self._fault = fault
+    def abort(self, error: ProviderError) -> None:
+        if self._error is None:
+            self._error = error
         self._response.close()
 
     def close(self) -> None:

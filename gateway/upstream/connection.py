@@ -49,14 +49,14 @@ class Connection(asyncio.Protocol):
         peek: see ``request_body.find_peek``.
         sent: the whole request has been given to the transport.
         choked: the write buffer of the transport is full.
-        fault: the error that the gateway ended the request with, or None.
+        error: the error that the gateway ended the request with, or None.
         broken: the error by which the provider ended it, or None.
         met: the exception that the sink raised, or None.
     """
 
     __slots__ = (
         "_divided", "_ending", "_held", "_loop", "_owner", "_sink", "_waiter", "backlog", "broken", "busy", "choked",
-        "due_at", "fault", "framing", "gone", "heard", "idle", "met", "peek", "sent", "transport",
+        "due_at", "error", "framing", "gone", "heard", "idle", "met", "peek", "sent", "transport",
         "waiting_bytes",
     )  # fmt: skip
 
@@ -76,7 +76,7 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._divided = self._held = self._ending = self.choked = self.gone = self.busy = self.heard = False
         self.sent = True
-        self.fault: ProviderError | None = None
+        self.error: ProviderError | None = None
         self.broken: ProviderError | None = None
         self.met: Exception | None = None
 
@@ -117,8 +117,8 @@ class Connection(asyncio.Protocol):
 
     def check(self) -> None:
         """Raise the error that the gateway ended the request with, or the sink's exception."""
-        if self.fault is not None:
-            raise self.fault
+        if self.error is not None:
+            raise self.error
         if self.met is not None:
             met, self.met = self.met, None
             raise met
@@ -152,7 +152,7 @@ class Connection(asyncio.Protocol):
     def release(self) -> None:
         """Return the connection to the pool if the response is complete; close it if not."""
         self._sink = None
-        if self.framing.complete and not (self.backlog or self.gone or self.fault):
+        if self.framing.complete and not (self.backlog or self.gone or self.error):
             self.busy = self._ending = False
             if self._held:
                 self._let_flow()
@@ -160,10 +160,10 @@ class Connection(asyncio.Protocol):
         else:
             self.abort()
 
-    def fail(self, fault: ProviderError) -> None:
-        """Close the connection; the reader gets ``fault``, or the error before it."""
-        if self.fault is None:
-            self.fault = fault
+    def fail(self, error: ProviderError) -> None:
+        """Close the connection; the reader gets ``error``, or the error before it."""
+        if self.error is None:
+            self.error = error
         self.abort()
 
     def abort(self) -> None:

@@ -46,12 +46,12 @@ Send = Callable[[HttpRequest], Coroutine[Any, Any, HttpResponse]]
 class FastHttpResponse:
     """A response at its headers. Raises ``ProviderBadResponse`` if its encoding is unknown."""
 
-    __slots__ = ("_fault", "_head", "_inflation", "_line", "status")
+    __slots__ = ("_error", "_head", "_inflation", "_line", "status")
 
     def __init__(self, line: Connection) -> None:
         framing = line.framing
         self._line: Connection | None = line
-        self._fault: ProviderError | None = None
+        self._error: ProviderError | None = None
         self._inflation = None if framing.encoding == "" else open_inflation(framing.encoding)
         self._head = framing.head
         self.status = framing.status
@@ -63,7 +63,7 @@ class FastHttpResponse:
     async def read(self, limit: int) -> bytes:
         line = self._line or self._refuse_line()
         framing = line.framing
-        if framing.complete and self._inflation is None and line.fault is None:
+        if framing.complete and self._inflation is None and line.error is None:
             body = line.pop_all()
             if len(body) <= limit:
                 return body
@@ -101,10 +101,10 @@ class FastHttpResponse:
                 if line.met is None and paused:
                     return PumpResult.PAUSED
 
-    def abort(self, fault: ProviderError) -> None:
-        self._fault = self._fault or fault
+    def abort(self, error: ProviderError) -> None:
+        self._error = self._error or error
         if self._line is not None:
-            self._line.fail(fault)
+            self._line.fail(error)
 
     def finish(self) -> None:
         if self._line is not None:
@@ -118,13 +118,13 @@ class FastHttpResponse:
             line.release()
 
     def _refuse_line(self) -> NoReturn:
-        raise self._fault or ProviderBadResponse("The provider broke the connection", phase="body")
+        raise self._error or ProviderBadResponse("The provider broke the connection", phase="body")
 
     def _refuse_size(self, limit: int) -> ProviderBadResponse:
-        fault = ProviderBadResponse(f"The provider's answer is larger than {limit} bytes", phase="body")
+        error = ProviderBadResponse(f"The provider's answer is larger than {limit} bytes", phase="body")
         if self._line is not None:
             self._line.abort()
-        return fault
+        return error
 
     def _inflate(self, line: Connection) -> bytes:
         """Return the next decoded piece; empty if none has come."""
@@ -199,7 +199,7 @@ class FastHttpClient:
                     plan.on_written()
                 while not (framing.headed or line.gone):
                     await line.wait()
-                if framing.headed and line.fault is None:
+                if framing.headed and line.error is None:
                     return FastHttpResponse(line)
             except BaseException:
                 line.abort()

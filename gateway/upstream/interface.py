@@ -74,8 +74,8 @@ class HttpResponse(Protocol):
         """
         ...
 
-    def abort(self, fault: ProviderError) -> None:
-        """Close the connection; a ``read`` or ``pump`` under way raises ``fault``."""
+    def abort(self, error: ProviderError) -> None:
+        """Close the connection; a ``read`` or ``pump`` under way raises ``error``."""
         ...
 
     def finish(self) -> None:

@@ -38,12 +38,12 @@ class VideoContent:
 
     Args:
         store: the kept files.
-        filming: the client of the providers' video APIs.
+        provider_api: the client of the providers' video APIs.
     """
 
-    def __init__(self, store: MediaFiles, filming: VideoProviderApi) -> None:
+    def __init__(self, store: MediaFiles, provider_api: VideoProviderApi) -> None:
         self._store = store
-        self._filming = filming
+        self._provider_api = provider_api
 
     def check_room(self) -> None:
         """Raise ``StoreUnavailable`` if the disk has no room for another video."""
@@ -55,7 +55,7 @@ class VideoContent:
         Raises:
             ProviderContentGone, ProviderError, StoreUnavailable: nothing is kept.
         """
-        file = await self._filming.open_anew(way, job, "video")
+        file = await self._provider_api.open_anew(way, job, "video")
         if file is None:
             raise ProviderBadResponse("The provider does not say where the video is")
         try:
@@ -103,12 +103,12 @@ class VideoContent:
             InvalidRequest: there is no such variant.
             ProviderError: the provider does not deliver.
         """
-        way = self._filming.find_way(job)
+        way = self._provider_api.find_way(job)
         if way is None:
             raise make_gone()
         none = f"There is no {variant} of this video"
         try:
-            file = await self._filming.open_anew(way, job, variant, wanted)
+            file = await self._provider_api.open_anew(way, job, variant, wanted)
         except ProviderContentGone:
             raise (make_gone() if variant == "video" else NotFound(none, param="variant", should_retry=False)) from None
         except FileRefused as refused:
@@ -123,8 +123,8 @@ class VideoContent:
         """Delete a kept file. Never raises: the media cleanup deletes what is left."""
         try:
             await self._store.remove(media_id)
-        except StoreUnavailable as fault:
-            log.warning("media_not_removed", error=fault.message)
+        except StoreUnavailable as error:
+            log.warning("media_not_removed", error=error.message)
 
 
 def _check_size(size: int) -> None:

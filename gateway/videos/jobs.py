@@ -43,10 +43,10 @@ class Videos:
         balances: the balances that reservations are settled on.
         write_queue: the writer of charges. Jobs end under its lock, so that a reconciliation sees a job's money in one
             place.
-        filming: the client of the providers' video APIs.
+        provider_api: the client of the providers' video APIs.
         rules: returns the current settings.
         clock: Unix seconds; the process never sets it forwards or back.
-        pace: the factor of every wait.
+        wait_scale: the factor of every wait.
 
     Attributes:
         owner: the name of this process in the store's leases.
@@ -61,19 +61,19 @@ class Videos:
         store: VideoRepository,
         balances: Balances,
         write_queue: WriteQueue,
-        filming: VideoProviderApi,
+        provider_api: VideoProviderApi,
         *,
         rules: Callable[[], VideoRules],
         clock: Callable[[], float],
-        pace: float = 1.0,
+        wait_scale: float = 1.0,
     ) -> None:
         self.store = store
         self._balances = balances
         self._write_queue = write_queue
-        self.filming = filming
+        self.provider_api = provider_api
         self._rules = rules
         self.clock = clock
-        self.pace = pace
+        self.wait_scale = wait_scale
         self._holds: dict[str, Reservation] = {}
         self._open: Counter[int] = Counter()
         self._in_hand: Counter[str] = Counter()
@@ -212,9 +212,9 @@ class Videos:
         if job.ended or not await self.fail(job, CANCELLED, audit):
             raise Conflict(f"The job {video_id} has ended")
         self.cancelled(video_id)
-        way = self.filming.find_way(job) if job.upstream_id else None
+        way = self.provider_api.find_way(job) if job.upstream_id else None
         if way is not None:
-            self.run(self.filming.cancel(way, job))
+            self.run(self.provider_api.cancel(way, job))
         return await self.get(video_id)
 
     async def get(self, video_id: str, account_id: int | None = None) -> VideoJob:
@@ -242,9 +242,9 @@ class Videos:
             raise TaskNotReady("The job has not ended: it can be deleted when it has", param="video_id")
         if not await self.store.remove(job):
             raise NotFound("There is no such video", param="video_id", should_retry=False)
-        way = self.filming.find_way(job) if job.upstream_id else None
+        way = self.provider_api.find_way(job) if job.upstream_id else None
         if way is not None:
-            self.run(self.filming.delete(way, job))
+            self.run(self.provider_api.delete(way, job))
 
     @contextmanager
     def claim(self, video_id: str) -> Iterator[None]:
@@ -275,7 +275,7 @@ class Videos:
                 try:
                     return await work()
                 except StoreUnavailable:
-                    await asyncio.sleep(_INSIST_EVERY_S * self.pace)
+                    await asyncio.sleep(_INSIST_EVERY_S * self.wait_scale)
 
 
 def check_completed(job: VideoJob) -> None:

@@ -74,8 +74,8 @@ class VideoPoller:
                 self._wakened.clear()  # before the turn: a wake during the turn may come after the turn's claim
                 try:
                     wait_s = await self._turn()
-                except StoreUnavailable as fault:
-                    log.warning("videos_not_polled", error=fault.message)
+                except StoreUnavailable as error:
+                    log.warning("videos_not_polled", error=error.message)
                     wait_s = 1.0
                 await self._rest(wait_s)
         finally:

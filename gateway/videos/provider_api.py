@@ -113,7 +113,7 @@ class VideoProviderApi:
             ProviderError: the provider refused, or was not reached.
             SubmitOutcomeUnknown: anything else.
         """
-        backend = VIDEO_BACKENDS[attempt.option.endpoint.wire]
+        backend = VIDEO_BACKENDS[attempt.target.endpoint.wire]
         way = attrs.evolve(attempt.way, mark=job.id)
         if original is not None:  # a provider finds a task only with the key that created it
             way = attrs.evolve(way, key=find_key(attempt.channel, original.key_print, way.key))

@@ -63,9 +63,9 @@ class VideoSubmitter:
 
     Args:
         videos: the video jobs.
-        admission: checks quotas and reserves money.
+        quota: checks quotas and reserves money.
         settlement: records refused requests.
-        relay: makes attempts, with failover.
+        proxy: makes attempts, with failover.
         video_content: says whether there is room for another video.
         references: loads reference images.
         find_words: returns the words that prompts must not contain; None for no check.
@@ -74,18 +74,18 @@ class VideoSubmitter:
     def __init__(
         self,
         videos: Videos,
-        admission: QuotaService,
+        quota: QuotaService,
         settlement: Settlement,
         *,
-        relay: Proxy,
+        proxy: Proxy,
         video_content: VideoContent,
         references: References,
         find_words: Callable[[], WordList | None] = lambda: None,
     ) -> None:
         self._videos = videos
-        self._admission = admission
+        self._quota = quota
         self._settlement = settlement
-        self._relay = relay
+        self._proxy = proxy
         self._video_content = video_content
         self._references = references
         self.find_words = find_words
@@ -127,15 +127,15 @@ class VideoSubmitter:
         ask, account = _get_ask(call), ctx.caller.account
         if ask.reference is None:
             return
-        await self._admission.peek(ctx.caller, lambda: True)
-        fetch = any(must_fetch(option.endpoint.wire) for option in _get(ctx.route).options)
+        await self._quota.peek(ctx.caller, lambda: True)
+        fetch = any(must_fetch(target.endpoint.wire) for target in _get(ctx.route).options)
         reference = await stack.enter_async_context(self._references.bring_in(ask.reference, account.id, fetch=fetch))
         ctx.call = attrs.evolve(call, video=attrs.evolve(ask, reference=reference))
 
     async def _have_begun(self, ticket: Submission, job: VideoJob) -> VideoJob:
         judged = False
         try:
-            take = await self._relay.with_failover(ticket.ctx, partial(self._send, ticket))
+            take = await self._proxy.with_failover(ticket.ctx, partial(self._send, ticket))
             judged = True
         except SubmitOutcomeUnknown as fault:
             judged = True
@@ -149,7 +149,7 @@ class VideoSubmitter:
             await self._videos.retry_until_stored(job.id, partial(self._drop, ticket, fault))
             raise
         finally:
-            self._admission.leave(ticket.ctx)
+            self._quota.leave(ticket.ctx)
             if not judged:  # a bug of ours, or the process stops: the poll worker decides later
                 asked = _get(ticket.job)
                 self._videos.run(self._advance_one(asked, asked.let_go(self._videos.now_ms)))
@@ -157,10 +157,10 @@ class VideoSubmitter:
 
     async def _put_on_record(self, ticket: Submission) -> VideoJob:
         """Store the job with its reservation. If this raises, neither is left."""
-        if self._relay.broken_off:
+        if self._proxy.broken_off:
             raise ShuttingDown("The gateway is shutting down", phase="shutdown")
         ctx = ticket.ctx
-        await self._admission.admit(ctx, _get(ctx.route).rank(), journaled=False)
+        await self._quota.admit(ctx, _get(ctx.route).rank(), journaled=False)
         reservation = _get(ctx.reservation)
         job = self._make_job(ctx, reservation.nanos)
         most, stored = self._videos.rules.max_open, False
@@ -173,7 +173,7 @@ class VideoSubmitter:
         finally:
             if not stored:
                 self._videos.release(job)
-                self._admission.give_back(ctx)
+                self._quota.give_back(ctx)
         ticket.job = job
         return job
 
@@ -198,15 +198,15 @@ class VideoSubmitter:
 
     async def _send(self, ticket: Submission, attempt: Attempt) -> TaskStatus:
         """Make one attempt to start the job."""
-        job, ask = _get(ticket.job), attempt.option.capability.fill(_get_ask(ticket.ctx.call))
+        job, ask = _get(ticket.job), attempt.target.capability.fill(_get_ask(ticket.ctx.call))
         original = ask.remix_of
         asked = job.move(
             "submitting",
             self._videos.now_ms,
             channel=attempt.channel.name,
             provider=attempt.channel.provider,
-            wire=attempt.option.endpoint.wire,
-            upstream_model=attempt.option.model,
+            wire=attempt.target.endpoint.wire,
+            upstream_model=attempt.target.model,
             key_print=build_print(_find_key(attempt, original)),
             lease_until_ms=self._videos.now_ms + LEASE_MS,  # the lease has been renewed since the job was created
             seconds=original.seconds if original else str(ask.seconds or ""),
@@ -216,7 +216,7 @@ class VideoSubmitter:
             raise Conflict("The job was cancelled before it was begun")
         ticket.job = asked
         shot = VideoSpec(
-            model=attempt.option.model,
+            model=attempt.target.model,
             prompt=ask.prompt,
             mark=job.id,
             seconds=ask.seconds,
@@ -226,13 +226,13 @@ class VideoSubmitter:
         )
         try:
             take = await attempt.wait_for(
-                self._videos.filming.submit(attempt, asked, shot, original),
+                self._videos.provider_api.submit(attempt, asked, shot, original),
                 attempt.channel.timeouts.total_s,
-                self._relay.timer,
+                self._proxy.timer,
             )
         except (ProviderTimeout, ShuttingDown) as fault:
             raise fault if fault.phase == "connect" else SubmitOutcomeUnknown(fault) from fault
-        self._relay.load_balancer.record_success(attempt.lease)
+        self._proxy.load_balancer.record_success(attempt.lease)
         ticket.job = self._price(asked, attempt, take)
         return take
 
@@ -240,7 +240,7 @@ class VideoSubmitter:
         """Set the charge of the completed job, by the provider's length if the request named none."""
         seconds, size = job.seconds or _parse_seconds(take.seconds), job.size or take.size or ""
         duration_ms = min(int(seconds or UNKNOWN_SECONDS) * 1000, MAX_DURATION_MS)
-        cost = attempt.option.cost(Usage(source="upstream", duration_ms=duration_ms, size=size))
+        cost = attempt.target.cost(Usage(source="upstream", duration_ms=duration_ms, size=size))
         return attrs.evolve(job, seconds=seconds, size=size, cost_nanos=cost)
 
     async def _note_begun(self, ticket: Submission, take: TaskStatus) -> VideoJob:
@@ -253,7 +253,7 @@ class VideoSubmitter:
             self._videos.now_ms,
             upstream_id=take.id,
             receipt=receipt,
-        ).let_go(self._videos.now_ms + round(find_wait_s(0) * 1000 * self._videos.pace))
+        ).let_go(self._videos.now_ms + round(find_wait_s(0) * 1000 * self._videos.wait_scale))
         ctx.record = receipt
         ticket.job = begun
         recorded = await self._videos.retry_until_stored(begun.id, partial(self._advance_one, asked, begun))
@@ -265,9 +265,9 @@ class VideoSubmitter:
 
     async def _give_up(self, begun: VideoJob) -> VideoJob:
         """Cancel the provider's task of a job that was cancelled during its submit."""
-        way = self._videos.filming.find_way(begun)
+        way = self._videos.provider_api.find_way(begun)
         if way is not None:
-            await self._videos.filming.cancel(way, begun)
+            await self._videos.provider_api.cancel(way, begun)
         found = await self._videos.store.find(begun.id)
         if found is None:
             raise Conflict("The job was cancelled while it was being begun")

@@ -66,7 +66,7 @@ class VideoTracker:
         if abandoned is not None:  # its process is dead: the job could not have been claimed otherwise
             await self._videos.fail(job, abandoned)
             return None
-        way = self._videos.filming.find_way(job)
+        way = self._videos.provider_api.find_way(job)
         if way is None:
             return await self._miss(job)
         return await (self._fetch(way, job) if job.state == "fetching" else self._poll(way, job))
@@ -81,9 +81,9 @@ class VideoTracker:
     async def _poll(self, way: Way, job: VideoJob) -> VideoJob | None:
         videos = self._videos
         try:
-            polled = await videos.filming.poll(way, job)
-        except ProviderError as fault:
-            return await self._put_off(job, fault, TIMEOUT)
+            polled = await videos.provider_api.poll(way, job)
+        except ProviderError as error:
+            return await self._put_off(job, error, TIMEOUT)
         take = polled.take
         if take.state == "failed":
             await videos.fail(job, take.error or VideoError("upstream_error", "The provider gave no reason"))
@@ -117,13 +117,13 @@ class VideoTracker:
         videos = self._videos
         try:
             media = await self._video_content.fetch(way, job)
-        except ProviderContentGone as fault:
+        except ProviderContentGone as error:
             if job.polls + 1 >= MOST_GONE:
                 await videos.fail(job, CONTENT_LOST)
                 return None
-            return await self._put_off(attrs.evolve(job, polls=job.polls + 1), fault, CONTENT_LOST)
-        except (ProviderError, StoreUnavailable) as fault:
-            return await self._put_off(attrs.evolve(job, polls=0), fault, CONTENT_LOST)
+            return await self._put_off(attrs.evolve(job, polls=job.polls + 1), error, CONTENT_LOST)
+        except (ProviderError, StoreUnavailable) as error:
+            return await self._put_off(attrs.evolve(job, polls=0), error, CONTENT_LOST)
         await self._complete(job, media)
         return None
 
@@ -137,7 +137,7 @@ class VideoTracker:
         if not finished:  # the job was cancelled meanwhile
             await self._video_content.remove(media.id)
 
-    async def _put_off(self, job: VideoJob, fault: GatewayError, late: VideoError) -> VideoJob | None:
+    async def _put_off(self, job: VideoJob, error: GatewayError, late: VideoError) -> VideoJob | None:
         """Put off a job whose state is unknown; end it after its deadline."""
         videos = self._videos
         now_ms = videos.now_ms
@@ -147,12 +147,12 @@ class VideoTracker:
             channel=job.channel,
             status=job.state,
             failures=job.failures + 1,
-            error=fault.message,
+            error=error.message,
         )
         if self._is_late(job):
             await videos.fail(job, late)
             return None
-        provider_retry_after_s = fault.provider_retry_after_s if isinstance(fault, ProviderError) else None
+        provider_retry_after_s = error.provider_retry_after_s if isinstance(error, ProviderError) else None
         failures = job.failures + 1
         wait_s = (
             find_failing_wait_s(failures)
@@ -174,4 +174,4 @@ class VideoTracker:
         return self._expiry() * 1000 >= job.deadline_ms
 
     def _scale(self, wait_s: float) -> int:
-        return round(wait_s * 1000 * self._videos.pace)
+        return round(wait_s * 1000 * self._videos.wait_scale)

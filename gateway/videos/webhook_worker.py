@@ -48,7 +48,7 @@ class WebhookWorker:
         webhook_sender: makes the attempts.
         owner: the name of this process in leases.
         clock: Unix seconds.
-        pace: the factor of every wait.
+        wait_scale: the factor of every wait.
 
     Attributes:
         idle: the store is empty at the start: the worker does not read it before ``wake`` or ``LONGEST_REST_S``.
@@ -60,13 +60,13 @@ class WebhookWorker:
         webhook_sender: WebhookSender,
         owner: str,
         clock: Callable[[], float],
-        pace: float = 1.0,
+        wait_scale: float = 1.0,
     ) -> None:
         self._store = store
         self._webhook_sender = webhook_sender
         self._owner = owner
         self._clock = clock
-        self._pace = pace
+        self._wait_scale = wait_scale
         self._woken = asyncio.Event()
         self._hosts: dict[tuple[int, str], _Host] = {}
         self._active: set[str] = set()
@@ -86,11 +86,11 @@ class WebhookWorker:
                 self._forget_hosts()
                 provider_retry_after_s = await self._start_due(group)
                 await self._rest(provider_retry_after_s)
-                await asyncio.sleep(PAUSE_S * self._pace)
+                await asyncio.sleep(PAUSE_S * self._wait_scale)
 
     async def _rest(self, provider_retry_after_s: float) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(provider_retry_after_s * self._pace):
+            async with asyncio.timeout(provider_retry_after_s * self._wait_scale):
                 await self._woken.wait()
 
     async def _start_due(self, group: asyncio.TaskGroup) -> float:
@@ -99,9 +99,9 @@ class WebhookWorker:
             if room := MOST - len(self._active):
                 self._start(group, await self._claim(room))
             due_ms = await self._store.find_next_delivery()  # this includes what is under way
-        except StoreUnavailable as fault:
+        except StoreUnavailable as error:
             if not self._failing:
-                log.error("deliveries_not_claimed", error=fault.message)  # noqa: TRY400 - the store has logged why
+                log.error("deliveries_not_claimed", error=error.message)  # noqa: TRY400 - the store has logged why
             self._failing = True
             return RETRY_AFTER_S
         self._failing = False
@@ -128,7 +128,7 @@ class WebhookWorker:
         host = self._hosts.setdefault((delivery.account_id, _find_host(delivery.url)), _Host())
         host.deliveries += 1
         try:
-            if await host.enter(PLACE_S * self._pace):
+            if await host.enter(PLACE_S * self._wait_scale):
                 delivery = await self._send(delivery, host)
             else:
                 delivery = host.put_off(delivery, self._now_ms())
@@ -152,11 +152,11 @@ class WebhookWorker:
             try:
                 await self._store.note_delivery(delivery)
                 break
-            except StoreUnavailable as fault:
+            except StoreUnavailable as error:
                 if not failing:
-                    log.error("delivery_not_stored", delivery_id=delivery.id, error=fault.message)  # noqa: TRY400 - same
+                    log.error("delivery_not_stored", delivery_id=delivery.id, error=error.message)  # noqa: TRY400 - same
                 failing = True
-            await asyncio.sleep(RETRY_AFTER_S * self._pace)
+            await asyncio.sleep(RETRY_AFTER_S * self._wait_scale)
         if delivery.status == "failed":
             log.warning(
                 "delivery_failed",

@@ -35,14 +35,14 @@ class Desk:
         clock = lambda: self.now  # noqa: E731
         self.directory = ApiKeyAuthenticator(self.store, self.store, pepper=b"p" * 32, clock=clock)
         accounting = AccountingService(Balances(clock), self.store, WriteQueue(), clock=clock)
-        self.administration = AccountService(self.store, self.store, self.directory, accounting, clock=clock)
-        self.administration.webhook_hosts = lambda: ("hooks.test",)
+        self.accounts = AccountService(self.store, self.store, self.directory, accounting, clock=clock)
+        self.accounts.webhook_hosts = lambda: ("hooks.test",)
         self.secrets: list[str] = []
 
     async def open(self) -> "Desk":
         for name in ("acme", "other"):
-            await self.administration.add_account({"name": name})
-            made = await self.administration.add_key({"name": "laptop", "account": name})
+            await self.accounts.add_account({"name": name})
+            made = await self.accounts.add_key({"name": "laptop", "account": name})
             self.secrets.append(made["secret"])
         acme, other = await self.store.list_accounts()
         self.ada = Actor("member", "ada", 1, acme.id, acme.id, "10.0.0.9")
@@ -51,7 +51,7 @@ class Desk:
         return self
 
     async def list_rows(self, **wanted: Any) -> list[AuditRow]:
-        return list(reversed(await self.store.trail.list_audit(AuditFilter(**wanted), 100)))
+        return list(reversed(await self.store.audit_log.list_audit(AuditFilter(**wanted), 100)))
 
     async def find_news(self, before: int) -> list[tuple[str, str, dict[str, Any]]]:
         """What is on record since there were ``before`` rows."""
@@ -73,7 +73,7 @@ async def desk() -> Desk:
 
 
 async def test_a_member_sees_its_own_accounts_keys_only(desk: Desk) -> None:
-    admin = desk.administration
+    admin = desk.accounts
     assert [account["name"] for account in await admin.list_accounts(desk.ada)] == ["acme"]
     assert [key["id"] for key in await admin.list_keys(desk.ada)] == [desk.mine]
     assert [key["id"] for key in await admin.list_keys(desk.ada, "acme")] == [desk.mine]
@@ -82,7 +82,7 @@ async def test_a_member_sees_its_own_accounts_keys_only(desk: Desk) -> None:
 
 
 async def test_what_is_another_accounts_is_not_there_in_the_same_words(desk: Desk) -> None:
-    admin, ada = desk.administration, desk.ada
+    admin, ada = desk.accounts, desk.ada
     rows = len(await desk.list_rows())
     before = await desk.store.list_keys()
     asked: list[tuple[str, Any, Callable[[Any], Awaitable[Any]]]] = [
@@ -111,7 +111,7 @@ async def test_what_is_another_accounts_is_not_there_in_the_same_words(desk: Des
 
 
 async def test_a_members_key_is_of_its_own_account_and_has_a_secret_that_was_made(desk: Desk) -> None:
-    admin, ada = desk.administration, desk.ada
+    admin, ada = desk.accounts, desk.ada
     made = await admin.add_key({"name": "ci", "rpm": 5, "webhook_url": HOOK}, ada)
     assert (made["account"], made["rpm"], len(made["secret"])) == ("acme", 5, 51)
     assert (await admin.add_key({"name": "cd", "account": "acme"}, ada))["account"] == "acme"
@@ -129,7 +129,7 @@ async def test_a_members_key_is_of_its_own_account_and_has_a_secret_that_was_mad
 
 
 async def test_where_videos_are_told_of_is_the_operators_to_allow_and_what_it_has_set_stays(desk: Desk) -> None:
-    admin, ada, elsewhere = desk.administration, desk.ada, "https://inside.test/"
+    admin, ada, elsewhere = desk.accounts, desk.ada, "https://inside.test/"
     await admin.edit_key(desk.mine, {"webhook_url": elsewhere})
     assert (await admin.edit_key(desk.mine, {"rpm": 7}, ada))["webhook_url"] == elsewhere
     with pytest.raises(InvalidRequest):
@@ -140,7 +140,7 @@ async def test_where_videos_are_told_of_is_the_operators_to_allow_and_what_it_ha
 
 async def test_what_a_members_key_pays_is_the_operators_to_say(desk: Desk) -> None:
     """A group is a price and a choice of channels: a member has those of its account, and none to leave out."""
-    admin, ada = desk.administration, desk.ada
+    admin, ada = desk.accounts, desk.ada
 
     async def is_refused(asked: Awaitable[Any]) -> bool:
         with pytest.raises(InvalidRequest) as caught:
@@ -167,7 +167,7 @@ async def test_what_a_members_key_pays_is_the_operators_to_say(desk: Desk) -> No
 
 
 async def test_no_account_makes_every_change_of_a_key_slow_for_all(desk: Desk) -> None:
-    admin, ada = desk.administration, desk.ada
+    admin, ada = desk.accounts, desk.ada
     for name, word in (("models", "m"), ("allow_ips", "10.0.0.1")):
         long = {name: [word] * (MOST_CHARS // len(word) + 1)}
         for asked in (admin.add_key({"name": "x", **long}, ada), admin.edit_key(desk.mine, long, ada)):
@@ -187,7 +187,7 @@ async def test_no_account_makes_every_change_of_a_key_slow_for_all(desk: Desk) -
 
 
 async def test_every_change_is_on_record_once_with_who_made_it(desk: Desk) -> None:
-    admin, ada = desk.administration, desk.ada
+    admin, ada = desk.accounts, desk.ada
     rows = len(await desk.list_rows())
     made = await admin.add_key({"name": "ci", "models": ["m"], "webhook_url": HOOK}, ada)
     await admin.edit_key(made["id"], {"rpm": 5, "webhook_url": None, "name": "cd"}, ada)
@@ -216,7 +216,7 @@ async def test_every_change_is_on_record_once_with_who_made_it(desk: Desk) -> No
 
 
 async def test_a_rotated_key_keeps_everything_but_its_secret_and_the_old_one_ends_in_time(desk: Desk) -> None:
-    admin, (old, _) = desk.administration, desk.secrets
+    admin, (old, _) = desk.accounts, desk.secrets
     before = await admin.edit_key(desk.mine, {"rpm": 5, "quota_usd": 3, "expires_at": "2030-01-01"})
     rows = len(await desk.list_rows())
     rotated = await admin.rotate_key(desk.mine, {"overlap_h": 2}, desk.ada)
@@ -250,13 +250,13 @@ async def test_a_rotated_key_keeps_everything_but_its_secret_and_the_old_one_end
 @pytest.mark.parametrize("fields", [{"overlap_h": -1}, {"overlap_h": 721}, {"overlap_h": 1.5}, {"overlap": 1}])
 async def test_a_secret_is_good_for_a_month_more_at_the_most(desk: Desk, fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        await desk.administration.rotate_key(desk.mine, fields)
+        await desk.accounts.rotate_key(desk.mine, fields)
     assert caught.value.param == next(iter(fields))
 
 
 async def test_changes_at_once_undo_nothing_of_each_other(desk: Desk) -> None:
     """A key that is edited while it is rotated has its new secret, and its new limits."""
-    admin, (old, _) = desk.administration, desk.secrets
+    admin, (old, _) = desk.accounts, desk.secrets
     rotated, *_ = await asyncio.gather(
         admin.rotate_key(desk.mine, {"overlap_h": 0}),
         *(admin.edit_key(desk.mine, {name: 5}) for name in ("rpm", "tpm", "max_concurrency")),
@@ -269,7 +269,7 @@ async def test_changes_at_once_undo_nothing_of_each_other(desk: Desk) -> None:
 
 
 async def test_an_account_goes_only_where_it_may(desk: Desk) -> None:
-    admin, asked = desk.administration, []
+    admin, asked = desk.accounts, []
 
     async def refuse(account_id: int) -> None:
         asked.append(account_id)
@@ -291,7 +291,7 @@ KEYS = [{"name": "k", "account": "filed", "secret": SECRET, "webhook_url": HOOK}
 
 async def declare_all(desk: Desk, accounts: list[dict[str, Any]], keys: list[dict[str, Any]]) -> None:
     specs = [parse_table(fields, AccountSpec) for fields in accounts], [parse_table(fields, KeySpec) for fields in keys]
-    await declare(desk.administration, *specs)
+    await declare(desk.accounts, *specs)
 
 
 async def test_what_the_file_declares_is_on_record_as_the_files_and_only_where_it_changes_something(desk: Desk) -> None:
@@ -320,18 +320,18 @@ async def test_what_the_file_declares_is_not_rotated(desk: Desk) -> None:
     await declare_all(desk, ACCOUNTS, KEYS)
     key_id = desk.directory.authenticate(f"Bearer {SECRET}").key.id
     with pytest.raises(Conflict, match="configuration file"):
-        await desk.administration.rotate_key(key_id, {})
+        await desk.accounts.rotate_key(key_id, {})
 
 
 async def test_a_secret_that_the_file_gives_away_is_no_other_keys_former_one_any_more(desk: Desk) -> None:
     old = desk.secrets[0]
-    new = (await desk.administration.rotate_key(desk.mine, {}))["secret"]
+    new = (await desk.accounts.rotate_key(desk.mine, {}))["secret"]
     with pytest.raises(Conflict):
-        await desk.administration.add_key({"name": "k", "account": "acme", "secret": old})
+        await desk.accounts.add_key({"name": "k", "account": "acme", "secret": old})
     await declare_all(desk, ACCOUNTS, [{**KEYS[0], "secret": old}])
     assert desk.directory.authenticate(f"Bearer {old}").account.name == "filed"
     assert desk.directory.authenticate(f"Bearer {new}").key.id == desk.mine
-    assert (await desk.administration.get_key(desk.mine))["former_until"] is None
+    assert (await desk.accounts.get_key(desk.mine))["former_until"] is None
 
 
 class FullStore(Repositories):
@@ -344,5 +344,5 @@ class FullStore(Repositories):
 async def test_a_secret_that_could_not_be_stored_is_not_shown_and_the_old_one_stays() -> None:
     desk = await Desk(FullStore()).open()
     with pytest.raises(StoreUnavailable):
-        await desk.administration.rotate_key(desk.mine, {})
+        await desk.accounts.rotate_key(desk.mine, {})
     assert desk.directory.authenticate(f"Bearer {desk.secrets[0]}").key.id == desk.mine

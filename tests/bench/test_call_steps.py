@@ -143,12 +143,12 @@ def exchange() -> None:
 
 def pass_events() -> Callable[[], Any]:
     """A hundred events of a stream."""
-    gate = ChatPassthrough(CALL)
+    transform = ChatPassthrough(CALL)
 
     def feed() -> None:
         for _ in range(100):
-            gate.feed(EVENT)
-            assert not gate.closed
+            transform.feed(EVENT)
+            assert not transform.closed
 
     feed()
     return feed

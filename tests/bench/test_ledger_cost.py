@@ -62,17 +62,17 @@ class Desk:
     """Admission and settlement with everything on, and no request around them."""
 
     def __init__(self, journal: RequestJournal, limits: Limits) -> None:
-        self.outbox = WriteQueue(most=10**9)
-        self.bank = Balances(time.time)
-        self.admission = QuotaService(self.bank, InMemoryRateLimiter(time.monotonic), journal, self.outbox)
-        self.settlement = Settlement(self.admission, journal, self.outbox)
+        self.write_queue = WriteQueue(most=10**9)
+        self.balances = Balances(time.time)
+        self.quota = QuotaService(self.balances, InMemoryRateLimiter(time.monotonic), journal, self.write_queue)
+        self.settlement = Settlement(self.quota, journal, self.write_queue)
         account = Account(1, "acme", quota=CAPPED, limits=limits)
         self.caller = Caller(account, ApiKey(1, 1, "test", b"", "last", quota=CAPPED, limits=limits))
 
     async def call(self, number: int) -> RequestRecord:
         now_ms = int(time.time() * 1000)
         ctx = make_context(self.caller, CALL, request_id=f"req_{number:024x}", started_ms=now_ms, started_at=10.0)
-        await self.admission.admit(ctx, OPTIONS)
+        await self.quota.admit(ctx, OPTIONS)
         ctx.attempts.append(make_attempt(OPTIONS[0]))
         ctx.usage = Usage(100, 200, 0, "upstream")
         return self.settlement.settle(ctx, "completed", now=11.0, now_ms=now_ms)
@@ -101,9 +101,9 @@ async def test_admission_and_settlement(tmp_path: Path) -> None:
     ):
         cost_us = await measure(desk.call)
         print(f"\nadmission + settlement, {name}: {cost_us:.1f} us a request")
-        assert len(desk.outbox) == CALLS * ROUNDS
-        assert desk.bank.find_balance("key", 1).lifetime.spent_nanos == CALLS * ROUNDS * 900_000
-        assert not desk.bank.holds
+        assert len(desk.write_queue) == CALLS * ROUNDS
+        assert desk.balances.find_balance("key", 1).lifetime.spent_nanos == CALLS * ROUNDS * 900_000
+        assert not desk.balances.holds
     journal.close()
 
 

@@ -34,15 +34,15 @@ class House:
     """A router over so many channels, alike in all but their keys' number."""
 
     def __init__(self, channels: int) -> None:
-        fleet = [
+        configured = [
             Channel(f"up{number}", "custom", f"http://up{number}/v1", ("one", "two"), ("m", "n"), max_concurrency=100)
             for number in range(channels)
         ]
-        catalog, self.switchboard = ModelCatalog(clock=time.time), LoadBalancer(time.monotonic)
-        catalog.use(fleet)
-        self.switchboard.use(fleet)
+        catalog, self.load_balancer = ModelCatalog(clock=time.time), LoadBalancer(time.monotonic)
+        catalog.use(configured)
+        self.load_balancer.use(configured)
         prices = PriceList([*PRICES, Price("m", input_nanos_per_million=10**9)])
-        self.router = Router(catalog, self.switchboard, PricingPolicy(prices))
+        self.router = Router(catalog, self.load_balancer, PricingPolicy(prices))
 
     def call(self) -> Attempt:
         """A call that is answered: routed, ranked for its hold, begun, ended."""
@@ -50,8 +50,8 @@ class House:
         route.rank()
         attempt = route.start(NAMING_ID, 1_750_000_000)
         attempt.plan(CALL)
-        self.switchboard.record_success(attempt.lease)
-        self.switchboard.end(attempt.lease)
+        self.load_balancer.record_success(attempt.lease)
+        self.load_balancer.end(attempt.lease)
         return attempt
 
 
@@ -67,7 +67,7 @@ def test_a_call_is_routed(channels: int) -> None:
         served.update(attempt.channel.name for attempt in attempts)
     median = statistics.median(costs)
     print(f"\nrouting over {channels} channels: {median:.1f} us a request ({min(costs):.1f}-{max(costs):.1f})")
-    assert WIRES[CALL.operation][0] == attempts[0].option.endpoint.wire
+    assert WIRES[CALL.operation][0] == attempts[0].target.endpoint.wire
     assert len(served) == channels
     assert min(served.values()) > CALLS * ROUNDS / channels / 2
-    assert {line.running for line in house.switchboard.lines.values()} == {0}
+    assert {line.running for line in house.load_balancer.lines.values()} == {0}

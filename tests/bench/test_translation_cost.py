@@ -118,15 +118,15 @@ def test_the_kinds_are_what_they_are_called() -> None:
 
 def feed(kind: Kind) -> tuple[float, bytes]:
     """CPU seconds for the words alone, an event a piece, and what left."""
-    gate = make_exchange(kind.call, kind.wire, NAMING).open_gate(())
+    transform = make_exchange(kind.call, kind.wire, NAMING).open_gate(())
     recording = kind.recording
-    left = [gate.feed(piece) for piece in recording.before]
+    left = [transform.feed(piece) for piece in recording.before]
     began = time.process_time()
-    left += [gate.feed(recording.word) for _ in range(EVENTS)]
+    left += [transform.feed(recording.word) for _ in range(EVENTS)]
     took = time.process_time() - began
-    left += [gate.feed(piece) for piece in recording.after]
-    left.append(gate.finish())
-    assert gate.fault is None
+    left += [transform.feed(piece) for piece in recording.after]
+    left.append(transform.finish())
+    assert transform.error is None
     return took, b"".join(left)
 
 
@@ -148,10 +148,10 @@ MOST_STEPS = {"anthropic -> chat": 680, "chat -> anthropic": 1_170, "gemini -> c
 
 @pytest.mark.parametrize("kind", TRANSLATED, ids=lambda kind: kind.name)
 def test_a_translated_event_takes_few_steps(kind: Kind) -> None:
-    gate = make_exchange(kind.call, kind.wire, NAMING).open_gate(())
+    transform = make_exchange(kind.call, kind.wire, NAMING).open_gate(())
     for piece in (*kind.recording.before, kind.recording.word):
-        gate.feed(piece)
-    steps = count_steps(lambda: [gate.feed(kind.recording.word) for _ in range(COUNTED)]) / COUNTED
+        transform.feed(piece)
+    steps = count_steps(lambda: [transform.feed(kind.recording.word) for _ in range(COUNTED)]) / COUNTED
     print(f"\n{kind.name}: {steps:.0f} bytecodes an event of at most {MOST_STEPS[kind.name]}", end="")
     assert steps <= MOST_STEPS[kind.name]
 

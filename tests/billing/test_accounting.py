@@ -103,7 +103,7 @@ def test_the_stricter_balance_is_the_one_with_less_left(
     billing: BillingServices, ours: Quota, shared: Quota, owner: str
 ) -> None:
     balance, day = billing.accounting.find_stricter(key(ours), account(shared))
-    assert (balance.owner, day) == (owner, billing.bank.today)
+    assert (balance.owner, day) == (owner, billing.balances.today)
 
 
 # credits

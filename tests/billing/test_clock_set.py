@@ -65,14 +65,14 @@ async def test_while_a_day_is_read_nothing_is_admitted_and_what_ends_is_counted(
         await billing.spend(caller, 1)
     running = await billing.admit(caller, call_for(10))
     billing.now = NOON
-    async with billing.outbox.writing:  # as while rows are on their way: the ledger is read after them
+    async with billing.write_queue.writing:  # as while rows are on their way: the ledger is read after them
         with pytest.raises(StoreUnavailable, match="clock was set") as caught:
             await billing.admit(caller, call_for(1))
         assert caught.value.retry_after_s == 1
         await asyncio.sleep(0)
         billing.settle(running, 10)
         with pytest.raises(StoreUnavailable):
-            await billing.admission.peek(caller, lambda: False)
+            await billing.quota.peek(caller, lambda: False)
     await billing.accounting.close()
     with pytest.raises(QuotaExceeded):
         await billing.admit(caller, call_for(31))

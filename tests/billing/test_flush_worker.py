@@ -64,32 +64,32 @@ def journal(path: Path) -> Iterator[RequestJournal]:
     opened.close()
 
 
-def put(outbox: WriteQueue, journal: RequestJournal, first: int, last: int) -> list[str]:
+def put(write_queue: WriteQueue, journal: RequestJournal, first: int, last: int) -> list[str]:
     """Calls that have ended: noted, and on their way."""
     rows = [make_row(number, cost_nanos=1) for number in range(first, last)]
     for row in rows:
         journal.settle(row)
-        outbox.put(row)
+        write_queue.put(row)
     return [row.id for row in rows]
 
 
 async def test_what_is_put_is_stored_in_order_and_forgotten(path: Path, journal: RequestJournal) -> None:
-    outbox, store = WriteQueue(), MoodyStore()
-    expected = put(outbox, journal, 0, 5)
+    write_queue, store = WriteQueue(), MoodyStore()
+    expected = put(write_queue, journal, 0, 5)
     assert list(find(path)) == expected
     with capture_logs() as told:
-        assert await LedgerFlusher(outbox, store, journal).flush()
+        assert await LedgerFlusher(write_queue, store, journal).flush()
     assert told == []
     assert await read_ids(store) == expected
-    assert len(outbox) == 0
+    assert len(write_queue) == 0
     assert store.batches == [5]
     assert find(path) == {}
 
 
 async def test_what_is_stored_is_charged(journal: RequestJournal) -> None:
-    outbox, store = WriteQueue(), MoodyStore(unavailable)
-    put(outbox, journal, 0, 5)
-    flush = LedgerFlusher(outbox, store, journal)
+    write_queue, store = WriteQueue(), MoodyStore(unavailable)
+    put(write_queue, journal, 0, 5)
+    flush = LedgerFlusher(write_queue, store, journal)
     assert not await flush.flush()
     assert await read_totals(store) == set()
     assert await flush.flush()
@@ -97,39 +97,39 @@ async def test_what_is_stored_is_charged(journal: RequestJournal) -> None:
 
 
 async def test_a_long_queue_is_stored_batch_by_batch(journal: RequestJournal) -> None:
-    outbox, store = WriteQueue(), MoodyStore()
-    expected = put(outbox, journal, 0, 2 * BATCH + 3)
-    assert await LedgerFlusher(outbox, store, journal).flush()
+    write_queue, store = WriteQueue(), MoodyStore()
+    expected = put(write_queue, journal, 0, 2 * BATCH + 3)
+    assert await LedgerFlusher(write_queue, store, journal).flush()
     assert await read_ids(store) == expected
     assert store.batches == [BATCH, BATCH, 3]
 
 
 async def test_nothing_put_asks_nothing_of_the_store(journal: RequestJournal) -> None:
-    store, outbox = MoodyStore(unavailable), WriteQueue()
-    assert await LedgerFlusher(outbox, store, journal).flush()
+    store, write_queue = MoodyStore(unavailable), WriteQueue()
+    assert await LedgerFlusher(write_queue, store, journal).flush()
     assert store.batches == []
-    assert not outbox.failing
+    assert not write_queue.failing
 
 
 async def test_a_store_that_fails_keeps_every_row_in_order(journal: RequestJournal) -> None:
-    outbox, store = WriteQueue(), MoodyStore(unavailable, None, unavailable)
-    flush = LedgerFlusher(outbox, store, journal)
-    expected = put(outbox, journal, 0, BATCH + 5)
+    write_queue, store = WriteQueue(), MoodyStore(unavailable, None, unavailable)
+    flush = LedgerFlusher(write_queue, store, journal)
+    expected = put(write_queue, journal, 0, BATCH + 5)
     assert not await flush.flush()
-    assert len(outbox) == BATCH + 5
-    expected += put(outbox, journal, BATCH + 5, BATCH + 8)
+    assert len(write_queue) == BATCH + 5
+    expected += put(write_queue, journal, BATCH + 5, BATCH + 8)
     assert not await flush.flush()
-    assert len(outbox) == 8
+    assert len(write_queue) == 8
     assert await flush.flush()
     assert await read_ids(store) == expected
 
 
 async def test_only_what_is_stored_is_forgotten(path: Path, journal: RequestJournal) -> None:
     """A batch that was stored before the store failed, and not the one that it refused, nor a call that still runs."""
-    outbox, store = WriteQueue(), MoodyStore(unavailable, None, unavailable)
-    flush = LedgerFlusher(outbox, store, journal)
+    write_queue, store = WriteQueue(), MoodyStore(unavailable, None, unavailable)
+    flush = LedgerFlusher(write_queue, store, journal)
     journal.start(begin(make_row("running")))
-    expected = put(outbox, journal, 0, BATCH + 2)
+    expected = put(write_queue, journal, 0, BATCH + 2)
     assert not await flush.flush()
     assert find(path) == {"req_running": False, **dict.fromkeys(expected, True)}
     assert not await flush.flush()
@@ -139,10 +139,10 @@ async def test_only_what_is_stored_is_forgotten(path: Path, journal: RequestJour
 
 
 async def test_nothing_is_forgotten_while_its_commit_runs(path: Path, journal: RequestJournal) -> None:
-    outbox, store = WriteQueue(), MoodyStore()
+    write_queue, store = WriteQueue(), MoodyStore()
     store.gate.clear()
-    expected = put(outbox, journal, 0, 3)
-    task = asyncio.create_task(LedgerFlusher(outbox, store, journal).flush())
+    expected = put(write_queue, journal, 0, 3)
+    task = asyncio.create_task(LedgerFlusher(write_queue, store, journal).flush())
     await store.asked.wait()
     assert list(find(path)) == expected
     store.gate.set()
@@ -153,31 +153,31 @@ async def test_nothing_is_forgotten_while_its_commit_runs(path: Path, journal: R
 async def test_while_the_store_refuses_there_is_no_room_and_once_it_takes_a_batch_there_is(
     journal: RequestJournal,
 ) -> None:
-    outbox, store = WriteQueue(), MoodyStore(unavailable, unavailable)
-    flush = LedgerFlusher(outbox, store, journal)
-    outbox.check_room()
-    put(outbox, journal, 0, 2)
+    write_queue, store = WriteQueue(), MoodyStore(unavailable, unavailable)
+    flush = LedgerFlusher(write_queue, store, journal)
+    write_queue.check_room()
+    put(write_queue, journal, 0, 2)
     with capture_logs() as told:
         for _ in range(2):
             assert not await flush.flush()
-            assert outbox.failing
+            assert write_queue.failing
             with pytest.raises(StoreUnavailable):
-                outbox.check_room()
-        put(outbox, journal, 2, 5)
+                write_queue.check_room()
+        put(write_queue, journal, 2, 5)
         assert await flush.flush()
-    assert not outbox.failing
-    outbox.check_room()
+    assert not write_queue.failing
+    write_queue.check_room()
     assert [(line["event"], line["rows"]) for line in told] == [("records_not_stored", 2), ("store_recovered", 5)]
 
 
 async def test_one_batch_that_is_stored_ends_the_refusal_though_the_next_fails_again(journal: RequestJournal) -> None:
-    outbox, store = WriteQueue(), MoodyStore(unavailable, None, unavailable)
-    flush = LedgerFlusher(outbox, store, journal)
-    put(outbox, journal, 0, BATCH + 1)
+    write_queue, store = WriteQueue(), MoodyStore(unavailable, None, unavailable)
+    flush = LedgerFlusher(write_queue, store, journal)
+    put(write_queue, journal, 0, BATCH + 1)
     with capture_logs() as told:
         assert not await flush.flush()
         assert not await flush.flush()
-    assert outbox.failing
+    assert write_queue.failing
     assert [(line["event"], line["rows"]) for line in told] == [
         ("records_not_stored", BATCH + 1),
         ("store_recovered", BATCH),
@@ -189,21 +189,21 @@ async def test_one_batch_that_is_stored_ends_the_refusal_though_the_next_fails_a
 async def test_a_failure_that_nobody_foresaw_drops_no_row(
     path: Path, journal: RequestJournal, error: type[BaseException]
 ) -> None:
-    outbox, store = WriteQueue(), MoodyStore(error)
-    flush = LedgerFlusher(outbox, store, journal)
-    expected = put(outbox, journal, 0, 3)
+    write_queue, store = WriteQueue(), MoodyStore(error)
+    flush = LedgerFlusher(write_queue, store, journal)
+    expected = put(write_queue, journal, 0, 3)
     with pytest.raises(error):
         await flush.flush()
-    assert len(outbox) == 3
+    assert len(write_queue) == 3
     assert list(find(path)) == expected
     assert await flush.flush()
     assert await read_ids(store) == expected
 
 
 async def test_a_flush_that_is_cancelled_in_the_middle_drops_no_row(journal: RequestJournal) -> None:
-    outbox, store = WriteQueue(), MoodyStore()
-    flush = LedgerFlusher(outbox, store, journal)
-    expected = put(outbox, journal, 0, 3)
+    write_queue, store = WriteQueue(), MoodyStore()
+    flush = LedgerFlusher(write_queue, store, journal)
+    expected = put(write_queue, journal, 0, 3)
     store.gate.clear()
     task = asyncio.create_task(flush.flush())
     await store.asked.wait()
@@ -216,13 +216,13 @@ async def test_a_flush_that_is_cancelled_in_the_middle_drops_no_row(journal: Req
 
 
 async def test_rows_that_come_during_a_commit_wait_for_the_next(journal: RequestJournal) -> None:
-    outbox, store = WriteQueue(), MoodyStore()
+    write_queue, store = WriteQueue(), MoodyStore()
     store.gate.clear()
-    flush = LedgerFlusher(outbox, store, journal)
+    flush = LedgerFlusher(write_queue, store, journal)
     job = asyncio.create_task(flush.run())
-    expected = put(outbox, journal, 0, 1)
+    expected = put(write_queue, journal, 0, 1)
     await store.asked.wait()
-    expected += put(outbox, journal, 1, 8)
+    expected += put(write_queue, journal, 1, 8)
     store.gate.set()
     assert await flush.flush()
     assert store.batches == [1, 7]
@@ -234,20 +234,20 @@ async def test_rows_that_come_during_a_commit_wait_for_the_next(journal: Request
 
 async def test_who_holds_the_outbox_sees_no_row_on_its_way(journal: RequestJournal) -> None:
     """What the audit leans on: a row is in the outbox or in the store, and in no third place."""
-    outbox, store = WriteQueue(), MoodyStore()
-    flush = LedgerFlusher(outbox, store, journal)
-    expected = put(outbox, journal, 0, 3)
+    write_queue, store = WriteQueue(), MoodyStore()
+    flush = LedgerFlusher(write_queue, store, journal)
+    expected = put(write_queue, journal, 0, 3)
     store.gate.clear()
     task = asyncio.create_task(flush.flush())
     await store.asked.wait()
-    assert outbox.writing.locked()
+    assert write_queue.writing.locked()
     store.gate.set()
-    async with outbox.writing:
+    async with write_queue.writing:
         assert await read_ids(store) == expected
-        expected += put(outbox, journal, 3, 5)
+        expected += put(write_queue, journal, 3, 5)
         again = asyncio.create_task(flush.flush())
         await asyncio.sleep(0)
-        assert [row.id for row in outbox.look()] == expected[3:]
+        assert [row.id for row in write_queue.look()] == expected[3:]
         assert await read_ids(store) == expected[:3]
     assert await task
     assert await again
@@ -256,15 +256,15 @@ async def test_who_holds_the_outbox_sees_no_row_on_its_way(journal: RequestJourn
 
 def test_a_row_that_comes_alone_is_stored_at_once_and_those_of_the_rest_after_it_together(path: Path) -> None:
     async def main() -> None:
-        outbox, store, journal = WriteQueue(), MoodyStore(), RequestJournal(path)
-        job = asyncio.create_task(LedgerFlusher(outbox, store, journal).run())
+        write_queue, store, journal = WriteQueue(), MoodyStore(), RequestJournal(path)
+        job = asyncio.create_task(LedgerFlusher(write_queue, store, journal).run())
         for first in (0, 100):
             await asyncio.sleep(10 * REST_S)
-            put(outbox, journal, first, first + 1)
+            put(write_queue, journal, first, first + 1)
             for number in range(first + 1, first + 10):
                 for _ in range(5):  # turns enough for a job that does not rest
                     await asyncio.sleep(0)
-                put(outbox, journal, number, number + 1)
+                put(write_queue, journal, number, number + 1)
             await asyncio.sleep(REST_S)
             assert store.batches[-2:] == [1, 9]
         assert len(store.batches) == 4
@@ -277,15 +277,15 @@ def test_a_row_that_comes_alone_is_stored_at_once_and_those_of_the_rest_after_it
 
 def test_a_store_that_failed_is_asked_again_after_a_pause(path: Path) -> None:
     async def main() -> None:
-        outbox, store, journal = WriteQueue(), MoodyStore(unavailable, unavailable), RequestJournal(path)
-        job = asyncio.create_task(LedgerFlusher(outbox, store, journal).run())
-        expected = put(outbox, journal, 0, 3)
+        write_queue, store, journal = WriteQueue(), MoodyStore(unavailable, unavailable), RequestJournal(path)
+        job = asyncio.create_task(LedgerFlusher(write_queue, store, journal).run())
+        expected = put(write_queue, journal, 0, 3)
         await asyncio.sleep(10 * RETRY_AFTER_S)
         assert await read_ids(store) == expected
         assert len(store.asked_at) == 3
         assert all(RETRY_AFTER_S <= later - earlier < 2 * RETRY_AFTER_S for earlier, later in pairwise(store.asked_at))
-        assert not outbox.failing
-        expected += put(outbox, journal, 3, 4)
+        assert not write_queue.failing
+        expected += put(write_queue, journal, 3, 4)
         await asyncio.sleep(0.1)
         assert await read_ids(store) == expected
         job.cancel()
@@ -307,17 +307,17 @@ async def test_a_commit_whose_caller_is_cancelled_is_made_once(
     database: Database, journal: RequestJournal, path: Path, steps: int
 ) -> None:
     """Stored, charged and forgotten once, however far it had come."""
-    outbox, ledger = WriteQueue(), LedgerRepository(database)
-    flush = LedgerFlusher(outbox, ledger, journal)
-    expected = put(outbox, journal, 0, 3)
+    write_queue, ledger = WriteQueue(), LedgerRepository(database)
+    flush = LedgerFlusher(write_queue, ledger, journal)
+    expected = put(write_queue, journal, 0, 3)
     task = asyncio.create_task(flush.flush())
     for _ in range(steps):
         await asyncio.sleep(0.0005 if steps > 2 else 0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    expected += put(outbox, journal, 3, 4)
+    expected += put(write_queue, journal, 3, 4)
     assert await flush.flush()
     assert await read_ids(RequestLogRepository(database)) == expected
     assert await read_totals(ledger) == {(3, 5, 4, 4, 4)}
-    assert len(outbox) == 0
+    assert len(write_queue) == 0
     assert find(path) == {}

@@ -106,10 +106,10 @@ class LedgerMachine(RuleBasedStateMachine):
     def open_offices(self) -> None:
         disk = self.billing.disk
         self.directory = ApiKeyAuthenticator(disk, disk, pepper=b"p" * 32, clock=lambda: self.billing.now)
-        self.administration = AccountService(
+        self.accounts = AccountService(
             disk, disk, self.directory, self.billing.accounting, clock=lambda: self.billing.now
         )
-        self.do(self.administration.reload())
+        self.do(self.accounts.reload())
         day = parse_day(self.billing.now)
         before = parse_day(day.start_s - 1)  # whoever starts reads the day before, too
         earlier = before.month_start_s if before.month_start_s != day.month_start_s else 0
@@ -155,7 +155,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def get_owner(self, place: Place) -> Account | ApiKey:
         if place[0] == "key":
-            return self.do(self.administration.get_key_noun(place[1]))
+            return self.do(self.accounts.get_key_noun(place[1]))
         return next(found for found in self.do(self.billing.disk.list_accounts()) if found.id == place[1])
 
     # accounts and keys
@@ -164,7 +164,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def open_accounts(self, limits: tuple[int, int], periods: tuple[QuotaPeriod, QuotaPeriod]) -> None:
         for name, limit, period in zip(("one", "other"), limits, periods, strict=True):
             fields = {"name": name, "quota_usd": usd(limit), "quota_period": period}
-            self.quotas["account", self.do(self.administration.add_account(fields))["id"]] = limit, period
+            self.quotas["account", self.do(self.accounts.add_account(fields))["id"]] = limit, period
             self.add_key(name, limit // 2, period, None)
 
     @precondition(lambda self: len(self.quotas) < 8)
@@ -179,7 +179,7 @@ class LedgerMachine(RuleBasedStateMachine):
         secret = f"sk-secret-of-key-{number:04}"
         fields = {"name": f"key {number}", "account": account, "secret": secret, "quota_usd": usd(limit)}
         fields |= {"quota_period": period} | ({} if at_once is None else {"max_concurrency": at_once})
-        made = self.do(self.administration.add_key(fields))
+        made = self.do(self.accounts.add_key(fields))
         self.secrets[made["id"]] = secret
         self.quotas["key", made["id"]] = limit, period
         self.at_once["key", made["id"]] = at_once
@@ -190,22 +190,22 @@ class LedgerMachine(RuleBasedStateMachine):
         fields = {"quota_usd": usd(limit), "quota_period": period}
         owner = self.get_owner(place)
         if isinstance(owner, Account):
-            self.do(self.administration.edit_account(owner.name, fields))
+            self.do(self.accounts.edit_account(owner.name, fields))
         else:
-            self.do(self.administration.edit_key(owner.id, fields))
+            self.do(self.accounts.edit_key(owner.id, fields))
         self.quotas[place] = limit, period
 
     @rule(index=ANY, status=st.sampled_from(["active", "disabled"]))
     def revoke_or_restore_a_key(self, index: int, status: str) -> None:
         key_id = pick(self.list_keys(), index)
         if ("key", key_id) not in self.deleted:
-            self.do(self.administration.edit_key(key_id, {"status": status}))
+            self.do(self.accounts.edit_key(key_id, {"status": status}))
 
     @rule(index=ANY)
     def delete_a_key(self, index: int) -> None:
         key_id = pick(self.list_keys(), index)
         if ("key", key_id) not in self.deleted:
-            self.do(self.administration.delete_key(key_id))
+            self.do(self.accounts.delete_key(key_id))
             self.deleted.add(("key", key_id))
 
     # calls
@@ -223,7 +223,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert key.status == "disabled"
             return
         places: tuple[Place, Place] = ("key", key_id), ("account", caller.account.id)
-        if self.billing.outbox.full:
+        if self.billing.write_queue.full:
             with pytest.raises(StoreUnavailable):
                 self.do(self.billing.admit(caller, call_for(nanos)))
             return
@@ -336,7 +336,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        waiting = len(self.billing.outbox)
+        waiting = len(self.billing.write_queue)
         stored = self.do(self.billing.flush.flush())
         assert stored is (not self.billing.disk.full or not waiting)
 
@@ -410,11 +410,11 @@ class LedgerMachine(RuleBasedStateMachine):
             shown, room = self.billing.accounting.describe(self.get_owner(place)), self.find_room(place)
             assert shown["left_usd"] == (None if room is None else room / NANOS_PER_USD)
             assert shown["held_usd"] == self.find_held(place) / NANOS_PER_USD
-        rows = [*self.do(self.billing.disk.rows()), *self.billing.outbox.look()]
+        rows = [*self.do(self.billing.disk.rows()), *self.billing.write_queue.look()]
         assert len({row.id for row in rows}) == len(rows)
         for place in self.quotas:
-            balance = self.billing.bank.find_balance(*place)
-            tally = balance.tally(self.billing.bank.today)
+            balance = self.billing.balances.find_balance(*place)
+            tally = balance.tally(self.billing.balances.today)
             spent = sum(row.cost_nanos for row in rows if place in {("key", row.key_id), ("account", row.account_id)})
             assert balance.lifetime.spent_nanos == spent == self.sum_up(place, "spent", "lifetime")
             assert balance.held_nanos == self.find_held(place)

@@ -39,7 +39,9 @@ class FullJournal(RequestJournal):
 
 
 def balances(billing: BillingServices, caller: Caller) -> tuple[Balance, Balance]:
-    return billing.bank.find_balance("key", caller.key.id), billing.bank.find_balance("account", caller.account.id)
+    return billing.balances.find_balance("key", caller.key.id), billing.balances.find_balance(
+        "account", caller.account.id
+    )
 
 
 def held(billing: BillingServices, caller: Caller) -> tuple[int, ...]:
@@ -48,14 +50,14 @@ def held(billing: BillingServices, caller: Caller) -> tuple[int, ...]:
 
 async def refuse(billing: BillingServices, caller: Caller, nanos: int) -> GatewayError:
     """The fault of a call; checks that nothing is left of it."""
-    before = held(billing, caller), billing.admission.open_holds, set(billing.journal._open), len(billing.outbox)
+    before = held(billing, caller), billing.quota.open_holds, set(billing.journal._open), len(billing.write_queue)
     with pytest.raises(GatewayError) as caught:
         await billing.admit(caller, call_for(nanos))
     assert (
         held(billing, caller),
-        billing.admission.open_holds,
+        billing.quota.open_holds,
         set(billing.journal._open),
-        len(billing.outbox),
+        len(billing.write_queue),
     ) == before
     return caught.value
 
@@ -66,9 +68,9 @@ async def refuse(billing: BillingServices, caller: Caller, nanos: int) -> Gatewa
 async def test_a_grant_holds_what_the_call_may_cost_in_both_balances(billing: BillingServices) -> None:
     caller = caller_of(capped(100), capped(50, "daily"))
     running = await billing.admit(caller, call_for(20, output=10))
-    assert (held(billing, caller), billing.admission.open_holds) == ((30, 30), 1)
+    assert (held(billing, caller), billing.quota.open_holds) == ((30, 30), 1)
     billing.settle(running, 12)
-    assert (held(billing, caller), billing.admission.open_holds) == ((0, 0), 0)
+    assert (held(billing, caller), billing.quota.open_holds) == ((0, 0), 0)
     assert [balance.lifetime.spent_nanos for balance in balances(billing, caller)] == [12, 12]
 
 
@@ -94,7 +96,7 @@ async def test_the_dearest_of_the_options_is_held(billing: BillingServices) -> N
     prices = [(None, ONE_PPM), (NANO_A_TOKEN, ONE_PPM), (NANO_A_TOKEN, 2_500_001), (NANO_A_TOKEN, 0)]
     options = [option_of(price, multiplier) for price, multiplier in prices]
     ctx = billing.arrive(caller_of(), call_for(4))
-    await billing.admission.admit(ctx, options)
+    await billing.quota.admit(ctx, options)
     assert ctx.reservation is not None
     assert ctx.reservation.nanos == 11  # 10.000004, rounded up
 
@@ -140,8 +142,8 @@ async def test_a_call_over_midnight_is_charged_on_the_day_it_ends(billing: Billi
     billing.now = unix("2027-05-16T00:00:00")
     assert (await refuse(billing, caller, 30)).retry_after_s == 86_400
     billing.settle(running, 60)
-    balance = billing.bank.find_balance("account", 1)
-    assert balance.find_room(billing.bank.today) == 40
+    balance = billing.balances.find_balance("account", 1)
+    assert balance.find_room(billing.balances.today) == 40
     assert balance.find_room(parse_day(unix("2027-05-15T12:00"))) == 100
 
 
@@ -198,13 +200,13 @@ def never() -> bool:
 
 async def peek(billing: BillingServices, caller: Caller, *, free: bool = False) -> GatewayError | None:
     """What a look before the call finds; checks that nothing is left of it."""
-    before = held(billing, caller), billing.admission.open_holds, set(billing.journal._open)
+    before = held(billing, caller), billing.quota.open_holds, set(billing.journal._open)
     fault: GatewayError | None = None
     try:
-        await billing.admission.peek(caller, lambda: free)
+        await billing.quota.peek(caller, lambda: free)
     except GatewayError as raised:
         fault = raised
-    assert (held(billing, caller), billing.admission.open_holds, set(billing.journal._open)) == before
+    assert (held(billing, caller), billing.quota.open_holds, set(billing.journal._open)) == before
     return fault
 
 
@@ -222,7 +224,7 @@ async def test_an_empty_balance_is_seen_before_a_call_that_may_cost_something(
 async def test_money_that_is_held_may_be_free_again_by_the_time_a_call_was_read(billing: BillingServices) -> None:
     caller = caller_of(capped(100), capped(100))
     running = await billing.admit(caller, call_for(100))
-    await billing.admission.peek(caller, never)
+    await billing.quota.peek(caller, never)
     billing.settle(running, 100)
     assert isinstance(await peek(billing, caller), QuotaExceeded)
 
@@ -230,7 +232,7 @@ async def test_money_that_is_held_may_be_free_again_by_the_time_a_call_was_read(
 async def test_a_look_sees_the_rate_and_takes_nothing_of_it(billing: BillingServices) -> None:
     caller = caller_of(limits=Limits(rpm=1, max_concurrency=1))
     for _ in range(3):
-        await billing.admission.peek(caller, never)
+        await billing.quota.peek(caller, never)
     running = await billing.admit(caller, call_for(1))
     fault = await peek(billing, caller)
     assert isinstance(fault, RateLimited)
@@ -238,7 +240,7 @@ async def test_a_look_sees_the_rate_and_takes_nothing_of_it(billing: BillingServ
     billing.pulse += 60
     assert "1 concurrent request" in getattr(await peek(billing, caller), "message", "")
     billing.settle(running, 1)
-    await billing.admission.peek(caller, never)
+    await billing.quota.peek(caller, never)
 
 
 async def test_a_look_sees_tokens_that_are_owed(billing: BillingServices) -> None:
@@ -246,7 +248,7 @@ async def test_a_look_sees_tokens_that_are_owed(billing: BillingServices) -> Non
     await billing.spend(caller, 90)
     assert isinstance(await peek(billing, caller), RateLimited)
     billing.pulse += 30
-    await billing.admission.peek(caller, never)
+    await billing.quota.peek(caller, never)
 
 
 async def test_a_look_sees_that_the_store_is_behind(billing: BillingServices) -> None:
@@ -297,13 +299,13 @@ async def test_a_call_is_in_the_journal_before_it_is_made(billing: BillingServic
 async def test_what_cannot_be_noted_is_not_made_and_holds_nothing(billing: BillingServices, tmp_path: Path) -> None:
     counters = InMemoryRateLimiter(lambda: billing.pulse)
     full = FullJournal(tmp_path / "full.journal")
-    admission = QuotaService(billing.bank, counters, full, billing.outbox)
+    quota = QuotaService(billing.balances, counters, full, billing.write_queue)
     caller, options = caller_of(capped(50), limits=Limits(rpm=600, max_concurrency=1)), [option_of()]
     with pytest.raises(StoreUnavailable):
-        await admission.admit(billing.arrive(caller, call_for(20)), options)
+        await quota.admit(billing.arrive(caller, call_for(20)), options)
     full.close()
-    assert (held(billing, caller), admission.open_holds) == ((0, 0), 0)
-    good = QuotaService(billing.bank, counters, billing.journal, billing.outbox)
+    assert (held(billing, caller), quota.open_holds) == ((0, 0), 0)
+    good = QuotaService(billing.balances, counters, billing.journal, billing.write_queue)
     ctx = billing.arrive(caller, call_for(20))
     await good.admit(ctx, options)
     assert ctx.permit is not None
@@ -332,8 +334,8 @@ async def test_a_call_waits_a_moment_for_a_store_that_is_busy(
 
     caller, small = caller_of(), WriteQueue(most=4)
     await billing.spend(caller, 5)
-    row = billing.outbox.look()[0]
-    crowded = QuotaService(billing.bank, InMemoryRateLimiter(lambda: 0.0), billing.journal, small)
+    row = billing.write_queue.look()[0]
+    crowded = QuotaService(billing.balances, InMemoryRateLimiter(lambda: 0.0), billing.journal, small)
     for index in range(4):
         small.put(attrs.evolve(row, id=f"req_{index}"))
     monkeypatch.setattr("gateway.billing.quota.asyncio.sleep", rest)
@@ -350,20 +352,20 @@ async def test_a_call_waits_a_moment_for_a_store_that_is_busy(
 
 
 def test_a_keys_charges_are_its_accounts_and_its_credits_are_not() -> None:
-    bank = Balances(lambda: NOON)
-    bank.load(
+    balances = Balances(lambda: NOON)
+    balances.load(
         [
             Spending(1, 7, 100, 40, 5, 1_000, 400, 50),
             Spending(1, 8, 200, 80, 10),
             Spending(1, None, 0, 0, 0, 3_000, 700, 60),
             Spending(2, 9, 1, 1, 1),
         ],
-        bank.today,
+        balances.today,
     )
     sums = {}
     for owner in ("account", "key"):
-        for owner_id, balance in bank.list_balances(owner):  # type: ignore[arg-type]
-            month, day = balance.monthly.at(bank.today.month_start_s), balance.daily.at(bank.today.start_s)
+        for owner_id, balance in balances.list_balances(owner):  # type: ignore[arg-type]
+            month, day = balance.monthly.at(balances.today.month_start_s), balance.daily.at(balances.today.start_s)
             tallies = (balance.lifetime, month, day)
             sums[owner, owner_id] = [(tally.spent_nanos, tally.credit_nanos) for tally in tallies]
     assert sums == {
@@ -382,9 +384,9 @@ async def test_a_clock_that_is_set_back_over_midnight_after_a_restart_finds_yest
     billing.settle(await billing.admit(caller, call_for(70)), 70)
     await billing.flush.flush()
     yesterday = billing.now
-    billing.now = billing.bank.today.end_s
+    billing.now = billing.balances.today.end_s
     await billing.crash("release")
-    assert billing.bank.find_balance("key", 7).lifetime.spent_nanos == 70
+    assert billing.balances.find_balance("key", 7).lifetime.spent_nanos == 70
     await billing.admit(caller, call_for(100))
     billing.now = yesterday
     with pytest.raises(QuotaExceeded):
@@ -392,20 +394,20 @@ async def test_a_clock_that_is_set_back_over_midnight_after_a_restart_finds_yest
 
 
 def test_what_was_above_a_cap_before_a_restart_is_on_record_again_at_the_first_look() -> None:
-    bank = Balances(lambda: NOON)
-    bank.load([Spending(1, 7, 130)], bank.today)
+    balances = Balances(lambda: NOON)
+    balances.load([Spending(1, 7, 130)], balances.today)
     with pytest.raises(QuotaExceeded):
-        bank.hold(caller_of(key=capped(100)), 1)
-    assert bank.find_balance("key", 7).tally(bank.today).overrun_nanos == 30
-    assert not bank.holds
+        balances.hold(caller_of(key=capped(100)), 1)
+    assert balances.find_balance("key", 7).tally(balances.today).overrun_nanos == 30
+    assert not balances.holds
 
 
 def test_the_running_day_is_the_clocks() -> None:
     now = [NOON]
-    bank = Balances(lambda: now[0])
-    first = bank.today
-    assert bank.today is first
+    balances = Balances(lambda: now[0])
+    first = balances.today
+    assert balances.today is first
     now[0] = first.end_s
-    assert bank.today == parse_day(first.end_s)
+    assert balances.today == parse_day(first.end_s)
     now[0] = first.end_s - 0.001
-    assert bank.today == first
+    assert balances.today == first

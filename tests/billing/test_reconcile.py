@@ -105,7 +105,7 @@ async def test_a_hold_that_yesterdays_credit_covered_is_no_problem_of_today(bill
     caller = caller_of(capped(100, "daily"))
     await billing.accounting.credit(caller.account, top_up("0.00000005"))
     running = await billing.admit(caller, call_for(150))
-    billing.now = billing.bank.today.end_s
+    billing.now = billing.balances.today.end_s
     assert await problems(billing) == []
     billing.settle(running, 20)
     assert await problems(billing) == []
@@ -116,54 +116,54 @@ async def test_rows_that_have_waited_for_days_are_added_to_what_is_stored(billin
     running = [await billing.admit(caller, call_for(10)) for _ in range(3)]
     for each in running:
         billing.settle(each, 10)
-        billing.now = billing.bank.today.end_s
+        billing.now = billing.balances.today.end_s
     await billing.accounting.credit(caller.account, top_up("0.00000005"))
     assert await problems(billing) == []
 
 
 TAMPERINGS: dict[str, tuple[Callable[[BillingServices], object], str]] = {
     "a charge in memory": (
-        lambda billing: setattr(billing.bank.find_balance("key", 7).lifetime, "spent_nanos", 39),
+        lambda billing: setattr(billing.balances.find_balance("key", 7).lifetime, "spent_nanos", 39),
         "key 7: spent is 39, its entries say 40",
     ),
     "a charge of this month": (
-        lambda billing: setattr(billing.bank.find_balance("key", 8).monthly.current, "spent_nanos", 24),
+        lambda billing: setattr(billing.balances.find_balance("key", 8).monthly.current, "spent_nanos", 24),
         "key 8: spent this month is 24, its entries say 23",
     ),
     "a charge of today": (
-        lambda billing: setattr(billing.bank.find_balance("account", 1).daily.current, "spent_nanos", 0),
+        lambda billing: setattr(billing.balances.find_balance("account", 1).daily.current, "spent_nanos", 0),
         "account 1: spent today is 0, its entries say 31",
     ),
     "a credit in memory": (
-        lambda billing: setattr(billing.bank.find_balance("account", 1).lifetime, "credit_nanos", 151),
+        lambda billing: setattr(billing.balances.find_balance("account", 1).lifetime, "credit_nanos", 151),
         "account 1: credited is 151, its entries say 150",
     ),
     "a credit of today": (
-        lambda billing: setattr(billing.bank.find_balance("account", 1).daily.current, "credit_nanos", 0),
+        lambda billing: setattr(billing.balances.find_balance("account", 1).daily.current, "credit_nanos", 0),
         "account 1: credited today is 0, its entries say 50",
     ),
     "a whole purse": (
-        lambda billing: billing.bank._keys.pop(7),
+        lambda billing: billing.balances._keys.pop(7),
         "key 7: spent is 0, its entries say 40",
     ),
     "a purse of nobody": (
-        lambda billing: billing.bank.find_balance("key", 99).add_credit(5, billing.bank.today),
+        lambda billing: billing.balances.find_balance("key", 99).add_credit(5, billing.balances.today),
         "key 99: credited is 5, its entries say 0",
     ),
     "money that is held for nobody": (
-        lambda billing: billing.bank.find_balance("key", 7).hold(3),
+        lambda billing: billing.balances.find_balance("key", 7).hold(3),
         "key 7: 3 held, its holds say 0",
     ),
     "a hold that was lost": (
-        lambda billing: billing.bank.holds.clear(),
+        lambda billing: billing.balances.holds.clear(),
         "account 1: 20 held, its holds say 0",
     ),
     "more than a cap": (
-        lambda billing: setattr(billing.bank.find_balance("account", 1), "held_nanos", 2_000),
+        lambda billing: setattr(billing.balances.find_balance("account", 1), "held_nanos", 2_000),
         "account 1: more is spent and held than its cap and its overrun allow",
     ),
     "a refund nobody gave": (
-        lambda billing: setattr(billing.bank.find_balance("key", 7).lifetime, "spent_nanos", -1),
+        lambda billing: setattr(billing.balances.find_balance("key", 7).lifetime, "spent_nanos", -1),
         "key 7: more is spent and held than its cap and its overrun allow",
     ),
     "an entry that was deleted": (
@@ -181,11 +181,11 @@ TAMPERINGS: dict[str, tuple[Callable[[BillingServices], object], str]] = {
         "account 1: credited is 150, its entries say 100",
     ),
     "a row that waits twice": (
-        lambda billing: billing.outbox.put(billing.outbox.look()[0]),
+        lambda billing: billing.write_queue.put(billing.write_queue.look()[0]),
         "key 7: spent is 40, its entries say 47",
     ),
     "a row that was dropped": (
-        lambda billing: billing.outbox.take(1),
+        lambda billing: billing.write_queue.take(1),
         "key 7: spent is 40, its entries say 33",
     ),
 }
@@ -250,7 +250,7 @@ class HeldVideos:
         """A job that is neither on record nor known to have its money, which is held."""
         caller = caller_of(capped(1_000), capped(500))
         ctx = self.billing.arrive(caller, call_for(nanos))
-        ctx.reservation = held = self.billing.bank.hold(caller, nanos)
+        ctx.reservation = held = self.billing.balances.hold(caller, nanos)
         row = build_record(ctx, "interrupted", None, **self.billing.times)
         receipt = attrs.evolve(row, attempts=1)
         job = VideoJob(f"video_{number}", receipt, "a cat", state="queued", held_nanos=nanos, cost_nanos=nanos - 5)
@@ -273,8 +273,8 @@ def build_held_videos(billing: BillingServices, store: VideoRepository | None = 
     store = store or VideoRepository(billing.disk.database)
     videos = Videos(
         store,
-        billing.bank,
-        billing.outbox,
+        billing.balances,
+        billing.write_queue,
         None,  # type: ignore[arg-type]
         rules=VideoRules,
         clock=lambda: billing.now,
@@ -314,7 +314,7 @@ JOB_TAMPERINGS: dict[str, tuple[Callable[[HeldVideos], object], str]] = {
         "video_1: 30 held, its record says 31",
     ),
     "a hold that somebody else let go of": (
-        lambda held_videos: held_videos.billing.bank.release(held_videos.videos._holds["video_1"]),
+        lambda held_videos: held_videos.billing.balances.release(held_videos.videos._holds["video_1"]),
         "account 1: 40 held, its jobs alone say 70",
     ),
     "a hold on another account": (
@@ -452,10 +452,10 @@ async def test_the_audit_finds_what_was_changed_in_the_database(
     billing: BillingServices, database: Database, statement: str, told: list[str]
 ) -> None:
     ledger = LedgerRepository(database)
-    accounting = AccountingService(billing.bank, ledger, billing.outbox, clock=lambda: NOON)
+    accounting = AccountingService(billing.balances, ledger, billing.write_queue, clock=lambda: NOON)
     await billing.spend(caller_of(), 5)
     await accounting.credit(caller_of(capped(DOLLAR)).account, top_up("2"))
-    await LedgerFlusher(billing.outbox, ledger, billing.journal).flush()
+    await LedgerFlusher(billing.write_queue, ledger, billing.journal).flush()
     await database.change(text(statement))
     found = (await accounting.reconcile())["problems"]
     assert bool(found) is bool(told)

@@ -43,9 +43,9 @@ class Desk:
     """The job over a store in memory."""
 
     def __init__(self, keep_days: int = 90) -> None:
-        self.store, self.outbox, self.keep_days = Store(), WriteQueue(), keep_days
+        self.store, self.write_queue, self.keep_days = Store(), WriteQueue(), keep_days
         self.job = RetentionWorker(
-            self.store, self.outbox, lambda: self.keep_days, lambda: NOW_S, provider_retry_after_s=0
+            self.store, self.write_queue, lambda: self.keep_days, lambda: NOW_S, provider_retry_after_s=0
         )
 
     async def put(self, *ages_ms: int) -> None:
@@ -103,10 +103,10 @@ async def test_while_the_store_refuses_rows_none_is_retired() -> None:
     """One whose commit has come to nobody's knowledge is stored again, and then it must be found."""
     desk = Desk()
     await desk.put(100 * DAY_MS, 0)
-    desk.outbox.failing = True
+    desk.write_queue.failing = True
     await desk.job.retire()
     assert len(await desk.list_left()) == 2
-    desk.outbox.failing = False
+    desk.write_queue.failing = False
     await desk.job.retire()
     assert await desk.list_left() == [0]
 

@@ -49,14 +49,14 @@ async def settle(
 ) -> RequestRecord:
     """The row of a request for which money was reserved, after these attempts."""
     ctx = arrive()
-    await billing.admission.admit(ctx, [OPTION])
+    await billing.quota.admit(ctx, [OPTION])
     ctx.attempts = attempts
     for name, value in more.items():
         setattr(ctx, name, value)
     row = billing.settlement.settle(ctx, ending, fault, now=now, now_ms=3_000)
     assert ctx.record is row
-    assert billing.outbox.take(10) == [row]
-    assert billing.admission.open_holds == 0
+    assert billing.write_queue.take(10) == [row]
+    assert billing.quota.open_holds == 0
     return row
 
 
@@ -132,7 +132,7 @@ async def test_a_call_refused_before_it_was_granted_costs_nothing(
     billing: BillingServices, call: InferenceRequest | None
 ) -> None:
     row = refuse(billing, arrive(call), InvalidRequest("x", param="n"), now=10.001)
-    assert billing.outbox.take(10) == [row]
+    assert billing.write_queue.take(10) == [row]
     assert (row.model, row.channel, row.attempts) == ("m" if call else "", None, 0)
     assert (row.status, row.error_code, row.cost_nanos, row.total_ms) == (400, "invalid_request", 0, 1)
     assert (row.settled_ms, row.account_id, row.reserved_nanos, row.overrun_nanos) == (3_000, 1, 0, 0)
@@ -157,7 +157,7 @@ async def test_what_is_charged_is_the_channel_that_answered_and_not_the_dearest_
 ) -> None:
     dear = attrs.evolve(OPTION, price=attrs.evolve(PRICE, output_nanos_per_million=nanos(Decimal(1_000))))
     ctx = arrive()
-    await billing.admission.admit(ctx, [dear, OPTION])
+    await billing.quota.admit(ctx, [dear, OPTION])
     ctx.attempts, ctx.usage = attempted(2), ANSWERED["usage"]
     assert billing.settlement.settle(ctx, "completed", now=11.0, now_ms=3_000).cost_nanos == 3_000_000
 
@@ -168,8 +168,8 @@ async def test_who_settles_again_is_given_the_first_row_and_nothing_is_charged_t
     first = billing.settle(ctx, 15)
     ctx.usage = Usage(90)
     assert billing.settlement.settle(ctx, "failed", ProviderBadResponse("x"), now=11.0, now_ms=3_000) is first
-    assert len(billing.outbox) == 1
-    balance = billing.bank.find_balance("account", 1)
+    assert len(billing.write_queue) == 1
+    balance = billing.balances.find_balance("account", 1)
     assert (balance.held_nanos, balance.lifetime.spent_nanos) == (0, 15)
 
 
@@ -182,10 +182,10 @@ async def test_what_was_spent_beyond_a_cap_stands_in_the_row(billing: BillingSer
 async def test_the_day_that_is_charged_is_that_of_the_row(billing: BillingServices) -> None:
     caller = caller_of(capped(100, "daily"))
     running = await billing.admit(caller, call_for(50))
-    billing.now = billing.bank.today.end_s
+    billing.now = billing.balances.today.end_s
     row = billing.settle(running, 50)
     assert row.settled_ms == billing.now * 1000
-    assert billing.bank.find_balance("account", 1).daily.current.start_s * 1000 == row.settled_ms
+    assert billing.balances.find_balance("account", 1).daily.current.start_s * 1000 == row.settled_ms
 
 
 async def test_an_ended_call_is_noted_with_its_charge_until_it_is_stored(billing: BillingServices) -> None:
@@ -205,8 +205,8 @@ async def test_while_the_store_is_behind_charges_are_kept_and_refusals_are_not(b
     await billing.flush.flush()
     billing.settle(running[1], 1)
     refuse(billing, arrive())
-    assert len(billing.outbox) == 2
+    assert len(billing.write_queue) == 2
     billing.disk.full = False
     await billing.flush.flush()
     refuse(billing, arrive())
-    assert len(billing.outbox) == 1
+    assert len(billing.write_queue) == 1

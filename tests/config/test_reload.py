@@ -73,7 +73,7 @@ class Reloadable:
     file: Path
     reloader: Reloader
     in_force: LiveConfig
-    trail: AuditLogRepository
+    audit_log: AuditLogRepository
 
     async def reload(self, tables: Tables | str) -> Any:
         """Write the file anew and have it read; what was changed."""
@@ -125,7 +125,7 @@ def reloadable(gateway_with: StartGateway, tmp_path: Path) -> Reload:
         in_force = services.live_config
         in_force.effective = merge_stored(read_declared(file, {}))
         database: Any = LazyDatabase()
-        trail, settings = AuditLogRepository(database), SettingRepository(database)
+        audit_log, settings = AuditLogRepository(database), SettingRepository(database)
         reloader = Reloader(
             in_force,
             lambda: read_declared(file, {}),
@@ -133,10 +133,10 @@ def reloadable(gateway_with: StartGateway, tmp_path: Path) -> Reload:
             accounts=services.auth.accounts,
             channels=services.routing.channels,
             router=services.routing.router,
-            audit_log=trail,
+            audit_log=audit_log,
             clock=lambda: 1_750_000_000.0,
         )
-        return Reloadable(gateway, file, reloader, in_force, trail)
+        return Reloadable(gateway, file, reloader, in_force, audit_log)
 
     return start
 
@@ -189,7 +189,7 @@ async def test_a_reload_is_on_record_with_what_it_has_changed_where_it_has(reloa
     site = await reloadable(tables)
     site.write(tables)
     await site.reloader.reload(OPERATOR)
-    assert list(await site.trail.list_audit(AuditFilter(), 9)) == []
+    assert list(await site.audit_log.list_audit(AuditFilter(), 9)) == []
     site.write({"channel": [channel(NOWHERE, weight=2, api_key="canary-key")]})
     await site.reloader.reload(OPERATOR)
     site.write({"channel": [channel(NOWHERE)], "nonsense": {}})
@@ -197,7 +197,7 @@ async def test_a_reload_is_on_record_with_what_it_has_changed_where_it_has(reloa
         await site.reloader.reload(OPERATOR)
     site.write({"channel": [channel(NOWHERE)], "billing": {"require_price": True}})
     await site.reloader.reload_logged()
-    second, first = await site.trail.list_audit(AuditFilter(), 9)
+    second, first = await site.audit_log.list_audit(AuditFilter(), 9)
     assert {row.action for row in (first, second)} == {"configuration.reloaded"}
     assert [row.actor_kind for row in (first, second)] == ["token", "file"]
     changed = "channel 'up' changed: api_keys, weight"
@@ -529,8 +529,8 @@ async def test_a_new_synchronised_channel_is_listed_when_the_reload_returns(relo
         report = await site.reload({"channel": [channel(NOWHERE), *synced]})
         assert report["changes"] == ["channel 'synced' added", "channel 'silent' added"]
         assert await site.models() == ["m", "s1", "s2"]
-        fleet = site.gateway.app[SERVICES].routing.channels
-        errors = [fleet.describe(fleet.get(name))["sync_error"] for name in ("up", "synced", "silent")]
+        channels = site.gateway.app[SERVICES].routing.channels
+        errors = [channels.describe(channels.get(name))["sync_error"] for name in ("up", "synced", "silent")]
         assert [bool(error) for error in errors] == [False, False, True]
 
 
@@ -626,8 +626,8 @@ async def test_the_demo_is_found_by_a_reload_where_a_start_did_not_need_it(reloa
 async def test_stored_channels_stay_and_a_files_channel_of_the_same_name_hides_one(reloadable: Reload) -> None:
     async with ScriptedUpstream([answer(named("stored"))]) as stored, ScriptedUpstream([answer(named("file"))]) as file:
         site = await reloadable({"channel": [channel(NOWHERE, "fixed", models=["f"])]})
-        fleet = site.gateway.app[SERVICES].routing.channels
-        await fleet.add(channel(stored.base_url, "mine"))
+        channels = site.gateway.app[SERVICES].routing.channels
+        await channels.add(channel(stored.base_url, "mine"))
         await site.reload({"channel": [channel(NOWHERE, "fixed", models=["g"])]})
         assert await site.models() == ["g", "m"]
         assert said((await site.ask())[1]) == "stored"
@@ -638,7 +638,7 @@ async def test_stored_channels_stay_and_a_files_channel_of_the_same_name_hides_o
         await site.reload({})
         assert await site.models() == ["m"]
         assert said((await site.ask())[1]) == "stored"
-        assert fleet.describe(fleet.get("mine"))["declared"] is False
+        assert channels.describe(channels.get("mine"))["declared"] is False
         await site.gateway.rows(3)
 
 

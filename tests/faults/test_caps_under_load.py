@@ -63,7 +63,7 @@ def keys(**more: Any) -> list[dict[str, Any]]:
 
 
 def bank_of(gateway: RunningGateway) -> Balances:
-    return gateway.app[SERVICES].billing.quota._bank  # type: ignore[no-any-return]
+    return gateway.app[SERVICES].billing.quota._balances  # type: ignore[no-any-return]
 
 
 def balance_of(gateway: RunningGateway, owner: Owner) -> Balance:

@@ -130,8 +130,8 @@ async def traffic_to(
         await traffic.finish()
     rows = await gateway.app[SERVICES].billing.accounting.reconcile()
     assert rows["ok"], rows["problems"]
-    switchboard = gateway.app[SERVICES].routing.load_balancer
-    assert (switchboard.running, switchboard.retrying) == (0, 0)
+    load_balancer = gateway.app[SERVICES].routing.load_balancer
+    assert (load_balancer.running, load_balancer.retrying) == (0, 0)
     assert {line.running for line in lines_of(gateway).values()} == {0}
 
 
@@ -197,8 +197,8 @@ async def test_calls_under_way_on_a_channel_that_dies_are_made_on_another(
     """All of them, though they are lost at one moment, and more than may be tried again at once."""
     async with three(slow(0.2)) as ups, traffic_to(gateway_with, equals(ups)) as (gateway, traffic):
         await traffic.pace(100)
-        switchboard = gateway.app[SERVICES].routing.load_balancer
-        lost, running = ups[0].running, switchboard.running
+        load_balancer = gateway.app[SERVICES].routing.load_balancer
+        lost, running = ups[0].running, load_balancer.running
         ups[0].die()
         await traffic.pace(60)
         await traffic.finish()
@@ -275,11 +275,11 @@ async def test_the_budget_alone_keeps_retries_down_where_nothing_trips(
     async with three(mostly_failing) as ups:
         tolerant = {"trip_failures": 1000, "trip_ratio": 1.0}
         async with traffic_to(gateway_with, equals(ups), **tolerant) as (gateway, traffic):
-            switchboard = gateway.app[SERVICES].routing.load_balancer
+            load_balancer = gateway.app[SERVICES].routing.load_balancer
             under_way: list[tuple[int, int]] = []
 
             def look() -> bool:
-                under_way.append((switchboard.retrying, switchboard.running))
+                under_way.append((load_balancer.retrying, load_balancer.running))
                 return False
 
             await traffic.pace(200, until=look)

@@ -110,8 +110,8 @@ class Charged:
 
 
 async def read_charged(gateway: RunningGateway) -> Charged:
-    bank, ledger = gateway.app[SERVICES].billing.quota._bank, gateway.app[SERVICES].billing.accounting
-    spent = [bank.find_balance(owner, 1).lifetime.spent_nanos for owner in ("key", "account")]
+    balances, ledger = gateway.app[SERVICES].billing.quota._balances, gateway.app[SERVICES].billing.accounting
+    spent = [balances.find_balance(owner, 1).lifetime.spent_nanos for owner in ("key", "account")]
     lines = await ledger.list_usage("key", UsageFilter(since=0, until=2**31))
     used = [(line.requests, line.prompt_tokens, line.completion_tokens, line.cost_nanos) for line in lines]
     assert len(used) <= 1

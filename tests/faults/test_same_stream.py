@@ -41,10 +41,10 @@ def with_ends(raw: bytes, end: str) -> bytes:
 
 def gated(*pieces: bytes) -> tuple[bytes, bool]:
     """What leaves, and whether the stream was complete."""
-    gate = ChatPassthrough(parse_chat_call({**HELLO, "stream": True}))  # which does not ask for the usage frame
-    out = b"".join([gate.feed(piece) for piece in pieces])
-    assert gate.fault is None
-    return out, gate.ended
+    transform = ChatPassthrough(parse_chat_call({**HELLO, "stream": True}))  # which does not ask for the usage frame
+    out = b"".join([transform.feed(piece) for piece in pieces])
+    assert transform.error is None
+    return out, transform.ended
 
 
 @pytest.mark.parametrize("bom", [b"", BOM], ids=["", "BOM"])

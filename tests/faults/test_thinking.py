@@ -146,24 +146,24 @@ def relay(
         paper = Paper()
         call = parse_chat_call({**HELLO, "stream": True})
         ctx = make_context(caller_of(), call)
-        switchboard = LoadBalancer(asyncio.get_running_loop().time)
-        switchboard.use(
+        load_balancer = LoadBalancer(asyncio.get_running_loop().time)
+        load_balancer.use(
             Channel(f"up{index}", "custom", "http://up.invalid/v1", priority=-index, timeouts=timeouts)
             for index in range(len(replies))
         )
-        first = switchboard.lines["up0"]
+        first = load_balancer.lines["up0"]
         if on_trial:
-            for _ in range(switchboard.settings.rules.failures):
-                lease = switchboard.lease(first, (CHAT.wire, "m"), 0, retry=False)
-                switchboard.record_failure(lease, ProviderBadResponse("it broke"))
-                switchboard.end(lease)
+            for _ in range(load_balancer.settings.rules.failures):
+                lease = load_balancer.lease(first, (CHAT.wire, "m"), 0, retry=False)
+                load_balancer.record_failure(lease, ProviderBadResponse("it broke"))
+                load_balancer.end(lease)
             ((_, _, breaker),) = first.list_tripped()
             breaker.until = 0.0
-        options = [Target(line, CHAT, "m") for line in switchboard.lines.values()]
-        ctx.route = Route(options, call, switchboard)
-        going = Proxy(Thinkers(list(replies), head_s), switchboard, clock=lambda: 0.0)
+        options = [Target(line, CHAT, "m") for line in load_balancer.lines.values()]
+        ctx.route = Route(options, call, load_balancer)
+        going = Proxy(Thinkers(list(replies), head_s), load_balancer, clock=lambda: 0.0)
         fault = await forward.stream(going, ctx, paper, settle=lambda _: None)
-        assert (going.running, switchboard.running) == (0, 0)
+        assert (going.running, load_balancer.running) == (0, 0)
         assert not on_trial or breaker.state == ("down" if fault else "up")
         return paper.written, fault
 
@@ -258,31 +258,31 @@ def test_a_comment_never_lands_inside_an_event() -> None:
 
 def test_a_stream_that_breaks_is_held_against_its_channel_though_the_caller_leaves_too() -> None:
     async def scene() -> int:
-        switchboard = LoadBalancer(asyncio.get_running_loop().time)
-        switchboard.use([Channel("up", "custom", "http://up.invalid/v1")])
+        load_balancer = LoadBalancer(asyncio.get_running_loop().time)
+        load_balancer.use([Channel("up", "custom", "http://up.invalid/v1")])
         call = parse_chat_call({**HELLO, "stream": True})
-        route = Route([Target(switchboard.lines["up"], CHAT, "m")], call, switchboard)
+        route = Route([Target(load_balancer.lines["up"], CHAT, "m")], call, load_balancer)
         ctx = make_context(caller_of(), call, route=route)
-        going = Proxy(Thinkers([[ONE]]), switchboard, clock=lambda: 0.0)
+        going = Proxy(Thinkers([[ONE]]), load_balancer, clock=lambda: 0.0)
         with pytest.raises(ClientDisconnected):
             await forward.stream(going, ctx, Torn(), settle=lambda _: None)
-        return switchboard.lines["up"].circuits[CHAT.wire, "m"].accounts[0].failures
+        return load_balancer.lines["up"].circuits[CHAT.wire, "m"].accounts[0].failures
 
     assert run_skipping(scene()) == 1
 
 
 def test_a_thousand_that_wait_for_their_turn_look_hardly_more_often_than_a_hundred() -> None:
     async def scene(crowd: int) -> tuple[int, float]:
-        switchboard = LoadBalancer(asyncio.get_running_loop().time)
-        switchboard.use([Channel(name, "custom", "http://up.invalid/v1") for name in ("one", "two")])
-        switchboard.settings = RetrySettings(BreakerSettings(failures=10**6, least_calls=10**6))
-        switchboard.retrying = 10**6  # it is never anybody's turn
+        load_balancer = LoadBalancer(asyncio.get_running_loop().time)
+        load_balancer.use([Channel(name, "custom", "http://up.invalid/v1") for name in ("one", "two")])
+        load_balancer.settings = RetrySettings(BreakerSettings(failures=10**6, least_calls=10**6))
+        load_balancer.retrying = 10**6  # it is never anybody's turn
         call = parse_chat_call(HELLO)
         routes = [
-            Watched([Target(line, CHAT, "m") for line in switchboard.lines.values()], call, switchboard)
+            Watched([Target(line, CHAT, "m") for line in load_balancer.lines.values()], call, load_balancer)
             for _ in range(crowd)
         ]
-        failing = Proxy(Broken([]), switchboard, clock=lambda: 0.0)
+        failing = Proxy(Broken([]), load_balancer, clock=lambda: 0.0)
         began = asyncio.get_running_loop().time()
         told = await asyncio.gather(
             *(forward.fetch(failing, make_context(caller_of(), call, route=route)) for route in routes),

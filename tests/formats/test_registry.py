@@ -454,11 +454,11 @@ def test_an_answer_too_deep_to_be_written_is_a_fault(operation: str, wire: Wire,
 
 def play(made: Translator, raw: bytes, step: int) -> tuple[bytes, Usage]:
     """A whole stream through its gate, in pieces of so many bytes."""
-    gate = made.open_gate([SECRET])
-    out = b"".join([gate.feed(raw[at : at + step]) for at in range(0, len(raw), step)])
-    out += gate.finish()
-    assert (gate.ended, gate.closed, gate.fault) == (True, True, None)
-    return out, gate.parse_usage()
+    transform = made.open_gate([SECRET])
+    out = b"".join([transform.feed(raw[at : at + step]) for at in range(0, len(raw), step)])
+    out += transform.finish()
+    assert (transform.ended, transform.closed, transform.error) == (True, True, None)
+    return out, transform.parse_usage()
 
 
 @pytest.mark.parametrize(("operation", "wire", "name"), STREAMED)
@@ -505,9 +505,9 @@ def test_a_whole_answer_to_a_call_for_a_stream_is_the_stream_that_says_the_same(
         whole, _ = exchange(operation, wire).parse_answer(raw, [])
         read = openai_answer.parse_answer if operation == "chat" else anthropic_answer.parse_answer
         assert gist(read_wire(WIRES[operation][0], told)) == gist(read(whole))
-    gate = exchange(operation, WIRES[operation][0], stream=True).open_gate([])
-    assert gate.feed(told) + gate.finish() == told
-    assert (gate.ended, gate.fault) == (True, None)
+    transform = exchange(operation, WIRES[operation][0], stream=True).open_gate([])
+    assert transform.feed(told) + transform.finish() == told
+    assert (transform.ended, transform.error) == (True, None)
 
 
 @pytest.mark.parametrize("wire", WIRES["chat"])
@@ -543,9 +543,9 @@ def test_whatever_is_told_instead_of_a_stream_is_one_or_a_fault(
     except ProviderError:
         return
     assert min(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.written_tokens) >= 0
-    gate = exchange(operation, WIRES[operation][0], stream=True).open_gate([])
-    assert gate.feed(told) == told
-    assert gate.fault is None
+    transform = exchange(operation, WIRES[operation][0], stream=True).open_gate([])
+    assert transform.feed(told) == told
+    assert transform.error is None
 
 
 def test_all_that_a_completion_says_is_in_the_stream_that_is_made_of_it() -> None:
@@ -599,13 +599,13 @@ FAULTY = [
 @pytest.mark.parametrize(("wire", "raw"), FAULTY)
 @pytest.mark.parametrize("operation", ["chat", "messages"])
 def test_an_error_in_a_stream_is_a_fault_and_nothing_of_it_leaves(operation: str, wire: Wire, raw: bytes) -> None:
-    gate, out, fault = exchange(operation, wire, stream=True).open_gate([SECRET]), b"", None
+    transform, out, fault = exchange(operation, wire, stream=True).open_gate([SECRET]), b"", None
     try:
-        out = gate.feed(raw)
-        out += gate.finish()
+        out = transform.feed(raw)
+        out += transform.finish()
     except ProviderError as met:
         fault = met
-    fault = gate.fault or fault
+    fault = transform.error or fault
     assert fault is not None
     assert SECRET not in fault.message
     assert b"rror" not in out
@@ -618,10 +618,10 @@ def test_an_error_in_a_stream_is_a_fault_and_nothing_of_it_leaves(operation: str
 @pytest.mark.parametrize(("operation", "wire", "name"), STREAMED)
 def test_a_stream_that_is_cut_is_a_fault(operation: str, wire: Wire, name: str) -> None:
     raw = STREAMS[wire][name]
-    gate = exchange(operation, wire, stream=True).open_gate([])
-    gate.feed(raw[: len(raw) // 2])
+    transform = exchange(operation, wire, stream=True).open_gate([])
+    transform.feed(raw[: len(raw) // 2])
     with pytest.raises(ProviderBadResponse):
-        gate.finish()
+        transform.finish()
 
 
 PIECES = [raw for streams in STREAMS.values() for stream in streams.values() for raw in sse.SseSplitter().split(stream)]
@@ -631,14 +631,14 @@ JUNK = st.binary(max_size=30) | st.sampled_from([*PIECES, DONE, b"data: {}\n\n",
 @pytest.mark.parametrize(("operation", "wire"), [pair for pair in PAIRS if pair[0] in {"chat", "messages"}])
 @given(junk=st.lists(JUNK, max_size=8))
 def test_whatever_a_provider_streams_is_an_answer_or_a_fault(operation: str, wire: Wire, junk: list[bytes]) -> None:
-    gate = exchange(operation, wire, stream=True).open_gate([SECRET])
+    transform = exchange(operation, wire, stream=True).open_gate([SECRET])
     for piece in junk:
-        gate.feed(piece)
+        transform.feed(piece)
     try:
-        gate.finish()
+        transform.finish()
     except ProviderError:
-        assert not gate.ended
-    usage = gate.parse_usage()
+        assert not transform.ended
+    usage = transform.parse_usage()
     assert min(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens) >= 0
 
 
@@ -648,10 +648,10 @@ def test_a_spoilt_event_is_passed_over_or_a_fault(operation: str, wire: Wire, da
     pieces = [piece for piece in PIECES if read_json(piece) is not None]
     chosen = data.draw(st.sampled_from(pieces))
     wrong = orjson.dumps(data.draw(spoilt(read_json(chosen))))
-    gate = exchange(operation, wire, stream=True).open_gate([SECRET])
+    transform = exchange(operation, wire, stream=True).open_gate([SECRET])
     name = chosen.split(b"\n", 1)[0] + b"\n" if chosen.startswith(b"event:") else b""
-    gate.feed(name + b"data: " + wrong + b"\n\n")
-    gate.parse_usage()
+    transform.feed(name + b"data: " + wrong + b"\n\n")
+    transform.parse_usage()
 
 
 def read_json(piece: bytes) -> Any:

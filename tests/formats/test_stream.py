@@ -95,14 +95,14 @@ def open_gate(*, whole_without_mark: bool = False) -> tuple[TranslatingStream, S
 
 
 def test_a_translation_is_a_gate() -> None:
-    gate: StreamTransform = open_gate()[0]
-    assert (gate.events, gate.ended, gate.closed, gate.fault) == (0, False, False, None)
+    transform: StreamTransform = open_gate()[0]
+    assert (transform.events, transform.ended, transform.closed, transform.error) == (0, False, False, None)
 
 
 def test_what_is_read_in_one_language_leaves_in_the_other() -> None:
-    gate, _ = open_gate()
-    assert gate.feed(b"ab") + gate.feed(b"") + gate.feed(b"c.") == b"ABC.\n"
-    assert (gate.events, gate.ended, gate.closed, gate.finish()) == (3, True, True, b"")
+    transform, _ = open_gate()
+    assert transform.feed(b"ab") + transform.feed(b"") + transform.feed(b"c.") == b"ABC.\n"
+    assert (transform.events, transform.ended, transform.closed, transform.finish()) == (3, True, True, b"")
 
 
 @given(st.lists(st.integers(0, 9), max_size=5), st.sampled_from(["(abc#.xyz", "ab!cd", "abc", "", "a?"]))
@@ -111,29 +111,29 @@ def test_however_it_is_cut_the_same_leaves(marks: list[int], text: str) -> None:
     pieces = [text[start:end].encode() for start, end in itertools.pairwise([0, *places, len(text)])]
     (whole, _), (cut, _) = open_gate(), open_gate()
     assert whole.feed(text.encode()) == b"".join(map(cut.feed, pieces))
-    assert (whole.events, whole.ended, whole.fault) == (cut.events, cut.ended, cut.fault)
+    assert (whole.events, whole.ended, whole.error) == (cut.events, cut.ended, cut.error)
     assert whole.parse_usage() == cut.parse_usage()
 
 
 def test_nothing_follows_the_end_mark() -> None:
-    gate, writer = open_gate()
-    assert gate.feed(b"a.bc!") == b"A.\n"
-    assert gate.feed(b"more") == b""
-    assert (gate.finish(), gate.fault, len(writer.seen)) == (b"", None, 2)
+    transform, writer = open_gate()
+    assert transform.feed(b"a.bc!") == b"A.\n"
+    assert transform.feed(b"more") == b""
+    assert (transform.finish(), transform.error, len(writer.seen)) == (b"", None, 2)
 
 
 def test_nothing_follows_a_fault_and_it_is_not_written() -> None:
-    gate, writer = open_gate()
-    assert gate.feed(b"a!b.") == b"A"
-    assert gate.feed(b"more.") == b""
-    assert (gate.fault, gate.ended, gate.closed, writer.seen) == (BROKE, False, True, [TextDelta("a")])
+    transform, writer = open_gate()
+    assert transform.feed(b"a!b.") == b"A"
+    assert transform.feed(b"more.") == b""
+    assert (transform.error, transform.ended, transform.closed, writer.seen) == (BROKE, False, True, [TextDelta("a")])
 
 
 def test_a_fault_is_what_its_end_raises_whatever_the_reader_says_then() -> None:
-    gate, _ = open_gate()
-    gate.feed(b"a!")
+    transform, _ = open_gate()
+    transform.feed(b"a!")
     with pytest.raises(ProviderBadResponse) as caught:
-        gate.finish()
+        transform.finish()
     assert caught.value is BROKE
 
 
@@ -144,32 +144,32 @@ def test_what_cannot_be_written_any_more_is_a_fault() -> None:
                 raise BROKE
             return super().write(event)
 
-    gate = TranslatingStream(Letters(), Full(), call_of(0))
-    assert gate.feed(b"abxc") == b"AB"
-    assert gate.feed(b"d") == b""
-    assert gate.fault is BROKE
+    transform = TranslatingStream(Letters(), Full(), call_of(0))
+    assert transform.feed(b"abxc") == b"AB"
+    assert transform.feed(b"d") == b""
+    assert transform.error is BROKE
     with pytest.raises(ProviderBadResponse):
-        gate.finish()
+        transform.finish()
 
 
 def test_a_stream_that_was_cut_is_a_fault() -> None:
-    gate, _ = open_gate()
-    gate.feed(b"ab")
+    transform, _ = open_gate()
+    transform.feed(b"ab")
     with pytest.raises(ProviderBadResponse, match="cut short"):
-        gate.finish()
+        transform.finish()
 
 
 def test_a_fault_that_shows_at_the_end_is_raised() -> None:
-    gate, _ = open_gate()
-    gate.feed(b"a?")
+    transform, _ = open_gate()
+    transform.feed(b"a?")
     with pytest.raises(ProviderBadResponse) as caught:
-        gate.finish()
-    assert caught.value is gate.fault is BROKE
+        transform.finish()
+    assert caught.value is transform.error is BROKE
 
 
 def test_a_language_without_an_end_mark_gets_the_callers() -> None:
-    gate, writer = open_gate(whole_without_mark=True)
-    assert gate.feed(b"ab") + gate.finish() + gate.finish() == b"AB.\n"
+    transform, writer = open_gate(whole_without_mark=True)
+    assert transform.feed(b"ab") + transform.finish() + transform.finish() == b"AB.\n"
     assert writer.seen[-2:] == [ChoiceFinished("stop"), ENDED]
 
 
@@ -178,18 +178,18 @@ def test_a_reader_that_ends_without_an_end_is_not_believed() -> None:
         def finish(self) -> list[Event]:
             return []
 
-    gate = TranslatingStream(Mute(), Shout(), call_of(0))
-    gate.feed(b"a")
+    transform = TranslatingStream(Mute(), Shout(), call_of(0))
+    transform.feed(b"a")
     with pytest.raises(ProviderBadResponse, match="before it was complete"):
-        gate.finish()
+        transform.finish()
 
 
 def test_a_beginning_is_no_answer_yet() -> None:
-    gate, _ = open_gate()
-    gate.feed(b"(#")
-    assert (gate.events, gate.closed) == (0, False)
-    gate.feed(b"a")
-    assert gate.events == 1
+    transform, _ = open_gate()
+    transform.feed(b"(#")
+    assert (transform.events, transform.closed) == (0, False)
+    transform.feed(b"a")
+    assert transform.events == 1
 
 
 # What it used
@@ -215,9 +215,9 @@ def measure(*events: Event) -> Usage:
     ],
 )
 def test_usage_is_the_providers_word_else_an_estimate_of_what_passed(text: str, usage: Usage) -> None:
-    gate, _ = open_gate()
-    gate.feed(text.encode())
-    assert gate.parse_usage() == usage
+    transform, _ = open_gate()
+    transform.feed(text.encode())
+    assert transform.parse_usage() == usage
 
 
 def test_a_later_count_replaces_an_earlier() -> None:
@@ -274,7 +274,7 @@ class Lines(PassthroughStream):
 
     def _judge(self, event: bytes, payload: bytes) -> bytes:
         if payload == b"500":
-            self.fault = BROKE
+            self.error = BROKE
             return b""
         self.ended = payload == b"200"
         self.events += not self.ended
@@ -286,31 +286,31 @@ PASSED = b"\xef\xbb\xbfdata: 1\n\n: a comment\n\ndata: 0\r\n\r\ndata: 2\n\ndata:
 
 @given(st.lists(st.integers(0, len(PASSED)), max_size=8))
 def test_whole_events_pass_as_they_came_up_to_the_end(marks: list[int]) -> None:
-    gate = Lines(())
+    transform = Lines(())
     places = sorted(set(marks))
     pieces = [PASSED[start:end] for start, end in itertools.pairwise([0, *places, len(PASSED)])]
-    assert b"".join(map(gate.feed, pieces)) == b"data: 1\n\n: a comment\n\ndata: 2\n\ndata: 200\n\n"
-    assert (gate.events, gate.ended, gate.closed, gate.fault) == (3, True, True, None)
+    assert b"".join(map(transform.feed, pieces)) == b"data: 1\n\n: a comment\n\ndata: 2\n\ndata: 200\n\n"
+    assert (transform.events, transform.ended, transform.closed, transform.error) == (3, True, True, None)
 
 
 def test_of_an_event_that_has_not_ended_nothing_leaves() -> None:
-    gate = Lines(())
-    assert gate.feed(b"data: 1\n\ndata: 2") == b"data: 1\n\n"
-    assert gate.feed(b"\n\n") == b"data: 2\n\n"
+    transform = Lines(())
+    assert transform.feed(b"data: 1\n\ndata: 2") == b"data: 1\n\n"
+    assert transform.feed(b"\n\n") == b"data: 2\n\n"
 
 
 def test_nothing_passes_after_a_fault() -> None:
-    gate = Lines(())
-    assert gate.feed(b"data: 1\n\ndata: 500\n\ndata: 2\n\n") == b"data: 1\n\n"
-    assert (gate.feed(b"data: 3\n\n"), gate.fault, gate.closed) == (b"", BROKE, True)
+    transform = Lines(())
+    assert transform.feed(b"data: 1\n\ndata: 500\n\ndata: 2\n\n") == b"data: 1\n\n"
+    assert (transform.feed(b"data: 3\n\n"), transform.error, transform.closed) == (b"", BROKE, True)
 
 
 def test_an_event_without_an_end_is_a_fault() -> None:
-    gate, out = Lines(()), b""
+    transform, out = Lines(()), b""
     for _ in range(100):
-        out += gate.feed(b"data: " + b"a" * 1_000_000)
-        if gate.fault:
+        out += transform.feed(b"data: " + b"a" * 1_000_000)
+        if transform.error:
             break
-    assert (out, gate.closed) == (b"", True)
-    assert gate.fault is not None
-    assert "without an end" in gate.fault.message
+    assert (out, transform.closed) == (b"", True)
+    assert transform.error is not None
+    assert "without an end" in transform.error.message

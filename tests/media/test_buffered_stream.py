@@ -167,12 +167,12 @@ async def test_read_gives_as_many_bytes_as_are_allowed_or_refuses(limit: int, *,
 
 @given(st.binary())
 def test_whatever_is_painted_leaves_as_it_is_and_is_the_end(data: bytes) -> None:
-    gate = BufferedPassthrough(Finished())  # type: ignore[arg-type]
-    assert (gate.events, gate.closed, gate.fault) == (0, False, None)
-    assert gate.feed(data) == data
-    assert (gate.events, gate.closed, gate.ended, gate.fault) == (1, True, True, None)
-    assert gate.finish() == b""
-    assert gate.parse_usage() == USED
+    transform = BufferedPassthrough(Finished())  # type: ignore[arg-type]
+    assert (transform.events, transform.closed, transform.error) == (0, False, None)
+    assert transform.feed(data) == data
+    assert (transform.events, transform.closed, transform.ended, transform.error) == (1, True, True, None)
+    assert transform.finish() == b""
+    assert transform.parse_usage() == USED
 
 
 class Finished:

@@ -753,16 +753,16 @@ async def paint(seconds: float = 1.0) -> tuple[bytes, Usage]:
 def test_a_painted_reply_gives_its_one_piece_once() -> None:
     async def scene() -> None:
         reply = make_reply(paint)
-        gate, heard = BufferedPassthrough(reply), list[bytes]()
+        transform, heard = BufferedPassthrough(reply), list[bytes]()
 
         def sink(data: bytes, _raw: bytes | None) -> bool:
-            heard.append(gate.feed(data))
-            return gate.closed
+            heard.append(transform.feed(data))
+            return transform.closed
 
-        assert (reply.status, dict(reply.headers), gate.parse_usage()) == (200, {}, NO_USAGE)
+        assert (reply.status, dict(reply.headers), transform.parse_usage()) == (200, {}, NO_USAGE)
         assert await reply.pump(sink) is PumpResult.PAUSED
-        assert (heard, gate.events, gate.closed, gate.finish()) == ([b"events"], 1, True, b"")
-        assert gate.parse_usage() == Usage(images=1)
+        assert (heard, transform.events, transform.closed, transform.finish()) == ([b"events"], 1, True, b"")
+        assert transform.parse_usage() == Usage(images=1)
         assert await reply.pump(sink) is PumpResult.ENDED
         assert heard == [b"events"]
         reply.finish()

@@ -27,7 +27,7 @@ def make_attempt() -> Attempt:
     board = LoadBalancer(lambda: 0.0)
     board.use([Channel("up", "custom", "http://up/v1", ("key",), ("m",))])
     target = Target(board.lines["up"], Endpoint("openai_chat", "/chat/completions"), "m")
-    lease = board.lease(target.line, target.place, 1, retry=False)
+    lease = board.lease(target.state, target.place, 1, retry=False)
     return Attempt(target, target.channel, lease, make_exchange(CALL, "openai_chat", NAMING))
 
 
@@ -95,16 +95,16 @@ def test_a_failure_at_the_very_moment_of_a_cancel_is_not_tried_elsewhere(*, canc
         async def fail(attempt: Attempt) -> None:
             tried.append(attempt.channel.name)
             if cancelled:
-                assert services.relay.cancel(ticket.ctx)
+                assert services.proxy.cancel(ticket.ctx)
             raise ProviderBadResponse("broken")
 
         with pytest.raises(RequestCancelled if cancelled else ProviderBadResponse):
-            await services.relay.with_failover(ticket.ctx, fail)
+            await services.proxy.with_failover(ticket.ctx, fail)
         assert tried == (["up"] if cancelled else ["up", "up1"])
         failure = ticket.ctx.attempts[0].failure
         assert failure is not None
         assert failure.outcome == ("request_cancelled" if cancelled else "upstream_error")
-        assert not services.relay.cancel(ticket.ctx), "it is over"
-        assert services.relay.running == 0
+        assert not services.proxy.cancel(ticket.ctx), "it is over"
+        assert services.proxy.running == 0
 
     run(scene())

@@ -49,97 +49,99 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def replays(clock: Clock) -> IdempotencyService:
+def idempotency(clock: Clock) -> IdempotencyService:
     return IdempotencyService(Moody(), "me", clock)
 
 
 async def begin(
-    replays: IdempotencyService, request: str = "req_1", *, digest: str = "ab", key: int = 5
+    idempotency: IdempotencyService, request: str = "req_1", *, digest: str = "ab", key: int = 5
 ) -> IdempotencyRecord:
-    mine, known = await replays.begin(key, "order-1", digest, request)
+    mine, known = await idempotency.begin(key, "order-1", digest, request)
     assert known is None
     return mine
 
 
-async def refuse(replays: IdempotencyService, digest: str = "ab") -> IdempotencyConflict:
+async def refuse(idempotency: IdempotencyService, digest: str = "ab") -> IdempotencyConflict:
     with pytest.raises(IdempotencyConflict) as refused:
-        await replays.begin(*NAME, digest, "req_another")
+        await idempotency.begin(*NAME, digest, "req_another")
     assert (refused.value.status, refused.value.param) == (409, "Idempotency-Key")
     return refused.value
 
 
-async def test_a_call_that_is_made_again_has_the_answer_of_the_first(replays: IdempotencyService) -> None:
-    mine = await begin(replays)
+async def test_a_call_that_is_made_again_has_the_answer_of_the_first(idempotency: IdempotencyService) -> None:
+    mine = await begin(idempotency)
     assert mine == IdempotencyRecord(5, "order-1", "ab", "req_1", int(NOW_S * 1000), "me")
-    await replays.end(mine, status=200, media_type="application/json", body=b"{}")
+    await idempotency.end(mine, status=200, media_type="application/json", body=b"{}")
     for _ in range(3):
-        again, known = await replays.begin(*NAME, "ab", "req_2")
+        again, known = await idempotency.begin(*NAME, "ab", "req_2")
         assert known == attrs.evolve(mine, state="answered", status=200, media_type="application/json", body=b"{}")
         assert again.request_id == "req_2"
 
 
-async def test_a_call_under_way_is_waited_for_by_asking_again(replays: IdempotencyService) -> None:
-    await begin(replays)
-    refused = await refuse(replays)
+async def test_a_call_under_way_is_waited_for_by_asking_again(idempotency: IdempotencyService) -> None:
+    await begin(idempotency)
+    refused = await refuse(idempotency)
     assert (refused.retry_after_s, refused.should_retry) == (1, None)
 
 
 @pytest.mark.parametrize("answered", [False, True])
-async def test_another_body_under_the_same_name_is_another_call(replays: IdempotencyService, answered: bool) -> None:
-    mine = await begin(replays)
+async def test_another_body_under_the_same_name_is_another_call(
+    idempotency: IdempotencyService, answered: bool
+) -> None:
+    mine = await begin(idempotency)
     if answered:
-        await replays.end(mine, status=200, media_type="application/json", body=b"{}")
-    refused = await refuse(replays, "cd")
+        await idempotency.end(mine, status=200, media_type="application/json", body=b"{}")
+    refused = await refuse(idempotency, "cd")
     assert (refused.retry_after_s, refused.should_retry) == (None, False)
 
 
-async def test_a_name_is_one_of_its_key_alone(replays: IdempotencyService) -> None:
-    await begin(replays)
-    await begin(replays, "req_2", key=6, digest="cd")
+async def test_a_name_is_one_of_its_key_alone(idempotency: IdempotencyService) -> None:
+    await begin(idempotency)
+    await begin(idempotency, "req_2", key=6, digest="cd")
 
 
-async def test_a_call_that_came_to_nothing_may_be_made_again(replays: IdempotencyService) -> None:
-    await replays.forget(await begin(replays))
-    await begin(replays, "req_2", digest="another body, too")
+async def test_a_call_that_came_to_nothing_may_be_made_again(idempotency: IdempotencyService) -> None:
+    await idempotency.forget(await begin(idempotency))
+    await begin(idempotency, "req_2", digest="another body, too")
 
 
-async def test_an_answer_is_kept_for_a_day(replays: IdempotencyService, clock: Clock) -> None:
-    mine = await begin(replays)
-    await replays.end(mine, status=200, media_type="application/json", body=b"{}")
+async def test_an_answer_is_kept_for_a_day(idempotency: IdempotencyService, clock: Clock) -> None:
+    mine = await begin(idempotency)
+    await idempotency.end(mine, status=200, media_type="application/json", body=b"{}")
     clock.now_s += KEEP_MS / 1000 - 1
-    assert (await replays.begin(*NAME, "ab", "req_2"))[1] is not None
+    assert (await idempotency.begin(*NAME, "ab", "req_2"))[1] is not None
     clock.now_s += 1
-    await begin(replays, "req_3", digest="cd")
+    await begin(idempotency, "req_3", digest="cd")
 
 
-async def test_what_is_too_large_is_not_kept_and_not_made_twice(replays: IdempotencyService) -> None:
-    mine = await begin(replays)
-    await replays.end(mine, status=200, media_type="application/json", body=b"x" * (MAX_ANSWER_BYTES + 1))
-    refused = await refuse(replays)
+async def test_what_is_too_large_is_not_kept_and_not_made_twice(idempotency: IdempotencyService) -> None:
+    mine = await begin(idempotency)
+    await idempotency.end(mine, status=200, media_type="application/json", body=b"x" * (MAX_ANSWER_BYTES + 1))
+    refused = await refuse(idempotency)
     assert refused.should_retry is False
     assert "too large" in refused.message
 
 
-async def test_the_largest_answer_is_kept(replays: IdempotencyService) -> None:
+async def test_the_largest_answer_is_kept(idempotency: IdempotencyService) -> None:
     body = b"x" * MAX_ANSWER_BYTES
-    await replays.end(await begin(replays), status=200, media_type="application/json", body=body)
-    known = (await replays.begin(*NAME, "ab", "req_2"))[1]
+    await idempotency.end(await begin(idempotency), status=200, media_type="application/json", body=body)
+    known = (await idempotency.begin(*NAME, "ab", "req_2"))[1]
     assert known is not None
     assert known.body == body
 
 
-async def test_a_lost_call_is_taken_by_one_of_those_who_ask_for_it(replays: IdempotencyService) -> None:
-    mine = await begin(replays)
-    await replays.lose(mine)
-    one, lost = await replays.begin(*NAME, "ab", "req_2")
-    other, same = await replays.begin(*NAME, "ab", "req_3")
+async def test_a_lost_call_is_taken_by_one_of_those_who_ask_for_it(idempotency: IdempotencyService) -> None:
+    mine = await begin(idempotency)
+    await idempotency.lose(mine)
+    one, lost = await idempotency.begin(*NAME, "ab", "req_2")
+    other, same = await idempotency.begin(*NAME, "ab", "req_3")
     assert lost is not None
     assert lost == same == attrs.evolve(mine, state="lost")
-    outcomes = await asyncio.gather(replays.take(one, lost), replays.take(other, lost), return_exceptions=True)
+    outcomes = await asyncio.gather(idempotency.take(one, lost), idempotency.take(other, lost), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [type(None), IdempotencyConflict]
-    await refuse(replays)
-    await replays.end(one, status=200, media_type="application/json", body=b"{}")
-    assert (await replays.begin(*NAME, "ab", "req_4"))[1] is not None
+    await refuse(idempotency)
+    await idempotency.end(one, status=200, media_type="application/json", body=b"{}")
+    assert (await idempotency.begin(*NAME, "ab", "req_4"))[1] is not None
 
 
 async def test_calls_of_a_process_that_died_are_lost_and_this_ones_are_not(clock: Clock) -> None:
@@ -156,31 +158,31 @@ async def test_calls_of_a_process_that_died_are_lost_and_this_ones_are_not(clock
         await after.begin(5, "order-2", "ab", "req_3")
 
 
-async def test_what_is_said_of_a_call_that_was_taken_over_changes_nothing(replays: IdempotencyService) -> None:
-    mine = await begin(replays)
-    await replays.lose(mine)
-    other, lost = await replays.begin(*NAME, "ab", "req_2")
+async def test_what_is_said_of_a_call_that_was_taken_over_changes_nothing(idempotency: IdempotencyService) -> None:
+    mine = await begin(idempotency)
+    await idempotency.lose(mine)
+    other, lost = await idempotency.begin(*NAME, "ab", "req_2")
     assert lost is not None
-    await replays.take(other, lost)
-    await replays.end(mine, status=200, media_type="text/plain", body=b"late")
-    await replays.forget(mine)
-    await refuse(replays)
+    await idempotency.take(other, lost)
+    await idempotency.end(mine, status=200, media_type="text/plain", body=b"late")
+    await idempotency.forget(mine)
+    await refuse(idempotency)
 
 
-async def test_old_calls_are_swept(replays: IdempotencyService) -> None:
-    await replays.end(await begin(replays), status=200, media_type="application/json", body=b"{}")
-    assert await replays.sweep(int(NOW_S * 1000)) == 0
-    assert await replays.sweep(int(NOW_S * 1000) + 1) == 1
-    await begin(replays, "req_2")
+async def test_old_calls_are_swept(idempotency: IdempotencyService) -> None:
+    await idempotency.end(await begin(idempotency), status=200, media_type="application/json", body=b"{}")
+    assert await idempotency.sweep(int(NOW_S * 1000)) == 0
+    assert await idempotency.sweep(int(NOW_S * 1000) + 1) == 1
+    await begin(idempotency, "req_2")
 
 
 async def test_an_answer_that_cannot_be_kept_is_its_callers_all_the_same(clock: Clock) -> None:
     store = Moody()
-    replays = IdempotencyService(store, "me", clock)
-    mine = await begin(replays)
+    idempotency = IdempotencyService(store, "me", clock)
+    mine = await begin(idempotency)
     store.failing = True
     with capture_logs() as lines:
-        await replays.end(mine, status=200, media_type="application/json", body=b"{}")
-        await replays.lose(mine)
-        await replays.forget(mine)
+        await idempotency.end(mine, status=200, media_type="application/json", body=b"{}")
+        await idempotency.lose(mine)
+        await idempotency.forget(mine)
     assert [(line["event"], line["request_id"]) for line in lines] == [("idempotency_record_not_stored", "req_1")] * 3

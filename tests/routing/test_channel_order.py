@@ -52,7 +52,7 @@ async def test_channels_are_asked_in_the_order_they_were_put_in() -> None:
         "b": 0,
         "c": 2,
     }
-    rows = await services.store.trail.list_audit(AuditFilter(action="channel.ordered"), 9)
+    rows = await services.store.audit_log.list_audit(AuditFilter(action="channel.ordered"), 9)
     assert [(row.subject, orjson.loads(row.detail)) for row in rows] == [("c, a, b", {"c": [0, 2], "a": [0, 1]})]
 
 
@@ -62,7 +62,7 @@ async def test_an_order_that_is_theirs_already_changes_nothing() -> None:
     before = services.catalog.channels
     await services.channel_service.order({"names": ["a", "b"]})
     assert services.catalog.channels == before
-    assert not await services.store.trail.list_audit(AuditFilter(action="channel.ordered"), 9)
+    assert not await services.store.audit_log.list_audit(AuditFilter(action="channel.ordered"), 9)
 
 
 async def test_what_the_file_declares_keeps_its_priority() -> None:

@@ -432,7 +432,7 @@ def test_a_channel_that_stays_keeps_how_it_stands() -> None:
     running = Lease(
         board.lines["up"], board.lines["up"].keys[0], (CHAT, "m"), 1, retry=False, generation=0, key_generation=0
     )
-    line = running.line
+    line = running.state
     board.use([channel("up", "a", "b", weight=7, max_concurrency=9), channel("new")])
     assert board.lines["up"] is line
     assert (line.channel.weight, line.breaker.trips, board.obstacle()) == (7, 1, ("cooling", 10.0))
@@ -698,7 +698,7 @@ class Exchange(RuleBasedStateMachine):
         assert 0 <= board.retrying <= board.running
         assert board.retrying == sum(lease.retry for lease in self.leases)
         for line in board.lines.values():
-            assert line.running == sum(lease.line is line for lease in self.leases)
+            assert line.running == sum(lease.state is line for lease in self.leases)
 
     @invariant()
     def every_wait_ends(self) -> None:

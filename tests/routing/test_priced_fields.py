@@ -45,13 +45,13 @@ def test_a_hosted_tool_is_refused_by_its_type() -> None:
 
 @pytest.mark.parametrize("allowed", ["service_tier", "service_*", "*"])
 def test_what_the_channel_allows_is_let_through(allowed: str) -> None:
-    (option,) = ask(Floor(router("router", allowed)), service_tier="priority")
-    assert option.channel.name == "router"
+    (target,) = ask(Floor(router("router", allowed)), service_tier="priority")
+    assert target.channel.name == "router"
 
 
 def test_only_channels_that_allow_it_are_asked() -> None:
     floor = Floor(router("strict", priority=9), router("open", "service_tier"))
-    assert [option.channel.name for option in ask(floor, service_tier="priority")] == ["open"]
+    assert [target.channel.name for target in ask(floor, service_tier="priority")] == ["open"]
     assert len(ask(floor, service_tier="auto")) == 2
 
 
@@ -72,35 +72,35 @@ def test_nothing_is_bought_on_ones_own_machine() -> None:
 
 
 def test_what_is_held_covers_the_dearest_model_that_is_named() -> None:
-    (option,) = ask(Floor(router("router", "models"), prices=PRICES), models=[DEAR])
+    (target,) = ask(Floor(router("router", "models"), prices=PRICES), models=[DEAR])
     (plain,) = ask(Floor(router("router", "models"), prices=PRICES))
     assert (plain.cost(USED), plain.find_most(USED)) == (10, 10)
-    assert (option.cost(USED), option.find_most(USED)) == (10, 500)
+    assert (target.cost(USED), target.find_most(USED)) == (10, 500)
 
 
 def test_the_charge_follows_the_model_that_answered_where_that_is_dearer() -> None:
-    (option,) = ask(Floor(router("router", "models"), prices=PRICES), models=[DEAR])
-    cheap, dear = option.cost(USED), option.find_most(USED)
+    (target,) = ask(Floor(router("router", "models"), prices=PRICES), models=[DEAR])
+    cheap, dear = target.cost(USED), target.find_most(USED)
     assert dear > cheap
     for answered, cost in (
         (CHEAP, cheap), (DEAR, dear), (f"{CHEAP}-2025-08-07", cheap), (f"{CHEAP}:free", cheap), ("who/knows", cheap),
         ("", dear),
     ):  # fmt: skip
-        assert option.cost_of(answered, USED) == cost
+        assert target.cost_of(answered, USED) == cost
     (other,) = ask(Floor(router(), prices=PRICES), model=DEAR)
     assert other.cost_of(CHEAP, USED) == other.cost(USED) == dear
 
 
 def test_a_router_may_answer_with_another_model_unasked() -> None:
     """An automatic choice, or a fallback of the provider's own: nobody has named the model, and it is paid for."""
-    (option,) = ask(Floor(router(), prices=PRICES))
-    assert option.find_price is not None
-    assert option.cost_of(DEAR, USED) > option.cost(USED) == option.cost_of("", USED)
+    (target,) = ask(Floor(router(), prices=PRICES))
+    assert target.find_price is not None
+    assert target.cost_of(DEAR, USED) > target.cost(USED) == target.cost_of("", USED)
 
 
 def test_elsewhere_the_model_that_was_asked_for_is_paid() -> None:
-    (option,) = Floor(channel("a", "m"), prices=PRICES).options()
-    assert option.find_price is None
+    (target,) = Floor(channel("a", "m"), prices=PRICES).options()
+    assert target.find_price is None
 
 
 NAMED = [
@@ -130,8 +130,8 @@ def test_a_variant_may_not_be_named_where_it_may_not_be_asked_for() -> None:
 def test_a_named_model_may_go_by_the_name_that_callers_know() -> None:
     """A key that may use an alias may name what stands behind it."""
     mapped = channel("router", CHEAP, provider="openrouter", allow_fields=("models",), model_map=(("best", DEAR),))
-    (option,) = ask(Floor(mapped, prices=PRICES), caller_of(models=(CHEAP, "best")), models=[DEAR])
-    assert DEAR in option.named
+    (target,) = ask(Floor(mapped, prices=PRICES), caller_of(models=(CHEAP, "best")), models=[DEAR])
+    assert DEAR in target.named
     with pytest.raises(ModelNotFound):
         ask(Floor(mapped, prices=PRICES), caller_of(models=(CHEAP, DEAR)), models=[DEAR])
     with pytest.raises(ModelNotAllowed):
@@ -150,7 +150,7 @@ def test_who_has_a_limit_may_name_only_what_has_a_price(owner: str) -> None:
 def test_where_only_one_channel_offers_what_is_named_that_one_is_asked() -> None:
     some = channel("some", CHEAP, provider="openrouter", allow_fields=("models",))
     floor = Floor(some, router("all", "models"), prices=PRICES)
-    assert [option.channel.name for option in ask(floor, models=[DEAR])] == ["all"]
+    assert [target.channel.name for target in ask(floor, models=[DEAR])] == ["all"]
 
 
 VARIANT = "openai/gpt-6:online"
@@ -198,7 +198,7 @@ def test_the_model_that_answered_is_found_in_what_was_told(told: bytes, model: s
 
 
 def test_a_price_of_nothing_is_not_followed() -> None:
-    (option,) = ask(Floor(router("router", "models"), prices=(priced(CHEAP, 1),)), models=[DEAR])
-    assert option.named == {DEAR: None}
-    assert option.cost_of(DEAR, USED) == option.cost(USED)
-    assert isinstance(option.price, Price)
+    (target,) = ask(Floor(router("router", "models"), prices=(priced(CHEAP, 1),)), models=[DEAR])
+    assert target.named == {DEAR: None}
+    assert target.cost_of(DEAR, USED) == target.cost(USED)
+    assert isinstance(target.price, Price)

@@ -154,7 +154,7 @@ def test_the_endpoint_that_is_named_is_the_one_the_model_is_for(
 
 def test_only_channels_that_take_the_operation_are_options() -> None:
     floor = Floor(channel("claude", "m", provider="anthropic"), channel("a", "m"))
-    assert [option.channel.name for option in floor.options(parse_embeddings_call({"model": "m", "input": "a"}))] == [
+    assert [target.channel.name for target in floor.options(parse_embeddings_call({"model": "m", "input": "a"}))] == [
         "a"
     ]
 
@@ -171,8 +171,8 @@ def test_counting_where_nobody_counts_has_no_options_and_is_not_refused() -> Non
 
 def test_counting_goes_to_those_that_count() -> None:
     floor = Floor(channel("a", "m"), channel("claude", "m", provider="anthropic"))
-    (option,) = floor.options(parse_count_call({"model": "m", "messages": MESSAGES}))
-    assert (option.channel.name, option.endpoint.wire) == ("claude", "anthropic_count_tokens")
+    (target,) = floor.options(parse_count_call({"model": "m", "messages": MESSAGES}))
+    assert (target.channel.name, target.endpoint.wire) == ("claude", "anthropic_count_tokens")
 
 
 def test_counting_is_estimated_where_those_that_count_cannot_now() -> None:
@@ -405,7 +405,7 @@ def test_an_answer_keeps_its_id_and_its_time_over_all_attempts() -> None:
     second = route.next(first)
     assert second is not None
     naming = second.exchange.naming
-    assert (naming.id, naming.now_s, naming.model) == ("1", 99, second.option.model)
+    assert (naming.id, naming.now_s, naming.model) == ("1", 99, second.target.model)
 
 
 # What a language has no words for
@@ -579,8 +579,8 @@ def test_the_first_of_the_ranking_is_taken_if_it_still_can_be() -> None:
     route = floor.route(CALLER, call_of())
     ranked = route.rank()
     assert ranked[0].channel.name == "c"
-    assert {option.channel.name for option in ranked} == set("abc")
-    assert route.start("1", 99).option is ranked[0]
+    assert {target.channel.name for target in ranked} == set("abc")
+    assert route.start("1", 99).target is ranked[0]
 
 
 def test_the_first_of_the_ranking_is_left_where_it_went_down_since() -> None:
@@ -667,9 +667,9 @@ def test_a_channel_that_has_just_come_up_gets_few_calls() -> None:
 )
 def test_a_price_is_found_by_the_callers_name_and_else_by_the_providers(prices: list[Price], nanos: int | None) -> None:
     floor = Floor(channel("a", model_map=(("ours", "theirs"),)), prices=prices)
-    (option,) = floor.options(call_of("ours"))
-    assert option.price == (None if nanos is None else next(price for price in prices if cost(price) == nanos))
-    assert option.cost(Usage(10)) == 10 * (nanos or 0)
+    (target,) = floor.options(call_of("ours"))
+    assert target.price == (None if nanos is None else next(price for price in prices if cost(price) == nanos))
+    assert target.cost(Usage(10)) == 10 * (nanos or 0)
 
 
 def cost(price: Price) -> int:
@@ -684,7 +684,7 @@ def test_every_channel_has_its_own_price_of_a_model() -> None:
         channel("c", "m"),
         prices=[priced("m", 1), priced("m", 5, "openai")],
     )
-    assert [option.cost(Usage(1)) for option in floor.options()] == [1, 5, 1]
+    assert [target.cost(Usage(1)) for target in floor.options()] == [1, 5, 1]
 
 
 @pytest.mark.parametrize(
@@ -707,9 +707,9 @@ def test_the_multipliers_of_channel_and_group_count_both(
     channel_ppm: int, groups: dict[str, int], group: str | None, ppm: int
 ) -> None:
     floor = Floor(channel("a", "m", multiplier_ppm=channel_ppm), prices=[priced("m", 7)], groups=groups)
-    (option,) = floor.options(caller=caller_of(group))
-    assert option.multiplier_ppm == ppm
-    assert option.cost(Usage(1_000)) == -(-7_000 * ppm // ONE_PPM)
+    (target,) = floor.options(caller=caller_of(group))
+    assert target.multiplier_ppm == ppm
+    assert target.cost(Usage(1_000)) == -(-7_000 * ppm // ONE_PPM)
 
 
 def test_a_price_that_changes_is_for_later_calls() -> None:
@@ -724,8 +724,8 @@ def test_a_price_that_changes_is_for_later_calls() -> None:
 
 
 def test_a_model_without_a_price_costs_nothing_where_none_is_required() -> None:
-    (option,) = Floor(channel("a", "m")).options()
-    assert (option.price, option.cost(Usage(10**6, 10**6))) == (None, 0)
+    (target,) = Floor(channel("a", "m")).options()
+    assert (target.price, target.cost(Usage(10**6, 10**6))) == (None, 0)
 
 
 def test_where_a_price_is_required_a_model_without_one_is_hidden_and_refused() -> None:
@@ -873,7 +873,7 @@ def refuse(floor: Floor, call: InferenceRequest) -> InvalidRequest:
 )
 def test_only_those_that_can_are_asked_for_a_image(call: InferenceRequest, able: list[str]) -> None:
     floor = gallery()
-    assert [option.channel.name for option in floor.options(call)] == able
+    assert [target.channel.name for target in floor.options(call)] == able
     assert sorted(floor.walk(broken(), call)) == sorted(able)
 
 
@@ -890,7 +890,7 @@ def test_one_that_cannot_is_not_asked_though_it_goes_first_and_the_able_one_is_f
 def test_what_a_model_can_do_with_images_is_nothing_to_those_who_talk_to_it() -> None:
     floor = gallery()
     floor.models = (Capability("*", max_n=1, sizes=(), edits=False),)
-    assert {option.capability for option in floor.options(call_of(n=3))} == {UNKNOWN}
+    assert {target.capability for target in floor.options(call_of(n=3))} == {UNKNOWN}
 
 
 SMALL = image_backend("small", "qwen-image", "dashscope")
@@ -941,7 +941,7 @@ def test_where_nobody_edits_the_model_is_at_fault() -> None:
 
 def test_many_images_are_for_those_that_make_them_at_once_or_may_be_asked_often() -> None:
     one_by_one = image_backend("qwen", "qwen-image", "dashscope", fan_out=True)
-    assert [option.channel.name for option in Floor(one_by_one, image_backend("all")).options(image(n=10))] == [
+    assert [target.channel.name for target in Floor(one_by_one, image_backend("all")).options(image(n=10))] == [
         "qwen",
         "all",
     ]
@@ -958,7 +958,7 @@ def test_a_image_that_nobody_who_has_a_price_can_make_is_refused_for_what_they_l
         require_price=True,
     )
     assert refuse(floor, image(n=2)).param == "n"
-    assert [option.channel.name for option in floor.options(image())] == ["paid"]
+    assert [target.channel.name for target in floor.options(image())] == ["paid"]
 
 
 # What the configuration says of it
@@ -993,7 +993,7 @@ def test_what_the_configuration_says_of_a_model_is_laid_over_what_is_known_of_it
     floor = Floor(image_backend("openai", "gpt-image-1", "openai"), image_backend("unknown"))
     floor.models = (entry,)
     if able:
-        assert [option.channel.name for option in floor.options(call)] == able
+        assert [target.channel.name for target in floor.options(call)] == able
     else:
         refuse(floor, call)
 
@@ -1027,8 +1027,8 @@ def test_a_name_goes_before_a_glob_the_callers_before_the_providers_and_a_longer
     floor.models = tuple(Capability(name, max_n=number) for number, name in enumerate(names, 1))
     for models in (floor.models, floor.models[::-1]):
         floor.models = models
-        (option,) = floor.options(image())
-        assert option.capability.max_n == most
+        (target,) = floor.options(image())
+        assert target.capability.max_n == most
 
 
 def test_what_is_said_anew_is_for_later_calls() -> None:
@@ -1063,7 +1063,7 @@ def test_who_is_left_can_do_it_and_what_is_told_where_nobody_is_helps(
 
     able = [name[-2:] for name, kind in zip(names, kinds, strict=True) if can(kind)]
     if able:
-        assert [option.channel.name for option in floor.options(call)] == able
+        assert [target.channel.name for target in floor.options(call)] == able
         return
     fault = refuse(floor, call)
     lacking = [kind for kind in kinds if fault.param == "size" or size is None or kind[1] is None or size in kind[1]]

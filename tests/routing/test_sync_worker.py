@@ -47,19 +47,21 @@ async def nothing_found() -> Sequence[Found]:
     return ()
 
 
-def fleet_of(catalog: ModelCatalog, upstream: HttpClient) -> ChannelService:
+def make_service(catalog: ModelCatalog, upstream: HttpClient) -> ChannelService:
     async def fetch(channel: Channel) -> Sequence[ModelInfo]:
         return await fetch_models(upstream, channel, now_s=NOW, timeout_s=1.0)
 
-    switchboard = LoadBalancer(lambda: 0.0)
-    return ChannelService(catalog, switchboard, Repositories(), fetch=fetch, discover=nothing_found, clock=lambda: NOW)
+    load_balancer = LoadBalancer(lambda: 0.0)
+    return ChannelService(
+        catalog, load_balancer, Repositories(), fetch=fetch, discover=nothing_found, clock=lambda: NOW
+    )
 
 
 async def build(upstream: HttpClient, *channels: Channel) -> tuple[ModelCatalog, ModelSyncer]:
     catalog = ModelCatalog(clock=lambda: NOW)
-    fleet = fleet_of(catalog, upstream)
-    await fleet.declare(channels)
-    return catalog, ModelSyncer(catalog, fleet, interval=lambda: INTERVAL_S)
+    service = make_service(catalog, upstream)
+    await service.declare(channels)
+    return catalog, ModelSyncer(catalog, service, interval=lambda: INTERVAL_S)
 
 
 def names(catalog: ModelCatalog) -> list[str]:
@@ -202,9 +204,9 @@ def test_an_interval_that_is_changed_holds_from_the_next_round_on() -> None:
     async def main() -> None:
         absent, interval = Absent(), [600.0]
         catalog = ModelCatalog(clock=lambda: NOW)
-        fleet = fleet_of(catalog, absent)
-        await fleet.declare([Channel("up", "custom", "http://127.0.0.1:1/v1", sync=True)])
-        job = asyncio.create_task(ModelSyncer(catalog, fleet, interval=lambda: interval[0]).run())
+        channels = make_service(catalog, absent)
+        await channels.declare([Channel("up", "custom", "http://127.0.0.1:1/v1", sync=True)])
+        job = asyncio.create_task(ModelSyncer(catalog, channels, interval=lambda: interval[0]).run())
         await asyncio.sleep(10)
         interval[0] = 30.0
         await asyncio.sleep(600 * (1 + JITTER) + 300)
@@ -279,14 +281,14 @@ async def test_a_channel_that_was_changed_while_it_was_asked_is_asked_again_and_
 
     async with asyncio.timeout(3), ScriptedUpstream([wait, *listing("gpt-1", "tts-1")], listing("gpt-1")) as up:
         catalog = ModelCatalog(clock=lambda: NOW)
-        fleet = fleet_of(catalog, upstream)
+        channels = make_service(catalog, upstream)
         before = make(up)
-        await fleet.declare([before])
-        syncing = asyncio.create_task(ModelSyncer(catalog, fleet, interval=lambda: INTERVAL_S).sync())
+        await channels.declare([before])
+        syncing = asyncio.create_task(ModelSyncer(catalog, channels, interval=lambda: INTERVAL_S).sync())
         await asked.wait()
-        await fleet.declare([attrs.evolve(before, models=("gpt-*",))])
+        await channels.declare([attrs.evolve(before, models=("gpt-*",))])
         go.set()
         await syncing
         assert catalog.find_offer(before) is None
-        await ModelSyncer(catalog, fleet, interval=lambda: INTERVAL_S).sync()
+        await ModelSyncer(catalog, channels, interval=lambda: INTERVAL_S).sync()
         assert names(catalog) == ["gpt-1"]

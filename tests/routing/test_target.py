@@ -36,7 +36,7 @@ MESSAGES = [{"role": "user", "content": "hi"}]
 DEEP_LEVELS = 300
 
 
-def option(provider: str = "custom", wire: str = "openai_chat", model: str = "m", **more: Any) -> Target:
+def target(provider: str = "custom", wire: str = "openai_chat", model: str = "m", **more: Any) -> Target:
     """Of a channel ``up`` of its own."""
     fields = {name: more.pop(name) for name in tuple(more) if name in {"headers", "base_url", "proxy", "timeouts"}}
     channel = Channel("up", provider, fields.pop("base_url", "http://up/v1"), ("key-of-up",), ("m",), **fields)
@@ -48,8 +48,8 @@ def option(provider: str = "custom", wire: str = "openai_chat", model: str = "m"
 
 
 def attempt(call: InferenceRequest, *args: Any, **more: Any) -> Attempt:
-    chosen = option(*args, **more)
-    lease = LoadBalancer(lambda: 0.0).lease(chosen.line, chosen.place, 1, retry=False)
+    chosen = target(*args, **more)
+    lease = LoadBalancer(lambda: 0.0).lease(chosen.state, chosen.place, 1, retry=False)
     exchange = make_exchange(call, chosen.endpoint.wire, ResponseIdentity("answer-1", chosen.model, 99))
     return Attempt(chosen, chosen.channel, lease, exchange)
 
@@ -71,7 +71,7 @@ def chat(**more: Any) -> InferenceRequest:
 )
 def test_every_call_that_images_take_reads_the_prompt(count: int, most: int | None, calls: int) -> None:
     call = images(n=count)
-    bound = option(capability=Capability("m", max_n=most)).bound(call)
+    bound = target(capability=Capability("m", max_n=most)).bound(call)
     assert bound.prompt_tokens == call.max_prompt_tokens * calls
     assert attrs.evolve(bound, prompt_tokens=call.max_prompt_tokens) == call.need
 
@@ -85,17 +85,17 @@ def test_no_bound_is_below_the_need_and_the_images_are_those_that_were_asked_for
     assert attrs.evolve(chosen, price=PRICE).cost(bound) >= attrs.evolve(chosen, price=PRICE).cost(call.need)
 
 
-BARE = option()
+BARE = target()
 
 
 def test_what_is_no_image_is_bound_by_its_need_whatever_is_known_of_images() -> None:
     call = chat(n=5, max_tokens=7)
-    assert option(capability=Capability("m", max_n=1)).bound(call) == call.need
+    assert target(capability=Capability("m", max_n=1)).bound(call) == call.need
 
 
 def test_where_nobody_knows_how_many_a_model_makes_the_need_is_the_bound() -> None:
     call = images(n=10)
-    assert option(capability=UNKNOWN).bound(call) == option().bound(call) == call.need
+    assert target(capability=UNKNOWN).bound(call) == target().bound(call) == call.need
 
 
 # What that costs
@@ -112,16 +112,16 @@ def test_where_nobody_knows_how_many_a_model_makes_the_need_is_the_bound() -> No
     ],
 )
 def test_a_cost_is_price_by_usage_by_multiplier(usage: Usage, multiplier_ppm: int, nanos: int) -> None:
-    assert option(price=PRICE, multiplier_ppm=multiplier_ppm).cost(usage) == nanos
+    assert target(price=PRICE, multiplier_ppm=multiplier_ppm).cost(usage) == nanos
 
 
 def test_what_has_no_price_costs_nothing() -> None:
-    assert option(multiplier_ppm=9 * ONE_PPM).cost(Usage(10**6, 10**6, images=10)) == 0
+    assert target(multiplier_ppm=9 * ONE_PPM).cost(Usage(10**6, 10**6, images=10)) == 0
 
 
 def test_an_options_channel_is_its_lines() -> None:
-    chosen = option()
-    assert chosen.channel is chosen.line.channel
+    chosen = target()
+    assert chosen.channel is chosen.state.channel
 
 
 # What is sent
@@ -168,7 +168,7 @@ def test_what_may_come_back_is_what_the_caller_waits_for(call: InferenceRequest,
 def test_the_attempt_is_over_the_channel_as_it_was_when_it_began() -> None:
     call = chat()
     made = attempt(call)
-    made.option.line.replace(attrs.evolve(made.channel, base_url="http://elsewhere/v1", api_keys=("other",)), 0.0)
+    made.target.state.replace(attrs.evolve(made.channel, base_url="http://elsewhere/v1", api_keys=("other",)), 0.0)
     plan = made.plan(call)
     assert (plan.url, plan.headers["Authorization"]) == ("http://up/v1/chat/completions", "Bearer key-of-up")
 

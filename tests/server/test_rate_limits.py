@@ -138,7 +138,7 @@ async def test_requests_at_once_are_limited_for_a_key_or_for_all_keys_of_an_acco
                 assert (stream.status, limits_of(stream.headers)) == (200, {})
             for _ in range(3):
                 check_limited(await call(gateway), f"{SENTENCES[of]} 2 concurrent requests", range(1, 2))
-            assert gateway.app[SERVICES].billing.quota._bank.find_balance("account", 1).held_nanos == 2 * RESERVE
+            assert gateway.app[SERVICES].billing.quota._balances.find_balance("account", 1).held_nanos == 2 * RESERVE
             if of == "account":
                 check_limited(await call(gateway, OTHER_KEY), f"{SENTENCES[of]} 2 concurrent requests", range(1, 2))
             go.set()
@@ -275,7 +275,7 @@ async def test_a_limited_call_holds_nothing_and_costs_nothing(gateway_with: Star
         config = tenants("key", rpm=10, burst=1, quota_usd=(RESERVE + 30_000) / 10**9)
         gateway = await gateway_with(site(channel(up.base_url), **config))
         assert [(await call(gateway))[0] for _ in range(4)] == [200, 429, 429, 429]
-        balance = gateway.app[SERVICES].billing.quota._bank.find_balance("key", 1)
+        balance = gateway.app[SERVICES].billing.quota._balances.find_balance("key", 1)
         assert (balance.held_nanos, balance.lifetime.spent_nanos) == (0, 19_000)
         rows = await gateway.rows(4)
         assert [row.cost_nanos for row in rows] == [19_000, 0, 0, 0]

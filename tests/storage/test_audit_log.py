@@ -38,11 +38,11 @@ class Cellar:
     channels: ChannelRepository
     ledger: LedgerRepository
     videos: VideoRepository
-    trail: AuditLogRepository
+    audit_log: AuditLogRepository
 
     async def list_actions(self) -> list[str]:
         """What was done, in order."""
-        return [row.action for row in reversed(await self.trail.list_audit(AuditFilter(), 100))]
+        return [row.action for row in reversed(await self.audit_log.list_audit(AuditFilter(), 100))]
 
 
 def open_cellar(database: Database) -> Cellar:
@@ -62,14 +62,14 @@ def cellar(database: Database) -> Cellar:
 
 
 async def list_audit(cellar: Cellar, limit: int = 100, **wanted: Any) -> list[AuditRow]:
-    return list(await cellar.trail.list_audit(AuditFilter(**wanted), limit))
+    return list(await cellar.audit_log.list_audit(AuditFilter(**wanted), limit))
 
 
 async def test_a_row_is_read_back_as_it_was_written_with_its_place(cellar: Cellar) -> None:
     bare = GATEWAY.did("setting.edited", "", 0)
     assert await list_audit(cellar) == []
     for row in (ROW, bare):
-        await cellar.trail.add_audit(attrs.evolve(row, sequence=77))
+        await cellar.audit_log.add_audit(attrs.evolve(row, sequence=77))
     second, first = await list_audit(cellar)
     assert (first, second) == (attrs.evolve(ROW, sequence=first.sequence), attrs.evolve(bare, sequence=second.sequence))
     assert 0 < first.sequence < second.sequence
@@ -84,7 +84,7 @@ async def test_rows_are_found_by_whose_they_are_who_did_it_and_what_and_paged(ce
         (attrs.evolve(ADA, name="file"), "key", 3),
     ]
     for number, (actor, action, account_id) in enumerate(told):
-        await cellar.trail.add_audit(actor.did(action, str(number), number, account_id=account_id))
+        await cellar.audit_log.add_audit(actor.did(action, str(number), number, account_id=account_id))
     places = {row.subject: row.sequence for row in await list_audit(cellar)}
     wanted: list[tuple[dict[str, Any], str]] = [
         ({}, "43210"),

@@ -36,12 +36,12 @@ class House:
 
     members: MemberRepository
     accounts: AccountRepository
-    trail: AuditLogRepository
+    audit_log: AuditLogRepository
     acme: Account
 
     async def count_told(self) -> int:
         """How many audit rows there are."""
-        return len(await self.trail.list_audit(AuditFilter(), 100))
+        return len(await self.audit_log.list_audit(AuditFilter(), 100))
 
     async def add(self, name: str = "ann", **values: Any) -> Member:
         """A new member of ``acme``."""

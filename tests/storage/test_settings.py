@@ -29,10 +29,10 @@ class Bench:
     """A store and the trail of what is changed in it."""
 
     settings: SettingRepository
-    trail: AuditLogRepository
+    audit_log: AuditLogRepository
 
     async def list_subjects(self) -> list[str]:
-        return [row.subject for row in await self.trail.list_audit(AuditFilter(), 100)]
+        return [row.subject for row in await self.audit_log.list_audit(AuditFilter(), 100)]
 
 
 @pytest.fixture

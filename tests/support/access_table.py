@@ -101,9 +101,9 @@ class Site:
 
     async def make_key(self) -> str:
         """As a member made it: of one that an administrator has restricted a member is not rid."""
-        administration, fields = self.services.auth.accounts, {"name": self.name(), "account": OURS, "quota_usd": 5}
-        member = Actor("member", scope=(await administration.get_account_noun(OURS)).id)
-        return str((await administration.add_key(fields, member))["id"])
+        accounts, fields = self.services.auth.accounts, {"name": self.name(), "account": OURS, "quota_usd": 5}
+        member = Actor("member", scope=(await accounts.get_account_noun(OURS)).id)
+        return str((await accounts.add_key(fields, member))["id"])
 
     async def make_channel(self) -> str:
         fields = {"name": f"{CHANNEL}-{self.name()}", "provider": "custom", "base_url": "http://127.0.0.1:9/v1"}
@@ -148,10 +148,10 @@ class Site:
 
     async def snap(self) -> Json:
         """Everything that a change could change."""
-        services, administration = self.services, self.services.auth.accounts
+        services, accounts = self.services, self.services.auth.accounts
         return {
-            "accounts": await administration.list_accounts(),
-            "keys": await administration.register.keys.list_keys(),
+            "accounts": await accounts.list_accounts(),
+            "keys": await accounts.register.keys.list_keys(),
             "members": await services.auth.members._members.list_members(),
             "links": await services.auth.members._members.list_links(),
             "channels": [(one.name, one.status, one.priority) for one in services.routing.catalog.channels],

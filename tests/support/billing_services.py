@@ -179,15 +179,17 @@ class BillingServices:
 
     def _open(self) -> None:
         self.journal = RequestJournal(self._path, rotate_bytes=2_000)
-        self.outbox = WriteQueue()
-        self.flush = LedgerFlusher(self.outbox, self.disk, self.journal)
+        self.write_queue = WriteQueue()
+        self.flush = LedgerFlusher(self.write_queue, self.disk, self.journal)
         self._build(Balances(lambda: self.now))
 
-    def _build(self, bank: Balances) -> None:
-        self.bank = bank
-        self.admission = QuotaService(self.bank, InMemoryRateLimiter(lambda: self.pulse), self.journal, self.outbox)
-        self.settlement = Settlement(self.admission, self.journal, self.outbox)
-        self.accounting = AccountingService(self.bank, self.disk, self.outbox, clock=lambda: self.now)
+    def _build(self, balances: Balances) -> None:
+        self.balances = balances
+        self.quota = QuotaService(
+            self.balances, InMemoryRateLimiter(lambda: self.pulse), self.journal, self.write_queue
+        )
+        self.settlement = Settlement(self.quota, self.journal, self.write_queue)
+        self.accounting = AccountingService(self.balances, self.disk, self.write_queue, clock=lambda: self.now)
 
     async def crash(self, on_crash: OnCrash) -> None:
         """All memory is gone; the process starts again from its journal and the store."""
@@ -200,7 +202,7 @@ class BillingServices:
     async def set_clock(self, now: float) -> None:
         """The machine's clock is set; returns when the purses know what was spent on that day."""
         self.now = now
-        assert self.bank.today.holds(now)
+        assert self.balances.today.holds(now)
         await self.accounting.close()
 
     def close(self) -> None:
@@ -215,7 +217,7 @@ class BillingServices:
     async def admit(self, caller: Caller, call: InferenceRequest, price: Price | None = NANO_A_TOKEN) -> RequestContext:
         """A call that is now running; raises what ``QuotaService.admit`` raises."""
         ctx, option = self.arrive(caller, call), option_of(price)
-        await self.admission.admit(ctx, [option])
+        await self.quota.admit(ctx, [option])
         ctx.attempts.append(make_attempt(option))
         return ctx
 

@@ -146,9 +146,9 @@ def check_trail(heard: Heard, row: RequestRecord, *outcomes: tuple[str, str]) ->
 
 def check_charged_once(gateway: RunningGateway, cost_nanos: int) -> None:
     """The account and its key have spent exactly this, and nothing is held of them."""
-    bank = gateway.app[SERVICES].billing.quota._bank
+    balances = gateway.app[SERVICES].billing.quota._balances
     for kind in ("account", "key"):
-        balance = bank.find_balance(kind, 1)
+        balance = balances.find_balance(kind, 1)
         assert (balance.lifetime.spent_nanos - gateway.spent_before, balance.held_nanos) == (cost_nanos, 0)
 
 

@@ -136,8 +136,8 @@ class RunningGateway:
 
     async def _await_writing(self) -> None:
         """Until it is worth it to look into the store: a look costs a hundred times what it costs to ask here."""
-        outbox = self.app[SERVICES].storage.write_queue
-        while self.running or ((outbox or outbox.writing.locked()) and not outbox.failing):  # noqa: ASYNC110 - see above
+        write_queue = self.app[SERVICES].storage.write_queue
+        while self.running or ((write_queue or write_queue.writing.locked()) and not write_queue.failing):  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.005)
 
     async def check_books(self) -> dict[str, Any]:

@@ -129,7 +129,7 @@ class Repositories(
     Attributes:
         database: the database of all of them.
         traffic: its sums of traffic.
-        trail: its audit log.
+        audit_log: its audit log.
     """
 
     def __init__(self) -> None:
@@ -137,4 +137,4 @@ class Repositories(
         RequestLogRepository.__init__(self, self.database)
         ChannelRepository.__init__(self, self.database, SecretBox(bytes(32)))
         self.traffic = TrafficRepository(self.database)
-        self.trail = AuditLogRepository(self.database)
+        self.audit_log = AuditLogRepository(self.database)

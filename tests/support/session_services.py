@@ -43,7 +43,7 @@ class SessionServices:
     def __init__(self) -> None:
         self.now_s = 1_800_000_000.0
         self.accounts = Repositories()
-        self.trail = self.accounts.trail
+        self.audit_log = self.accounts.audit_log
         self.store = Store(self.accounts.database)
         self.factors = Totp(SecretBox(bytes(32)))
         self.sessions = SessionService(
@@ -88,7 +88,7 @@ class SessionServices:
 
     async def list_audit_trail(self) -> list[AuditRow]:
         """The audit trail, the oldest first."""
-        return list(await self.trail.list_audit(AuditFilter(), 100))[::-1]
+        return list(await self.audit_log.list_audit(AuditFilter(), 100))[::-1]
 
     async def list_actions(self) -> list[str]:
         return [row.action for row in await self.list_audit_trail()]

@@ -125,4 +125,4 @@ def _find_newest(gateway: RunningGateway) -> int:
 
 def _read_spent(gateway: RunningGateway) -> int:
     """Nano-USD that the only account has spent."""
-    return int(gateway.app[SERVICES].billing.quota._bank.find_balance("account", 1).lifetime.spent_nanos)
+    return int(gateway.app[SERVICES].billing.quota._balances.find_balance("account", 1).lifetime.spent_nanos)

@@ -324,19 +324,19 @@ class VideoServices:
         self.use(*self.channels)
         self.router = Router(self.catalog, self.board, PricingPolicy(PriceList([PRICE])))
         self.router.models = tuple(models)
-        self.outbox, self.bank = WriteQueue(), Balances(self.clock)
-        self.admission = QuotaService(self.bank, InMemoryRateLimiter(self.loop.time), Journal(), self.outbox)  # type: ignore[arg-type]
-        self.relay = Proxy(self.provider, self.board, clock=self.clock)
-        self.filming = VideoProviderApi(self.provider, self.files, self.catalog, clock=self.clock)
+        self.write_queue, self.balances = WriteQueue(), Balances(self.clock)
+        self.quota = QuotaService(self.balances, InMemoryRateLimiter(self.loop.time), Journal(), self.write_queue)  # type: ignore[arg-type]
+        self.proxy = Proxy(self.provider, self.board, clock=self.clock)
+        self.provider_api = VideoProviderApi(self.provider, self.files, self.catalog, clock=self.clock)
         self.videos = self.make_videos()
-        self.video_content = VideoContent(self.shelf, self.filming)  # type: ignore[arg-type]
+        self.video_content = VideoContent(self.shelf, self.provider_api)  # type: ignore[arg-type]
         self.watch = VideoTracker(self.videos, self.video_content, self.clock)
-        settlement = Settlement(self.admission, Journal(), self.outbox)  # type: ignore[arg-type]
+        settlement = Settlement(self.quota, Journal(), self.write_queue)  # type: ignore[arg-type]
         self.submissions = VideoSubmitter(
             self.videos,
-            self.admission,
+            self.quota,
             settlement,
-            relay=self.relay,
+            proxy=self.proxy,
             video_content=self.video_content,
             references=References(self.files, None),  # type: ignore[arg-type]
         )
@@ -347,7 +347,9 @@ class VideoServices:
 
     def make_videos(self) -> Videos:
         """Another process over the same store; of this one there is ``videos``."""
-        return Videos(self.store, self.bank, self.outbox, self.filming, rules=lambda: self.rules, clock=self.clock)
+        return Videos(
+            self.store, self.balances, self.write_queue, self.provider_api, rules=lambda: self.rules, clock=self.clock
+        )
 
     def use(self, *channels: Channel) -> None:
         """These are the channels now."""
@@ -364,7 +366,7 @@ class VideoServices:
     @property
     def held(self) -> int:
         """What is set aside in the account's purse, in nano-USD."""
-        return self.bank.find_balance("account", CALLER.account.id).held_nanos
+        return self.balances.find_balance("account", CALLER.account.id).held_nanos
 
     def order(self, caller: Caller = CALLER, **ask: Any) -> Submission:
         """A call for a video on its way."""

@@ -29,7 +29,7 @@ BROKEN = ProviderBadResponse("It broke off", phase="body")
 
 async def begin(services: VideoServices) -> tuple[VideoJob, Way]:
     job = await services.submit()
-    way = services.filming.find_way(job)
+    way = services.provider_api.find_way(job)
     assert way is not None
     return job, way
 
@@ -160,7 +160,7 @@ def test_a_file_that_is_gone_is_said_to_be() -> None:
 
 async def test_on_a_real_disk_nothing_is_left_of_what_broke_off(tmp_path: Path) -> None:
     services = VideoServices(play(task(), task("completed")))
-    video_content = VideoContent(MediaFiles(tmp_path), services.filming)
+    video_content = VideoContent(MediaFiles(tmp_path), services.provider_api)
     job, way = await begin(services)
     services.files.reels = [Reel([*pieces(CLIP)[:3], BROKEN], len(CLIP)), Reel(pieces(CLIP), len(CLIP))]
     with pytest.raises(ProviderBadResponse):

@@ -51,7 +51,7 @@ def test_a_completed_job_is_charged_once_and_told_of_and_nothing_is_held_for_it_
             "video.completed", "https://hooks/1", {"id": job.id},
         )  # fmt: skip
         assert (services.held, services.videos.list_held()) == (0, {})
-        assert services.bank.find_balance("key", CALLER.key.id).lifetime.spent_nanos == HELD
+        assert services.balances.find_balance("key", CALLER.key.id).lifetime.spent_nanos == HELD
         assert services.rung == ["begun", "ended"]
         assert [line["event"] for line in lines] == ["video_ended"]
         assert await services.store.list_contradictions() == []
@@ -69,7 +69,7 @@ def test_a_failed_job_costs_nothing_and_says_why() -> None:
         (row,) = await services.rows()
         assert (row.cost_nanos, row.ending, row.error_code, row.duration_ms) == (0, "upstream_failed", "timeout", 0)
         assert (services.held, services.videos.list_held()) == (0, {})
-        assert services.bank.find_balance("key", CALLER.key.id).lifetime.spent_nanos == 0
+        assert services.balances.find_balance("key", CALLER.key.id).lifetime.spent_nanos == 0
         assert await services.deliveries.list_deliveries(video_id=job.id, limit=9) == [], "nobody wants to be told"
 
     run(scene())
@@ -94,7 +94,7 @@ def test_the_end_waits_for_whoever_is_looking_at_the_books() -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
         job = await services.submit()
-        async with services.outbox.writing:
+        async with services.write_queue.writing:
             ending = asyncio.create_task(services.videos.complete(job))
             await asyncio.sleep(1)
             assert (await services.rows(), services.held) == ([], HELD)
@@ -144,8 +144,8 @@ def test_what_is_held_for_jobs_that_go_on_is_held_again_after_a_start() -> None:
         job, done = await services.submit(), await finished(services)
         other = await services.submit()
         await services.store.advance([(other, attrs.evolve(other, owner="dead", lease_until_ms=10**15))])
-        services.bank.release(services.videos._holds.pop(job.id))
-        services.bank.release(services.videos._holds.pop(other.id))
+        services.balances.release(services.videos._holds.pop(job.id))
+        services.balances.release(services.videos._holds.pop(other.id))
         assert services.held == 0
         successor = services.make_videos()
         await successor.open()
@@ -233,7 +233,7 @@ def test_a_job_that_is_cancelled_fails_at_no_cost_and_its_provider_is_asked_to_s
             await services.videos.cancel(job.id)
         with pytest.raises(NotFound):
             await services.videos.cancel("video_1")
-        (row,) = await services.books.trail.list_audit(AuditFilter(), 9)
+        (row,) = await services.books.audit_log.list_audit(AuditFilter(), 9)
         assert (row.action, row.subject, row.actor) == ("video.cancelled", job.id, "ada")
         await services.videos.close()
         assert [(asked.method, asked.path.rpartition("/")[0]) for asked in services.provider.asked[1:]] == [

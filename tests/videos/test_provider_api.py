@@ -35,7 +35,7 @@ FILE = "https://files.example/1.mp4?signature=hush"
 
 async def begin(services: VideoServices, **ask: Any) -> tuple[VideoJob, Way]:
     job = await services.submit(**ask)
-    way = services.filming.find_way(job)
+    way = services.provider_api.find_way(job)
     assert way is not None
     services.provider.asked.clear()
     return job, way
@@ -58,10 +58,10 @@ def test_a_task_is_found_by_its_channel_and_the_key_that_began_it() -> None:
         assert build_print(way.key) == job.key_print
         assert (way.channel.name, way.endpoint.wire, way.model, way.mark) == ("up", "openai_videos", "m", job.id)
         for key in ("key-1", "key-2"):
-            theirs = services.filming.find_way(attrs.evolve(job, key_print=build_print(key)))
+            theirs = services.provider_api.find_way(attrs.evolve(job, key_print=build_print(key)))
             assert theirs is not None
             assert theirs.key == key
-        replaced = services.filming.find_way(attrs.evolve(job, key_print=build_print("an old key")))
+        replaced = services.provider_api.find_way(attrs.evolve(job, key_print=build_print("an old key")))
         assert replaced is not None
         assert replaced.key == "key-1", "keys are replaced, and the account stays"
 
@@ -80,7 +80,7 @@ def test_a_channel_without_a_key_is_asked_without_one() -> None:
         services = VideoServices(play(task()), api_keys=())
         job, way = await begin(services)
         assert (way.key, job.key_print) == ("", "")
-        await services.filming.poll(way, job)
+        await services.provider_api.poll(way, job)
         assert "Authorization" not in services.provider.asked[0].headers
 
     run(scene())
@@ -90,10 +90,10 @@ def test_there_is_no_way_where_the_channel_is_no_more_or_leads_elsewhere() -> No
     async def scene() -> None:
         services = VideoServices(play(task()))
         job, _ = await begin(services)
-        assert services.filming.find_way(attrs.evolve(job, channel="another")) is None
-        assert services.filming.find_way(attrs.evolve(job, provider="openai")) is None
-        assert services.filming.find_way(attrs.evolve(job, wire="kling_videos")) is None
-        known = services.filming.find_way(attrs.evolve(job, upstream_model="a model that is no more"))
+        assert services.provider_api.find_way(attrs.evolve(job, channel="another")) is None
+        assert services.provider_api.find_way(attrs.evolve(job, provider="openai")) is None
+        assert services.provider_api.find_way(attrs.evolve(job, wire="kling_videos")) is None
+        known = services.provider_api.find_way(attrs.evolve(job, upstream_model="a model that is no more"))
         assert known is not None
 
     run(scene())
@@ -108,7 +108,7 @@ def test_what_is_said_of_a_task_is_read_with_how_long_to_wait() -> None:
             play(task(), task("in_progress", progress=40, headers={"openai-poll-after-ms": "2500"}))
         )
         job, way = await begin(services)
-        polled = await services.filming.poll(way, job)
+        polled = await services.provider_api.poll(way, job)
         assert polled == PollResult(TaskStatus("processing", progress=40), 2.5)
         (asked,) = services.provider.asked
         assert (asked.method, asked.path, asked.body) == ("GET", f"/videos/{ID}", None)
@@ -137,7 +137,7 @@ def test_an_answer_that_is_none_is_a_fault_and_its_connection_is_given_back(
         services = VideoServices(play(task(), answer))
         job, way = await begin(services)
         with pytest.raises(ProviderError) as met:
-            await services.filming.poll(way, job)
+            await services.provider_api.poll(way, job)
         assert type(met.value) is kind
         assert kind is not ProviderRateLimited or met.value.provider_retry_after_s == 9.0
         assert all(reply.closed for reply in services.provider.replies)
@@ -151,7 +151,7 @@ def test_an_answer_is_not_waited_for_for_ever() -> None:
         job, way = await begin(services)
         began = services.loop.time()
         with pytest.raises(ProviderTimeout):
-            await services.filming.poll(way, job)
+            await services.provider_api.poll(way, job)
         assert services.loop.time() - began == pytest.approx(POLL_TIMEOUT_S)
 
     run(scene())
@@ -246,7 +246,7 @@ def test_the_key_goes_to_the_channels_own_server_and_nowhere_else() -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
         job, way = await begin(services)
-        await services.filming.open(way, job, "video", "bytes=0-9")
+        await services.provider_api.open(way, job, "video", "bytes=0-9")
         (ask,) = services.files.asked
         assert (ask.url, ask.trusted_origin, ask.wanted) == (
             f"http://up/v1/videos/{ID}/content",
@@ -256,7 +256,7 @@ def test_the_key_goes_to_the_channels_own_server_and_nowhere_else() -> None:
         assert dict(ask.signature) == {"Authorization": "Bearer key-of-up"}
         runway = make_runway(Answered({"id": RUNWAY_ID}))
         made, there = await begin(runway, seconds=5, size="1280x720")
-        await runway.filming.open(there, attrs.evolve(made, clue=FILE), "video")
+        await runway.provider_api.open(there, attrs.evolve(made, clue=FILE), "video")
         (ask,) = runway.files.asked
         assert (ask.url, ask.signature) == (FILE, ())
         assert "hush" not in repr(ask)
@@ -272,12 +272,12 @@ def test_an_address_that_has_expired_is_asked_for_anew() -> None:
         )
         job, way = await begin(services, seconds=5, size="1280x720")
         services.files.reels = [ProviderBadResponse("The file was answered with status 403"), Reel([b"x"])]
-        found = await services.filming.open_anew(way, attrs.evolve(job, clue=FILE), "video")
+        found = await services.provider_api.open_anew(way, attrs.evolve(job, clue=FILE), "video")
         assert isinstance(found, Reel)
         assert [ask.url for ask in services.files.asked] == [FILE, fresh]
         services.files.reels = [ProviderContentGone("It is not there")]
         with pytest.raises(ProviderContentGone):
-            await services.filming.open_anew(way, attrs.evolve(job, clue=fresh), "video")
+            await services.provider_api.open_anew(way, attrs.evolve(job, clue=fresh), "video")
         assert len(services.files.asked) == 3, "the same address is not asked twice"
 
     run(scene())
@@ -303,7 +303,7 @@ def test_who_does_not_say_where_a_file_is_is_not_its_readers_judge(answer: Answe
         services.use(attrs.evolve(services.channels[0], model_map=(("m", "MiniMax-Hailuo-2.3"),)))
         job, way = await begin(services, seconds=6)
         with pytest.raises(ProviderError) as met:
-            await services.filming.open(way, attrs.evolve(job, clue="205258526306433"), "video")
+            await services.provider_api.open(way, attrs.evolve(job, clue="205258526306433"), "video")
         assert type(met.value) is kind
         assert services.files.asked == []
 
@@ -317,18 +317,18 @@ def test_a_task_is_stopped_and_forgotten_where_that_is_offered_and_nobody_is_tro
     async def scene() -> None:
         services = VideoServices(play(task()))
         job, way = await begin(services)
-        assert not await services.filming.cancel(way, job), "the convention has no word for it"
+        assert not await services.provider_api.cancel(way, job), "the convention has no word for it"
         assert services.provider.asked == []
-        assert await services.filming.delete(way, job)
+        assert await services.provider_api.delete(way, job)
         assert [(asked.method, asked.path) for asked in services.provider.asked] == [("DELETE", f"/videos/{ID}")]
         for answer in (refuse(404), refuse(500), ProviderBadResponse("It broke"), Answered({}, wait_s=10**6)):
             services.provider.clerk = play(answer)
             with capture_logs() as lines:
-                assert not await services.filming.delete(way, job)
+                assert not await services.provider_api.delete(way, job)
             assert [(line["event"], line["video_id"]) for line in lines] == [("provider_task_not_cancelled", job.id)]
         runway = make_runway(Answered({"id": RUNWAY_ID}))
         made, there = await begin(runway, seconds=5, size="1280x720")
-        assert await runway.filming.cancel(there, made)
+        assert await runway.provider_api.cancel(there, made)
 
     run(scene())
 
@@ -338,7 +338,7 @@ def test_many_are_asked_at_the_same_time() -> None:
         services = VideoServices(play(task(), attrs.evolve(task("in_progress"), wait_s=10.0)))
         job, way = await begin(services)
         began = services.loop.time()
-        await asyncio.gather(*(services.filming.poll(way, job) for _ in range(50)))
+        await asyncio.gather(*(services.provider_api.poll(way, job) for _ in range(50)))
         assert services.loop.time() - began == pytest.approx(10.0)
 
     run(scene())

@@ -66,7 +66,7 @@ async def check_nothing_left(services: VideoServices) -> None:
     """No job, no hold, no turn."""
     assert await services.store.list_open() == []
     assert services.videos.list_held() == {}
-    assert (services.held, services.admission.open_holds, services.relay.running) == (0, 0, 0)
+    assert (services.held, services.quota.open_holds, services.proxy.running) == (0, 0, 0)
 
 
 # ---- on record before it is asked
@@ -118,7 +118,7 @@ def test_a_job_that_was_begun_is_nobodys_and_due_in_two_seconds(status: str, sta
         assert services.rung == ["begun"]
         assert services.videos.list_held() == {job.id: HELD}
         assert await services.rows() == [], "its row is written with its end"
-        assert services.relay.running == 0
+        assert services.proxy.running == 0
 
     run(scene())
 
@@ -290,7 +290,7 @@ def test_a_stop_in_the_middle_of_a_submit_is_no_reason_to_believe_that_it_was_no
         services = VideoServices(play(Answered({}, wait_s=10**6)))
         submitting = asyncio.create_task(services.submit())
         await asyncio.sleep(1)
-        services.relay.abort()
+        services.proxy.abort()
         with pytest.raises(SubmitOutcomeUnknown):
             await submitting
         (job,) = (await list_jobs(services.store)).values()
@@ -320,7 +320,7 @@ def test_who_cannot_pay_is_refused_and_nothing_is_asked() -> None:
         row = ticket.ctx.record
         assert row is not None
         assert (row.ending, row.status) == ("refused", 403)
-        assert list(services.outbox.look()) == [row]
+        assert list(services.write_queue.look()) == [row]
         await check_nothing_left(services)
 
     run(scene())

@@ -30,30 +30,30 @@ _TYPES: Mapping[int, str] = MappingProxyType(
 _FORBIDDEN = 403
 
 
-def find_error_type(fault: GatewayError) -> str:
+def find_error_type(error: GatewayError) -> str:
     """Return the ``error.type`` of an error: by its status, except that a spent quota is a billing error."""
-    if isinstance(fault, QuotaExceeded) and fault.status == _FORBIDDEN:
+    if isinstance(error, QuotaExceeded) and error.status == _FORBIDDEN:
         return "billing_error"
-    otherwise = "invalid_request_error" if fault.status < 500 else "api_error"  # noqa: PLR2004
-    return _TYPES.get(fault.status, otherwise)
+    otherwise = "invalid_request_error" if error.status < 500 else "api_error"  # noqa: PLR2004
+    return _TYPES.get(error.status, otherwise)
 
 
-def build_messages_error(fault: GatewayError, request_id: str) -> bytes:
+def build_messages_error(error: GatewayError, request_id: str) -> bytes:
     """Build the error object as a JSON body."""
     return orjson.dumps(
         {
             "type": "error",
             "error": {
-                "type": find_error_type(fault),
-                "message": f"{fault.message} (request id: {request_id})",
-                "param": fault.param,
-                "code": fault.public_code,
+                "type": find_error_type(error),
+                "message": f"{error.message} (request id: {request_id})",
+                "param": error.param,
+                "code": error.public_code,
             },
             "request_id": request_id,
         },
     )
 
 
-def build_messages_error_event(fault: GatewayError, request_id: str) -> bytes:
+def build_messages_error_event(error: GatewayError, request_id: str) -> bytes:
     """Build the error object as the ``error`` event, which ends a stream early."""
-    return b"event: error\ndata: " + build_messages_error(fault, request_id) + b"\n\n"
+    return b"event: error\ndata: " + build_messages_error(error, request_id) + b"\n\n"

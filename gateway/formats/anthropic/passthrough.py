@@ -76,7 +76,7 @@ class MessagesPassthrough(PassthroughStream):
             return event
         kind, value = parse_event(event, payload)
         if kind == "error":
-            self.fault = parse_error_event(value, self._secrets)
+            self.error = parse_error_event(value, self._secrets)
             return b""
         self._note(kind, value if isinstance(value, dict) else {}, event)
         return event
@@ -103,8 +103,8 @@ class MessagesPassthrough(PassthroughStream):
         A stream is complete at its end mark, or if it has a stop reason and no open block. In the second case the mark
         is added, because clients wait for it.
         """
-        if self.fault is not None:
-            raise self.fault
+        if self.error is not None:
+            raise self.error
         if self.ended:
             return b""
         rest = self._splitter.take()

@@ -311,7 +311,7 @@ def build_answer(events: Iterable[Event], *, model: str, message_id: str) -> byt
             case UsageReport():
                 used = event
             case StreamError():
-                raise event.fault
+                raise event.error
             case _:
                 builder.add_event(event)
     usage = build_usage(used.usage) | build_cache_creation(used.usage) | build_reasoning(used)

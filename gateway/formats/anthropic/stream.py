@@ -104,7 +104,7 @@ class MessagesStreamParser:
     """
 
     __slots__ = (
-        "_begun", "_begun_usage", "_calls", "_closed", "_fault", "_finished", "_id", "_open", "_secrets", "_splitter"
+        "_begun", "_begun_usage", "_calls", "_closed", "_error", "_finished", "_id", "_open", "_secrets", "_splitter"
     )  # fmt: skip
 
     def __init__(self, secrets: Secrets = (), answer_id: str = "") -> None:
@@ -117,7 +117,7 @@ class MessagesStreamParser:
         self._calls = 0
         self._finished = False
         self._closed = False
-        self._fault: ProviderError | None = None
+        self._error: ProviderError | None = None
 
     def feed(self, data: bytes) -> list[Event]:
         if self._closed:
@@ -130,8 +130,8 @@ class MessagesStreamParser:
 
     def finish(self) -> list[Event]:
         """Return the last events. The end mark may lack its blank line, or be missing after everything else."""
-        if self._fault is not None:
-            raise self._fault
+        if self._error is not None:
+            raise self._error
         if self._closed:
             return []
         rest = self._splitter.take()
@@ -160,9 +160,9 @@ class MessagesStreamParser:
             return [self._fail(ProviderBadResponse("The provider sent an event that makes no sense", phase="stream"))]
         try:
             return self._convert(kind, value)
-        except ProviderBadResponse as fault:
-            fault.phase = "stream"
-            return [self._fail(fault)]
+        except ProviderBadResponse as error:
+            error.phase = "stream"
+            return [self._fail(error)]
 
     def _convert(self, kind: str, value: Json) -> list[Event]:
         events: list[Event] = []
@@ -260,10 +260,10 @@ class MessagesStreamParser:
         self._closed = True
         return [ENDED] if self._finished else [*self._finish_with(None, None), ENDED]
 
-    def _fail(self, fault: ProviderError) -> StreamError:
+    def _fail(self, error: ProviderError) -> StreamError:
         self._closed = True
-        self._fault = fault
-        return StreamError(fault)
+        self._error = error
+        return StreamError(error)
 
 
 def _index(value: Json) -> int:

@@ -151,10 +151,10 @@ def build_text_answer(text: str, secrets: Secrets) -> str:
 
 def build_no_image(message: str) -> ProviderBadResponse:
     """Build an error of the model, which does not count against the channel."""
-    fault = ProviderBadResponse(message)
-    fault.failure_scope = "nobody"
-    fault.answered = True
-    return fault
+    error = ProviderBadResponse(message)
+    error.failure_scope = "nobody"
+    error.answered = True
+    return error
 
 
 def _parse_usage(raw: object, images: int) -> Usage | None:

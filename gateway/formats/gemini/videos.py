@@ -101,10 +101,10 @@ class GeminiVideoBackend(VideoBackend):
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
         """Google's error object; a block is recognizable only by its message."""
-        fault = parse_video_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
-        if type(fault) is ProviderRejected and _is_block(fault.message):
-            return ContentBlocked(fault.message)
-        return fault
+        error = parse_video_fault(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
+        if type(error) is ProviderRejected and _is_block(error.message):
+            return ContentBlocked(error.message)
+        return error
 
     def poll(self, task: ProviderTask) -> ProviderCall:
         name = "/".join(quote(part, safe="") for part in task.id.split("~"))

@@ -30,8 +30,8 @@ class AudioEventsPassthrough(PassthroughStream):
         """Return the rest once the connection has ended; an end that only lacks its blank line is completed."""
         events, rest = self.events, self._splitter.take().rstrip(b"\r\n")
         written = self._pass(rest + b"\n\n") if rest.endswith(_WHOLE) and not self.closed else b""
-        if self.fault is not None:
-            raise self.fault
+        if self.error is not None:
+            raise self.error
         if not self.ended:
             self.events = events  # an incomplete event does not count
             raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
@@ -42,8 +42,8 @@ class AudioEventsPassthrough(PassthroughStream):
             self.ended = True
             return event
         value = _parse_event(payload)
-        self.fault = _find_fault(value, self._secrets)
-        if self.fault is not None:
+        self.error = _find_fault(value, self._secrets)
+        if self.error is not None:
             return b""
         if value.get("type") == self.LAST:
             self.ended = True

@@ -215,8 +215,8 @@ class ChatPassthrough(PassthroughStream):
             return event
         # A plain substring is found at the speed of memory, in images of megabytes too.
         if b"error" in event and (_ERROR_KEY.search(payload) or _ERROR_NAME.search(event)):
-            self.fault = _find_error(event, payload, self._secrets)
-            if self.fault is not None:
+            self.error = _find_error(event, payload, self._secrets)
+            if self.error is not None:
                 return b""
         self.events += 1
         if self._strip and b'"usage"' in payload and _NO_CHOICES.search(payload) and _is_usage_frame(payload):

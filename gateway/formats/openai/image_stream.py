@@ -73,7 +73,7 @@ class ImagesPassthrough(PassthroughStream):
         value = loads_or_none(payload)
         kind = _parse_kind(event, value)
         if kind == "error" or (isinstance(value, dict) and value.get("error")):
-            self.fault = _parse_failure(value, self._secrets)
+            self.error = _parse_failure(value, self._secrets)
             return b""
         if kind.endswith(_PARTIAL):
             return self._note_partial(event)
@@ -99,7 +99,7 @@ class ImagesPassthrough(PassthroughStream):
         if self._completed:
             self.ended = True
             return event + DONE_EVENT
-        self.fault = ProviderBadResponse("The provider's stream ended without a picture", phase="stream")
+        self.error = ProviderBadResponse("The provider's stream ended without a picture", phase="stream")
         return b""
 
     def finish(self) -> bytes:
@@ -107,10 +107,10 @@ class ImagesPassthrough(PassthroughStream):
         if self.ended:
             return b""
         rest = self._splitter.take().strip()
-        if self.fault is None and self._completed and (not rest or (sse.parse_data(rest) or b"").startswith(DONE)):
+        if self.error is None and self._completed and (not rest or (sse.parse_data(rest) or b"").startswith(DONE)):
             return self._end(b"")
         self._failed = True
-        raise self.fault or ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
+        raise self.error or ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
     def parse_usage(self) -> Usage:
         """Return the provider's counts, else an estimate.
@@ -118,7 +118,7 @@ class ImagesPassthrough(PassthroughStream):
         A finished image is charged, however the stream ends, and a failed one is not. An image in progress is charged
         if the client disconnected after a part of it: it is generated nevertheless.
         """
-        failed = self._failed or self.ended or self.fault is not None
+        failed = self._failed or self.ended or self.error is not None
         left = 0 if failed else min(max(self._in_progress), self._call.choices - self._completed)
         if not self._completed and not left:
             return NO_USAGE

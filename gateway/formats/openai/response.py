@@ -32,7 +32,7 @@ def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list
     events = [*reader.read(value | {"choices": choices}), *reader.end()]
     for event in events:
         if isinstance(event, chat.StreamError):
-            raise ProviderBadResponse(event.fault.message)
+            raise ProviderBadResponse(event.error.message)
     return events
 
 
@@ -115,7 +115,7 @@ def build_answer(events: Iterable[chat.Event], *, answer_id: str, model: str, cr
             case chat.UsageReport():
                 used = event
             case chat.StreamError():
-                raise event.fault
+                raise event.error
             case (
                 chat.TextDelta()
                 | chat.ReasoningDelta()

@@ -264,7 +264,7 @@ class ResponsesPassthrough(PassthroughStream):
             return event
         kind, value = _parse_event(event, payload)
         if kind == "error" or (not kind.startswith("response.") and value.get("error")):
-            self.fault = _parse_failure(value.get("error") or _without_type(value), self._secrets)
+            self.error = _parse_failure(value.get("error") or _without_type(value), self._secrets)
             return b""
         if kind in _ENDS and value:
             return self._end(event, kind, value)
@@ -275,7 +275,7 @@ class ResponsesPassthrough(PassthroughStream):
     def _end(self, event: bytes, kind: str, value: dict[str, Any]) -> bytes:
         answer = as_object(value.get("response"))
         if kind == _FAILED and not self.events:
-            self.fault = _parse_failure(answer.get("error"), self._secrets)
+            self.error = _parse_failure(answer.get("error"), self._secrets)
             return b""
         self.ended = True
         if answer.get("output") or parse_usage_object(answer.get("usage")) is not None:
@@ -286,8 +286,8 @@ class ResponsesPassthrough(PassthroughStream):
         """Return the rest once the connection has ended; an end that only lacks its blank line is completed."""
         rest = self._splitter.take().rstrip(b"\r\n")
         written = self._pass(rest + b"\n\n") if rest.endswith((b"}", DONE)) and not self.closed else b""
-        if self.fault is not None:
-            raise self.fault
+        if self.error is not None:
+            raise self.error
         if not self.ended:
             raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
         return written

@@ -164,7 +164,7 @@ class SpeechPassthrough(StreamState):
         if not self.events and data.startswith(b"{"):
             error = parse_error(data, self._secrets)
             if error is not None:
-                self.fault = build_reported(error.message)
+                self.error = build_reported(error.message)
                 return b""
         if len(self._head) < _HEAD_BYTES:
             self._head += data[:_HEAD_BYTES]
@@ -173,8 +173,8 @@ class SpeechPassthrough(StreamState):
         return data
 
     def finish(self) -> bytes:
-        if self.fault is not None:
-            raise self.fault
+        if self.error is not None:
+            raise self.error
         if not self.events:
             raise ProviderBadResponse("The provider's answer is empty", phase="stream")
         self.ended = True

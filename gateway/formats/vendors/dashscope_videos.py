@@ -250,10 +250,10 @@ def _find_fault(value: Body, secrets: Secrets) -> ProviderError:
         return ProviderAuthError("The provider refused the gateway's credentials", should_retry=False)
     limited = code.startswith("Throttling")
     status = 429 if limited else 400 if code.startswith(_CLIENT_ERRORS) else 500
-    fault = find_refusal(code, message, secrets, status)
-    if isinstance(fault, ProviderRateLimited):
-        fault.retry_after_s = 1
-    return fault
+    error = find_refusal(code, message, secrets, status)
+    if isinstance(error, ProviderRateLimited):
+        error.retry_after_s = 1
+    return error
 
 
 def _parse_seconds(usage: Body) -> str | None:

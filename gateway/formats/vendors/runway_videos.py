@@ -152,10 +152,10 @@ class RunwayVideoBackend(VideoBackend):
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
         """Like the base class, but names the invalid field, and takes missing credit as the account's fault."""
-        fault = parse_video_fault(status, _spell_out(raw), secrets, provider_retry_after_s=provider_retry_after_s)
-        if isinstance(fault, ProviderRejected) and _NO_CREDITS in fault.message:
+        error = parse_video_fault(status, _spell_out(raw), secrets, provider_retry_after_s=provider_retry_after_s)
+        if isinstance(error, ProviderRejected) and _NO_CREDITS in error.message:
             return ProviderAuthError("The provider's account has nothing left", should_retry=False)
-        return fault
+        return error
 
     def poll(self, task: ProviderTask) -> ProviderCall:
         return ProviderCall(method="GET", path=build_task_path(TASKS, task), passing=True, headers=(_VERSION,))

@@ -45,8 +45,8 @@ async def get_running_events(request: web.Request) -> web.StreamResponse:
 
 async def _send_changes(request: web.Request, response: EventSourceResponse) -> None:
     live, scope, loop = request.app[SERVICES].admin.active_feed, request[ACTOR].scope, asyncio.get_running_loop()
-    gate, sent, checked_at = request.app[SERVICES].drain, 0, loop.time()
-    while gate.open:
+    drain, sent, checked_at = request.app[SERVICES].drain, 0, loop.time()
+    while drain.open:
         snapshot = live.snapshot(scope, loop.time())
         if snapshot.number != sent:
             sent = snapshot.number
@@ -77,13 +77,13 @@ async def cancel_running(request: web.Request) -> web.Response:
     return respond_json({"id": request_id, "cancelled": True})
 
 
-async def note(trail: AuditLogRepository, row: AuditRow) -> None:
+async def note(audit_log: AuditLogRepository, row: AuditRow) -> None:
     """Store an audit row. If the store fails, the log has the row instead: the request is cancelled nevertheless."""
     try:
-        await trail.add_audit(row)
-    except StoreUnavailable as fault:
+        await audit_log.add_audit(row)
+    except StoreUnavailable as error:
         who = row.actor or row.actor_kind
-        log.error("audit_row_lost", request_id=row.subject, reason=f"{row.action} by {who}", error=fault.message)  # noqa: TRY400 - a condition, not a bug
+        log.error("audit_row_lost", request_id=row.subject, reason=f"{row.action} by {who}", error=error.message)  # noqa: TRY400 - a condition, not a bug
 
 
 RUNNING = s.record(

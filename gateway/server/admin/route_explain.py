@@ -59,11 +59,11 @@ class RouteExplainer:
         who = caller or UNRESTRICTED_CALLER
         options = self.router.list_options(who, model, operation)
         if self.router.tariff.require_price:
-            options = [option for option in options if option.price is not None]
+            options = [target for target in options if target.price is not None]
         # The channel's capability shows what else is possible with an image.
-        unable = {option.channel.name for option in options if operation == "image_edits" and not _edits(option)}
-        options = [option for option in options if option.channel.name not in unable]
-        standing = [_ChannelStatus.of(option, who.account.id, self.load_balancer) for option in options]
+        unable = {target.channel.name for target in options if operation == "image_edits" and not _edits(target)}
+        options = [target for target in options if target.channel.name not in unable]
+        standing = [_ChannelStatus.of(target, who.account.id, self.load_balancer) for target in options]
         usable = sorted((one for one in standing if one.obstacle is None), key=_ChannelStatus.order)
         equals = [one for one in usable if one.order()[:2] == usable[0].order()[:2]]
         total = sum(one.weight for one in equals)
@@ -74,7 +74,7 @@ class RouteExplainer:
         stuck = [one for one in standing if one.obstacle is not None]
         tried = not usable and any(one.may_insist for one in stuck)
         lines += [self._describe(one, operation, None, 0.0, tried=tried) for one in stuck]
-        taken = {option.channel.name for option in options}
+        taken = {target.channel.name for target in options}
         lines += [
             _refuse(channel, _NO_EDITS if channel.name in unable else self._find_reason(channel, who, model, operation))
             for channel in self.catalog.channels
@@ -96,32 +96,32 @@ class RouteExplainer:
         try:
             caller.check_usable(self.clock())
             self.router.route(caller, call)
-        except GatewayError as fault:
-            return fault
+        except GatewayError as error:
+            return error
         return None
 
     def _describe(
         self, standing: "_ChannelStatus", operation: Operation, rank: int | None, chance: float, *, tried: bool = False
     ) -> Fields:
-        option, obstacle = standing.option, standing.obstacle
-        channel, reason = option.channel, standing.find_reason()
+        target, obstacle = standing.target, standing.obstacle
+        channel, reason = target.channel, standing.find_reason()
         if tried and standing.may_insist:
             reason = f"{reason}; as nobody else serves it, a few calls are tried all the same"
         return {
             **_name(channel),
             "rank": rank,
             "chance": round(chance, 3),
-            "reason": reason if option.sure or reason else "its own list of models is not known yet",
+            "reason": reason if target.sure or reason else "its own list of models is not known yet",
             "wait_s": None if obstacle is None else round(obstacle[1], 1),
-            "upstream_model": option.model,
-            "language": option.endpoint.wire,
-            "translated": option.endpoint.wire != WIRES[operation][0],
+            "upstream_model": target.model,
+            "language": target.endpoint.wire,
+            "translated": target.endpoint.wire != WIRES[operation][0],
             "state": standing.ill[0].state if standing.ill else "up",
             "share": round(standing.share, 2),
-            "running": option.line.running,
-            "capability": _build_capability(option.capability),
-            "price": _build_price(option.price),
-            "price_multiplier": option.multiplier_ppm / ONE_PPM,
+            "running": target.state.running,
+            "capability": _build_capability(target.capability),
+            "price": _build_price(target.price),
+            "price_multiplier": target.multiplier_ppm / ONE_PPM,
         }
 
     def _find_reason(self, channel: Channel, caller: Caller, model: str, operation: Operation) -> str:
@@ -156,35 +156,35 @@ class RouteExplainer:
 class _ChannelStatus:
     """The state of one channel for a request: its obstacle, and the breakers that are not closed."""
 
-    option: Target
+    target: Target
     obstacle: tuple[Obstacle, float] | None
     ill: list[CircuitBreaker]
     share: float
     may_insist: bool
 
     @classmethod
-    def of(cls, option: Target, account: int, load_balancer: LoadBalancer) -> "_ChannelStatus":
+    def of(cls, target: Target, account: int, load_balancer: LoadBalancer) -> "_ChannelStatus":
         """Return the current state; for account 0, which is no account, as the latest request has found it."""
-        line, now = option.line, load_balancer.now
-        account = account or line.find_witness(option.place)
-        obstacle = line.find_obstacle(option.place, account, now)
+        state, now = target.state, load_balancer.now
+        account = account or state.find_witness(target.place)
+        obstacle = state.find_obstacle(target.place, account, now)
         may_insist = obstacle is not None and obstacle[0] in AFTER_FAILURES
         return cls(
-            option,
+            target,
             obstacle,
-            line.list_ill(option.place, account),
-            line.find_share(option.place, account, now, load_balancer.settings.rules),
-            may_insist and line.find_insisting_s(option.place, account, now) is not None,
+            state.list_ill(target.place, account),
+            state.find_share(target.place, account, now, load_balancer.settings.rules),
+            may_insist and state.find_insisting_s(target.place, account, now) is not None,
         )
 
     @property
     def weight(self) -> float:
-        return self.option.channel.weight * self.share
+        return self.target.channel.weight * self.share
 
     def order(self) -> tuple[bool, int, float]:
         """Return the sort key; the first target is the least."""
-        option = self.option
-        return not option.sure, -option.channel.priority, (option.line.running + 1) / self.weight
+        target = self.target
+        return not target.sure, -target.channel.priority, (target.state.running + 1) / self.weight
 
     def find_reason(self) -> str | None:
         """Return why the channel would not serve now; None if it would."""
@@ -211,9 +211,9 @@ def _refuse(channel: Channel, reason: str) -> Fields:
     return {**_name(channel), "rank": None, "chance": 0.0, "reason": reason}
 
 
-def _edits(option: Target) -> bool:
+def _edits(target: Target) -> bool:
     """Return whether the target edits images; an unknown one may."""
-    return option.capability.edits is not False
+    return target.capability.edits is not False
 
 
 def _find_usd(nanos: int | None) -> float | None:

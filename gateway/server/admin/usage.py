@@ -199,11 +199,11 @@ def _parse_hours(request: web.Request, *, by_hour: bool) -> tuple[int, int]:
 
 async def _list_names(request: web.Request, axis: TrafficAxis) -> Names:
     """Return the names of keys or accounts by their id."""
-    administration, actor = request.app[SERVICES].auth.accounts, request[ACTOR]
+    accounts, actor = request.app[SERVICES].auth.accounts, request[ACTOR]
     if axis == "account":
-        return {str(account_id): name for account_id, name in (await administration.name_accounts()).items()}
+        return {str(account_id): name for account_id, name in (await accounts.name_accounts()).items()}
     if axis == "key":
-        return {str(key["id"]): f"{key['account']}/{key['name']}" for key in await administration.list_keys(actor)}
+        return {str(key["id"]): f"{key['account']}/{key['name']}" for key in await accounts.list_keys(actor)}
     return {}
 
 

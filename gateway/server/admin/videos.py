@@ -156,7 +156,7 @@ def _parse_ids(text: str) -> list[str]:
 
 
 async def _parse_filter(request: web.Request) -> VideoFilter:
-    administration, query, actor = request.app[SERVICES].auth.accounts, request.query, request[ACTOR]
+    accounts, query, actor = request.app[SERVICES].auth.accounts, request.query, request[ACTOR]
     account, after, order = query.get("account"), query.get("after"), query.get("order", "desc")
     if order not in {"asc", "desc"}:
         raise InvalidRequest("'order' must be 'asc' or 'desc'", param="order")
@@ -169,7 +169,7 @@ async def _parse_filter(request: web.Request) -> VideoFilter:
     if live is None:
         raise InvalidRequest("'live' must be 'true' or 'false'", param="live")
     return VideoFilter(
-        account_id=actor.scope if account is None else (await administration.get_account_noun(account, actor)).id,
+        account_id=actor.scope if account is None else (await accounts.get_account_noun(account, actor)).id,
         after=after,
         newest_first=order == "desc",
         live=live,

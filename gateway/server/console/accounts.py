@@ -54,12 +54,12 @@ async def load_account(request: web.Request) -> Data:
 async def load_trail(request: web.Request) -> Data:
     """Load a page of the audit log, the newest first."""
     wanted = {name: request.query[name] for name in _FILTERS if request.query.get(name)}
-    trail, accounts, members = await asyncio.gather(
+    audit_log, accounts, members = await asyncio.gather(
         ask(request, "/audit-trail", limit=_LISTED, before=request.query.get("before"), **wanted),
         ask(request, "/accounts"),
         ask(request, "/members"),
     )
-    rows = trail["data"]
+    rows = audit_log["data"]
     older = urlencode({**wanted, "before": rows[-1]["sequence"]}) if len(rows) == _LISTED else None
     return {
         "rows": rows,

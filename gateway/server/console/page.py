@@ -100,8 +100,8 @@ async def _show(page: Page, request: web.Request) -> web.StreamResponse:
         if page.needs is not None:
             await _check_access(page.needs, request)
         found = await page.load(request)
-    except GatewayError as fault:
-        return format_fault_page(request, fault)
+    except GatewayError as error:
+        return format_fault_page(request, error)
     except web.HTTPRedirection as elsewhere:
         return web.Response(status=elsewhere.status, headers={**HEADERS, "Location": elsewhere.headers["Location"]})
     return render(request, page.template, {**found, "page": page})
@@ -157,10 +157,10 @@ def render(request: web.Request, template: str, found: Mapping[str, Any], status
     return response
 
 
-def format_fault_page(request: web.Request, fault: GatewayError) -> web.Response:
+def format_fault_page(request: web.Request, error: GatewayError) -> web.Response:
     """Render a page about an error."""
     page = Page("", "fault.html", "Sorry", load_nothing, None)
-    return render(request, "fault.html", {"page": page, "fault": fault}, fault.status)
+    return render(request, "fault.html", {"page": page, "fault": error}, error.status)
 
 
 @web.middleware

@@ -58,8 +58,8 @@ async def get_readiness(request: web.Request) -> web.Response:
         problems.append("shutting down")
     try:
         await request.app[CHECK].run(request.app)
-    except GatewayError as fault:
-        problems.append(fault.message)
+    except GatewayError as error:
+        problems.append(error.message)
     if not services.routing.catalog.serves_anything:
         problems.append("no channel offers a model")
     elif not services.routing.load_balancer.any_open:

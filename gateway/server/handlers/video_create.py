@@ -51,10 +51,10 @@ class ActiveVideoSubmission(ActiveInference):
             raise Conflict("The request is becoming a video: cancel that one, where the videos are", should_retry=False)
         return super().cancel()
 
-    def settle(self, ending: Ending, fault: GatewayError | None = None) -> None:
+    def settle(self, ending: Ending, error: GatewayError | None = None) -> None:
         """Leave the record of a request that never began to become a job; the job leaves every other one."""
         if self.submission is None:
-            super().settle(ending, fault)
+            super().settle(ending, error)
 
     def leave(self) -> bool:
         return False
@@ -124,14 +124,14 @@ async def _carry(
 ) -> tuple[VideoJob, bytes]:
     """Run the submission to its end, even if the client disconnects or the gateway drains."""
     services = request.app[SERVICES]
-    gate = services.drain
-    gate.inside += 1
+    drain = services.drain
+    drain.inside += 1
     try:
         job = await services.videos.submitter.submit(submission)
         body = orjson.dumps(build_video(job, find_status_words(request, job)))
         await key.keep(body)
-    except GatewayError as fault:
-        if not isinstance(fault, SubmitOutcomeUnknown):
+    except GatewayError as error:
+        if not isinstance(error, SubmitOutcomeUnknown):
             key.close()
         raise
     finally:
@@ -139,7 +139,7 @@ async def _carry(
         if form is not None:
             form.close()
         services.active_requests.calls.pop(submission.ctx.id, None)
-        gate.inside -= 1
+        drain.inside -= 1
     return job, body
 
 

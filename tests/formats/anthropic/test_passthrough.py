@@ -68,43 +68,43 @@ def cut(data: bytes, marks: list[int]) -> list[bytes]:
 
 
 def run(data: bytes, marks: list[int] | None = None) -> tuple[bytes, MessagesPassthrough]:
-    gate = MessagesPassthrough(CALL)
-    return b"".join([gate.feed(piece) for piece in cut(data, marks or [])]), gate
+    transform = MessagesPassthrough(CALL)
+    return b"".join([transform.feed(piece) for piece in cut(data, marks or [])]), transform
 
 
 def by_the_byte(data: bytes) -> tuple[bytes, MessagesPassthrough]:
     return run(data, list(range(len(data))))
 
 
-def state(gate: MessagesPassthrough) -> tuple[object, ...]:
-    return gate.events, gate.ended, gate.fault is None, gate.closed
+def state(transform: MessagesPassthrough) -> tuple[object, ...]:
+    return transform.events, transform.ended, transform.error is None, transform.closed
 
 
 @pytest.mark.parametrize("name", tape.ANSWERED)
 def test_a_stream_leaves_byte_for_byte(name: str) -> None:
     raw = tape.ANSWERED[name][0]
-    for out, gate in (run(raw), by_the_byte(raw)):
+    for out, transform in (run(raw), by_the_byte(raw)):
         assert out == raw
-        assert gate.ended
-        assert gate.finish() == b""
+        assert transform.ended
+        assert transform.finish() == b""
 
 
 @ENDS
 @given(data=streams(EVENTS), marks=CUTS)
 def test_the_same_bytes_leave_at_any_cut(end: bytes, data: bytes, marks: list[int]) -> None:
     data = data.replace(b"\n", end)
-    whole, gate = run(data)
+    whole, transform = run(data)
     pieces, other = run(data, marks)
     assert pieces == whole
-    assert state(gate) == state(other)
-    assert gate.parse_usage() == other.parse_usage()
+    assert state(transform) == state(other)
+    assert transform.parse_usage() == other.parse_usage()
 
 
 @given(data=st.lists(LOOSE, max_size=6).map(b"".join), marks=CUTS)
 def test_whole_events_leave_byte_for_byte(data: bytes, marks: list[int]) -> None:
-    out, gate = run(data + tape.STOP, marks)
+    out, transform = run(data + tape.STOP, marks)
     assert out == data + tape.STOP
-    assert gate.ended
+    assert transform.ended
 
 
 @pytest.mark.parametrize(
@@ -117,26 +117,30 @@ def test_whole_events_leave_byte_for_byte(data: bytes, marks: list[int]) -> None
 )
 def test_an_event_that_is_no_json_or_no_text_is_a_fault_and_does_not_leave(bad: bytes, why: str) -> None:
     first = tape.begin("msg_1") + tape.start(0, "text", text="") + tape.text(0, "a")
-    for out, gate in (run(first + bad + first), by_the_byte(first + bad + first), run(first + bad, [len(first)])):
+    for out, transform in (run(first + bad + first), by_the_byte(first + bad + first), run(first + bad, [len(first)])):
         assert out == first
-        assert gate.fault is not None
-        assert why in gate.fault.message
+        assert transform.error is not None
+        assert why in transform.error.message
 
 
 @given(data=st.lists(LOOSE, max_size=6).map(b"".join), marks=CUTS)
 def test_an_event_that_has_not_ended_is_held(data: bytes, marks: list[int]) -> None:
-    out, gate = run(data + b"event: content_block_delta\n", marks)
+    out, transform = run(data + b"event: content_block_delta\n", marks)
     assert data.startswith(out)
     assert not data.removeprefix(out).strip(b"\n")  # a blank line alone ends nothing
-    assert not gate.closed
+    assert not transform.closed
 
 
 @pytest.mark.parametrize("late", [tape.STOP, tape.text(0, "late"), tape.OVERLOADED, tape.PING, b"garbage", b"\n"])
 def test_nothing_leaves_after_the_end_mark(late: bytes) -> None:
-    for out, gate in (run(tape.STOP + late), by_the_byte(tape.STOP + late), run(tape.STOP + late, [len(tape.STOP)])):
+    for out, transform in (
+        run(tape.STOP + late),
+        by_the_byte(tape.STOP + late),
+        run(tape.STOP + late, [len(tape.STOP)]),
+    ):
         assert out == tape.STOP
-        assert gate.ended
-        assert gate.fault is None
+        assert transform.ended
+        assert transform.error is None
 
 
 @pytest.mark.parametrize(
@@ -153,52 +157,56 @@ def test_nothing_leaves_after_the_end_mark(late: bytes) -> None:
 )
 def test_an_error_event_is_a_fault_and_does_not_leave(error: bytes) -> None:
     first = tape.begin("m") + tape.start(0, "text", text="") + tape.text(0, "a")
-    for out, gate in (run(first + error), by_the_byte(first + error + tape.STOP), run(first + error, [len(first)])):
+    for out, transform in (
+        run(first + error),
+        by_the_byte(first + error + tape.STOP),
+        run(first + error, [len(first)]),
+    ):
         assert out == first
-        assert isinstance(gate.fault, ProviderBadResponse)
-        assert gate.fault.phase == "stream"
-        assert gate.closed
-        assert not gate.ended
+        assert isinstance(transform.error, ProviderBadResponse)
+        assert transform.error.phase == "stream"
+        assert transform.closed
+        assert not transform.ended
         with pytest.raises(ProviderBadResponse) as caught:
-            gate.finish()
-        assert caught.value is gate.fault
+            transform.finish()
+        assert caught.value is transform.error
 
 
 def test_an_end_mark_under_another_name_ends_the_stream() -> None:
-    gate = MessagesPassthrough(CALL)
+    transform = MessagesPassthrough(CALL)
     mark = b'event: content_block_stop\ndata: {"type":"message_stop"}\n\n'
-    assert gate.feed(mark) == mark
-    assert gate.ended
+    assert transform.feed(mark) == mark
+    assert transform.ended
 
 
 def test_a_name_that_follows_its_data_waits_with_it() -> None:
-    gate = MessagesPassthrough(CALL)
-    assert gate.feed(b'data: {"type":"message_stop"}\n') == b""
-    assert gate.feed(b"event: content_block_stop\n\n") != b""
-    assert gate.ended
+    transform = MessagesPassthrough(CALL)
+    assert transform.feed(b'data: {"type":"message_stop"}\n') == b""
+    assert transform.feed(b"event: content_block_stop\n\n") != b""
+    assert transform.ended
 
 
 def test_an_error_beside_content_in_one_piece_does_not_leave() -> None:
-    gate = MessagesPassthrough(CALL)
-    gate.feed(tape.begin("m"))
-    assert gate.feed(tape.text(0, "a") + tape.OVERLOADED) == tape.text(0, "a")
-    assert gate.fault is not None
+    transform = MessagesPassthrough(CALL)
+    transform.feed(tape.begin("m"))
+    assert transform.feed(tape.text(0, "a") + tape.OVERLOADED) == tape.text(0, "a")
+    assert transform.error is not None
 
 
 def test_the_fault_of_an_error_event_tells_no_address_and_no_key() -> None:
-    gate = MessagesPassthrough(CALL, ["hunter-of-keys"])
-    gate.feed(tape.event("error", error={"message": "at https://10.0.0.1/x for hunter-of-keys"}))
-    assert gate.fault is not None
-    assert "10.0.0.1" not in gate.fault.message
-    assert "hunter" not in gate.fault.message
+    transform = MessagesPassthrough(CALL, ["hunter-of-keys"])
+    transform.feed(tape.event("error", error={"message": "at https://10.0.0.1/x for hunter-of-keys"}))
+    assert transform.error is not None
+    assert "10.0.0.1" not in transform.error.message
+    assert "hunter" not in transform.error.message
 
 
 def test_an_event_without_an_end_is_a_fault() -> None:
-    gate = MessagesPassthrough(CALL)
+    transform = MessagesPassthrough(CALL)
     piece = b"x" * (1024 * 1024)
     for _ in range(sse.MAX_EVENT_BYTES // len(piece) + 1):
-        assert gate.feed(piece) == b""
-    assert gate.fault is not None
+        assert transform.feed(piece) == b""
+    assert transform.error is not None
 
 
 @pytest.mark.parametrize(
@@ -224,19 +232,19 @@ def test_a_stream_that_lacks_only_its_end_mark_gets_it(name: str, rest: bytes) -
     raw = tape.ANSWERED[name][0].removesuffix(tape.STOP)
     if rest == STOP_EVENT[:-3]:
         rest = STOP_EVENT.removesuffix(b"\n\n")
-    out, gate = run(raw + rest)
-    assert (out + gate.finish()).replace(b"\n\n\n", b"\n\n") == raw + STOP_EVENT
-    assert gate.ended
-    assert gate.finish() == b""
+    out, transform = run(raw + rest)
+    assert (out + transform.finish()).replace(b"\n\n\n", b"\n\n") == raw + STOP_EVENT
+    assert transform.ended
+    assert transform.finish() == b""
 
 
 @given(st.sampled_from([raw for raw, _ in tape.ANSWERED.values()]), st.integers(0, 5000))
 def test_a_stream_that_is_cut_before_is_a_fault(raw: bytes, place: int) -> None:
     raw = raw.removesuffix(tape.STOP)
     raw = raw[: place % len(raw)]
-    gate = run(raw)[1]
+    transform = run(raw)[1]
     with pytest.raises(ProviderBadResponse) as caught:
-        gate.finish()
+        transform.finish()
     assert caught.value.phase == "stream"
 
 
@@ -281,11 +289,11 @@ def test_a_stream_of_nothing_costs_nothing() -> None:
 
 
 def test_a_long_stream_is_estimated_from_its_beginning_and_its_end() -> None:
-    gate = MessagesPassthrough(CALL)
-    gate.feed(tape.begin("m"))
+    transform = MessagesPassthrough(CALL)
+    transform.feed(tape.begin("m"))
     for _ in range(5000):
-        gate.feed(tape.text(0, "abcd"))
-    usage = gate.parse_usage()
+        transform.feed(tape.text(0, "abcd"))
+    usage = transform.parse_usage()
     assert (usage.prompt_tokens, usage.source) == (25, "estimate")
     assert usage.completion_tokens == pytest.approx(5000 * estimate_text("abcd" * 50) / 50, rel=0.1)
 
@@ -313,15 +321,15 @@ def test_any_stream_passes_and_costs_something_sensible(said: list[tuple[bytes, 
         b"event: %b\ndata: %b\n\n" % (name, value if isinstance(value, bytes) else orjson.dumps(value))
         for name, value in said
     )
-    out, gate = run(data)
+    out, transform = run(data)
     assert data.startswith(out)
-    usage = gate.parse_usage()
+    usage = transform.parse_usage()
     assert min(attrs.astuple(attrs.evolve(usage, source="none"), filter=lambda field, _: field.type is int)) >= 0
     assert usage.cached_tokens + usage.written_tokens <= usage.prompt_tokens
 
 
 def test_arguments_nested_too_deep_pass_and_cost_nothing_more() -> None:
     raw = tape.start(0, "tool_use", input={}).replace(b"{}", b'{"a":' + b"[" * 500 + b"]" * 500 + b"}")
-    out, gate = run(tape.begin("m") + raw)
+    out, transform = run(tape.begin("m") + raw)
     assert out.endswith(raw)
-    assert gate.parse_usage() == Usage(25, 0, 0, "estimate")
+    assert transform.parse_usage() == Usage(25, 0, 0, "estimate")

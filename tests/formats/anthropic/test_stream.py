@@ -101,7 +101,7 @@ def test_any_json_is_read_or_a_fault(values: list[Any], ends: bool) -> None:
 def test_any_bytes_are_read_or_a_fault(pieces: list[bytes]) -> None:
     for event in read(*pieces):
         if isinstance(event, StreamError):
-            assert event.fault.phase == "stream"
+            assert event.error.phase == "stream"
 
 
 @pytest.mark.parametrize("late", [tape.HELLO, tape.OVERLOADED, b"garbage\n\n", b"data: [DONE]\n\n"])
@@ -125,9 +125,9 @@ def test_an_error_event_is_a_fault_in_the_providers_words(error: bytes, words: s
     *before, last = read(tape.begin("msg_1") + error + tape.STOP)
     assert before == [tape.begun("msg_1")]
     assert isinstance(last, StreamError)
-    assert isinstance(last.fault, ProviderBadResponse)
-    assert words in last.fault.message
-    assert last.fault.phase == "stream"
+    assert isinstance(last.error, ProviderBadResponse)
+    assert words in last.error.message
+    assert last.error.phase == "stream"
 
 
 def test_a_fault_tells_no_address_and_no_key() -> None:
@@ -135,8 +135,8 @@ def test_a_fault_tells_no_address_and_no_key() -> None:
     error = tape.event("error", error={"type": "api_error", "message": "at https://10.0.0.1/x for hunter-of-keys"})
     (failed,) = reader.feed(error)
     assert isinstance(failed, StreamError)
-    assert "10.0.0.1" not in failed.fault.message
-    assert "hunter" not in failed.fault.message
+    assert "10.0.0.1" not in failed.error.message
+    assert "hunter" not in failed.error.message
 
 
 @pytest.mark.parametrize("payload", [b"{", b"[DONE]", b"5", b"[]", b"null", b'"x"', b"\xff", b"[" * 2000])
@@ -182,7 +182,7 @@ def test_arguments_nested_too_deep_are_a_fault() -> None:
 def test_blocks_without_an_end_are_a_fault() -> None:
     events = read(b"".join(tape.start(index, "text", text="") for index in range(MAX_OPEN + 1)))
     assert isinstance(events[-1], StreamError)
-    assert events[-1].fault.phase == "stream"
+    assert events[-1].error.phase == "stream"
 
 
 def test_a_call_without_any_id_is_named_after_our_own_answer() -> None:
@@ -331,7 +331,7 @@ def test_a_fault_is_raised_at_the_end_too() -> None:
     assert isinstance(failed, StreamError)
     with pytest.raises(ProviderBadResponse) as caught:
         reader.finish()
-    assert caught.value is failed.fault
+    assert caught.value is failed.error
 
 
 # The writer.
@@ -495,9 +495,9 @@ class Given:
 )
 def test_what_waits_for_a_call_to_end_is_bounded(begun: list[Event], more: Event) -> None:
     writer = MessagesStreamSerializer("m", "msg_1")
-    gate = TranslatingStream(Given([*begun, *[more] * (1 + MAX_HELD // len(PIECE))]), writer, call_of(0))
-    gate.feed(b"")
-    assert isinstance(gate.fault, ProviderBadResponse)
+    transform = TranslatingStream(Given([*begun, *[more] * (1 + MAX_HELD // len(PIECE))]), writer, call_of(0))
+    transform.feed(b"")
+    assert isinstance(transform.error, ProviderBadResponse)
 
 
 def test_what_has_been_written_is_not_held() -> None:
@@ -512,11 +512,11 @@ def test_what_has_been_written_is_not_held() -> None:
         ToolCallDelta(0, '"}'),
     ]
     often = 1 + MAX_HELD // len(PIECE)
-    gate = TranslatingStream(
+    transform = TranslatingStream(
         Given([*whole * often, ChoiceFinished("stop"), ENDED]), MessagesStreamSerializer("m", "msg_1"), call_of(0)
     )
-    assert len(gate.feed(b"")) > 3 * MAX_HELD
-    assert gate.ended
+    assert len(transform.feed(b"")) > 3 * MAX_HELD
+    assert transform.ended
 
 
 def test_a_thought_without_a_signature_has_an_empty_one() -> None:
@@ -635,16 +635,16 @@ def test_any_events_become_blocks_one_after_another(events: list[Event]) -> None
 
 
 def test_a_translation_from_and_to_this_dialect_is_whole() -> None:
-    gate = TranslatingStream(MessagesStreamParser(), MessagesStreamSerializer("m", "x"), call_of(4))
-    raw = gate.feed(tape.TOOL)
-    assert gate.ended
-    assert gate.parse_usage() == Usage(472, 89, 0, "upstream")
+    transform = TranslatingStream(MessagesStreamParser(), MessagesStreamSerializer("m", "x"), call_of(4))
+    raw = transform.feed(tape.TOOL)
+    assert transform.ended
+    assert transform.parse_usage() == Usage(472, 89, 0, "upstream")
     assert judge(raw).stop_reason == "tool_use"
 
 
 def test_a_translation_that_was_cut_counts_the_prompt_from_the_beginning() -> None:
-    gate = TranslatingStream(MessagesStreamParser(), MessagesStreamSerializer("m", "x"), call_of(4000))
-    gate.feed(tape.begin("m") + tape.start(0, "text", text="") + tape.text(0, "abcd" * 3))
+    transform = TranslatingStream(MessagesStreamParser(), MessagesStreamSerializer("m", "x"), call_of(4000))
+    transform.feed(tape.begin("m") + tape.start(0, "text", text="") + tape.text(0, "abcd" * 3))
     with pytest.raises(ProviderBadResponse):
-        gate.finish()
-    assert gate.parse_usage() == Usage(25, 3, 0, "estimate")
+        transform.finish()
+    assert transform.parse_usage() == Usage(25, 3, 0, "estimate")

@@ -91,7 +91,7 @@ def play(pieces: list[bytes]) -> tuple[list[Event], ProviderError | None]:
     assert ENDED not in events
     if events and isinstance(events[-1], StreamError):
         assert reader.feed(stream(*TEXT)) == reader.finish() == []
-        return events[:-1], events[-1].fault
+        return events[:-1], events[-1].error
     try:
         return events + reader.finish(), None
     except ProviderError as fault:
@@ -317,7 +317,7 @@ def test_secrets_are_masked() -> None:
     reader = GenerateContentParser(ID, MODEL, ["hunter2hunter2"])
     (failed,) = reader.feed(stream({"error": {"message": "no hunter2hunter2"}}))
     assert isinstance(failed, StreamError)
-    assert failed.fault.message.endswith("no [masked]")
+    assert failed.error.message.endswith("no [masked]")
 
 
 @pytest.mark.parametrize(

@@ -194,10 +194,10 @@ def test_the_cache_key_is_what_calls_have_in_common_and_else_whom_they_are_for(
 
 
 def used(*events: bytes, prompt_chars: int = 0) -> Usage:
-    gate = ChatPassthrough(call_of(prompt_chars))
+    transform = ChatPassthrough(call_of(prompt_chars))
     for item in events:
-        gate.feed(item)
-    return gate.parse_usage()
+        transform.feed(item)
+    return transform.parse_usage()
 
 
 def test_the_tail_says_what_finished() -> None:

@@ -62,13 +62,13 @@ def open_gate(*, strip: bool = False, choices: int = 1) -> ChatPassthrough:
     return ChatPassthrough(InferenceRequest("chat", "m", {}, choices=choices, include_usage=not strip))
 
 
-def play(gate: ChatPassthrough, pieces: list[bytes]) -> bytes:
-    return b"".join([gate.feed(piece) for piece in pieces])
+def play(transform: ChatPassthrough, pieces: list[bytes]) -> bytes:
+    return b"".join([transform.feed(piece) for piece in pieces])
 
 
 def run(data: bytes, marks: list[int] | None = None, *, strip: bool = False) -> tuple[bytes, ChatPassthrough]:
-    gate = open_gate(strip=strip)
-    return play(gate, cut(data, marks or [])), gate
+    transform = open_gate(strip=strip)
+    return play(transform, cut(data, marks or [])), transform
 
 
 def by_the_byte(data: bytes, *, strip: bool = False) -> tuple[bytes, ChatPassthrough]:
@@ -79,10 +79,10 @@ def by_the_byte(data: bytes, *, strip: bool = False) -> tuple[bytes, ChatPassthr
 @given(data=streams(EVENTS), marks=CUTS, strip=st.booleans())
 def test_the_same_bytes_leave_at_any_cut(end: bytes, data: bytes, marks: list[int], strip: bool) -> None:
     data = data.replace(b"\n", end)
-    whole, gate = run(data, strip=strip)
+    whole, transform = run(data, strip=strip)
     pieces, other = run(data, marks, strip=strip)
     assert pieces == whole
-    assert (gate.ended, gate.fault is None) == (other.ended, other.fault is None)
+    assert (transform.ended, transform.error is None) == (other.ended, other.error is None)
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
@@ -100,17 +100,17 @@ def test_a_client_reads_the_same_data_at_any_cut(end: bytes, data: bytes, strip:
 
 @given(data=st.lists(LOOSE, max_size=6).map(b"".join), marks=CUTS)
 def test_whole_events_leave_byte_for_byte(data: bytes, marks: list[int]) -> None:
-    out, gate = run(data + DONE, marks)
+    out, transform = run(data + DONE, marks)
     assert out == data + DONE
-    assert gate.ended
+    assert transform.ended
 
 
 @given(data=st.lists(LOOSE, max_size=6).map(b"".join), marks=CUTS)
 def test_an_event_that_has_not_ended_is_held(data: bytes, marks: list[int]) -> None:
-    out, gate = run(data + b'data: {"choices', marks)
+    out, transform = run(data + b'data: {"choices', marks)
     assert data.startswith(out)
     assert not data.removeprefix(out).strip(b"\n")  # a blank line alone ends nothing
-    assert not gate.closed
+    assert not transform.closed
 
 
 @pytest.mark.parametrize("strip", [True, False])
@@ -158,14 +158,14 @@ def test_a_frame_that_only_looks_whole_is_not_stripped() -> None:
 def test_an_event_that_was_cut_is_a_fault_and_does_not_leave(broken: bytes) -> None:
     first = event(delta("a"))
     data = first + first + broken + first + DONE
-    for out, gate in (
+    for out, transform in (
         run(data),
         by_the_byte(data),
         run(data, [len(first), 2 * len(first), 2 * len(first) + len(broken)]),
     ):
         assert out == first + first
-        assert gate.fault is not None
-        assert "not JSON" in gate.fault.message
+        assert transform.error is not None
+        assert "not JSON" in transform.error.message
 
 
 @pytest.mark.parametrize("value", [b"[]", b'"x"', b"{} ", b"1"])
@@ -187,10 +187,14 @@ def test_an_event_that_is_not_utf8_is_a_fault_and_does_not_leave(text: bytes, pl
         "name": b"event: " + text + b"\n" + first,
     }[place]
     data = first + first + bad + first + DONE
-    for out, gate in (run(data), by_the_byte(data), run(data, [len(first), 2 * len(first), 2 * len(first) + len(bad)])):
+    for out, transform in (
+        run(data),
+        by_the_byte(data),
+        run(data, [len(first), 2 * len(first), 2 * len(first) + len(bad)]),
+    ):
         assert out == first + first
-        assert gate.fault is not None
-        assert "not UTF-8" in gate.fault.message
+        assert transform.error is not None
+        assert "not UTF-8" in transform.error.message
 
 
 @given(text=st.text(min_size=1, max_size=20), marks=CUTS)
@@ -202,28 +206,28 @@ def test_a_code_point_may_be_cut_anywhere(text: str, marks: list[int]) -> None:
 def test_events_without_data_are_noise_and_others_are_not() -> None:
     noise = b": hi\n\n" + b"\n\n" + b"event: ping\n\n" + b"data:\n\n" + b"id: 7\n\n"
     data = event(delta("a")) + noise + event(delta("b")) + noise + event({"choices": []}) + FINISH
-    for gate in (run(data)[1], by_the_byte(data)[1], run(data, [50, 100, 150])[1]):
-        assert gate.noise == 2 * len(noise)
+    for transform in (run(data)[1], by_the_byte(data)[1], run(data, [50, 100, 150])[1]):
+        assert transform.noise == 2 * len(noise)
 
 
 def test_after_an_event_in_pieces_the_short_way_is_found_again() -> None:
-    gate = open_gate()
+    transform = open_gate()
     data = event(delta("a"))
-    assert gate.feed(data) == data
-    assert gate.feed(data[:20]) == b""
-    assert gate.feed(data[20:]) == data
+    assert transform.feed(data) == data
+    assert transform.feed(data[:20]) == b""
+    assert transform.feed(data[20:]) == data
     for count in (1, 2):
-        before = gate.events
-        assert gate.feed(data) == data
-        assert gate.events == before + 1, count
+        before = transform.events
+        assert transform.feed(data) == data
+        assert transform.events == before + 1, count
 
 
 @pytest.mark.parametrize("late", [DONE, event(delta("late")), ERROR, b": bye\n\n", b"garbage", b"\n"])
 def test_nothing_leaves_after_the_end_mark(late: bytes) -> None:
-    for out, gate in (run(DONE + late), by_the_byte(DONE + late), run(DONE + late, [len(DONE)])):
+    for out, transform in (run(DONE + late), by_the_byte(DONE + late), run(DONE + late, [len(DONE)])):
         assert out == DONE
-        assert gate.ended
-        assert gate.fault is None
+        assert transform.ended
+        assert transform.error is None
 
 
 @pytest.mark.parametrize("mark", [b"data:[DONE]\n\n", b"data: [DONE] \n\n", b"event: end\ndata: [DONE]\n\n"])
@@ -233,9 +237,9 @@ def test_the_end_mark_is_known_in_every_spelling(mark: bytes) -> None:
 
 def test_an_end_mark_inside_a_text_ends_nothing() -> None:
     data = event(delta("[DONE]")) + event(delta("more"))
-    out, gate = run(data)
+    out, transform = run(data)
     assert out == data
-    assert not gate.closed
+    assert not transform.closed
 
 
 @pytest.mark.parametrize(
@@ -250,16 +254,16 @@ def test_an_end_mark_inside_a_text_ends_nothing() -> None:
 )
 def test_an_error_event_is_a_fault_and_does_not_leave(error: bytes) -> None:
     first = event(delta("a"))
-    for out, gate in (run(first + error + DONE), by_the_byte(first + error + DONE)):
+    for out, transform in (run(first + error + DONE), by_the_byte(first + error + DONE)):
         assert out == first
-        assert isinstance(gate.fault, ProviderBadResponse)
-        assert gate.fault.phase == "stream"
-        assert gate.closed
-        assert not gate.ended
+        assert isinstance(transform.error, ProviderBadResponse)
+        assert transform.error.phase == "stream"
+        assert transform.closed
+        assert not transform.ended
 
 
 def test_the_fault_of_an_error_event_tells_no_address_and_no_key() -> None:
-    fault = run(ERROR)[1].fault
+    fault = run(ERROR)[1].error
     assert fault is not None
     assert "10.0.0.1" not in fault.message
     assert "sk-abc" not in fault.message
@@ -270,18 +274,18 @@ def test_the_fault_of_an_error_event_tells_no_address_and_no_key() -> None:
 )
 def test_the_word_error_alone_is_no_fault(value: Any) -> None:
     data = b"data: " + orjson.dumps(value) + b"\n\n"
-    out, gate = run(data)
+    out, transform = run(data)
     assert out == data
-    assert gate.fault is None
+    assert transform.error is None
 
 
 def test_an_event_without_an_end_is_a_fault() -> None:
-    gate = open_gate(strip=True)
+    transform = open_gate(strip=True)
     piece = b"data: " + b"x" * (1024 * 1024)
-    while not gate.closed:
-        assert gate.feed(piece) == b""
-    assert gate.fault is not None
-    assert gate.feed(DONE) == b""
+    while not transform.closed:
+        assert transform.feed(piece) == b""
+    assert transform.error is not None
+    assert transform.feed(DONE) == b""
 
 
 def test_a_byte_order_mark_is_dropped_at_the_beginning_only() -> None:
@@ -295,16 +299,16 @@ def test_events_with_data_are_counted_and_comments_and_the_end_are_not() -> None
     data = b": hi\n\n" + event(delta("a")) + event(delta("b")) + b": hi\n\n" + FINISH + DONE
     assert by_the_byte(data)[1].events == 3
     assert run(data, [6])[1].events == 3
-    gate = open_gate()
-    play(gate, [event(delta("a")), event(delta("b")) + event(delta("c"))])
-    assert gate.events == 3
+    transform = open_gate()
+    play(transform, [event(delta("a")), event(delta("b")) + event(delta("c"))])
+    assert transform.events == 3
 
 
 def finish(*events: bytes, choices: int = 1) -> bytes:
-    gate = open_gate(choices=choices)
-    play(gate, list(events))
-    rest = gate.finish()
-    assert gate.ended
+    transform = open_gate(choices=choices)
+    play(transform, list(events))
+    rest = transform.finish()
+    assert transform.ended
     return rest
 
 
@@ -355,17 +359,17 @@ def test_what_the_gate_adds_is_the_end_mark() -> None:
     ],
 )
 def test_a_chunk_that_only_looks_like_an_error_or_a_usage_frame_leaves(chunk: bytes) -> None:
-    gate = open_gate(strip=True)
-    assert gate.feed(chunk) == chunk
-    assert (gate.fault, gate.events) == (None, 1)
+    transform = open_gate(strip=True)
+    assert transform.feed(chunk) == chunk
+    assert (transform.error, transform.events) == (None, 1)
 
 
 @pytest.mark.parametrize("error", [b'"no"', b' {"message":"no"}', b'\n{"message":"no"}'])
 def test_an_error_is_found_behind_any_spacing(error: bytes) -> None:
-    gate = open_gate(strip=True)
+    transform = open_gate(strip=True)
     data = b'data: {"error" :' + error.replace(b"\n", b"\t") + b"}\n\n"
-    assert gate.feed(data) == b""
-    assert gate.fault is not None
+    assert transform.feed(data) == b""
+    assert transform.error is not None
 
 
 CHUNK = event(delta("a"))
@@ -396,30 +400,34 @@ OPENING = CHUNK[: CHUNK.index(b"[{") + 2]
 )
 def test_what_comes_after_chunks_that_begin_alike_is_looked_at_as_at_the_first(other: bytes, strip: bool) -> None:
     data = CHUNK + CHUNK + other + CHUNK
-    gate = open_gate(strip=strip)
-    out = play(gate, [CHUNK, CHUNK, other, CHUNK])
+    transform = open_gate(strip=strip)
+    out = play(transform, [CHUNK, CHUNK, other, CHUNK])
     expected, by_bytes = by_the_byte(data, strip=strip)
     assert out == expected
-    assert (gate.events, gate.ended, gate.fault is None) == (by_bytes.events, by_bytes.ended, by_bytes.fault is None)
+    assert (transform.events, transform.ended, transform.error is None) == (
+        by_bytes.events,
+        by_bytes.ended,
+        by_bytes.error is None,
+    )
 
 
 @pytest.mark.parametrize("piece", [b"\n", b"\n\n", b"\n\n\n", b": ping\n\n"])
 def test_what_says_nothing_is_no_event(piece: bytes) -> None:
-    gate = ChatPassthrough(InferenceRequest("chat", "m", {}, stream=True))
+    transform = ChatPassthrough(InferenceRequest("chat", "m", {}, stream=True))
     for _ in range(3):
-        gate.feed(piece)
-    assert gate.events == 0
-    assert gate.parse_usage().prompt_tokens == 0
+        transform.feed(piece)
+    assert transform.events == 0
+    assert transform.parse_usage().prompt_tokens == 0
 
 
 def test_a_comment_in_one_piece_with_a_chunk_is_not_counted() -> None:
-    gate = ChatPassthrough(InferenceRequest("chat", "m", {}, stream=True))
+    transform = ChatPassthrough(InferenceRequest("chat", "m", {}, stream=True))
     together = event(delta("a")) + b": ping\n\n\n\n" + event(delta("b"))
-    assert gate.feed(together) == together
-    assert gate.events == 2
+    assert transform.feed(together) == together
+    assert transform.events == 2
 
 
 def test_a_usage_frame_is_taken_out_however_its_brackets_are_written() -> None:
-    gate = ChatPassthrough(InferenceRequest("chat", "m", {}, stream=True))
+    transform = ChatPassthrough(InferenceRequest("chat", "m", {}, stream=True))
     frame = orjson.dumps(usage_frame()).replace(b'"choices":[]', b'"choices": [ ]')
-    assert gate.feed(b"data: " + frame + b"\n\n") == b""
+    assert transform.feed(b"data: " + frame + b"\n\n") == b""

@@ -143,29 +143,31 @@ def test_a_stream_asks_for_usage() -> None:
 def test_a_stream_passes_with_the_usage_frame_only_where_it_was_asked_for(include_usage: bool) -> None:
     frame = event({"object": "text_completion", "choices": [], "usage": USAGE})
     pieces = [chunk("on"), chunk("ce", "stop"), frame, DONE]
-    gate = CompletionsPassthrough(InferenceRequest("completions", "m", {}, include_usage=include_usage))
-    assert b"".join(map(gate.feed, pieces)) == b"".join(pieces).replace(b"" if include_usage else frame, b"")
-    assert gate.ended
-    assert gate.parse_usage() == Usage(5, 7, 0, "upstream")
+    transform = CompletionsPassthrough(InferenceRequest("completions", "m", {}, include_usage=include_usage))
+    assert b"".join(map(transform.feed, pieces)) == b"".join(pieces).replace(b"" if include_usage else frame, b"")
+    assert transform.ended
+    assert transform.parse_usage() == Usage(5, 7, 0, "upstream")
 
 
 def test_a_stream_without_its_mark_is_whole_where_every_prompt_has_its_answers() -> None:
-    gate = CompletionsPassthrough(parse_completions_call(HELLO | {"prompt": ["a", "b"], "stream": True}))
-    gate.feed(chunk("x", "stop") + chunk("y", "length", index=1))
-    assert gate.finish() == DONE
+    transform = CompletionsPassthrough(parse_completions_call(HELLO | {"prompt": ["a", "b"], "stream": True}))
+    transform.feed(chunk("x", "stop") + chunk("y", "length", index=1))
+    assert transform.finish() == DONE
 
 
 def test_a_stream_that_lacks_an_answer_was_cut() -> None:
-    gate = CompletionsPassthrough(parse_completions_call(HELLO | {"prompt": ["a", "b"], "stream": True}))
-    gate.feed(chunk("x", "stop"))
+    transform = CompletionsPassthrough(parse_completions_call(HELLO | {"prompt": ["a", "b"], "stream": True}))
+    transform.feed(chunk("x", "stop"))
     with pytest.raises(ProviderBadResponse):
-        gate.finish()
+        transform.finish()
 
 
 def test_a_stream_without_usage_is_estimated_from_its_text() -> None:
-    gate = CompletionsPassthrough(InferenceRequest("completions", "m", {"prompt": "12345678"}, max_prompt_tokens=9))
-    gate.feed(chunk("12345678") * 3)
-    assert gate.parse_usage() == Usage(4, 12, 0, "estimate")
+    transform = CompletionsPassthrough(
+        InferenceRequest("completions", "m", {"prompt": "12345678"}, max_prompt_tokens=9)
+    )
+    transform.feed(chunk("12345678") * 3)
+    assert transform.parse_usage() == Usage(4, 12, 0, "estimate")
 
 
 def test_an_answers_usage_is_the_providers_or_an_estimate_of_its_text() -> None:

@@ -85,21 +85,21 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in itertools.pairwise(edges)]
 
 
-def run(gate: StreamTransform, *pieces: bytes) -> tuple[bytes, ProviderError | None, Usage]:
+def run(transform: StreamTransform, *pieces: bytes) -> tuple[bytes, ProviderError | None, Usage]:
     """What left, the fault it ended in, and what was used."""
-    out = b"".join(map(gate.feed, pieces))
+    out = b"".join(map(transform.feed, pieces))
     try:
-        out += gate.finish()
+        out += transform.finish()
     except ProviderError as fault:
-        return out, fault, gate.parse_usage()
-    return out, None, gate.parse_usage()
+        return out, fault, transform.parse_usage()
+    return out, None, transform.parse_usage()
 
 
 @given(STREAMS, CUTS, st.sampled_from([CALL, TWO]))
 def test_however_a_stream_is_cut_the_same_leaves(data: bytes, places: list[int], call: InferenceRequest) -> None:
-    def told(gate: ImagesPassthrough, *pieces: bytes) -> Any:
-        out, fault, usage = run(gate, *pieces)
-        return out, fault and (type(fault), fault.message), usage, gate.events, gate.ended
+    def told(transform: ImagesPassthrough, *pieces: bytes) -> Any:
+        out, fault, usage = run(transform, *pieces)
+        return out, fault and (type(fault), fault.message), usage, transform.events, transform.ended
 
     whole = told(ImagesPassthrough(call), data)
     assert told(ImagesPassthrough(call), *cut(data, places)) == whole
@@ -116,14 +116,14 @@ def test_a_stream_leaves_as_it_lies_up_to_its_last_image_and_ends_in_the_mark(co
 
 
 def test_a_gate_is_closed_with_the_last_image_and_nothing_leaves_any_more() -> None:
-    gate = ImagesPassthrough(TWO)
-    assert gate.feed(COMPLETED) == COMPLETED
-    assert not gate.closed
-    assert gate.feed(COMPLETED) == COMPLETED + DONE
-    assert gate.closed
-    assert gate.ended
-    assert (gate.events, gate.feed(COMPLETED), gate.finish()) == (2, b"", b"")
-    assert gate.parse_usage() == Usage(100, 544, 0, "upstream", images=2)
+    transform = ImagesPassthrough(TWO)
+    assert transform.feed(COMPLETED) == COMPLETED
+    assert not transform.closed
+    assert transform.feed(COMPLETED) == COMPLETED + DONE
+    assert transform.closed
+    assert transform.ended
+    assert (transform.events, transform.feed(COMPLETED), transform.finish()) == (2, b"", b"")
+    assert transform.parse_usage() == Usage(100, 544, 0, "upstream", images=2)
 
 
 def test_fewer_images_than_asked_for_are_a_whole_stream() -> None:
@@ -163,10 +163,10 @@ def test_an_error_in_a_stream_is_the_providers_and_its_secrets_are_masked(said: 
 
 
 def test_a_caller_who_leaves_with_a_part_of_a_image_pays_an_estimate_of_it() -> None:
-    gate = ImagesPassthrough(CALL)
-    assert gate.parse_usage() == NO_USAGE
-    gate.feed(PARTIAL)
-    assert gate.parse_usage() == Usage(estimate_prompt(CALL), ESTIMATED_IMAGE_TOKENS, 0, "estimate", images=1)
+    transform = ImagesPassthrough(CALL)
+    assert transform.parse_usage() == NO_USAGE
+    transform.feed(PARTIAL)
+    assert transform.parse_usage() == Usage(estimate_prompt(CALL), ESTIMATED_IMAGE_TOKENS, 0, "estimate", images=1)
 
 
 def partial(index: int | None) -> bytes:
@@ -192,18 +192,18 @@ def partial(index: int | None) -> bytes:
 def test_a_caller_who_leaves_pays_for_every_image_that_was_begun(
     stream: list[Any], completed: int, under_way: int
 ) -> None:
-    gate = ImagesPassthrough(attrs.evolve(CALL, choices=3))
-    gate.feed(b"".join(COMPLETED if step == "done" else partial(step) for step in stream))
-    used = gate.parse_usage()
+    transform = ImagesPassthrough(attrs.evolve(CALL, choices=3))
+    transform.feed(b"".join(COMPLETED if step == "done" else partial(step) for step in stream))
+    used = transform.parse_usage()
     assert (used.images, used.source) == (completed + under_way, "estimate" if under_way else "upstream")
     assert used.completion_tokens == 272 * completed + ESTIMATED_IMAGE_TOKENS * under_way
 
 
 def test_a_text_cannot_pretend_to_be_a_part() -> None:
     said = event("image_generation.partial_image", prompt='x", "partial_image_index": 0, "y":"', partial_image_index=1)
-    gate = ImagesPassthrough(attrs.evolve(CALL, choices=3))
-    gate.feed(partial(0) + said)
-    assert gate.parse_usage().images == 1
+    transform = ImagesPassthrough(attrs.evolve(CALL, choices=3))
+    transform.feed(partial(0) + said)
+    assert transform.parse_usage().images == 1
 
 
 @pytest.mark.parametrize("end", [BLOCK, TROUBLE, b"data: {"])
@@ -218,10 +218,10 @@ def test_images_that_are_done_are_paid_for_however_the_stream_ends(end: bytes) -
 @pytest.mark.parametrize(("passed", "images"), [(b"", 0), (PARTIAL, 0), (COMPLETED + PARTIAL, 1)])
 def test_a_image_under_way_when_its_provider_is_lost_costs_nothing(passed: bytes, images: int) -> None:
     """What ended the transport is told to the gate by whoever saw it."""
-    gate = ImagesPassthrough(TWO)
-    gate.feed(passed)
-    gate.fault = ProviderBadResponse("The provider closed the connection", phase="stream")
-    assert gate.parse_usage() == (Usage(50, 272, 0, "upstream", images=1) if images else NO_USAGE)
+    transform = ImagesPassthrough(TWO)
+    transform.feed(passed)
+    transform.error = ProviderBadResponse("The provider closed the connection", phase="stream")
+    assert transform.parse_usage() == (Usage(50, 272, 0, "upstream", images=1) if images else NO_USAGE)
 
 
 def test_a_image_without_a_usage_is_estimated() -> None:
@@ -238,38 +238,38 @@ def test_the_datas_word_is_believed_before_the_names() -> None:
 
 def test_a_text_cannot_pretend_to_be_a_type() -> None:
     said = event("of_tomorrow", None, prompt='x", "type": "image_generation.completed"')
-    gate = ImagesPassthrough(CALL)
-    gate.feed(PARTIAL)
-    assert (gate.feed(said), gate.events, gate.ended) == (said, 1, False)
+    transform = ImagesPassthrough(CALL)
+    transform.feed(PARTIAL)
+    assert (transform.feed(said), transform.events, transform.ended) == (said, 1, False)
 
 
 def test_an_event_without_an_end_is_a_fault() -> None:
-    gate = ImagesPassthrough(CALL)
+    transform = ImagesPassthrough(CALL)
     piece = b"A" * (1024 * 1024)
-    gate.feed(b"event: image_generation.partial_image\ndata: ")
+    transform.feed(b"event: image_generation.partial_image\ndata: ")
     for _ in range(MAX_IMAGE_BYTES * 4 // 3 // len(piece)):
-        assert gate.feed(piece) == b""
-    assert gate.fault is None
-    assert [gate.feed(piece) for _ in range(2)] == [b"", b""]
-    assert type(gate.fault) is ProviderBadResponse
-    assert gate.closed
+        assert transform.feed(piece) == b""
+    assert transform.error is None
+    assert [transform.feed(piece) for _ in range(2)] == [b"", b""]
+    assert type(transform.error) is ProviderBadResponse
+    assert transform.closed
 
 
 def test_a_partial_image_is_not_read() -> None:
     """One that is no JSON passes as it lies: nobody has looked."""
-    gate = ImagesPassthrough(CALL)
-    gate.feed(PARTIAL)
+    transform = ImagesPassthrough(CALL)
+    transform.feed(PARTIAL)
     said = b'event: image_generation.partial_image\ndata: {"b64_json": "never closed\n\n'
-    assert (gate.feed(said), gate.events) == (said, 2)
+    assert (transform.feed(said), transform.events) == (said, 2)
 
 
 WHOLE = {"created": 5, "data": [{"b64_json": B64}], "quality": "high", "usage": USAGE}
 
 
 def test_a_whole_answer_to_a_call_for_a_stream_is_told_as_one() -> None:
-    gate = JsonOrStream(lambda raw: build_whole(raw, CALL))
+    transform = JsonOrStream(lambda raw: build_whole(raw, CALL))
     raw = orjson.dumps(WHOLE)
-    out, fault, usage = run(gate, raw[:9], raw[9:])
+    out, fault, usage = run(transform, raw[:9], raw[9:])
     told = {"created": 5, "quality": "high", "usage": USAGE}
     assert out == build_completed(Images((Image(B64),), usage, told), CALL, 5)
     assert (fault, usage) == (None, Usage(50, 272, 0, "upstream", images=1))

@@ -108,8 +108,8 @@ def cut(data: bytes, marks: list[int]) -> list[bytes]:
 
 
 def run(data: bytes, marks: list[int] | None = None) -> tuple[bytes, ResponsesPassthrough]:
-    gate = ResponsesPassthrough(CALL, (SECRET,))
-    return b"".join([gate.feed(piece) for piece in cut(data, marks or [])]), gate
+    transform = ResponsesPassthrough(CALL, (SECRET,))
+    return b"".join([transform.feed(piece) for piece in cut(data, marks or [])]), transform
 
 
 def by_the_byte(data: bytes) -> tuple[bytes, ResponsesPassthrough]:
@@ -230,18 +230,22 @@ def test_the_same_bytes_leave_at_any_cut(
     line: bytes, bom: bytes, events: list[bytes], ending: list[bytes], marks: list[int]
 ) -> None:
     data = bom + b"".join(events + ending).replace(b"\n", line)
-    whole, gate = run(data)
+    whole, transform = run(data)
     for pieces, other in (run(data, marks), by_the_byte(data)):
         assert pieces == whole
-        assert (gate.ended, gate.fault is None, gate.events) == (other.ended, other.fault is None, other.events)
+        assert (transform.ended, transform.error is None, transform.events) == (
+            other.ended,
+            other.error is None,
+            other.events,
+        )
 
 
 @given(events=st.lists(EVENTS, max_size=6), marks=CUTS)
 def test_what_comes_before_the_end_leaves_byte_for_byte(events: list[bytes], marks: list[int]) -> None:
     data = b"".join(events)
-    out, gate = run(data + END, marks)
+    out, transform = run(data + END, marks)
     assert out == data + END
-    assert gate.ended
+    assert transform.ended
 
 
 @pytest.mark.parametrize(
@@ -255,45 +259,45 @@ def test_what_comes_before_the_end_leaves_byte_for_byte(events: list[bytes], mar
 )
 def test_an_event_that_is_no_json_or_no_text_is_a_fault_and_does_not_leave(bad: bytes, why: str) -> None:
     first = CREATED + ADDED + text("a")
-    for out, gate in (run(first + bad + first), by_the_byte(first + bad + first), run(first + bad, [len(first)])):
+    for out, transform in (run(first + bad + first), by_the_byte(first + bad + first), run(first + bad, [len(first)])):
         assert out == first
-        assert gate.fault is not None
-        assert why in gate.fault.message
+        assert transform.error is not None
+        assert why in transform.error.message
 
 
 @given(raw=st.binary(max_size=200), marks=CUTS)
 def test_any_bytes_pass_or_are_held_or_are_a_fault(raw: bytes, marks: list[int]) -> None:
-    _, gate = run(raw, marks)
+    _, transform = run(raw, marks)
     try:
-        gate.finish()
+        transform.finish()
     except ProviderError:
-        assert not gate.ended
-    assert gate.parse_usage().prompt_tokens >= 0
+        assert not transform.ended
+    assert transform.parse_usage().prompt_tokens >= 0
 
 
 @given(kind=st.sampled_from(["response.completed", "response.failed", "error", "message", "x"]), value=JSON)
 def test_any_data_under_any_name_passes_or_is_a_fault(kind: str, value: Any) -> None:
     data = text("a") + b"event: " + kind.encode() + b"\ndata: " + orjson.dumps(value) + b"\n\n"
-    _, gate = run(data)
-    usage = gate.parse_usage()
+    _, transform = run(data)
+    usage = transform.parse_usage()
     assert 0 <= usage.cached_tokens <= usage.prompt_tokens <= MAX_TOKENS
     assert 0 <= usage.completion_tokens <= MAX_TOKENS
 
 
 def test_a_stream_passes_whole_and_tells_its_usage() -> None:
-    for out, gate in (run(b"".join(WHOLE)), by_the_byte(b"".join(WHOLE))):
+    for out, transform in (run(b"".join(WHOLE)), by_the_byte(b"".join(WHOLE))):
         assert out == b"".join(WHOLE)
-        assert (gate.ended, gate.events, gate.finish()) == (True, 3, b"")
-        assert gate.parse_usage() == Usage(5, 7, 0, "upstream")
+        assert (transform.ended, transform.events, transform.finish()) == (True, 3, b"")
+        assert transform.parse_usage() == Usage(5, 7, 0, "upstream")
 
 
 @pytest.mark.parametrize("status", ["completed", "incomplete", "cancelled", "failed"])
 @pytest.mark.parametrize("late", [DONE, text("late"), ERROR, END, b": bye\n\n", b"garbage"])
 def test_nothing_leaves_after_the_end(status: str, late: bytes) -> None:
     data = text("a") + end(status)
-    for out, gate in (run(data + late), by_the_byte(data + late), run(data + late, [len(data)])):
+    for out, transform in (run(data + late), by_the_byte(data + late), run(data + late, [len(data)])):
         assert out == data
-        assert (gate.ended, gate.fault, gate.closed) == (True, None, True)
+        assert (transform.ended, transform.error, transform.closed) == (True, None, True)
 
 
 @pytest.mark.parametrize(
@@ -306,24 +310,24 @@ def test_nothing_leaves_after_the_end(status: str, late: bytes) -> None:
     ],
 )
 def test_the_end_is_known_by_its_type_or_its_name(last: bytes) -> None:
-    out, gate = run(text("a") + last)
+    out, transform = run(text("a") + last)
     assert out == text("a") + last
-    assert gate.ended
+    assert transform.ended
 
 
 def test_the_other_end_mark_ends_a_stream_too() -> None:
-    out, gate = run(text("a") + DONE + text("late"))
+    out, transform = run(text("a") + DONE + text("late"))
     assert out == text("a") + DONE
-    assert gate.ended
+    assert transform.ended
 
 
 def test_nothing_of_an_answer_is_there_until_a_part_of_it_is() -> None:
-    gate = ResponsesPassthrough(CALL)
+    transform = ResponsesPassthrough(CALL)
     for item in (CREATED, QUEUED, IN_PROGRESS, b": comment\n\n"):
-        assert gate.feed(item) == item
-        assert gate.events == 0
-    gate.feed(ADDED)
-    assert gate.events == 1
+        assert transform.feed(item) == item
+        assert transform.events == 0
+    transform.feed(ADDED)
+    assert transform.events == 1
 
 
 @pytest.mark.parametrize("before", [b"", CREATED, CREATED + IN_PROGRESS])
@@ -339,19 +343,19 @@ def test_nothing_of_an_answer_is_there_until_a_part_of_it_is() -> None:
     ],
 )
 def test_a_failure_before_any_answer_is_a_fault_that_tells_no_secret(before: bytes, failure: bytes) -> None:
-    for out, gate in (run(before + failure + END), by_the_byte(before + failure + END)):
+    for out, transform in (run(before + failure + END), by_the_byte(before + failure + END)):
         assert out == before
-        assert isinstance(gate.fault, ProviderBadResponse)
-        assert gate.fault.retryable
-        assert "broke at [address] with [masked]" in gate.fault.message
-        assert not gate.ended
+        assert isinstance(transform.error, ProviderBadResponse)
+        assert transform.error.retryable
+        assert "broke at [address] with [masked]" in transform.error.message
+        assert not transform.ended
         with pytest.raises(ProviderBadResponse):
-            gate.finish()
+            transform.finish()
 
 
 @pytest.mark.parametrize("error", [None, {}, [], "", 5, {"message": 5}])
 def test_a_failure_without_a_reason_is_a_fault(error: object) -> None:
-    assert isinstance(run(end("failed", error=error))[1].fault, ProviderBadResponse)
+    assert isinstance(run(end("failed", error=error))[1].error, ProviderBadResponse)
 
 
 @pytest.mark.parametrize(
@@ -366,7 +370,7 @@ def test_a_failure_without_a_reason_is_a_fault(error: object) -> None:
     ],
 )
 def test_a_failure_is_blamed_on_whom_its_code_blames(error: Any, fault: type[ProviderError], status: int) -> None:
-    found = run(end("failed", error=error))[1].fault
+    found = run(end("failed", error=error))[1].error
     assert type(found) is fault
     assert found is not None
     assert found.status == status
@@ -375,47 +379,47 @@ def test_a_failure_is_blamed_on_whom_its_code_blames(error: Any, fault: type[Pro
 
 
 def test_a_failure_after_some_answer_is_its_end_and_tells_no_secret() -> None:
-    for out, gate in (run(text("a") + FAILED), by_the_byte(text("a") + FAILED)):
+    for out, transform in (run(text("a") + FAILED), by_the_byte(text("a") + FAILED)):
         assert out.startswith(text("a"))
         last = out.removeprefix(text("a"))
         value = orjson.loads(sse.parse_data(last) or b"")
         assert last.startswith(b"event: response.failed\ndata: ")
         assert value["response"]["error"] == BROKEN | {"message": "broke at [address] with [masked]"}
-        assert (gate.ended, gate.fault) == (True, None)
+        assert (transform.ended, transform.error) == (True, None)
 
 
 def test_a_failure_nested_too_deep_to_be_written_again_still_ends_and_tells_nothing() -> None:
     deep = b"[" * 300 + b"]" * 300
     failed = FAILED.replace(b'"output":[]', b'"output":' + deep)
     assert deep in failed
-    out, gate = run(text("a") + failed)
-    assert gate.ended
+    out, transform = run(text("a") + failed)
+    assert transform.ended
     assert SECRET.encode() not in out
 
 
 def test_an_error_event_after_some_answer_is_a_fault() -> None:
-    for out, gate in (run(text("a") + ERROR + FAILED), by_the_byte(text("a") + ERROR + FAILED)):
+    for out, transform in (run(text("a") + ERROR + FAILED), by_the_byte(text("a") + ERROR + FAILED)):
         assert out == text("a")
-        assert isinstance(gate.fault, ProviderBadResponse)
+        assert isinstance(transform.error, ProviderBadResponse)
 
 
 def test_an_event_without_an_end_is_a_fault() -> None:
-    gate = ResponsesPassthrough(CALL)
+    transform = ResponsesPassthrough(CALL)
     piece = b"data: " + b"x" * (1024 * 1024)
-    while not gate.closed:
-        assert gate.feed(piece) == b""
-    assert gate.fault is not None
-    assert gate.feed(END) == b""
-    assert gate.parse_usage() == Usage(source="estimate")
+    while not transform.closed:
+        assert transform.feed(piece) == b""
+    assert transform.error is not None
+    assert transform.feed(END) == b""
+    assert transform.parse_usage() == Usage(source="estimate")
 
 
 def test_an_end_without_its_blank_line_is_completed() -> None:
     for lost in (b"\n", b"\n\n"):
-        gate = ResponsesPassthrough(CALL)
-        assert gate.feed(text("a") + END.removesuffix(lost)) == text("a")
-        assert gate.finish() == END
-        assert gate.ended
-        assert gate.parse_usage() == Usage(5, 7, 0, "upstream")
+        transform = ResponsesPassthrough(CALL)
+        assert transform.feed(text("a") + END.removesuffix(lost)) == text("a")
+        assert transform.finish() == END
+        assert transform.ended
+        assert transform.parse_usage() == Usage(5, 7, 0, "upstream")
 
 
 @pytest.mark.parametrize(
@@ -424,16 +428,16 @@ def test_an_end_without_its_blank_line_is_completed() -> None:
     ids=repr,
 )
 def test_a_stream_that_was_cut_is_a_fault(data: bytes) -> None:
-    _, gate = run(data)
+    _, transform = run(data)
     with pytest.raises(ProviderBadResponse):
-        gate.finish()
-    assert not gate.ended
+        transform.finish()
+    assert not transform.ended
 
 
 def test_an_error_without_its_blank_line_is_still_that_error() -> None:
-    _, gate = run(CREATED + event("error", code="invalid_prompt", message="no").rstrip())
+    _, transform = run(CREATED + event("error", code="invalid_prompt", message="no").rstrip())
     with pytest.raises(ProviderRejected):
-        gate.finish()
+        transform.finish()
 
 
 def test_usage_is_read_from_an_end_of_any_length() -> None:
@@ -453,10 +457,10 @@ def test_an_end_that_tells_nothing_is_estimated_from_the_deltas(used: object) ->
 
 
 def test_a_long_stream_without_an_end_is_estimated_from_a_sample() -> None:
-    gate = ResponsesPassthrough(CALL)
+    transform = ResponsesPassthrough(CALL)
     for _ in range(2000):
-        gate.feed(text("abcd"))
-    usage = gate.parse_usage()
+        transform.feed(text("abcd"))
+    usage = transform.parse_usage()
     assert (usage.prompt_tokens, usage.source) == (PROMPT, "estimate")
     assert usage.completion_tokens == pytest.approx(2000 * estimate_text("abcd" * 50) / 50, rel=0.1)
 

@@ -145,63 +145,63 @@ def test_events_are_for_who_asks_for_them() -> None:
     assert isinstance(open_speech_gate(MINUTE, ()), SpeechPassthrough)
 
 
-def drain(gate: StreamTransform, pieces: list[bytes]) -> bytes:
-    return b"".join([gate.feed(piece) for piece in pieces]) + gate.finish()
+def drain(transform: StreamTransform, pieces: list[bytes]) -> bytes:
+    return b"".join([transform.feed(piece) for piece in pieces]) + transform.finish()
 
 
 @given(st.lists(st.binary(max_size=9).filter(lambda piece: not piece.startswith(b"{")), min_size=1, max_size=9))
 def test_sound_leaves_as_it_comes(pieces: list[bytes]) -> None:
-    gate = SpeechPassthrough(MINUTE)
+    transform = SpeechPassthrough(MINUTE)
     if not any(pieces):
         with pytest.raises(ProviderBadResponse):
-            drain(gate, pieces)
+            drain(transform, pieces)
         return
-    assert drain(gate, pieces) == b"".join(pieces)
-    assert (gate.events, gate.ended, gate.fault) == (sum(map(bool, pieces)), True, None)
-    assert gate.feed(b"more") == b""
+    assert drain(transform, pieces) == b"".join(pieces)
+    assert (transform.events, transform.ended, transform.error) == (sum(map(bool, pieces)), True, None)
+    assert transform.feed(b"more") == b""
 
 
 @pytest.mark.parametrize(("kind", "ms"), [("wav", 2_000), ("pcm", 2_000), ("mp3", 2_007), ("opus", 60_000)])
 def test_sound_is_charged_by_its_characters_and_estimated_by_its_length(kind: str, ms: int) -> None:
-    gate = SpeechPassthrough(attrs.evolve(MINUTE, body=MINUTE.body | {"response_format": kind}))
+    transform = SpeechPassthrough(attrs.evolve(MINUTE, body=MINUTE.body | {"response_format": kind}))
     sound = speak(kind)
-    drain(gate, [sound[:10], sound[10:]])
+    drain(transform, [sound[:10], sound[10:]])
     tokens = -(-ms * 1_250 // 60_000)
-    assert gate.parse_usage() == Usage(PROMPT, tokens, source="estimate", duration_ms=ms, characters=900)
+    assert transform.parse_usage() == Usage(PROMPT, tokens, source="estimate", duration_ms=ms, characters=900)
 
 
 @pytest.mark.parametrize(
     ("rate", "ms"), [(1, 48_000), (100, 48_000), (1_000, 48_000), (24_000, 2_000), (48_000, 1_000)]
 )
 def test_the_rate_in_a_header_is_believed_within_what_can_be(rate: int, ms: int) -> None:
-    gate = SpeechPassthrough(MINUTE)
-    drain(gate, [speak("wav")[:28] + rate.to_bytes(4, "little") + speak("wav")[32:][:48_012]])
-    assert gate.parse_usage().duration_ms == ms
+    transform = SpeechPassthrough(MINUTE)
+    drain(transform, [speak("wav")[:28] + rate.to_bytes(4, "little") + speak("wav")[32:][:48_012]])
+    assert transform.parse_usage().duration_ms == ms
 
 
 def test_no_sound_is_longer_than_its_text_can_last() -> None:
-    gate = SpeechPassthrough(parse_speech_call(HELLO))
-    drain(gate, [speak("wav")[:28] + (1_000).to_bytes(4, "little") + bytes(100_012)])
-    assert gate.parse_usage() == Usage(
+    transform = SpeechPassthrough(parse_speech_call(HELLO))
+    drain(transform, [speak("wav")[:28] + (1_000).to_bytes(4, "little") + bytes(100_012)])
+    assert transform.parse_usage() == Usage(
         estimate_text(HELLO["input"]), 334, source="estimate", duration_ms=16_000, characters=15
     )
 
 
 def test_where_nothing_came_nothing_was_used() -> None:
-    gate = SpeechPassthrough(MINUTE)
-    assert gate.feed(b"") == b""
-    assert gate.parse_usage() == Usage()
+    transform = SpeechPassthrough(MINUTE)
+    assert transform.feed(b"") == b""
+    assert transform.parse_usage() == Usage()
     with pytest.raises(ProviderBadResponse, match="empty"):
-        gate.finish()
+        transform.finish()
 
 
 def test_an_error_in_place_of_sound_is_told_without_what_it_must_not() -> None:
-    gate = SpeechPassthrough(MINUTE, (SECRET,))
-    assert gate.feed(ERROR.removeprefix(b"data: ")) == b""
-    assert gate.closed
+    transform = SpeechPassthrough(MINUTE, (SECRET,))
+    assert transform.feed(ERROR.removeprefix(b"data: ")) == b""
+    assert transform.closed
     with pytest.raises(ProviderBadResponse, match=r"broke at \[address\] with \[masked\]"):
-        gate.finish()
-    assert gate.parse_usage() == Usage()
+        transform.finish()
+    assert transform.parse_usage() == Usage()
 
 
 def test_sound_that_begins_like_json_is_sound() -> None:
@@ -215,17 +215,17 @@ def cut(whole: bytes, places: list[int]) -> list[bytes]:
 
 @given(st.lists(st.integers(0, 2**20), max_size=6), st.sampled_from([b"", b"data: [DONE]\n\n", DELTA]))
 def test_events_leave_as_they_lie_up_to_the_last_however_they_are_cut(places: list[int], rest: bytes) -> None:
-    gate = SpeechEventsPassthrough(MINUTE)
-    assert drain(gate, cut(DELTA + DELTA + END + rest, places)) == DELTA + DELTA + END
-    assert (gate.events, gate.ended) == (2, True)
-    assert gate.parse_usage() == Usage(6, 40, source="upstream", duration_ms=60_000, characters=900)
+    transform = SpeechEventsPassthrough(MINUTE)
+    assert drain(transform, cut(DELTA + DELTA + END + rest, places)) == DELTA + DELTA + END
+    assert (transform.events, transform.ended) == (2, True)
+    assert transform.parse_usage() == Usage(6, 40, source="upstream", duration_ms=60_000, characters=900)
 
 
 @pytest.mark.parametrize("usage", [None, {}, {"input_tokens": -1, "output_tokens": 4}, {"input_tokens": 5}, "much"])
 def test_a_usage_that_cannot_be_believed_is_estimated(usage: Any) -> None:
-    gate = SpeechEventsPassthrough(MINUTE)
-    drain(gate, [DELTA, event({"type": "speech.audio.done", "usage": usage})])
-    assert gate.parse_usage() == Usage(PROMPT, 1_250, source="estimate", duration_ms=60_000, characters=900)
+    transform = SpeechEventsPassthrough(MINUTE)
+    drain(transform, [DELTA, event({"type": "speech.audio.done", "usage": usage})])
+    assert transform.parse_usage() == Usage(PROMPT, 1_250, source="estimate", duration_ms=60_000, characters=900)
 
 
 def test_the_other_end_mark_and_a_missing_blank_line_are_ends_too() -> None:
@@ -235,25 +235,25 @@ def test_the_other_end_mark_and_a_missing_blank_line_are_ends_too() -> None:
 
 @pytest.mark.parametrize("pieces", [[], [DELTA], [DELTA[:9]]])
 def test_a_stream_that_was_cut_is_a_fault(pieces: list[bytes]) -> None:
-    gate = SpeechEventsPassthrough(MINUTE)
+    transform = SpeechEventsPassthrough(MINUTE)
     with pytest.raises(ProviderBadResponse, match="before it was complete"):
-        drain(gate, pieces)
-    assert gate.parse_usage().characters == (900 if gate.events else 0)
+        drain(transform, pieces)
+    assert transform.parse_usage().characters == (900 if transform.events else 0)
 
 
 @pytest.mark.parametrize("told", [ERROR, event({"type": "error", "message": f"with {SECRET}", "code": "x"})])
 def test_an_error_event_ends_it(told: bytes) -> None:
-    gate = SpeechEventsPassthrough(MINUTE, (SECRET,))
-    assert gate.feed(DELTA + told + DELTA) == DELTA
-    assert gate.fault is not None
-    assert SECRET not in gate.fault.message
+    transform = SpeechEventsPassthrough(MINUTE, (SECRET,))
+    assert transform.feed(DELTA + told + DELTA) == DELTA
+    assert transform.error is not None
+    assert SECRET not in transform.error.message
     with pytest.raises(ProviderBadResponse):
-        gate.finish()
+        transform.finish()
 
 
 @given(st.lists(st.binary(max_size=30), max_size=6), st.sampled_from([b"", b"data: {", b'data: {"type":']))
 def test_no_bytes_are_more_than_a_fault(pieces: list[bytes], start: bytes) -> None:
-    for gate in (SpeechEventsPassthrough(MINUTE), SpeechPassthrough(MINUTE)):
+    for transform in (SpeechEventsPassthrough(MINUTE), SpeechPassthrough(MINUTE)):
         with contextlib.suppress(ProviderBadResponse):
-            drain(gate, [start, *pieces])
-        gate.parse_usage()
+            drain(transform, [start, *pieces])
+        transform.parse_usage()

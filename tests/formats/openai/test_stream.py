@@ -112,10 +112,10 @@ USAGE = event(usage_frame())
 def test_reader_and_writer_are_what_a_translation_takes() -> None:
     reader: StreamParser = ChatStreamParser()
     writer: StreamSerializer = ChatStreamSerializer(answer_id="a", model="m", created_s=1, include_usage=False)
-    gate = TranslatingStream(reader, writer, call_of(0))
-    assert gate.feed(said(content="a") + STOP + USAGE + DONE).endswith(DONE)
-    assert gate.ended
-    assert gate.parse_usage() == USED.usage
+    transform = TranslatingStream(reader, writer, call_of(0))
+    assert transform.feed(said(content="a") + STOP + USAGE + DONE).endswith(DONE)
+    assert transform.ended
+    assert transform.parse_usage() == USED.usage
 
 
 # Reading
@@ -375,7 +375,7 @@ def test_what_makes_no_sense_and_what_is_an_error_fails_the_stream(bad: bytes) -
     reader = ChatStreamParser()
     (*_, last) = reader.feed(bad + said(content="late"))
     assert isinstance(last, StreamError)
-    assert last.fault.phase == "stream"
+    assert last.error.phase == "stream"
     assert reader.feed(said(content="later")) == []
     assert reader.finish() == []
 
@@ -383,7 +383,7 @@ def test_what_makes_no_sense_and_what_is_an_error_fails_the_stream(bad: bytes) -
 def test_an_error_is_told_without_secrets() -> None:
     (failed,) = read(event({"error": {"message": "s3cret-key at https://10.0.0.1/x"}}))
     assert isinstance(failed, StreamError)
-    assert failed.fault.message == "The provider reported an error: [masked] at [address]"
+    assert failed.error.message == "The provider reported an error: [masked] at [address]"
 
 
 def test_null_errors_and_chunks_without_choices_are_no_matter() -> None:

@@ -347,8 +347,8 @@ DONE = b"data: [DONE]\n\n"
 STREAMED = make_call(stream=True)
 
 
-def drain(gate: StreamTransform, pieces: list[bytes]) -> bytes:
-    return b"".join([gate.feed(piece) for piece in pieces]) + gate.finish()
+def drain(transform: StreamTransform, pieces: list[bytes]) -> bytes:
+    return b"".join([transform.feed(piece) for piece in pieces]) + transform.finish()
 
 
 def cut(whole: bytes, places: list[int]) -> list[bytes]:
@@ -358,42 +358,42 @@ def cut(whole: bytes, places: list[int]) -> list[bytes]:
 
 @given(st.lists(st.integers(0, 2**20), max_size=6), st.sampled_from([b"", DONE, DELTA]))
 def test_events_leave_as_they_lie_up_to_the_last_however_they_are_cut(places: list[int], rest: bytes) -> None:
-    gate = TranscriptPassthrough(STREAMED)
-    assert drain(gate, cut(DELTA + SEGMENT + END + rest, places)) == DELTA + SEGMENT + END
-    assert (gate.events, gate.ended) == (2, True)
-    assert gate.parse_usage() == Usage(55, 7, source="upstream", duration_ms=5_000)
+    transform = TranscriptPassthrough(STREAMED)
+    assert drain(transform, cut(DELTA + SEGMENT + END + rest, places)) == DELTA + SEGMENT + END
+    assert (transform.events, transform.ended) == (2, True)
+    assert transform.parse_usage() == Usage(55, 7, source="upstream", duration_ms=5_000)
 
 
 def test_without_usage_the_text_that_passed_is_estimated() -> None:
-    gate = TranscriptPassthrough(STREAMED)
-    assert drain(gate, [DELTA, DELTA, DONE]) == DELTA + DELTA + DONE
-    assert gate.parse_usage() == Usage(84, estimate_text("Grüße, Grüße, "), source="estimate", duration_ms=5_000)
+    transform = TranscriptPassthrough(STREAMED)
+    assert drain(transform, [DELTA, DELTA, DONE]) == DELTA + DELTA + DONE
+    assert transform.parse_usage() == Usage(84, estimate_text("Grüße, Grüße, "), source="estimate", duration_ms=5_000)
 
 
 @pytest.mark.parametrize("pieces", [[], [DELTA], [DELTA[:9]]])
 def test_a_stream_that_was_cut_is_a_fault(pieces: list[bytes]) -> None:
-    gate = TranscriptPassthrough(STREAMED)
+    transform = TranscriptPassthrough(STREAMED)
     with pytest.raises(ProviderBadResponse, match="before it was complete"):
-        drain(gate, pieces)
-    assert gate.parse_usage().duration_ms == (5_000 if gate.events else 0)
+        drain(transform, pieces)
+    assert transform.parse_usage().duration_ms == (5_000 if transform.events else 0)
 
 
 @pytest.mark.parametrize("told", [event(**BROKEN), event(type="error", message=f"with {SECRET}", code="x")])
 def test_an_error_event_ends_it(told: bytes) -> None:
-    gate = TranscriptPassthrough(STREAMED, (SECRET,))
-    assert gate.feed(DELTA + told + DELTA) == DELTA
-    assert gate.fault is not None
-    assert SECRET not in gate.fault.message
+    transform = TranscriptPassthrough(STREAMED, (SECRET,))
+    assert transform.feed(DELTA + told + DELTA) == DELTA
+    assert transform.error is not None
+    assert SECRET not in transform.error.message
 
 
 @pytest.mark.parametrize("usage", [TOKENS, {"type": "duration", "seconds": 4}, None])
 def test_a_whole_answer_to_a_call_for_a_stream_is_told_in_two_events(usage: Any) -> None:
-    gate = JsonOrStream(lambda raw: build_whole(raw, STREAMED))
+    transform = JsonOrStream(lambda raw: build_whole(raw, STREAMED))
     raw = answer(usage=usage)
     done = {"type": "transcript.text.done", "text": TEXT} | ({"usage": TOKENS} if usage is TOKENS else {})
-    assert drain(gate, [raw[:9], raw[9:]]) == event(type="transcript.text.delta", delta=TEXT) + event(**done)
-    assert gate.ended
-    assert gate.parse_usage() == parse_transcription_answer(raw, STREAMED)[1]
+    assert drain(transform, [raw[:9], raw[9:]]) == event(type="transcript.text.delta", delta=TEXT) + event(**done)
+    assert transform.ended
+    assert transform.parse_usage() == parse_transcription_answer(raw, STREAMED)[1]
 
 
 def test_silence_is_told_in_one_event() -> None:
@@ -411,7 +411,7 @@ def test_a_whole_answer_that_is_none_is_a_fault(raw: bytes) -> None:
 
 @given(st.lists(st.binary(max_size=30), max_size=6), st.sampled_from([b"", b"data: {", b'data: {"type":', b"{"]))
 def test_no_bytes_are_more_than_a_fault(pieces: list[bytes], start: bytes) -> None:
-    gate = TranscriptPassthrough(STREAMED)
+    transform = TranscriptPassthrough(STREAMED)
     with contextlib.suppress(ProviderBadResponse):
-        drain(gate, [start, *pieces])
-    gate.parse_usage()
+        drain(transform, [start, *pieces])
+    transform.parse_usage()

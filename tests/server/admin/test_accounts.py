@@ -106,13 +106,13 @@ async def test_members_and_viewers_have_what_is_their_accounts_and_nothing_else(
     assert (await people.mia.call("DELETE", f"/keys/{made['id']}"))[0] == 200
     assert (await people.ada.call("GET", "/account"))[1]["name"] == "acme"
     assert len((await people.ada.call("GET", "/keys"))[1]["data"]) == 3
-    _, trail = await people.ada.call("GET", "/audit-trail?actor=mia&action=key")
-    assert [(row["action"], row["subject"], row["account"], row["actor_kind"]) for row in trail["data"]] == [
+    _, audit_log = await people.ada.call("GET", "/audit-trail?actor=mia&action=key")
+    assert [(row["action"], row["subject"], row["account"], row["actor_kind"]) for row in audit_log["data"]] == [
         ("key.deleted", "other/ci", "other", "member"),
         ("key.created", "other/ci", "other", "member"),
         ("key.edited", "other/own", "other", "member"),
     ]
-    assert {row["address"] for row in trail["data"]} == {"127.0.0.1"}
+    assert {row["address"] for row in audit_log["data"]} == {"127.0.0.1"}
 
 
 async def test_the_bearer_of_the_token_has_no_account_of_its_own(ask: Ask) -> None:
@@ -161,9 +161,9 @@ async def test_the_trail_tells_of_money_keys_channels_and_the_file_and_of_no_sec
     await ask("PATCH", "/channels/more", {"weight": 3})
     await ask("DELETE", "/channels/more")
     await ask("DELETE", "/accounts/new")
-    status, trail = await ask("GET", "/audit-trail")
-    told = [(row["action"], row["subject"]) for row in reversed(trail["data"])]
-    assert (status, trail["object"]) == (200, "list")
+    status, audit_log = await ask("GET", "/audit-trail")
+    told = [(row["action"], row["subject"]) for row in reversed(audit_log["data"])]
+    assert (status, audit_log["object"]) == (200, "list")
     assert told == [
         ("account.created", "acme"),
         ("account.created", "other"),
@@ -178,7 +178,7 @@ async def test_the_trail_tells_of_money_keys_channels_and_the_file_and_of_no_sec
         ("channel.deleted", "more"),
         ("account.deleted", "new"),
     ]
-    details = {row["action"]: row["detail"] for row in trail["data"]}
+    details = {row["action"]: row["detail"] for row in audit_log["data"]}
     assert details["account.credited"] == {
         "left_usd": [5.0, 7.0],
         "kind": [None, "top_up"],
@@ -188,10 +188,10 @@ async def test_the_trail_tells_of_money_keys_channels_and_the_file_and_of_no_sec
     created = details["channel.created"]
     assert (created["provider"], created["api_keys"], created["headers"]) == (["", "custom"], "changed", "changed")
     assert details["channel.edited"] == {"weight": [1, 3], "has_proxy": [False, True], "proxy": "changed"}
-    assert "canary" not in str(trail)
-    assert made["secret"] not in str(trail)
-    assert {row["actor_kind"] for row in trail["data"][-4:]} == {"file"}
-    newest = trail["data"][0]
+    assert "canary" not in str(audit_log)
+    assert made["secret"] not in str(audit_log)
+    assert {row["actor_kind"] for row in audit_log["data"][-4:]} == {"file"}
+    newest = audit_log["data"][0]
     assert (newest["account"], newest["detail"]) == ("3 (deleted)", {"keys": [["k"], []]})
 
     for query, expected in (

@@ -141,10 +141,10 @@ async def test_a_field_that_an_administrator_takes_back_is_free_again(office: Of
 async def test_a_key_that_the_file_no_longer_declares_is_not_a_members_to_enable(gateway_with: StartGateway) -> None:
     gateway = spare_work(await gateway_with(CONFIG))
     office = Office(gateway, await open_session(gateway, await add_member(gateway, "ann", "member")))
-    administration = gateway.app[SERVICES].auth.accounts
+    accounts = gateway.app[SERVICES].auth.accounts
     spec = KeySpec(name="declared", account="acme", secret="sk-declared-once-only", rpm=5)
-    await declare(administration, [AccountSpec(name="acme")], [spec])
-    await declare(administration, [AccountSpec(name="acme")], [])
+    await declare(accounts, [AccountSpec(name="acme")], [spec])
+    await declare(accounts, [AccountSpec(name="acme")], [])
     (key,) = (await office.ask("member", "GET", "/keys"))[1]["data"]
     assert (key["status"], key["locked"]) == ("disabled", ["rpm", "status"])
     assert (await office.ask("member", "PATCH", f"/keys/{key['id']}", {"status": "active"}))[0] == 403

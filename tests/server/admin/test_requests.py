@@ -364,7 +364,7 @@ async def test_an_export_breaks_off_with_its_session_and_with_the_gateway(gatewa
     rows = [make(number, "15 12:00", error="x" * MAX_ERROR) for number in range(6, 40 * PAGE)]
     operator = await start(gateway_with, rows)
     gateway = operator.gateway
-    history, gate = gateway.app[SERVICES].admin.history, gateway.app[SERVICES].drain
+    history, drain = gateway.app[SERVICES].admin.history, gateway.app[SERVICES].drain
     history.again_s = 0.0
     member = await sign_in(gateway, "viewer", 1)
     async with member.open("/requests/export") as response:
@@ -375,7 +375,7 @@ async def test_an_export_breaks_off_with_its_session_and_with_the_gateway(gatewa
             await response.read()
     async with operator.open("/requests/export") as response:
         await response.content.readline()
-        gate.open = False
+        drain.open = False
         with pytest.raises(aiohttp.ClientPayloadError):
             await response.read()
     assert history.exports == 0

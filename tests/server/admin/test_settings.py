@@ -133,19 +133,19 @@ async def test_every_setting_is_told_with_what_it_is_for_and_no_secret_is(desk_w
 
 async def test_a_setting_is_in_force_when_its_change_returns_until_it_is_taken_back(desk_with: StartDesk) -> None:
     desk = await desk_with()
-    switchboard = desk.gateway.app[SERVICES].routing.load_balancer
+    load_balancer = desk.gateway.app[SERVICES].routing.load_balancer
     before = await desk.tell(TELLING)
     assert before == {**before, "value": 3, "default": 3, "source": "default", "editable": True}
     told = await desk("PUT", TELLING, {"value": 5})
     assert told == {**before, "value": 5, "source": "console"} == await desk.tell(TELLING)
     assert await desk("PUT", TELLING, {"value": 5}) == told, "which is no change"
-    assert switchboard.settings.max_attempts == 5
+    assert load_balancer.settings.max_attempts == 5
     await desk("PUT", "/settings/videos/webhook_hosts", {"value": ["*.example.com"]})
     assert desk.gateway.app[SERVICES].live_config.find_webhook_hosts() == ("*.example.com",)
-    assert switchboard.settings.max_attempts == 5, "one change keeps those before it"
+    assert load_balancer.settings.max_attempts == 5, "one change keeps those before it"
     assert await desk("DELETE", TELLING) == before
     assert await desk("DELETE", TELLING) == before, "and again is no fault"
-    assert switchboard.settings.max_attempts == 3
+    assert load_balancer.settings.max_attempts == 3
     assert await desk.list_stored() == {"videos.webhook_hosts": ["*.example.com"]}
     assert await desk.list_trail() == [
         ("setting.changed", "routing.max_attempts", {"max_attempts": [3, 5]}),
@@ -395,8 +395,8 @@ async def look(gateway: RunningGateway, reference: str, path: str, status: int =
 
 async def sign_in(gateway: RunningGateway) -> str:
     """A viewer of the account ``acme``."""
-    sessions, administration = gateway.app[SERVICES].auth.sessions, gateway.app[SERVICES].auth.accounts
-    account = await administration.get_account_noun("acme")
+    sessions, accounts = gateway.app[SERVICES].auth.sessions, gateway.app[SERVICES].auth.accounts
+    account = await accounts.get_account_noun("acme")
     member = await sessions._members.add_member(Member(0, account.id, "eve", "viewer"))
     return str((await sessions.open(member, Credential(member.passphrase, is_known=True), ClientInfo())).reference)
 

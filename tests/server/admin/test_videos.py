@@ -220,8 +220,8 @@ async def test_a_job_is_cancelled_once_and_costs_nothing(gateway: RunningGateway
     assert {value["error"]["code"] for status, value in answers if status == 409} == {"conflict"}
     (row,) = await gateway.rows(1)
     assert (row.ending, row.error_code, row.cost_nanos) == ("interrupted", "cancelled", 0)
-    _, trail = await ask("GET", "/audit-trail?action=video")
-    (told,) = trail["data"]
+    _, audit_log = await ask("GET", "/audit-trail?action=video")
+    (told,) = audit_log["data"]
     assert (told["action"], told["subject"], told["account"]) == ("video.cancelled", video_id, "acme")
     assert told["detail"] == {"status": ["processing", "failed"]}
     assert (await ask("GET", "/accounts/acme"))[1]["held_usd"] == 0

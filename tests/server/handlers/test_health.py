@@ -54,8 +54,8 @@ async def test_a_gateway_that_cannot_record_makes_no_calls_and_says_so_to_the_su
 ) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with(channels([up]))
-        outbox = gateway.app[SERVICES].storage.write_queue
-        outbox.failing = True
+        write_queue = gateway.app[SERVICES].storage.write_queue
+        write_queue.failing = True
         for _ in range(3):
             async with gateway.post() as response:
                 error = (await response.json())["error"]
@@ -67,7 +67,7 @@ async def test_a_gateway_that_cannot_record_makes_no_calls_and_says_so_to_the_su
         async with gateway.client.get(f"{gateway.url}/healthz") as response:
             assert response.status == 200
         assert not up.received
-        outbox.failing = False
+        write_queue.failing = False
         async with gateway.post() as response:
             assert response.status == 200
         async with gateway.client.get(f"{gateway.url}/readyz") as response:
