@@ -48,6 +48,7 @@ from gateway.providers.replicate import REPLICATE
 from tests.support.chat_images import read_question as read_chat_question
 from tests.support.corrupt_json import spoilt
 from tests.support.dashscope_images import DashScopeImages
+from tests.support.format_tables import build_answer, list_cases
 from tests.support.gemini_images import SIZES
 from tests.support.gemini_images import read_question as read_gemini_question
 from tests.support.image_calls import image_call, read_sent, upload
@@ -106,15 +107,6 @@ JSON = st.recursive(
 EVERY = pytest.mark.parametrize("wire", IMAGE_BACKENDS)
 
 
-def list_cases(field: str) -> pytest.MarkDecorator:
-    rows = [
-        pytest.param(wire, row, id=f"{wire}-{number}")
-        for wire, table in TABLES.items()
-        for number, row in enumerate(table[field])
-    ]
-    return pytest.mark.parametrize(("wire", "row"), rows)
-
-
 def open_image_backend(wire: Wire, **fields: Any) -> tuple[ImageBackend, InferenceRequest]:
     files = (SOURCE,) if wire in {"openai_edits", "replicate_pictures"} else ()
     call = image_call(files=files, **fields)
@@ -133,20 +125,8 @@ def begin(wire: Wire, request: dict[str, Any]) -> tuple[ImageBackend, ProviderCa
     return backend, backend.begin(request.get("count", 1))
 
 
-def build_answer(wire: Wire, answer: Any) -> bytes:
-    if isinstance(answer, str):
-        return answer.encode()
-    if not isinstance(answer, dict) or "$" not in answer:
-        return orjson.dumps(answer)
-    changes = dict(answer)
-    value = orjson.loads(orjson.dumps(TABLES[wire]["answers"][changes.pop("$")]))
-    for path, changed in changes.items():
-        *parents, name = path.split(".")
-        inner = value
-        for parent in parents:
-            inner = inner[parent]
-        inner[name] = changed
-    return orjson.dumps(value)
+def build_raw(wire: Wire, answer: Any) -> bytes:
+    return answer.encode() if isinstance(answer, str) else build_answer(TABLES[wire], answer)
 
 
 def describe(found: Images | ProviderCall) -> dict[str, Any]:
@@ -196,7 +176,7 @@ def test_find_endpoint_returns_the_format_for_its_models_only(wire: Wire) -> Non
 # ---- the first request
 
 
-@list_cases("submit")
+@list_cases(TABLES, "submit")
 def test_begin_builds_the_providers_request(wire: Wire, row: Any) -> None:
     request, path, body, headers = [*row, {}][:4]
     _, call = begin(wire, request)
@@ -204,7 +184,7 @@ def test_begin_builds_the_providers_request(wire: Wire, row: Any) -> None:
     assert read_sent(call) == body
 
 
-@list_cases("refused")
+@list_cases(TABLES, "refused")
 def test_begin_names_a_field_that_is_not_supported(wire: Wire, row: Any) -> None:
     request, param, words = [*row, ""][:3]
     with pytest.raises(InvalidRequest) as refused:
@@ -287,13 +267,13 @@ def test_two_requests_have_two_backends(wire: Wire) -> None:
 # ---- answers
 
 
-@list_cases("read")
+@list_cases(TABLES, "read")
 def test_read_returns_images_or_the_next_request_or_raises(wire: Wire, row: Any) -> None:
     request, answers, expected, cancel = [*row, None][:4]
     backend, _ = begin(wire, request)
     for answer in answers[:-1]:
-        assert isinstance(backend.read(build_answer(wire, answer), (SECRET,)), ProviderCall)
-    last = build_answer(wire, answers[-1])
+        assert isinstance(backend.read(build_raw(wire, answer), (SECRET,)), ProviderCall)
+    last = build_raw(wire, answers[-1])
     if isinstance(expected, dict):
         assert describe(backend.read(last, (SECRET,))) == expected
     else:

@@ -48,6 +48,7 @@ from gateway.providers.base import Endpoint, Provider
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.target import Way
 from tests.support.corrupt_json import spoilt
+from tests.support.format_tables import build_answer, list_cases
 from tests.support.image_calls import read_sent, upload
 from tests.support.image_providers import draw
 
@@ -77,29 +78,6 @@ REQUIRED_IMAGE = ("i2v", "gen4_turbo", "I2V", "2.3-Fast")
 """Parts of the names of models that need an image."""
 ONE_LENGTH_WITH_SIZE = {"gemini_videos", "minimax_videos"}
 """API formats whose larger videos have one length only."""
-
-
-def list_cases(field: str) -> pytest.MarkDecorator:
-    rows = [
-        pytest.param(wire, row, id=f"{wire}-{number}")
-        for wire, table in TABLES.items()
-        for number, row in enumerate(table.get(field, ()))
-    ]
-    return pytest.mark.parametrize(("wire", "row"), rows)
-
-
-def build_answer(wire: str, answer: Any) -> bytes:
-    if not isinstance(answer, dict) or "$" not in answer:
-        return orjson.dumps(answer)
-    changes = dict(answer)
-    value = orjson.loads(orjson.dumps(TABLES[wire]["answers"][changes.pop("$")]))
-    for path, changed in changes.items():
-        *parents, name = path.split(".")
-        inner = value
-        for parent in parents:
-            inner = inner[parent]
-        inner[name] = changed
-    return orjson.dumps(value)
 
 
 def build_spec(wire: str, fields: dict[str, Any]) -> VideoSpec:
@@ -132,13 +110,13 @@ def check_parsed(wire: str, read: Any, row: Any) -> None:
     answer, expected = row
     if isinstance(expected, str) and hasattr(errors, expected):
         with pytest.raises(ProviderError) as raised:
-            read(build_answer(wire, answer), (SECRET,))
+            read(build_answer(TABLES[wire], answer), (SECRET,))
         assert type(raised.value) is getattr(errors, expected)
         assert "hush" not in raised.value.message
         assert "internal.example" not in raised.value.message
         assert not isinstance(raised.value, ProviderRejected) or 400 <= raised.value.status < 500
     else:
-        found = read(build_answer(wire, answer), (SECRET,))
+        found = read(build_answer(TABLES[wire], answer), (SECRET,))
         assert (found.url if isinstance(expected, str) else describe(found)) == expected
 
 
@@ -207,7 +185,7 @@ def test_capabilities_say_whether_videos_can_be_remixed(provider: Provider, endp
 # ---- submit
 
 
-@list_cases("submit")
+@list_cases(TABLES, "submit")
 def test_submit_builds_the_providers_request(wire: str, row: Any) -> None:
     spec, path, body = row
     call = VIDEO_BACKENDS[wire].submit(build_spec(wire, spec))
@@ -215,7 +193,7 @@ def test_submit_builds_the_providers_request(wire: str, row: Any) -> None:
     assert read_sent(call) == orjson.loads(orjson.dumps(body).replace(b"{png}", CODED.encode()))
 
 
-@list_cases("refused")
+@list_cases(TABLES, "refused")
 def test_submit_names_a_field_that_is_not_supported(wire: str, row: Any) -> None:
     spec, param = row
     with pytest.raises(InvalidRequest) as refused:
@@ -301,7 +279,7 @@ def test_submit_takes_an_image_in_every_form(
 # ---- requests about a task
 
 
-@list_cases("requests")
+@list_cases(TABLES, "requests")
 def test_requests_go_to_the_providers_addresses(wire: str, row: Any) -> None:
     model, task_id, addresses = row
     backend, provider, task = VIDEO_BACKENDS[wire], OWNERS[wire], ProviderTask(task_id, model)
@@ -357,31 +335,31 @@ def test_a_video_backend_has_no_state(wire: str) -> None:
 # ---- answers
 
 
-@list_cases("submitted")
+@list_cases(TABLES, "submitted")
 def test_parse_submitted_returns_the_task_or_its_error(wire: str, row: Any) -> None:
     check_parsed(wire, VIDEO_BACKENDS[wire].parse_submitted, row)
 
 
-@list_cases("polled")
+@list_cases(TABLES, "polled")
 def test_parse_polled_returns_the_status_or_raises(wire: str, row: Any) -> None:
     check_parsed(wire, VIDEO_BACKENDS[wire].parse_polled, row)
 
 
-@list_cases("read_content")
+@list_cases(TABLES, "read_content")
 def test_read_content_returns_the_address_or_raises(wire: str, row: Any) -> None:
     check_parsed(wire, VIDEO_BACKENDS[wire].read_content, row)
 
 
-@list_cases("content")
+@list_cases(TABLES, "content")
 def test_find_content_returns_the_location_of_a_variant(wire: str, row: Any) -> None:
     task, variant, expected = row
     assert describe(VIDEO_BACKENDS[wire].find_content(ProviderTask(*task), variant)) == expected
 
 
-@list_cases("refusals")
+@list_cases(TABLES, "refusals")
 def test_parse_refused_returns_the_error_of_an_answer(wire: str, row: Any) -> None:
     status, answer, kind, message = row
-    raw = answer.encode() if isinstance(answer, str) else build_answer(wire, answer)
+    raw = answer.encode() if isinstance(answer, str) else build_answer(TABLES[wire], answer)
     fault = VIDEO_BACKENDS[wire].parse_refused(status, raw, (SECRET,), provider_retry_after_s=9.0)
     assert (type(fault), fault.message) == (getattr(errors, kind), message)
     assert "picture" not in fault.message
