@@ -1,8 +1,8 @@
-"""How many connections there may be: in all, and from one address; and which of them are closed when there are more.
+"""Limits on open connections, in total and per address, and which connections are closed when a limit is reached.
 
-A connection costs a descriptor, and a call costs a second one, towards its provider. Whoever opens connections and says
-nothing must not shut out those that have something to say: when connections are many, those that wait for a request are
-closed, and a new one is refused only if none waits. A part is kept for probes and for the console.
+A connection takes a file descriptor, and a request takes a second one for its provider. Idle connections must not shut
+out clients that send requests: near the limit the gateway closes connections that wait for a request, and refuses a new
+one only if none waits. Some connections are reserved for probes and the console.
 """
 
 import heapq
@@ -16,22 +16,22 @@ import structlog
 from gateway.domain.ip_address import Networks, find_subnet, is_inside
 
 MAX_TOTAL = 10_000
-"""Connections, if nobody says how many and descriptors abound: each takes some 20 KB."""
+"""Connections, if the configuration sets no limit and there are descriptors enough: each takes about 20 KB."""
 OTHER_DESCRIPTORS = 128
-"""What the store, the log, uploads and the listening sockets take of the descriptors."""
+"""Descriptors for the database, the log, uploads and the listening sockets."""
 Room = Literal["free", "reserved", "none"]
-"""What there is for a new connection; ``reserved``: for probes, the console and the admin API alone."""
+"""Whether a new connection is accepted; ``reserved``: for probes, the console and the admin API only."""
 CROWDED, EASED = 0.75, 0.5
-"""Parts of all connections: from the first on they are many, until they are fewer than the second."""
-PATIENCE_S = 5.0
-"""How long a connection may be open without its first request, while connections are many."""
+"""Shares of the total limit: crowded from the first on, until the count falls below the second."""
+FIRST_REQUEST_TIMEOUT_S = 5.0
+"""How long a connection may be open without its first request, while the gateway is crowded."""
 BATCH = 0.05
-"""The part of the waiting connections that is closed at once: looking for them costs a look at all."""
+"""The share of the waiting connections that is closed at once: finding them takes a pass over all connections."""
 FUTILE_S = 0.25
-"""After a look that found none of them, how long nobody looks again: a flood must not cost a look for each."""
+"""How long no further pass is made after one that found none: a flood must not cause a pass per connection."""
 MAX_FUTILE = 64
-TOLD_S = 60.0
-"""Between two lines of the log that say that connections are many."""
+LOG_EVERY_S = 60.0
+"""At least between two log lines about the limit."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -41,28 +41,27 @@ class Connection(Protocol):
 
     @property
     def served(self) -> bool:
-        """Whether a request has come over it."""
+        """Whether it has carried a request."""
 
     @property
     def waits_since(self) -> float | None:
-        """Since when, on the loop's clock, no request is under way; None while one is."""
+        """Since when no request is under way, in loop time; None while one is."""
 
     @property
     def strange_since(self) -> float | None:
-        """The same of a connection whose request is under way, and shows no key; None otherwise."""
+        """Since when a request without a valid key is under way, in loop time; None otherwise."""
 
-    def force_close(self) -> None:
-        """Close it at once."""
+    def force_close(self) -> None: ...
 
 
 @attrs.frozen
 class ConnectionLimits:
-    """How many connections there may be.
+    """The most connections that may be open.
 
     Attributes:
         total: in all.
         per_address: from one IPv4 address, or one /64 of IPv6; addresses of trusted proxies have no limit.
-        reserve: of ``total``, those that serve nothing but probes, the console and the admin API.
+        reserve: of ``total``, those that serve only probes, the console and the admin API.
     """
 
     total: int
@@ -71,19 +70,18 @@ class ConnectionLimits:
 
 
 def find_limits(descriptors: int, total: int = 0, per_address: int = 0) -> ConnectionLimits:
-    """The limits of a process that may have so many descriptors; 0: whatever fits."""
+    """Compute the limits of a process with ``descriptors`` file descriptors; 0: as many as fit."""
     fits = max((descriptors - OTHER_DESCRIPTORS) // 2, 16)
     total = min(total or MAX_TOTAL, fits)
     return ConnectionLimits(total, min(per_address or total // 2, total), max(total // 16, 4))
 
 
 class ConnectionLimiter:
-    """Lets connections in, and closes others for them.
+    """Accepts connections, and closes idle ones to make room.
 
     Args:
-        limits: how many there may be.
-        trusted: the networks of proxies, which speak for many.
-        clock: the loop's.
+        trusted: the networks of proxies, which carry the connections of many clients.
+        clock: the event loop's time.
     """
 
     def __init__(self, limits: ConnectionLimits, trusted: Networks, clock: Callable[[], float]) -> None:
@@ -93,7 +91,7 @@ class ConnectionLimiter:
         self._open: dict[Connection, str | None] = {}
         self._by_network: Counter[str] = Counter()
         self._futile_until: dict[str | None, float] = {}
-        self._told_s = float("-inf")
+        self._logged_at = float("-inf")
         self._crowded = False
         self.closed = 0
         self.refused = 0
@@ -103,11 +101,11 @@ class ConnectionLimiter:
 
     @property
     def crowded(self) -> bool:
-        """Whether connections are many. Then somebody calls ``sweep`` every second."""
+        """Whether there are so many connections that ``sweep`` must run every second."""
         return self._crowded
 
     def admit(self, connection: Connection, address: str | None) -> Room:
-        """Count ``connection`` in, unless there is no room for it."""
+        """Count ``connection``, unless there is no room for it."""
         network = None if address is None or is_inside(address, self._trusted) else find_subnet(address)
         limits = self.limits
         scarce = len(self._open) >= limits.total - limits.reserve and not self._make_room(None)
@@ -116,7 +114,7 @@ class ConnectionLimiter:
             full = not self._make_room(network)
         if full:
             self.refused += 1
-            self._tell()
+            self._log_limit()
             return "none"
         self._open[connection] = network
         if network is not None:
@@ -126,7 +124,7 @@ class ConnectionLimiter:
         return "reserved" if scarce else "free"
 
     def release(self, connection: Connection) -> None:
-        """``connection`` has been closed."""
+        """Note that ``connection`` is closed."""
         network = self._open.pop(connection, None)
         if network is not None:
             self._by_network[network] -= 1
@@ -134,8 +132,8 @@ class ConnectionLimiter:
                 del self._by_network[network]
 
     def sweep(self) -> None:
-        """Close what has been open for long without a request, while connections are many."""
-        until = self._clock() - PATIENCE_S
+        """Close connections that have been open for ``FIRST_REQUEST_TIMEOUT_S`` without a request."""
+        until = self._clock() - FIRST_REQUEST_TIMEOUT_S
         overdue = [
             each
             for each in self._open
@@ -146,7 +144,7 @@ class ConnectionLimiter:
             self._crowded = False
 
     def _make_room(self, network: str | None) -> bool:
-        """Close some of those that wait, of ``network`` or of all; False if none does, or none did a moment ago."""
+        """Close some waiting connections, of ``network`` or of all; False if none waits, or none did a moment ago."""
         now = self._clock()
         if now < self._futile_until.get(network, now):
             return False
@@ -165,13 +163,13 @@ class ConnectionLimiter:
             self.closed += 1
             self.release(each)
             each.force_close()
-            self._tell()
+            self._log_limit()
 
-    def _tell(self) -> None:
-        """One line, not one for each connection."""
+    def _log_limit(self) -> None:
+        """Log the limit, at most once in ``LOG_EVERY_S``."""
         now = self._clock()
-        if now >= self._told_s + TOLD_S:
-            self._told_s = now
+        if now >= self._logged_at + LOG_EVERY_S:
+            self._logged_at = now
             log.warning(
                 "connection_limit_reached",
                 running=len(self._open),
@@ -183,11 +181,11 @@ class ConnectionLimiter:
 
 
 def _rank(connection: Connection, now: float) -> tuple[int, float] | None:
-    """The lowest is closed first; None: it is not closed. Whoever has been served lately goes before a stranger."""
+    """Rank a connection for closing, the lowest first; None: keep it. One that was served recently is kept longer."""
     since = connection.waits_since
     if since is None:
         since = connection.strange_since
-        return None if since is None or now - since < PATIENCE_S else (4, since)
+        return None if since is None or now - since < FIRST_REQUEST_TIMEOUT_S else (4, since)
     if not connection.served:
-        return (0 if now - since >= PATIENCE_S else 2), since
-    return (1 if now - since >= PATIENCE_S else 3), since
+        return (0 if now - since >= FIRST_REQUEST_TIMEOUT_S else 2), since
+    return (1 if now - since >= FIRST_REQUEST_TIMEOUT_S else 3), since

@@ -1,7 +1,7 @@
-"""Cross-origin requests: pages of other origins may call the public API with a key, if the operator names them.
+"""CORS: pages of the origins that the operator lists may call the public API with an API key.
 
-The rules are those of the Fetch standard (https://fetch.spec.whatwg.org/#http-cors-protocol). A page shows its key
-itself: no answer allows credentials, so cookies, the console and the admin API stay out of its reach.
+The rules are those of the Fetch standard (https://fetch.spec.whatwg.org/#http-cors-protocol). A page sends its key
+itself. No response allows credentials, so that cookies, the console and the admin API are not accessible.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from gateway.server.responses import BareResponse, build_common_headers
 _PATHS = ("/v1/", "/v1beta/", f"{MEDIA_PATH}/")
 _METHODS = "DELETE, GET, HEAD, PATCH, POST, PUT"
 _MAX_AGE_S = "7200"
-"""As long as Chromium keeps the answer to a preflight at most."""
+"""The longest time for which Chromium caches a preflight response."""
 _TAKEN = frozenset(
     {
         "accept", "accept-language", "authorization", "cache-control", "content-type", "idempotency-key", "if-match",
@@ -28,7 +28,7 @@ _TAKEN = frozenset(
     },
 )  # fmt: skip
 _TAKEN_PREFIXES = ("anthropic-", "openai-", "x-goog-", "x-stainless-")
-"""What client libraries send. No header of the console is among them: what protects it is that no other page sends one.
+"""Headers that client libraries send. The console's header must not be among them: it is the protection against CSRF.
 """
 _MOST_NAMES = 64
 _REFUSED = "Pages of this origin may not call the gateway: server.cors_origins does not name it"
@@ -38,14 +38,14 @@ _EXPOSED = (
     "x-gateway-warning, x-ratelimit-limit-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-requests, "
     "x-ratelimit-remaining-tokens, x-ratelimit-reset-requests, x-ratelimit-reset-tokens, x-request-id, x-should-retry"
 )
-"""Headers of answers that a page may read. Their names are written out: not every browser takes ``*`` for them."""
+"""Response headers that a page may read, listed because not every browser accepts ``*``."""
 
 
 class CrossOrigin:
-    """Answers preflights, and adds to every answer of the public API what lets a page read it.
+    """Answers preflight requests, and adds the CORS headers to every response of the public API.
 
     Args:
-        origins: those of the pages; ``*`` is all of them. At least one.
+        origins: of the allowed pages, at least one; ``*`` allows all.
     """
 
     def __init__(self, origins: Iterable[str]) -> None:
@@ -71,23 +71,23 @@ class CrossOrigin:
         return {"Access-Control-Allow-Origin": allowed, "Access-Control-Expose-Headers": _EXPOSED, **vary}
 
     def write_headers_for_anyone(self) -> dict[str, str]:
-        """The same if the request could not be read: for all origins, or for the only one."""
+        """Build the headers if the request could not be parsed: for all origins, or for the only one."""
         if len(self._origins) > 1 and not self._any:
             return {}
         origin = ANY_ORIGIN if self._any else next(iter(self._origins))
         return {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": _EXPOSED}
 
     def _find_allowed(self, request: web.Request) -> str | None:
-        """The value of ``Access-Control-Allow-Origin``; None if there is none."""
-        told = request.headers.getall("Origin", ())
-        if len(told) != 1:
+        """Return the value of ``Access-Control-Allow-Origin``; None if the origin is not allowed."""
+        origins = request.headers.getall("Origin", ())
+        if len(origins) != 1:
             return None
         if self._any:
             return ANY_ORIGIN
-        return told[0] if told[0] in self._origins else None
+        return origins[0] if origins[0] in self._origins else None
 
     def _answer_preflight(self, request: web.Request) -> web.StreamResponse:
-        """204 with what the page may send, or 403."""
+        """Answer 204 with the allowed methods and headers, or 403."""
         headers = build_common_headers(request)
         if self._find_allowed(request) is None:
             refused = build_error_response(Forbidden(_REFUSED, should_retry=False), request[CONTEXT].id)
@@ -102,7 +102,7 @@ class CrossOrigin:
 
 
 def _select_taken(lines: Iterable[str]) -> list[str]:
-    """The names of headers that may be sent, of those that a page wants to send."""
+    """Return those of the requested headers that a page may send."""
     names = (name.strip().lower() for line in lines for name in line.split(",", _MOST_NAMES)[:_MOST_NAMES])
     return [name for name in dict.fromkeys(names) if _is_taken(name)]
 

@@ -28,50 +28,50 @@ log = structlog.stdlib.get_logger("gateway.request")
 def convert_error(error: Exception, request: web.Request, request_id: str) -> web.Response:
     """Convert what a handler raised before the first byte of its response into the error object.
 
-    An exception that is none of ours is a bug: the log gets all of it, the client one sentence.
+    Any other exception than a ``GatewayError`` is a bug: it is logged in full, and the client gets one sentence.
 
     Raises:
-        ConnectionError: the client has left, or the response has begun; then the connection is aborted.
+        ConnectionError: the client has disconnected, or the response has begun; then the connection is aborted.
     """
     if isinstance(error, ClientDisconnected):
-        raise ConnectionResetError("the client left") from None
+        raise ConnectionResetError("the client disconnected") from None
     if isinstance(error, ConnectionError):
         raise error
     headers: dict[str, str] = {}
     if isinstance(error, GatewayError):
-        fault = error
+        answered = error
     elif isinstance(error, web.HTTPException):
-        fault, headers = parse_http_error(error, request), _build_allow(error, request)
+        answered, headers = parse_http_error(error, request), _build_allow(error, request)
     else:
-        fault = InternalError("Something went wrong inside the gateway")
-    if isinstance(fault, InternalError):
+        answered = InternalError("Unexpected gateway error")
+    if isinstance(answered, InternalError):
         log.error("request_failed", request_id=request_id, exc_info=error)
     if request.writer.output_size:
         if request.transport is not None:
             request.transport.abort()
         raise ConnectionResetError("the response had begun") from error
-    return build_error_response(fault, request_id, headers, anthropic=is_anthropic_request(request))
+    return build_error_response(answered, request_id, headers, anthropic=is_anthropic_request(request))
 
 
 def build_error_response(
-    fault: GatewayError,
+    error: GatewayError,
     request_id: str,
     headers: dict[str, str] | None = None,
     *,
     anthropic: bool = False,
 ) -> web.Response:
-    """Build the response to a fault, in the OpenAI API format or in Anthropic's."""
+    """Build the response for ``error``, in the OpenAI API format or in Anthropic's."""
     headers = headers or {}
     if anthropic:
         headers["request-id"] = request_id
-    if fault.retry_after_s is not None:
-        headers["Retry-After"] = str(fault.retry_after_s)
-    if isinstance(fault, RangeNotSatisfiable) and fault.size is not None:
-        headers["Content-Range"] = f"bytes */{fault.size}"
-    if fault.should_retry is not None:
-        headers["x-should-retry"] = "true" if fault.should_retry else "false"
-    body = build_error(fault, request_id, anthropic=anthropic)
-    return web.Response(body=body, status=fault.status, headers=headers, content_type="application/json")
+    if error.retry_after_s is not None:
+        headers["Retry-After"] = str(error.retry_after_s)
+    if isinstance(error, RangeNotSatisfiable) and error.size is not None:
+        headers["Content-Range"] = f"bytes */{error.size}"
+    if error.should_retry is not None:
+        headers["x-should-retry"] = "true" if error.should_retry else "false"
+    body = build_error(error, request_id, anthropic=anthropic)
+    return web.Response(body=body, status=error.status, headers=headers, content_type="application/json")
 
 
 def is_anthropic_request(request: web.Request) -> bool:
@@ -84,7 +84,7 @@ def is_anthropic_request(request: web.Request) -> bool:
 
 
 def parse_http_error(error: web.HTTPException, request: web.Request) -> GatewayError:
-    """Convert an HTTP exception of aiohttp to a fault of the same status."""
+    """Convert an HTTP exception of aiohttp to a ``GatewayError`` of the same status."""
     if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = ", ".join(list_served(request))
         return MethodNotAllowed(f"{request.method} is not allowed on this path; it takes {allowed}")
@@ -95,9 +95,9 @@ def parse_http_error(error: web.HTTPException, request: web.Request) -> GatewayE
         return NotFound(message, should_retry=False)
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         return RequestTooLarge(f"The request body is larger than {request.app[SERVICES].http.max_body_mb} MB")
-    fault = InvalidRequest(error.reason or "The request is not valid")
-    fault.status = error.status
-    return fault
+    converted = InvalidRequest(error.reason or "The request is not valid")
+    converted.status = error.status
+    return converted
 
 
 def _build_allow(error: web.HTTPException, request: web.Request) -> dict[str, str]:

@@ -93,12 +93,12 @@ async def refuse_expectation(_request: web.Request) -> NoReturn:
 
 
 async def refuse_crowded(_request: web.Request) -> NoReturn:
-    """Refuse a request that no connection is left for."""
-    raise Overloaded("The gateway has as many connections as it can serve", retry_after_s=1)
+    """Refuse a request on a connection beyond the limit."""
+    raise Overloaded("The gateway has reached its connection limit", retry_after_s=1)
 
 
 def _is_reserved(path: str) -> bool:
-    """Return whether ``path`` is served however many connections there are."""
+    """Return whether ``path`` is served on a reserved connection."""
     return path in PROBES or path == ROOT or path.startswith((f"{ROOT}/", f"{PREFIX}/"))
 
 

@@ -1,4 +1,4 @@
-"""``Idempotency-Key``: a call that names itself is made once; whoever makes it again is given the same answer."""
+"""``Idempotency-Key``: a request with a key runs once; a repetition gets the same response."""
 
 import asyncio
 from hashlib import sha256
@@ -18,8 +18,8 @@ from gateway.server.context import CALLER, CONTEXT, SERVICES
 from gateway.server.video_status import find_status_words
 
 HEADER = "Idempotency-Key"
-_NOT_STREAMED = f"{HEADER}: a stream is not replayed; the same request again is a new call"
-_NOT_NAMED = f"{HEADER}: not used here; the same request again is a new call"
+_NOT_STREAMED = f"{HEADER}: a stream is not replayed; the same request again is a new request"
+_NOT_NAMED = f"{HEADER}: not used here; the same request again is a new request"
 _JSON = "application/json"
 _OK = 200
 _NAMED: frozenset[Operation] = frozenset({"chat", "images", "image_edits", "videos", "video_remixes"})
@@ -28,7 +28,7 @@ _PIECE_BYTES = 256 * 1024
 
 
 def find_name(request: web.Request, operation: Operation) -> "IdempotencyKey":
-    """The name of a call. Operations that have none say so in a header of their answers."""
+    """Return the key of a request. An operation that does not use keys warns in a header of its response."""
     name = request.headers.get(HEADER)
     if name is None:
         return NAMELESS
@@ -39,10 +39,10 @@ def find_name(request: web.Request, operation: Operation) -> "IdempotencyKey":
 
 
 class IdempotencyKey:
-    """The name of one call. Closed without an answer, the call may be made again under it.
+    """The idempotency key of one request. If it is closed without a response, the same key may be used again.
 
     Attributes:
-        is_named: there is a name; without one nothing else here does anything.
+        is_named: whether the client sent a key; without one, every method does nothing.
     """
 
     is_named = True
@@ -55,7 +55,7 @@ class IdempotencyKey:
         self._name = name
 
     async def note_body(self, body: dict[str, Any]) -> None:
-        """What is asked for."""
+        """Compute the digest of the JSON body."""
         if not self.is_named:
             return
         if (self._request.content_length or 0) > _PIECE_BYTES:
@@ -67,19 +67,19 @@ class IdempotencyKey:
         try:
             return self._sum_up(orjson.dumps(body, option=orjson.OPT_SORT_KEYS))
         except orjson.JSONEncodeError:
-            raise InvalidRequest("The request is nested too deeply to be passed on") from None
+            raise InvalidRequest("The request body is nested too deeply") from None
 
     async def note_form(self, form: ReceivedForm) -> None:
-        """The same of a form, in whatever order its fields came, and whatever stood between them."""
+        """Compute the digest of a form; the order of its text fields and the boundary do not matter."""
         if self.is_named:
-            files = [(file.field, await _sum_up_file(file)) for file in form.files]  # which is first may matter
+            files = [(file.field, await _sum_up_file(file)) for file in form.files]  # the order of files may matter
             self._digest = self._sum_up(orjson.dumps((sorted(form.fields), files)))
 
-    def _sum_up(self, said: bytes) -> str:
-        return sha256(b"%b\n%b\n%b" % (self._operation.encode(), self._request.path.encode(), said)).hexdigest()
+    def _sum_up(self, body: bytes) -> str:
+        return sha256(b"%b\n%b\n%b" % (self._operation.encode(), self._request.path.encode(), body)).hexdigest()
 
     async def find_answer(self, call: InferenceRequest) -> web.Response | None:
-        """The answer to the same call, made before; None where it is to be made now.
+        """Return the response to the same request, if it ran before; None if it must run now.
 
         Raises ``InvalidRequest``, ``IdempotencyConflict``, ``StoreUnavailable``.
         """
@@ -91,23 +91,22 @@ class IdempotencyKey:
             self._request[CONTEXT].warn(_NOT_STREAMED)
             return None
         services = self._request.app[SERVICES]
-        await services.billing.quota.check_rate(
-            self._request[CALLER]
-        )  # what is refused in a loop must not write in one
-        replays = services.idempotency
+        # Before the database is written: a client that repeats refused requests must not cause a write each time.
+        await services.billing.quota.check_rate(self._request[CALLER])
+        records = services.idempotency
         ctx = self._request[CONTEXT]
-        mine, known = await replays.begin(ctx.caller.key.id, self._name, self._digest, ctx.id)
+        mine, known = await records.begin(ctx.caller.key.id, self._name, self._digest, ctx.id)
         if known is not None and known.state != "answered":
             lost, known = known, await self._find_job(known)
             if known is None:
-                await replays.take(mine, lost)
+                await records.take(mine, lost)
         if known is not None:
             return _write_again(known)
         self._mine = mine
         return None
 
     async def _find_job(self, lost: IdempotencyRecord) -> IdempotencyRecord | None:
-        """A submit that was cut off may have left a job: that is the answer then."""
+        """Return a record that answers with the job of an interrupted submission; None if it left none."""
         services = self._request.app[SERVICES]
         job = await services.videos.jobs.find_by_request(lost.request_id) if self._operation in _VIDEOS else None
         if job is None:
@@ -116,19 +115,19 @@ class IdempotencyKey:
         return attrs.evolve(lost, status=_OK, media_type=_JSON, body=body)
 
     async def keep(self, body: bytes, media_type: str = _JSON) -> None:
-        """The call's answer."""
+        """Store the response."""
         mine, self._mine = self._mine, None
         if mine is not None:
             await self._request.app[SERVICES].idempotency.end(mine, status=_OK, media_type=media_type, body=body)
 
     async def lose(self) -> None:
-        """Nobody knows what became of the call, but the record of its job."""
+        """Mark the request as interrupted: only the record of its job tells its outcome."""
         mine, self._mine = self._mine, None
         if mine is not None:
             await self._request.app[SERVICES].idempotency.lose(mine)
 
     def hand_over(self) -> "IdempotencyKey":
-        """The same for whoever carries the call to its end, however long that takes."""
+        """Return the key for the task that completes the request; this one does nothing from then on."""
         if not self.is_named:
             return self
         other = IdempotencyKey(self._request, self._operation, self._name)
@@ -136,7 +135,7 @@ class IdempotencyKey:
         return other
 
     def close(self) -> None:
-        """The call is over."""
+        """Release the key if no response was stored."""
         mine, self._mine = self._mine, None
         if mine is not None:
             services = self._request.app[SERVICES]
@@ -144,12 +143,12 @@ class IdempotencyKey:
 
 
 class _NoIdempotencyKey(IdempotencyKey):
-    """No name, shared by all calls that have none."""
+    """Shared by all requests without a key."""
 
     is_named = False
 
     def __init__(self) -> None:
-        """Nothing."""
+        """Hold nothing."""
 
 
 NAMELESS = _NoIdempotencyKey()

@@ -1,14 +1,14 @@
-"""What kind of body a request says it has."""
+"""The media type of a request's body."""
 
 from aiohttp import web
 
-_UNTOLD = "application/octet-stream"
+_DEFAULT = "application/octet-stream"
 
 
 def read_media_type(request: web.Request) -> str:
-    """The media type of a request's body in lower case, without its parameters (RFC 9110, 8.3.1).
+    """Return the media type of a request's body in lower case, without its parameters (RFC 9110, 8.3.1).
 
-    aiohttp's ``content_type`` parses the parameters too, in a time that grows with their square: 8 KB take a second.
+    aiohttp's ``content_type`` parses the parameters too, in quadratic time: 8 KB take a second.
     """
-    told = request.headers.get("Content-Type")
-    return _UNTOLD if told is None else told.partition(";")[0].strip().lower()
+    value = request.headers.get("Content-Type", _DEFAULT)
+    return value.partition(";")[0].strip().lower()

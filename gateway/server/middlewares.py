@@ -180,15 +180,15 @@ async def _find_console_caller(request: web.Request) -> Caller:
     """
     signed = await find_signed(request)
     if signed is None:
-        raise SignedOut("The console's session is over: sign in again", should_retry=False)
+        raise SignedOut("The console session has ended: sign in again", should_retry=False)
     services, key_id = request.app[SERVICES], request.headers.get(KEY_HEADER)
     if key_id is None:
         if request.method not in SAFE or not request.path.startswith(_VIDEOS):
-            raise Forbidden(f"Name the key that is to pay, by its id, in the header {KEY_HEADER}", should_retry=False)
+            raise Forbidden(f"Send the id of the API key that pays in the header {KEY_HEADER}", should_retry=False)
         request[SIGNED] = signed
         return Caller(signed.account, ApiKey(0, signed.account.id, "console", b"", ""))
     if not may(signed.member.role, "member"):
-        raise Forbidden("A viewer makes no calls", should_retry=False)
+        raise Forbidden("Viewers cannot send requests", should_retry=False)
     caller = services.auth.api_keys.find_caller(int(key_id)) if is_number(key_id) else None
     if caller is None or caller.account.id != signed.account.id:
         raise NotFound(f"Your account has no key with the id {key_id[:20]!r}", param=KEY_HEADER)
@@ -226,7 +226,7 @@ async def settle_request(
         active.settle("interrupted" if active.cancelled or services.proxy.broken_off else "client_closed")
         raise
     except Exception as error:
-        bug = InternalError("Something went wrong inside the gateway")
+        bug = InternalError("Unexpected gateway error")
         active.settle("failed", bug)
         raise bug from error
     finally:

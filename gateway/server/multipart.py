@@ -1,7 +1,6 @@
-"""Reading a form: its texts, and its files, which go to the spool as they come and are never in memory whole.
+"""Reading a multipart form: text fields, and files that are written to the upload spool as they arrive.
 
-The parts come in any order (RFC 7578). What cuts them out of the body is the ``multipart`` package's push parser, which
-does no I/O of its own.
+The parts come in any order (RFC 7578). The push parser of the ``multipart`` package splits the body; it does no I/O.
 """
 
 import asyncio
@@ -31,9 +30,9 @@ from gateway.storage.upload_spool import SpooledFile, SpooledSlice, UploadSpool
 
 MIB = 1024 * 1024
 READ_BYTES = 64 * 1024
-"""Read at once: the server's own buffer, which reading more would make larger."""
+"""Bytes per read: the size of aiohttp's buffer, which a larger read would enlarge."""
 PIECE_BYTES = 256 * 1024
-"""Written to the spool at once: each costs a thread's turn."""
+"""Bytes per write to the spool: each write takes a call of a thread."""
 MAX_BOUNDARY = 70
 MAX_NAME = 128
 FALLBACK_NAME = "file"
@@ -53,18 +52,18 @@ _WEBM = re.compile(rb"\x1a\x45\xdf\xa3.{0,60}webm", re.DOTALL)
 
 @attrs.frozen
 class FormLimits:
-    """What a form may be.
+    """The limits of a form.
 
     Attributes:
         max_body_bytes: of the whole body.
         max_file_bytes: of one file.
-        max_parts: texts and files together.
-        max_text_bytes: of all texts together.
-        max_files: of them all.
-        idle_s: how long its sender may be silent, and how long it may itself have to wait for its turn.
-        total_s: how long it may take in all.
-        min_rate: bytes a second that must come, on the average of every ``pace_s`` seconds of waiting for them, except
-            for the first: whoever just keeps a form open is no slow sender.
+        max_parts: text fields and files together.
+        max_text_bytes: of all text fields together.
+        max_files: in one form.
+        idle_s: how long the client may send nothing, and how long an upload may wait for its turn.
+        total_s: how long the whole form may take.
+        min_rate: bytes a second that the client must send, on average over each ``pace_s`` seconds of waiting except
+            the first.
     """
 
     max_body_bytes: int
@@ -79,9 +78,9 @@ class FormLimits:
 
 
 class MultipartReader:
-    """Reads the form of one request; its files are there until ``close``.
+    """Reads the form of one request; its files exist until ``close``.
 
-    They lie behind each other in one spooled file, so that a form takes no more than one descriptor.
+    All files share one spooled file, so that a form takes only one descriptor.
     """
 
     def __init__(self, request: web.Request, spool: UploadSpool, limits: FormLimits, *, account_id: int) -> None:
@@ -97,7 +96,7 @@ class MultipartReader:
         self._files: list[Upload] = []
 
     async def read(self) -> ReceivedForm:
-        """The form, once. Nothing is kept of one that is refused.
+        """Read the form, once. The files of a refused form are deleted.
 
         Raises ``UnsupportedMediaType``, ``InvalidRequest``, ``RequestTooLarge``, ``RequestTimeout``, ``RateLimited``,
         ``Overloaded``, ``StoreUnavailable``, ``ClientDisconnected``.
@@ -114,7 +113,7 @@ class MultipartReader:
                 self.close()
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Delete the files."""
         self._spooled.close()
 
     async def _read(self) -> None:
@@ -131,12 +130,12 @@ class MultipartReader:
             raise InvalidRequest("The form is malformed, or cut short") from None
 
     async def _parse(self, parser: PushMultipartParser, piece: bytes) -> bool:
-        """Whether the form was over before ``piece``. Raises ``MultipartError``."""
+        """Parse ``piece``; return whether the form had ended before its end. Raises ``MultipartError``."""
         try:
             for event in parser.parse(piece):
                 await self._take(event)
         except StrictParserError:
-            parser.close()  # raises, but where the form is over: what follows it means nothing (RFC 2046, 5.1.1)
+            parser.close()  # raises unless the form is complete; data after its end is ignored (RFC 2046, 5.1.1)
             return True
         return False
 
@@ -160,7 +159,7 @@ class MultipartReader:
         encoding = segment.header("Content-Transfer-Encoding", "").strip().lower()
         if encoding not in _ENCODINGS:
             name = segment.name[:_SHOWN_NAME]
-            raise InvalidRequest(f"'{name}' has a Content-Transfer-Encoding, which a form has not", param=name)
+            raise InvalidRequest(f"'{name}' has a Content-Transfer-Encoding, which a form may not have", param=name)
         filename = _find_filename(segment)
         return _Text(self, segment.name) if filename is None else self._open_file(segment, filename)
 
@@ -178,14 +177,14 @@ class MultipartReader:
         )
 
     def take_text(self, name: str, count: int) -> None:
-        """Room for so many bytes of text. Raises ``RequestTooLarge``."""
+        """Count ``count`` bytes of text. Raises ``RequestTooLarge``."""
         self._texts_left -= count
         if self._texts_left < 0:
-            told, limit = name[:_SHOWN_NAME], _write_size(self._limits.max_text_bytes)
-            raise RequestTooLarge(f"'{told}' is too long: the texts of a form may have {limit} together", param=told)
+            shown, limit = name[:_SHOWN_NAME], _write_size(self._limits.max_text_bytes)
+            raise RequestTooLarge(f"'{shown}' is too long: all text fields together may have {limit}", param=shown)
 
     def keep_text(self, name: str, data: bytes) -> None:
-        """A text that is complete; it stays bytes until the form is, for as a string it may be four times as large."""
+        """Keep a complete text, as bytes until the form is complete: a string may take four times the memory."""
         self._texts.append((name, data))
 
 
@@ -215,7 +214,7 @@ class _Text:
 
 @attrs.define
 class _File:
-    """A part with a filename, on its way to the spool, where it lies behind what is there already."""
+    """A part with a filename, which is appended to the spooled file."""
 
     field: str
     filename: str
@@ -241,7 +240,7 @@ class _File:
     async def finish(self) -> None:
         await self._spool()
         size = self.spooled.size - self.start
-        if self.filename or size:  # neither has what a browser sends where no file was chosen
+        if self.filename or size:  # a browser sends neither if no file is chosen
             media_type = _find_media_type(self.head, self.declared)
             name, spooled = _clean_filename(self.filename), SpooledSlice(self.spooled, self.start, size)
             self.keep(Upload(self.field, name, media_type, self.head, spooled))
@@ -254,7 +253,7 @@ class _File:
 
 
 class _Inflow:
-    """The body's pieces, within bounds of size and time."""
+    """Receives the body, within limits of size and time."""
 
     def __init__(self, request: web.Request, limits: FormLimits) -> None:
         self._request = request
@@ -268,13 +267,13 @@ class _Inflow:
         self._check_size(request.content_length or 0)
 
     async def receive(self) -> bytes:
-        """The next piece; empty at the end."""
+        """Return the next data; empty at the end."""
         try:
             piece = await self._receive()
         except (web.RequestPayloadError, HttpProcessingError):
-            raise InvalidRequest("The request body is not framed as its headers say") from None
+            raise InvalidRequest("The request body does not match its Content-Length or Transfer-Encoding") from None
         except TimeoutError:
-            if self._request.transport is None:  # the system's word for a connection that died
+            if self._request.transport is None:  # ETIMEDOUT: the connection died
                 raise ClientDisconnected from None
             raise RequestTimeout(self._write_lateness()) from None
         except OSError:
@@ -301,12 +300,12 @@ class _Inflow:
         return f"Nothing of the form arrived for {self._limits.idle_s:g} s"
 
     def _check_pace(self, count: int) -> None:
-        """Of time only what was spent on waiting is looked at: a slow disk is not the sender's fault."""
+        """Check the average rate. Only time spent waiting for the client counts, not writing to the disk."""
         self._came += count
         if self._waited_s < self._limits.pace_s:
             return
         if self._warmed_up and self._came < self._waited_s * self._limits.min_rate:
-            raise RequestTimeout(f"The form came at less than {self._limits.min_rate} bytes a second")
+            raise RequestTimeout(f"The form arrived at less than {self._limits.min_rate} bytes a second")
         self._warmed_up, self._waited_s, self._came = True, 0.0, 0
 
     def _check_size(self, size: int) -> None:
@@ -328,7 +327,7 @@ def _read_boundary(request: web.Request) -> str:
 
 
 def _find_filename(segment: MultipartSegment) -> str | None:
-    """As its sender wrote it. RFC 7578 forbids ``filename*`` (RFC 5987); who sends it all the same means it."""
+    """Return the filename; None for a text field. ``filename*`` is accepted, although RFC 7578 forbids it."""
     disposition = segment.header("Content-Disposition", "")
     options = _OPTION.findall(disposition) if "*" in disposition else ()
     extended = next((value for key, value in options if key.lower() == "filename*"), None)
@@ -341,8 +340,8 @@ def _read_text(name: str, data: bytes) -> tuple[str, str]:
     try:
         return name, data.decode()
     except UnicodeDecodeError:
-        told = name[:_SHOWN_NAME]
-        raise InvalidRequest(f"'{told}' is not UTF-8", param=told) from None
+        shown = name[:_SHOWN_NAME]
+        raise InvalidRequest(f"'{shown}' is not UTF-8", param=shown) from None
 
 
 def _clean_filename(name: str) -> str:

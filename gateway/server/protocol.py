@@ -1,4 +1,4 @@
-"""aiohttp's server, with the gateway's error object for what is not even HTTP.
+"""aiohttp's server, with the gateway's error object for requests that are not valid HTTP.
 
 aiohttp answers a request it cannot parse before any middleware sees it, in plain text and with a stack trace in the
 log. Its ``handle_error`` is the one place to change that; reaching it takes a subclass of three of its classes, one
@@ -32,20 +32,20 @@ _OWN: frozenset[type[web.StreamResponse]] = frozenset({RawResponse, BufferedResp
 
 
 class GatewayProtocol(RequestHandler):
-    """One connection. What it carries is not unpacked here: nobody is known yet (``server/request_body.py``)."""
+    """One connection. Bodies are not decompressed here, because no caller is known yet (``server/request_body.py``)."""
 
     __slots__ = ("_cut_off", "_limiter")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, auto_decompress=False, **kwargs)
-        # The parser, full, keeps what follows until it is asked again, which it is once the protocol was full, too. It
-        # counts a request whose body came late once too often, so the protocol has to be full one request sooner.
+        # A full parser holds back requests until the protocol has been full, too, and resumes it. The parser counts a
+        # request whose body came late twice, so the protocol must be full one request earlier.
         self._max_msg_queue_size -= 1
         self._limiter: ConnectionLimiter | None = None
         self._cut_off: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected. One too many is told so, and closed."""
+        """Count the connection; one beyond the limit gets an error and is closed."""
         super().connection_made(transport)
         server = self._manager
         if isinstance(server, GatewayServer) and (limiter := server.limiter) is not None:
@@ -59,7 +59,6 @@ class GatewayProtocol(RequestHandler):
                 self._request_handler = server.reserved_handler  # type: ignore[assignment]
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """The connection has been closed."""
         self._stop_cut_off()
         if self._limiter is not None:
             self._limiter.release(self)
@@ -68,17 +67,16 @@ class GatewayProtocol(RequestHandler):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as it is written to. aiohttp would wait for it for ever."""
+        """Set a deadline for a client that reads too slowly; aiohttp would wait for ever."""
         super().pause_writing()
         self._await_reader()
 
     def resume_writing(self) -> None:
-        """It has read."""
         self._stop_cut_off()
         super().resume_writing()
 
     def _await_reader(self, before: float = math.inf) -> None:
-        """Cut the client off if it reads nothing until the next look; ``before``: bytes it had to read at the last."""
+        """Abort if the client reads nothing until the next check; ``before``: bytes unread at the last one."""
         self._cut_off = None
         if self.transport is None:
             return
@@ -95,19 +93,18 @@ class GatewayProtocol(RequestHandler):
 
     @property
     def served(self) -> bool:
-        """Whether a request has come."""
         return self._request_count > 0
 
     @property
     def waits_since(self) -> float | None:
-        """Since when no request is under way; what is left of the body of a refused one is none. None while one is."""
+        """Since when no request is under way, in loop time; None while one is. The rest of a refused body is none."""
         if self._request_in_progress or self._messages:
             return None
         return self._next_keepalive_close_time - self._keepalive_timeout
 
     @property
     def strange_since(self) -> float | None:
-        """When the connection last began to wait for the request under way, if that shows no key; None otherwise."""
+        """When the connection began to wait for the request under way, if that has no valid key; None otherwise."""
         request = self._current_request
         if request is None or CALLER in request or ACTOR in request:
             return None
@@ -115,31 +112,30 @@ class GatewayProtocol(RequestHandler):
 
     @property
     def connections(self) -> int:
-        """How many there are to this server, itself among them."""
+        """How many connections the server has, this one included."""
         return 0 if self._manager is None else len(self._manager.connections)
 
     def close(self) -> None:
-        """Take no further request. What is left of the body of the one under way is still heard."""
+        """Accept no further request. The rest of the body under way is still read."""
         request = self._current_request
         if request is not None and not request.content.is_eof():
             request.content.on_eof(super().close)
             return
         super().close()
-        # aiohttp would leave a connection that waits for one open, and deaf, until everything else has ended.
+        # aiohttp would leave an idle connection open, and not read from it, until everything else has ended.
         if self._current_request is None and not self._messages and self.transport is not None:
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the client."""
         super().data_received(data)
         if self._messages and type(self._messages[-1][0]) is _ErrInfo:
             self._restore_requests()
 
     def _restore_requests(self) -> None:
-        """Requests that are whole are answered before what cannot be parsed behind them in the same piece.
+        """Queue the complete requests that precede an unparsable one in the same data.
 
-        aiohttp's parser raises then, and keeps the requests in a list that it lets nobody have; the garbage collector
-        knows it. A test watches that it still does.
+        aiohttp's parser raises then, and keeps the requests in a private list of its C extension; only the garbage
+        collector finds it. A test watches that it still does.
         """
         error = self._messages.pop()
         for kept in gc.get_referents(self._parser):
@@ -151,10 +147,10 @@ class GatewayProtocol(RequestHandler):
         self._messages.append(error)
 
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """Go on after a pause. aiohttp asks for it whenever of a body was read; mostly all of it was there already.
+        """Resume, unless the body is complete: aiohttp calls this after every read of a body.
 
-        Of one that is not, the parser may keep the rest though nothing is paused: a pause that the end of the body
-        before has lifted from the connection stays with the parser until it comes to a body again.
+        An incomplete body must resume even if the connection is not paused: a pause during the previous body may still
+        hold in the parser.
         """
         request = self._current_request
         if self._reading_paused or request is None or not request.content.is_eof():
@@ -167,15 +163,15 @@ class GatewayProtocol(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002 - aiohttp's signature
     ) -> web.StreamResponse:
-        """The answer to what cannot be parsed, or to a bug outside every middleware; the connection closes."""
+        """Answer a request that cannot be parsed, or a bug outside every middleware; the connection closes."""
         if request.writer.output_size > 0 or isinstance(exc, ConnectionError):
-            raise ConnectionError("The answer has begun, or nobody waits for it; there is no other")
+            raise ConnectionError("The response has begun, or the client has disconnected")
         error: InvalidRequest | InternalError
         if status < 500:  # noqa: PLR2004
             error = InvalidRequest("The request is not valid HTTP")
         else:
             self.log_exception("unhandled error", exc_info=exc)
-            error = InternalError("Something went wrong inside the gateway")
+            error = InternalError("Unexpected gateway error")
         request_id = make_request_id()
         shaped = build_error_response(error, request_id)
         headers = {**shaped.headers, "X-Request-Id": request_id}
@@ -194,8 +190,8 @@ class GatewayProtocol(RequestHandler):
     ) -> tuple[web.StreamResponse, bool]:
         """Send the response.
 
-        A response that writes its own head needs nothing of aiohttp's: its request had no form that aiohttp parsed,
-        and asked for no upgrade.
+        A response that writes its own head skips aiohttp's steps: aiohttp parsed no form of its request, and there was
+        no upgrade.
         """
         if type(resp) in _OWN and not self._upgraded:
             try:
@@ -206,11 +202,11 @@ class GatewayProtocol(RequestHandler):
         return await super().finish_response(request, resp, start_time)
 
     def _get_cors(self) -> CrossOrigin | None:
-        """None if no page of another origin may call."""
+        """Return the CORS rules; None if no other origin may call."""
         return self._manager.cors if isinstance(self._manager, GatewayServer) else None
 
     def log_exception(self, *args: Any, **kwargs: Any) -> None:
-        """Log a bug. A body that broke after its request was answered is none."""
+        """Log a bug. A body that broke off after the response is none."""
         if not isinstance(kwargs.get("exc_info"), web.RequestPayloadError):
             super().log_exception(*args, **kwargs)
 
@@ -253,7 +249,7 @@ def write_crowded() -> bytes:
 
 
 def _is_whole(message: RawRequestMessage, payload: StreamReader) -> bool:
-    """Whether all of a request has come; of one whose Transfer-Encoding was not understood, nobody knows its end."""
+    """Return whether a request is complete. One with an unknown Transfer-Encoding has no known end."""
     return payload.is_eof() and (message.chunked or "Transfer-Encoding" not in message.headers)
 
 
@@ -262,8 +258,7 @@ class GatewayRunner(web.AppRunner):
 
     Args:
         app: the application.
-        limits: how many connections there may be; None: any number.
-        kwargs: aiohttp's.
+        limits: of connections; None: any number.
     """
 
     __slots__ = ("_limits", "_watch")
@@ -291,7 +286,7 @@ class GatewayRunner(web.AppRunner):
         return server
 
     async def shutdown(self) -> None:
-        """End what watches the connections, and whatever the application began."""
+        """Stop watching the connections, then shut the application down."""
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)

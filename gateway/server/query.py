@@ -1,4 +1,4 @@
-"""Values in a request's query."""
+"""Parsing the query parameters of a request."""
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
@@ -7,13 +7,13 @@ from gateway.domain.balance import DAY_S
 from gateway.errors import InvalidRequest
 
 MOST_DIGITS = 18
-"""Of any integer of 64 bits."""
+"""Digits that every 64-bit integer can hold."""
 _FIRST, _LAST = date(1970, 1, 1), date(9998, 12, 31)
 _EPOCH = _FIRST.toordinal()
 
 
 def parse_number(query: Mapping[str, str], name: str) -> int | None:
-    """A whole number, None where it is not there. Raises ``InvalidRequest``."""
+    """Parse a whole number; None if the parameter is missing. Raises ``InvalidRequest``."""
     text = query.get(name)
     if text is None:
         return None
@@ -23,12 +23,12 @@ def parse_number(query: Mapping[str, str], name: str) -> int | None:
 
 
 def is_number(text: str) -> bool:
-    """Whether ``text`` is a whole number of 64 bits, written plainly."""
+    """Return whether ``text`` is a whole number of at most ``MOST_DIGITS`` ASCII digits."""
     return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
 
 
 def parse_date(query: Mapping[str, str], name: str) -> date | None:
-    """A day such as 2027-01-31, None where it is not there. Raises ``InvalidRequest``."""
+    """Parse a day such as 2027-01-31; None if the parameter is missing. Raises ``InvalidRequest``."""
     text = query.get(name)
     if text is None:
         return None
@@ -42,9 +42,10 @@ def parse_date(query: Mapping[str, str], name: str) -> date | None:
 
 
 def parse_moment(query: Mapping[str, str], name: str, *, ends: bool = False) -> int | None:
-    """A time such as 2027-01-31T12:00:00Z, in Unix milliseconds; without a zone it is UTC. None where it is not there.
+    """Parse a time such as 2027-01-31T12:00:00Z to Unix milliseconds; None if the parameter is missing.
 
-    A day such as 2027-01-31 is its beginning, or with ``ends`` its end. Raises ``InvalidRequest``.
+    A time without a zone is UTC. A day such as 2027-01-31 means its beginning, or with ``ends`` its end. Raises
+    ``InvalidRequest``.
     """
     text = query.get(name)
     if text is None:
@@ -61,15 +62,15 @@ def parse_moment(query: Mapping[str, str], name: str, *, ends: bool = False) -> 
 
 
 def number_of_day(day: date) -> int:
-    """A day as the ledger counts it: days since 1970."""
+    """Convert a day to the ledger's number: days since 1970."""
     return day.toordinal() - _EPOCH
 
 
 def day_of_number(number: int) -> date:
-    """The day of a number of days since 1970."""
+    """Convert a number of days since 1970 to the day."""
     return date.fromordinal(number + _EPOCH)
 
 
 def day_of_time(now_s: float) -> date:
-    """The day, in UTC, of Unix seconds."""
+    """Convert Unix seconds to the UTC day."""
     return datetime.fromtimestamp(now_s // DAY_S * DAY_S, UTC).date()

@@ -1,7 +1,7 @@
-"""Reading a request's body: once, within bounds of size, type, encoding and time.
+"""Reading a JSON body, within limits of size, type, encoding and time.
 
-aiohttp hands bodies over as they lie on the wire (``server/protocol.py``): nothing is unpacked before somebody is known
-to have sent it. What is large is unpacked and parsed by a thread, so that the event loop goes on meanwhile.
+aiohttp delivers bodies compressed (``server/protocol.py``): the body is decompressed only once the caller is known. A
+thread decompresses and parses large bodies, so that the event loop is not blocked.
 """
 
 import zlib
@@ -20,7 +20,7 @@ from gateway.server.media_type import read_media_type
 from gateway.upstream.decompress import STEP_BYTES, Decompressor
 
 BODY_TIMEOUT_S = 60.0
-"""How long a caller may take to send a body; aiohttp itself would wait for ever."""
+"""How long a client may take to send a body; aiohttp itself would wait for ever."""
 _COMPRESSED = frozenset({"gzip", "deflate"})
 _ENCODINGS = _COMPRESSED | {"", "identity"}
 _JSON = "application/json"
@@ -29,12 +29,12 @@ _BROKEN = (web.RequestPayloadError, HttpProcessingError)
 
 
 async def read_json(request: web.Request) -> dict[str, Any]:
-    """The JSON object of a request. Raises the fault of whatever is wrong with it."""
+    """Read and parse the JSON object of a request. Raises a ``GatewayError`` if it is not valid."""
     return (await read_sized_json(request, request.client_max_size))[0]
 
 
 async def read_sized_json(request: web.Request, limit: int) -> tuple[dict[str, Any], int]:
-    """The same of at most ``limit`` bytes, and how many it has."""
+    """Return the JSON object of a body of at most ``limit`` bytes, and its size in bytes."""
     encoding = _check_type(request)
     if encoding in _COMPRESSED and CALLER not in request and ACTOR not in request:
         raise UnsupportedMediaType("A request without a key must come without a Content-Encoding")
@@ -51,7 +51,7 @@ def _read_large(body: bytes | bytearray) -> dict[str, Any]:
 
 
 def read_arrived_json(request: web.Request) -> dict[str, Any] | None:
-    """The same of a body that came with its headers, as most do; None: it takes ``parse_json`` to wait or to unpack."""
+    """Parse a body that arrived with its headers, as most do; None if it is incomplete or compressed."""
     headers = request.headers
     usual = headers.get("Content-Type") == _JSON and "Content-Encoding" not in headers
     if not request.content.is_eof() or (not usual and _check_type(request) in _COMPRESSED):
@@ -66,7 +66,7 @@ def read_arrived_json(request: web.Request) -> dict[str, Any] | None:
 
 
 def _check_type(request: web.Request) -> str:
-    """How the body is encoded; empty if its sender does not say."""
+    """Check the media type; return the content encoding, empty if the header is missing."""
     headers = request.headers
     if headers.get("Content-Type") != _JSON:
         kind = read_media_type(request)
@@ -104,7 +104,7 @@ async def _read_pieces(request: web.Request, limit: int) -> bytearray:
 
 
 async def _unpack(packed: bytes, encoding: str, limit: int) -> bytes:
-    """``packed`` as it was. Nothing is unpacked beyond the limit. Raises ``RequestTooLarge``, ``InvalidRequest``."""
+    """Decompress at most ``limit`` bytes. Raises ``RequestTooLarge``, ``InvalidRequest``."""
     pieces, body = _inflate(packed, encoding), bytearray()
     try:
         ended = len(packed) <= MAX_ON_LOOP and _append(pieces, body, min(limit, MAX_ON_LOOP))
@@ -118,7 +118,7 @@ async def _unpack(packed: bytes, encoding: str, limit: int) -> bytes:
 
 
 def _inflate(packed: bytes, encoding: str) -> Iterator[bytes]:
-    """The pieces of what was packed; of what goes in and of what comes out no more than ``STEP_BYTES`` at once."""
+    """Yield the decompressed body, with at most ``STEP_BYTES`` of input and output per step."""
     inflation = Decompressor(encoding)
     for start in range(0, len(packed), STEP_BYTES):
         inflation.feed(packed[start : start + STEP_BYTES])
@@ -128,7 +128,7 @@ def _inflate(packed: bytes, encoding: str) -> Iterator[bytes]:
 
 
 def _append(pieces: Iterator[bytes], body: bytearray, most: int) -> bool:
-    """Put together what is left of ``pieces``; False if that would be more than ``most``. Raises ``zlib.error``."""
+    """Append ``pieces`` to ``body``; False as soon as it has more than ``most`` bytes. Raises ``zlib.error``."""
     for piece in pieces:
         body += piece
         if len(body) > most:
@@ -141,4 +141,4 @@ def _make_too_large(limit: int) -> RequestTooLarge:
 
 
 def _make_broken() -> InvalidRequest:
-    return InvalidRequest("The request body is not framed or encoded as its headers say")
+    return InvalidRequest("The request body does not match its Content-Length, Transfer-Encoding or Content-Encoding")

@@ -1,7 +1,7 @@
-"""Answers whose head the gateway writes itself, in one piece with what follows it.
+"""Responses whose head the gateway writes itself, in one write with the body.
 
-aiohttp's own way is made for every kind of response there is, and sends the head of a stream by itself. These two are
-what a call is answered with; everything else is aiohttp's.
+aiohttp's own responses are slower and send the head of a stream separately. Inference requests are answered with these
+classes; everything else uses aiohttp's.
 """
 
 import asyncio
@@ -18,46 +18,43 @@ from gateway.server.context import CONTEXT
 from gateway.server.error_responses import ANTHROPIC_PATHS
 
 WRITE_TIMEOUT_S = 60.0
-"""How long a caller may leave a full buffer unread before it is cut off. One that reads on, however slowly, is not."""
+"""How long a client may leave a full buffer unread before its connection is aborted. A slow reader is not aborted."""
 SMALL = 64 * 1024
-"""Bytes that may be copied into one piece with their head, and written without a look at their reader."""
+"""Bytes up to which a body is copied behind its head, and written without waiting for the client."""
 
 
 class RawResponse(web.StreamResponse):
-    """What aiohttp asks of a response once it has been returned to it: whether the connection stays."""
+    """The part of a response that aiohttp needs when a handler returns it: whether the connection is kept open."""
 
     keep_alive = False
-    """Whether another request may follow on the connection."""
     _status, _reason = 200, "OK"
 
     def __init__(self) -> None:
-        """Nothing: aiohttp's own state is for heads that it writes."""
+        """Skip aiohttp's: its state is for heads that it writes."""
 
     async def prepare(self, request: web.BaseRequest) -> None:  # noqa: ARG002 - aiohttp's signature
-        """The head goes with the body."""
-        return
+        return  # the head is sent with the body
 
     async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002 - aiohttp's signature
-        """The end has been written."""
-        return
+        return  # the end has been sent
 
-    def write_head(self, request: web.Request, said: dict[str, str], *, until_close: bool = False) -> bytes:
-        """Status 200 and ``said``, to which what all answers say is added; ``until_close``: the connection ends it."""
+    def write_head(self, request: web.Request, headers: dict[str, str], *, until_close: bool = False) -> bytes:
+        """Build a head with status 200, ``headers`` and the common ones; ``until_close``: closing ends the body."""
         newer = request.version >= HttpVersion11
         self.keep_alive = stays = request.keep_alive and not until_close
-        said |= build_common_headers(request)
-        said["Date"] = rfc822_formatted_time()
+        headers |= build_common_headers(request)
+        headers["Date"] = rfc822_formatted_time()
         if stays != newer:
-            said["Connection"] = "keep-alive" if stays else "close"
-        lines = len(said)
-        block = "\r\n".join(map(": ".join, said.items()))
+            headers["Connection"] = "keep-alive" if stays else "close"
+        lines = len(headers)
+        block = "\r\n".join(map(": ".join, headers.items()))
         if block.count("\n") >= lines or block.count("\r") >= lines:
             raise ValueError("a header is more than one line")
         return f"HTTP/1.{int(newer)} 200 OK\r\n{block}\r\n\r\n".encode()
 
 
 class BareResponse(web.Response):
-    """A response outside the application, where no signal takes the server's name off it."""
+    """A response outside the application, where no signal removes the ``Server`` header."""
 
     async def _prepare_headers(self) -> None:
         await super()._prepare_headers()
@@ -65,7 +62,7 @@ class BareResponse(web.Response):
 
 
 class BufferedResponse(RawResponse):
-    """A whole answer of at most ``SMALL`` bytes: one piece, written when aiohttp asks for its end."""
+    """A whole response of at most ``SMALL`` bytes, sent in one write when aiohttp calls ``write_eof``."""
 
     def __init__(self, request: web.Request, body: bytes, headers: dict[str, str]) -> None:
         self._request = request
@@ -73,26 +70,26 @@ class BufferedResponse(RawResponse):
         self._whole = self.write_head(request, headers) + body
 
     async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002 - aiohttp's signature
-        """Send it. Raises ``ConnectionError`` where the caller has left, or reads nothing of what was sent before."""
+        """Send it. Raises ``ConnectionError`` if the client has disconnected, or does not read earlier responses."""
         transport = send(self._request, self._whole)
-        if self._request.protocol.writing_paused:  # who sends request after request, and reads no answer
+        if self._request.protocol.writing_paused:  # a client that sends requests and reads no response
             await await_reader(self._request.writer.drain, transport)
 
 
 def send(request: web.Request, data: bytes) -> asyncio.Transport:
-    """Begin an answer. Raises ``ConnectionResetError`` where the caller has left."""
+    """Send the beginning of a response. Raises ``ConnectionResetError`` if the client has disconnected."""
     transport = request.transport
     if transport is None or transport.is_closing():
-        raise ConnectionResetError("the caller left")
-    request.writer.output_size += len(data)  # that it has begun; what follows is not counted
+        raise ConnectionResetError("the client disconnected")
+    request.writer.output_size += len(data)  # marks that the response has begun; later writes are not counted
     transport.write(data)
     return transport
 
 
 async def await_reader(wait: Callable[[], Coroutine[Any, Any, None]], transport: asyncio.Transport) -> None:
-    """``wait`` for a reader who reads on. Raises ``ConnectionError`` where it left, or read nothing for too long.
+    """Run ``wait`` while the client reads. Raises ``ConnectionError`` if it disconnects, or reads nothing for too long.
 
-    What waits is not cancelled for a look at what is left: aiohttp would not be told a second time.
+    ``wait`` is not cancelled to check the progress: aiohttp wakes a waiter only once.
     """
     waiting = asyncio.ensure_future(wait())
     try:
@@ -103,7 +100,7 @@ async def await_reader(wait: Callable[[], Coroutine[Any, Any, None]], transport:
 
 
 async def watch(waiting: set[asyncio.Future[None]], transport: asyncio.Transport) -> None:
-    """Until one of them is done, while something is read of what was written. Raises ``ConnectionResetError``."""
+    """Wait until one of ``waiting`` is done. Raises ``ConnectionResetError`` if the client stops reading."""
     left = transport.get_write_buffer_size()
     done: set[asyncio.Future[None]] = set()
     while not done:
@@ -111,7 +108,7 @@ async def watch(waiting: set[asyncio.Future[None]], transport: asyncio.Transport
         before, left = left, transport.get_write_buffer_size()
         if not done and left >= before:
             transport.abort()
-            raise ConnectionResetError("the caller does not read")
+            raise ConnectionResetError("the client does not read")
 
 
 async def add_common_headers(request: web.Request, response: web.StreamResponse) -> None:

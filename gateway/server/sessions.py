@@ -41,7 +41,7 @@ async def check_still_signed(request: web.Request) -> None:
         SIGNED in request
         and await request.app[SERVICES].auth.sessions.find(find_reference(request) or "", used=False) is None
     ):
-        raise SignedOut("The console's session is over: sign in again", should_retry=False)
+        raise SignedOut("The console session has ended: sign in again", should_retry=False)
 
 
 def find_reference(request: web.Request) -> str | None:

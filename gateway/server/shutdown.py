@@ -1,4 +1,4 @@
-"""The way the gateway ends: no new work, time for what runs, an error frame for what is left, and every row written."""
+"""Graceful shutdown: refuse new requests, wait for active ones, then end the remaining streams with an error event."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,16 +9,16 @@ from aiohttp import web
 from gateway.server.context import SERVICES
 
 GRACE_S = 5.0
-"""After the drain, how long the error frames may take to leave."""
+"""How long the error events of the remaining streams may take after the drain."""
 _LOOK_EVERY_S = 0.05
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 async def drain(app: web.Application, *, timeout_s: float) -> None:
-    """Run when the listening socket is closed and idle connections with it. Returns when nothing runs any more.
+    """Wait until no request is active, at most ``timeout_s``; aiohttp calls it once the listening socket is closed.
 
-    A body that is still arriving then is left to whoever cancels what is left.
+    aiohttp cancels requests whose body is still arriving afterwards.
     """
     services = app[SERVICES]
     state = services.drain

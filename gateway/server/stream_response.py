@@ -1,7 +1,7 @@
-"""The caller's end of an answer.
+"""Streamed and large responses to the client.
 
-The outlet of a stream writes its own chunks straight to the transport, for ``StreamResponse.write`` is a coroutine and
-a stream has no time for one per event. A large answer is aiohttp's own, but for the time that its reader is given.
+A stream writes its chunks straight to the transport: ``StreamResponse.write`` is a coroutine, which is too slow for one
+per event. A large response is aiohttp's own, with a limit on how long the client may leave it unread.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ _LAST_CHUNK = b"0\r\n\r\n"
 
 
 class DiscardingTransport(asyncio.Transport):
-    """In place of the connection of a client that has left: it counts what is written, and keeps nothing.
+    """Replaces the transport of a client that has disconnected: counts the bytes and discards them.
 
     Args:
-        most_bytes: that may be written.
-        give_up: called once, from the event loop, when they have been.
+        most_bytes: how many may be written.
+        give_up: called once, from the event loop, when more are written.
     """
 
     writing_paused = False
@@ -37,21 +37,19 @@ class DiscardingTransport(asyncio.Transport):
         self._give_up = give_up
 
     def is_closing(self) -> bool:
-        """It takes whatever comes."""
         return False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Count it."""
         before, self._left_bytes = self._left_bytes, self._left_bytes - len(data)
         if self._left_bytes < 0 <= before:
             asyncio.get_running_loop().call_soon(self._give_up)
 
     def abort(self) -> None:
-        """There is nothing to break."""
+        """Do nothing: no connection is left."""
 
 
 class EventStreamResponse:
-    """``flow.client_stream.Outlet`` over one aiohttp request."""
+    """The ``proxy.client_stream.ClientStream`` of one aiohttp request."""
 
     __slots__ = ("_chunked", "_protocol", "_reading", "_request", "_transport", "_woken", "response")
 
@@ -66,11 +64,11 @@ class EventStreamResponse:
 
     @property
     def full(self) -> bool:
-        """Whether the transport asked to be given no more."""
+        """Whether the transport's write buffer is full."""
         return self._protocol.writing_paused
 
     def open(self, media_type: str, data: bytes) -> None:
-        """Send the status and the headers, and the first piece with them."""
+        """Send the status and the headers together with the first data."""
         headers = {"Content-Type": media_type, **_HEADERS}
         if self._chunked:
             headers["Transfer-Encoding"] = "chunked"
@@ -87,7 +85,7 @@ class EventStreamResponse:
         return b"%x\r\n%b\r\n" % (len(data), data) if data and self._chunked else data
 
     def write(self, data: bytes, framed: bytes | None = None) -> bool:
-        """Send a piece as one chunk, or as the chunks in which it came."""
+        """Send ``data`` as one chunk, or ``framed``, the same data in the provider's own chunks."""
         transport = self._transport
         if not data or transport is None or transport.is_closing():
             return False
@@ -104,7 +102,7 @@ class EventStreamResponse:
         return self._protocol.writing_paused
 
     async def drain(self) -> None:
-        """Wait until the caller has read."""
+        """Wait until the client has read enough to write again."""
         if self._transport is None or not self.full:
             self._reading = None
             return
@@ -114,11 +112,11 @@ class EventStreamResponse:
             await watch({reading, woken}, self._transport)
             if reading.done():
                 reading.result()
-            else:  # whoever waits next goes on with it: aiohttp would not be told a second time
+            else:  # the next call goes on with it: aiohttp wakes a waiter only once
                 self._reading = reading
                 reading.add_done_callback(_forget)
         except ConnectionError:
-            await asyncio.sleep(0)  # who is cut off has left when the protocol has been told so
+            await asyncio.sleep(0)  # connection_lost() runs first: it may call leave()
             if not isinstance(self._transport, DiscardingTransport):
                 raise ClientDisconnected from None
         finally:
@@ -127,17 +125,17 @@ class EventStreamResponse:
                 reading.cancel()
 
     def wake(self) -> None:
-        """Let go of whoever waits for the caller."""
+        """End a ``drain()`` under way."""
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
     def leave(self, most_bytes: int, give_up: Callable[[], None]) -> None:
-        """The client has left, and the answer is read to its end; see ``flow.client_stream.Outlet``."""
+        """Discard what follows: the client has disconnected, and the response is read to its end."""
         self._protocol = self._transport = DiscardingTransport(most_bytes, give_up)
         self.wake()
 
     def cut(self) -> None:
-        """Break the connection. Where nothing but its end ends the answer, it is reset: that end is none."""
+        """Abort the connection. If its end would mark the end of the body, reset it, to signal an error."""
         if self._transport is None:
             return
         sock = self._transport.get_extra_info("socket")
@@ -146,12 +144,12 @@ class EventStreamResponse:
         self._transport.abort()
 
     async def finish(self, data: bytes) -> None:
-        """Send what is left, and end the body."""
+        """Send ``data`` and the end of the body."""
         if len(data) >= SMALL:
             self.write(data)
             data = b""
         await self.drain()
-        while self._reading is not None:  # woken by the end of the process, it waits as long as it may
+        while self._reading is not None:  # wake() ended the wait early, because the process stops
             await self.drain()
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -162,12 +160,12 @@ class EventStreamResponse:
 
 
 def write_answer(request: web.Request, body: bytes, headers: dict[str, str]) -> web.StreamResponse:
-    """A whole answer with status 200, of whatever size."""
+    """Build a whole response with status 200, of any size."""
     return BufferedResponse(request, body, headers) if len(body) <= SMALL else LargeResponse(request, body, headers)
 
 
 class LargeResponse(web.Response):
-    """A whole answer. Pictures make it large: a caller who does not read it must not keep it in memory for ever."""
+    """A whole response that may be large: a client that stops reading must not keep it in memory for ever."""
 
     def __init__(self, request: web.Request, body: bytes, headers: Mapping[str, str]) -> None:
         super().__init__(body=body, headers=headers)
@@ -175,7 +173,7 @@ class LargeResponse(web.Response):
         self._transport = request.transport
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Send the body. Raises ``ConnectionError`` where the caller has left or stopped to read."""
+        """Send the body. Raises ``ConnectionError`` if the client has disconnected or stops reading."""
         transport, view = self._transport, memoryview(self._whole)
         if transport is None or len(view) <= SMALL:
             return await super().write_eof(data)
@@ -185,6 +183,6 @@ class LargeResponse(web.Response):
 
 
 def _forget(reading: asyncio.Future[None]) -> None:
-    """A caller whom nobody waits for any more may have left."""
+    """Retrieve the exception so that asyncio does not log it: nothing waits for this client any more."""
     if not reading.cancelled():
         reading.exception()

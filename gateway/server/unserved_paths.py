@@ -1,4 +1,4 @@
-"""Paths that are not served: what the convention has besides, and what a path that leads nowhere may have meant."""
+"""Paths that are not served: 501 for those of the OpenAI and Anthropic APIs, and a suggestion for misspelled ones."""
 
 import re
 from collections.abc import Iterator
@@ -12,25 +12,25 @@ _UNSERVED = (
     "files", "fine_tuning", "messages/batches", "organization", "organizations", "projects", "realtime", "skills",
     "threads", "uploads", "vector_stores", "videos/characters", "videos/edits", "videos/extensions",
 )  # fmt: skip
-"""Paths of OpenAI's convention (its OpenAPI document) and of Anthropic's that exist, but not here."""
+"""Paths of the OpenAI API (its OpenAPI document) and of the Anthropic API that the gateway does not serve."""
 _PARTLY_SERVED = {
     "audio": r"(?!(?:speech|transcriptions|translations)/*\Z).+",
     "chat/completions": r"[^/].*",
     "images": r"(?!(?:edits|generations)/*\Z).+",
-    # What a response became later is known to the provider that made it alone, and nobody knows which that was.
+    # Only the provider that made a response knows it later, and the gateway does not record which one that was.
     "responses": r"[^/].*",
 }
-"""What is not served below these paths."""
+"""Patterns of the unserved paths below served ones."""
 _OTHER_METHODS = (("GET", "/chat/completions"), ("DELETE", "/models/{model:.+}"))
-"""What the convention can do with paths that are served, and the gateway cannot."""
+"""Methods of the OpenAI API on served paths that the gateway does not serve."""
 _PREFIX = "/v1"
 _MOST_CHARS = 200
-"""Of a path that is looked at for a hint: patterns of paths are not made for longer ones."""
+"""The longest path that is matched for a hint."""
 _SLASHES = re.compile(r"//+")
 
 
 def add_unserved_routes(app: web.Application) -> None:
-    """501 for what is not served. They come after the served ones: of two routes the first that matches answers."""
+    """Register the 501 routes, after the served ones: the first route that matches answers."""
     for name in _UNSERVED:
         app.router.add_route("*", f"/{name}", refuse_unserved)
         app.router.add_route("*", f"/{name}/{{rest:.*}}", refuse_unserved)
@@ -41,35 +41,35 @@ def add_unserved_routes(app: web.Application) -> None:
 
 
 async def refuse_unserved(request: web.Request) -> web.StreamResponse:
-    """501 for what the convention has and the gateway has not."""
+    """Answer 501."""
     raise ApiNotImplemented(f"{request.method} {request.path[:_MOST_CHARS]} is not implemented by this gateway")
 
 
 def find_hint(request: web.Request) -> str | None:
-    """The path that a request for a path which leads nowhere probably meant; None if there is none.
+    """Return the served path that a misspelled path probably means; None if there is none.
 
-    Base addresses are written with a slash at their end, without the version, or with two of them.
+    Clients write base URLs with a final slash, without the version, or with the version twice.
     """
-    told = request.path
-    if len(told) > _MOST_CHARS or told.startswith("/admin"):
+    asked = request.path
+    if len(asked) > _MOST_CHARS or asked.startswith("/admin"):
         return None
-    path = _SLASHES.sub("/", told).rstrip("/")
+    path = _SLASHES.sub("/", asked).rstrip("/")
     while path.startswith(f"{_PREFIX}{_PREFIX}/"):
         path = path.removeprefix(_PREFIX)
     for meant in (path, _PREFIX + path):
-        if meant != told and meant.startswith(f"{_PREFIX}/") and _leads_somewhere(request.app, meant):
+        if meant != asked and meant.startswith(f"{_PREFIX}/") and _is_served(request.app, meant):
             return meant
     return None
 
 
 def list_served(request: web.Request) -> list[str]:
-    """The methods that the path of a request is served with."""
+    """Return the methods that the path of a request is served with."""
     resources = _find_resources(request.app, request.path)
     routes = (route for resource in resources for route in resource if route.handler is not refuse_unserved)
     return sorted({route.method for route in routes})
 
 
-def _leads_somewhere(app: web.Application, path: str) -> bool:
+def _is_served(app: web.Application, path: str) -> bool:
     return any(True for _ in _find_resources(app, path))
 
 

@@ -1,4 +1,4 @@
-"""Which words a caller is told a job's status in."""
+"""The status words of a video job: OpenAI's or those of the video specification."""
 
 from aiohttp import web
 
@@ -11,9 +11,10 @@ FORM_TYPE = "multipart/form-data"
 
 
 def find_status_words(request: web.Request, job: VideoJob) -> StatusWords:
-    """The convention's client libraries take any word for the end that they do not know; they tell who they are.
+    """Return the words for a response about ``job``.
 
-    Those that do not are known by how the job was submitted.
+    OpenAI's client libraries stop polling at a word that they do not know; their headers identify them. For other
+    clients, how the job was submitted decides.
     """
     words = request.app[SERVICES].live_config.find_status_words()
     if words != "auto":
@@ -22,7 +23,7 @@ def find_status_words(request: web.Request, job: VideoJob) -> StatusWords:
 
 
 def find_submitted_words(request: web.Request) -> StatusWords:
-    """The words to remember with a job: the convention's client libraries submit forms, even without a file."""
+    """Return the words to store with a job: OpenAI's client libraries submit forms, even without a file."""
     return "openai" if read_media_type(request) == FORM_TYPE or _names_library(request) else "spec"
 
 

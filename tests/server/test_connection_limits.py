@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 from gateway.config.schema import ServerSection
 from gateway.domain.ip_address import parse_networks
 from gateway.server.connection_limits import (
+    FIRST_REQUEST_TIMEOUT_S,
     FUTILE_S,
-    PATIENCE_S,
-    TOLD_S,
+    LOG_EVERY_S,
     ConnectionLimiter,
     ConnectionLimits,
     find_limits,
@@ -140,7 +140,7 @@ def test_first_strangers_that_say_nothing_go_then_the_longest_idle_then_new_ones
     house.clock.now = 100.0
     busy = [one for address in many(8) for one in house.come(address, waits_since=None)]
     order = [
-        *house.come("198.51.100.2", waits_since=100 - PATIENCE_S - 1),
+        *house.come("198.51.100.2", waits_since=100 - FIRST_REQUEST_TIMEOUT_S - 1),
         *house.come("198.51.100.3", waits_since=1.0, served=True),
         *house.come("198.51.100.4", waits_since=2.0, served=True),
         *house.come("198.51.100.5", waits_since=98.0),
@@ -161,7 +161,7 @@ def test_where_all_are_busy_one_more_is_refused_and_a_stranger_that_is_slow_goes
         house.come(address, waits_since=None)
     (slow,) = house.come("198.51.100.2", waits_since=None, strange_since=99.0)
     assert not house.come(AWAY, waits_since=None)
-    house.clock.now += PATIENCE_S
+    house.clock.now += FIRST_REQUEST_TIMEOUT_S
     assert house.come(AWAY, waits_since=None)
     assert slow.closed
 
@@ -184,7 +184,7 @@ def test_while_connections_are_many_the_first_request_has_to_come_soon() -> None
     late = [one for address in many(12)[5:] for one in house.come(address)]
     later = house.come(AWAY, 2)
     assert house.limiter.crowded
-    house.clock.now = PATIENCE_S
+    house.clock.now = FIRST_REQUEST_TIMEOUT_S
     later[0].waits_since = 1.0
     house.limiter.sweep()
     assert all(each.closed for each in [*early, *late, later[1]])
@@ -207,7 +207,7 @@ def test_the_log_says_it_once_a_minute() -> None:
     with capture_logs() as lines:
         house.come(HOME, 200)
         assert [line["event"] for line in lines] == ["connection_limit_reached"]
-        house.clock.now = TOLD_S
+        house.clock.now = LOG_EVERY_S
         house.come(HOME, 200)
     assert len(lines) == 2
 

@@ -33,9 +33,9 @@ async def load_connect(request: web.Request) -> Data:
 
 def find_address(request: web.Request) -> str:
     """Return the gateway's address without ``/v1``: from the settings, else from the page's own address."""
-    told = request.app[SERVICES].http.base_url
-    origin = told.removesuffix("/v1") or find_origin(request) or _USUAL_ORIGIN
-    return origin.replace("http://", "https://", 1) if not told and is_secure(request) else origin
+    base_url = request.app[SERVICES].http.base_url
+    origin = base_url.removesuffix("/v1") or find_origin(request) or _USUAL_ORIGIN
+    return origin.replace("http://", "https://", 1) if not base_url and is_secure(request) else origin
 
 
 def format_json_text(text: str) -> str:

@@ -1,8 +1,8 @@
-"""``/v1/dashboard/billing``: the convention's old pages of what may be spent and what was, which chat apps still show.
+"""``/v1/dashboard/billing``: OpenAI's legacy billing endpoints, which some chat apps still show.
 
-They have no word for a balance: apps take the limit of the one and subtract the total of the other. So both speak of
-one cap, the stricter of the key's and its account's, and the total is what was spent of it in its period. Without a
-cap the limit is a number that stands for none, and the total is that of the days that were asked for.
+Apps compute the balance as the limit of ``subscription`` minus the total of ``usage``. Both endpoints therefore report
+one cap, the stricter of the key's and the account's, and what was spent of it in its period. Without a cap the limit is
+``NO_LIMIT_USD``, and the total is that of the requested days.
 """
 
 from datetime import timedelta
@@ -18,14 +18,14 @@ from gateway.server.context import CALLER, SERVICES
 from gateway.server.query import day_of_time, number_of_day, parse_date
 
 NO_LIMIT_USD = 100_000_000
-"""What ``hard_limit_usd`` says where there is no cap; others of the convention's gateways say the same."""
+"""``hard_limit_usd`` without a cap; other gateways report the same number."""
 _DAYS_SHOWN = 30
 _MOST_DAYS = 366
 _CENTS = 100
 
 
 async def get_subscription(request: web.Request) -> web.Response:
-    """``GET /v1/dashboard/billing/subscription``: the cap, in dollars, with what was credited to it."""
+    """``GET /v1/dashboard/billing/subscription``: the cap in USD, top-ups included."""
     caller = request[CALLER]
     balance, day = request.app[SERVICES].billing.accounting.find_stricter(caller.key, caller.account)
     limit_usd: float = NO_LIMIT_USD
@@ -44,9 +44,9 @@ async def get_subscription(request: web.Request) -> web.Response:
 
 
 async def get_usage(request: web.Request) -> web.Response:
-    """``GET /v1/dashboard/billing/usage``: the total, and the cost of each day asked for, in cents.
+    """``GET /v1/dashboard/billing/usage``: the total and the cost of each requested day, in cents.
 
-    ``start_date`` and ``end_date`` (YYYY-MM-DD, UTC, the end exclusive as the convention has it) choose the days.
+    ``start_date`` and ``end_date`` (YYYY-MM-DD, UTC, the end exclusive as OpenAI has it) select the days.
     """
     caller, services = request[CALLER], request.app[SERVICES]
     end_date, start_date = parse_date(request.query, "end_date"), parse_date(request.query, "start_date")

@@ -1,4 +1,4 @@
-"""What a supervisor asks: alive? ready?"""
+"""Health probes: liveness and readiness."""
 
 import asyncio
 
@@ -8,17 +8,17 @@ from gateway.errors import GatewayError, StoreUnavailable
 from gateway.server.context import SERVICES
 
 STORE_TIMEOUT_S = 1.5
-"""How long the store may take to answer; a supervisor hears within two seconds whatever it does."""
+"""How long the database may take to answer, so that a probe is answered within two seconds."""
 
 
 class StoreCheck:
-    """One look at the store at a time, which everybody who asks meanwhile shares: one that hangs is not made twice."""
+    """Checks that the database can be written to. Concurrent probes share one check, also one that hangs."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
 
     async def run(self, app: web.Application) -> None:
-        """Raise ``StoreUnavailable`` if nothing can be written, or nobody knows in time."""
+        """Raise ``StoreUnavailable`` if the database cannot be written to, or does not answer in time."""
         task = self._task
         if task is None or task.done():
             task = self._task = asyncio.ensure_future(app[SERVICES].storage.check_writable())
@@ -28,7 +28,7 @@ class StoreCheck:
         task.result()
 
     async def close(self, _app: web.Application) -> None:
-        """Look no longer."""
+        """Cancel the check under way."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -38,7 +38,7 @@ CHECK = web.AppKey("check", StoreCheck)
 
 
 def add_probes(app: web.Application) -> None:
-    """``/healthz`` and ``/readyz``."""
+    """Register ``/healthz`` and ``/readyz``."""
     app[CHECK] = check = StoreCheck()
     app.on_shutdown.append(check.close)
     app.router.add_get("/healthz", get_health)
@@ -46,12 +46,12 @@ def add_probes(app: web.Application) -> None:
 
 
 async def get_health(_request: web.Request) -> web.Response:
-    """Alive: the event loop answers."""
+    """``GET /healthz``: the event loop runs."""
     return web.json_response({"status": "ok"})
 
 
 async def get_readiness(request: web.Request) -> web.Response:
-    """Ready: not draining, the store can be written to, and a channel can be asked. 503 says what is missing."""
+    """``GET /readyz``: not draining, the database is writable and a channel is available; else 503 and why."""
     services = request.app[SERVICES]
     problems = []
     if not services.drain.open:

@@ -1,4 +1,4 @@
-"""``GET /media/{id}``: what the gateway keeps for its callers. The signed link is the key to it."""
+"""``GET /media/{id}``: files that the gateway keeps for its clients. A signed URL gives access; no key is needed."""
 
 import asyncio
 import io
@@ -19,18 +19,18 @@ from gateway.server.context import SERVICES
 from gateway.server.responses import await_reader
 
 RESPONSE_TIMEOUT_S = 600.0
-"""For the whole of a file, however slowly it is read; with ``Range`` a reader goes on where it was cut off."""
+"""For the whole file, however slowly the client reads; it can resume with ``Range``."""
 _CHUNK_BYTES = 64 * 1024
-"""Of a file in memory at a time, for each reader."""
+"""Bytes of a file that are in memory at a time, for each client."""
 _ACTIVE = frozenset({"image/svg+xml"})
-"""What can hold a script: it is saved, not shown."""
+"""Types that can contain a script: a browser saves them instead of showing them."""
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; sandbox",
     "Referrer-Policy": "no-referrer",
 }
 _OPEN = {"Cross-Origin-Resource-Policy": "cross-origin"}
-"""A link is its own key: whoever was given it may show what it leads to."""
+"""Pages of any origin may embed a file by its signed URL."""
 _GONE = frozenset({403, 404})
 _PARTIAL = 206
 
@@ -41,7 +41,7 @@ def add_media_routes(app: web.Application) -> None:
 
 
 async def get_media(request: web.Request, *, timeout_s: float = RESPONSE_TIMEOUT_S) -> web.StreamResponse:
-    """The file, or a range of it. Raises ``NotFound``, ``StoreUnavailable``, ``InvalidRequest``."""
+    """Send the file, or a range of it. Raises ``NotFound``, ``StoreUnavailable``, ``InvalidRequest``."""
     check_dates(request)
     keeper, query = request.app[SERVICES].media.signed_links, request.query
     expires = query.get("expires", "")
@@ -59,15 +59,15 @@ async def get_media(request: web.Request, *, timeout_s: float = RESPONSE_TIMEOUT
 
 
 def check_dates(request: web.Request) -> None:
-    """Raise ``InvalidRequest`` where aiohttp would stumble: over a date with a number that no C long holds."""
+    """Raise ``InvalidRequest`` for a date that aiohttp fails to parse: a number beyond a C long."""
     try:
         _ = request.if_modified_since, request.if_unmodified_since
     except OverflowError:
-        raise InvalidRequest("A date in the request's headers is none") from None
+        raise InvalidRequest("A date in the request's headers is not valid") from None
 
 
 def find_wanted(request: BaseRequest, etag: str | None = None, modified: str | None = None) -> ByteRange | None:
-    """The range of a file that a request asks for; None: the whole file.
+    """Return the requested range of a file; None: the whole file.
 
     Only GET has ranges (RFC 9110, 14.2). ``If-Range`` must be the file's own entity tag, or exactly its date (13.1.5).
     """
@@ -80,10 +80,10 @@ def find_wanted(request: BaseRequest, etag: str | None = None, modified: str | N
 
 
 class FileResponse(web.FileResponse):
-    """aiohttp's, which knows conditions, with what it leaves open.
+    """aiohttp's file response, with ranges and errors of the gateway.
 
-    It is prepared before it is returned, inside the middlewares, and again by aiohttp afterwards; so a file that is
-    gone, a range that it does not have and a condition that fails are faults as any other.
+    The handler prepares it inside the middlewares, so that a missing file, an invalid range and a failed condition
+    become error objects. aiohttp prepares it again afterwards.
     """
 
     def __init__(self, media: Media, headers: Mapping[str, str]) -> None:
@@ -96,11 +96,11 @@ class FileResponse(web.FileResponse):
         super().__init__(media.path, chunk_size=_CHUNK_BYTES, headers={**ours, **headers})
 
     async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
-        """Send it; once. Raises ``NotFound``, ``RangeNotSatisfiable``, ``PreconditionFailed``."""
+        """Send the file, once. Raises ``NotFound``, ``RangeNotSatisfiable``, ``PreconditionFailed``."""
         return await (web.StreamResponse.prepare(self, request) if self.prepared else super().prepare(request))
 
     async def _prepare_headers(self) -> None:
-        if self.status in _GONE:  # swept since it was found
+        if self.status in _GONE:  # deleted since it was found
             raise make_not_found()
         await super()._prepare_headers()
 
@@ -110,7 +110,7 @@ class FileResponse(web.FileResponse):
     async def _prepare_open_file(
         self, request: BaseRequest, fobj: io.BufferedReader, st: os.stat_result, file_encoding: str | None
     ) -> AbstractStreamWriter | None:
-        # aiohttp answers 416 to a Range that is to be ignored, to HEAD too, and knows no entity tag in If-Range.
+        # aiohttp answers 416 to a Range that must be ignored, also of HEAD, and supports no entity tag in If-Range.
         del file_encoding  # the store has no compressed files
         size = st.st_size
         self.etag = f"{st.st_mtime_ns:x}-{size:x}"  # as aiohttp's conditions have it
@@ -127,17 +127,17 @@ class FileResponse(web.FileResponse):
         return await self._sendfile(request, fobj, start, stop - start)
 
     async def _sendfile(self, request: BaseRequest, fobj: IO[Any], offset: int, count: int) -> AbstractStreamWriter:
-        # Not the kernel's: uvloop has none, and on the standard loop it fails in its own way where a reader leaves.
-        # And its way out of that waits for ever for a reader who does not read.
+        # Not the kernel's sendfile: uvloop has none, and asyncio's fails if the client disconnects, and then waits for
+        # ever for a client that does not read.
         writer, transport = await web.StreamResponse.prepare(self, request), request.transport
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, fobj.seek, offset)
         while count > 0:
             piece = await loop.run_in_executor(None, fobj.read, min(_CHUNK_BYTES, count))
             if writer is None or transport is None or not piece:
-                raise ConnectionResetError("The answer has ended, or the file")
+                raise ConnectionResetError("The response or the file has ended")
             await await_reader(partial(self.write, piece), transport)
             count -= len(piece)
         if writer is None:
-            raise ConnectionResetError("The answer has ended")
+            raise ConnectionResetError("The response has ended")
         return writer

@@ -1,4 +1,4 @@
-"""``POST /v1/videos`` and its remixes: a request that becomes a job, for which the client need not wait."""
+"""``POST /v1/videos`` and ``/remix``: create a video job; the client need not wait for it."""
 
 import asyncio
 from collections.abc import Callable
@@ -48,7 +48,7 @@ class ActiveVideoSubmission(ActiveInference):
     def cancel(self) -> bool:
         """End the request. Raises ``Conflict`` if it has begun to become a job, which is cancelled by its own id."""
         if self.submission is not None:
-            raise Conflict("The request is becoming a video: cancel that one, where the videos are", should_retry=False)
+            raise Conflict("The request has become a video job: cancel the job", should_retry=False)
         return super().cancel()
 
     def settle(self, ending: Ending, error: GatewayError | None = None) -> None:
@@ -86,7 +86,7 @@ async def load_original(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 async def submit(request: web.Request) -> web.StreamResponse:
-    """Make a job of the request, and answer with it."""
+    """Create the job and answer with it."""
     active, ctx, services = request[INFERENCE], request[CONTEXT], request.app[SERVICES]
     call = ctx.call
     assert isinstance(active, ActiveVideoSubmission)  # noqa: S101 - as POST_VIDEOS says

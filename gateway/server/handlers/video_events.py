@@ -1,4 +1,4 @@
-"""``GET /v1/videos/{id}/events``: how a job moves, as it does, so that nobody need ask."""
+"""``GET /v1/videos/{id}/events``: server-sent events for every change of a video job."""
 
 import asyncio
 from contextlib import suppress
@@ -15,44 +15,44 @@ from gateway.server.sessions import check_still_signed
 from gateway.server.subscriber_limit import SubscriberLimit
 from gateway.server.video_status import find_status_words
 
-LOOK_AGAIN_S = 15.0
-"""Whoever follows a job hears of its moves at once; those that another process made a little later."""
+RELOAD_S = 15.0
+"""How often a job is read again; changes that this process makes are sent at once."""
 SEND_TIMEOUT_S = 30.0
 
 FOLLOWING = web.AppKey("following", SubscriberLimit)
 
 
 async def get_events(request: web.Request) -> web.StreamResponse:
-    """The task object without its prompt, now and whenever it has changed, until the job has ended."""
+    """Send the task object without its prompt, now and after every change, until the job has ended."""
     services, caller = request.app[SERVICES], request[CALLER]
     job = await services.videos.jobs.get(request.match_info["id"], caller.account.id)
     response = EventSourceResponse(sep="\n", send_timeout=SEND_TIMEOUT_S)
     with request.app[FOLLOWING].join(caller.account.id):
-        async with services.videos.jobs.notifier.listen(job.id) as bell:
+        async with services.videos.jobs.notifier.listen(job.id) as changed:
             await response.prepare(request)
             try:
                 async with response:
-                    await _follow(request, response, job, bell)
+                    await _follow(request, response, job, changed)
             except (TimeoutError, ConnectionError):
                 raise ClientDisconnected from None
     return response
 
 
-async def _follow(request: web.Request, response: EventSourceResponse, job: VideoJob, bell: asyncio.Event) -> None:
+async def _follow(request: web.Request, response: EventSourceResponse, job: VideoJob, changed: asyncio.Event) -> None:
     services, words = request.app[SERVICES], find_status_words(request, job)
-    told = ""
+    sent = ""
     while services.drain.open:
-        event, now = _write(job, words)
-        if now != told:
-            await response.send(now, event=event)
-            told = now
+        event, data = _build_event(job, words)
+        if data != sent:
+            await response.send(data, event=event)
+            sent = data
         if job.ended:
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_AGAIN_S):
-                await bell.wait()
-        bell.clear()
-        try:  # a key may be taken away meanwhile, and a session end
+            async with asyncio.timeout(RELOAD_S):
+                await changed.wait()
+        changed.clear()
+        try:  # the key may be revoked meanwhile, or the session end
             await check_still_signed(request)
             if request[CALLER].key.id:
                 services.auth.api_keys.refresh(request[CALLER])
@@ -64,8 +64,8 @@ async def _follow(request: web.Request, response: EventSourceResponse, job: Vide
         job = found
 
 
-def _write(job: VideoJob, words: StatusWords) -> tuple[str, str]:
-    """The event and its data. A prompt may be long, and does not change."""
-    said = build_video(job, words)
-    del said["prompt"]
-    return f"video.{said['status']}", orjson.dumps(said).decode()
+def _build_event(job: VideoJob, words: StatusWords) -> tuple[str, str]:
+    """Return the event's name and data, without the prompt, which may be long and does not change."""
+    body = build_video(job, words)
+    del body["prompt"]
+    return f"video.{body['status']}", orjson.dumps(body).decode()

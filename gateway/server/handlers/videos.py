@@ -1,4 +1,4 @@
-"""Videos after their submit: asked after, listed, followed, downloaded, deleted."""
+"""Video jobs after their submission: get, list, events, download, delete."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ from gateway.videos.jobs import check_completed
 
 PAGE = 20
 MAX_PAGE_CHARS = 256 * 1024
-"""Of prompts."""
+"""Characters of prompts on one page."""
 MAX_PAGE = 100
 _LIMITS = frozenset(map(str, range(MAX_PAGE + 1)))
 _VARIANTS: tuple[str, ...] = get_args(Variant)
@@ -42,7 +42,7 @@ _BY_ID = "/{id:[^/]+}"
 
 
 def add_video_routes(app: web.Application) -> None:
-    """Every path of videos. ``{id}`` is whatever has no slash: what is no id is nobody's."""
+    """Register the routes of videos. ``{id}`` matches anything without a slash; an invalid id is not found."""
     app[FOLLOWING] = SubscriberLimit()
     for path in (_PATH, _ALIAS):
         app.router.add_post(path, POST_VIDEOS)
@@ -55,12 +55,12 @@ def add_video_routes(app: web.Application) -> None:
 
 
 async def get_video(request: web.Request) -> web.Response:
-    """``GET /v1/videos/{id}``: how a job stands."""
+    """``GET /v1/videos/{id}``: the status of a job."""
     job = await _get_job(request)
-    return _answer(request, build_video(job, find_status_words(request, job)), _say_when(request, job))
+    return _answer(request, build_video(job, find_status_words(request, job)), _build_poll_header(request, job))
 
 
-def _say_when(request: web.Request, job: VideoJob) -> dict[str, str]:
+def _build_poll_header(request: web.Request, job: VideoJob) -> dict[str, str]:
     if job.ended:
         return {}
     age_ms = request.app[SERVICES].videos.jobs.now_ms - job.created_ms
@@ -77,7 +77,7 @@ async def get_videos(request: web.Request) -> web.Response:
 
 
 def _bound(found: Sequence[VideoJob]) -> Sequence[VideoJob]:
-    """As many as make no page of endless prompts; the rest is on the next."""
+    """Return the first jobs, up to ``MAX_PAGE_CHARS`` of prompts; at least one."""
     chars = 0
     for count, job in enumerate(found):
         chars += len(job.prompt)
@@ -101,7 +101,7 @@ def _read_page(request: web.Request) -> tuple[int, str | None, str]:
 
 
 async def delete_video(request: web.Request) -> web.Response:
-    """``DELETE /v1/videos/{id}``: a job that has ended is forgotten, and its video with it."""
+    """``DELETE /v1/videos/{id}``: delete an ended job and its video."""
     services = request.app[SERVICES]
     job = await _get_job(request)
     await services.videos.jobs.remove(job)
@@ -119,14 +119,14 @@ async def get_content(request: web.Request) -> web.StreamResponse:
         raise InvalidRequest(f"'variant' must be one of {', '.join(_VARIANTS)}", param="variant")
     check_completed(job)
     if job.expires_ms is not None and services.videos.jobs.now_ms >= job.expires_ms:
-        raise NotFound("The video is not kept any more", param="video_id", should_retry=False)
+        raise NotFound("The video has expired", param="video_id", should_retry=False)
     kept = await services.videos.content.find(job, cast("Variant", variant))
     if kept is not None:
         answer = FileResponse(kept, _PRIVATE | {"Content-Disposition": f'inline; filename="{_name(job, kept.id)}"'})
         await answer.prepare(request)
         return answer
-    async with services.billing.quota.enter(request[CALLER]):  # what leaves the house counts as a call
-        wanted = find_wanted(request)  # what is not kept has neither an entity tag nor a date here
+    async with services.billing.quota.enter(request[CALLER]):  # a download from the provider counts as a request
+        wanted = find_wanted(request)  # a file that the gateway does not keep has no entity tag and no date
         file = await services.videos.content.open(job, cast("Variant", variant), wanted.write() if wanted else None)
         try:
             return await _pass_through(request, file)
@@ -139,7 +139,7 @@ def _name(job: VideoJob, media_id: str) -> str:
 
 
 async def _pass_through(request: web.Request, file: FetchedFile) -> web.StreamResponse:
-    """A provider's file as it comes; no faster than it is read. Raises ``RangeNotSatisfiable``."""
+    """Forward a provider's file, no faster than the client reads it. Raises ``RangeNotSatisfiable``."""
     _check_range(file)
     kind = file.headers.get("Content-Type", "").lower()
     response = web.StreamResponse(status=file.status, headers=_PRIVATE)
@@ -159,7 +159,7 @@ async def _pass_through(request: web.Request, file: FetchedFile) -> web.StreamRe
                 raise ClientDisconnected
             await await_reader(lambda data=piece: response.write(data), transport)  # type: ignore[misc]
     except ProviderError:
-        # What has begun cannot be taken back: it breaks off, so that nobody takes a part for the whole.
+        # The response has begun: abort it, so that the client does not take a part for the whole file.
         if transport is not None:
             transport.abort()
         raise ClientDisconnected from None
@@ -177,9 +177,9 @@ def _check_range(file: FetchedFile) -> None:
 
 
 async def _get_job(request: web.Request) -> VideoJob:
-    """The caller's own job. Raises ``NotFound`` for every other."""
+    """Return a job of the caller's account. Raises ``NotFound`` for every other."""
     return await request.app[SERVICES].videos.jobs.get(request.match_info["id"], request[CALLER].account.id)
 
 
-def _answer(request: web.Request, said: object, headers: Mapping[str, str] = _NO_HEADERS) -> web.Response:
-    return LargeResponse(request, orjson.dumps(said), {"Content-Type": "application/json", **headers})
+def _answer(request: web.Request, body: object, headers: Mapping[str, str] = _NO_HEADERS) -> web.Response:
+    return LargeResponse(request, orjson.dumps(body), {"Content-Type": "application/json", **headers})
