@@ -34,9 +34,7 @@ class RetentionClock:
         self._doubted_since: float | None = None
 
     def now(self) -> float:
-        """Return the machine's time; while that is distrusted, the last trusted time plus the time that has passed
-        since.
-        """
+        """Return the machine's time; while that is distrusted, the last trusted time plus the time since."""
         now_s, running = self._clock(), self._monotonic()
         counted_s = self._base_s + running - self._since
         if now_s > counted_s + SLACK_S:

@@ -106,7 +106,8 @@ class PasswordService:
 
 
 def _normalize(passphrase: str) -> bytes:
-    """Return one form of text that keyboards encode in several (NIST SP 800-63B, 5.1.1.2). Invalid Unicode fits no
-    hash.
+    """Return one form of text that keyboards encode in several (NIST SP 800-63B, 5.1.1.2).
+
+    Invalid Unicode fits no hash.
     """
     return unicodedata.normalize("NFKC", passphrase).encode("utf-8", "surrogatepass")

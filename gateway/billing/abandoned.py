@@ -28,8 +28,7 @@ _IN_THE_MIDDLE = frozenset({"body", "stream", "cancel", "shutdown"})
 
 
 def may_have_done(error: GatewayError | None, after_s: float = 0.0) -> bool:
-    """Return whether a provider may have done the work if ``error`` ended the request ``after_s`` seconds after it was
-    sent.
+    """Return whether the provider may have done the work of a request that ended ``after_s`` seconds after it was sent.
 
     ``error`` None: the client disconnected.
     """

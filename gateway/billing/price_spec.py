@@ -37,8 +37,9 @@ class GroupSpec:
 
 @attrs.frozen
 class TierSpec:
-    """An entry of a price's ``tiers``: the price of a whole request with a longer prompt. Missing fields are as
-    without it.
+    """An entry of a price's ``tiers``: the price of a whole request with a longer prompt.
+
+    Missing fields are as without it.
     """
 
     above_tokens: int = attrs.field(metadata=between(1))
@@ -63,9 +64,7 @@ class TierSpec:
 
 @attrs.frozen
 class SizeSpec:
-    """An entry of a price's ``sizes``: the price of a second of video of that size (a glob: ``1920x1080``,
-    ``*x1080``).
-    """
+    """An entry of a price's ``sizes``: the price of a second of video of that size, a glob such as ``*x1080``."""
 
     size: str = attrs.field(metadata=MODEL)
     usd_per_second: Decimal = attrs.field(metadata=_SECOND_PRICE)

@@ -158,9 +158,7 @@ async def _check_jobs(jobs: Jobs, balances: Balances) -> list[str]:
 
 
 async def _keep_lasting(jobs: Jobs, problems: dict[str, str]) -> list[str]:
-    """Return those problems that last: a job is stored just before its reservation is its own, and ends just before
-    the reservation is released.
-    """
+    """Return the problems that last: a job and its reservation are stored and released one after the other."""
     for _ in range(MAX_LOOKS - 1):
         if not problems:
             break

@@ -44,6 +44,7 @@ def client_command(command: Command, *, channels: bool = False, offline: bool = 
     """Add the options of a command that calls the admin API; the command gets them as a ``CliContext``.
 
     Args:
+        command: the click command.
         channels: if no gateway runs, discover channels as ``serve`` does.
         offline: the command works if no gateway runs, with the configuration of ``--config``.
     """

@@ -254,8 +254,9 @@ class Reservation:
     extra_nanos: int = 0
 
     def extend(self, nanos: int) -> None:
-        """Reserve up to ``nanos`` in all, as far as every balance has it. Only valid right after the reservation is
-        made.
+        """Reserve up to ``nanos`` in all, as far as every balance has it.
+
+        Only valid right after the reservation is made.
         """
         more = min(nanos - self.nanos, self.left_nanos or 0)
         if more > 0:

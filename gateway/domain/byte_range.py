@@ -17,8 +17,9 @@ _BEYOND = 10**_MOST_DIGITS
 
 
 class RangeNotSatisfiable(GatewayError):
-    """The file has no byte in the requested range. ``size`` is the file's bytes for ``Content-Range``; None if
-    unknown.
+    """The file has no byte in the requested range.
+
+    ``size`` is the file's bytes for ``Content-Range``; None if unknown.
     """
 
     code = "range_not_satisfiable"

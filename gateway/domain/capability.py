@@ -51,8 +51,9 @@ class Capability:
         return attrs.evolve(other, **known)
 
     def find_problem(self, ask: ImageRequest, *, edit: bool, fan_out: bool) -> Problem | None:
-        """Return why the images cannot be made as requested. None if they can. ``fan_out``: several calls lift the
-        limit of n.
+        """Return why the images cannot be made as requested. None if they can.
+
+        ``fan_out``: several calls lift the limit of n.
         """
         if edit and self.edits is False:
             return "model", "it does not edit images"

@@ -85,9 +85,7 @@ class Channel:
 
     @cached_property
     def secrets(self) -> tuple[str, ...]:
-        """Texts that must not leave the gateway, in every form that an echo may have: keys, header values, the proxy's
-        password.
-        """
+        """Texts that must not leave the gateway, in every form of an echo: keys, header values, proxy password."""
         keys = (*self.api_keys, *_list_parts(self.api_keys))
         plain = [*keys, *_list_header_secrets(self.headers), *_list_proxy_secrets(self.proxy)]
         return tuple(dict.fromkeys(form for secret in plain for form in _list_forms(secret)))

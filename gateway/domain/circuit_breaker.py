@@ -219,9 +219,7 @@ class CircuitBreaker:
     def trip(
         self, now: float, rules: BreakerSettings, *, reason: str, rng: float, provider_retry_after_s: float = 0.0
     ) -> None:
-        """Open the breaker for its cooldown, or for ``provider_retry_after_s`` if that is longer; at most
-        ``max_cooldown_s``.
-        """
+        """Open the breaker for its cooldown or ``provider_retry_after_s``, the longer; at most ``max_cooldown_s``."""
         self._move("tripped")
         self.generation += 1
         self.trips += 1

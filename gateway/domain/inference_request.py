@@ -64,8 +64,9 @@ OUTPUT_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_to
 
 @frozen
 class InferenceRequest:
-    """One checked request. ``body`` is the parsed JSON; the provider's request is serialised from it, not from the
-    bytes.
+    """One checked request.
+
+    ``body`` is the parsed JSON; the provider's request is serialised from it, not from the bytes.
 
     Attributes:
         model: as the client named it.

@@ -47,8 +47,7 @@ def _order_tiers(tiers: Iterable[Tier]) -> tuple[Tier, ...]:
 
 @attrs.frozen
 class Price:
-    """The price of a model, or of every model that a glob matches: in nano-USD per million tokens, per image and per
-    second.
+    """The price of a model or a glob of models: in nano-USD per million tokens, per image and per second.
 
     Attributes:
         character_nanos_per_million: of text that is spoken.
@@ -212,8 +211,9 @@ def _compile(glob: str) -> re.Pattern[str]:
 
 
 def _index_spellings(prices: Iterable[Price]) -> tuple[_Exact, _Exact]:
-    """Return prices by normalized name, and by that without its date; the latter has the price of the name without a
-    date, else of the latest.
+    """Return prices by normalized name, and by that name without its date.
+
+    The latter has the price of the name without a date, else of the latest.
 
     Of spellings of one name with different prices the dearest counts: which of them another one means is unknown.
     """

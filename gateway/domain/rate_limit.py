@@ -120,8 +120,9 @@ class RateLimitWindow:
 
 @frozen
 class RateLimitStatus:
-    """The windows of a caller for ``x-ratelimit-*`` headers: of each rate the one with the fewest remaining. None:
-    unlimited.
+    """The windows of a caller for ``x-ratelimit-*`` headers: of each rate the one with the fewest remaining.
+
+    None: unlimited.
     """
 
     requests: RateLimitWindow | None = None
@@ -129,8 +130,9 @@ class RateLimitStatus:
 
 
 class GcraBucket:
-    """One rate of one subject: its ``tat``, and the limit under which it is owed. ``before``: the ``tat`` before the
-    last take.
+    """One rate of one subject: its ``tat``, and the limit under which it is owed.
+
+    ``before``: the ``tat`` before the last take.
     """
 
     __slots__ = ("before", "limit", "tat")
@@ -151,8 +153,9 @@ Rate = tuple[GcraBucket, int, int]
 
 
 def take_all(rates: Iterable[Rate], cost: int, now: float) -> RateLimitWindow | None:
-    """Take ``cost`` units from every bucket and return the strictest window. None: one bucket refused, and nothing is
-    taken.
+    """Take ``cost`` units from every bucket and return the strictest window.
+
+    None: one bucket refused, and nothing is taken.
 
     The strictest has the fewest remaining, of equals the longer reset. This is ``wait_s``, ``take`` and ``remaining``
     of all buckets in one pass, because every request does it for each of its rates.

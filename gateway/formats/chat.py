@@ -1,5 +1,6 @@
-"""The common chat model: every chat API format is parsed into it and built from it, so N formats need N parsers and N
-builders.
+"""The common chat model: every chat API format is parsed into it and built from it.
+
+So N formats need N parsers and N builders.
 
 A request is a ``ChatRequest``; an answer, streamed or not, is a sequence of events. If client and provider use the same
 format, the bytes pass through and this model is not involved. Whatever a format has and the model has not is lost in
@@ -215,8 +216,9 @@ class RedactedReasoning:
 
 @attrs.frozen
 class ToolCallStart:
-    """A tool call begins; its arguments follow. ``id`` is never empty: a parser makes one if the provider gives
-    none.
+    """A tool call begins; its arguments follow.
+
+    ``id`` is never empty: a parser makes one if the provider gives none.
     """
 
     index: int

@@ -333,9 +333,7 @@ _NATIVE: Mapping[str, Wire] = MappingProxyType({"chat": "openai_chat", "messages
 
 
 def make_exchange(call: InferenceRequest, wire: Wire, naming: ResponseIdentity) -> Translator:
-    """Return the translator of ``call`` for ``wire``, one of the formats that ``domain/api_format.py`` lists for its
-    operation.
-    """
+    """Return the translator of ``call`` for ``wire``, a format of its operation (see ``domain/api_format.py``)."""
     if _NATIVE.get(call.operation, wire) != wire:
         return _ChatTranslation(call, naming, _CLIENT_FORMATS[call.operation], _PROVIDER_FORMATS[wire])
     direct = _PASSTHROUGH.get(wire, _IMAGE_BACKEND)
@@ -343,7 +341,5 @@ def make_exchange(call: InferenceRequest, wire: Wire, naming: ResponseIdentity) 
 
 
 def is_translated(operation: Operation, wire: Wire) -> bool:
-    """Return whether a request for ``operation`` goes through the common chat model to a provider that uses
-    ``wire``.
-    """
+    """Return whether ``operation`` goes through the common chat model to a provider that uses ``wire``."""
     return _NATIVE.get(operation, wire) != wire

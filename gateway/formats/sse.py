@@ -97,8 +97,9 @@ class SseSplitter:
         return held
 
     def _hold(self, data: bytes) -> int:
-        """Append to the incomplete event. Return the offset from which to search for its end; -1 if it has not
-        ended.
+        """Append to the incomplete event.
+
+        Return the offset from which to search for its end; -1 if it has not ended.
         """
         held = self._held
         look = max(0, len(held) - _LOOK_BACK)

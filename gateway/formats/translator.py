@@ -14,9 +14,7 @@ from gateway.formats.stream import StreamTransform
 
 @frozen
 class ResponseIdentity:
-    """The values that an answer gets if its provider gives none: its id, the provider's model name, the time (Unix
-    seconds).
-    """
+    """What an answer gets if its provider gives none: its id, the provider's model name, the time (Unix seconds)."""
 
     id: str
     model: str
@@ -58,8 +56,9 @@ class Translator(Protocol):
     def call(self) -> InferenceRequest: ...
 
     def write_body(self) -> Payload:
-        """Build the request body; the outermost dict is a new one. Raises ``InvalidRequest`` if the format cannot
-        express it.
+        """Build the request body; the outermost dict is a new one.
+
+        Raises ``InvalidRequest`` if the format cannot express it.
         """
         ...
 
@@ -75,7 +74,8 @@ class Translator(Protocol):
         ...
 
     def parse_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
-        """Return the client's bytes and the usage of an unstreamed answer. Raises ``ProviderError`` if it is
-        invalid.
+        """Return the client's bytes and the usage of an unstreamed answer.
+
+        Raises ``ProviderError`` if it is invalid.
         """
         ...

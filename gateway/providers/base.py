@@ -36,8 +36,9 @@ def keep_model_id(listed: str) -> str:
 
 @attrs.frozen
 class Endpoint:
-    """Where a vendor takes requests in one API format. ``{model}`` in a path is replaced by the percent-encoded model
-    name.
+    """Where a vendor takes requests in one API format.
+
+    ``{model}`` in a path is replaced by the percent-encoded model name.
 
     Attributes:
         wire: the API format.
@@ -139,9 +140,7 @@ class Provider:
         return found.group() if found else None
 
     def find_endpoint(self, wires: tuple[Wire, ...], model: str) -> Endpoint | None:
-        """Return the endpoint for the first of ``wires`` that the vendor offers with ``model`` (provider name); None:
-        none.
-        """
+        """Return the endpoint for the first of ``wires`` that the vendor offers with ``model`` (its own name)."""
         for wire in wires:
             for endpoint in self.endpoints:
                 if endpoint.wire == wire and endpoint.takes(model):
@@ -155,9 +154,7 @@ class Provider:
     def plan(
         self, channel: Channel, endpoint: Endpoint, request: EndpointRequest, *, model: str, key: str, now_s: int = 0
     ) -> HttpRequest:
-        """Build a request to ``endpoint`` at ``now_s``. Headers come from the gateway, ``request`` and the channel
-        only.
-        """
+        """Build a request to ``endpoint`` at ``now_s``. Headers come from the gateway, ``request`` and the channel."""
         ours = {
             "Content-Type": request.media_type,
             "Accept": request.accept,

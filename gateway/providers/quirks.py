@@ -57,8 +57,7 @@ def replace(field: str, name: str) -> Quirk:
 
 
 def hash_user(most: int, *fields: str, least: int = 0) -> Quirk:
-    """Replace those of ``fields``, names of an end user, that have not ``least`` to ``most`` characters by their
-    SHA-256.
+    """Replace those of ``fields``, names of an end user, that are too short or too long by their SHA-256.
 
     Vendors reject names that are too long, and some clients send long ones (Claude Code's have 150 characters). The
     hash has 64 hexadecimal characters, is the same for the same name, and cannot be reversed.

@@ -147,8 +147,9 @@ def _refused_by_proxy() -> ProviderBadResponse:
 
 
 async def _tunnel(sock: socket.socket, origin: Origin) -> None:
-    """Ask the proxy at ``sock`` to lead on to ``origin`` (RFC 9110, 9.3.6). Raises ``ProviderBadResponse``,
-    ``OSError``.
+    """Ask the proxy at ``sock`` to lead on to ``origin`` (RFC 9110, 9.3.6).
+
+    Raises ``ProviderBadResponse``, ``OSError``.
     """
     loop = asyncio.get_running_loop()
     host = f"[{origin.host}]" if ":" in origin.host else origin.host

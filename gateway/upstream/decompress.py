@@ -64,8 +64,9 @@ class Decompressor:
 
 
 def open_inflation(encoding: str | None) -> Decompressor | None:
-    """What decodes ``encoding``, in lower case: None if it is empty. Raises ``ProviderBadResponse`` for one not asked
-    for.
+    """What decodes ``encoding``, in lower case: None if it is empty.
+
+    Raises ``ProviderBadResponse`` for one not asked for.
 
     Args:
         encoding: of the body; None if several are named.

@@ -17,8 +17,9 @@ _HEAD = 24
 
 
 def build_media_block(part: MediaPart) -> dict[str, Any]:
-    """Build the block without its cache control. Raises ``InvalidRequest`` for audio, and for files other than PDF or
-    text.
+    """Build the block without its cache control.
+
+    Raises ``InvalidRequest`` for audio, and for files other than PDF or text.
     """
     part = _split_data_url(part)
     match part.kind:

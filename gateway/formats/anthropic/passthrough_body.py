@@ -45,8 +45,9 @@ def _build_message(message: Body, *, claude: bool) -> Body:
 
 
 def _list_own(content: list[Body], *, claude: bool) -> Iterable[Body]:
-    """Return the blocks without other providers' reasoning. Servers of this format other than Anthropic's may not sign
-    any.
+    """Return the blocks without other providers' reasoning.
+
+    Servers of this format other than Anthropic's may not sign any.
     """
     return (block for block in content if block["type"] != "thinking" or _is_own(block.get("signature"), claude=claude))
 

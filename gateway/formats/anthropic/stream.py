@@ -247,9 +247,7 @@ class MessagesStreamParser:
         return [*self._flush_open(), parse_finish(reason, sequence, called=self._calls > 0)]
 
     def _flush_open(self) -> list[Event]:
-        """Return the last events of blocks that were not stopped; they stay open, because a stream that is cut is not
-        complete.
-        """
+        """Return the last events of blocks that were not stopped; they stay open: a cut stream is not complete."""
         events: list[Event] = []
         for index, opened in list(self._open.items()):
             events += self._stop(index)

@@ -39,9 +39,7 @@ def parse_version(model: str) -> Version | None:
 
 
 def wants_signatures(model: str) -> bool:
-    """Return whether ``model`` rejects function calls without a thought signature in the history (Gemini 3 and
-    later).
-    """
+    """Return whether ``model`` rejects function calls without a thought signature in the history (since Gemini 3)."""
     version = parse_version(model)
     return version is not None and version >= _LEVELS
 

@@ -51,8 +51,9 @@ class GeminiImageBackend(ImageBackend):
         self._count = 1
 
     def begin(self, count: int) -> ProviderCall:
-        """Build the only request. Raises ``InvalidRequest`` for several images, masks, other formats and unsupported
-        sizes.
+        """Build the only request.
+
+        Raises ``InvalidRequest`` for several images, masks, other formats and unsupported sizes.
         """
         check_expressible(self._call, count)
         self._count = count

@@ -89,9 +89,7 @@ def _respell(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merge(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge ``allOf`` into one schema; a reference in it can be expressed only if it is the only member, as a single
-    choice.
-    """
+    """Merge ``allOf`` into one schema; a reference in it can be expressed only if it is its only member."""
     members = schema.get("allOf")
     merged: dict[str, Any] = {}
     for member in [*(members if isinstance(members, list) else ()), schema]:

@@ -102,9 +102,7 @@ def _build_instructions(messages: Iterable[chat.Message]) -> list[Json]:
 
 
 def _build_contents(messages: Iterable[chat.Message], model: str) -> list[Json]:
-    """Build the contents without system messages; consecutive ones of one role are joined, except as in
-    ``_set_apart``.
-    """
+    """Build the contents without system messages; consecutive ones of one role are joined (but see ``_set_apart``)."""
     signs = wants_signatures(model)
     names: dict[str, str] = {}
     contents: list[Json] = []

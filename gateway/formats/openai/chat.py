@@ -284,9 +284,7 @@ def parse_chat_answer(value: Mapping[str, Any], call: InferenceRequest) -> Usage
 
 
 def parse_answer_object(raw: bytes, secrets: Secrets = ()) -> dict[str, Any]:
-    """Parse a provider's JSON answer with status 200. Raises ``ProviderBadResponse`` unless it is an object without
-    error.
-    """
+    """Parse a provider's JSON answer with status 200. Raises ``ProviderBadResponse`` for an error, or no object."""
     value = parse_any_object(raw)
     error = parse_error_value(value, secrets) if value.get("error") else None
     if error is not None:

@@ -58,8 +58,9 @@ class ChatImageBackend(ImageBackend):
         self._count = 1
 
     def begin(self, count: int) -> ProviderCall:
-        """Build the only request. Raises ``InvalidRequest`` for several images, masks, other formats and unsupported
-        sizes.
+        """Build the only request.
+
+        Raises ``InvalidRequest`` for several images, masks, other formats and unsupported sizes.
         """
         check_expressible(self._call, count)
         self._count = count
@@ -143,9 +144,7 @@ def _parse_content_part(part: object) -> Iterator[FoundImage]:
 
 
 def _parse_part(part: object) -> Iterator[FoundImage]:
-    """Parse an image as ``{"image_url": {"url"}}``, ``{"image_url": "…"}``, ``{"url"}``, ``{"b64_json"}`` or an
-    address.
-    """
+    """Parse an image: ``{"image_url": {"url"}}``, ``{"image_url": "…"}``, ``{"url"}``, ``{"b64_json"}``, an address."""
     url: object = part
     if isinstance(part, dict):
         url = part.get("image_url", part.get("url"))
@@ -172,9 +171,7 @@ def _find_in_text(text: str) -> Iterator[FoundImage]:
 
 
 def _is_shown(text: str, end: int) -> bool:
-    """Return whether the Markdown that closes at ``end`` began with an exclamation mark, and is no link behind an
-    image.
-    """
+    """Return whether the Markdown that closes at ``end`` is an image, and not a link behind one."""
     opened = text.rfind("![", max(end - _LONGEST_ALT, 0), end)
     return opened >= 0 and text.find("](", opened, end) < 0
 

@@ -56,8 +56,9 @@ class OpenAiImageBackend(ImageBackend):
 
 
 def _choose_form(call: InferenceRequest, capability: Capability) -> ImageForm | None:
-    """Return the form that the provider is asked for; None: the field is not sent. The client's own form saves a
-    conversion.
+    """Return the form that the provider is asked for; None: the field is not sent.
+
+    The client's own form saves a conversion.
     """
     wanted: ImageForm = "b64_json" if call.stream or call.image is None else call.image.form
     formats = capability.response_formats

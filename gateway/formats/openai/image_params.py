@@ -62,8 +62,7 @@ def is_count(name: str) -> bool:
 
 
 def check_fields(body: Body, *, sized: bool) -> None:
-    """Raise ``InvalidRequest`` for fields that set the number beside ``n``, and for misspelt fields of the OpenAI API
-    format.
+    """Raise ``InvalidRequest`` for fields that set the number beside ``n``, and for misspelt fields.
 
     ``sized``: there is a ``size``, beside which no other field may set the size.
     """

@@ -91,9 +91,7 @@ def parse_images_call(body: Body) -> InferenceRequest:
 
 
 def parse_edits_call(form: ReceivedForm) -> InferenceRequest:
-    """Check a form and return the request: one to sixteen images, optionally a mask or a markup, and the fields of a
-    generation.
-    """
+    """Check a form and return the request: one to sixteen images, a mask or markup, and the fields of a generation."""
     check_files(form, _FILES)
     body = parse_fields(form, _KINDS)
     stray = next((name for name in _FILES if name in body), None)

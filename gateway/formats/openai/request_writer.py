@@ -148,8 +148,9 @@ def _build_audio(media: chat.MediaPart) -> dict[str, Any]:
 
 
 def _build_file(media: chat.MediaPart) -> dict[str, Any]:
-    """Build a file as a data URL, or its address (OpenRouter: PDF inputs). A text file becomes text: only PDF is
-    accepted.
+    """Build a file as a data URL, or its address (OpenRouter: PDF inputs).
+
+    A text file becomes text: only PDF is accepted.
     """
     media_type = media.media_type or "application/pdf"
     if media.data is not None and media_type.startswith("text/"):

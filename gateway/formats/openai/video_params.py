@@ -71,8 +71,9 @@ def parse_videos_form(form: ReceivedForm) -> InferenceRequest:
 
 
 def parse_remix_call(body: Body) -> InferenceRequest:
-    """Check a remix and return a request without model and original, which the path names. Raises
-    ``InvalidRequest``.
+    """Check a remix and return a request without model and original, which the path names.
+
+    Raises ``InvalidRequest``.
     """
     stray = next((name for name in body if name not in {"prompt", "webhook_url"} and body[name] not in _NOTHING), None)
     if stray is not None:

@@ -172,8 +172,9 @@ class OpenAiVideoBackend(VideoBackend):
 
 
 def _parse_safe_fields(extra: Body) -> Body:
-    """Return the set fields. Raises ``InvalidRequest`` for one that is not in ``SAFE_FIELDS``, or has no plain
-    value.
+    """Return the set fields.
+
+    Raises ``InvalidRequest`` for one that is not in ``SAFE_FIELDS``, or has no plain value.
     """
     fields = {name: value for name, value in extra.items() if value is not None}
     for name, value in fields.items():
