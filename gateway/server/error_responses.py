@@ -90,8 +90,8 @@ def parse_http_error(error: web.HTTPException, request: web.Request) -> GatewayE
         return MethodNotAllowed(f"{request.method} is not allowed on this path; it takes {allowed}")
     if isinstance(error, web.HTTPNotFound):
         similar = find_hint(request)
-        hint = f"; did you mean {similar}?" if similar else ""
-        message = f"There is nothing at {request.method} {request.path[:_MAX_PATH_CHARS]}{hint}"
+        hint = f". Did you mean {similar}?" if similar else ""
+        message = f"Unknown endpoint {request.method} {request.path[:_MAX_PATH_CHARS]}{hint}"
         return NotFound(message, should_retry=False)
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         return RequestTooLarge(f"The request body is larger than {request.app[SERVICES].http.max_body_mb} MB")

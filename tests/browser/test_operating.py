@@ -203,7 +203,7 @@ async def test_a_setting_is_changed_taken_back_and_read_only_where_the_file_says
     await expect(back).to_have_count(0)
     await expect(attempts).to_have_value("3")
     ada.watch.refusals |= {409}  # it was started without one
-    await ada.press("Read the file again")
+    await ada.press("Reload config")
     await expect(page.locator(".toast.bad")).to_be_visible()
 
 
@@ -262,10 +262,10 @@ async def test_the_trail_has_everything_that_was_changed_and_is_filtered(house: 
 
 async def test_health_says_how_the_process_and_its_books_are(house: House, ada: Visitor) -> None:
     await ada.go("/health")
-    await ada.press("Check the books")
+    await ada.press("Verify ledger")
     await expect(ada.page.get_by_text("The books agree")).to_be_visible()
     await expect(ada.page.get_by_text("can be written to")).to_be_visible()
-    await ada.send("Look again", "link")
+    await ada.send("Refresh", "link")
     await ada.arrive("/health")
 
 

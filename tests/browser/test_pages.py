@@ -129,7 +129,7 @@ async def test_pages_before_anybody_is_signed_in(house: House, enter: Enter) -> 
         if path.startswith("/nothing"):
             await nobody.page.set_viewport_size(DESK)
             await nobody.page.goto(f"{house.url}{ROOT}{path}")
-            await expect(nobody.find("heading", "There is nothing here")).to_be_visible()
+            await expect(nobody.find("heading", "Page not found")).to_be_visible()
             await nobody.shoot(f"{name}-light")
         else:
             await nobody.go("/sign-in")  # an address that differs by its fragment alone is no other page

@@ -108,7 +108,7 @@ async def test_a_new_conversation_knows_nothing_of_the_one_before(house: House, 
     await message.fill("The secret is 42")
     await message.press("Enter")
     await expect(page.locator("#turns")).to_contain_text("and on")
-    await page.get_by_role("button", name="Start anew").click()
+    await page.get_by_role("button", name="New chat").click()
     await expect(page.locator("#stop")).to_be_hidden()
     await page.get_by_label("Model", exact=True).select_option("m")
     await message.fill("Hello")

@@ -148,7 +148,7 @@ async def test_a_path_with_a_slash_too_many_or_another_version_gets_a_hint_and_n
     answered = split(await talk(gateway.url, raw.encode()))
     error = orjson.loads(answered.body)["error"]
     assert (answered.status, error["code"], error["param"]) == (404, "not_found", None)
-    assert f"did you mean {meant}? (request id: " in error["message"]
+    assert f"Did you mean {meant}? (request id: " in error["message"]
     assert "location" not in answered.headers
 
 
