@@ -166,8 +166,17 @@ def _show(value: Any, field: "attrs.Attribute[Any]") -> str:
     """Return the value for an error message, if it is not secret. A pasted URL often has a password or a key in it."""
     if not field.repr:
         return ""
-    text = _QUERY.sub(r"\1[masked]", _USERINFO.sub("[masked]", str(value)))
-    return f", not {text[:80]!r}"
+    text = _QUERY.sub(r"\1[masked]", _USERINFO.sub("[masked]", _write(value)))
+    return f", not '{text[:80]}'"
+
+
+def _write(value: Any) -> str:
+    """Return a value as a person writes it: the items of a list with commas."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_write, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_write(item)}" for name, item in value.items())
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def _structure_items(value: Any, kind: Any) -> tuple[Any, ...]:

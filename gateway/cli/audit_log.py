@@ -10,7 +10,7 @@ from gateway.cli.admin_client import CliContext, Json, run_read
 from gateway.cli.options import client_command, limit_option
 from gateway.cli.output import print_answer
 from gateway.cli.table import Column, print_table
-from gateway.cli.text import ABSENT, format_moment, format_usd, format_value
+from gateway.cli.text import ABSENT, format_change, format_moment, format_usd, format_value
 
 _PAIR = 2
 
@@ -20,12 +20,14 @@ def _format_detail(row: Json) -> str:
 
 
 def _format_change(name: str, value: Any) -> str:
-    """Format ``rpm 60 -> 120``; ``rpm 60`` if there was no value before; ``api_keys changed``."""
-    write, plain = format_usd if name.endswith("_usd") else format_value, name.removesuffix("_usd")
-    if not isinstance(value, list) or len(value) != _PAIR:
-        return f"{plain} {format_value(value)}"
-    before, after = value
-    return f"{plain} {write(after)}" if before in (None, "", []) else f"{plain} {write(before)} -> {write(after)}"
+    """Format ``rpm 60 → 120``; ``rpm 60`` if there was no value before; ``api_keys changed``."""
+    if isinstance(value, list) and len(value) == _PAIR:
+        before, after = value
+        if before not in (None, "", []):
+            return format_change(name, before, after)
+        value = after
+    plain = name.removesuffix("_usd")
+    return f"{plain.replace('_', ' ')} {format_value(value) if plain == name else format_usd(value)}"
 
 
 CHANGES = (

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import CliContext, Json, call, run_read
+from gateway.cli.admin_client import AdminClient, CliContext, Json, run_read
+from gateway.cli.objects import call_object, with_key_id
 from gateway.cli.options import Amount, Command, Day, client_command, limit_option
 from gateway.cli.output import print_answer
 from gateway.cli.output_billing import print_audit, print_credit, print_credits, print_usage
@@ -33,7 +34,7 @@ def add_credit_commands(group: click.Group, path: str, which: Callable[[Command]
         @client_command
         def command(context: CliContext, *, which: str, **fields: Any) -> None:
             body = {"kind": kind, **{name: value for name, value in fields.items() if value is not None}}
-            answer = call(context, "POST", path, str(which), "credits", body=body)
+            answer = call_object(context, "POST", path, which, "credits", body=body)
             print_answer(context, answer, lambda credited: print_credit(f"the {noun} {which}", credited))
 
     credit(
@@ -54,17 +55,17 @@ def add_credit_commands(group: click.Group, path: str, which: Callable[[Command]
     @limit_option
     @client_command
     def list_credits(context: CliContext, *, which: str, limit: int) -> None:
-        listing = run_read(context, lambda admin: admin.get(path, str(which), "credits", query={"limit": limit}))
+        listing = call_object(context, "GET", path, which, "credits", query={"limit": limit})
         print_answer(context, listing, print_credits)
 
 
 @click.command(short_help="Show requests, tokens and cost over time.")
 @click.option("--by", type=click.Choice(_AXES), default="day", show_default=True, help="Group rows by this.")
-@click.option("--since", type=Day(), help="First day.  [default: 30 days ago]")
+@click.option("--since", type=Day(), help="First day: 2027-01-31, yesterday or 7d.  [default: 30 days ago]")
 @click.option("--until", type=Day(), help="Last day.  [default: today]")
 @click.option("--days", type=click.IntRange(1, _MAX_DAYS), metavar="N", help="The last N days, instead of --since.")
 @click.option("--account", metavar="NAME", help="Only this account.")
-@click.option("--key", type=int, metavar="ID", help="Only this key.")
+@click.option("--key", metavar="KEY", help="Only this key: an id, a name or the last four characters.")
 @click.option("--model", help="Only this model.")
 @client_command
 def usage(context: CliContext, *, since: date | None, until: date | None, days: int | None, **query: Any) -> None:
@@ -76,7 +77,7 @@ def usage(context: CliContext, *, since: date | None, until: date | None, days: 
     \b
     Examples:
       gateway usage
-      gateway usage --by model --days 7
+      gateway usage --by model --since 7d
       gateway usage --by key --since 2027-01-01 --until 2027-01-31 --account team
       gateway usage --json
     """
@@ -87,7 +88,12 @@ def usage(context: CliContext, *, since: date | None, until: date | None, days: 
         since = end - timedelta(days=min(days - 1, (end - date.min).days))
     if since and until and since > until:
         raise click.UsageError("--since is after --until")
-    answer = run_read(context, lambda admin: admin.get("usage", query={**query, "since": since, "until": until}))
+    wanted = {**query, "since": since, "until": until}
+
+    async def work(admin: AdminClient) -> Json:
+        return await admin.get("usage", query=await with_key_id(admin, wanted))
+
+    answer = run_read(context, work)
     print_answer(context, answer, lambda _: print_usage(answer))
 
 

@@ -12,11 +12,11 @@ from gateway.cli.admin_client import (
     AdminClient,
     CliContext,
     Json,
-    call,
     get_with_models,
     run,
     run_with_channels,
 )
+from gateway.cli.objects import edit_object, with_key_id
 from gateway.cli.options import (
     ListByDefault,
     changed_fields,
@@ -97,7 +97,7 @@ def add_channel(context: CliContext, name: str, **options: Any) -> None:
     slug = options["provider"] or (name if name in PROVIDERS else None)
     if slug is None:
         chosen = ", ".join(known for known in PROVIDERS if known != "demo")
-        raise click.UsageError(f"Unknown provider {name!r}. Pass --provider: {chosen}")
+        raise click.UsageError(f"Unknown provider '{name}'. Pass --provider: {chosen}")
     provider = PROVIDERS.get(slug)
     keys = _read_keys(options, channel=name, required=provider is not None and provider.env_key is not None)
     fields = new_fields({**options, "provider": slug, "api_keys": keys})
@@ -130,8 +130,7 @@ def edit_channel(context: CliContext, name: str, new_name: str | None, **options
     """
     keys = _read_keys(options, channel=name, required=False)
     body = changed_fields({"name": new_name, **options, "api_keys": keys})
-    changed = call(context, "PATCH", "channels", name, body=body, timeout_s=PROVIDER_TIMEOUT_S)
-    print_answer(context, changed, print_channel)
+    edit_object(context, "channels", name, body, timeout_s=PROVIDER_TIMEOUT_S)
 
 
 def _read_keys(options: Json, *, channel: str, required: bool) -> list[str] | None:
@@ -194,7 +193,11 @@ add_toggles(channels, "channels", click.argument("which", metavar="NAME"), "chan
 @click.command(short_help="Explain how a model is routed.")
 @click.argument("model", required=False)
 @click.option("--model", "named", metavar="M", help="The same as the argument.")
-@click.option("--key", type=int, metavar="ID", help="For requests with this key.  [default: no key]")
+@click.option(
+    "--key",
+    metavar="KEY",
+    help="For requests with this key: id, name or last four characters.  [default: none]",
+)
 @click.option("--operation", help="Such as chat, messages, responses or embeddings.  [default: chat]")
 @channel_command
 def explain(context: CliContext, model: str | None, named: str | None, **query: Any) -> None:
@@ -211,6 +214,11 @@ def explain(context: CliContext, model: str | None, named: str | None, **query: 
     """
     if (model is None) == (named is None):
         raise click.UsageError("Give the name of one model")
-    found = get_with_models(context, "explain", query={"model": model or named, **query})
+
+    async def work(admin: AdminClient) -> Json:
+        await admin.await_models()
+        return await admin.get("explain", query=await with_key_id(admin, {"model": model or named, **query}))
+
+    found = run_with_channels(context, work)
     print_answer(context, found, print_explanation)
     exit_unless(found["served"])

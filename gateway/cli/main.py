@@ -8,12 +8,13 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 import click
 
 from gateway import __version__
+from gateway.cli.accounts import accounts, keys
 from gateway.cli.admin_client import (
     PROVIDER_TIMEOUT_S,
     CliContext,
@@ -21,41 +22,29 @@ from gateway.cli.admin_client import (
     Json,
     StartupError,
     call,
-    create_key,
     get_with_models,
     load_file_config,
     open_folder,
     require_running,
-    run,
     run_without_trace,
 )
 from gateway.cli.audit_log import changes
-from gateway.cli.billing import add_credit_commands, audit, usage
+from gateway.cli.billing import audit, usage
 from gateway.cli.channels import channels, explain
 from gateway.cli.members import members
 from gateway.cli.options import (
-    Command,
     ListByDefault,
-    account_options,
-    changed_fields,
     channel_command,
-    client_command,
     config_option,
     data_option,
     exit_unless,
     find_config,
-    key_options,
     may_discover,
-    new_fields,
     running_command,
 )
 from gateway.cli.output import (
-    print_accounts,
     print_answer,
-    print_fields,
-    print_keys,
     print_models,
-    print_new_key,
     print_reload,
 )
 from gateway.cli.output_channels import print_report
@@ -63,7 +52,6 @@ from gateway.cli.requests import requests
 from gateway.cli.settings import groups, prices, settings
 from gateway.cli.startup_message import print_startup_message
 from gateway.cli.status import health, running
-from gateway.cli.toggles import add_toggles
 from gateway.cli.videos import videos
 from gateway.storage.data_folder import SECRETS, DataFolder, DataFolderDamaged, DataFolderLocked
 
@@ -190,140 +178,10 @@ def _set_address(file_config: "FileConfig", host: str | None, port: int | None) 
     return attrs.evolve(file_config, config=config, sources={**file_config.sources, **sources})
 
 
-@main.group(cls=ListByDefault)
-def accounts() -> None:
-    """Manage accounts.
-
-    Every key belongs to an account. The account's quota and rate limits apply to all its keys together, in addition to
-    those of each key.
-
-    \b
-    Examples:
-      gateway accounts
-      gateway accounts add team --quota-usd 50 --quota-period monthly
-      gateway accounts top-up team 20 --reference invoice-17
-      gateway accounts edit team --rpm 600 --quota-usd none
-      gateway accounts disable team
-    """
-
-
-@accounts.command("list")
-@client_command
-def list_accounts(context: CliContext) -> None:
-    """List accounts. SPENT and LEFT are for the current day, month or lifetime, as the quota says."""
-    print_answer(context, call(context, "GET", "accounts"), print_accounts)
-
-
-@accounts.command("add")
-@click.argument("name")
-@account_options
-@client_command
-def add_account(context: CliContext, name: str, **options: Any) -> None:
-    """Add the account NAME."""
-    made = call(context, "POST", "accounts", body={"name": name, **new_fields(options)})
-    print_answer(context, made, print_fields)
-
-
-@accounts.command("edit")
-@click.argument("name")
-@click.option("--name", "new_name", metavar="NEW", help="Rename it.")
-@account_options
-@client_command
-def edit_account(context: CliContext, name: str, new_name: str | None, **options: Any) -> None:
-    """Edit the account NAME. Use 'none' to clear a setting."""
-    changed = call(context, "PATCH", "accounts", name, body=changed_fields({"name": new_name, **options}))
-    print_answer(context, changed, print_fields)
-
-
-@main.group(cls=ListByDefault)
-def keys() -> None:
-    """Manage API keys.
-
-    A key can be limited to models, a group of channels, IP addresses, an expiry date, a quota and rate limits.
-
-    \b
-    Examples:
-      gateway keys
-      KEY=$(gateway keys create --name laptop)
-      gateway keys create --account team --models 'gpt-*,demo-*' --expires-at 2027-01-31
-      gateway keys edit 3 --quota-usd 5 --quota-period daily --models none
-      gateway keys set-balance 3 2.50
-      gateway keys edit 3 --webhook-url https://app.example.com/videos
-      gateway keys webhook-secret 3
-      gateway keys rotate 3 --overlap-h 1
-      gateway keys disable 3
-    """
-
-
-@keys.command("list")
-@client_command
-def list_keys(context: CliContext) -> None:
-    """List API keys by their last four characters. SPENT and LEFT are for the day, month or lifetime of the quota."""
-    print_answer(context, call(context, "GET", "keys"), print_keys)
-
-
-@keys.command("create")
-@click.option("--account", help="Its account.  [default: the only one]")
-@click.option("--name", help="Its name.  [default: key-2, or the next free one]")
-@key_options
-@client_command
-def create_api_key(context: CliContext, account: str | None, **options: Any) -> None:
-    """Create an API key and print it. It cannot be shown again."""
-    fields = new_fields(options)
-    print_answer(context, run(context, lambda admin: create_key(admin, account, fields)), print_new_key)
-
-
-@keys.command("edit")
-@click.argument("key_id", metavar="ID", type=int)
-@click.option("--name", metavar="NEW", help="Rename it.")
-@key_options
-@client_command
-def edit_key(context: CliContext, key_id: int, **options: Any) -> None:
-    """Edit the key ID. Use 'none' to clear a setting."""
-    changed = call(context, "PATCH", "keys", str(key_id), body=changed_fields(options))
-    print_answer(context, changed, print_fields)
-
-
-@keys.command("rotate")
-@click.argument("key_id", metavar="ID", type=int)
-@click.option(
-    "--overlap-h",
-    type=click.IntRange(0, 720),
-    default=24,
-    show_default=True,
-    metavar="HOURS",
-    help="How long the old secret keeps working.",
-)
-@client_command
-def rotate_key(context: CliContext, key_id: int, overlap_h: int) -> None:
-    """Give the key ID a new secret and print it. It cannot be shown again."""
-    rotated = call(context, "POST", "keys", str(key_id), "rotate", body={"overlap_h": overlap_h})
-    print_answer(context, rotated, print_new_key)
-
-
-@keys.command("webhook-secret")
-@click.argument("key_id", metavar="ID", type=int)
-@client_command
-def show_webhook_secret(context: CliContext, key_id: int) -> None:
-    """Print the webhook signing secret of a key, in the format of Standard Webhooks libraries."""
-    answer = call(context, "GET", "keys", str(key_id), "webhook-secret")
-    print_answer(context, answer, lambda signing: click.echo(signing["secret"]))
-
-
-def _add_show(group: click.Group, path: str, which: Callable[[Command], Command], noun: str) -> None:
-    @group.command("show", help=f"Show the {noun}.")
-    @which
-    @client_command
-    def show(context: CliContext, *, which: str) -> None:
-        print_answer(context, call(context, "GET", path, str(which)), print_fields)
-
-
-for _add in (_add_show, add_toggles, add_credit_commands):
-    _add(accounts, "accounts", click.argument("which", metavar="NAME"), "account")
-    _add(keys, "keys", click.argument("which", metavar="ID", type=int), "key")
-for _command in (channels, explain, usage, audit, requests, changes, videos, settings, groups, prices, health, running):
+for _command in (accounts, keys, members, channels, explain, requests, running, videos):
     main.add_command(_command)
-main.add_command(members)
+for _command in (usage, audit, changes, settings, groups, prices, health):
+    main.add_command(_command)
 
 
 @main.group(cls=ListByDefault)

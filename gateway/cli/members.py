@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from gateway.cli.admin_client import AdminClient, CliContext, CliError, Json, load_file_config, run, run_read
+from gateway.cli.admin_client import AdminClient, CliContext, Json, load_file_config, run, run_read
+from gateway.cli.objects import call_object, find_id, find_member, print_edit
 from gateway.cli.options import ListByDefault, client_command
 from gateway.cli.output import print_answer
 from gateway.cli.table import Column, print_table
@@ -58,7 +59,7 @@ def invite(context: CliContext, account: str, role: str, hours: int) -> None:
     """Create an invitation to ACCOUNT and print its one-time link."""
     body = {"account": account, "role": role, "hours": hours}
     made = run(context, lambda admin: _create_link(context, admin, "links", body=body))
-    print_answer(context, made, lambda link: print_link(link, f"Invitation for account {account!r} as {role}"))
+    print_answer(context, made, lambda link: print_link(link, f"Invitation for account '{account}' as {role}"))
 
 
 @members.command("reset")
@@ -71,7 +72,7 @@ def reset(context: CliContext, name: str) -> None:
     """
 
     async def work(admin: AdminClient) -> Json:
-        return await _create_link(context, admin, "members", await _find_id(admin, name), "reset", body={})
+        return await _create_link(context, admin, "members", await find_id(admin, "members", name), "reset", body={})
 
     print_answer(context, run(context, work), lambda link: print_link(link, f"Passphrase reset for {name}"))
 
@@ -88,7 +89,13 @@ def edit(context: CliContext, name: str, new_name: str | None, role: str | None,
     body = {field: value for field, value in given.items() if value is not None}
     if not body:
         raise click.UsageError("There is nothing to change")
-    print_answer(context, _change(context, name, body), lambda member: print_members([member]))
+
+    async def work(admin: AdminClient) -> tuple[Json, Json]:
+        before = await find_member(admin, name)
+        return before, await admin.call("PATCH", "members", str(before["id"]), body=body)
+
+    before, after = run(context, work)
+    print_answer(context, after, lambda _: print_edit(before["name"], before, after, body))
 
 
 @members.command("disable")
@@ -115,30 +122,13 @@ def delete(context: CliContext, name: str, *, yes: bool) -> None:
     """Delete the member NAME. The account and its keys stay."""
     if not yes:
         click.confirm(f"Delete the member {name}?", abort=True, err=True)
-
-    async def work(admin: AdminClient) -> Json:
-        return await admin.call("DELETE", "members", await _find_id(admin, name))
-
-    print_answer(context, run(context, work), lambda _: click.echo(f"The member {name} is deleted."))
+    deleted = call_object(context, "DELETE", "members", name)
+    print_answer(context, deleted, lambda _: click.echo(f"The member {name} is deleted."))
 
 
 def _set_status(context: CliContext, name: str, status: str) -> None:
-    changed = _change(context, name, {"status": status})
+    changed = call_object(context, "PATCH", "members", name, body={"status": status})
     print_answer(context, changed, lambda _: click.echo(f"The member {name} is {status}."))
-
-
-def _change(context: CliContext, name: str, body: Json) -> Json:
-    async def work(admin: AdminClient) -> Json:
-        return await admin.call("PATCH", "members", await _find_id(admin, name), body=body)
-
-    return run(context, work)
-
-
-async def _find_id(admin: AdminClient, name: str) -> str:
-    for member in (await admin.get("members"))["data"]:
-        if member["name"] == name.lower():
-            return str(member["id"])
-    raise CliError(f"No member is called {name!r}; see: gateway members")
 
 
 async def _create_link(context: CliContext, admin: AdminClient, *path: str, body: Json) -> Json:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from gateway.cli.admin_client import CliContext
+from gateway.cli.times import future, parse_day
 
 Command = Callable[..., None]
 Json = dict[str, Any]
@@ -102,7 +103,7 @@ class NumberOrNone(click.ParamType[Any]):
         try:
             return int(value) if self._whole else _parse_amount(value)
         except ValueError:
-            self.fail(f"{value!r} is neither a number nor '{NONE}'", param, ctx)
+            self.fail(f"'{value}' is neither a number nor '{NONE}'", param, ctx)
 
 
 class Amount(click.ParamType[Any]):
@@ -114,7 +115,7 @@ class Amount(click.ParamType[Any]):
         try:
             return _parse_amount(value)
         except ValueError as error:
-            self.fail(f"{value!r} {error}", param, ctx)
+            self.fail(f"'{value}' {error}", param, ctx)
 
 
 class Day(click.ParamType[date]):
@@ -124,9 +125,9 @@ class Day(click.ParamType[date]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> date:
         try:
-            return value if isinstance(value, date) else date.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is not a date such as 2027-01-31", param, ctx)
+            return value if isinstance(value, date) else parse_day(value, datetime.now(UTC))
+        except (ValueError, OverflowError):
+            self.fail(f"'{value}' is neither a date such as 2027-01-31, nor 'yesterday' or '7d'", param, ctx)
 
 
 def _parse_amount(text: str) -> float:
@@ -187,7 +188,9 @@ def key_options(command: Command) -> Command:
         command,
         click.option("--models", multiple=True, metavar="GLOB,…", help="Allow only these models. May be repeated."),
         click.option("--group", "--groups", metavar="GROUP", help="Use the channels of this group."),
-        click.option("--expires-at", metavar="TIME", help="Expiry: 2027-01-31 or 2027-01-31T12:00:00Z."),
+        click.option(
+            "--expires-at", metavar="TIME", callback=future, help="Expiry: 30d, 2027-01-31 or 2027-01-31T12:00Z."
+        ),
         click.option("--allow-ips", multiple=True, metavar="NETWORK,…", help="IP allowlist. May be repeated."),
         click.option("--webhook-url", metavar="URL", help="Called when a video job of this key ends."),
     )

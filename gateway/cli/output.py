@@ -82,7 +82,7 @@ def print_models(models: Sequence[Json]) -> None:
 def print_new_key(key: Json) -> None:
     """Print the secret to standard output, so that ``$(…)`` captures it, and the rest to standard error."""
     click.echo(key["secret"])
-    about = f"Key {key['id']} ({key['name']}) of account {key['account']!r}"
+    about = f"Key {key['id']} ({key['name']}) of account '{key['account']}'"
     click.echo(f"{about}. Copy it now: it is not shown again, only its hash is stored.", err=True)
 
 

@@ -127,7 +127,7 @@ def print_credit(whose: str, credited: Json) -> None:
     amount, reference = credited["amount_usd"], credited["reference"]
     if not credited["added"]:
         known = f"{_KINDS[credited['kind']]} of {_format_difference(amount)} at {credited['at']}"
-        done = f"Nothing changed: the reference {reference!r} was used before, for the {known}"
+        done = f"Nothing changed: the reference '{reference}' was used before, for the {known}"
     elif credited["kind"] == "set":
         done = f"The balance of {whose} is set ({_format_difference(amount)})"
     else:

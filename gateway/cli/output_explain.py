@@ -35,7 +35,7 @@ def _format_price(row: Json) -> str:
 def _format_reason(row: Json) -> str:
     if row["reason"] or row["upstream_model"] == row["model"]:
         return row["reason"] or ""
-    return f"as {row['upstream_model']!r}"
+    return f"as '{row['upstream_model']}'"
 
 
 ROUTE = (
@@ -67,7 +67,7 @@ def print_explanation(found: Json) -> None:
 
 def _format_subject(found: Json) -> str:
     key = found["key"]
-    caller = f", key {key['id']} ({key['name']}) of account {key['account']!r}" if key else ""
+    caller = f", key {key['id']} ({key['name']}) of account '{key['account']}'" if key else ""
     return f"{found['model']} ({found['operation']}){caller}"
 
 

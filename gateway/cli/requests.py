@@ -8,14 +8,19 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import AdminClient, CliContext, Json, require_running, run_read
+from gateway.cli.admin_client import AdminClient, CliContext, Json, call, require_running, run_read
+from gateway.cli.objects import with_key_id
 from gateway.cli.options import ListByDefault, client_command, limit_option
 from gateway.cli.output import print_answer, print_json
+from gateway.cli.output_requests import print_request
 from gateway.cli.table import Column, format_line, print_table
 from gateway.cli.text import format_moment, format_usd, format_value
+from gateway.cli.times import past
 
 _SOURCE_MARKS = {"estimate": "~", "bound": "?"}
 """Prefix of token counts that the provider did not report."""
+_ID_DIGITS = 12
+"""Hexadecimal digits of an id that a list shows: ten of the time in milliseconds, and two random ones."""
 _ORDINALS = {2: "2nd", 3: "3rd"}
 
 
@@ -43,16 +48,22 @@ def _format_status(row: Json) -> str:
     return f"{row['status']} {ending}".rstrip()
 
 
+def _format_error(row: Json) -> str:
+    return " ".join(row["error"].split())
+
+
 REQUESTS = (
+    Column("ID", lambda row: row["id"].removeprefix("req_")[:_ID_DIGITS], width=_ID_DIGITS, drop=1),
     Column("TIME", lambda row: format_moment(row["started_ms"]), width=8),
     Column("KEY", "key_name", width=8, shrinks=True),
     Column("MODEL", "model", width=16, shrinks=True),
     Column("CHANNEL", _format_channel, width=10, shrinks=True),
     Column("IN/OUT", _format_usage, width=8, right=True),
     Column("COST", _format_cost, width=10, right=True),
-    Column("FIRST", lambda row: format_value(row["first_byte_ms"]), right=True, drop=1),
+    Column("FIRST", lambda row: format_value(row["first_byte_ms"]), right=True, drop=2),
     Column("MS", "total_ms", width=6, right=True),
     Column("STATUS", _format_status, width=16, shrinks=True, status=True),
+    Column("ERROR", _format_error, usual="", width=24, shrinks=True, drop=3),
 )
 
 
@@ -61,15 +72,17 @@ def requests() -> None:
     """Show the request log.
 
     '!' after a cost: it exceeded the reservation, and with it a quota. '~' before tokens: an estimate. 'up1 (2nd)': up1
-    answered the second attempt; --json has all attempts ('tried').
+    answered the second attempt; 'show' has all attempts. ID is the beginning of an id; 'show' takes any beginning
+    that no other request has.
 
     \b
     Examples:
       gateway requests --follow
+      gateway requests show 01993ac4d5e6
       gateway requests --limit 100 --model demo-chat
       gateway requests --channel openai
       gateway requests --status 429 --json
-      gateway requests --status error --since 2027-01-31 --text "context length"
+      gateway requests --status error --since 24h --text "context length"
       gateway requests --since 2027-01-01 --until 2027-01-31 --export csv > january.csv
       gateway requests list --help
     """
@@ -78,12 +91,12 @@ def requests() -> None:
 @requests.command("list")
 @limit_option
 @click.option("--account", metavar="NAME", help="Only requests of this account.")
-@click.option("--key", type=int, metavar="ID", help="Only requests of this key.")
+@click.option("--key", metavar="KEY", help="Only requests of this key: an id, a name or the last four characters.")
 @click.option("--model", help="Only requests for this model.")
 @click.option("--channel", metavar="NAME", help="Only requests that this channel served.")
 @click.option("--status", metavar="HTTP", help="Only this HTTP status, such as 200 or 429; 'error', or 'ok'.")
-@click.option("--since", metavar="TIME", help="From this time on: 2027-01-31, or 2027-01-31T12:00 (UTC).")
-@click.option("--until", metavar="TIME", help="Up to this time; a date includes the whole day.")
+@click.option("--since", metavar="TIME", callback=past, help="From then on: 24h, yesterday, 2027-01-31T12:00 (UTC).")
+@click.option("--until", metavar="TIME", callback=past, help="Up to this time; a date includes the whole day.")
 @click.option("--text", help="Only errors with this text or code; or the request with this ID.")
 @click.option("--follow", "-f", is_flag=True, help="Print new requests as they end, until Ctrl-C.")
 @click.option("--export", type=click.Choice(["csv", "jsonl"]), help="Print all matching requests, newest first.")
@@ -95,7 +108,7 @@ def list_requests(context: CliContext, *, follow: bool, export: str | None, limi
         return
     query["limit"] = limit
     if not follow:
-        listing = run_read(context, lambda admin: admin.get("requests", query=query))
+        listing = run_read(context, lambda admin: _list(admin, query))
         listing["data"].reverse()
         print_answer(context, listing, print_requests)
         if listing["more"] and len(listing["data"]) < limit:
@@ -103,10 +116,27 @@ def list_requests(context: CliContext, *, follow: bool, export: str | None, limi
         return
     require_running(context, "follow")
     with contextlib.suppress(KeyboardInterrupt):
-        run_read(context, lambda admin: _print_new(admin.follow_requests(query), as_json=context.as_json))
+        run_read(context, lambda admin: _follow(admin, query, as_json=context.as_json))
 
 
-async def _print_export(admin: AdminClient, query: dict[str, Any]) -> None:
+@requests.command("show")
+@click.argument("request_id", metavar="ID")
+@client_command
+def show_request(context: CliContext, request_id: str) -> None:
+    """Show a request with its error, attempts and cost. ID: its id, or any beginning that no other request has."""
+    print_answer(context, call(context, "GET", "requests", request_id), print_request)
+
+
+async def _list(admin: AdminClient, query: Json) -> Json:
+    return await admin.get("requests", query=await with_key_id(admin, query))
+
+
+async def _follow(admin: AdminClient, query: Json, *, as_json: bool) -> None:
+    await _print_new(admin.follow_requests(await with_key_id(admin, query)), as_json=as_json)
+
+
+async def _print_export(admin: AdminClient, query: Json) -> None:
+    query = await with_key_id(admin, query)
     async for piece in admin.download("requests", "export", query=query):
         click.echo(piece, nl=False)
 

@@ -86,7 +86,7 @@ def list_settings(context: CliContext, section: str | None) -> None:
     answer = call(context, "GET", "settings")
     if section is not None:
         if section not in answer["sections"]:
-            raise CliError(f"Unknown section {section!r}; expected one of {', '.join(answer['sections'])}")
+            raise CliError(f"Unknown section '{section}'; expected one of {', '.join(answer['sections'])}")
         answer = {"sections": {section: answer["sections"][section]}}
     print_answer(context, answer, lambda _: print_table(SETTINGS, _list_settings(answer["sections"]), "No settings."))
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import click
 
 from gateway.cli.admin_client import CliContext, CliError, Json, call, find_running
+from gateway.cli.objects import call_object
 from gateway.cli.options import ListByDefault, exit_unless, running_command
 from gateway.cli.output import print_answer, print_fields
 from gateway.cli.table import Column, print_table
@@ -68,10 +69,10 @@ def list_running(context: CliContext) -> None:
 @click.argument("request_id", metavar="ID")
 @running_command
 def cancel_running(context: CliContext, request_id: str) -> None:
-    """Cancel the request ID at its provider; what has been delivered is charged."""
+    """Cancel the request ID, or the only one that begins so, at its provider; what has been delivered is charged."""
     _require_running(context)
-    answer = call(context, "POST", "running", request_id, "cancel")
-    print_answer(context, answer, lambda _: click.echo(f"The request {request_id} was cancelled."))
+    answer = call_object(context, "POST", "running", request_id, "cancel")
+    print_answer(context, answer, lambda _: click.echo(f"The request {answer['id']} was cancelled."))
 
 
 def _get(context: CliContext, path: str) -> Json:

@@ -31,6 +31,14 @@ def format_value(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def format_change(name: str, before: Any, after: Any) -> str:
+    """Format the change of a field: ``rpm 60 → none``; amounts in dollars lose the ``_usd`` of their name."""
+    plain = name.removesuffix("_usd")
+    write = format_usd if plain != name else format_value
+    old, new = ("none" if value in (None, [], {}, "") else write(value) for value in (before, after))
+    return f"{plain.replace('_', ' ')} {old} → {new}"
+
+
 def format_some(names: list[str], most: int = 5) -> str:
     """Format the first few names and the number of the others."""
     more = len(names) - most

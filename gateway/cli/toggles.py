@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import click
 
-from gateway.cli.admin_client import PROVIDER_TIMEOUT_S, CliContext, CliError, call
+from gateway.cli.admin_client import PROVIDER_TIMEOUT_S, CliContext, CliError
+from gateway.cli.objects import call_object
 from gateway.cli.options import Command, client_command
 from gateway.cli.output import print_answer
 
@@ -25,7 +26,7 @@ def add_toggles(group: click.Group, path: str, which: Callable[[Command], Comman
         @client_command
         def command(context: CliContext, *, which: str) -> None:
             body = {"status": status}
-            changed = call(context, "PATCH", path, str(which), body=body, timeout_s=PROVIDER_TIMEOUT_S)
+            changed = call_object(context, "PATCH", path, which, body=body, timeout_s=PROVIDER_TIMEOUT_S)
             print_answer(context, changed, lambda _: click.echo(f"The {noun} {which} is {status}."))
 
     @group.command("delete", help=f"Delete the {noun}. Its requests stay in the log.")
@@ -39,11 +40,11 @@ def add_toggles(group: click.Group, path: str, which: Callable[[Command], Comman
         elif not yes and confirm is None:
             click.confirm(f"Delete the {noun} {which}?", abort=True, err=True)
         if confirm not in {None, which}:
-            raise CliError(f"{confirm!r} is not the name of the account: nothing is deleted")
+            raise CliError(f"'{confirm}' is not the name of the account: nothing is deleted")
         query = {} if confirm is None else {"confirm": confirm}
         print_answer(
             context,
-            call(context, "DELETE", path, str(which), query=query),
+            call_object(context, "DELETE", path, which, query=query),
             lambda _: click.echo(f"The {noun} {which} is deleted."),
         )
 

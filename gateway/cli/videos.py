@@ -17,10 +17,10 @@ from gateway.cli.admin_client import (
     CliContext,
     CliError,
     Json,
-    call,
     require_running,
     run_read,
 )
+from gateway.cli.objects import call_object
 from gateway.cli.options import ListByDefault, client_command, limit_option, running_command
 from gateway.cli.output import print_answer
 from gateway.cli.output_videos import GONE, print_changes, print_video, print_videos
@@ -68,7 +68,7 @@ def list_videos(context: CliContext, *, follow: bool, live: bool, **query: Any) 
 @client_command
 def show_video(context: CliContext, video_id: str) -> None:
     """Show a video job."""
-    print_answer(context, call(context, "GET", "videos", video_id), print_video)
+    print_answer(context, call_object(context, "GET", "videos", video_id), print_video)
 
 
 @videos.command("follow")
@@ -91,8 +91,8 @@ def follow_videos(context: CliContext, video_ids: tuple[str, ...], account: str 
 @client_command
 def cancel_video(context: CliContext, video_id: str) -> None:
     """Cancel the video job ID, free of charge, also at its provider if that can cancel jobs."""
-    cancelled = call(context, "POST", "videos", video_id, "cancel")
-    print_answer(context, cancelled, lambda _: click.echo(f"The video {video_id} is cancelled."))
+    cancelled = call_object(context, "POST", "videos", video_id, "cancel")
+    print_answer(context, cancelled, lambda _: click.echo(f"The video {cancelled['id']} is cancelled."))
 
 
 def _follow(context: CliContext, video_ids: Sequence[str], account: str | None) -> None:

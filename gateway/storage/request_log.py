@@ -57,6 +57,16 @@ class RequestLogRepository:
         found = await self._database.read(select(requests).where(_C.id == request_id))
         return parse_request(found[0]) if found else None
 
+    async def find_by_prefix(self, prefix: str, account_id: int | None, limit: int) -> list[StoredRequest]:
+        """Return at most ``limit`` requests whose id begins with ``prefix``, of one account if ``account_id`` is given.
+
+        ``prefix`` is followed by hexadecimal digits: ``g`` is after all of them, and the index on ids serves the range.
+        """
+        found = select(requests).where(_C.id >= prefix, _C.id < f"{prefix}g").order_by(_C.id).limit(limit)
+        if account_id is not None:
+            found = found.where(_C.account_id == account_id)
+        return [parse_request(row) for row in await self._database.read(found)]
+
     async def list_requests(self, wanted: RequestFilter, limit: int) -> RequestPage:
         """Return the newest ``limit`` rows that match, oldest first; with ``after``, the oldest ones after it."""
         (ends,) = await self._database.read(_ENDS)

@@ -39,13 +39,13 @@ def show(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *r
 @pytest.mark.parametrize(
     ("detail", "told"),
     [
-        ({"rpm": [60, 120]}, "rpm 60 -> 120"),
+        ({"rpm": [60, 120]}, "rpm 60 → 120"),
         ({"rpm": [None, 60]}, "rpm 60"),
-        ({"provider": ["", "openai"], "rpm": [0, 5]}, "provider openai; rpm 0 -> 5"),
-        ({"rpm": [60, None]}, "rpm 60 -> -"),
-        ({"quota_usd": [2.5, 20.0]}, "quota $2.50 -> $20.00"),
-        ({"models": [[], ["m", "n"]], "sync": [False, True]}, "models m, n; sync no -> yes"),
-        ({"api_keys": "changed", "rpm": [0, 5]}, "api_keys changed; rpm 0 -> 5"),
+        ({"provider": ["", "openai"], "rpm": [0, 5]}, "provider openai; rpm 0 → 5"),
+        ({"rpm": [60, None]}, "rpm 60 → none"),
+        ({"quota_usd": [2.5, 20.0]}, "quota $2.50 → $20.00"),
+        ({"models": [[], ["m", "n"]], "sync": [False, True]}, "models m, n; sync no → yes"),
+        ({"api_keys": "changed", "rpm": [0, 5]}, "api keys changed; rpm 0 → 5"),
         ({"other": {"a": 1}, "some": [1, 2, 3]}, "other a=1; some 1, 2, 3"),
     ],
 )

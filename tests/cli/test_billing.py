@@ -267,8 +267,8 @@ def test_usage_is_by_what_was_asked_dearest_first(server: Server) -> None:
 @pytest.mark.slow
 def test_usage_that_cannot_be_is_told_apart_from_none(server: Server) -> None:
     for words, code, message in (
-        (("--since", "yesterday"), 2, "'yesterday' is not a date such as 2027-01-31"),
-        (("--until", "2026-02-30"), 2, "'2026-02-30' is not a date"),
+        (("--since", "lately"), 2, "'lately' is neither a date such as 2027-01-31"),
+        (("--until", "2026-02-30"), 2, "'2026-02-30' is neither a date"),
         (("--days", "0"), 2, "--days"),
         (("--days", "3", "--since", "2026-01-01"), 2, "either --days or --since"),
         (("--since", "2026-01-02", "--until", "2026-01-01"), 2, "--since is after --until"),

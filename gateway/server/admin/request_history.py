@@ -9,8 +9,8 @@ import attrs
 from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.billing.cost_breakdown import BillLine, list_lines
 from gateway.domain.price import ONE_PPM
-from gateway.domain.request_log import RequestFilter, RequestRecord, StoredRequest
-from gateway.errors import NotFound, RateLimited
+from gateway.domain.request_log import ID_PREFIX, RequestFilter, RequestRecord, StoredRequest
+from gateway.errors import Conflict, NotFound, RateLimited
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.router import Router
 from gateway.storage.request_log import RequestLogRepository
@@ -18,6 +18,9 @@ from gateway.storage.traffic import TrafficRepository
 
 PAGE = 200
 """Rows of an export that are in memory at a time."""
+LEAST_DIGITS = 4
+"""Of the beginning of an id."""
+_HEX = frozenset("0123456789abcdef")
 MOST_EXPORTED = 1_000_000
 LOOK_AGAIN_S = 10.0
 """Seconds between two checks of the session that exports."""
@@ -60,11 +63,28 @@ class RequestHistory:
         return self._exports.total()
 
     async def get(self, request_id: str, account_id: int | None = None) -> StoredRequest:
-        """Return a request, of one account if ``account_id`` is given. Raises ``NotFound``."""
+        """Return the request with this id, or the only one whose id begins so; the prefix ``req_`` may be left out.
+
+        Args:
+            request_id: the id, or its beginning.
+            account_id: search only this account; None: all.
+
+        Raises ``NotFound``, or ``Conflict`` if several ids begin so.
+        """
         found = await self.log.find_request(request_id)
-        if found is None or account_id not in {None, found.row.account_id}:
-            raise NotFound(f"No request has the id {request_id[:64]!r}", param="id")
-        return found
+        if found is not None and account_id in {None, found.row.account_id}:
+            return found
+        prefix = request_id.lower().removeprefix(ID_PREFIX)
+        matches = []
+        if found is None and len(prefix) >= LEAST_DIGITS and _HEX.issuperset(prefix):
+            matches = await self.log.find_by_prefix(f"{ID_PREFIX}{prefix}", account_id, limit=2)
+        if not matches:
+            raise NotFound(f"No request has the id '{request_id[:64]}'", param="id")
+        if len(matches) > 1:
+            raise Conflict(
+                f"Several requests have an id that begins with '{request_id[:64]}': give more of it", param="id"
+            )
+        return matches[0]
 
     def list_lines(self, row: RequestRecord) -> list[BillLine]:
         """Return the lines of a request's cost, at current prices."""

@@ -118,7 +118,7 @@ async def list_requests(request: web.Request) -> web.Response:
 
 
 async def get_request(request: web.Request) -> web.Response:
-    """Get a request with its attempts and its cost breakdown.
+    """Get a request with its attempts and its cost breakdown, by its id or a beginning that no other id has.
 
     The log has no prices: `lines` are calculated with the current ones. If they do not add up to the charge, each of
     them

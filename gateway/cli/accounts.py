@@ -1,0 +1,156 @@
+"""The ``accounts`` and ``keys`` commands."""
+# ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from gateway.cli.admin_client import CliContext, call, create_key, run
+from gateway.cli.billing import add_credit_commands
+from gateway.cli.objects import call_object, edit_object
+from gateway.cli.options import (
+    Command,
+    ListByDefault,
+    account_options,
+    changed_fields,
+    client_command,
+    key_options,
+    new_fields,
+)
+from gateway.cli.output import print_accounts, print_answer, print_fields, print_keys, print_new_key
+from gateway.cli.toggles import add_toggles
+
+_KEY = click.argument("which", metavar="KEY")
+
+
+@click.group(cls=ListByDefault)
+def accounts() -> None:
+    """Manage accounts.
+
+    Every key belongs to an account. The account's quota and rate limits apply to all its keys together, in addition to
+    those of each key.
+
+    \b
+    Examples:
+      gateway accounts
+      gateway accounts add team --quota-usd 50 --quota-period monthly
+      gateway accounts top-up team 20 --reference invoice-17
+      gateway accounts edit team --rpm 600 --quota-usd none
+      gateway accounts disable team
+    """
+
+
+@accounts.command("list")
+@client_command
+def list_accounts(context: CliContext) -> None:
+    """List accounts. SPENT and LEFT are for the current day, month or lifetime, as the quota says."""
+    print_answer(context, call(context, "GET", "accounts"), print_accounts)
+
+
+@accounts.command("add")
+@click.argument("name")
+@account_options
+@client_command
+def add_account(context: CliContext, name: str, **options: Any) -> None:
+    """Add the account NAME."""
+    made = call(context, "POST", "accounts", body={"name": name, **new_fields(options)})
+    print_answer(context, made, print_fields)
+
+
+@accounts.command("edit")
+@click.argument("name")
+@click.option("--name", "new_name", metavar="NEW", help="Rename it.")
+@account_options
+@client_command
+def edit_account(context: CliContext, name: str, new_name: str | None, **options: Any) -> None:
+    """Edit the account NAME. Use 'none' to clear a setting."""
+    edit_object(context, "accounts", name, changed_fields({"name": new_name, **options}))
+
+
+@click.group(cls=ListByDefault)
+def keys() -> None:
+    """Manage API keys.
+
+    A key can be limited to models, a group of channels, IP addresses, an expiry date, a quota and rate limits. KEY is
+    its id, its name, or the last four characters of its secret.
+
+    \b
+    Examples:
+      gateway keys
+      KEY=$(gateway keys create --name laptop)
+      gateway keys create --account team --models 'gpt-*,demo-*' --expires-at 30d
+      gateway keys edit laptop --quota-usd 5 --quota-period daily --models none
+      gateway keys set-balance 3 2.50
+      gateway keys edit 3 --webhook-url https://app.example.com/videos
+      gateway keys webhook-secret 3
+      gateway keys rotate laptop --overlap-h 1
+      gateway keys disable laptop
+    """
+
+
+@keys.command("list")
+@client_command
+def list_keys(context: CliContext) -> None:
+    """List API keys by their last four characters. SPENT and LEFT are for the day, month or lifetime of the quota."""
+    print_answer(context, call(context, "GET", "keys"), print_keys)
+
+
+@keys.command("create")
+@click.option("--account", help="Its account.  [default: the only one]")
+@click.option("--name", help="Its name.  [default: key-2, or the next free one]")
+@key_options
+@client_command
+def create_api_key(context: CliContext, account: str | None, **options: Any) -> None:
+    """Create an API key and print it. It cannot be shown again."""
+    fields = new_fields(options)
+    print_answer(context, run(context, lambda admin: create_key(admin, account, fields)), print_new_key)
+
+
+@keys.command("edit")
+@_KEY
+@click.option("--name", metavar="NEW", help="Rename it.")
+@key_options
+@client_command
+def edit_key(context: CliContext, which: str, **options: Any) -> None:
+    """Edit KEY. Use 'none' to clear a setting."""
+    edit_object(context, "keys", which, changed_fields(options))
+
+
+@keys.command("rotate")
+@_KEY
+@click.option(
+    "--overlap-h",
+    type=click.IntRange(0, 720),
+    default=24,
+    show_default=True,
+    metavar="HOURS",
+    help="How long the old secret keeps working.",
+)
+@client_command
+def rotate_key(context: CliContext, which: str, overlap_h: int) -> None:
+    """Give KEY a new secret and print it. It cannot be shown again."""
+    rotated = call_object(context, "POST", "keys", which, "rotate", body={"overlap_h": overlap_h})
+    print_answer(context, rotated, print_new_key)
+
+
+@keys.command("webhook-secret")
+@_KEY
+@client_command
+def show_webhook_secret(context: CliContext, which: str) -> None:
+    """Print the webhook signing secret of KEY, in the format of Standard Webhooks libraries."""
+    answer = call_object(context, "GET", "keys", which, "webhook-secret")
+    print_answer(context, answer, lambda signing: click.echo(signing["secret"]))
+
+
+def _add_show(group: click.Group, path: str, which: Callable[[Command], Command], noun: str) -> None:
+    @group.command("show", help=f"Show the {noun}.")
+    @which
+    @client_command
+    def show(context: CliContext, *, which: str) -> None:
+        print_answer(context, call_object(context, "GET", path, which), print_fields)
+
+
+for _add in (_add_show, add_toggles, add_credit_commands):
+    _add(accounts, "accounts", click.argument("which", metavar="NAME"), "account")
+    _add(keys, "keys", _KEY, "key")

@@ -1,0 +1,133 @@
+"""Finds and changes objects of the admin API by what an operator calls them."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from gateway.cli.admin_client import ANSWER_TIMEOUT_S, AdminClient, CliContext, CliError, Json, run, run_read
+from gateway.cli.output import print_answer
+from gateway.cli.text import clean, format_change
+
+_QUOTA = "quota_"
+"""Prefix of fields that the gateway sets together: a quota has a default period and status."""
+_SHOWN = 5
+
+
+async def find_key_id(admin: AdminClient, given: str) -> str:
+    """Return the id of the key with this id, name, or last four characters, in this order. Raises ``CliError``."""
+    keys = (await admin.get("keys"))["data"]
+    tests: tuple[Callable[[Json], bool], ...] = (
+        lambda key: str(key["id"]) == given,
+        lambda key: key["name"] == given,
+        lambda key: key["key"][-4:] == given,
+    )
+    for test in tests:
+        found = [key for key in keys if test(key)]
+        if len(found) > 1:
+            ids = _list_some([f"{key['id']} ({key['name']} of {key['account']})" for key in found])
+            raise CliError(f"Several keys are called '{given}'. Give one of these ids: {ids}")
+        if found:
+            return str(found[0]["id"])
+    if given.isdigit():  # a deleted key: the request log still has its id
+        return given
+    raise CliError(f"No key has the id, the name or the last four characters '{given}'; see: gateway keys")
+
+
+async def find_member(admin: AdminClient, name: str) -> Json:
+    """Return the member with this name. Raises ``CliError``."""
+    for member in (await admin.get("members"))["data"]:
+        if member["name"] == name.lower():
+            found: Json = member
+            return found
+    raise CliError(f"No member is called '{name}'; see: gateway members")
+
+
+async def _find_member_id(admin: AdminClient, name: str) -> str:
+    return str((await find_member(admin, name))["id"])
+
+
+def _find_by_prefix(path: str, noun: str, *, query: Json) -> Callable[[AdminClient, str], Awaitable[str]]:
+    """Return a function that completes the beginning of an id from the list at ``path``."""
+
+    async def find(admin: AdminClient, given: str) -> str:
+        listed = (await admin.get(path, query=query))["data"]
+        ids = [
+            row["id"] for row in listed if row["id"].startswith(given) or row["id"].partition("_")[2].startswith(given)
+        ]
+        if given in ids or not ids:  # an older object is not in the list: the gateway knows
+            return given
+        if len(ids) > 1:
+            raise CliError(f"Several {noun} have an id that begins with '{given}': {_list_some(ids)}")
+        return str(ids[0])
+
+    return find
+
+
+def _list_some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+
+
+_FINDERS: Mapping[str, Callable[[AdminClient, str], Awaitable[str]]] = {
+    "keys": find_key_id,
+    "members": _find_member_id,
+    "running": _find_by_prefix("running", "requests", query={}),
+    "videos": _find_by_prefix("videos", "videos", query={"limit": 1000}),
+}
+
+
+async def find_id(admin: AdminClient, path: str, given: str) -> str:
+    """Return the id under which the admin API has what the operator calls ``given``. Raises ``CliError``."""
+    find = _FINDERS.get(path)
+    return given if find is None else await find(admin, given)
+
+
+async def with_key_id(admin: AdminClient, query: Json) -> Json:
+    """Return ``query`` with the id of its key. Raises ``CliError``."""
+    key = query["key"]
+    return query if key is None else {**query, "key": await find_key_id(admin, key)}
+
+
+def call_object(
+    context: CliContext,
+    method: str,
+    path: str,
+    given: str,
+    *more: str,
+    body: Json | None = None,
+    query: Mapping[str, Any] | None = None,
+    timeout_s: float = ANSWER_TIMEOUT_S,
+) -> Json:
+    """Send one request about the object ``given`` of ``path``. Raises ``CliError``."""
+
+    async def work(admin: AdminClient) -> Json:
+        found = await find_id(admin, path, given)
+        return await admin.call(method, path, found, *more, body=body, query=query, timeout_s=timeout_s)
+
+    return (run_read if method == "GET" else run)(context, work)
+
+
+def edit_object(context: CliContext, path: str, given: str, body: Json, *, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+    """Change the object ``given`` of ``path``, and print what changed. Raises ``CliError``."""
+
+    async def work(admin: AdminClient) -> tuple[Json, Json]:
+        found = await find_id(admin, path, given)
+        before = await admin.get(path, found)
+        return before, await admin.call("PATCH", path, found, body=body, timeout_s=timeout_s)
+
+    before, after = run(context, work)
+    print_answer(context, after, lambda _: print_edit(before["name"], before, after, body))
+
+
+def print_edit(name: str, before: Json, after: Json, asked: Mapping[str, Any]) -> None:
+    """Print the fields that were ``asked`` for and differ: ``key-3: rpm 60 → none``.
+
+    A secret is not among the fields of an object: it counts as changed.
+    """
+    fields = [*asked, *(field for field in after if field.startswith(_QUOTA) and field not in asked)]
+    changes = [
+        format_change(field, before[field], after[field]) if field in before else f"{field.replace('_', ' ')} changed"
+        for field in fields
+        if field not in before or before[field] != after[field]
+    ]
+    click.echo(clean(f"{name}: {', '.join(changes) or 'nothing changed'}"))

@@ -1,0 +1,60 @@
+"""Prints one request: its fields, its attempts and its cost."""
+
+import click
+
+from gateway.cli.output import print_fields
+from gateway.cli.table import Column, print_table
+from gateway.cli.text import ABSENT, Json, format_usd, format_value
+
+_HIDDEN = frozenset(
+    {
+        "sequence", "account_id", "started_ms", "settled_ms", "tried", "cost_nanos", "reserved_nanos", "overrun_nanos",
+        "attempts_made", "lines", "timing", "attempts",
+    }
+)  # fmt: skip
+"""Fields that another field, or a table below, shows in a better form."""
+_OPTIONAL = frozenset({"images", "duration_ms", "characters", "usage_implausible", "error", "error_code"})
+"""Fields that are left out if they have no value."""
+
+
+def _format_price(line: Json) -> str:
+    """Format ``$0.25 per 1,000,000``."""
+    if line["unit_usd"] is None:
+        return ABSENT
+    return format_usd(line["unit_usd"]) + (f" per {line['per']:,}" if line["per"] > 1 else "")
+
+
+ATTEMPTS = (
+    Column("ATTEMPT", "number", right=True),
+    Column("CHANNEL", "channel", shrinks=True, width=10),
+    Column("MS", "ms", right=True),
+    Column("OUTCOME", "outcome", shrinks=True, width=20, status=True),
+)
+LINES = (
+    Column("COST OF", "what", shrinks=True, width=16),
+    Column("QUANTITY", lambda line: f"{line['quantity']:,}", right=True),
+    Column("PRICE", _format_price, right=True),
+    Column("COST", lambda line: format_usd(line["cost_usd"]) + (" ~" if line["estimated"] else ""), right=True),
+)
+
+
+def print_request(row: Json) -> None:
+    """Print a request with its attempts and the lines of its cost."""
+    print_fields(
+        {name: value for name, value in row.items() if name not in _HIDDEN and (value or name not in _OPTIONAL)}
+    )
+    if row["attempts_made"]:
+        click.echo()
+        attempts = [{"number": number, **one} for number, one in enumerate(row["attempts_made"], 1)]
+        print_table(ATTEMPTS, attempts, "")
+    if row["lines"]:
+        click.echo()
+        print_table(LINES, row["lines"], "")
+    elif not row["cost_usd"]:
+        click.echo(f"\nNothing was charged: {_find_reason(row)}.")
+
+
+def _find_reason(row: Json) -> str:
+    if row["error_code"] or row["ending"] != "completed":
+        return f"the request ended with '{format_value(row['error_code'] or row['ending'])}'"
+    return f"'{row['model']}' has no price"

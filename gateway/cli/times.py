@@ -1,0 +1,64 @@
+"""Parses times as people write them: ``24h``, ``yesterday``, ``2027-01-31``."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+
+import click
+
+_SPAN = re.compile(r"(\d{1,6}) ?(s|min|m|h|d|w)")
+_UNITS = {
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "min": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
+_DAYS = {"yesterday": -1, "today": 0, "tomorrow": 1}
+
+
+def parse_span(text: str) -> timedelta | None:
+    """Parse ``15min``, ``24h``, ``30d``, ``2w``; None if the text is no span of time."""
+    found = _SPAN.fullmatch(text.strip().lower())
+    return int(found[1]) * _UNITS[found[2]] if found else None
+
+
+def parse_day_name(text: str, now: datetime) -> date | None:
+    """Parse ``yesterday``, ``today`` or ``tomorrow``, in UTC; None if the text is none of them."""
+    days = _DAYS.get(text.strip().lower())
+    return None if days is None else (now + timedelta(days=days)).date()
+
+
+def write_moment(text: str, now: datetime, direction: int) -> str:
+    """Return a relative time as the admin API reads it, and any other text as it is.
+
+    Args:
+        now: in UTC.
+        direction: -1: ``24h`` is a time in the past; 1: in the future.
+    """
+    if day := parse_day_name(text, now):
+        return day.isoformat()
+    span = parse_span(text)
+    try:
+        return text if span is None else (now + direction * span).isoformat(timespec="seconds").replace("+00:00", "Z")
+    except OverflowError:
+        raise click.BadParameter(f"'{text}' is too far away") from None
+
+
+def parse_day(text: str, now: datetime) -> date:
+    """Parse a day in UTC: ``2027-01-31``, ``yesterday``, ``7d`` before ``now``. Raises ``ValueError``."""
+    if span := parse_span(text):
+        return (now - span).date()
+    return parse_day_name(text, now) or date.fromisoformat(text)
+
+
+def _build_callback(direction: int) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    def convert(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+        return None if text is None else write_moment(text, datetime.now(UTC), direction)
+
+    return convert
+
+
+past, future = _build_callback(-1), _build_callback(1)
+"""Callbacks of options that take a time."""
