@@ -34,6 +34,7 @@ def write_moment(text: str, now: datetime, direction: int) -> str:
     """Return a relative time as the admin API reads it, and any other text as it is.
 
     Args:
+        text: what the operator gave.
         now: in UTC.
         direction: -1: ``24h`` is a time in the past; 1: in the future.
     """
