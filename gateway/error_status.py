@@ -18,6 +18,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "forbidden": 403,
         "insufficient_quota": 403,
         "model_not_allowed": 403,
+        "model_not_priced": 403,
         "group_not_allowed": 403,
         "ip_not_allowed": 403,
         "model_not_found": 404,

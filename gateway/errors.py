@@ -107,6 +107,15 @@ class ModelNotAllowed(GatewayError):
     code = "model_not_allowed"
 
 
+class ModelNotPriced(GatewayError):
+    """The model has no price, and ``billing.unpriced`` refuses such models to the caller."""
+
+    code = "model_not_priced"
+
+    def __init__(self, message: str, *, param: str = "model") -> None:
+        super().__init__(message, param=param, should_retry=False)
+
+
 class GroupNotAllowed(GatewayError):
     """The key's group is not one of its account's, or no channel of it serves the model."""
 

@@ -60,7 +60,7 @@ DEMO = (
     ),
     PriceSpec("demo-embedding", input_usd_per_million=Decimal("0.02")),
     PriceSpec("demo-rerank", input_usd_per_million=Decimal("0.02")),
-    PriceSpec("demo-moderation", input_usd_per_million=Decimal(0)),
+    PriceSpec("demo-moderation", "demo", input_usd_per_million=Decimal(0)),
     PriceSpec("demo-image", usd_per_image=Decimal("0.002")),
     PriceSpec("demo-video*", usd_per_second=Decimal("0.01")),
     PriceSpec("demo-speech", usd_per_million_characters=Decimal(15)),

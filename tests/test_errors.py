@@ -29,7 +29,14 @@ FAULTS = [kind for _, kind in inspect.getmembers(module, inspect.isclass) if iss
 PUBLIC = {
     400: {"invalid_request", "unsupported_operation", "sensitive_words_detected", "content_policy_violation"},
     401: {"invalid_api_key", "key_disabled", "key_expired", "second_factor_needed", "signed_out", "wrong_passphrase"},
-    403: {"forbidden", "insufficient_quota", "model_not_allowed", "group_not_allowed", "ip_not_allowed"},
+    403: {
+        "forbidden",
+        "insufficient_quota",
+        "model_not_allowed",
+        "model_not_priced",
+        "group_not_allowed",
+        "ip_not_allowed",
+    },
     404: {"model_not_found", "not_found"},
     405: {"method_not_allowed"},
     408: {"request_timeout"},

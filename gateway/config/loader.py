@@ -18,10 +18,11 @@ import attrs
 from gateway.billing.price_spec import PriceSpec
 from gateway.config.merge import FileConfig
 from gateway.config.schema import Config
-from gateway.domain.price import PriceList
+from gateway.domain.price import Price, PriceList
 from gateway.domain.setting import Source, name_setting
 from gateway.media.word_filter import WordList, parse_words
 from gateway.parsing import EnvText, Problem, ValidationErrors, join_path, parse_table
+from gateway.providers.registry import PROVIDERS
 
 ENV_PREFIX = "GATEWAY_"
 _ENV_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -33,6 +34,9 @@ class ConfigError(Exception):
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
+
+
+_LOCAL = tuple(Price("*", provider=provider.slug) for provider in PROVIDERS.values() if provider.local_port)
 
 
 @attrs.frozen
@@ -93,9 +97,12 @@ def _contains(where: str, paths: list[str]) -> bool:
 
 
 def read_prices(config: Config, console: Iterable[PriceSpec] = ()) -> PriceList:
-    """Return the prices of the file, then those of the ``console``, then the built-in ones."""
+    """Return the prices of the file, then those of the ``console``, then the built-in ones.
+
+    Between them: what a model server on the operator's own machine answers costs nothing, whatever the model's name.
+    """
     layers = ([spec.price() for spec in specs] for specs in (config.price, console))
-    return PriceList(*layers, read_shipped())
+    return PriceList(*layers, _LOCAL, read_shipped())
 
 
 def read_shipped() -> PriceList:

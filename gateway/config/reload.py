@@ -27,7 +27,7 @@ from gateway.domain.video import VideoRules
 from gateway.errors import Conflict, GatewayError, InvalidRequest
 from gateway.media.word_filter import WordList
 from gateway.routing.channels import ChannelService
-from gateway.routing.pricing_policy import PricingPolicy
+from gateway.routing.pricing_policy import PricingPolicy, Unpriced
 from gateway.routing.router import Router
 from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.settings import SettingRepository
@@ -42,7 +42,8 @@ def build_tariff(effective: EffectiveConfig) -> PricingPolicy:
     """Build the price list, the group multipliers and the rule for unpriced models."""
     config = effective.config
     groups = {group.name: int(group.price_multiplier * ONE_PPM) for group in config.group}
-    return PricingPolicy(read_prices(config, effective.prices), groups, config.billing.require_price)
+    unpriced: Unpriced = "refuse" if config.billing.require_price else config.billing.unpriced
+    return PricingPolicy(read_prices(config, effective.prices), groups, unpriced)
 
 
 def build_channels(config: Config) -> list[Channel]:
@@ -224,7 +225,10 @@ def _declares(config: Config) -> bool:
 
 
 def log_ignored(effective: EffectiveConfig) -> None:
-    """Log every stored setting that is ignored."""
+    """Log every stored setting that is ignored, and the setting that has another name now."""
+    if effective.config.billing.require_price:
+        use = 'billing.unpriced = "refuse"'
+        log.warning("setting_deprecated", path="billing.require_price", reason=f"write {use}")
     for path, why in effective.ignored.items():
         log.warning("setting_ignored", path=path, reason=f"console: {path}: {why}")
 

@@ -23,6 +23,7 @@ from gateway.domain.video import MAX_SECONDS, VideoRules
 from gateway.parsing import NOT_NEGATIVE, POSITIVE, Problem, about, between, must
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, RetrySettings
+from gateway.routing.pricing_policy import Unpriced
 
 
 def _is_part(value: float) -> bool:
@@ -58,11 +59,17 @@ class LedgerSection:
 
 @attrs.frozen
 class BillingSection:
-    """``[billing]``: unpriced models, and requests whose client disconnects."""
+    """``[billing]``: models without a price, and requests whose client disconnects."""
 
+    unpriced: Unpriced = attrs.field(
+        default="refuse_limited",
+        metadata=about(
+            'models without a price: "refuse_limited": refused to keys and accounts with a spending limit, free for '
+            'others; "free": free; "refuse": neither listed nor served'
+        ),
+    )
     require_price: bool = attrs.field(
-        default=False,
-        metadata=about("true: models without a price are neither listed nor served; false: they are free"),
+        default=False, metadata=about('deprecated: true is unpriced = "refuse", whatever that key is')
     )
     abandoned: Abandoned = attrs.field(
         default="charge",

@@ -84,18 +84,28 @@ class ApiKey:
 
 @attrs.frozen
 class Caller:
-    """An account and the key that the client sent. ``networks`` are the key's ``allow_ips``, parsed once."""
+    """An account and the key that the client sent.
+
+    Attributes:
+        networks: the key's ``allow_ips``, parsed once.
+        capped: the key or the account has a spending limit.
+    """
 
     account: Account
     key: ApiKey
     networks: Networks = ()
     subjects: tuple[RateLimitSubject, ...] = attrs.field(init=False, repr=False)
+    capped: bool = attrs.field(init=False, repr=False)
 
     @subjects.default
     def _list_subjects(self) -> tuple[RateLimitSubject, ...]:
         key, account = self.key, self.account
         both = (RateLimitSubject("key", key.id, key.limits), RateLimitSubject("account", account.id, account.limits))
         return tuple(subject for subject in both if subject.limits.any)
+
+    @capped.default
+    def _find_capped(self) -> bool:
+        return self.key.quota.capped or self.account.quota.capped
 
     def check_usable(self, now_s: float) -> None:
         """Raise ``KeyDisabled`` or ``KeyExpired`` if the key may not be used at ``now_s`` (Unix seconds)."""

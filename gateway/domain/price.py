@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, Decimal
 from fnmatch import fnmatchcase, translate
 from functools import lru_cache
+from typing import Literal
 
 import attrs
 
@@ -23,6 +24,9 @@ _PER_MILLION_PPM = _PER_MILLION * ONE_PPM
 
 _MOST_REMEMBERED = 4_096
 _MIXED = Usage(1_000, 1_000, images=1, duration_ms=1_000, characters=1_000)
+
+
+Unit = Literal["token", "image", "second", "character"]
 
 
 @attrs.frozen
@@ -70,6 +74,18 @@ class Price:
     provider: str | None = None
     tiers: tuple[Tier, ...] = attrs.field(default=(), converter=_order_tiers)
     sizes: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def units(self) -> frozenset[Unit]:
+        """The units that it has a price for; none if the model costs nothing on purpose."""
+        rates: tuple[tuple[Unit, int], ...] = (
+            ("token", self.input_nanos_per_million or self.output_nanos_per_million),
+            ("token", any(tier.input_nanos_per_million or tier.output_nanos_per_million for tier in self.tiers)),
+            ("image", self.image_nanos),
+            ("second", self.second_nanos or any(nanos for _, nanos in self.sizes)),
+            ("character", self.character_nanos_per_million),
+        )
+        return frozenset(unit for unit, amount in rates if amount)
 
     def find_tier(self, prompt_tokens: int) -> Tier | None:
         """Return the tier of a prompt of that many tokens, cached ones included. None if no tier applies."""

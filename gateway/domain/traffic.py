@@ -27,7 +27,7 @@ Sums = tuple[int, ...]
 """In the order of ``SUMS``."""
 SUMS = ("requests", "failed", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos", "total_ms")
 
-_NOT_A_MODEL = frozenset({"model_not_found", "model_not_allowed"})
+_NOT_A_MODEL = frozenset({"model_not_found", "model_not_allowed", "model_not_priced"})
 _place_of = attrgetter("account_id", "key_id", "model", "channel", "status", "ending", "error_code", "attempts")
 _amounts_of = attrgetter(*SUMS[2:])
 

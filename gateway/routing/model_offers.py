@@ -33,7 +33,7 @@ def list_offers(catalog: ModelCatalog, tariff: PricingPolicy, account: Account |
     for listed in catalog.list_models():
         serving = [channel for channel, _ in catalog.list_serving(listed.id) if is_open(channel)]
         offer = _price(listed, sorted(serving, key=lambda channel: -channel.priority), tariff, group)
-        if account is None or (serving and (offer.price is not None or not tariff.require_price)):
+        if account is None or (serving and (offer.price is not None or tariff.unpriced != "refuse")):
             offers.append(offer)
     return offers
 

@@ -16,7 +16,7 @@ from gateway.providers.base import Provider
 from gateway.providers.priced_fields import list_named_models, list_priced
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.model_catalog import ModelCatalog, model_not_found
-from gateway.routing.pricing_policy import PricingPolicy
+from gateway.routing.pricing_policy import PricingPolicy, pays_for
 from gateway.routing.target import Target
 
 _BUILT = frozenset({"gemini", "chat", "dashscope", "replicate", "kling", "minimax", "runway", "volcengine"})
@@ -91,10 +91,8 @@ def _list_prices(
 ) -> Iterator[tuple[str, Price | None]]:
     """The provider's names of the models that ``call`` names, each with its price.
 
-    Raises the fault of one that may not be had: the key excludes it, the channel does not offer it, or it has no price
-    and the caller a cap.
+    Raises the error of one that is refused: the key excludes it, the channel does not offer it, or it has no price.
     """
-    capped = caller.key.quota.capped or caller.account.quota.capped
     fields = PROVIDERS[target.channel.provider].priced_fields
     for model, place in list_named_models(call.body, fields):
         ours = [model, *(name for name, theirs in target.channel.model_map if theirs == model)]
@@ -108,12 +106,8 @@ def _list_prices(
             error.param = place
             raise error
         price = tariff.find_price(offered[0], model, target.channel.provider)
-        if price is None and (capped or tariff.require_price):
-            raise ModelNotAllowed(
-                f"The model {model!r} has no price, and this API key has a limit of what it may spend",
-                param=place,
-                should_retry=False,
-            )
+        if not pays_for(price, call.operation):
+            tariff.check_priced(caller, model, param=place)
         yield model, price
 
 

@@ -1,10 +1,36 @@
 """What calls cost, and which are served at all."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal
 
 import attrs
 
-from gateway.domain.price import ONE_PPM, Price, PriceList
+from gateway.domain.account import Caller
+from gateway.domain.inference_request import Operation
+from gateway.domain.price import ONE_PPM, Price, PriceList, Unit
+from gateway.errors import ModelNotPriced
+
+Unpriced = Literal["refuse_limited", "free", "refuse"]
+"""What a model without a price is: refused to callers with a spending limit, free, or refused."""
+
+_TEXT: frozenset[Unit] = frozenset({"token", "image"})
+_IMAGE: frozenset[Unit] = frozenset({"image", "token"})
+_SOUND: frozenset[Unit] = frozenset({"second", "token"})
+_SPEECH: frozenset[Unit] = frozenset({"character", "token", "second"})
+_VIDEO: frozenset[Unit] = frozenset({"second"})
+_BOUGHT: Mapping[Operation, frozenset[Unit]] = MappingProxyType(
+    {
+        "images": _IMAGE,
+        "image_edits": _IMAGE,
+        "transcriptions": _SOUND,
+        "translations": _SOUND,
+        "speech": _SPEECH,
+        "videos": _VIDEO,
+        "video_remixes": _VIDEO,
+    }
+)
+"""The units that an operation is paid by; every other one by ``_TEXT``."""
 
 
 @attrs.frozen
@@ -14,12 +40,12 @@ class PricingPolicy:
     Attributes:
         prices: what models cost.
         groups: price multipliers of groups, in parts per million; a group that is not there has none.
-        require_price: models without a price are not served.
+        unpriced: what a model without a price is.
     """
 
     prices: PriceList = attrs.field(factory=PriceList)
     groups: Mapping[str, int] = attrs.field(factory=dict)
-    require_price: bool = False
+    unpriced: Unpriced = "refuse_limited"
 
     def find_price(self, model: str, theirs: str, provider: str) -> Price | None:
         """The price of ``model`` at a provider that knows it as ``theirs``: that of the callers' name goes first."""
@@ -28,3 +54,33 @@ class PricingPolicy:
     def find_multiplier(self, group: str | None) -> int:
         """What a group (None: no group) pays of it, in parts per million."""
         return ONE_PPM if group is None else self.groups.get(group, ONE_PPM)
+
+    def refuses_unpriced(self, caller: Caller) -> bool:
+        """Return whether models without a price are refused to ``caller``."""
+        return self.unpriced == "refuse" or (self.unpriced == "refuse_limited" and caller.capped)
+
+    def check_priced(self, caller: Caller, model: str, *, param: str = "model") -> None:
+        """Raise ``ModelNotPriced`` if ``model``, which has no price, is refused to ``caller``."""
+        if not self.refuses_unpriced(caller):
+            return
+        why = "this gateway serves none without"
+        if self.unpriced == "refuse_limited":
+            whose = "this API key" if caller.key.quota.capped else "the account of this API key"
+            why = f"{whose} has a spending limit"
+        raise ModelNotPriced(
+            f"The model {model!r} has no price for this, and {why}: an administrator can set one ([[price]] in the "
+            "configuration, or Prices in the console; 0 if it costs nothing)",
+            param=param,
+        )
+
+    def may_be_free(self, caller: Caller, providers: frozenset[str]) -> bool:
+        """Return whether a call of ``caller`` to one of ``providers`` may cost nothing."""
+        if self.unpriced == "free" or not self.find_multiplier(caller.key.group):
+            return True
+        listed = self.prices.list_prices()
+        return any(not price.units for price in listed if price.provider is None or price.provider in providers)
+
+
+def pays_for(price: Price | None, operation: Operation) -> bool:
+    """Return whether a price has what an operation is paid by; one without any amount is for whatever is free."""
+    return price is not None and (not (units := price.units) or not units.isdisjoint(_BOUGHT.get(operation, _TEXT)))

@@ -13,7 +13,6 @@ from gateway.domain.video import VideoJob
 from gateway.errors import (
     GroupNotAllowed,
     InvalidRequest,
-    ModelNotAllowed,
     NotFound,
 )
 from gateway.providers.base import Provider
@@ -21,7 +20,7 @@ from gateway.providers.registry import PRICED_FIELDS, PROVIDERS
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog, model_not_found
 from gateway.routing.priced_fields import find_refused_variant, keep_allowed, refuse_variant
-from gateway.routing.pricing_policy import PricingPolicy
+from gateway.routing.pricing_policy import PricingPolicy, pays_for
 from gateway.routing.route import Route
 from gateway.routing.target import Target
 from gateway.routing.unsupported_operation import refuse_operation
@@ -57,6 +56,7 @@ class Router:
 
         Raises:
             ModelNotAllowed, GroupNotAllowed: the caller may not use the model.
+            ModelNotPriced: it has no price at any channel, and is refused to the caller.
             ModelNotFound: no channel serves the model.
             UnsupportedOperation: no channel serves it at this endpoint.
             InvalidRequest: no channel can do what the request asks for.
@@ -64,10 +64,6 @@ class Router:
         options = self._find_options(caller, call.model, call.operation)
         if not options:
             self._check_served(caller, call)
-        if self.tariff.require_price and options:
-            options = [target for target in options if target.price is not None]
-            if not options:
-                raise _no_price(call.model)
         if not PRICED_FIELDS.isdisjoint(call.body):
             options = keep_allowed(options, caller, call, catalog=self.catalog, tariff=self.tariff)
         if call.video is not None and call.video.remix_of is not None:
@@ -84,7 +80,7 @@ class Router:
         return Route(options, call, self.load_balancer, account=caller.account.id, affinity_key=affinity_key)
 
     def _find_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
-        """Return the cached ``list_options`` of a caller, as a list that must not be changed.
+        """Return the cached targets of a caller that it may use, as a list that must not be changed.
 
         The cache is dropped when a part of it is replaced. Raises if the caller may not use the model.
         """
@@ -97,15 +93,29 @@ class Router:
         ):
             self._known, self._known_of = {}, self._list_parts()
         key = caller.key
-        place = (model, operation, key.group, key.models, caller.account.groups)
+        place = (model, operation, key.group, key.models, caller.account.groups, caller.capped)
         options = self._known.get(place)
         if options is None:
             caller.check_group()
             caller.check_model(model)
             if len(self._known) >= _MOST_REMEMBERED:
                 self._known.clear()
-            options = self._known[place] = self.list_options(caller, model, operation)
+            options = self.keep_priced(self.list_options(caller, model, operation), caller, model, operation)
+            self._known[place] = options
         return options
+
+    def keep_priced(self, options: list[Target], caller: Caller, model: str, operation: Operation) -> list[Target]:
+        """Keep the channels at which ``caller`` may use the model: with a price, if its price matters.
+
+        A count of tokens costs nothing. Raises ``ModelNotPriced`` if none is left.
+        """
+        counts = operation == "count_tokens" and self.tariff.unpriced != "refuse"
+        if counts or not self.tariff.refuses_unpriced(caller):
+            return options
+        priced = [option for option in options if not option.unpriced]
+        if options and not priced:
+            self.tariff.check_priced(caller, model)
+        return priced
 
     def _list_parts(self) -> tuple[object, object, object, object]:
         """Return what the targets depend on: other objects after every change."""
@@ -124,7 +134,8 @@ class Router:
                 ppm = -(-channel.multiplier_ppm * group_ppm // ONE_PPM)
                 able = self._find_capability(model, theirs, provider) if operation in _DESCRIBED else UNKNOWN
                 other = partial(self.tariff.prices.find, provider=channel.provider) if provider.substitutes else None
-                made = Target(lines[channel.name], endpoint, theirs, price, ppm, sure, able, find_price=other)
+                unpriced = not pays_for(price, operation)
+                made = Target(lines[channel.name], endpoint, theirs, price, ppm, sure, able, unpriced, find_price=other)
                 options.append(made)
         return options
 
@@ -137,7 +148,7 @@ class Router:
     def list_models(self, caller: Caller) -> list[ModelInfo]:
         """List the models and aliases that a caller may use, by id."""
         listed = self.catalog.list_models(caller) if caller.may_use_group else []
-        if not self.tariff.require_price:
+        if not self.tariff.refuses_unpriced(caller):
             return listed
         return [model for model in listed if self._has_price(model.id, caller)]
 
@@ -147,6 +158,10 @@ class Router:
             if listed.id == model:
                 return listed
         raise model_not_found(model)
+
+    def may_be_free(self, caller: Caller) -> bool:
+        """Return whether a call of ``caller`` may cost nothing, whatever it asks for."""
+        return self.tariff.may_be_free(caller, frozenset(channel.provider for channel in self.catalog.channels))
 
     def _has_price(self, model: str, caller: Caller) -> bool:
         return any(
@@ -161,8 +176,8 @@ class Router:
             raise model_not_found(model)
         if self.catalog.list_serving(model, caller):
             if call.operation == "count_tokens" and self.list_options(caller, model, "messages"):
-                if self.tariff.require_price and not self._has_price(model, caller):
-                    raise _no_price(model)
+                if self.tariff.unpriced == "refuse" and not self._has_price(model, caller):
+                    self.tariff.check_priced(caller, model)
                 return
             serving = self.catalog.list_serving(model, caller)
             providers = [(PROVIDERS[channel.provider], channel.upstream_model(model)) for channel, _ in serving]
@@ -221,11 +236,3 @@ def _keep_original(options: list[Target], original: VideoJob) -> list[Target]:
     if not kept:
         raise InvalidRequest("The video cannot be made anew: nobody who made it serves its model now", param="video_id")
     return kept
-
-
-def _no_price(model: str) -> ModelNotAllowed:
-    return ModelNotAllowed(
-        f"The model {model!r} has no price, and this gateway serves none without",
-        param="model",
-        should_retry=False,
-    )

@@ -48,6 +48,7 @@ class Target:
     The price is that at the time of routing. ``sure`` is False while the channel's list of models is not known.
 
     Attributes:
+        unpriced: the model has no price, or none for what the request buys.
         named: prices of other models that the request allows, by the provider's names.
         find_price: finds the price of the model that the provider names in its answer; None if it is always ``model``.
     """
@@ -59,6 +60,7 @@ class Target:
     multiplier_ppm: int = ONE_PPM
     sure: bool = True
     capability: Capability = UNKNOWN
+    unpriced: bool = False
     named: Mapping[str, Price | None] = NONE_NAMED
     find_price: Callable[[str], Price | None] | None = None
     place: Place = attrs.field(init=False, eq=False, repr=False)

@@ -274,7 +274,7 @@ async def parse_form(
     try:
         services.media.images.check_room()
         await services.billing.quota.peek(
-            active.context.caller, lambda: not services.routing.router.tariff.require_price
+            active.context.caller, partial(services.routing.router.may_be_free, active.context.caller)
         )
         form = await reader.read()
         await active.note_body_read()

@@ -18,7 +18,7 @@ DAYS = 6
 CONFIG: dict[str, Any] = {
     "account": [{"name": "acme", "quota_usd": 250, "quota_period": "monthly"}],
     "key": [{"name": "test", "account": "acme", "secret": KEY}],
-    "billing": {"require_price": False},
+    "billing": {"unpriced": "free"},
     "price": [
         {"model": "m", "input_usd_per_million": 2.5, "output_usd_per_million": 15},
         {"model": "demo-chat", "input_usd_per_million": 100, "output_usd_per_million": 400},

@@ -138,9 +138,7 @@ def test_a_section_is_told_by_its_keys_and_not_by_their_values() -> None:
         "routing.max_attempts",
         "routing.cooldown_s",
     ]
-    assert describe_section("billing", BillingSection(), BillingSection(require_price=True)) == [
-        "billing.require_price"
-    ]
+    assert describe_section("billing", BillingSection(), BillingSection(unpriced="refuse")) == ["billing.unpriced"]
     (told,) = describe_section("store", StoreSection(), StoreSection(master_key="ab" * 32))
     assert told == "store.master_key"
 

@@ -36,14 +36,14 @@ def test_nothing_stored_changes_nothing() -> None:
 def test_what_is_stored_counts_where_the_file_says_nothing() -> None:
     declared = declare(routing={"retry_ratio": 0.2})
     effective = merge_stored(
-        declared, {"routing.max_attempts": 5, "routing.retry_ratio": 0.9, "billing.require_price": True}
+        declared, {"routing.max_attempts": 5, "routing.retry_ratio": 0.9, "billing.unpriced": "refuse"}
     )
     assert effective.config.routing == RoutingSection(max_attempts=5)
-    assert effective.config.billing.require_price
+    assert effective.config.billing.unpriced == "refuse"
     assert effective.sources == {
         "routing.retry_ratio": "file",
         "routing.max_attempts": "console",
-        "billing.require_price": "console",
+        "billing.unpriced": "console",
     }
     assert effective.ignored == {}
 

@@ -195,14 +195,14 @@ async def test_a_reload_is_on_record_with_what_it_has_changed_where_it_has(reloa
     site.write({"channel": [channel(NOWHERE)], "nonsense": {}})
     with pytest.raises(InvalidRequest):
         await site.reloader.reload(OPERATOR)
-    site.write({"channel": [channel(NOWHERE)], "billing": {"require_price": True}})
+    site.write({"channel": [channel(NOWHERE)], "billing": {"unpriced": "refuse"}})
     await site.reloader.reload_logged()
     second, first = await site.audit_log.list_audit(AuditFilter(), 9)
     assert {row.action for row in (first, second)} == {"configuration.reloaded"}
     assert [row.actor_kind for row in (first, second)] == ["token", "file"]
     changed = "channel 'up' changed: api_keys, weight"
     assert orjson.loads(first.detail) == {"changes": [[], [changed]]}
-    assert orjson.loads(second.detail) == {"changes": [[], [changed, "billing.require_price changed"]]}
+    assert orjson.loads(second.detail) == {"changes": [[], [changed, "billing.unpriced changed"]]}
 
 
 async def test_a_channel_of_the_same_name_that_leads_elsewhere_is_called_there(reloadable: Reload) -> None:
@@ -245,8 +245,8 @@ async def test_what_is_served_without_a_price_follows_the_file(reloadable: Reloa
         tables: Tables = {"channel": [channel(up.base_url, models=["m", "n"])], "price": [PRICE]}
         site = await reloadable(tables)
         assert await site.models() == ["m", "n"]
-        report = await site.reload({**tables, "billing": {"require_price": True}})
-        assert report["changes"] == ["billing.require_price changed"]
+        report = await site.reload({**tables, "billing": {"unpriced": "refuse"}})
+        assert report["changes"] == ["billing.unpriced changed"]
         assert await site.models() == ["m"]
         assert [(await site.ask(name))[0] for name in ("m", "n")] == [200, 403]
         await site.gateway.rows(2)

@@ -52,10 +52,10 @@ def channel_problems(**extra: Any) -> dict[str, str]:
 def test_nothing_said_is_the_public_defaults() -> None:
     config = parse_table({}, Config)
     assert (config.server.host, config.server.port, config.server.max_body_mb) == ("127.0.0.1", 8080, 16)
-    assert (config.server.trusted_proxies, config.ledger.on_crash, config.billing.require_price) == (
+    assert (config.server.trusted_proxies, config.ledger.on_crash, config.billing.unpriced) == (
         (),
         "release",
-        False,
+        "refuse_limited",
     )
     sections = ServerSection(), StoreSection(), LedgerSection(), BillingSection(), RoutingSection()
     assert config == Config() == Config(*sections)
@@ -105,7 +105,7 @@ def test_a_bad_setting_about_money_is_refused_under_its_path(tables: dict[str, A
 
 
 def test_a_price_may_be_required() -> None:
-    assert parse_table({"billing": {"require_price": True}}, Config).billing.require_price is True
+    assert parse_table({"billing": {"unpriced": "refuse"}}, Config).billing.unpriced == "refuse"
 
 
 def test_a_group_pays_the_price_or_its_own_part_of_it() -> None:

@@ -67,7 +67,7 @@ def test_an_account_that_may_use_any_group_sees_everything_at_the_plain_price(ca
 
 
 def test_what_is_not_served_without_a_price_is_offered_to_operators_only(catalog: ModelCatalog) -> None:
-    strict = PricingPolicy(TARIFF.prices, TARIFF.groups, require_price=True)
+    strict = PricingPolicy(TARIFF.prices, TARIFF.groups, unpriced="refuse")
     assert list(see(catalog, strict, account("lab"))) == ["m"]
     assert list(see(catalog, strict, None)) == ["m", "n", "x", "y"]
 

@@ -12,7 +12,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.domain.price import Price
 from gateway.domain.usage import Usage
-from gateway.errors import GatewayError, InvalidRequest, ModelNotAllowed, ModelNotFound
+from gateway.errors import GatewayError, InvalidRequest, ModelNotAllowed, ModelNotFound, ModelNotPriced
 from gateway.formats.anthropic.request import parse_count_call, parse_messages_call
 from gateway.routing.target import Target, find_answered
 from tests.support.routing_calls import CALLER, MESSAGES, Floor, call_of, caller_of, channel, priced
@@ -143,7 +143,7 @@ def test_who_has_a_limit_may_name_only_what_has_a_price(owner: str) -> None:
     floor = Floor(router("router", "models"), prices=PRICES[:1])
     assert len(ask(floor, models=[DEAR])) == 1
     capped = attrs.evolve(getattr(CALLER, owner), quota=Quota(10**9, "lifetime"))
-    with pytest.raises(ModelNotAllowed, match="no price"):
+    with pytest.raises(ModelNotPriced, match="no price"):
         ask(floor, attrs.evolve(CALLER, **{owner: capped}), models=[DEAR])
 
 

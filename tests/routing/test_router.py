@@ -22,6 +22,7 @@ from gateway.errors import (
     InvalidRequest,
     ModelNotAllowed,
     ModelNotFound,
+    ModelNotPriced,
     NoHealthyChannel,
     ProviderAuthError,
     ProviderBadResponse,
@@ -729,13 +730,13 @@ def test_a_model_without_a_price_costs_nothing_where_none_is_required() -> None:
 
 
 def test_where_a_price_is_required_a_model_without_one_is_hidden_and_refused() -> None:
-    floor = Floor(channel("a", "m", "free"), prices=[priced("m", 0)], require_price=True)
+    floor = Floor(channel("a", "m", "free"), prices=[priced("m", 0)], unpriced="refuse")
     assert [listed.id for listed in floor.list_models(CALLER)] == ["m"]
     assert floor.get_model(CALLER, "m").id == "m"
     assert floor.names() == ["a"]
     with pytest.raises(ModelNotFound):
         floor.get_model(CALLER, "free")
-    with pytest.raises(ModelNotAllowed) as caught:
+    with pytest.raises(ModelNotPriced) as caught:
         floor.options(call_of("free"))
     assert (caught.value.status, caught.value.param, caught.value.should_retry) == (403, "model", False)
     assert "has no price" in caught.value.message
@@ -744,14 +745,14 @@ def test_where_a_price_is_required_a_model_without_one_is_hidden_and_refused() -
 def test_where_a_price_is_required_only_channels_with_one_are_tried() -> None:
     free = [channel(f"c{number}", "m", priority=9) for number in range(4)]
     paid = channel("paid", "m", provider="openai")
-    floor = Floor(*free, paid, prices=[priced("m", 1, "openai")], require_price=True)
+    floor = Floor(*free, paid, prices=[priced("m", 1, "openai")], unpriced="refuse")
     assert floor.walk(broken()) == ["paid"]
     assert [listed.id for listed in floor.list_models(CALLER)] == ["m"]
 
 
 def test_where_a_price_is_required_that_of_the_providers_name_will_do() -> None:
     up = channel("a", "other", model_map=(("ours", "theirs"),))
-    floor = Floor(up, prices=[priced("theirs", 1)], require_price=True)
+    floor = Floor(up, prices=[priced("theirs", 1)], unpriced="refuse")
     assert [listed.id for listed in floor.list_models(CALLER)] == ["ours"]
     assert floor.names("ours") == ["a"]
 
@@ -805,8 +806,8 @@ def test_the_list_is_what_routing_finds_options_for() -> None:
         channel("alias", "y", model_map=(("ours", "y"),)),
     ]
     prices = [priced("m", 1), priced("x", 1), priced("y", 1)]
-    for require_price in (False, True):
-        floor = Floor(*channels, prices=prices, require_price=require_price)
+    for unpriced in ("free", "refuse"):
+        floor = Floor(*channels, prices=prices, unpriced=unpriced)
         for caller in (CALLER, caller_of("vip"), caller_of("lab"), caller_of(None, models=("m", "o*"))):
             listed = {found.id for found in floor.list_models(caller)}
             assert listed == {
@@ -817,7 +818,7 @@ def test_the_list_is_what_routing_finds_options_for() -> None:
 def has_options(floor: Floor, caller: Caller, model: str) -> bool:
     try:
         return bool(floor.options(call_of(model), caller))
-    except (ModelNotFound, ModelNotAllowed, GroupNotAllowed):
+    except (ModelNotFound, ModelNotAllowed, ModelNotPriced, GroupNotAllowed):
         return False
 
 
@@ -955,7 +956,7 @@ def test_a_image_that_nobody_who_has_a_price_can_make_is_refused_for_what_they_l
         image_backend("paid", "qwen-image", "dashscope"),
         image_backend("free"),
         prices=[priced("m", 1, "dashscope")],
-        require_price=True,
+        unpriced="refuse",
     )
     assert refuse(floor, image(n=2)).param == "n"
     assert [target.channel.name for target in floor.options(image())] == ["paid"]

@@ -172,7 +172,7 @@ ELSEWHERE = {"account": [{"name": "acme", "groups": ["silver"]}], **key_with(gro
         (ELSEWHERE, "group_not_allowed"),
         ({"channel": [{**NOWHERE, "groups": ["silver"]}], **key_with(group="gold")}, "group_not_allowed"),
         ({"channel": [{**NOWHERE, "groups": ["silver"]}]}, "group_not_allowed"),
-        ({"billing": {"require_price": True}}, "model_not_allowed"),
+        ({"billing": {"unpriced": "refuse"}}, "model_not_priced"),
     ],
     ids=["model", "group of the account", "group of the channel", "no group", "no price"],
 )

@@ -1,5 +1,6 @@
 """Explain routing: which channels would serve a request, why others would not, prices and quotas. Changes nothing."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +16,7 @@ from gateway.domain.circuit_breaker import CircuitBreaker
 from gateway.domain.image import ImageRequest
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, ModelNotPriced
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_state import AFTER_FAILURES, Obstacle
 from gateway.routing.load_balancer import LoadBalancer
@@ -58,8 +59,9 @@ class RouteExplainer:
         """Return every channel with its verdict, the usable ones first; without ``caller`` for an unrestricted one."""
         who = caller or UNRESTRICTED_CALLER
         options = self.router.list_options(who, model, operation)
-        if self.router.tariff.require_price:
-            options = [target for target in options if target.price is not None]
+        with contextlib.suppress(ModelNotPriced):  # given as the reason of each channel
+            options, every = [], options
+            options = self.router.keep_priced(every, who, model, operation)
         # The channel's capability shows what else is possible with an image.
         unable = {target.channel.name for target in options if operation == "image_edits" and not _edits(target)}
         options = [target for target in options if target.channel.name not in unable]
@@ -139,7 +141,7 @@ class RouteExplainer:
         variant = find_refused_variant(channel, PROVIDERS[channel.provider], theirs)
         if variant is not None:
             return f"does not allow the variant {variant!r} (allow_fields)"
-        return "has no price for the model, and billing.require_price is on"
+        return f'has no price for this (billing.unpriced is "{self.router.tariff.unpriced}")'
 
     def _describe_room(self, caller: Caller) -> Fields:
         owners = (("key", caller.key), ("account", caller.account))

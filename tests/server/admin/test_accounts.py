@@ -17,6 +17,7 @@ OTHER_KEY = "sk-test-key-of-another-caller"
 NOBODY = "video_" + "0" * 32
 PEOPLE: dict[str, Any] = {
     "account": [{"name": "acme", "quota_usd": 10}, {"name": "other"}],
+    "billing": {"unpriced": "free"},
     "key": [
         {"name": "test", "account": "acme", "secret": KEY},
         {"name": "theirs", "account": "other", "secret": OTHER_KEY},

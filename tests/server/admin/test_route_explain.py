@@ -22,7 +22,7 @@ from gateway.errors import GatewayError, ProviderAuthError
 from gateway.routing.channel_state import Lease
 from gateway.routing.load_balancer import LoadBalancer, RetrySettings
 from gateway.routing.model_catalog import ModelCatalog
-from gateway.routing.pricing_policy import PricingPolicy
+from gateway.routing.pricing_policy import PricingPolicy, Unpriced
 from gateway.routing.router import Router
 from gateway.server.admin.route_explain import RouteExplainer
 from tests.support.repositories import Repositories
@@ -49,16 +49,14 @@ def channel(name: str, *models: str, **more: Any) -> Channel:
 class House:
     """An explainer with the parts it looks at; the clock is turned by hand."""
 
-    def __init__(self, *channels: Channel, prices: Sequence[Price] = (), require_price: bool = False) -> None:
+    def __init__(self, *channels: Channel, prices: Sequence[Price] = (), unpriced: Unpriced = "free") -> None:
         self.time = 1_000.0
         self.board = LoadBalancer(lambda: self.time, lambda: 0.5)
         self.board.settings = RetrySettings(RULES)
         self.catalog = ModelCatalog(clock=lambda: 0.0)
         self.catalog.use(channels)
         self.board.use(channels)
-        self.router = Router(
-            self.catalog, self.board, PricingPolicy(PriceList(prices), {"vip": 500_000}, require_price)
-        )
+        self.router = Router(self.catalog, self.board, PricingPolicy(PriceList(prices), {"vip": 500_000}, unpriced))
         accounting = AccountingService(Balances(lambda: 0.0), Repositories(), WriteQueue(), clock=lambda: 0.0)
         self.explainer = RouteExplainer(self.catalog, self.board, self.router, accounting, lambda: 0.0)
 
@@ -193,9 +191,9 @@ def test_a_channel_that_is_out_of_the_question_says_why() -> None:
 
 def test_a_channel_without_a_price_says_so_where_one_is_required() -> None:
     house = House(
-        channel("up"), channel("paid", provider="openai"), require_price=True, prices=[Price("m", 1, provider="openai")]
+        channel("up"), channel("paid", provider="openai"), unpriced="refuse", prices=[Price("m", 1, provider="openai")]
     )
-    assert house.reason("up") == "has no price for the model, and billing.require_price is on"
+    assert house.reason("up") == 'has no price for this (billing.unpriced is "refuse")'
     assert house.lines()["paid"]["rank"] == 1
 
 
@@ -327,11 +325,11 @@ def test_one_that_edits_and_is_down_is_waited_for_and_not_refused() -> None:
 
 
 def test_a_channel_without_a_price_is_none_for_images_either() -> None:
-    house = gallery(require_price=True, prices=[Price("m", image_nanos=40_000_000, provider="gemini")])
+    house = gallery(unpriced="refuse", prices=[Price("m", image_nanos=40_000_000, provider="gemini")])
     lines = house.lines("m", "image_edits")
     assert lines["gemini"]["price"]["usd_per_image"] == 0.04
     assert {lines[name]["reason"] for name in ("wan", "unknown")} == {
-        "has no price for the model, and billing.require_price is on"
+        'has no price for this (billing.unpriced is "refuse")'
     }
 
 
@@ -356,7 +354,7 @@ def test_who_does_not_paint_is_not_told_with_images(operation: Operation) -> Non
         (caller_of("lab", groups=("vip",)), "m", "chat", "group_not_allowed"),
         (caller_of("lab"), "vips", "chat", "group_not_allowed"),
         (None, "claude", "embeddings", "unsupported_operation"),
-        (None, "free", "chat", "model_not_allowed"),
+        (None, "free", "chat", "model_not_priced"),
         (None, "claude", "count_tokens", None),
         (None, "m", "count_tokens", None),  # nobody counts: the gateway estimates
         (None, "nope", "count_tokens", "model_not_found"),
@@ -371,7 +369,7 @@ def test_what_is_refused_is_what_routing_refuses(
         channel("claude", "claude", provider="anthropic"),
         channel("free", "free"),
         prices=[Price("m", 1), Price("vips", 1), Price("claude", 1)],
-        require_price=True,
+        unpriced="refuse",
     )
     found = house.ask(model, operation, caller)
     assert (found["refused"] and found["refused"]["code"]) == code

@@ -212,7 +212,7 @@ async def test_changes_at_the_same_time_all_count(desk_with: StartDesk) -> None:
 
 STORED = {
     "routing.max_attempts": 5,
-    "billing.require_price": True,
+    "billing.unpriced": "refuse",
     "group/lab": {"price_multiplier": 3},
     "price/n": {"model": "n", "input_usd_per_million": 7},
 }
@@ -236,7 +236,7 @@ async def test_what_is_stored_is_in_force_after_a_start_and_what_is_no_longer_kn
     services = desk.gateway.app[SERVICES]
     tariff = services.routing.router.tariff
     assert services.routing.load_balancer.settings.max_attempts == 5
-    assert (tariff.require_price, tariff.groups) == (True, {"vip": 500_000, "lab": 3_000_000})
+    assert (tariff.unpriced, tariff.groups) == ("refuse", {"vip": 500_000, "lab": 3_000_000})
     assert tariff.find_price("n", "n", "custom").input_nanos_per_million == 7 * 10**9
     assert [(await desk.tell(f"/settings/media/{key}"))["value"] for key in ("link_hours", "keep_hours")] == [12, 48]
     await desk("PUT", TELLING, {"value": 6})
@@ -426,5 +426,5 @@ async def test_models_have_the_price_that_who_looks_would_pay(desk_with: StartDe
     assert theirs["m"]["price"]["output_usd_per_million"] == 2 * 2 * 0.5
     for path in ("/settings", "/groups", "/prices"):
         await look(desk.gateway, viewer, path, 403)
-    await desk("PUT", "/settings/billing/require_price", {"value": True})
+    await desk("PUT", "/settings/billing/unpriced", {"value": "refuse"})
     assert [model["id"] for model in (await look(desk.gateway, viewer, "/models"))["data"]] == ["m"]

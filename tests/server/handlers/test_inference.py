@@ -172,15 +172,29 @@ async def test_a_group_pays_its_own_multiple_of_the_channels_price(standing_with
         assert row.cost_nanos == COST * 15 // 100
 
 
-@pytest.mark.parametrize("required", [False, True])
-async def test_a_model_without_a_price_is_free_or_is_not_served(standing_with: StartGateway, required: bool) -> None:
+@pytest.mark.parametrize(
+    ("unpriced", "capped", "served"),
+    [
+        ("refuse_limited", False, True),
+        ("refuse_limited", True, False),
+        ("free", True, True),
+        ("refuse", False, False),
+        ("refuse", True, False),
+    ],
+)
+async def test_a_model_without_a_price_is_free_or_is_not_served(
+    standing_with: StartGateway, unpriced: str, capped: bool, served: bool
+) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         config = {**channels([up]), "price": [{**PRICE, "model": "another"}]}
-        gateway = await standing_with({**config, "billing": {"require_price": required}})
-        assert await post(gateway, stream=False) == (403 if required else 200)
+        quota = {"quota_usd": 1, "quota_period": "lifetime"} if capped else {}
+        config["key"] = [{"name": "test", "account": "acme", "secret": KEY, **quota}]
+        gateway = await standing_with({**config, "billing": {"unpriced": unpriced}})
+        assert await post(gateway, stream=False) == (200 if served else 403)
         (row,) = await gateway.rows(1)
         assert (row.cost_nanos, row.reserved_nanos) == (0, 0)
-        assert len(up.received) == (0 if required else 1)
+        assert row.error_code == (None if served else "model_not_priced")
+        assert len(up.received) == (1 if served else 0)
 
 
 async def post(gateway: RunningGateway, *, stream: bool) -> int:

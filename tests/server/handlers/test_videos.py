@@ -741,7 +741,7 @@ async def test_the_full_price_is_held_by_length_and_size_and_charged_only_for_a_
 
 async def test_a_key_without_money_is_refused_before_its_upload(gateway_with: StartGateway) -> None:
     broke = [{"name": "test", "account": "acme", "secret": KEY, "quota_usd": 0.0}]
-    more: Json = {"key": broke, "price": [PRICE], "billing": {"require_price": True}}
+    more: Json = {"key": broke, "price": [PRICE], "billing": {"unpriced": "refuse"}}
     async with open_video_gateway(gateway_with, **more) as video_gateway:
         form = aiohttp.FormData({"model": "m", "prompt": "a cat"}, default_to_multipart=True)
         form.add_field("input_reference", PNG, filename="cat.png")
