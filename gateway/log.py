@@ -167,7 +167,7 @@ def configure_log(style: LogFormat, level: int = logging.INFO) -> None:
 
     Args:
         style: "auto" is "console" if standard error is a terminal, else "json".
-        level: the lowest level that is written.
+        level: the lowest level that is written; of libraries, at least "info".
     """
     colors = sys.stderr.isatty()
     write = write_line if style == "json" or (style == "auto" and not colors) else ConsoleWriter(colors=colors)
@@ -176,7 +176,7 @@ def configure_log(style: LogFormat, level: int = logging.INFO) -> None:
     handler.setFormatter(_LibraryFormatter(write))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level)
+    root.setLevel(max(level, logging.INFO))
     _skip_unused_record_fields()
     logging.getLogger("alembic").setLevel(logging.WARNING)
 
@@ -221,7 +221,7 @@ def _use(write: WriteLine, level: int) -> None:
     """
     processors = structlog.get_config()["processors"]
     processors[:] = [write] if level <= logging.INFO else [partial(_drop_below, level), write]
-    filtering = structlog.make_filtering_bound_logger(logging.INFO)
+    filtering = structlog.make_filtering_bound_logger(min(level, logging.INFO))
     structlog.configure(
         processors=processors,
         wrapper_class=type("LineLogger", (_LineLogger, filtering), {}),

@@ -18,6 +18,7 @@ from gateway.app import create_app
 from gateway.config.server_schema import ServerSection
 from gateway.errors import StoreUnavailable
 from gateway.options import AppOptions, StartupInfo
+from gateway.routing.model_catalog import ModelCatalog
 from gateway.server.connection_limits import find_limits
 from gateway.server.context import SERVICES
 from gateway.server.protocol import GatewayRunner
@@ -30,6 +31,8 @@ SEND_BUFFER = 64 * 1024
 the kernel grow the buffer to 2.9 MB."""
 SHUTDOWN_TIMEOUT_S = 1.0
 _YOUNG = 10_000
+_POLL_S = 0.05
+_MODEL_POLLS = 40
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -103,11 +106,30 @@ def _make_runner(app: web.Application, server: ServerSection) -> GatewayRunner:
 
 
 async def _get_startup_info(app: web.Application) -> StartupInfo:
-    """Return what the startup message shows, with the console's setup token if there is no administrator."""
-    info: StartupInfo = app[SERVICES].startup_info
+    """Return what the startup message shows, with the console's setup token if there is no administrator.
+
+    Wait a moment for the models: the message has a request with one of them.
+    """
+    services = app[SERVICES]
+    info: StartupInfo = services.startup_info
+    for _ in range(_MODEL_POLLS):
+        if info.models or not _awaits_models(services.routing.catalog):
+            break
+        await asyncio.sleep(_POLL_S)
+        info = attrs.evolve(info, models=tuple(listed.id for listed in services.routing.catalog.list_models()))
     with contextlib.suppress(StoreUnavailable):
         info = attrs.evolve(info, setup_token=await app[SERVICES].auth.invitations.find_setup_token())
     return info
+
+
+def _awaits_models(catalog: ModelCatalog) -> bool:
+    return any(
+        channel.sync
+        and channel.status == "active"
+        and catalog.find_offer(channel) is None
+        and catalog.find_synced(channel).error is None
+        for channel in catalog.channels
+    )
 
 
 def _stop(app: web.Application, stopping: asyncio.Event) -> None:

@@ -321,6 +321,39 @@ def test_a_json_log_is_json_in_every_line(serve: Serve) -> None:
     assert {"gateway_started", "request_served", "gateway_stopped"} <= set(events)
 
 
+@pytest.mark.parametrize("verbose", [(), ("--verbose",)])
+def test_requests_of_the_admin_api_and_the_console_are_logged_only_on_request(
+    serve: Serve, verbose: tuple[str, ...]
+) -> None:
+    served = serve(*verbose, GATEWAY_SERVER__LOG_FORMAT="json")
+    url = served.url()
+    paths = ("/admin/v1/keys", "/console/sign-in", "/admin/v1/keys/99", "/v1/models")
+    statuses = [request(url, "GET", path, served.secret if path == "/v1/models" else served.token)[0] for path in paths]
+    assert statuses == [200, 200, 404, 200]
+    served.end()
+    logged = [line["path"] for line in map(orjson.loads, served.err.read_bytes().splitlines()) if "path" in line]
+    expected = paths if verbose else paths[2:]
+    assert [path for path in logged if path in paths] == list(expected)
+
+
+async def test_the_message_of_a_start_waits_for_the_models_and_has_a_request_with_one(
+    serve: Serve, tmp_path: Path
+) -> None:
+    asked = asyncio.Event()
+
+    async def listing(_received: Received) -> None:
+        asked.set()
+        await asyncio.sleep(0.2)
+
+    async with ScriptedUpstream([listing, answer({"object": "list", "data": [{"id": "late-model"}]})]) as up:
+        config = tmp_path / "sync.toml"
+        config.write_text(f'[[channel]]\nname = "up"\nprovider = "custom"\nbase_url = "{up.base_url}"\nsync = true\n')
+        served = serve("--config", str(config))
+        await asyncio.to_thread(lambda: served.secret)
+        assert asked.is_set()
+        assert '"model":"late-model"' in served.out.read_text()
+
+
 async def test_sigterm_lets_a_running_stream_finish_and_writes_its_row(serve: Serve, tmp_path: Path) -> None:
     go_on = asyncio.Event()
 

@@ -68,7 +68,6 @@ class CliContext:
         discover: discover providers.
         as_json: print the admin API's JSON.
         scratch: the data folder is temporary.
-        read_only: the command changes nothing, and must not create a data folder.
         busy_wait_s: how long to wait if the process that holds the folder announces no address: it is starting, or is
             another short command.
     """
@@ -79,7 +78,6 @@ class CliContext:
     discover: bool = True
     as_json: bool = False
     scratch: bool = False
-    read_only: bool = False
     busy_wait_s: float = 5.0
 
 
@@ -227,18 +225,16 @@ async def create_key(admin: AdminClient, account: str | None, fields: Json) -> J
 
 
 def run(context: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
-    """Run ``work`` with a client of the admin API. Raises ``CliError``."""
+    """Run ``work`` with a client of the admin API.
+
+    Raises ``CliError``, also if the data folder has never been used: only ``serve`` creates one.
+    """
 
     async def connect_and_work() -> T:
         async with open_admin(context) as admin:
             return await work(admin)
 
     return asyncio.run(connect_and_work())
-
-
-def run_read(context: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
-    """As ``run``, for ``work`` that changes nothing. Raises ``CliError`` if the data folder has never been used."""
-    return run(attrs.evolve(context, read_only=True), work)
 
 
 def call(
@@ -250,8 +246,7 @@ def call(
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> Json:
     """Send one request to the admin API. Raises ``CliError``."""
-    start = run_read if method == "GET" else run
-    return start(context, lambda admin: admin.call(method, *path, body=body, query=query, timeout_s=timeout_s))
+    return run(context, lambda admin: admin.call(method, *path, body=body, query=query, timeout_s=timeout_s))
 
 
 def get_with_models(context: CliContext, *path: str, query: Mapping[str, Any] | None = None) -> Json:
@@ -307,9 +302,9 @@ async def _find_gateway(context: CliContext) -> str | DataFolder:
     while True:
         holder = find_running(data)
         if holder is None:
-            if context.read_only and not is_used(data):
+            if not context.scratch and not is_used(data):
                 raise StartupError(
-                    f"There is no gateway in {data} yet. Use --data or GATEWAY_DATA, or start one: gateway serve"
+                    f"No gateway here: there is none in {data}. Use --data or GATEWAY_DATA, or start one: gateway serve"
                 )
             try:
                 return open_folder(data)
@@ -366,7 +361,6 @@ async def _serve_here(context: CliContext, folder: DataFolder) -> AsyncIterator[
     from gateway.app import create_app
     from gateway.log import configure_log
     from gateway.options import AppOptions
-    from gateway.server.context import SERVICES
     from gateway.server.protocol import GatewayRunner
     from gateway.storage.database import DatabaseStartupError
 
@@ -383,8 +377,6 @@ async def _serve_here(context: CliContext, folder: DataFolder) -> AsyncIterator[
             await web.TCPSite(runner, "127.0.0.1", 0).start()
         except (DatabaseStartupError, DataFolderDamaged) as error:
             raise StartupError(str(error)) from None
-        if (secret := app[SERVICES].startup_info.secret) and not context.scratch:
-            click.echo(f"Created {folder.path}. Its first API key, not shown again:\n  {secret}", err=True)
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()

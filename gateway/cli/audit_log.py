@@ -1,4 +1,4 @@
-"""The ``changes`` command: the audit log."""
+"""The ``audit-log`` command."""
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import CliContext, Json, run_read
+from gateway.cli.admin_client import CliContext, Json, run
 from gateway.cli.options import client_command, limit_option
 from gateway.cli.output import print_answer
 from gateway.cli.table import Column, print_table
@@ -41,14 +41,14 @@ CHANGES = (
 )
 
 
-@click.command(short_help="Show the audit log.")
+@click.command("audit-log", short_help="Show the audit log.")
 @limit_option
 @click.option("--before", type=int, metavar="NO", help="Only changes before this number.")
 @click.option("--account", metavar="NAME", help="Only changes of this account.")
 @click.option("--actor", metavar="WHO", help="Only changes by this member, or by: token, file, gateway.")
 @click.option("--action", metavar="WHAT", help="Only this action, such as key.created; key: all actions on keys.")
 @client_command
-def changes(context: CliContext, **query: Any) -> None:
+def audit_log(context: CliContext, **query: Any) -> None:
     """Show the audit log: who changed accounts, keys, channels, members, money and settings. Newest last.
 
     BY is a member, or 'token': the admin token, which this command uses; 'file': the configuration file; 'gateway': the
@@ -56,12 +56,12 @@ def changes(context: CliContext, **query: Any) -> None:
 
     \b
     Examples:
-      gateway changes
-      gateway changes --account team --action key
-      gateway changes --actor ada --limit 100
-      gateway changes --json
+      gateway audit-log
+      gateway audit-log --account team --action key
+      gateway audit-log --actor ada --limit 100
+      gateway audit-log --json
     """
-    listing = run_read(context, lambda admin: admin.get("audit-trail", query=query))
+    listing = run(context, lambda admin: admin.get("audit-trail", query=query))
     print_answer(context, listing, print_changes)
 
 

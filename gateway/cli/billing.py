@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import AdminClient, CliContext, Json, run_read
+from gateway.cli.admin_client import AdminClient, CliContext, Json, run
 from gateway.cli.objects import call_object, with_key_id
 from gateway.cli.options import Amount, Command, Day, client_command, limit_option
 from gateway.cli.output import print_answer
@@ -93,23 +93,23 @@ def usage(context: CliContext, *, since: date | None, until: date | None, days: 
     async def work(admin: AdminClient) -> Json:
         return await admin.get("usage", query=await with_key_id(admin, wanted))
 
-    answer = run_read(context, work)
+    answer = run(context, work)
     print_answer(context, answer, lambda _: print_usage(answer))
 
 
 @click.command(short_help="Verify the ledger.")
 @client_command
-def audit(context: CliContext) -> None:
+def verify(context: CliContext) -> None:
     """Verify the ledger: recompute every balance from its entries. Exits with 1 if something does not match.
 
     Charges are added up from the entries, from the daily sums and from the requests. The gateway may run meanwhile.
 
     \b
     Examples:
-      gateway audit
-      gateway audit --json
+      gateway verify
+      gateway verify --json
     """
-    report: Json = run_read(context, lambda admin: admin.call("GET", "audit", timeout_s=_AUDIT_TIMEOUT_S))
+    report: Json = run(context, lambda admin: admin.call("GET", "audit", timeout_s=_AUDIT_TIMEOUT_S))
     print_answer(context, report, print_audit)
     if not report["ok"]:
         click.get_current_context().exit(1)

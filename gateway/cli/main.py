@@ -3,7 +3,9 @@
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
 import contextlib
+import copy
 import functools
+import logging
 import os
 import signal
 from collections.abc import Callable
@@ -28,11 +30,13 @@ from gateway.cli.admin_client import (
     require_running,
     run_without_trace,
 )
-from gateway.cli.audit_log import changes
-from gateway.cli.billing import audit, usage
+from gateway.cli.audit_log import audit_log
+from gateway.cli.billing import usage, verify
 from gateway.cli.channels import channels, explain
+from gateway.cli.completion import completion
 from gateway.cli.members import members
 from gateway.cli.options import (
+    GlobalOptions,
     ListByDefault,
     channel_command,
     config_option,
@@ -62,7 +66,7 @@ if TYPE_CHECKING:
 _CONTEXT = {"help_option_names": ["--help", "-h"], "max_content_width": 100}
 
 
-@click.group(context_settings=_CONTEXT, invoke_without_command=True)
+@click.group(cls=GlobalOptions, context_settings=_CONTEXT, invoke_without_command=True)
 @click.version_option(__version__, prog_name="gateway")
 @click.pass_context
 def main(ctx: click.Context) -> None:
@@ -80,17 +84,21 @@ def main(ctx: click.Context) -> None:
       gateway usage                      show requests, tokens and cost by day
       gateway accounts top-up team 20    add $20 to the quota of an account
       gateway members invite team        invite a user to the console
-      gateway audit                      verify the ledger
-      gateway changes                    show the audit log
+      gateway verify                     verify the ledger
+      gateway audit-log                  show who changed what
       gateway check                      check the configuration and test all channels
       gateway health                     show the health of the running gateway
       gateway reload                     reload the configuration file
       gateway settings                   show or change settings
+      gateway completion bash            print the script that completes commands in your shell
 
     The commands talk to the gateway that runs with the data folder (./data, --data, or GATEWAY_DATA). If none runs,
-    they open the folder themselves, with the configuration that 'gateway serve' would read.
+    they open the folder themselves, with the configuration that 'gateway serve' would read. --data, --config and --json
+    may stand before or after a command. NO_COLOR switches colors off.
     """
     ctx.obj = os.environ
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
@@ -106,8 +114,11 @@ def main(ctx: click.Context) -> None:
     type=click.Choice(list(SECRETS)),
     help="Create this file of the data folder again if it is lost; what depends on the old one is lost.",
 )
+@click.option("--verbose", "-v", is_flag=True, help="Log also the requests of the console and the admin API.")
 @data_option
-def serve(config_path: Path | None, host: str | None, port: int | None, renew: tuple[str, ...], data: Path) -> None:
+def serve(
+    config_path: Path | None, host: str | None, port: int | None, *, renew: tuple[str, ...], verbose: bool, data: Path
+) -> None:
     """Run the gateway until Ctrl-C or SIGTERM.
 
     If no channel is configured, the gateway uses provider keys of the environment (OPENAI_API_KEY, …) and model servers
@@ -121,6 +132,7 @@ def serve(config_path: Path | None, host: str | None, port: int | None, renew: t
     """
     from gateway.config.exposure import check_secrets
     from gateway.config.loader import read_declared
+    from gateway.log import configure_log
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # until serve.py handles it
     path = find_config(config_path)
@@ -137,6 +149,7 @@ def serve(config_path: Path | None, host: str | None, port: int | None, renew: t
     except DataFolderLocked as busy:
         raise StartupError(str(busy)) from None
     with contextlib.closing(folder):
+        configure_log(file_config.config.server.log_format, logging.DEBUG if verbose else logging.INFO)
         _serve(folder, file_config, reload_config, renew)
 
 
@@ -146,14 +159,12 @@ def _serve(
     """Serve until a signal stops the gateway. Raises ``StartupError``."""
     from gateway.config.exposure import check_secrets
     from gateway.config.loader import ConfigError
-    from gateway.log import configure_log
     from gateway.options import AppOptions
     from gateway.serve import PortInUse
     from gateway.serve import run as run_server
     from gateway.storage.database import DatabaseStartupError
 
     config = file_config.config
-    configure_log(config.server.log_format)
     options = AppOptions(
         config,
         folder,
@@ -180,8 +191,14 @@ def _set_address(file_config: "FileConfig", host: str | None, port: int | None) 
 
 for _command in (accounts, keys, members, channels, explain, requests, running, videos):
     main.add_command(_command)
-for _command in (usage, audit, changes, settings, groups, prices, health):
+for _command in (usage, verify, audit_log, completion, settings, groups, prices, health):
     main.add_command(_command)
+
+
+for _old, _command in (("audit", verify), ("changes", audit_log)):
+    _alias = copy.copy(_command)
+    _alias.hidden = True  # the old name
+    main.add_command(_alias, _old)
 
 
 @main.group(cls=ListByDefault)

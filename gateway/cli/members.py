@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from gateway.cli.admin_client import AdminClient, CliContext, Json, load_file_config, run, run_read
+from gateway.cli.admin_client import AdminClient, CliContext, Json, load_file_config, run
 from gateway.cli.objects import call_object, find_id, find_member, print_edit
 from gateway.cli.options import ListByDefault, client_command
 from gateway.cli.output import print_answer
@@ -47,7 +47,7 @@ def members() -> None:
 @client_command
 def list_members(context: CliContext) -> None:
     """List all members."""
-    print_answer(context, run_read(context, lambda admin: admin.get("members")), print_members)
+    print_answer(context, run(context, lambda admin: admin.get("members")), print_members)
 
 
 @members.command("invite")

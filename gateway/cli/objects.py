@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import ANSWER_TIMEOUT_S, AdminClient, CliContext, CliError, Json, run, run_read
+from gateway.cli.admin_client import ANSWER_TIMEOUT_S, AdminClient, CliContext, CliError, Json, run
 from gateway.cli.output import print_answer
 from gateway.cli.text import clean, format_change
 
@@ -104,7 +104,7 @@ def call_object(
         found = await find_id(admin, path, given)
         return await admin.call(method, path, found, *more, body=body, query=query, timeout_s=timeout_s)
 
-    return (run_read if method == "GET" else run)(context, work)
+    return run(context, work)
 
 
 def edit_object(context: CliContext, path: str, given: str, body: Json, *, timeout_s: float = ANSWER_TIMEOUT_S) -> None:

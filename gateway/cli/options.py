@@ -18,6 +18,8 @@ Json = dict[str, Any]
 DEFAULT_CONFIG = Path("config/gateway.toml")
 NONE = "none"
 """The value of an option that clears a setting."""
+_GLOBAL = {"--data": 2, "--config": 2, "--json": 1}
+"""Words of each option."""
 _FALSE = frozenset({"0", "false", "no", "off"})
 
 _PATH = click.Path(path_type=Path, readable=False)  # opening it reports a better error
@@ -82,12 +84,28 @@ def may_discover(environ: Mapping[str, str]) -> bool:
     return environ.get("GATEWAY_DISCOVER", "1").strip().lower() not in _FALSE
 
 
-class ListByDefault(click.Group):
-    """A group that runs ``list`` if no command is given."""
+class GlobalOptions(click.Group):
+    """A group that takes ``--data``, ``--config`` and ``--json`` also before the name of a command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Move leading global options behind the name of the command, which has them."""
+        end = 0
+        while end < len(args) and (option := args[end].partition("="))[0] in _GLOBAL:
+            end += 1 if option[1] else _GLOBAL[option[0]]
+        rest = self.add_command_name(ctx, args[end:])
+        return super().parse_args(ctx, [*rest[:1], *args[:end], *rest[1:]] if rest and rest[0][:1] != "-" else rest)
+
+    def add_command_name(self, ctx: click.Context, args: list[str]) -> list[str]:  # noqa: ARG002 - for subclasses
+        """Return ``args`` with a command at the beginning, if the group has a default."""
+        return args
+
+
+class ListByDefault(GlobalOptions):
+    """A group that runs ``list`` if no command is given."""
+
+    def add_command_name(self, ctx: click.Context, args: list[str]) -> list[str]:
         bare = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
-        return super().parse_args(ctx, ["list", *args] if bare else args)
+        return ["list", *args] if bare else args
 
 
 class NumberOrNone(click.ParamType[Any]):

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import AdminClient, CliContext, Json, call, require_running, run_read
+from gateway.cli.admin_client import AdminClient, CliContext, Json, call, require_running, run
 from gateway.cli.objects import with_key_id
 from gateway.cli.options import ListByDefault, client_command, limit_option
 from gateway.cli.output import print_answer, print_json
@@ -104,11 +104,11 @@ def requests() -> None:
 def list_requests(context: CliContext, *, follow: bool, export: str | None, limit: int, **query: Any) -> None:
     """List the last requests, newest last."""
     if export:
-        run_read(context, lambda admin: _print_export(admin, {**query, "format": export}))
+        run(context, lambda admin: _print_export(admin, {**query, "format": export}))
         return
     query["limit"] = limit
     if not follow:
-        listing = run_read(context, lambda admin: _list(admin, query))
+        listing = run(context, lambda admin: _list(admin, query))
         listing["data"].reverse()
         print_answer(context, listing, print_requests)
         if listing["more"] and len(listing["data"]) < limit:
@@ -116,7 +116,7 @@ def list_requests(context: CliContext, *, follow: bool, export: str | None, limi
         return
     require_running(context, "follow")
     with contextlib.suppress(KeyboardInterrupt):
-        run_read(context, lambda admin: _follow(admin, query, as_json=context.as_json))
+        run(context, lambda admin: _follow(admin, query, as_json=context.as_json))
 
 
 @requests.command("show")

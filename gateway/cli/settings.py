@@ -9,7 +9,7 @@ from typing import Any
 import click
 import orjson
 
-from gateway.cli.admin_client import AdminClient, CliContext, CliError, Json, call, run, run_read
+from gateway.cli.admin_client import AdminClient, CliContext, CliError, Json, call, run
 from gateway.cli.options import Amount, Command, ListByDefault, client_command
 from gateway.cli.output import print_answer, print_fields
 from gateway.cli.table import Column, print_table
@@ -173,7 +173,7 @@ def prices() -> None:
 @client_command
 def list_prices(context: CliContext, model: str | None, *, everything: bool) -> None:
     """List the prices of the configuration file and those set here."""
-    answer = run_read(context, lambda admin: admin.get("prices", query={"model": model}))
+    answer = run(context, lambda admin: admin.get("prices", query={"model": model}))
     if model is None and not everything:
         answer = {**answer, "data": [price for price in answer["data"] if price["source"] != "shipped"]}
     print_answer(context, answer, _print_prices)

@@ -21,23 +21,32 @@ _NOT_CHAT = ("embed", "image", "video", "tts", "whisper", "dall-e", "moderation"
 
 def print_startup_message(address: str, info: "StartupInfo") -> None:
     """Print the address, the models and, if the first key has just been created, a request to copy."""
-    click.echo(f"\nModel gateway {__version__} answers at {address}")
+    click.echo(f"\nModel gateway {__version__} answers at {click.style(address, fg='green', bold=True)}")
     click.echo(f"  models    {_format_models(info)}")
     for line in format_console(address, info.setup_token):
         click.echo(line)
     if info.secret is None:
         click.echo(f"  base_url  {address}/v1\n  keys      create a key: {find_command()} keys create\n")
         return
-    body = {"model": choose_model(info.models), "stream": True, "messages": [{"role": "user", "content": "Hello!"}]}
-    click.echo(f"  key       {info.secret}")
+    click.echo(f"  key       {click.style(info.secret, fg='green', bold=True)}")
     click.echo("            copy it now: it is not shown again, only its hash is stored\n")
     click.echo("Try it:\n")
-    click.echo(f"  curl -N {address}/v1/chat/completions \\")
-    click.echo(f"    -H 'Authorization: Bearer {info.secret}' -H 'Content-Type: application/json' \\")
-    click.echo(f"    -d {shlex.quote(orjson.dumps(body).decode())}\n")
+    click.echo(click.style(f"  export GATEWAY_KEY={info.secret}", fg="cyan"))
+    click.echo(click.style("\n".join(write_call(address, choose_model(info.models))), fg="cyan") + "\n")
     click.echo("Or with an OpenAI SDK, here in Python:\n")
     click.echo("  from openai import OpenAI")
     click.echo(f'  client = OpenAI(base_url="{address}/v1", api_key="{info.secret}")\n')
+
+
+def write_call(address: str, model: str | None) -> Iterator[str]:
+    """Yield the lines of a curl command that works: a chat with ``model``; without one, the list of models."""
+    if model is None:
+        yield f'  curl {address}/v1/models -H "Authorization: Bearer $GATEWAY_KEY"'
+        return
+    body = {"model": model, "stream": True, "messages": [{"role": "user", "content": "Hello!"}]}
+    yield f"  curl -N {address}/v1/chat/completions \\"
+    yield '    -H "Authorization: Bearer $GATEWAY_KEY" -H "Content-Type: application/json" \\'
+    yield f"    -d {shlex.quote(orjson.dumps(body).decode())}"
 
 
 def format_console(address: str, setup_token: str | None) -> Iterator[str]:
@@ -45,15 +54,16 @@ def format_console(address: str, setup_token: str | None) -> Iterator[str]:
     if setup_token is None:
         yield f"  console   {address}/console"
         return
-    yield f"  console   {address}/console/setup#{setup_token}"
+    yield f"  console   {click.style(f'{address}/console/setup#{setup_token}', fg='green', bold=True)}"
     yield "            open this one-time link to create the admin account"
 
 
 def _format_models(info: "StartupInfo") -> str:
     if info.demo:
-        return f"{', '.join(info.models)} (built-in demo: no channel is configured)"
+        own = f"use your own: {find_command()} channels add openai, or New channel in the console"
+        return f"{', '.join(info.models)} (built-in demo: no channel is configured)\n            {own}"
     if not info.models:
-        return f"not loaded yet; see: {find_command()} models"
+        return f"not loaded yet; see: {find_command()} models, or add a provider: {find_command()} channels add openai"
     return f"{len(info.models)}; see: {find_command()} models"
 
 
@@ -64,9 +74,9 @@ def find_command() -> str:
     return sys.argv[0] if Path(sys.argv[0]).name == "gateway" else "python -m gateway"
 
 
-def choose_model(models: Sequence[str]) -> str:
-    """Return the demo's chat model, or the first whose name does not say that it cannot chat."""
+def choose_model(models: Sequence[str]) -> str | None:
+    """Return the demo's chat model, or the first whose name does not say that it cannot chat; None: there is none."""
     if "demo-chat" in models:
         return "demo-chat"
     chat = (model for model in models if not any(part in model.lower() for part in _NOT_CHAT))
-    return next(chat, models[0] if models else "YOUR-MODEL")
+    return next(chat, None)

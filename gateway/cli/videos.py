@@ -18,7 +18,7 @@ from gateway.cli.admin_client import (
     CliError,
     Json,
     require_running,
-    run_read,
+    run,
 )
 from gateway.cli.objects import call_object
 from gateway.cli.options import ListByDefault, client_command, limit_option, running_command
@@ -49,17 +49,17 @@ def videos() -> None:
 @click.option("--account", metavar="NAME", help="Only jobs of this account.")
 @click.option("--status", metavar="WORD", help="Only jobs with this status, such as processing or failed.")
 @click.option("--live", is_flag=True, help="Only jobs in progress.")
-@click.option("--follow", "-f", is_flag=True, help="Watch jobs in progress, and new ones, until all have ended.")
+@click.option("--follow", "-f", is_flag=True, help="Watch jobs in progress, and new ones, until Ctrl-C.")
 @client_command
 def list_videos(context: CliContext, *, follow: bool, live: bool, **query: Any) -> None:
     """List the last video jobs, newest last. HELD is reserved until the job ends; COST is its final cost."""
     if follow:
         if query["status"]:
             raise click.UsageError("Give either --follow or --status")
-        _follow(context, (), query["account"])
+        _follow(context, (), query["account"], forever=True)
         return
     wanted = {**query, "live": "true" if live else None}
-    listing = run_read(context, lambda admin: admin.get("videos", query=wanted))
+    listing = run(context, lambda admin: admin.get("videos", query=wanted))
     print_answer(context, listing, lambda found: print_videos(found[::-1]))
 
 
@@ -95,11 +95,13 @@ def cancel_video(context: CliContext, video_id: str) -> None:
     print_answer(context, cancelled, lambda _: click.echo(f"The video {cancelled['id']} is cancelled."))
 
 
-def _follow(context: CliContext, video_ids: Sequence[str], account: str | None) -> None:
+def _follow(context: CliContext, video_ids: Sequence[str], account: str | None, *, forever: bool = False) -> None:
     require_running(context, "follow")
+    if forever:
+        click.echo("Waiting for video jobs. Ctrl-C ends the command.", err=True)
 
     async def work(admin: AdminClient) -> None:
-        changes = watch_videos(admin, video_ids, account)
+        changes = watch_videos(admin, video_ids, account, forever=forever)
         if context.as_json or not sys.stdout.isatty():
             await print_changes(changes, as_json=context.as_json)
             return
@@ -108,7 +110,7 @@ def _follow(context: CliContext, video_ids: Sequence[str], account: str | None) 
         await draw_bars(changes)
 
     with contextlib.suppress(KeyboardInterrupt):
-        run_read(context, work)
+        run(context, work)
 
 
 async def watch_videos(
@@ -116,11 +118,13 @@ async def watch_videos(
     video_ids: Sequence[str],
     account: str | None = None,
     every_s: float = FOLLOW_EVERY_S,
+    *,
+    forever: bool = False,
 ) -> AsyncIterator[list[Json]]:
     """Yield the videos that have changed since the last time, until all have ended; first yield all.
 
-    Without ``video_ids`` watch all jobs in progress and new ones. A video that has been deleted, or that no provider
-    accepted, gets the status ``GONE``. Raises ``CliError``, also for an unknown id.
+    Without ``video_ids`` watch all jobs in progress and new ones; with ``forever``, do not end. A video that has been
+    deleted, or that no provider accepted, gets the status ``GONE``. Raises ``CliError``, also for an unknown id.
     """
     known: dict[str, Json] = {}
     followed = list(dict.fromkeys(video_ids))
@@ -139,7 +143,8 @@ async def watch_videos(
         known.update((video["id"], video) for video in changed)
         yield changed
         followed = [video_id for video_id in followed if known[video_id]["live"]]
-        if not followed:
+        known = {video_id: known[video_id] for video_id in followed}
+        if not followed and not forever:
             return
         await asyncio.sleep(every_s)
 

@@ -43,6 +43,8 @@ from gateway.server.sessions import COOKIE, KEY_HEADER, SAFE, SECURE_COOKIE, fin
 
 PROBES = frozenset({"/healthz", "/readyz"})
 _STATIC = "/console/static/"
+_OPERATORS = ("/admin/", "/console")
+_ERROR_STATUS = 400
 _VIDEOS = "/v1/videos"
 _TEXT_OPERATIONS = frozenset({"embeddings", "completions", "moderations", "rerank", "speech"})
 _NOT_STORED = "store: this completion is not kept by the gateway and cannot be retrieved"
@@ -83,7 +85,9 @@ def _log_request(request: web.Request, ctx: RequestContext, status: int, started
         "total_ms": round((time.monotonic() - started_at) * 1000),
     }
     if row is None:
-        log.info("request_served", **fields)
+        # The console and the command line send many: only what goes wrong is news.
+        quiet = status < _ERROR_STATUS and request.path.startswith(_OPERATORS)
+        (log.debug if quiet else log.info)("request_served", **fields)
         return
     if row.overrun_nanos:
         fields["overrun_nanos"] = row.overrun_nanos

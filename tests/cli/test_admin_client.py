@@ -237,13 +237,13 @@ def test_a_list_means_the_same_repeated_and_with_commas(items: list[str]) -> Non
 @pytest.mark.parametrize(
     ("models", "picked"),
     [
-        ((), "YOUR-MODEL"),
+        ((), None),
         (("a", "demo-chat"), "demo-chat"),
         (("text-embedding-3", "gpt-9"), "gpt-9"),
-        (("text-embedding-3",), "text-embedding-3"),
+        (("text-embedding-3",), None),
     ],
 )
-def test_the_greeting_calls_a_model_that_can_chat(models: tuple[str, ...], picked: str) -> None:
+def test_the_greeting_calls_a_model_that_can_chat(models: tuple[str, ...], picked: str | None) -> None:
     assert choose_model(models) == picked
 
 
@@ -259,7 +259,13 @@ def test_a_greeting_before_any_provider_has_answered_says_so(capsys: pytest.Capt
     print_startup_message("http://127.0.0.1:8080", StartupInfo(secret="sk-abc"))
     printed = capsys.readouterr().out
     assert "not loaded yet" in printed
-    assert "YOUR-MODEL" in printed
+    assert shlex.split(printed[printed.index("curl") :].partition("\n\n")[0]) == [
+        "curl",
+        "http://127.0.0.1:8080/v1/models",
+        "-H",
+        "Authorization: Bearer $GATEWAY_KEY",
+    ]
+    assert "  export GATEWAY_KEY=sk-abc\n" in printed
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from click.testing import CliRunner
 
 from gateway.cli.audit_log import print_changes
 from gateway.cli.main import main
-from tests.support.gateway import furnish, make_template
 
 STEERING = "acme/\x1b[31mred"
 
@@ -67,16 +66,6 @@ def test_the_newest_change_is_at_the_end_and_says_who_made_it_where(
     narrow = show(capsys, monkeypatch, *rows, width=58)
     assert "10.0.0.9" not in narrow
     assert "key.edited" in narrow
-
-
-@pytest.fixture
-async def data(tmp_path: Path, template_path: Path) -> Path:
-    if not template_path.exists():
-        await make_template(template_path)
-    home = tmp_path / "data"
-    home.mkdir(mode=0o700)
-    await furnish(home, template_path, declared=False)
-    return home
 
 
 def ask(data: Path, *words: str) -> Any:

@@ -28,6 +28,7 @@ from gateway.domain.request_log import RequestRecord
 from gateway.storage.database import open_database
 from gateway.storage.ledger import LedgerRepository
 from tests.support.command_line import Server, run_many, start_server, stop_server
+from tests.support.gateway import furnish, make_template
 
 JANUARY = ["--since", "2026-01-01", "--until", "2026-01-31"]
 STEERING = "evil\x1b[31m\r\nmodel"
@@ -78,10 +79,18 @@ async def post(data: Path, rows: list[RequestRecord]) -> None:
     await database.close()
 
 
+async def prepare(data: Path, template: Path) -> None:
+    if not template.exists():
+        await make_template(template)
+    await furnish(data, template, declared=False)
+
+
 @pytest.fixture(scope="module")
-def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def used(tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> Path:
     """A data folder with an account, a key and what they used in January 2026; to be copied."""
     data = tmp_path_factory.mktemp("used") / "data"
+    data.mkdir(mode=0o700)
+    asyncio.run(prepare(data, template_path))
     ((code, _, _),) = run_many(data.parent, ["keys", "enable", "1", "--data", str(data)])
     assert code == 0
     asyncio.run(post(data, [make_row(day, model, n, cost) for day, model, count, cost in USED for n in range(count)]))

@@ -64,10 +64,12 @@ async def test_a_passphrase_is_reset_by_a_link(gateway_with: StartGateway) -> No
     ("server", "address"),
     [("", "http://127.0.0.1:8080"), ('[server]\nbase_url = "https://gw.example.org/"\n', "https://gw.example.org")],
 )
-def test_where_no_gateway_runs_a_link_leads_to_where_the_next_will(tmp_path: Path, server: str, address: str) -> None:
+def test_where_no_gateway_runs_a_link_leads_to_where_the_next_will(
+    data: Path, tmp_path: Path, server: str, address: str
+) -> None:
     config = tmp_path / "gateway.toml"
     config.write_text(server)
-    words = ["members", "invite", "local", "--config", str(config), "--data", str(tmp_path / "data")]
+    words = ["members", "invite", "local", "--config", str(config), "--data", str(data)]
     made = CliRunner().invoke(main, words, env={"GATEWAY_DISCOVER": "0"})
     assert made.exit_code == 0, made.output
     assert made.stdout.startswith(f"{address}/console/join#")

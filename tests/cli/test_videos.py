@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from gateway.cli.admin_client import CliError
+from gateway.cli.admin_client import CliContext, CliError, open_admin
 from gateway.cli.main import main
 from gateway.cli.output_videos import NO_VIDEOS, format_change, format_status, print_changes, print_videos
 from gateway.cli.progress import draw_bars, draw_table
@@ -91,7 +91,7 @@ async def test_videos_are_listed_shown_and_cancelled(gateway_with: StartGateway)
         for verb in ("show", "cancel", "follow"):
             nobody = await operator.type("videos", verb, NOBODY)
             assert (nobody.exit_code, "There is no" in nobody.stderr) == (1, True), nobody.output
-        assert (await operator.type("videos", "--follow")).stderr == f"{NO_VIDEOS}\n"
+        assert (await operator.type("videos", "follow")).stderr == f"{NO_VIDEOS}\n"
         end.set()
 
 
@@ -156,7 +156,7 @@ async def test_at_a_terminal_bars_are_drawn_until_ctrl_c_which_ends_them_quietly
         os.close(ours)
         assert live in drawn
         assert "━━━" in drawn
-        assert errors == b""
+        assert errors == b"Waiting for video jobs. Ctrl-C ends the command.\n"
         end.set()
         await await_job(operator.gateway, "one")
 
@@ -358,3 +358,20 @@ def test_there_are_no_more_bars_than_lines() -> None:
 async def test_where_nothing_is_made_the_bars_say_so(capsys: pytest.CaptureFixture[str]) -> None:
     await draw_bars(tell([]), terminal())
     assert capsys.readouterr().err == f"{NO_VIDEOS}\n"
+
+
+@pytest.mark.slow
+async def test_follow_waits_for_the_first_job_and_goes_on_after_its_end(gateway_with: StartGateway) -> None:
+    async with OpenAiVideos(Play(polls=("completed",))) as up:
+        operator = await sit_down(gateway_with, site(up.channel()))
+        context = CliContext(operator.gateway.folder.path, None, {})
+        async with (
+            open_admin(context) as admin,
+            aclosing(watch_videos(admin, (), every_s=0.01, forever=True)) as changes,
+        ):
+            assert await anext(changes) == []
+            job = await begin(operator, "one")
+            async for changed in changes:
+                if any((video["id"], video["status"]) == (job, "completed") for video in changed):
+                    break
+            assert await anext(changes) == []

@@ -1,0 +1,27 @@
+"""The ``completion`` command: scripts that complete commands and options in a shell."""
+# ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
+
+import click
+from click.shell_completion import get_completion_class
+
+_SHELLS = ("bash", "zsh", "fish")
+_VARIABLE = "_GATEWAY_COMPLETE"
+"""The environment variable through which click's scripts ask the command for completions."""
+
+
+@click.command(short_help="Print the completion script of a shell.")
+@click.argument("shell", type=click.Choice(_SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the script that completes commands and options of 'gateway' in SHELL.
+
+    \b
+    Add one of these lines to the file of your shell:
+      eval "$(gateway completion bash)"     # ~/.bashrc
+      eval "$(gateway completion zsh)"      # ~/.zshrc
+      gateway completion fish | source      # ~/.config/fish/config.fish
+    """
+    kind = get_completion_class(shell)
+    if kind is None:  # ``_SHELLS`` has only shells that click knows
+        raise click.UsageError(f"No completion for {shell}")
+    click.echo(kind(ctx.find_root().command, {}, "gateway", _VARIABLE).source())
