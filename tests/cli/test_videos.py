@@ -362,7 +362,8 @@ async def test_where_nothing_is_made_the_bars_say_so(capsys: pytest.CaptureFixtu
 
 @pytest.mark.slow
 async def test_follow_waits_for_the_first_job_and_goes_on_after_its_end(gateway_with: StartGateway) -> None:
-    async with OpenAiVideos(Play(polls=("completed",))) as up:
+    end = asyncio.Event()
+    async with OpenAiVideos(Play(polls=("in_progress", end, "completed"))) as up:
         operator = await sit_down(gateway_with, site(up.channel()))
         context = CliContext(operator.gateway.folder.path, None, {})
         async with (
@@ -370,8 +371,12 @@ async def test_follow_waits_for_the_first_job_and_goes_on_after_its_end(gateway_
             aclosing(watch_videos(admin, (), every_s=0.01, forever=True)) as changes,
         ):
             assert await anext(changes) == []
-            job = await begin(operator, "one")
-            async for changed in changes:
-                if any((video["id"], video["status"]) == (job, "completed") for video in changed):
-                    break
+            job = await begin(operator, "one", "processing")
+            while not (changed := await anext(changes)):
+                pass
+            assert [(video["id"], video["live"]) for video in changed] == [(job, True)]
+            end.set()
+            while all(video["live"] for video in changed):
+                changed = await anext(changes)
+            assert [(video["id"], video["status"]) for video in changed] == [(job, "completed")]
             assert await anext(changes) == []
