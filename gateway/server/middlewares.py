@@ -85,9 +85,11 @@ def _log_request(request: web.Request, ctx: RequestContext, status: int, started
         "total_ms": round((time.monotonic() - started_at) * 1000),
     }
     if row is None:
-        # The console and the command line send many: only what goes wrong is news.
-        quiet = status < _ERROR_STATUS and request.path.startswith(_OPERATORS)
-        (log.debug if quiet else log.info)("request_served", **fields)
+        if status < _ERROR_STATUS and request.path.startswith(_OPERATORS):
+            # The console and the command line send many: only what goes wrong is news.
+            log.debug("request_served", **fields)
+        else:
+            log.info("request_served", **fields)
         return
     if row.overrun_nanos:
         fields["overrun_nanos"] = row.overrun_nanos

@@ -323,4 +323,4 @@ def test_a_command_that_only_looks_makes_no_folder(tmp_path: Path, words: str) -
     assert not (tmp_path / "typo").exists()
     if words not in {"models", "channels"}:  # which tell what the configuration says
         assert done.exit_code == 2
-        assert "There is no gateway in" in done.stderr
+        assert "No gateway here" in done.stderr
