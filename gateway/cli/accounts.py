@@ -1,7 +1,7 @@
 """The ``accounts`` and ``keys`` commands."""
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -18,7 +18,15 @@ from gateway.cli.options import (
     key_options,
     new_fields,
 )
-from gateway.cli.output import print_accounts, print_answer, print_fields, print_keys, print_new_key
+from gateway.cli.output import (
+    list_unpriced,
+    print_accounts,
+    print_answer,
+    print_fields,
+    print_keys,
+    print_new_key,
+    print_unpriced,
+)
 from gateway.cli.toggles import add_toggles
 
 _KEY = click.argument("which", metavar="KEY")
@@ -54,8 +62,9 @@ def list_accounts(context: CliContext) -> None:
 @client_command
 def add_account(context: CliContext, name: str, **options: Any) -> None:
     """Add the account NAME."""
-    made = call(context, "POST", "accounts", body={"name": name, **new_fields(options)})
-    print_answer(context, made, print_fields)
+    fields = new_fields(options)
+    print_answer(context, call(context, "POST", "accounts", body={"name": name, **fields}), print_fields)
+    _warn_of_unpriced(context, fields)
 
 
 @accounts.command("edit")
@@ -65,7 +74,9 @@ def add_account(context: CliContext, name: str, **options: Any) -> None:
 @client_command
 def edit_account(context: CliContext, name: str, new_name: str | None, **options: Any) -> None:
     """Edit the account NAME. Use 'none' to clear a setting."""
-    edit_object(context, "accounts", name, changed_fields({"name": new_name, **options}))
+    fields = changed_fields({"name": new_name, **options})
+    edit_object(context, "accounts", name, fields)
+    _warn_of_unpriced(context, fields)
 
 
 @click.group(cls=ListByDefault)
@@ -105,6 +116,7 @@ def create_api_key(context: CliContext, account: str | None, **options: Any) -> 
     """Create an API key and print it. It cannot be shown again."""
     fields = new_fields(options)
     print_answer(context, run(context, lambda admin: create_key(admin, account, fields)), print_new_key)
+    _warn_of_unpriced(context, fields)
 
 
 @keys.command("edit")
@@ -114,7 +126,9 @@ def create_api_key(context: CliContext, account: str | None, **options: Any) -> 
 @client_command
 def edit_key(context: CliContext, which: str, **options: Any) -> None:
     """Edit KEY. Use 'none' to clear a setting."""
-    edit_object(context, "keys", which, changed_fields(options))
+    fields = changed_fields(options)
+    edit_object(context, "keys", which, fields)
+    _warn_of_unpriced(context, fields)
 
 
 @keys.command("rotate")
@@ -154,3 +168,9 @@ def _add_show(group: click.Group, path: str, which: Callable[[Command], Command]
 for _add in (_add_show, add_toggles, add_credit_commands):
     _add(accounts, "accounts", click.argument("which", metavar="NAME"), "account")
     _add(keys, "keys", _KEY, "key")
+
+
+def _warn_of_unpriced(context: CliContext, fields: Mapping[str, Any]) -> None:
+    """Print the models without a price to standard error if ``fields`` set a spending limit."""
+    if fields.get("quota_usd") is not None:
+        print_unpriced(list_unpriced(call(context, "GET", "models")))

@@ -19,6 +19,7 @@ from gateway import __version__
 from gateway.cli.accounts import accounts, keys
 from gateway.cli.admin_client import (
     PROVIDER_TIMEOUT_S,
+    AdminClient,
     CliContext,
     CliError,
     Json,
@@ -47,6 +48,7 @@ from gateway.cli.options import (
     running_command,
 )
 from gateway.cli.output import (
+    list_unpriced,
     print_answer,
     print_models,
     print_reload,
@@ -213,10 +215,14 @@ def models() -> None:
 
 
 @models.command("list")
+@click.option("--unpriced", is_flag=True, help="Only models without a price.")
 @channel_command
-def list_models(context: CliContext) -> None:
+def list_models(context: CliContext, *, unpriced: bool) -> None:
     """List models, each with its channels, best first."""
-    print_answer(context, get_with_models(context, "models"), print_models)
+    listing = get_with_models(context, "models")
+    if unpriced:
+        listing["data"] = [model for model in listing["data"] if model["price"] is None]
+    print_answer(context, listing, print_models)
 
 
 @main.command(short_help="Reload the configuration file.")
@@ -253,9 +259,15 @@ def check(context: CliContext) -> None:
     try:
         load_file_config(context.config, context.environ)
     except CliError as error:
-        report: Json = {"ok": False, "problems": error.message.splitlines(), "channels": []}
+        report: Json = {"ok": False, "problems": error.message.splitlines(), "channels": [], "unpriced": []}
     else:
-        results = run_without_trace(context, lambda admin: admin.test_channels())
-        report = {"ok": all(result["ok"] for result in results), "problems": [], "channels": results}
+        results, unpriced = run_without_trace(context, _test)
+        ok = all(result["ok"] for result in results)
+        report = {"ok": ok, "problems": [], "channels": results, "unpriced": unpriced}
     print_answer(context, report, functools.partial(print_report, config=context.config))
     exit_unless(report["ok"])
+
+
+async def _test(admin: AdminClient) -> tuple[list[Json], list[str]]:
+    """Test all active channels; return the results, and the models without a price."""
+    return await admin.test_channels(), list_unpriced(await admin.get("models"))

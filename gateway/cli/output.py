@@ -12,6 +12,7 @@ from gateway.cli.text import Json, clean, format_limits, format_quota, format_us
 if TYPE_CHECKING:
     from gateway.cli.admin_client import CliContext
 
+_UNPRICED_SHOWN = 5
 _MONEY = (
     Column("QUOTA", format_quota, usual="-", drop=3),
     Column("SPENT", lambda row: format_usd(row["spent_usd"]), right=True),
@@ -39,6 +40,7 @@ MODELS = (
     Column("MODEL", "id", shrinks=True, width=24),
     Column("OWNED BY", "owned_by", shrinks=True, width=12),
     Column("CHANNELS", "channels", shrinks=True, width=16),
+    Column("PRICE", lambda model: "no price" if model["price"] is None else "", usual=""),
 )
 
 
@@ -77,6 +79,25 @@ def print_keys(keys: Sequence[Json]) -> None:
 def print_models(models: Sequence[Json]) -> None:
     """Print a table of models."""
     print_table(MODELS, models, "No models. Check your channels: gateway channels test")
+
+
+def list_unpriced(models: Json) -> list[str]:
+    """Return the names of the models without a price."""
+    return [model["id"] for model in models["data"] if model["price"] is None]
+
+
+def print_unpriced(names: Sequence[str]) -> None:
+    """Print to standard error that these models have no price; nothing if there are none."""
+    if names:
+        shown = ", ".join(names[:_UNPRICED_SHOWN]) + (
+            ", \N{HORIZONTAL ELLIPSIS}" if len(names) > _UNPRICED_SHOWN else ""
+        )
+        count = f"{len(names)} models have" if len(names) > 1 else "1 model has"
+        click.echo(
+            f"{count} no price: {clean(shown)}. Keys and accounts with a spending limit cannot use them, unless "
+            "billing.unpriced is 'free'. List them: gateway models list --unpriced. Set a price: gateway prices --help",
+            err=True,
+        )
 
 
 def print_new_key(key: Json) -> None:

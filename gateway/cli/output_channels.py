@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from gateway.cli.output import print_fields
+from gateway.cli.output import print_fields, print_unpriced
 from gateway.cli.table import Column, print_table
 from gateway.cli.text import ABSENT, Json, clean, format_limits, format_some, format_value
 
@@ -234,3 +234,4 @@ def print_report(report: Json, *, config: Path | None) -> None:
         return
     click.echo(f"The configuration is valid ({config or 'no file: defaults and environment'}).\n")
     print_tests(report["channels"])
+    print_unpriced(report["unpriced"])

@@ -40,7 +40,7 @@ def _format_usage(row: Json) -> str:
 
 
 def _format_cost(row: Json) -> str:
-    return format_usd(row["cost_usd"]) + ("!" if row["overrun_nanos"] > 0 else "")
+    return "no price" if row["unpriced"] else format_usd(row["cost_usd"]) + ("!" if row["overrun_nanos"] > 0 else "")
 
 
 def _format_status(row: Json) -> str:
@@ -98,11 +98,13 @@ def requests() -> None:
 @click.option("--since", metavar="TIME", callback=past, help="From then on: 24h, yesterday, 2027-01-31T12:00 (UTC).")
 @click.option("--until", metavar="TIME", callback=past, help="Up to this time; a date includes the whole day.")
 @click.option("--text", help="Only errors with this text or code; or the request with this ID.")
+@click.option("--unpriced", is_flag=True, help="Only to models without a price.")
 @click.option("--follow", "-f", is_flag=True, help="Print new requests as they end, until Ctrl-C.")
 @click.option("--export", type=click.Choice(["csv", "jsonl"]), help="Print all matching requests, newest first.")
 @client_command
 def list_requests(context: CliContext, *, follow: bool, export: str | None, limit: int, **query: Any) -> None:
     """List the last requests, newest last."""
+    query["unpriced"] = "true" if query["unpriced"] else None
     if export:
         run(context, lambda admin: _print_export(admin, {**query, "format": export}))
         return

@@ -95,6 +95,7 @@ class RequestRecord:
         characters: of text that was spoken.
         tried: the attempts (``parse_tried``) if there was more than one; else empty: the row itself has the result.
         error: the message that the client received, at most ``MAX_ERROR`` characters; empty without one.
+        unpriced: the model had no price at the channel that served it, so that it cost nothing.
     """
 
     id: str
@@ -127,6 +128,7 @@ class RequestRecord:
     duration_ms: int = 0
     characters: int = 0
     error: str = ""
+    unpriced: bool = False
 
 
 class RequestStart(NamedTuple):
@@ -202,6 +204,7 @@ class RequestFilter:
     until_ms: int | None = None
     text: str | None = None
     before: int | None = None
+    unpriced: bool | None = None
 
     @property
     def request_id(self) -> str | None:
@@ -236,6 +239,7 @@ class RequestFilter:
             and (self.until_ms is None or row.settled_ms < self.until_ms)
             and (self.after is None or stored.sequence > self.after)
             and (self.before is None or stored.sequence < self.before)
+            and self.unpriced in {None, row.unpriced}
             and (self.text is None or self._finds(row))
         )
 

@@ -29,7 +29,7 @@ __all__ = (
     "usage_days", "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0011"
+REVISION = "0012"
 """The newest migration; a database at this revision needs none, and Alembic is not imported."""
 
 accounts = Table(
@@ -130,6 +130,7 @@ requests = Table(
     Column("duration_ms", Integer, nullable=False, server_default="0"),
     Column("characters", Integer, nullable=False, server_default="0"),
     Column("error", Text, nullable=False, server_default=text("''")),
+    Column("unpriced", Boolean, nullable=False, server_default=text("0")),
     Index("requests_by_key", "key_id", "sequence"),
     Index("requests_by_model", "model", "sequence"),
     Index("requests_by_account", "account_id", "sequence"),

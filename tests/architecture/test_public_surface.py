@@ -21,6 +21,7 @@ import pytest
 
 from gateway.cli.main import main
 from gateway.errors import STATUS
+from tests.support.fault_scene import PRICE
 from tests.support.gateway import CHAT, HELLO, KEY, channel
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer, chat_script
 from tests.support.started_gateways import StartGateway
@@ -159,7 +160,7 @@ async def test_headers_of_answers(standing_with: StartGateway) -> None:
         ScriptedUpstream([answer(COMPLETION)], chat_script("hi")) as upstream,
         aiohttp.ClientSession() as stranger,
     ):
-        gateway = await standing_with({"channel": [channel(upstream.base_url)], "key": limited})
+        gateway = await standing_with({"channel": [channel(upstream.base_url)], "key": limited, "price": [PRICE]})
         found = {
             "chat": await list_headers(gateway.post()),
             "stream": await list_headers(gateway.post({**HELLO, "stream": True})),

@@ -268,7 +268,27 @@ def test_check_tries_the_channels_of_the_gateway_that_runs(server: Server, tmp_p
         "ok": True,
         "problems": [],
         "channels": [{"name": "demo", "ok": True, "error": None, "models": len(DEMO_MODELS), "keys": []}],
+        "unpriced": [],
     }
+
+
+def test_models_without_a_price_are_named_where_a_limit_is_set_and_in_a_check(tmp_path: Path) -> None:
+    config, data = tmp_path / "unpriced.toml", tmp_path / "data"
+    models = ", ".join(f'"mystery-{number}"' for number in range(7))
+    config.write_text(
+        '[[channel]]\nname = "up"\nprovider = "custom"\nbase_url = "http://127.0.0.1:9/v1"\napi_key = "k"\n'
+        f'models = [{models}, "gpt-4o"]\n'
+    )
+    place = ["--config", str(config), "--data", str(data)]
+    free = CliRunner().invoke(main, ["keys", "create", *place])
+    assert (free.exit_code, "no price" in free.stderr) == (0, False)
+    capped = CliRunner().invoke(main, ["keys", "create", "--quota-usd", "5", *place])
+    assert capped.exit_code == 0
+    assert len(capped.stdout.split()) == 1, "standard output has only the key"
+    assert "7 models have no price: mystery-0, mystery-1, mystery-2, mystery-3, mystery-4, …" in capped.stderr
+    assert "7 models have no price" in CliRunner().invoke(main, ["check", *place]).stderr
+    listed = CliRunner().invoke(main, ["models", "list", "--unpriced", "--json", *place])
+    assert [model["id"] for model in json.loads(listed.stdout)["data"]] == [f"mystery-{at}" for at in range(7)]
 
 
 @pytest.mark.parametrize("words", [["serve"], ["keys", "create"]])
@@ -287,7 +307,8 @@ def test_check_reports_every_problem_of_the_configuration_and_exits_with_1(confi
     assert (result.exit_code, len(result.stderr.splitlines())) == (1, 3)
     report = CliRunner().invoke(main, [*words, "--json"])
     assert report.exit_code == 1
-    assert json.loads(report.stdout) == {"ok": False, "problems": result.stderr.splitlines(), "channels": []}
+    told = {"ok": False, "problems": result.stderr.splitlines(), "channels": [], "unpriced": []}
+    assert json.loads(report.stdout) == told
     assert not (tmp_path / "data").exists()
 
 

@@ -177,7 +177,7 @@ def fit(values: Values, table: Table) -> Values:
     return {name: value for name, value in values.items() if name in table.c}
 
 
-UNTOLD: dict[str, Any] = {"tried": "", "images": 0, "duration_ms": 0, "characters": 0, "error": ""}
+UNTOLD: dict[str, Any] = {"tried": "", "images": 0, "duration_ms": 0, "characters": 0, "error": "", "unpriced": False}
 """What earlier versions did not write down."""
 
 

@@ -18,7 +18,8 @@ async def list_models(request: web.Request) -> web.Response:
     """List models; for a member those that a key of its account can call.
 
     `channels` are the channels that serve the model, best first; only administrators see them. `price` is the price at
-    the first of them that has one, with its multiplier and, for a member, the multiplier of the account's first group.
+    the first of them that has one, with its multiplier and, for a member, the multiplier of the account's first group;
+    null: the model has no price, and `billing.unpriced` says who may use it.
     """
     services, inside = request.app[SERVICES], request[ACTOR].scope is None
     account = None if inside else get_signed(request).account

@@ -71,6 +71,7 @@ ROW = s.record(
     first_byte_ms=s.maybe(s.INTEGER),
     total_ms=s.INTEGER,
     client_request_id=s.maybe(s.TEXT),
+    unpriced=s.FLAG,
 )
 _LINE = s.record(
     what=s.TEXT, quantity=s.NUMBER, per=s.COUNT, unit_usd=s.maybe(s.NUMBER), cost_usd=s.NUMBER, estimated=s.FLAG
@@ -92,6 +93,7 @@ FILTERS = (
     Query("since", "Only requests settled then or later: a time such as 2027-01-31T12:00:00Z, or a day (UTC)."),
     Query("until", "Only requests settled before that time, or until the end of that day."),
     Query("text", "Only with this in the error's text or code, ignoring case; or the one request with this id."),
+    Query("unpriced", "`true`: only requests to models without a price; `false`: only the others.", s.FLAG),
     OF_ACCOUNT,
 )
 _PAGING = (
@@ -163,7 +165,11 @@ async def parse_filter(request: web.Request) -> RequestFilter:
     text = query.get("text") or None
     if text is not None and len(text) > MAX_ERROR:
         raise InvalidRequest(f"'text' must have at most {MAX_ERROR} characters", param="text")
+    unpriced = query.get("unpriced")
+    if unpriced not in {None, "true", "false"}:
+        raise InvalidRequest("'unpriced' must be true or false", param="unpriced")
     return RequestFilter(
+        unpriced=None if unpriced is None else unpriced == "true",
         account_id=await parse_account(request),
         key_id=parse_number(query, "key"),
         model=query.get("model"),

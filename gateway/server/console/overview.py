@@ -47,13 +47,14 @@ async def load_overview(request: web.Request) -> Data:
     places = list_places(span, request.app[SERVICES].clock())
     since = places[0].strftime("%Y-%m-%dT%H:%M:%SZ" if span.by == "hour" else "%Y-%m-%d")
     of: dict[str, Any] = {"since": since, "account": account}
-    times, models, keys, latest, own, accounts = await asyncio.gather(
+    times, models, keys, latest, own, accounts, listed = await asyncio.gather(
         ask(request, "/usage", by=span.by, **of),
         ask(request, "/usage", by="model", **of),
         ask(request, "/usage", by="key", **of),
         ask(request, "/requests", limit=_LATEST, account=account),
         ask(request, "/account"),
         _list_accounts(request, everyone=everyone),
+        ask(request, "/models"),
     )
     shown = next((one for one in accounts if one["name"] == account), own)
     return {
@@ -67,6 +68,7 @@ async def load_overview(request: web.Request) -> Data:
         "models": models["data"][:_TOP],
         "keys": keys["data"][:_TOP],
         "latest": latest["data"],
+        "unpriced": {model["id"] for model in listed["data"] if model["price"] is None},
     }
 
 

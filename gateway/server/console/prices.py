@@ -11,10 +11,13 @@ _PRICES_SHOWN = 50
 
 
 async def load_models(request: web.Request) -> Data:
-    """Load the models whose names have the search text."""
+    """Load the models whose names have the search text, and that have a price or none if the query asks for that."""
     models = (await ask(request, "/models"))["data"]
     wanted = request.query.get("find", "").strip().lower()
     found = [model for model in models if wanted in model["id"].lower()] if wanted else models
+    price = request.query.get("price")
+    if price in {"none", "set"}:
+        found = [model for model in found if (model["price"] is None) == (price == "none")]
     return {"models": found[:_SHOWN], "found": len(found), "total": len(models)}
 
 

@@ -10,7 +10,7 @@ from gateway.server.console.page import ROOT, Data, Page, ask
 from gateway.server.context import ACTOR
 
 _LISTED = 50
-_FILTERS = ("account", "key", "model", "channel", "status", "since", "until", "text")
+_FILTERS = ("account", "key", "model", "channel", "status", "unpriced", "since", "until", "text")
 _OF_OPERATORS = ("account", "channel")
 """Only administrators may filter by these."""
 

@@ -30,9 +30,10 @@ async def forward_inference(request: web.Request) -> web.StreamResponse:
     row = ctx.record
     headers = {
         "x-gateway-overhead-ms": f"{(monotonic() - ctx.read_at - ctx.upstream_s) * 1000:.2f}",
-        "x-gateway-cost-usd": usd(row.cost_nanos if row else 0),
         "Content-Type": answer.media_type,
     }
+    if row is not None and not row.unpriced:  # without a price there is no cost to name
+        headers["x-gateway-cost-usd"] = usd(row.cost_nanos)
     if active.idempotency_key.is_named:
         await active.idempotency_key.keep(answer.body, answer.media_type)
     body = answer.body

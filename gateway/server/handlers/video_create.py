@@ -107,8 +107,9 @@ async def submit(request: web.Request) -> web.StreamResponse:
         "Content-Type": "application/json",
         POLL_AFTER: str(find_poll_after_ms(0)),
         "x-gateway-overhead-ms": f"{(monotonic() - ctx.read_at - ctx.upstream_s) * 1000:.2f}",
-        "x-gateway-cost-usd": usd(job.cost_nanos),
     }
+    if not job.receipt.unpriced:
+        headers["x-gateway-cost-usd"] = usd(job.cost_nanos)
     active.settle("completed")
     return web.Response(body=body, headers=headers)
 

@@ -61,7 +61,7 @@ ROWS = [
     make(2, "15 10:10", status=502, ending="upstream_failed", error_code="upstream_error", error="It broke OFF"),
     refuse(make(3, "15 11:00", error_code="model_not_found", error="No channel serves 'x'", model="x", **THEIRS)),
     make(4, "15 12:00", ending="client_closed", status=499, **THEIRS),
-    make(5, "15 12:01", cost_nanos=99, model="=cmd|' /C calc'!A0"),
+    make(5, "15 12:01", cost_nanos=99, unpriced=True, model="=cmd|' /C calc'!A0"),
 ]
 
 
@@ -133,6 +133,8 @@ FOUND = [
     ("text=broke+off", [2]),
     ("text=MODEL_not", [3]),
     (f"text={IDS[4]}", [4]),
+    ("unpriced=true", [5]),
+    ("unpriced=false", [4, 3, 2, 1, 0]),
     ("text=", [5, 4, 3, 2, 1, 0]),
     ("since=2026-03-15", [5, 4, 3, 2, 1]),
     ("until=2026-03-14", [0]),
@@ -145,6 +147,7 @@ REFUSED = [
     ("status=x", 400, "status"),
     ("status=-1", 400, "status"),
     ("ending=happily", 400, "ending"),
+    ("unpriced=1", 400, "unpriced"),
     ("since=yesterday", 400, "since"),
     ("until=2026-02-30", 400, "until"),
     ("until=", 400, "until"),

@@ -6,6 +6,8 @@ import re
 from gateway.server.context import SERVICES
 from gateway.storage.request_log import RequestLogRepository
 from tests.support.console_people import Person, make_administrator
+from tests.support.gateway import channel
+from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
 
 _OLDER = re.compile(r'href="/console(/requests\?[^"]*)" rel="next"')
@@ -41,3 +43,27 @@ async def test_what_is_rare_among_millions_is_come_to_page_by_page(gateway_with:
     assert ["No request matches so far" in page for page in pages] == [True, True, False]
     assert all('<input type="hidden" name="account" value="acme">' in page for page in pages), "the form keeps it"
     await ada.session.close()
+
+
+async def test_what_has_no_price_has_a_badge_and_a_filter_in_every_list(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        free, paid = channel(up.base_url, "up", models=["mystery"]), channel(up.base_url, "paid", models=["m"])
+        price = {"model": "m", "input_usd_per_million": 1, "output_usd_per_million": 2}
+        gateway = await gateway_with({"channel": [free, paid], "price": [price]})
+        ada = await make_administrator(gateway)
+        for model in ("m", "mystery"):
+            async with gateway.post({"model": model, "messages": [{"role": "user", "content": "hi"}]}) as response:
+                assert ("x-gateway-cost-usd" in response.headers) == (model == "m")
+        await gateway.rows(2)
+        for path, badges in {
+            "/requests": 1,
+            "/requests?unpriced=true": 1,
+            "/requests?unpriced=false": 0,
+            "/models": 1,
+            "/models?price=none": 1,
+            "/models?price=set": 0,
+            "": 2,
+        }.items():
+            status, page = await ada.open(path)
+            assert (status, page.count('<span class="badge warn" title="Nothing is charged')) == (200, badges), path
+        await ada.session.close()

@@ -190,8 +190,11 @@ async def test_a_model_without_a_price_is_free_or_is_not_served(
         quota = {"quota_usd": 1, "quota_period": "lifetime"} if capped else {}
         config["key"] = [{"name": "test", "account": "acme", "secret": KEY, **quota}]
         gateway = await standing_with({**config, "billing": {"unpriced": unpriced}})
-        assert await post(gateway, stream=False) == (200 if served else 403)
+        async with gateway.post(HELLO) as response:
+            assert response.status == (200 if served else 403)
+            assert "x-gateway-cost-usd" not in response.headers
         (row,) = await gateway.rows(1)
+        assert row.unpriced == served
         assert (row.cost_nanos, row.reserved_nanos) == (0, 0)
         assert row.error_code == (None if served else "model_not_priced")
         assert len(up.received) == (1 if served else 0)

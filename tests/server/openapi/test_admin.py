@@ -16,6 +16,7 @@ from tests.support.video_scene import await_job
 
 WORDS, OTHER_WORDS = "a lamp over the kitchen table", "three boats behind the island"
 CAPPED = [{"name": "acme", "quota_usd": 100}]
+FREE = {"unpriced": "free"}
 MINE = {"name": "mine", "provider": "custom", "api_key": "k", "sync": True}
 ALL = ["up", "claude", "film", "mine"]
 
@@ -177,6 +178,7 @@ async def caller(gateway_with: StartGateway) -> AsyncIterator[Caller]:
             {
                 "channel": channels,
                 "account": CAPPED,
+                "billing": FREE,
                 "group": [{"name": "b"}],
                 "key": [key],
                 "egress": {"allow": ["127.0.0.1"]},
