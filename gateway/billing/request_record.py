@@ -56,7 +56,6 @@ def build_record(
     tried = _build_trail(ctx, ending, fault, now) if len(attempts) > 1 else ""
     reserved = ctx.reservation.nanos if ctx.reservation is not None else 0
     error = build_error(fault.message) if fault else ""
-    unpriced = bool(attempts) and attempts[-1].target.unpriced and ctx.operation != "count_tokens"
     # In the order of the fields: so many arguments with their names take twice the time of the record itself.
     return RequestRecord(
         *(ctx.id, ctx.started_ms, now_ms, ctx.operation, account.id),
@@ -65,7 +64,7 @@ def build_record(
         *(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.source, charge.cost_nanos),
         *(reserved, charge.overrun_nanos, first_byte_ms, total_ms, ctx.client_request_id),
         *(tried, usage.images, usage.duration_ms, usage.characters, error),
-        unpriced=unpriced,
+        unpriced=bool(attempts) and attempts[-1].target.unpriced and ctx.operation != "count_tokens",
     )
 
 
