@@ -34,6 +34,7 @@ from gateway.cli.admin_client import (
 from gateway.cli.audit_log import audit_log
 from gateway.cli.billing import usage, verify
 from gateway.cli.channels import channels, explain
+from gateway.cli.chat import chat, open_console
 from gateway.cli.completion import completion
 from gateway.cli.members import members
 from gateway.cli.options import (
@@ -79,6 +80,8 @@ def main(ctx: click.Context) -> None:
       gateway keys create --name laptop  create an API key
       gateway channels add openai        connect to a provider; asks for its API key
       gateway models                     list models
+      gateway chat                       chat with a model here
+      gateway open                       open the console in the browser
       gateway explain gpt-5-mini         explain how a model is routed, and its price
       gateway requests --follow          watch requests
       gateway running                    list requests in progress
@@ -191,7 +194,7 @@ def _set_address(file_config: "FileConfig", host: str | None, port: int | None) 
     return attrs.evolve(file_config, config=config, sources={**file_config.sources, **sources})
 
 
-for _command in (accounts, keys, members, channels, explain, requests, running, videos):
+for _command in (accounts, keys, members, channels, chat, open_console, explain, requests, running, videos):
     main.add_command(_command)
 for _command in (usage, verify, audit_log, completion, settings, groups, prices, health):
     main.add_command(_command)

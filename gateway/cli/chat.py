@@ -1,0 +1,197 @@
+"""The commands ``chat`` and ``open``: try the gateway in the terminal, or in the browser."""
+# ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
+# ruff: noqa: PLC0415 - aiohttp and the browsers are imported where they are used.
+
+import contextlib
+import secrets
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import UTC, datetime
+
+import click
+import orjson
+
+from gateway.cli.admin_client import (
+    AdminClient,
+    CliContext,
+    CliError,
+    Json,
+    call,
+    create_key,
+    find_running,
+    require_running,
+    run,
+)
+from gateway.cli.options import channel_command, running_command
+from gateway.cli.output import print_answer
+from gateway.cli.startup_message import choose_model
+from gateway.cli.times import write_moment
+
+_EVENT = b"data: "
+_END = b"[DONE]"
+_LAYOUT = "\n\t"
+_KEY_LIFE = "24h"
+"""If the command cannot delete its temporary key, the key expires."""
+
+
+@click.command(short_help="Chat with a model in the terminal.")
+@click.argument("model", required=False)
+@click.argument("prompt", nargs=-1)
+@click.option("--api-key", envvar="GATEWAY_KEY", show_envvar=True, metavar="KEY", help="[default: a temporary key]")
+@click.option("--account", metavar="NAME", help="Account of the temporary key.  [default: the only one]")
+@click.option("--system", metavar="TEXT", help="Instructions for the model.")
+@channel_command
+def chat(
+    context: CliContext,
+    model: str | None,
+    prompt: Sequence[str],
+    *,
+    api_key: str | None,
+    account: str | None,
+    system: str | None,
+) -> None:
+    """Chat with MODEL, and print each answer while it is generated.
+
+    Given a PROMPT, or if standard input is not a terminal, print one answer and end. Ctrl-C ends an answer, Ctrl-D the
+    chat. A temporary key is deleted at the end.
+
+    \b
+    Examples:
+      gateway chat
+      gateway chat gpt-5-mini "Name three rivers"
+      git diff | gateway chat gpt-5-mini --system "Write a commit message"
+    """
+    chosen = model or run(context, _choose_model)
+    messages: list[Json] = [{"role": "system", "content": system}] if system else []
+    with _lend_key(context, api_key, account) as secret:
+        for text in _read_prompts(" ".join(prompt), chosen):
+            messages.append({"role": "user", "content": text})
+            reply = _print_reply(context, secret, {"model": chosen, "messages": messages})
+            messages.append({"role": "assistant", "content": reply})
+
+
+async def _choose_model(admin: AdminClient) -> str:
+    await admin.await_models()
+    model = choose_model([listed["id"] for listed in (await admin.get("models"))["data"]])
+    if model is None:
+        raise CliError("No model can chat; see: gateway models")
+    return model
+
+
+@contextlib.contextmanager
+def _lend_key(context: CliContext, given: str | None, account: str | None) -> Iterator[str]:
+    """Yield the secret of the key that was ``given``, or of a temporary one."""
+    if given is not None:
+        yield given
+        return
+    expires_at = write_moment(_KEY_LIFE, datetime.now(UTC), 1)
+    fields = {"name": f"chat-{secrets.token_hex(4)}", "expires_at": expires_at}
+    made = run(context, lambda admin: create_key(admin, account, fields))
+    try:
+        yield made["secret"]
+    finally:
+        call(context, "DELETE", "keys", str(made["id"]))
+
+
+def _read_prompts(given: str, model: str) -> Iterator[str]:
+    """Yield the prompt that was ``given``, or all of standard input; at a terminal, one line after another."""
+    if given or not sys.stdin.isatty():
+        if text := given or sys.stdin.read().strip():
+            yield text
+        return
+    click.echo(f"Chat with {model}. Ctrl-D ends it.", err=True)
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401 - gives ``input`` a history
+    with contextlib.suppress(EOFError, KeyboardInterrupt):
+        while True:
+            if text := input(">>> ").strip():
+                yield text
+    click.echo(err=True)
+
+
+def _print_reply(context: CliContext, secret: str, body: Json) -> str:
+    """Print the answer to a chat request as it arrives, and return it; Ctrl-C ends it."""
+    parts: list[str] = []
+
+    async def work(admin: AdminClient) -> None:
+        await admin.await_models()
+        async for part in stream_reply(admin.url, secret, body):
+            parts.append(part)
+            if not context.as_json:
+                click.echo(_clean_text(part), nl=False)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        run(context, work)
+    reply = "".join(parts)
+    print_answer(context, {"model": body["model"], "content": reply}, lambda _: click.echo())
+    return reply
+
+
+def _clean_text(text: str) -> str:
+    """Replace control characters except line breaks and tabs."""
+    return "".join(char if char.isprintable() or char in _LAYOUT else "\ufffd" for char in text)
+
+
+async def stream_reply(url: str, secret: str, body: Json) -> AsyncIterator[str]:
+    """Send a chat request, and yield the texts of its stream. Raises ``CliError``."""
+    import aiohttp
+
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
+    headers = {"Authorization": f"Bearer {secret}"}
+    try:
+        async with (
+            aiohttp.ClientSession(headers=headers, timeout=timeout) as session,
+            session.post(f"{url}/v1/chat/completions", json={**body, "stream": True}) as response,
+        ):
+            if response.status != 200:  # noqa: PLR2004
+                raise CliError(_read_error(await response.read()))
+            async for event in _read_events(response.content.iter_any()):
+                for choice in event.get("choices", ()):
+                    if text := choice["delta"].get("content"):
+                        yield text
+                if "error" in event:
+                    raise CliError(f"\n{event['error']['message']}")
+    except (aiohttp.ClientError, OSError) as error:
+        raise CliError(f"The gateway at {url} does not answer: {error}") from None
+
+
+async def _read_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[Json]:
+    """Yield the JSON events of an OpenAI stream."""
+    rest = b""
+    async for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            if line.startswith(_EVENT) and (data := line.removeprefix(_EVENT).strip()) != _END:
+                yield orjson.loads(data)
+
+
+def _read_error(raw: bytes) -> str:
+    try:
+        message: str = orjson.loads(raw)["error"]["message"]
+    except (orjson.JSONDecodeError, LookupError, TypeError):
+        return "The gateway's answer is not JSON"
+    return message
+
+
+@click.command("open", short_help="Open the console in the browser.")
+@click.option("--print", "only_print", is_flag=True, help="Print the address only.")
+@running_command
+def open_console(context: CliContext, *, only_print: bool) -> None:
+    """Open the console of the running gateway in the browser, and print its address.
+
+    \b
+    Examples:
+      gateway open
+      gateway open --print
+    """
+    require_running(context, "open")
+    setup = call(context, "GET", "setup")
+    url = f"{(find_running(context.data) or {})['url']}/console"
+    print_answer(context, {"url": url}, lambda _: click.echo(url))
+    if setup["open"]:
+        click.echo("There is no administrator yet. Use the one-time link that 'gateway serve' has printed.", err=True)
+    if not only_print and not context.as_json:
+        import webbrowser
+
+        if not webbrowser.open(url):
+            click.echo("No browser was found. Open the address yourself.", err=True)
