@@ -13,7 +13,7 @@ from gateway.cli.admin_client import AdminClient, CliContext, CliError, Json, ca
 from gateway.cli.options import Amount, Command, ListByDefault, client_command
 from gateway.cli.output import print_answer, print_fields
 from gateway.cli.table import Column, print_table
-from gateway.cli.text import ABSENT, clean, format_usd, format_value
+from gateway.cli.text import ABSENT, clean, format_change, format_usd, format_value
 
 _AMOUNTS = (
     ("input", "input_usd_per_million", "Per million prompt tokens."),
@@ -98,12 +98,14 @@ def list_settings(context: CliContext, section: str | None) -> None:
 def set_setting(context: CliContext, name: str, value: str) -> None:
     """Set SECTION.KEY to VALUE. Separate the items of a list with commas; 'none' is an empty list."""
 
-    async def work(admin: AdminClient) -> Json:
+    async def work(admin: AdminClient) -> tuple[Json, Json]:
         section, key = _split(name)
         known = (await admin.get("settings"))["sections"].get(section, {}).get(key, {})
-        return await admin.call("PUT", "settings", section, key, body={"value": parse_value(value, known.get("type"))})
+        body = {"value": parse_value(value, known.get("type"))}
+        return known, await admin.call("PUT", "settings", section, key, body=body)
 
-    print_answer(context, run(context, work), partial(_print_setting, name))
+    before, after = run(context, work)
+    print_answer(context, after, lambda _: _print_change(name, before, after))
 
 
 @settings.command("reset")
@@ -224,6 +226,10 @@ def _split(name: str) -> tuple[str, str]:
     if not key:
         raise click.BadParameter("expected a section and a key, such as routing.retry_ratio", param_hint="SECTION.KEY")
     return section, key
+
+
+def _print_change(name: str, before: Json, after: Json) -> None:
+    click.echo(clean(f"{name}: {format_change('value', before['value'], after['value'])}"))
 
 
 def _print_setting(name: str, setting: Json) -> None:

@@ -17,7 +17,7 @@ _OPENINGS = ("Hello!", "Hi there!", "Good to meet you!")
 _ABOUT = (
     "I am demo-chat, the gateway's built-in demo model, so I cannot really think about it, but every word you see "
     "has travelled through the gateway just as a real provider's answer would. "
-    "To talk to a real model, set OPENAI_API_KEY and start the gateway again, or edit config/gateway.toml."
+    "To talk to a real model, add a channel in the console, or run: gateway channels add openai"
 )
 _FILLER = frozenset(("a", "an", "by", "do", "for", "from", "get", "in", "is", "of", "on", "or", "set", "the", "to"))
 _QUOTE_LENGTH = 600

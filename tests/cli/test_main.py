@@ -272,8 +272,8 @@ def test_check_tries_the_channels_of_the_gateway_that_runs(server: Server, tmp_p
     }
 
 
-def test_models_without_a_price_are_named_where_a_limit_is_set_and_in_a_check(tmp_path: Path) -> None:
-    config, data = tmp_path / "unpriced.toml", tmp_path / "data"
+def test_models_without_a_price_are_named_where_a_limit_is_set_and_in_a_check(data: Path, tmp_path: Path) -> None:
+    config = tmp_path / "unpriced.toml"
     models = ", ".join(f'"mystery-{number}"' for number in range(7))
     config.write_text(
         '[[channel]]\nname = "up"\nprovider = "custom"\nbase_url = "http://127.0.0.1:9/v1"\napi_key = "k"\n'

@@ -31,7 +31,7 @@ async def test_settings_are_seen_set_and_taken_back(operator: Operator) -> None:
     told = await operator.ask("settings", "set", "routing.retry_ratio", "0.5")
     assert (told["value"], told["source"]) == (0.5, "console")
     assert await operator.see("settings", "set", "videos.webhook_hosts", "a.example.com, *.example.org") == (
-        "videos.webhook_hosts is now a.example.com, *.example.org (from: console).\n"
+        "videos.webhook_hosts: value none → a.example.com, *.example.org\n"
     )
     sections = (await operator.ask("settings"))["sections"]
     assert sections["videos"]["webhook_hosts"]["value"] == ["a.example.com", "*.example.org"]
