@@ -511,8 +511,9 @@ def test_a_reload_that_loses_its_file_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_a_gateway_channels_are_kept_in_the_folder_and_there_is_nothing_to_reload(tmp_path: Path) -> None:
-    data = ["--data", str(tmp_path / "data")]
+def test_without_a_gateway_channels_are_kept_in_the_folder_and_there_is_nothing_to_reload(
+    data: Path, tmp_path: Path
+) -> None:
     add = ["channels", "add", "lab", "--provider", "custom", "--base-url", "http://127.0.0.1:9/v1"]
     words = [
         [*add, "--model", "m", "--api-key", GOOD_KEY],
@@ -524,7 +525,7 @@ def test_without_a_gateway_channels_are_kept_in_the_folder_and_there_is_nothing_
         ["models"],
     ]
     (added, listed, served, unserved, nothing, disabled, models) = run_many(
-        tmp_path, *([*command, *data] for command in words)
+        tmp_path, *([*command, "--data", str(data)] for command in words)
     )
     assert added[0] == disabled[0] == 0
     assert [channel["name"] for channel in json.loads(listed[1])["data"]] == ["lab"]
@@ -535,8 +536,7 @@ def test_without_a_gateway_channels_are_kept_in_the_folder_and_there_is_nothing_
 
 
 @pytest.mark.slow
-def test_a_master_key_that_is_not_the_folders_is_told(tmp_path: Path) -> None:
-    data = tmp_path / "data"
+def test_a_master_key_that_is_not_the_folders_is_told(data: Path, tmp_path: Path) -> None:
     add = ["channels", "add", "lab", "--provider", "custom", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"]
     run_many(tmp_path, [*add, "--api-key", GOOD_KEY, "--data", str(data)])
     (data / "master.key").write_bytes(b"x" * 32)
