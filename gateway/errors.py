@@ -123,12 +123,16 @@ class GroupNotAllowed(GatewayError):
 
 
 class QuotaExceeded(GatewayError):
-    """A quota of the key or account does not cover the request; ``status`` is 403 for good, 429 until a reset."""
+    """A quota of the key or account does not cover the request; ``status`` is 403 for good, 429 until a reset.
+
+    ``used_up``: nothing of it is left.
+    """
 
     code = "insufficient_quota"
 
-    def __init__(self, message: str, *, status: int, retry_after_s: int | None = None) -> None:
+    def __init__(self, message: str, *, status: int, retry_after_s: int | None = None, used_up: bool = True) -> None:
         super().__init__(message, retry_after_s=retry_after_s, should_retry=False)
+        self.used_up = used_up
         self.status = status
 
 

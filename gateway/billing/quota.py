@@ -16,6 +16,7 @@ from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller
 from gateway.domain.balance import Charge, Reservation
 from gateway.domain.inference_request import OUTPUT_LIMITS, InferenceRequest
+from gateway.domain.output_limits import find_longest_answer
 from gateway.domain.price import cost_nanos
 from gateway.domain.rate_limit import RateLimiter
 from gateway.domain.usage import estimate_tokens
@@ -24,6 +25,8 @@ from gateway.request_context import RequestContext
 from gateway.routing.target import Target
 from gateway.storage.journal import RequestJournal
 
+_WRITES = frozenset({"chat", "messages", "responses", "completions"})
+"""Operations whose answers are text as long as the model or the request allows."""
 BREATH_S = 0.1
 """How long a request waits while the database is behind."""
 
@@ -88,15 +91,12 @@ class QuotaService:
 
         The reservation covers the dearest target, once, however many are tried. If a balance has a quota, the cost of
         the longest answer that the request allows is reserved too, as far as it is left: otherwise requests that run
-        at the same time could each spend what is left.
+        at the same time could each spend what is left. Raises ``QuotaExceeded``, ``RateLimited``, ``StoreUnavailable``.
 
         Args:
             ctx: the request; its reservation, permit and rate limits are set.
             options: every target that may serve it, the likeliest first.
             journaled: False for a video job, which the database has before a provider does.
-
-        Raises:
-            QuotaExceeded, RateLimited, StoreUnavailable: nothing is reserved.
         """
         call, caller = ctx.call, ctx.caller
         assert call is not None  # noqa: S101 - it is parsed before
@@ -107,19 +107,21 @@ class QuotaService:
             bound = target.bound(call) if makes_media else need  # the model decides only what media take
             cost = target.find_most(bound) if target.named else cost_nanos(target.price, bound, target.multiplier_ppm)
             reserve = max(reserve, cost)
-        ctx.reservation = reservation = self._balances.hold(caller, reserve)
         admitted = False
         try:
-            if reservation.left_nanos and call.max_output_tokens and not OUTPUT_LIMITS.isdisjoint(call.body):
+            ctx.reservation = reservation = self._balances.hold(caller, reserve)
+            if reservation.left_nanos and call.max_output_tokens:
                 _extend(reservation, call, options)
             if subjects := caller.subjects:
                 tokens = estimate_tokens(call.prompt_chars)
                 permit = self._counters.take_now(subjects, tokens) or await self._counters.take(subjects, tokens)
                 ctx.permit, ctx.rate_limits = permit, permit.standing
             if journaled:
-                needed = reservation.nanos - reservation.extra_nanos
-                self._journal.start(build_start(ctx, options[0].state.channel.name if options else None, needed))
+                self._journal.start(build_start(ctx, options[0].state.channel.name if options else None, reserve))
             admitted = True
+        except QuotaExceeded as error:
+            _add_hint(error, call)
+            raise
         finally:
             if not admitted:
                 self.give_back(ctx)
@@ -154,9 +156,22 @@ class QuotaService:
         return self._balances.settle(ctx.reservation, cost, now_s)
 
 
+def _add_hint(error: QuotaExceeded, call: InferenceRequest) -> None:
+    """Add what makes a request fit into what is left, if anything does."""
+    if call.operation in _WRITES and not error.used_up:
+        error.message += "; a request holds less with a lower max_tokens"
+
+
 def _extend(reservation: Reservation, call: InferenceRequest, options: Sequence[Target]) -> None:
-    """Reserve the cost of the longest answers that ``call`` allows, as far as it is left."""
-    allowed = call.allowed_output
-    if allowed > call.max_output_tokens:
-        longest = attrs.evolve(call, max_output_tokens=allowed)
-        reservation.extend(max((target.find_most(target.bound(longest)) for target in options), default=0))
+    """Reserve the cost of the longest answers that ``call`` allows, as far as it is left.
+
+    If it names no limit, they are as long as the model can make them, as far as that is known.
+    """
+    allowed = 0 if OUTPUT_LIMITS.isdisjoint(call.body) else call.allowed_output
+    most = 0
+    for target in options:
+        tokens = allowed or (find_longest_answer(target.model) if call.operation in _WRITES else 0)
+        if tokens > call.max_output_tokens:
+            longest = attrs.evolve(call, max_output_tokens=tokens)
+            most = max(most, target.find_most(target.bound(longest)))
+    reservation.extend(most)

@@ -324,4 +324,5 @@ def _exhausted(balance: Balance, nanos: int, day: UtcDay, now_s: float) -> Quota
         message,
         status=status,
         retry_after_s=None if reset is None else max(1, -int(-(reset - now_s) // 1)),
+        used_up=available_nanos <= 0,
     )

@@ -84,6 +84,38 @@ async def test_both_must_have_room_and_the_one_that_has_not_is_told(
     await billing.admit(caller_of(capped(50), capped(50)), call_for(50))
 
 
+@pytest.mark.parametrize(
+    ("model", "body", "most"),
+    [
+        ("gpt-5-mini", {}, 128_000),
+        ("anthropic/claude-sonnet-4.5", {}, 64_000),
+        ("mystery", {}, 0),
+        ("gpt-5-mini", {"max_tokens": 9_000}, 9_000),
+        ("mystery", {"max_tokens": 9_000}, 9_000),
+    ],
+)
+async def test_the_longest_answer_of_a_model_is_held_where_a_request_names_no_limit(
+    billing: BillingServices, model: str, body: dict[str, int], most: int
+) -> None:
+    caller, call = caller_of(capped(200_000), capped(10**6)), attrs.evolve(call_for(20, output=4_096), body=body)
+    target = attrs.evolve(option_of(NANO_A_TOKEN, ONE_PPM), model=model)
+    ctx = billing.arrive(caller, call)
+    await billing.quota.admit(ctx, [target])
+    assert held(billing, caller) == (20 + max(most, 4_096),) * 2
+
+
+async def test_requests_at_the_same_time_hold_no_more_than_is_left_and_the_refused_one_learns_of_max_tokens(
+    billing: BillingServices,
+) -> None:
+    caller, call = caller_of(capped(200_000)), call_for(20, output=4_096)
+    target = attrs.evolve(option_of(NANO_A_TOKEN, ONE_PPM), model="gpt-5-mini")
+    for expected in (128_020, 200_000):
+        await billing.quota.admit(billing.arrive(caller, call), [target])
+        assert held(billing, caller)[1] == expected
+    fault = await refuse(billing, caller, 50)
+    assert "a request holds less with a lower max_tokens" in fault.message
+
+
 async def test_keys_of_one_account_share_its_room_and_not_each_others(billing: BillingServices) -> None:
     one, other = caller_of(capped(100), capped(60)), caller_of(capped(100), capped(60), id=8)
     await billing.admit(one, call_for(60))
