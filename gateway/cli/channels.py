@@ -60,8 +60,9 @@ def channels() -> None:
 def list_channels(context: CliContext) -> None:
     """List channels and their health.
 
-    STATE: 'down' with the seconds until the next trial, 'trial' while a single request tests the channel, 'up' with its
-    traffic share while it recovers. MODELS: '+' if the channel also serves all models that match a glob, '?' until the
+    STATE: untested (the provider has not been asked), healthy, failing, cooling down with the seconds until the next
+    trial, recovering with its traffic share, or disabled. A channel that was added with --force and has never answered
+    is failing and gets no requests. MODELS: '+' if the channel also serves all models that match a glob, '?' until the
     provider's models are fetched. FIRST: median time to the first byte. OK: success rate of the last calls.
     """
     print_answer(context, get_with_models(context, "channels"), print_channels)
@@ -77,10 +78,15 @@ def show_channel(context: CliContext, name: str) -> None:
 
 @channels.command("add", short_help="Add a channel.")
 @click.argument("name")
+@click.option(
+    "--force", is_flag=True, help="Add it even if the provider does not answer; it gets no requests until then."
+)
 @channel_options
 @channel_command
-def add_channel(context: CliContext, name: str, **options: Any) -> None:
+def add_channel(context: CliContext, name: str, *, force: bool, **options: Any) -> None:
     """Add the channel NAME. If NAME is a provider, --provider can be omitted.
+
+    The provider is asked for its models first. If it does not answer, or rejects the key, nothing is added.
 
     Asks for the provider's API key if it usually needs one. Without --model and --sync, the channel serves the models
     that the provider lists. Once you add a channel, discovered channels are no longer used.
@@ -106,8 +112,8 @@ def add_channel(context: CliContext, name: str, **options: Any) -> None:
 
     async def add(admin: AdminClient) -> tuple[list[Json], Json]:
         before = (await admin.get("channels"))["data"]
-        body = {"name": name, **fields}
-        return before, await admin.call("POST", "channels", body=body, timeout_s=PROVIDER_TIMEOUT_S)
+        body, query = {"name": name, **fields}, {"check": "hold" if force else "refuse"}
+        return before, await admin.call("POST", "channels", body=body, query=query, timeout_s=PROVIDER_TIMEOUT_S)
 
     before, made = run(context, add)
     print_answer(context, made, print_channel)

@@ -17,31 +17,26 @@ _DISCOVERED = frozenset({"environment", "local"})
 
 
 def format_state(state: str, wait_s: float | None, share: float) -> str:
-    """Format ``up``, ``up 40 %`` while a recovered channel gets a part of its traffic, ``down 12 s``, ``trial``."""
+    """Format the state of a circuit breaker: ``healthy``, ``recovering 40 %``, ``cooling down 12 s``."""
     if state == "up":
-        return "up" if share >= 1 else f"up {share * 100:.0f} %"
+        return "healthy" if share >= 1 else f"recovering {share * 100:.0f} %"
     # After the cooldown the next request is the trial.
-    return f"down {wait_s:.0f} s" if state == "down" and wait_s else "trial"
+    return f"cooling down {wait_s:.0f} s" if state == "down" and wait_s else "recovering"
 
 
 def format_health(channel: Json) -> str:
-    """Format the state of a channel and of its keys: ``up, 1/3 keys down``, ``keys down 27 s``."""
-    if channel["status"] != "active":
+    """Format the health of a channel, its failing models and keys: ``healthy, 1/3 keys failing``."""
+    health = channel["health"]
+    if health == "disabled":
         return "disabled"
-    state = format_state(channel["state"], channel["cooldown_s"], channel["share"])
-    keys = channel["keys"]
+    text = format_state(channel["state"], channel["cooldown_s"], channel["share"])
+    if health in {"untested", "failing"}:
+        text = health
     if channel["state"] == "up" and (failing := {circuit["model"] for circuit in channel["circuits"]}):
-        state += f", {len(failing)} {'model' if len(failing) == 1 else 'models'} failing"
+        text += f", {len(failing)} {'model' if len(failing) == 1 else 'models'} failing"
+    keys = channel["keys"]
     down = [key["cooldown_s"] for key in keys if key["state"] != "up"]
-    if down and len(down) == len(keys) and channel["state"] == "up":
-        return _format_all_down(down)
-    return f"{state}, {len(down)}/{len(keys)} keys down" if down else state
-
-
-def _format_all_down(waits_s: Sequence[float | None]) -> str:
-    """Format ``key down 27 s``, ``keys down 27 s``: the time until the first key is tried again."""
-    wait_s = min(wait_s or 0 for wait_s in waits_s)
-    return f"{'key' if len(waits_s) == 1 else 'keys'} {format_state('down', wait_s, 1)}"
+    return f"{text}, {len(down)}/{len(keys)} {'key' if len(keys) == 1 else 'keys'} failing" if down else text
 
 
 def _format_origin(channel: Json) -> str:
@@ -119,8 +114,9 @@ def print_channel(channel: Json) -> None:
             "from": _format_origin(channel),
             "added": channel["created_at"],
             "address": channel["base_url"],
-            "state": _format_reason(format_health(channel), channel["reason"]),
+            "state": _format_reason(format_health(channel), channel["health_reason"]),
             **_format_circuits(channel["circuits"]),
+            "tested": f"{channel['last_tested_at']}, {channel['test_ms']} ms" if channel["last_tested_at"] else "never",
             "running": channel["running"],
             "first byte": _format_latency(channel),
             "calls": _format_calls(channel),
@@ -197,8 +193,8 @@ def _format_circuits(circuits: Sequence[Json]) -> dict[str, str]:
 
 
 def _format_reason(text: str, reason: str | None) -> str:
-    # The reason is that of the last failure: it does not apply to a channel that is up again.
-    return f"{text} ({reason})" if reason and not text.startswith("up") else text
+    # The reason is that of the last failure: it does not apply to a channel that is healthy again.
+    return f"{text} ({reason})" if reason and not text.startswith("healthy") else text
 
 
 def _format_sync(channel: Json) -> dict[str, str | None]:

@@ -23,15 +23,16 @@ _COLORS = {
     "completed": "green",
     "delivered": "green",
     "ok": "green",
-    "up": "green",
+    "healthy": "green",
     "disabled": "yellow",
     "expired": "yellow",
-    "trial": "yellow",
-    "up,": "yellow",
-    "down": "red",
+    "recovering": "yellow",
+    "untested": "yellow",
+    "healthy,": "yellow",
+    "cooling": "red",
+    "failing": "red",
+    "failing,": "red",
     "failed": "red",
-    "key": "red",
-    "keys": "red",
 }
 """Color of a status by its first word."""
 _HTTP_COLORS = {"2": "green", "4": "yellow"}

@@ -174,6 +174,10 @@ class Reloader:
             self._live.words = words
             self._adopt(effective, tariff)
             fresh = [channel for channel in router.catalog.channels if before.get(channel.name) != channel]
+        known = {channel.name for channel in router.catalog.channels}
+        await self._channels.retry()
+        found = [channel.name for channel in router.catalog.channels if channel.name not in known]
+        changes += [f"channel {name!r} found" for name in found]
         log.info("configuration_reloaded", reason="; ".join(changes) or "nothing has changed")
         log_ignored(effective)
         if restart:

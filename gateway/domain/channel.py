@@ -45,6 +45,7 @@ class Channel:
         pass_urls: give clients the provider's own image URLs.
         owned_by: the owner of its models in lists; None: ``system``.
         allow_fields: globs of fields that change what is bought and that clients may send.
+        held: it was added although its provider did not answer, and gets no requests until the provider has.
     """
 
     name: str
@@ -71,12 +72,18 @@ class Channel:
     pass_urls: bool = False
     owned_by: str | None = None
     allow_fields: tuple[str, ...] = ()
+    held: bool = False
     patterns: tuple[str, ...] = attrs.field(init=False, repr=False, eq=False)
     """The globs among ``models``: a model that matches is served but not listed."""
 
     @patterns.default
     def _find_patterns(self) -> tuple[str, ...]:
         return tuple(model for model in self.models if is_glob(model))
+
+    @property
+    def serving(self) -> bool:
+        """Whether it may get requests: it is enabled and not held."""
+        return self.status == "active" and not self.held
 
     @property
     def owner(self) -> str:

@@ -177,11 +177,13 @@ def mark_failed(attempt: Attempt, error: GatewayError, now: float) -> None:
 
 
 def _choose_error(before: ProviderError | None, error: ProviderError) -> ProviderError:
-    """Return the error that the client sees after one more failed attempt: the last one, with two exceptions.
+    """Return the error that the client sees after one more failed attempt: the last one, with exceptions.
 
     ``UnsupportedByProvider`` counts only if nothing else failed. ``ContextExceeded`` stays, whatever a channel with a
-    larger context answered.
+    larger context answered. A failure to connect does not replace what a provider has answered.
     """
+    if before is not None and error.phase == "connect" and before.phase != "connect":
+        return error if isinstance(before, UnsupportedByProvider) else before
     if before is None or (not isinstance(error, UnsupportedByProvider) and not isinstance(before, ContextExceeded)):
         return error
     return before

@@ -108,12 +108,26 @@ class KeyState:
             del self.limited[next(iter(self.limited))]
 
 
+@attrs.frozen
+class TestResult:
+    """The result of the last test of a channel, which lists its models.
+
+    ``at_s``: Unix seconds. ``took_ms``: until the answer or the failure. ``error``: why it failed; None if it did not.
+    ``successes``: the successful requests of the channel until then.
+    """
+
+    at_s: int
+    took_ms: int
+    error: str | None
+    successes: int
+
+
 @attrs.define(eq=False)
 class ChannelState:
     """The live state of one channel.
 
     Attributes:
-        offered: the channel is enabled, exists, and has kept its base URL and provider.
+        offered: the channel is enabled and not held, exists, and has kept its base URL and provider.
         running: places taken by attempts.
         tat: state of its requests a minute; see ``domain/rate_limit.py``.
         turn: index of the next key.
@@ -124,6 +138,7 @@ class ChannelState:
         circuits: circuit breakers of models and API formats.
         probed_at: time of the last probe.
         probe_failed: the last probe failed.
+        test: the result of the last test; None before the first.
     """
 
     channel: Channel
@@ -138,6 +153,7 @@ class ChannelState:
     recent: RingBuffer = attrs.field(factory=lambda: RingBuffer(RECENT_CALLS))
     probed_at: float = -math.inf
     probe_failed: bool = False
+    test: TestResult | None = None
     circuits: Circuits = attrs.field(init=False)
     _insisting: float = attrs.field(default=0.0, init=False)
     _insisting_of: dict[int, float] = attrs.field(factory=dict, init=False)

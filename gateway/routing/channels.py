@@ -6,7 +6,7 @@ Requests under way keep the channel with which they began.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import attrs
@@ -15,15 +15,13 @@ import structlog
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
 from gateway.domain.channel import Channel
-from gateway.domain.circuits import Tripped
 from gateway.domain.model_info import ModelInfo
-from gateway.domain.statistics import find_percentile
 from gateway.errors import Conflict, InvalidRequest, NotFound, ProviderError
 from gateway.parsing import parse_spec
-from gateway.providers.registry import PROVIDERS
+from gateway.routing.channel_health import describe_state
 from gateway.routing.channel_order import ChannelOrder, pick_channels, set_priorities
 from gateway.routing.channel_spec import ChannelSpec, build_channel, build_secrets
-from gateway.routing.channel_state import FAILED, ChannelState, KeyState
+from gateway.routing.channel_tester import Answer, ChannelTester, Fetch
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.storage.channels import ChannelRepository
@@ -33,8 +31,9 @@ log = structlog.stdlib.get_logger(__name__)
 Fields = dict[str, Any]
 Found = tuple[Channel, Sequence[ModelInfo] | None]
 """A discovered channel, with its models if they were listed to discover it."""
-Fetch = Callable[[Channel], Awaitable[Sequence[ModelInfo]]]
-"""Lists the models of a channel's provider. Raises ``ProviderError``."""
+Check = Literal["refuse", "hold", "none"]
+"""What happens if the provider of a new channel does not answer: the channel is refused; it is held, which means that
+it gets no requests until the provider answers; or the provider is not asked."""
 
 
 class ChannelService:
@@ -45,7 +44,7 @@ class ChannelService:
         load_balancer: gets all channels.
         store: keeps the channels that are not in the configuration file.
         fetch: asks a provider for its models.
-        discover: looks for channels where there are none; asked once at most.
+        discover: looks for local servers and provider keys; returns the demo if there are none.
         clock: Unix seconds.
     """
 
@@ -62,7 +61,7 @@ class ChannelService:
         self._catalog = catalog
         self._load_balancer = load_balancer
         self._store = store
-        self._fetch = fetch
+        self._tester = ChannelTester(load_balancer, fetch, clock)
         self._discover = discover
         self._clock = clock
         self._declared: tuple[Channel, ...] = ()
@@ -76,8 +75,12 @@ class ChannelService:
             self._declared = tuple(channels)
             await self._offer(stored)
 
-    async def _offer(self, stored: Sequence[Channel]) -> None:
-        """Bring into force what there is."""
+    async def _offer(self, stored: Sequence[Channel], listings: Sequence[Found] = ()) -> None:
+        """Bring into force what there is.
+
+        Discovered channels and the demo stay until a configured channel is not held. A channel of the file is never
+        held: a restart must not stop its requests.
+        """
         names = {channel.name for channel in self._declared}
         for channel in stored:
             if channel.name in names:
@@ -85,12 +88,12 @@ class ChannelService:
                     "channel_hidden", channel=channel.name, reason="the configuration file has one of this name"
                 )
         channels = [*self._declared, *(channel for channel in stored if channel.name not in names)]
-        listings: Sequence[Found] = ()
-        if not channels:
+        if all(channel.held for channel in channels):
             if self._found is None:
                 listings = await self._discover()
                 self._found = tuple(channel for channel, _ in listings)
-            channels = list(self._found)
+            taken = {channel.name for channel in channels}
+            channels += [channel for channel in self._found if channel.name not in taken]
         before = {channel.name: channel for channel in self._catalog.channels}
         # One that has not changed stays the very same: its provider may be naming its models at this moment.
         channels = [before[each.name] if before.get(each.name) == each else each for each in channels]
@@ -101,18 +104,30 @@ class ChannelService:
                 self._catalog.apply_listing(channel, listing)
         _log_changes(before, channels)
 
-    async def add(self, fields: Fields, by: Actor = OPERATOR) -> Fields:
-        """A new channel, live at once. Raises ``InvalidRequest``, ``Conflict``, ``StoreUnavailable``."""
+    async def add(self, fields: Fields, by: Actor = OPERATOR, *, check: Check = "none") -> Fields:
+        """Add a channel, which gets requests at once unless ``check`` holds it.
+
+        Raises ``InvalidRequest`` (also if ``check`` refuses it), ``Conflict``, ``StoreUnavailable``.
+        """
         spec = parse_spec(fields, ChannelSpec)
+        draft = Channel(spec.name, "", "", origin="stored", created_ms=self._now_ms())
+        made, answer = spec.apply(draft), None
+        if check != "none" and made.status == "active":
+            answer = await self._tester.ask(made)
+            if check == "refuse" and not answer.passes and answer.error is not None:
+                raise InvalidRequest(f"The channel is not added: {answer.error.message}", param="base_url")
+            made = attrs.evolve(made, held=not answer.passes)
         async with self._changing:
             if any(channel.name == spec.name for channel in self._declared):
                 raise Conflict(f"The configuration file has a channel called {spec.name!r} already", param="name")
-            draft = Channel(spec.name, "", "", origin="stored", created_ms=self._now_ms())
-            made = spec.apply(draft)
             audit = self._record("channel.created", spec.name, by, _build_change(draft, made))
             channel = await self._store.add_channel(made, audit)
             await self._offer(await self._store.list_channels())
-        await self.sync(channel)
+        if answer is None:
+            await self.sync(channel)
+        else:
+            self._tester.record(channel, answer)
+            self._note_answer(channel, answer)
         return self.describe(self.get(channel.name))
 
     async def edit(self, name: str, fields: Fields, by: Actor = OPERATOR) -> Fields:
@@ -126,7 +141,7 @@ class ChannelService:
             audit = self._record("channel.edited", name, by, _build_change(channel, changed))
             await self._store.put_channel(changed, None if changed == channel else audit)
             await self._offer(await self._store.list_channels())
-        await self.sync(changed)
+        await (self._retry_held(changed) if changed.held else self.sync(changed))
         return self.describe(self.get(changed.name))
 
     async def delete(self, name: str, by: Actor = OPERATOR) -> None:
@@ -162,41 +177,75 @@ class ChannelService:
         if not channel.sync or channel.status != "active":
             return None
         channel = self._catalog.find_channel(channel.name) or channel
-        try:
-            listing = await self._fetch(channel)
-        except ProviderError as error:
-            self._catalog.note_failure(channel, error.message)
-            log.warning("models_not_synced", channel=channel.name, error=error.message)
-            return error
-        came, went = self._catalog.apply_listing(channel, listing)
-        if came or went:
-            log.info("models_synced", channel=channel.name, models=len(listing), came=len(came), went=sorted(went))
-        return None
+        answer = await self._tester.ask(channel)
+        if self._catalog.find_channel(channel.name) == channel:  # else it was changed meanwhile
+            self._tester.record(channel, answer)
+        self._note_answer(channel, answer)
+        if channel.held and answer.error is None:
+            await self._release(channel)
+        return answer.error
+
+    def _note_answer(self, channel: Channel, answer: Answer) -> None:
+        """Take in the list of models of a channel that synchronises, or why there is none."""
+        if not channel.sync:
+            return
+        if answer.error is not None:
+            self._catalog.note_failure(channel, answer.error.message)
+            log.warning("models_not_synced", channel=channel.name, error=answer.error.message)
+        elif (listing := answer.listing) is not None:
+            came, went = self._catalog.apply_listing(channel, listing)
+            if came or went:
+                log.info("models_synced", channel=channel.name, models=len(listing), came=len(came), went=sorted(went))
 
     async def test(self, channel: Channel) -> Fields:
-        """Ask a channel's provider for its models with every key it has, and say what each was answered.
+        """Test a channel with every key; see ``ChannelTester``. A held channel that passes gets requests from now."""
+        result = await self._tester.test(channel)
+        if result["ok"] and channel.held:
+            await (self.sync(channel) if channel.sync else self._release(channel))
+        return result
 
-        Where a provider lists none there is nothing to ask that costs nothing: such a channel passes.
-        """
-        keys = channel.api_keys or ("",)
-        asked = keys if PROVIDERS[channel.provider].models_path is not None else ()
-        results = await asyncio.gather(*(self._test_key(channel, key) for key in asked))
-        errors = [result["error"] for result in results if result["error"]]
-        models = next((result["models"] for result in results if result["models"] is not None), None)
-        return {
-            "name": channel.name,
-            "ok": not errors,
-            "error": errors[0] if errors else None,
-            "models": models,
-            "keys": results if len(results) > 1 else [],
-        }
+    async def retry(self) -> None:
+        """Test the channels that are held, and look for local servers while no configured channel serves."""
+        await asyncio.gather(*(self._retry_held(channel) for channel in self._catalog.channels if channel.held))
+        if self._found is not None and not any(channel.serving for channel in self._list_configured()):
+            await self.rediscover()
 
-    async def _test_key(self, channel: Channel, key: str) -> Fields:
-        try:
-            listing = await self._fetch(attrs.evolve(channel, api_keys=(key,) if key else ()))
-        except ProviderError as error:
-            return {"last4": _show_end(key), "ok": False, "error": error.message, "models": None}
-        return {"last4": _show_end(key), "ok": True, "error": None, "models": len(listing)}
+    async def _retry_held(self, channel: Channel) -> None:
+        if channel.status != "active":
+            return
+        if channel.sync:
+            await self.sync(channel)
+            return
+        answer = await self._tester.ask(channel)
+        self._tester.record(channel, answer)
+        if answer.passes:
+            await self._release(channel)
+
+    async def rediscover(self) -> None:
+        """Look for local servers that were started since the last time. One that is known stays."""
+        listings = await self._discover()
+        async with self._changing:
+            known = {channel.name: channel for channel in self._found or () if channel.origin != "demo"}
+            fresh = [(channel, listing) for channel, listing in listings if channel.name not in known]
+            if known:
+                fresh = [(channel, listing) for channel, listing in fresh if channel.origin != "demo"]
+            found = (*known.values(), *(channel for channel, _ in fresh))
+            if found != self._found:
+                self._found = found
+                await self._offer(await self._store.list_channels(), fresh)
+        unlisted = [channel for channel, listing in fresh if listing is None and channel.origin != "demo"]
+        await asyncio.gather(*map(self.sync, unlisted))
+
+    def _list_configured(self) -> list[Channel]:
+        return [channel for channel in self._catalog.channels if channel.origin in {"file", "stored"}]
+
+    async def _release(self, channel: Channel) -> None:
+        """Let a held channel, whose provider has answered, get requests."""
+        async with self._changing:
+            if self._catalog.find_channel(channel.name) == channel:  # else it was changed meanwhile
+                await self._store.put_channel(attrs.evolve(channel, held=False))
+                await self._offer(await self._store.list_channels())
+                log.info("channel_released", channel=channel.name, reason="its provider answered")
 
     def list_channels(self) -> list[Fields]:
         """Every channel, in order."""
@@ -221,33 +270,8 @@ class ChannelService:
             "came": list(synced.came),
             "went": list(synced.went),
             "changed_at": None if synced.changed_s is None else build_time(synced.changed_s),
-            **({} if state is None else self._describe_line(state)),
-        }
-
-    def _describe_line(self, state: ChannelState) -> Fields:
-        now, rules, breaker = self._load_balancer.now, self._load_balancer.settings.rules, state.breaker
-        wait, reason, circuits = breaker.wait_s(now), breaker.reason, _describe_circuits(state.list_tripped(), now)
-        if breaker.state == "up" and state.state != "up":  # each model that it serves has tripped
-            wait = min((circuit["cooldown_s"] or 0.0 for circuit in circuits), default=0.0)
-            reason = circuits[0]["reason"]
-        return {
-            "state": state.state,
-            "running": state.running,
-            "share": round(breaker.share(now, rules), 2),
-            "cooldown_s": None if wait is None else round(wait, 1),
-            "trips": breaker.trips,
-            "reason": reason,
-            "circuits": circuits,
-            **_describe_figures(state),
-            "keys": [
-                {
-                    "last4": _show_end(key.key),
-                    **_describe_key(key, now),
-                    "limited_models": sorted(model for model, limit in key.limited.items() if limit.until > now),
-                }
-                for key in state.keys
-                if key.key
-            ],
+            "held": channel.held,
+            **({} if state is None else describe_state(state, self._load_balancer)),
         }
 
     def _record(self, action: str, name: str, by: Actor, detail: str = "{}") -> AuditRow:
@@ -263,54 +287,6 @@ class ChannelService:
         if channel.origin != "stored":
             raise Conflict(f"The channel {name!r} was found, not made; add one of your own and it gives way")
         return channel
-
-
-def _describe_key(key: KeyState, now: float) -> Fields:
-    """A key that was refused is down until a call made with it is answered."""
-    refused = _describe_circuits(key.circuits.list_tripped(), now)
-    state, wait, reason = key.breaker.state, key.breaker.wait_s(now), key.breaker.reason
-    if state == "up" and refused and not key.circuits.answered_lately:
-        state, wait, reason = refused[0]["state"], refused[0]["cooldown_s"], refused[0]["reason"]
-    return {"state": state, "cooldown_s": round(wait or 0.0, 1), "reason": reason, "circuits": refused}
-
-
-def _describe_circuits(tripped: Sequence[Tripped], now: float) -> list[Fields]:
-    """What does not pass every call, at most ``MOST_CIRCUITS`` of it."""
-    return [
-        {
-            "model": place[1] or None,
-            "language": place[0] or None,
-            "account": account,
-            "state": breaker.state,
-            "cooldown_s": None if (wait := breaker.wait_s(now)) is None else round(wait, 1),
-            "trips": breaker.trips,
-            "reason": breaker.reason,
-        }
-        for place, account, breaker in tripped[:MOST_CIRCUITS]
-    ]
-
-
-def _describe_figures(state: ChannelState) -> Fields:
-    """What its calls have come to; of a channel that has had none nothing is known."""
-    answered = sorted(figure for figure in state.recent if figure != FAILED)
-    return {
-        "latency_ms": {f"p{percent}": find_percentile(answered, percent) for percent in (50, 95, 99)}
-        if answered
-        else None,
-        "success_ratio": round(len(answered) / len(state.recent), 4) if len(state.recent) else None,
-        "calls": state.calls,
-        "failures": state.failures,
-    }
-
-
-MOST_CIRCUITS = 50
-"""Maximum number of circuits reported for one channel or key: clients can invent names of models."""
-_SHOWABLE = 16
-"""Characters of a key from which its last four give nothing away."""
-
-
-def _show_end(key: str) -> str:
-    return key[-4:] if len(key) >= _SHOWABLE else ""
 
 
 def _parse_change(channel: Channel, change: Fields) -> ChannelSpec:

@@ -95,14 +95,14 @@ class LoadBalancer:
             else:
                 # The same object, because attempts under way release their place in it.
                 state.replace(channel, self._clock())
-            state.offered = channel.status == "active"
+            state.offered = channel.serving
             lines[channel.name] = state
 
     @property
     def any_open(self) -> bool:
         """Whether the circuit breakers allow a request on any active channel."""
         now = self._clock()
-        return any(state.channel.status == "active" and state.may_be_well(now) for state in self.lines.values())
+        return any(state.offered and state.may_be_well(now) for state in self.lines.values())
 
     @property
     def now(self) -> float:

@@ -156,7 +156,7 @@ class ModelCatalog:
 
     def _open_to(self, caller: Caller | None) -> Iterator[Channel]:
         for channel in self._channels:
-            if channel.status == "active" and (caller is None or channel.serves(caller.key.group)):
+            if channel.serving and (caller is None or channel.serves(caller.key.group)):
                 yield channel
 
 

@@ -6,7 +6,7 @@ from gateway.domain.channel import Channel
 from gateway.errors import ProviderError
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_state import ChannelState
-from gateway.routing.channels import Fetch
+from gateway.routing.channel_tester import Fetch
 from gateway.routing.load_balancer import PROBE_EVERY_S, LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 

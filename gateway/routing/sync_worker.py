@@ -8,6 +8,7 @@ from gateway.routing.channels import ChannelService
 from gateway.routing.model_catalog import ModelCatalog
 
 JITTER = 0.1
+RETRY_EVERY_S = 60.0
 
 
 class ModelSyncer:
@@ -33,3 +34,16 @@ class ModelSyncer:
     async def sync(self) -> None:
         """Ask every synchronised channel once, side by side."""
         await asyncio.gather(*(self._channels.sync(channel) for channel in self._catalog.channels))
+
+
+class ChannelRetrier:
+    """Tests the channels that are held, and looks for local servers, every ``RETRY_EVERY_S``."""
+
+    def __init__(self, channels: ChannelService) -> None:
+        self._channels = channels
+
+    async def run(self) -> None:
+        """Retry regularly, for ever."""
+        while True:
+            await asyncio.sleep(RETRY_EVERY_S)
+            await self._channels.retry()

@@ -32,7 +32,8 @@ from gateway.proxy.failover import Proxy
 from gateway.proxy.idempotency import IdempotencyService
 from gateway.request_context import RequestContext
 from gateway.retention_clock import RetentionClock
-from gateway.routing.channels import ChannelService, Fetch
+from gateway.routing.channel_tester import Fetch
+from gateway.routing.channels import ChannelService
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.response_owners import ResponseOwners

@@ -17,7 +17,7 @@ from gateway.options import AppOptions, StartupInfo
 from gateway.proxy.failover import Proxy
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.probe_worker import ChannelProber
-from gateway.routing.sync_worker import ModelSyncer
+from gateway.routing.sync_worker import ChannelRetrier, ModelSyncer
 from gateway.server.context import SERVICES, HttpSettings, Services
 from gateway.server.multipart import FormLimits
 from gateway.services.admin import open_admin
@@ -100,6 +100,7 @@ def _start_workers(services: Services, jobs: JobRunner) -> None:
     interval = services.live_config.find_sync_interval_s
     jobs.start("flush_ledger", services.billing.flusher.run)
     jobs.start("sync_models", ModelSyncer(routing.catalog, routing.channels, interval=interval).run)
+    jobs.start("retry_channels", ChannelRetrier(routing.channels).run)
     jobs.start("probe_channels", ChannelProber(routing.catalog, routing.load_balancer, routing.fetch_models).run)
     jobs.start("check_store", IntegrityWorker(storage.database).run)
     jobs.start("measure_lag", LoopLagMeter(services.admin.monitor.lag).run)

@@ -37,7 +37,7 @@ async def open_routing(services: Services, stack: AsyncExitStack) -> RoutingServ
         load_balancer,
         ChannelRepository(database, secret_box),
         fetch=fetch,
-        discover=partial(_discover, options, client, stack),
+        discover=Discovery(options, client, stack).find,
         clock=options.clock,
     )
     try:
@@ -55,15 +55,27 @@ async def _fetch_models(client: HttpClient, clock: Callable[[], float], channel:
     return await fetch_models(client, channel, now_s=int(clock()))
 
 
-async def _discover(options: AppOptions, client: HttpClient, stack: AsyncExitStack) -> list[Found]:
-    """Return channels for the provider keys of the environment and for local servers; without any, the demo."""
-    found: list[Found] = []
-    if options.discover:
-        found += [(channel, None) for channel in find_keyed(options.environ)]
-        found += await find_local(client, own_port=options.config.server.port, now_s=int(options.clock()))
-    if found:
-        return found
-    demo = DemoUpstream(pace_s=options.demo_pace_s)
-    stack.push_async_callback(demo.stop)
-    await demo.start()
-    return [(Channel("demo", "demo", demo.base_url, (demo.api_key,), DEMO_MODELS, origin="demo"), None)]
+class Discovery:
+    """Finds channels while none is configured. The demo is started once, when nothing else is found."""
+
+    def __init__(self, options: AppOptions, client: HttpClient, stack: AsyncExitStack) -> None:
+        self._options = options
+        self._client = client
+        self._stack = stack
+        self._demo: DemoUpstream | None = None
+
+    async def find(self) -> list[Found]:
+        """Return channels for the provider keys of the environment and for local servers; without any, the demo."""
+        options, found = self._options, list[Found]()
+        if options.discover:
+            found += [(channel, None) for channel in find_keyed(options.environ)]
+            own_port, now_s = options.config.server.port, int(options.clock())
+            found += await find_local(self._client, own_port=own_port, now_s=now_s)
+        return found or [(await self._start_demo(), None)]
+
+    async def _start_demo(self) -> Channel:
+        if self._demo is None:
+            self._demo = DemoUpstream(pace_s=self._options.demo_pace_s)
+            self._stack.push_async_callback(self._demo.stop)
+            await self._demo.start()
+        return Channel("demo", "demo", self._demo.base_url, (self._demo.api_key,), DEMO_MODELS, origin="demo")

@@ -27,6 +27,7 @@ from gateway.upstream.interface import (
     read_pushed,
 )
 from gateway.upstream.request_body import ContentPayload
+from gateway.upstream.unreachable import build_unreachable
 
 READ_BUFFER = 64 * 1024
 """For a connection; aiohttp's default of 256 KB is four times what a slow reader should hold."""
@@ -364,7 +365,7 @@ def _raise_translated(error: Exception, phase: str) -> NoReturn:
             "The provider's TLS certificate or handshake was not accepted", phase="connect"
         ) from error
     if isinstance(error, aiohttp.ClientConnectorError):
-        raise ProviderBadResponse("The provider could not be reached", phase="connect") from error
+        raise build_unreachable(error.os_error) from error
     if isinstance(error, aiohttp.ClientHttpProxyError):
         raise ProviderBadResponse("The channel's proxy refused the connection", phase="connect") from error
     if isinstance(error, aiohttp.InvalidURL | ValueError):

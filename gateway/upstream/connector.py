@@ -16,6 +16,7 @@ from gateway.upstream.dns_cache import DnsCache, Resolve, resolve
 from gateway.upstream.exhaustion import find_exhaustion
 from gateway.upstream.pool import Origin
 from gateway.upstream.request_head import build_proxy_authorization, refuse
+from gateway.upstream.unreachable import build_unreachable
 
 EYEBALLS_S = 0.25
 """Delay until the next address is tried in parallel (RFC 8305, 5)."""
@@ -60,9 +61,7 @@ class Connector:
         except (OSError, RuntimeError) as error:  # uvloop raises RuntimeError for some sockets
             if isinstance(error, TimeoutError) and error.errno is None:
                 raise
-            raise find_exhaustion(error) or ProviderBadResponse(
-                "The provider could not be reached", phase="connect"
-            ) from error
+            raise find_exhaustion(error) or build_unreachable(error) from error
         except ValueError as error:  # the system rejects the name
             raise refuse() from error
 

@@ -71,9 +71,11 @@ async def live_a_week(desk: Desk, clock: Clock) -> None:
 async def furnish(desk: Desk, provider: Provider) -> None:
     """What an operator sets up."""
     operate, known = desk.operate, desk.known
-    await operate("POST", "/channels", provider.channel("relay", priority=10, groups=["partners"]))
-    await operate("POST", "/channels", provider.channel("spare", priority=5, models=["m", "broken", "endless"]))
-    await operate("POST", "/channels", {**provider.channel("beta", priority=1), "status": "disabled"})
+    await operate("POST", "/channels?check=none", provider.channel("relay", priority=10, groups=["partners"]))
+    await operate(
+        "POST", "/channels?check=none", provider.channel("spare", priority=5, models=["m", "broken", "endless"])
+    )
+    await operate("POST", "/channels?check=none", {**provider.channel("beta", priority=1), "status": "disabled"})
     await operate("POST", "/accounts", {"name": "north", "quota_usd": 20, "quota_period": "lifetime"})
     credit = {"amount_usd": 30, "reference": "invoice 12", "note": "paid by transfer"}
     await operate("POST", "/accounts/north/credits", credit)

@@ -76,12 +76,12 @@ async def test_a_channel_called_like_a_provider_is_its_and_offers_what_it_lists(
     assert "Unknown provider 'thing'. Pass --provider: openai, anthropic" in nobody.stderr
 
 
-async def test_models_that_are_named_are_not_asked_for(gateway_with: StartGateway) -> None:
+async def test_models_that_are_named_stay_and_the_provider_is_asked_only_for_a_test(gateway_with: StartGateway) -> None:
     operator = await sit_down(gateway_with)
     async with ScriptedUpstream(listing("a")) as up:
         made = await operator.add(up, "--model", "x,y*")
         assert (made["sync"], made["models"]) == (False, ["x", "y*"])
-        assert up.received == []
+        assert [request.path for request in up.received] == ["/v1/models"]
         assert " 1+ " in await operator.see("channels")
 
 
@@ -90,13 +90,13 @@ async def test_no_key_and_no_header_is_ever_shown(gateway_with: StartGateway) ->
     async with ScriptedUpstream(listing("a")) as up:
         secret = "a=b,c hidden"
         words = ("--api-key", GOOD_KEY, "--api-key", OTHER_KEY, "--header", f"X-One={secret}", "--header", "X-Two=")
-        made = await operator.add(up, *words, "--proxy", "http://me:hidden@127.0.0.1:9", "--model", "a")
+        made = await operator.add(up, *words, "--proxy", "http://me:hidden@127.0.0.1:9", "--model", "a", "--force")
         assert (made["key_count"], made["header_names"], made["has_proxy"]) == (2, ["X-One", "X-Two"], True)
         await operator.ask("channels", "edit", "lab", "--proxy", "none", "--sync")
         assert up.received[-1].headers["x-one"] == secret  # as it was given, also with a comma
         shown = await operator.see("channels", "show", "lab")
-        assert "…abcd up" in shown
-        assert "…wxyz up" in shown
+        assert "…abcd healthy" in shown
+        assert "…wxyz healthy" in shown
         for words in (("channels",), ("channels", "show", "lab", "--json"), ("channels", "show", "lab")):
             seen = await operator.see(*words, width=1000)
             assert all(hidden not in seen for hidden in (GOOD_KEY, OTHER_KEY, "hidden"))
@@ -151,7 +151,8 @@ async def test_a_terminal_is_asked_for_the_key_that_a_provider_wants_and_does_no
 
 async def test_every_key_is_tested_and_one_that_fails_exits_with_1(gateway_with: StartGateway) -> None:
     operator = await sit_down(gateway_with)
-    async with ScriptedUpstream([REFUSED], listing("a", "b"), [REFUSED], listing("a", "b"), listing("a")) as up:
+    tests = [[REFUSED], listing("a", "b"), [REFUSED], listing("a", "b"), listing("a")]
+    async with ScriptedUpstream(listing("a"), *tests) as up:
         await operator.add(up, "--model", "a", "--api-key", GOOD_KEY, "--api-key", OTHER_KEY)
         failed = await operator.type("channels", "test", "lab")
         assert failed.exit_code == 1
@@ -245,13 +246,13 @@ async def test_a_channel_that_is_down_is_seen_to_be(gateway_with: StartGateway) 
         assert response.status == 502
     assert await operator.gateway.rows(1)
     table = await operator.see("channels")
-    assert table.count("down ") == 2
+    assert table.count("cooling down") == 2
     told = await operator.see("explain", "m")
     assert "cooling down after failures" in " ".join(told.split())
     assert "a few calls are tried all the same" in " ".join(told.split())
-    shown = await operator.see("channels", "show", "dead")
-    assert "down " in shown
-    assert "(The provider could not be reached)" in shown
+    shown = await operator.see("channels", "show", "dead", width=120)
+    assert "cooling down " in shown
+    assert "(The provider could not be reached: connection refused)" in shown
 
 
 async def test_explain_ranks_who_would_serve_a_call_and_what_the_caller_has_left(gateway_with: StartGateway) -> None:
@@ -272,9 +273,9 @@ async def test_explain_ranks_who_would_serve_a_call_and_what_the_caller_has_left
     lines = [line.split() for line in (await operator.see("explain", "m", "--key", "1", width=100)).splitlines()]
     assert lines[0][:8] == ["m", "(chat),", "key", "1", "(test)", "of", "account", "'acme':"]
     assert lines[2] == ["CHANNEL", "RANK", "CHANCE", "STATE", "PRICE", "FORMAT", "REASON"]
-    assert lines[3] == ["heavy", "1", "75", "%", "up", "$0.50/$1.50", "openai_chat", "as", "'theirs'"]
-    assert lines[4] == ["light", "2", "25", "%", "up", "$1.00/$3.00", "openai_chat"]
-    assert lines[5] == ["last", "3", "-", "up", "$0.50/$1.50", "openai_chat"]
+    assert lines[3] == ["heavy", "1", "75", "%", "healthy", "$0.50/$1.50", "openai_chat", "as", "'theirs'"]
+    assert lines[4] == ["light", "2", "25", "%", "healthy", "$1.00/$3.00", "openai_chat"]
+    assert lines[5] == ["last", "3", "-", "healthy", "$0.50/$1.50", "openai_chat"]
     assert lines[6] == ["closed", *"----", "-", "only", "for", "the", "groups", "vip"]
     assert lines[-2:] == [["key", "unlimited", "$0.00", "-"], ["account", "$5.00", "$0.00", "60", "rpm"]]
     found = await operator.ask("explain", "--model", "m", "--key", "1")
@@ -378,28 +379,34 @@ def test_images_seconds_and_characters_stand_beside_tokens_where_there_are_any(u
 @pytest.mark.parametrize(
     ("standing", "text"),
     [
-        ({}, "up"),
-        ({"share": 0.4}, "up 40 %"),
-        ({"circuits": [{"model": "m"}]}, "up, 1 model failing"),
-        ({"circuits": [{"model": "m"}, {"model": "m"}, {"model": "n"}]}, "up, 2 models failing"),
-        ({"state": "down", "cooldown_s": 9.0, "circuits": [{"model": "m"}]}, "down 9 s"),
-        ({"state": "down", "cooldown_s": 12.3}, "down 12 s"),
-        ({"state": "down", "cooldown_s": 0.0}, "trial"),
-        ({"state": "trial", "cooldown_s": None}, "trial"),
-        ({"keys": [{"state": "up"}, {"state": "down", "cooldown_s": 9.0}, {"state": "up"}]}, "up, 1/3 keys down"),
-        ({"keys": [{"state": "down", "cooldown_s": 27.4}]}, "key down 27 s"),
+        ({}, "healthy"),
+        ({"share": 0.4}, "recovering 40 %"),
+        ({"circuits": [{"model": "m"}]}, "healthy, 1 model failing"),
+        ({"circuits": [{"model": "m"}, {"model": "m"}, {"model": "n"}]}, "healthy, 2 models failing"),
+        ({"state": "down", "cooldown_s": 9.0, "circuits": [{"model": "m"}]}, "cooling down 9 s"),
+        ({"state": "down", "cooldown_s": 12.3}, "cooling down 12 s"),
+        ({"state": "down", "cooldown_s": 0.0}, "recovering"),
+        ({"state": "trial", "cooldown_s": None}, "recovering"),
         (
-            {"share": 0.4, "keys": [{"state": "down", "cooldown_s": 9}, {"state": "down", "cooldown_s": 3}]},
-            "keys down 3 s",
+            {"keys": [{"state": "up"}, {"state": "down", "cooldown_s": 9.0}, {"state": "up"}]},
+            "healthy, 1/3 keys failing",
         ),
-        ({"keys": [{"state": "trial", "cooldown_s": None}]}, "key trial"),
-        ({"state": "down", "cooldown_s": 5.0, "keys": [{"state": "down", "cooldown_s": 3}]}, "down 5 s, 1/1 keys down"),
-        ({"state": "down", "cooldown_s": 3.0, "status": "disabled"}, "disabled"),
+        ({"health": "failing", "keys": [{"state": "down", "cooldown_s": 27.4}]}, "failing, 1/1 key failing"),
+        (
+            {"health": "failing", "keys": [{"state": "down", "cooldown_s": 9}, {"state": "down", "cooldown_s": 3}]},
+            "failing, 2/2 keys failing",
+        ),
+        ({"keys": [{"state": "trial", "cooldown_s": None}]}, "healthy, 1/1 key failing"),
+        (
+            {"state": "down", "cooldown_s": 5.0, "keys": [{"state": "down", "cooldown_s": 3}]},
+            "cooling down 5 s, 1/1 key failing",
+        ),
+        ({"state": "down", "cooldown_s": 3.0, "health": "disabled"}, "disabled"),
     ],
 )
 def test_a_channels_standing_is_a_few_words(standing: dict[str, Any], text: str) -> None:
     well = {
-        "status": "active",
+        "health": "healthy",
         "state": "up",
         "cooldown_s": 0.0,
         "share": 1.0,
@@ -516,7 +523,7 @@ def test_without_a_gateway_channels_are_kept_in_the_folder_and_there_is_nothing_
 ) -> None:
     add = ["channels", "add", "lab", "--provider", "custom", "--base-url", "http://127.0.0.1:9/v1"]
     words = [
-        [*add, "--model", "m", "--api-key", GOOD_KEY],
+        [*add, "--model", "m", "--api-key", GOOD_KEY, "--force"],
         ["channels", "--json"],
         ["explain", "m"],
         ["explain", "other"],
@@ -528,10 +535,11 @@ def test_without_a_gateway_channels_are_kept_in_the_folder_and_there_is_nothing_
         tmp_path, *([*command, "--data", str(data)] for command in words)
     )
     assert added[0] == disabled[0] == 0
-    assert [channel["name"] for channel in json.loads(listed[1])["data"]] == ["lab"]
-    assert (served[0], unserved[0], nothing[:2]) == (0, 1, [1, ""])
+    assert [channel["name"] for channel in json.loads(listed[1])["data"]] == ["lab", "demo"]
+    assert (served[0], unserved[0], nothing[:2]) == (1, 1, [1, ""])
     assert "Nothing to reload: no gateway runs with the data folder" in nothing[2]
-    assert (models[0], models[1]) == (0, "")  # the only channel is disabled
+    assert models[0] == 0
+    assert "demo-chat" in models[1]  # no other channel has ever answered
     assert GOOD_KEY not in added[1] + added[2] + listed[1]
 
 

@@ -59,9 +59,9 @@ def test_columns_are_left_out_before_texts_are_cut_below_their_least_width() -> 
 @pytest.mark.parametrize(
     ("status", "color"),
     [
-        ("up", "green"),
-        ("up, 1/3 keys down", "yellow"),
-        ("down 12 s", "red"),
+        ("healthy", "green"),
+        ("healthy, 1/3 keys failing", "yellow"),
+        ("cooling down 12 s", "red"),
         ("disabled", "yellow"),
         ("200", "green"),
         ("200 upstream_error", "red"),
@@ -80,7 +80,7 @@ def test_colors_are_for_terminals_that_want_them(
 ) -> None:
     for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm"), ("NO_COLOR", no_color)):
         monkeypatch.setenv(name, value)
-    print_table((Column("STATUS", "status", status=True),), [{"status": "down"}], "")
+    print_table((Column("STATUS", "status", status=True),), [{"status": "failing"}], "")
     assert ("\x1b[31m" in capsys.readouterr().out) is red
 
 

@@ -182,7 +182,7 @@ async def test_a_channel_that_is_removed_fails_its_jobs_and_no_others(gateway_wi
     async with OpenAiVideos(**plays) as up, OpenAiVideos(stays) as other:
         gateway = await gateway_with(site(other.channel("stays", models=["other"])))
         office = partial(ask_office, gateway)
-        assert (await office("POST", "/channels", up.channel("goes")))[0] == 201
+        assert (await office("POST", "/channels?check=none", up.channel("goes")))[0] == 201
         for prompt in plays:
             await submit(gateway, prompt)
         await submit(gateway, "stays", model="other")
@@ -212,7 +212,7 @@ async def test_a_channel_that_is_disabled_or_moves_keeps_its_jobs(gateway_with: 
     async with OpenAiVideos(Play(polls=("queued",))) as up, OpenAiVideos() as moved:
         gateway = await gateway_with(site(channel("http://127.0.0.1:9/v1", "filed", models=["other"])))
         office = partial(ask_office, gateway)
-        await office("POST", "/channels", up.channel("goes"))
+        await office("POST", "/channels?check=none", up.channel("goes"))
         await submit(gateway, "take")
         await until(lambda: is_polled(up, "take"))
         assert (await office("PATCH", "/channels/goes", {"status": "disabled"}))[0] == 200

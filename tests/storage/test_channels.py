@@ -39,6 +39,7 @@ FULL = Channel(
     pass_urls=True,
     owned_by="\u65e5\u672c",
     allow_fields=("service_tier", "tools.*"),
+    held=True,
 )
 BARE = Channel("bare", "openai", "https://api.openai.com/v1")
 

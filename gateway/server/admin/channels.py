@@ -9,8 +9,10 @@ from gateway.domain.circuit_breaker import State
 from gateway.domain.inference_request import Operation
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.formats.openai.fields import MAX_MODEL_LENGTH
+from gateway.routing.channel_health import Health
 from gateway.routing.channel_order import ChannelOrder
 from gateway.routing.channel_spec import ChannelSpec
+from gateway.routing.channels import Check
 from gateway.server.admin.io import read_change, respond_json, respond_list
 from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, SERVICES
@@ -71,6 +73,11 @@ _CHANNEL = s.record(
     came=s.array(s.TEXT),
     went=s.array(s.TEXT),
     changed_at=s.maybe(s.MOMENT),
+    health=s.one_of(*get_args(Health)),
+    health_reason=s.maybe(s.TEXT),
+    last_tested_at=s.maybe(s.MOMENT),
+    test_ms=s.maybe(s.COUNT),
+    held=s.FLAG,
     state=s.one_of(*get_args(State)),
     running=s.COUNT,
     share=s.NUMBER,
@@ -150,16 +157,29 @@ _EXPLAIN_QUERY = (
 )
 
 
+_CHECKS: tuple[Check, ...] = get_args(Check)
+_ADD_QUERY = (
+    Query(
+        "check",
+        "If the provider does not answer: `refuse` the channel (the default), or `hold` it, so that it gets no requests"
+        " until the provider answers. `none`: the provider is not asked.",
+        s.one_of(*_CHECKS),
+    ),
+)
+
+
 async def list_channels(request: web.Request) -> web.Response:
     """List all channels with their state, without secrets."""
     return respond_list(request.app[SERVICES].routing.channels.list_channels())
 
 
 async def add_channel(request: web.Request) -> web.Response:
-    """Create a channel, which takes requests at once."""
-    return respond_json(
-        await request.app[SERVICES].routing.channels.add(await read_change(request), request[ACTOR]), 201
-    )
+    """Create a channel, which takes requests at once. Its provider is asked first."""
+    check = next((known for known in _CHECKS if known == request.query.get("check", "refuse")), None)
+    if check is None:
+        raise InvalidRequest(f"'check' must be one of {', '.join(_CHECKS)}", param="check")
+    channels, fields = request.app[SERVICES].routing.channels, await read_change(request)
+    return respond_json(await channels.add(fields, request[ACTOR], check=check), 201)
 
 
 async def get_channel(request: web.Request) -> web.Response:
@@ -233,7 +253,7 @@ async def reload(request: web.Request) -> web.Response:
 
 CHANNEL_OPERATIONS: tuple[AdminOperation, ...] = (
     AdminOperation("GET", "/channels", list_channels, answer=s.listing(_CHANNEL)),
-    AdminOperation("POST", "/channels", add_channel, takes=ChannelSpec, answer=_CHANNEL, status=201),
+    AdminOperation("POST", "/channels", add_channel, takes=ChannelSpec, query=_ADD_QUERY, answer=_CHANNEL, status=201),
     AdminOperation("POST", "/channels/order", order_channels, takes=ChannelOrder, answer=s.listing(_CHANNEL)),
     AdminOperation("GET", "/channels/{name}", get_channel, answer=s.extend(_CHANNEL, offered=s.array(s.TEXT))),
     AdminOperation("PATCH", "/channels/{name}", edit_channel, takes=ChannelSpec, partly=True, answer=_CHANNEL),

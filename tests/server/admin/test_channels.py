@@ -65,12 +65,12 @@ async def test_a_channel_that_was_added_serves_the_very_next_call(gateway_with: 
         office = office_of(gateway)
         assert await say(gateway) == 404
         more = {"models": [], "sync": True} if sync else {}
-        status, made = await office("POST", "/channels", added(up, **more))
+        status, made = await office("POST", "/channels?check=none", added(up, **more))
         assert (status, made["name"], made["origin"], made["offers"]) == (201, "new", "stored", 1)
         assert await say(gateway) == 200
         assert await list_models(gateway) == ["m", "other"]
         _, shown = await office("GET", "/channels/new")
-        figures = {"calls": 1, "success_ratio": 1.0, "latency_ms": shown["latency_ms"]}
+        figures = {"health": "healthy", "calls": 1, "success_ratio": 1.0, "latency_ms": shown["latency_ms"]}
         assert shown == {**made, "offered": ["m"], **figures}
         assert [row.channel for row in await gateway.rows(2)] == [None, "new"]
 
@@ -81,7 +81,7 @@ async def test_a_change_keeps_the_secrets_it_does_not_name_and_the_next_call_is_
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with({"channel": [ELSEWHERE]})
         office = office_of(gateway)
-        await office("POST", "/channels", added(up, api_key=PROVIDER_KEYS[0], headers={"X-Team": "blue"}))
+        await office("POST", "/channels?check=none", added(up, api_key=PROVIDER_KEYS[0], headers={"X-Team": "blue"}))
 
         async def change(**fields: Any) -> dict[str, str]:
             status, _ = await office("PATCH", "/channels/new", fields)
@@ -106,7 +106,7 @@ async def test_several_keys_take_turns(gateway_with: StartGateway) -> None:
         gateway = await gateway_with({"channel": [ELSEWHERE]})
         channel_of_two = {**added(up, api_keys=PROVIDER_KEYS)}
         del channel_of_two["api_key"]
-        await office_of(gateway)("POST", "/channels", channel_of_two)
+        await office_of(gateway)("POST", "/channels?check=none", channel_of_two)
         assert [await say(gateway) for _ in range(4)] == [200] * 4
         assert [sent.headers["authorization"].removeprefix("Bearer ") for sent in up.received] == PROVIDER_KEYS * 2
 
@@ -119,7 +119,7 @@ async def test_a_channel_can_be_renamed_and_is_found_under_any_name_it_may_have(
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with({"channel": [ELSEWHERE]})
         office, path = office_of(gateway), f"/channels/{quote(name, safe='')}"
-        await office("POST", "/channels", added(up))
+        await office("POST", "/channels?check=none", added(up))
         status, shown = await office("PATCH", "/channels/new", {"name": name})
         assert (status, shown["name"]) == (200, name)
         assert (await office("GET", "/channels/new"))[0] == 404
@@ -134,7 +134,7 @@ async def test_a_disabled_channel_serves_nobody_until_it_is_enabled(gateway_with
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with({"channel": [ELSEWHERE]})
         office = office_of(gateway)
-        await office("POST", "/channels", added(up))
+        await office("POST", "/channels?check=none", added(up))
         for status, expected, models in (("disabled", 404, ["other"]), ("active", 200, ["m", "other"])):
             _, shown = await office("PATCH", "/channels/new", {"status": status})
             assert shown["status"] == status
@@ -170,7 +170,7 @@ async def test_a_call_whose_channel_is_changed_under_it_finishes_untouched_and_i
     async with ScriptedUpstream(script) as up:
         gateway = await gateway_with({"channel": [ELSEWHERE], "price": [PRICE]})
         office = office_of(gateway)
-        await office("POST", "/channels", added(up, max_concurrency=1))
+        await office("POST", "/channels?check=none", added(up, max_concurrency=1))
         task = asyncio.create_task(read_call(gateway, stream=stream))
         await until(lambda: up.received)
         status, _ = await office(method, "/channels/new", fields)
@@ -198,10 +198,10 @@ async def test_a_name_is_taken_once_and_what_the_file_declares_is_changed_there(
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with({"channel": [ELSEWHERE]})
         office = office_of(gateway)
-        assert (await office("POST", "/channels", added(up)))[0] == 201
+        assert (await office("POST", "/channels?check=none", added(up)))[0] == 201
         for method, path, body, param, words in (
-            ("POST", "/channels", added(up), "name", "exists already"),
-            ("POST", "/channels", added(up, "filed"), "name", "configuration file"),
+            ("POST", "/channels?check=none", added(up), "name", "exists already"),
+            ("POST", "/channels?check=none", added(up, "filed"), "name", "configuration file"),
             ("PATCH", "/channels/new", {"name": "filed"}, "name", "configuration file"),
             ("PATCH", "/channels/filed", {"weight": 2}, None, "declared in the configuration file"),
             ("DELETE", "/channels/filed", None, None, "declared in the configuration file"),
@@ -227,7 +227,7 @@ async def test_the_demo_is_read_only_gives_way_to_the_first_channel_and_comes_ba
             status, value = await office(method, "/channels/demo", body)
             assert (status, value["error"]["code"]) == (409, "conflict")
             assert "was found, not made; add one of your own and it gives way" in value["error"]["message"]
-        await office("POST", "/channels", added(up))
+        await office("POST", "/channels?check=none", added(up))
         assert await list_models(gateway) == ["m"]
         assert (await say(gateway, model="demo-chat"), await say(gateway)) == (404, 200)
         await office("DELETE", "/channels/new")
@@ -255,9 +255,9 @@ async def test_channels_and_their_secrets_outlive_the_gateway(home: Path, templa
             "price_multiplier": 1.5,
         }
         gateway = await start_gateway(home, template_path, {})
-        _, made = await ask_office(gateway, "POST", "/channels", full)
-        await ask_office(gateway, "POST", "/channels", {**full, "name": "off", "status": "disabled"})
-        await ask_office(gateway, "POST", "/channels", {**full, "name": "gone"})
+        _, made = await ask_office(gateway, "POST", "/channels?check=none", full)
+        await ask_office(gateway, "POST", "/channels?check=none", {**full, "name": "off", "status": "disabled"})
+        await ask_office(gateway, "POST", "/channels?check=none", {**full, "name": "gone"})
         await ask_office(gateway, "DELETE", "/channels/gone")
         await gateway.close()
 
@@ -293,7 +293,7 @@ async def test_a_gateway_with_another_master_key_does_not_start_and_says_why(
     """And nothing is lost: with the right one it starts as before."""
     before = {"store": {"master_key": MASTER}} if how == "another setting" else {}
     gateway = await start_gateway(home, template_path, before)
-    assert (await ask_office(gateway, "POST", "/channels", {**ELSEWHERE, "name": "new"}))[0] == 201
+    assert (await ask_office(gateway, "POST", "/channels?check=none", {**ELSEWHERE, "name": "new"}))[0] == 201
     await gateway.close()
     master = None if how == "another setting" else (home / "master.key").read_bytes()
 
@@ -337,7 +337,7 @@ async def test_a_test_asks_with_every_key_and_says_which_of_them_will_not_do(gat
         office = office_of(gateway)
         fields = added(up, api_keys=PROVIDER_KEYS)
         del fields["api_key"]
-        await office("POST", "/channels", fields)
+        await office("POST", "/channels?check=none", fields)
         status, found = await office("POST", "/channels/new/test")
         assert (status, found["ok"], found["models"]) == (200, False, 2)
         assert [(key["last4"], key["ok"], key["models"]) for key in found["keys"]] == [
@@ -354,7 +354,7 @@ async def test_a_channel_takes_in_its_providers_models_on_demand(gateway_with: S
     async with ScriptedUpstream(*lists) as up:
         gateway = await gateway_with({"channel": [ELSEWHERE]})
         office = office_of(gateway)
-        await office("POST", "/channels", {**added(up, models=[]), "sync": True})
+        await office("POST", "/channels?check=none", {**added(up, models=[]), "sync": True})
         for models, came, went in (
             (["a", "b", "c"], ["c"], []),  # what is absent once may be a slip
             (["b", "c"], [], ["a"]),
@@ -462,10 +462,10 @@ async def test_whatever_is_wrong_with_a_channel_is_a_400_that_names_the_field(ga
     found = {}
     for fields, param in BAD_FIELDS:
         body = {name: value for name, value in {**good, **fields}.items() if value is not None}
-        found[str(fields)] = (await office_error(gateway, "POST", "/channels", body), param)
+        found[str(fields)] = (await office_error(gateway, "POST", "/channels?check=none", body), param)
     assert {key: pair for key, pair in found.items() if pair[0] != (400, "invalid_request", pair[1])} == {}
     office = office_of(gateway)
-    assert (await office("POST", "/channels", good))[0] == 201
+    assert (await office("POST", "/channels?check=none", good))[0] == 201
     _, before = await office("GET", "/channels")
     for fields, param in BAD_FIELDS:
         found[str(fields)] = (await office_error(gateway, "PATCH", "/channels/new", fields), param)
@@ -485,8 +485,8 @@ REFUSALS: list[tuple[str, str, Any, tuple[int, str, str | None]]] = [
     ("GET", "/channels/filed/test", None, (405, "method_not_allowed", None)),
     ("GET", "/reload", None, (405, "method_not_allowed", None)),
     ("POST", "/explain", {}, (405, "method_not_allowed", None)),
-    ("POST", "/channels", None, (415, "unsupported_media_type", None)),
-    ("POST", "/channels", [], (400, "invalid_request", None)),
+    ("POST", "/channels?check=none", None, (415, "unsupported_media_type", None)),
+    ("POST", "/channels?check=none", [], (400, "invalid_request", None)),
     ("PATCH", "/channels/filed", "x", (400, "invalid_request", None)),
     ("GET", "/explain", None, (400, "invalid_request", "model")),
     ("GET", "/explain?model=", None, (400, "invalid_request", "model")),
@@ -516,7 +516,7 @@ async def test_nobody_but_the_bearer_of_the_token_changes_a_channel(
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with({"channel": [ELSEWHERE]})
         office = office_of(gateway)
-        await office("POST", "/channels", added(up))
+        await office("POST", "/channels?check=none", added(up))
         _, before = await office("GET", "/channels")
         lines = {name: value.replace("TOKEN", gateway.admin_token) for name, value in headers.items()}
         async with aiohttp.ClientSession(headers=lines) as session:

@@ -1,0 +1,118 @@
+"""The health of a channel in one word, and its live state as JSON. Pure functions of the state of the load balancer."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from gateway.domain.account_spec import build_time
+from gateway.domain.circuits import Tripped
+from gateway.domain.statistics import find_percentile
+from gateway.routing.channel_state import FAILED, ChannelState, KeyState
+from gateway.routing.load_balancer import LoadBalancer
+
+Health = Literal["untested", "healthy", "failing", "cooling_down", "recovering", "disabled"]
+"""Of a channel: the provider has not been asked; it answers; it does not, or rejects every key; the circuit breaker
+holds requests back; a part of the usual requests tests it after that; an operator has disabled it."""
+
+MOST_CIRCUITS = 50
+"""Maximum number of circuits reported for one channel or key: clients can invent names of models."""
+_SHOWABLE = 16
+"""Characters of a key from which its last four give nothing away."""
+
+Fields = dict[str, Any]
+
+
+def describe_state(state: ChannelState, load_balancer: LoadBalancer) -> Fields:
+    """Describe the live state of a channel and of its keys."""
+    now, rules, breaker = load_balancer.now, load_balancer.settings.rules, state.breaker
+    wait, reason, circuits = breaker.wait_s(now), breaker.reason, _describe_circuits(state.list_tripped(), now)
+    if breaker.state == "up" and state.state != "up":  # each model that it serves has tripped
+        wait = min((circuit["cooldown_s"] or 0.0 for circuit in circuits), default=0.0)
+        reason = circuits[0]["reason"]
+    share = round(breaker.share(now, rules), 2)
+    keys = [_describe_key(key, now) for key in state.keys if key.key]
+    health, health_reason = _find_health(state, share=share, reason=reason, keys=keys)
+    test = state.test
+    return {
+        "health": health,
+        "health_reason": health_reason,
+        "last_tested_at": None if test is None else build_time(test.at_s),
+        "test_ms": None if test is None else test.took_ms,
+        "state": state.state,
+        "running": state.running,
+        "share": share,
+        "cooldown_s": None if wait is None else round(wait, 1),
+        "trips": breaker.trips,
+        "reason": reason,
+        "circuits": circuits,
+        **_describe_figures(state),
+        "keys": keys,
+    }
+
+
+def _find_health(
+    state: ChannelState, *, share: float, reason: str | None, keys: Sequence[Fields]
+) -> tuple[Health, str | None]:
+    """Return the health of a channel, and why it is not healthy. A later successful request outweighs a failed test."""
+    test = state.test
+    if state.channel.status != "active":
+        return "disabled", None
+    failed = test is not None and test.error is not None and state.calls - state.failures <= test.successes
+    if state.channel.held or failed:
+        return "failing", test.error if test else "The provider did not answer when the channel was added"
+    if state.state == "down":
+        return "cooling_down", reason
+    if state.state == "trial" or share < 1:
+        return "recovering", reason
+    if keys and all(key["state"] != "up" for key in keys):
+        return "failing", keys[0]["reason"]
+    return ("healthy" if test is not None or state.calls > state.failures else "untested"), None
+
+
+def _describe_key(key: KeyState, now: float) -> Fields:
+    """Describe a key. A rejected key is down until a request with it succeeds."""
+    refused = _describe_circuits(key.circuits.list_tripped(), now)
+    state, wait, reason = key.breaker.state, key.breaker.wait_s(now), key.breaker.reason
+    if state == "up" and refused and not key.circuits.answered_lately:
+        state, wait, reason = refused[0]["state"], refused[0]["cooldown_s"], refused[0]["reason"]
+    return {
+        "last4": show_end(key.key),
+        "state": state,
+        "cooldown_s": round(wait or 0.0, 1),
+        "reason": reason,
+        "circuits": refused,
+        "limited_models": sorted(model for model, limit in key.limited.items() if limit.until > now),
+    }
+
+
+def _describe_circuits(tripped: Sequence[Tripped], now: float) -> list[Fields]:
+    """Describe at most ``MOST_CIRCUITS`` of the tripped circuits."""
+    return [
+        {
+            "model": place[1] or None,
+            "language": place[0] or None,
+            "account": account,
+            "state": breaker.state,
+            "cooldown_s": None if (wait := breaker.wait_s(now)) is None else round(wait, 1),
+            "trips": breaker.trips,
+            "reason": breaker.reason,
+        }
+        for place, account, breaker in tripped[:MOST_CIRCUITS]
+    ]
+
+
+def _describe_figures(state: ChannelState) -> Fields:
+    """Describe the statistics of its requests; without requests they are None."""
+    answered = sorted(figure for figure in state.recent if figure != FAILED)
+    return {
+        "latency_ms": {f"p{percent}": find_percentile(answered, percent) for percent in (50, 95, 99)}
+        if answered
+        else None,
+        "success_ratio": round(len(answered) / len(state.recent), 4) if len(state.recent) else None,
+        "calls": state.calls,
+        "failures": state.failures,
+    }
+
+
+def show_end(key: str) -> str:
+    """Return the last four characters of a key; nothing of a short one."""
+    return key[-4:] if len(key) >= _SHOWABLE else ""

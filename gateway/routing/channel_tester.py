@@ -1,0 +1,130 @@
+"""Tests channels: asks a provider for its models, which costs nothing, and records whether and how fast it answered."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+
+from gateway.domain.channel import Channel
+from gateway.domain.model_info import ModelInfo
+from gateway.errors import ProviderAuthError, ProviderError, ProviderRejected
+from gateway.providers.registry import PROVIDERS
+from gateway.routing.channel_health import show_end
+from gateway.routing.channel_state import TestResult
+from gateway.routing.load_balancer import LoadBalancer
+
+Fetch = Callable[[Channel], Awaitable[Sequence[ModelInfo]]]
+"""Lists the models of a channel's provider. Raises ``ProviderError``."""
+
+_NO_LIST = frozenset({404, 405})
+"""Statuses of a server that has no list of models, or has it at another path."""
+
+
+@attrs.frozen
+class Answer:
+    """What a provider answered to a test: its models (None: not listed), or why it failed.
+
+    ``asked`` is False if nothing was learned about the channel: the provider has no list of models.
+    """
+
+    listing: Sequence[ModelInfo] | None = None
+    error: ProviderError | None = None
+    took_ms: int = 0
+    asked: bool = True
+
+    @property
+    def passes(self) -> bool:
+        """Whether nothing speaks against requests to the channel."""
+        return self.error is None or not self.asked
+
+
+class ChannelTester:
+    """Tests channels.
+
+    Args:
+        load_balancer: gets the results.
+        fetch: asks a provider for its models.
+        clock: Unix seconds.
+    """
+
+    def __init__(self, load_balancer: LoadBalancer, fetch: Fetch, clock: Callable[[], float]) -> None:
+        self._load_balancer = load_balancer
+        self._fetch = fetch
+        self._clock = clock
+
+    async def ask(self, channel: Channel) -> Answer:
+        """Ask a channel's provider for its models.
+
+        A server without a list passes, untested, if the channel names its models: its requests may well succeed.
+        """
+        if PROVIDERS[channel.provider].models_path is None and not channel.sync:
+            return Answer(asked=False)
+        began = time.perf_counter()
+        try:
+            listing = await self._fetch(channel)
+        except ProviderError as error:
+            took_ms = _count_ms(began)
+            if error.phase == "connect":  # callers do not learn the address; administrators do
+                error.message += f" ({urlsplit(channel.base_url).netloc.rpartition('@')[2]})"
+            if not isinstance(error, ProviderRejected) or error.status not in _NO_LIST:
+                return Answer(error=error, took_ms=took_ms)
+            if await self._answers_below_v1(channel):
+                error.message += f"; the address lacks its version: use {channel.base_url}/v1"
+            elif not channel.sync:
+                return Answer(error=error, took_ms=took_ms, asked=False)
+            return Answer(error=error, took_ms=took_ms)
+        return Answer(listing, took_ms=_count_ms(began))
+
+    async def _answers_below_v1(self, channel: Channel) -> bool:
+        """Return whether the list of models is at ``/v1`` below the channel's address."""
+        if channel.base_url.endswith("/v1"):
+            return False
+        try:
+            await self._fetch(attrs.evolve(channel, base_url=f"{channel.base_url}/v1"))
+        except ProviderAuthError:
+            return True
+        except ProviderError:
+            return False
+        return True
+
+    def record(self, channel: Channel, answer: Answer) -> None:
+        """Record the result of a test."""
+        state = self._load_balancer.lines.get(channel.name)
+        if answer.asked and state is not None:
+            error = None if answer.error is None else answer.error.message
+            state.test = TestResult(int(self._clock()), answer.took_ms, error, state.calls - state.failures)
+
+    async def test(self, channel: Channel) -> dict[str, Any]:
+        """Ask a channel's provider for its models with every key, and return the answer to each.
+
+        A provider without a list of models cannot be tested without costs: its channel passes.
+        """
+        keys = channel.api_keys or ("",)
+        answers = await asyncio.gather(
+            *(self.ask(attrs.evolve(channel, api_keys=(key,) if key else ())) for key in keys)
+        )
+        failed = [answer for answer in answers if answer.error is not None]
+        self.record(channel, (failed or answers)[0])
+        results = [{"last4": show_end(key), **_describe(answer)} for key, answer in zip(keys, answers, strict=True)]
+        models = next((len(answer.listing) for answer in answers if answer.listing is not None), None)
+        return {
+            "name": channel.name,
+            **_describe((failed or answers)[0]),
+            "models": models,
+            "keys": results if len(results) > 1 else [],
+        }
+
+
+def _describe(answer: Answer) -> dict[str, Any]:
+    return {
+        "ok": answer.error is None,
+        "error": None if answer.error is None else answer.error.message,
+        "models": None if answer.listing is None else len(answer.listing),
+    }
+
+
+def _count_ms(began: float) -> int:
+    return round((time.perf_counter() - began) * 1000)

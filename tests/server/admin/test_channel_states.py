@@ -1,0 +1,143 @@
+"""A channel tells the truth: what does not answer is refused or held, and the demo serves until a channel answers."""
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.routing.channels import ChannelService
+from gateway.server.context import SERVICES
+from tests.support.admin_calls import ask_office
+from tests.support.gateway import HELLO, RunningGateway, channel
+from tests.support.proxies import make_context
+from tests.support.scripted_upstream import COMPLETION, STALL, ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
+
+MODELS = answer({"object": "list", "data": [{"id": "m", "object": "model", "created": 7}]})
+REFUSED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
+NOTHING = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+FAULTS = {
+    "wrong key": "credentials",
+    "no version": "/v1",
+    "dead port": "could not be reached: connection refused (127.0.0.1:9)",
+    "unknown name": "DNS lookup failed (nobody.invalid)",
+    "broken TLS": "TLS certificate or handshake",
+    "slow": "took too long",
+}
+
+
+async def break_channel(stack: AsyncExitStack, folder: Path, fault: str, *, sync: bool) -> dict[str, Any]:
+    """What is posted to add a channel with this fault."""
+    more: dict[str, Any] = {"models": [], "sync": True} if sync else {}
+    scripts = {"wrong key": [[REFUSED]], "no version": [[NOTHING], [MODELS]] * 4, "slow": [[STALL]]}
+    context = make_context(folder, "127.0.0.1")[0] if fault == "broken TLS" else None
+    up = await stack.enter_async_context(ScriptedUpstream(*scripts.get(fault, [[MODELS]]), tls=context))
+    address = {
+        "no version": up.base_url.removesuffix("/v1"),
+        "dead port": "http://127.0.0.1:9/v1",
+        "unknown name": "http://nobody.invalid/v1",
+    }
+    if fault == "slow":
+        more["total_timeout_s"] = 0.2
+    return channel(address.get(fault, up.base_url), "new", **more)
+
+
+async def list_models(gateway: RunningGateway) -> list[str]:
+    async with gateway.client.get(f"{gateway.url}/v1/models") as response:
+        return [model["id"] for model in (await response.json())["data"]]
+
+
+async def call(gateway: RunningGateway, model: str) -> int:
+    async with gateway.post({**HELLO, "model": model}) as response:
+        await response.read()
+        return int(response.status)
+
+
+def service_of(gateway: RunningGateway) -> ChannelService:
+    return gateway.app[SERVICES].routing.channels
+
+
+@pytest.mark.parametrize("sync", [False, True])
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_provider_that_does_not_answer_is_refused_or_held_and_the_demo_serves(
+    gateway_with: StartGateway, tmp_path: Path, fault: str, sync: bool
+) -> None:
+    async with AsyncExitStack() as stack:
+        gateway = await gateway_with({})
+        fields = await break_channel(stack, tmp_path, fault, sync=sync)
+        status, refused = await ask_office(gateway, "POST", "/channels", fields)
+        assert (status, refused["error"]["code"]) == (400, "invalid_request")
+        assert FAULTS[fault] in refused["error"]["message"]
+        assert [each["name"] for each in service_of(gateway).list_channels()] == ["demo"]
+        status, held = await ask_office(gateway, "POST", "/channels?check=hold", fields)
+        assert (status, held["health"], held["held"]) == (201, "failing", True)
+        assert FAULTS[fault] in held["health_reason"]
+        assert held["last_tested_at"] is not None
+        assert await call(gateway, "m") == 404
+        assert await call(gateway, "demo-chat") == 200
+        await service_of(gateway).retry()
+        assert service_of(gateway).describe(service_of(gateway).get("new"))["health"] == "failing"
+        assert "demo-chat" in await list_models(gateway)
+
+
+@pytest.mark.parametrize("sync", [False, True])
+@pytest.mark.parametrize("way", ["retry", "test", "edit"])
+async def test_a_held_channel_serves_once_its_provider_has_answered_and_the_demo_goes(
+    gateway_with: StartGateway, way: str, sync: bool
+) -> None:
+    more: dict[str, Any] = {"models": [], "sync": True} if sync else {}
+    scripts = [[REFUSED], [MODELS], *([[MODELS]] if way == "test" and sync else []), [answer(COMPLETION)]]
+    async with ScriptedUpstream(*scripts) as up:
+        gateway = await gateway_with({})
+        await ask_office(gateway, "POST", "/channels?check=hold", channel(up.base_url, "new", **more))
+        assert await call(gateway, "m") == 404
+        if way == "retry":
+            await service_of(gateway).retry()
+        elif way == "test":
+            await ask_office(gateway, "POST", "/channels/new/test")
+        else:
+            await ask_office(gateway, "PATCH", "/channels/new", {"api_keys": ["the-right-provider-key"]})
+        assert await call(gateway, "m") == 200
+        (shown,) = service_of(gateway).list_channels()
+        assert (shown["name"], shown["health"], shown["health_reason"], shown["held"]) == (
+            "new",
+            "healthy",
+            None,
+            False,
+        )
+        assert await list_models(gateway) == ["m"]
+
+
+async def test_the_hold_outlives_a_restart(gateway_with: StartGateway) -> None:
+    gateway = await gateway_with({})
+    await ask_office(gateway, "POST", "/channels?check=hold", channel("http://127.0.0.1:9/v1", "new"))
+    service = service_of(gateway)
+    await service.declare(())
+    assert [(each["name"], each["held"]) for each in service.list_channels()] == [("new", True), ("demo", False)]
+
+
+async def test_a_server_without_a_list_is_added_untested_if_the_channel_names_its_models(
+    gateway_with: StartGateway,
+) -> None:
+    async with ScriptedUpstream([NOTHING], [answer(COMPLETION)]) as up:
+        gateway = await gateway_with({})
+        status, made = await ask_office(gateway, "POST", "/channels", channel(up.base_url, "new"))
+        assert (status, made["health"], made["held"]) == (201, "untested", False)
+        assert await call(gateway, "m") == 200
+        assert service_of(gateway).list_channels()[0]["health"] == "healthy"
+
+
+async def test_a_channel_of_the_file_gets_requests_although_it_is_untested(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with({"channel": [channel(up.base_url, "filed")]})
+        assert service_of(gateway).list_channels()[0]["health"] == "untested"
+        assert await call(gateway, "m") == 200
+
+
+async def test_a_channel_is_disabled_whatever_its_provider_answers(gateway_with: StartGateway) -> None:
+    gateway = await gateway_with({})
+    status, made = await ask_office(
+        gateway, "POST", "/channels", channel("http://127.0.0.1:9/v1", "new", status="disabled")
+    )
+    assert (status, made["health"]) == (201, "disabled")
