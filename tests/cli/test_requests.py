@@ -98,6 +98,6 @@ async def test_an_edit_prints_what_changed(gateway_with: StartGateway) -> None:
     assert quota == "team: quota none → $5.00, groups none → vip, quota period none → lifetime\n"
     assert await operator.see("accounts", "edit", "team", "--name", "crew") == "team: name team → crew\n"
     url = "http://127.0.0.1:9/v1"
-    await operator.ask("channels", "add", "lab", "--provider", "custom", "--base-url", url, "--model", "m")
+    await operator.ask("channels", "add", "lab", "--provider", "custom", "--base-url", url, "--model", "m", "--force")
     edited = await operator.see("channels", "edit", "lab", "--priority", "3", "--api-key", "sk-hidden", width=200)
     assert edited == "lab: priority 0 → 3, api keys changed\n"

@@ -271,7 +271,7 @@ ADMIN: Mapping[str, Row] = {
     "POST /keys/{id}/credits": Row(make=KEY, body={"amount_usd": 1}),
     "GET /keys/{id}/webhook-secret": Row(make=KEY, foreign=404),
     "GET /channels": Row(),
-    "POST /channels": Row(body=new_channel),
+    "POST /channels": Row(body=new_channel, query="check=hold"),
     "POST /channels/order": Row(400, body={"names": []}),
     "GET /channels/{name}": Row(make=Site.make_channel),
     "PATCH /channels/{name}": Row(make=Site.make_channel, body={"weight": 2}),
