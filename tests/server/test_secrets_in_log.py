@@ -326,7 +326,7 @@ async def test_no_object_shows_its_secrets_when_it_is_printed(gateway_with: Star
         key = {"name": "test", "account": "acme", "secret": CALLER_KEY}
         gateway = await gateway_with({"channel": [channel_to(up, 0)], "key": [key]})
         async with aiohttp.ClientSession() as session:
-            await Ear(gateway, session).manage("POST", "channels", channel_to(up, 1))
+            await Ear(gateway, session).manage("POST", "channels?check=none", channel_to(up, 1))
 
         services = gateway.app[SERVICES]
         lines = services.routing.load_balancer.lines.values()
