@@ -368,12 +368,13 @@ async def test_no_usage_that_a_provider_can_report_lowers_what_is_spent(gateway_
         assert check_sums(gateway, await gateway.rows(len(UNBELIEVABLE))) == spent[-1]
 
 
-async def test_a_free_model_needs_no_room_and_one_without_a_price_is_free(gateway_with: StartGateway) -> None:
+@pytest.mark.parametrize("free", [{"price": [{"model": "*"}]}, {"billing": {"unpriced": "free"}}], ids=str)
+async def test_a_model_that_costs_nothing_needs_no_room(gateway_with: StartGateway, free: dict[str, Any]) -> None:
     go = asyncio.Event()
     go.set()
     async with ScriptedUpstream(stream_until(go)) as up:
         config = site(channel(up.base_url, **PATIENT), account=[{"name": "acme"}], key=keys(quota_usd=0))
-        gateway = await gateway_with({**config, "price": [{**PRICE, "model": "another"}]})
+        gateway = await gateway_with({**config, "price": [{**PRICE, "model": "another"}], **free})
         async with crowd(gateway, 20) as callers:
             await asyncio.gather(*(caller.call() for caller in callers))
         assert {caller.status for caller in callers} == {200}
