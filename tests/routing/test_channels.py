@@ -531,3 +531,22 @@ def test_a_refusal_does_not_repeat_a_secret(secret: dict[str, Any]) -> None:
     (name,) = secret
     assert caught.value.param == name
     assert "canary" not in caught.value.message
+
+
+async def test_a_local_server_that_starts_later_is_found_and_the_demo_goes() -> None:
+    demo = Channel("demo", "demo", "http://127.0.0.1:9/v1", models=("demo-chat",), origin="demo")
+    local = Channel("ollama", "ollama", "http://127.0.0.1:11434/v1", sync=True, origin="local")
+    services = await declare_channels(found=[(demo, None)])
+    assert services.names == ["demo"]
+    services.found = [(local, [ModelInfo("llama", NOW, "system")])]
+    await services.channel_service.retry()
+    assert (services.names, services.offers("ollama")) == (["ollama"], ["llama"])
+    services.found = [(demo, None)]  # the local server is slow once: it stays
+    await services.channel_service.retry()
+    assert services.names == ["ollama"]
+
+
+async def test_nothing_is_looked_for_while_a_configured_channel_serves() -> None:
+    services = await declare_channels(DECLARED)
+    await services.channel_service.retry()
+    assert services.looked == 0
