@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from http.client import responses
 from types import MappingProxyType
 from typing import Any
 
@@ -28,6 +29,7 @@ from gateway.errors import (
 from gateway.formats.json_values import loads_or_none
 
 _MAX_MESSAGE = 2_000
+_RETURNED = "Provider returned "
 _MAX_MASKED = 32_000
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://[^\s\"'<>)\]]+", re.IGNORECASE)
 # An id contains a digit or a capital; a word such as account_deactivated does not. The lookahead is bounded: otherwise
@@ -173,9 +175,8 @@ def parse_fault(
 
 def _find_reason(status: int, path: str | None) -> str:
     """Return the message for an answer without one."""
-    if status == _NOT_FOUND and path is not None:
-        return f"The provider has nothing at the path {path} (status {status})"
-    return "The provider gave no reason"
+    name = f"{status} {responses.get(status, '')}".strip()
+    return f"{_RETURNED}{name}" if path is None else f"{_RETURNED}{name} for {path}"
 
 
 def _find_fault(status: int, error: ErrorBody) -> ProviderError:
@@ -197,7 +198,8 @@ def _find_fault(status: int, error: ErrorBody) -> ProviderError:
         fault = ProviderBadResponse(f"The provider answered with status {status}")
         fault.passing = status in _TRANSIENT
         return fault
-    fault = ProviderBadResponse(f"The provider failed with status {status}: {message}")
+    text = message if message.startswith(_RETURNED) else f"The provider failed with status {status}: {message}"
+    fault = ProviderBadResponse(text)
     fault.passing = status not in _PERMANENT
     fault.may_be_prompt = status == _BROKE_DOWN
     return fault

@@ -186,8 +186,11 @@ def test_a_refusal_without_a_code_has_that_of_its_status(status: int, code: str,
 @pytest.mark.parametrize("raw", [b"", b"404 page not found", b"<html>", b'{"detail":"Not Found"}'])
 def test_a_404_that_is_no_error_object_says_that_there_is_nothing_at_the_path(raw: bytes) -> None:
     fault = parse_fault(404, raw, [], path="/chat/completions")
-    assert fault.message == "The provider has nothing at the path /chat/completions (status 404)"
-    assert parse_fault(400, raw, [], path="/chat/completions").message == "The provider gave no reason"
+    assert fault.message == "Provider returned 404 Not Found for /chat/completions"
+    assert (
+        parse_fault(400, raw, [], path="/chat/completions").message
+        == "Provider returned 400 Bad Request for /chat/completions"
+    )
     told = b'{"error":{"message":"no such model"}}'
     assert parse_fault(404, told, [], path="/chat/completions").message == "no such model"
 

@@ -130,7 +130,7 @@ async def test_a_channel_whose_models_are_not_known_yet_says_so_and_stands_behin
 DOWN = answer(b"down", 503, retry_after="30")
 DENIED = answer({"error": {"message": "no"}}, 401)
 LIMITED = answer({"error": {"message": "slow down"}}, 429, retry_after="20")
-COOLING = "cooling down after failures (The provider failed with status 503: The provider gave no reason)"
+COOLING = "cooling down after failures (Provider returned 503 Service Unavailable for /chat/completions)"
 KEYLESS = "none of its keys may be used for this model at the moment"
 
 

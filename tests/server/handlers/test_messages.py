@@ -327,7 +327,7 @@ CODES = {
         ([answer(THEIR_LIMIT, 429, retry_after="7")], 429, "rate_limit_error", "slow down"),
         ([answer(THEIRS, 401)], 502, "api_error", "refused the gateway's credentials"),
         ([answer(THEIRS, 403)], 502, "api_error", "refused the gateway's credentials"),
-        ([answer(b"<html>", 500)], 502, "api_error", "failed with status 500"),
+        ([answer(b"<html>", 500)], 502, "api_error", "Provider returned 500"),
         ([answer(b"<html>", 200, content_type="text/html")], 502, "api_error", ""),
         ([answer({}, 200)], 502, "api_error", ""),
         ([RST], 502, "api_error", "The provider"),

@@ -251,7 +251,7 @@ async def test_a_channel_that_takes_the_operation_is_asked_whatever_others_have_
 @pytest.mark.parametrize(
     ("script", "status", "code", "words"),
     [
-        ([answer(b"down", 500)], 502, "upstream_error", "The provider failed with status 500"),
+        ([answer(b"down", 500)], 502, "upstream_error", "Provider returned 500"),
         ([answer(b"no", 401)], 502, "upstream_error", "The provider refused the gateway's credentials"),
         ([answer(b"<html>")], 502, "upstream_error", "The provider"),
         ([answer({})], 502, "upstream_error", "The provider"),
@@ -259,7 +259,7 @@ async def test_a_channel_that_takes_the_operation_is_asked_whatever_others_have_
         ([RST], 502, "upstream_error", "The provider"),
         ([STALL], 504, "upstream_timeout", "The provider"),
         ([answer({"error": {"message": "bad", "param": "x", "code": "c", "type": "t"}}, 400)], 400, "c", "bad"),
-        ([answer({"detail": "Not Found"}, 404)], 404, "not_found", "The provider has nothing at the path /"),
+        ([answer({"detail": "Not Found"}, 404)], 404, "not_found", "Provider returned 404 Not Found for /"),
     ],
     ids=["500", "401", "html", "empty", "error", "reset", "silence", "400", "404"],
 )
