@@ -94,10 +94,29 @@ class FileResponse(web.FileResponse):
             **_HEADERS,
         }
         super().__init__(media.path, chunk_size=_CHUNK_BYTES, headers={**ours, **headers})
+        self._opened: io.BufferedReader | None = None
+        self._cancelled = False
 
     async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
         """Send the file, once. Raises ``NotFound``, ``RangeNotSatisfiable``, ``PreconditionFailed``."""
-        return await (web.StreamResponse.prepare(self, request) if self.prepared else super().prepare(request))
+        if self.prepared:
+            return await web.StreamResponse.prepare(self, request)
+        try:
+            return await super().prepare(request)
+        except asyncio.CancelledError:  # aiohttp forgets a file that a thread is opening at this moment
+            self._cancelled = True
+            self._close_cancelled()
+            raise
+
+    def _make_response(self, request: BaseRequest, accept_encoding: str) -> Any:  # runs in a thread
+        found = super()._make_response(request, accept_encoding)
+        self._opened = found[1]
+        self._close_cancelled()
+        return found
+
+    def _close_cancelled(self) -> None:
+        if self._cancelled and self._opened is not None:
+            self._opened.close()
 
     async def _prepare_headers(self) -> None:
         if self.status in _GONE:  # deleted since it was found

@@ -5,7 +5,9 @@ import io
 import logging
 import os
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,10 +17,11 @@ import aiohttp
 import attrs
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from aiohttp.web_response import StreamResponse
 from structlog.testing import capture_logs
 
-from gateway.domain.media import build_link
+from gateway.domain.media import Media, build_link
 from gateway.media.signed_links import SignedLinks
 from gateway.server.context import SERVICES, MediaServices, Services
 from gateway.server.handlers import media as door
@@ -544,3 +547,43 @@ def test_aiohttp_still_has_the_private_methods_that_the_response_overrides() -> 
     assert "_prepare_headers" in vars(StreamResponse)
     assert "_prepare_headers" not in vars(web.FileResponse)
     assert {"_sendfile", "_prepare_headers", "prepare"} <= vars(door.FileResponse).keys()
+
+
+async def test_a_file_is_closed_if_its_client_leaves_while_a_thread_opens_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(draw())
+    request = make_mocked_request("GET", "/media/a")
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    go_on = threading.Event()
+    busy = asyncio.get_running_loop().run_in_executor(None, go_on.wait, 5)
+    response = door.FileResponse(Media("a", "image/png", path.stat().st_size, 0.0, path), {})
+    sending = asyncio.create_task(response.prepare(request))
+    await asyncio.sleep(0)
+    sending.cancel()
+    await asyncio.gather(sending, return_exceptions=True)
+    go_on.set()
+    await busy
+    await asyncio.get_running_loop().run_in_executor(None, lambda: None)  # behind the thread's work of before
+    assert response._opened is None or response._opened.closed
+
+
+async def test_a_file_is_closed_if_its_client_leaves_after_a_thread_opened_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(draw())
+    opened, go_on = threading.Event(), threading.Event()
+
+    class Slow(door.FileResponse):
+        def _make_response(self, request: Any, accept_encoding: str) -> Any:
+            found = super()._make_response(request, accept_encoding)
+            opened.set()
+            go_on.wait(5)
+            return found
+
+    response = Slow(Media("a", "image/png", path.stat().st_size, 0.0, path), {})
+    sending = asyncio.create_task(response.prepare(make_mocked_request("GET", "/media/a")))
+    await asyncio.to_thread(opened.wait, 5)
+    sending.cancel()
+    await asyncio.gather(sending, return_exceptions=True)
+    go_on.set()
+    assert response._opened is not None
+    assert response._opened.closed
