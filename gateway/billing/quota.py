@@ -102,15 +102,20 @@ class QuotaService:
         assert call is not None  # noqa: S101 - it is parsed before
         if self._write_queue.crowded:
             await self._wait_for_room()
-        reserve, need, makes_media = 0, call.need, call.image is not None or call.video is not None
+        reserve, longest, need, makes_media = 0, 0, call.need, call.image is not None or call.video is not None
         for target in options:
             bound = target.bound(call) if makes_media else need  # the model decides only what media take
             cost = target.find_most(bound) if target.named else cost_nanos(target.price, bound, target.multiplier_ppm)
             reserve = max(reserve, cost)
+            longest = longest or find_longest_answer(target.model)
         admitted = False
         try:
             ctx.reservation = reservation = self._balances.hold(caller, reserve)
-            if reservation.left_nanos and call.max_output_tokens:
+            if (
+                reservation.left_nanos
+                and call.max_output_tokens
+                and (longest or not OUTPUT_LIMITS.isdisjoint(call.body))
+            ):
                 _extend(reservation, call, options)
             if subjects := caller.subjects:
                 tokens = estimate_tokens(call.prompt_chars)

@@ -21,6 +21,7 @@ pytestmark = BROWSER
 CONFIG = {
     "account": [{"name": "acme"}],
     "key": [{"name": "test", "account": "acme", "secret": CALLERS_KEY}],
+    "billing": {"unpriced": "free"},
     "routing": {"trip_failures": 1000},
     "media": {"keep_hours": 72},
 }

@@ -22,7 +22,7 @@ pytestmark = BROWSER
 async def house(guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
     async with Provider() as provider:
         filed = {"name": "filed", "provider": "custom", "base_url": provider.base_url, "api_key": KEY, "models": ["m"]}
-        config = {"account": [], "key": [], "channel": [filed]}
+        config = {"account": [], "key": [], "channel": [filed], "billing": {"unpriced": "free"}}
         async with open_house(guests, tmp_path_factory.mktemp("slips"), template_path, config) as opened:
             await opened.operate("POST", "/accounts", {"name": "acme", "quota_usd": 10, "quota_period": "lifetime"})
             await opened.operate("POST", "/channels?check=none", provider.channel("relay", priority=5))

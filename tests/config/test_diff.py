@@ -77,6 +77,7 @@ CHANGES: dict[str, Any] = {
     "pass_urls": True,
     "owned_by": "us",
     "allow_fields": ("service_tier",),
+    "held": True,
 }
 
 

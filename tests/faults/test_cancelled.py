@@ -290,7 +290,7 @@ async def test_a_call_for_a_video_is_cancelled_while_it_is_a_call_and_no_longer(
         writer.close()
         asking = asyncio.create_task(film_set.submit(gateway, "slow"))
         await until(lambda: up.count("slow"))
-        with pytest.raises(Conflict, match="becoming a video"):
+        with pytest.raises(Conflict, match="has become a video job"):
             cancel(gateway)
         asking.cancel()
         await asyncio.sleep(0.03)

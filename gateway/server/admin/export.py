@@ -5,6 +5,7 @@ import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
+from decimal import Decimal
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -54,6 +55,8 @@ def format_csv(rows: Sequence[Sequence[Any]]) -> bytes:
 def _format_cell(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, float):
+        return format(Decimal(repr(value)), "f")  # an amount such as 2.16e-05 is a text to a spreadsheet
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 

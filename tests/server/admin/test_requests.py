@@ -12,6 +12,8 @@ import aiohttp
 import attrs
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from gateway.auth.sessions import ClientInfo
@@ -19,6 +21,7 @@ from gateway.domain.audit_log import OPERATOR
 from gateway.domain.member import Credential, Member, Role
 from gateway.domain.request_log import MAX_ERROR, RequestFilter, RequestPage, RequestRecord, StoredRequest
 from gateway.domain.usage import UsageSource
+from gateway.server.admin.export import format_csv
 from gateway.server.admin.operation import OPERATIONS, PREFIX
 from gateway.server.admin.request_history import MOST_EXPORTS, PAGE
 from gateway.server.admin.requests import build_row
@@ -388,3 +391,13 @@ async def test_an_export_breaks_off_with_its_session_and_with_the_gateway(gatewa
 def test_a_row_says_whether_its_provider_said_what_cannot_be(source: UsageSource, implausible: bool) -> None:
     row = make_row(1, usage_source=source)
     assert build_row(StoredRequest(1, row), OPERATOR)["usage_implausible"] is implausible
+
+
+@given(st.integers(0, 10**18))
+def test_an_amount_in_a_csv_file_has_no_exponent_and_is_exact(nanos: int) -> None:
+    usd = nanos / 10**9
+    cell = format_csv([[usd, None, True, "=x"]]).decode().strip()
+    amount, *rest = cell.split(",")
+    assert re.fullmatch(r"[0-9]+(\.[0-9]+)?", amount)
+    assert float(amount) == usd
+    assert rest == ["", "true", "'=x"]
