@@ -89,9 +89,8 @@ class QuotaService:
     async def admit(self, ctx: RequestContext, options: Sequence[Target], *, journaled: bool = True) -> None:
         """Reserve money, take a permit, and write the start of the request to the journal.
 
-        The reservation covers the dearest target, once, however many are tried. If a balance has a quota, the cost of
-        the longest answer that the request allows is reserved too, as far as it is left: otherwise requests that run
-        at the same time could each spend what is left. Raises ``QuotaExceeded``, ``RateLimited``, ``StoreUnavailable``.
+        The reservation covers the dearest target and, with a quota, the longest answer that the request allows, as far
+        as is left: parallel requests cannot each spend it. Raises ``QuotaExceeded, RateLimited, StoreUnavailable``.
 
         Args:
             ctx: the request; its reservation, permit and rate limits are set.
@@ -102,20 +101,17 @@ class QuotaService:
         assert call is not None  # noqa: S101 - it is parsed before
         if self._write_queue.crowded:
             await self._wait_for_room()
-        reserve, longest, need, makes_media = 0, 0, call.need, call.image is not None or call.video is not None
+        may_be_longer = not OUTPUT_LIMITS.isdisjoint(call.body)
+        reserve, need, makes_media = 0, call.need, call.image is not None or call.video is not None
         for target in options:
             bound = target.bound(call) if makes_media else need  # the model decides only what media take
             cost = target.find_most(bound) if target.named else cost_nanos(target.price, bound, target.multiplier_ppm)
             reserve = max(reserve, cost)
-            longest = longest or find_longest_answer(target.model)
+            may_be_longer = may_be_longer or find_longest_answer(target.model) > 0
         admitted = False
         try:
             ctx.reservation = reservation = self._balances.hold(caller, reserve)
-            if (
-                reservation.left_nanos
-                and call.max_output_tokens
-                and (longest or not OUTPUT_LIMITS.isdisjoint(call.body))
-            ):
+            if may_be_longer and reservation.left_nanos and call.max_output_tokens:
                 _extend(reservation, call, options)
             if subjects := caller.subjects:
                 tokens = estimate_tokens(call.prompt_chars)
