@@ -304,7 +304,7 @@ async def _find_gateway(context: CliContext) -> str | DataFolder:
         if holder is None:
             if not context.scratch and not is_used(data):
                 raise StartupError(
-                    f"No gateway here: there is none in {data}. Use --data or GATEWAY_DATA, or start one: gateway serve"
+                    f"No gateway here (looked in {data}). Use --data or GATEWAY_DATA, or start one: gateway serve"
                 )
             try:
                 return open_folder(data)
