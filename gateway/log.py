@@ -18,7 +18,7 @@ import structlog
 ALLOWED = frozenset(
     {
         "account", "address", "attempts", "bytes", "came", "channel", "channels", "client_request_id", "code",
-        "cooldown_s", "cost_nanos", "delivery_id", "ending", "error", "event", "exc_info", "exception", "failures",
+        "cooldown_s", "cost_nanos", "delivery_id", "outcome", "error", "event", "exc_info", "exception", "failures",
         "files", "first_byte_ms", "interrupted", "job", "key", "level", "logger", "member", "method", "model", "models",
         "operation", "overrun_nanos", "path", "pid", "reason", "request_id", "restart_after_s", "rows", "running",
         "schema", "signal", "status", "timestamp", "tokens", "total_ms", "url", "usage_source", "version", "video_id",

@@ -61,12 +61,12 @@ FAULTS: list[tuple[int, str, str | None, str, bool]] = [
     (404, "refused", "model_not_found", "No channel serves the model 'gpt-{}'; see GET /v1/models", False),
     (400, "refused", "invalid_request", "'messages[{}].content' must be a text or a list of parts", False),
     (503, "refused", "no_available_channel", "Every channel that serves the model cools down; wait {} s", False),
-    (502, "upstream_failed", "upstream_error", "The provider broke off its answer after {} events", True),
-    (504, "upstream_failed", "upstream_timeout", "The provider has not answered within {} s", True),
-    (200, "upstream_failed", "upstream_error", "The provider broke off its answer after {} events", True),
+    (502, "failed", "upstream_error", "The provider broke off its answer after {} events", True),
+    (504, "failed", "upstream_timeout", "The provider has not answered within {} s", True),
+    (200, "failed", "upstream_error", "The provider broke off its answer after {} events", True),
     (400, "refused", None, "This model's maximum context length is {}000 tokens", True),
 ]
-"""Status, ending, code, message, and whether a provider was asked."""
+"""Status, outcome, code, message, and whether a provider was asked."""
 
 
 def weigh(count: int) -> list[float]:
@@ -109,7 +109,7 @@ class World:
         model = key.models[min(int(throw() ** 3 * len(key.models)), len(key.models) - 1)]
         channels, luck, total_ms = self._channels[model], throw(), int(300 + throw() * 4_000)
         prompt, completion = int(50 + throw() * throw() * 8_000), int(throw() * 900)
-        status, ending, code, message, asked = (
+        status, outcome, code, message, asked = (
             200,
             "client_closed" if luck < FAILING + LEFT else "completed",
             None,
@@ -117,7 +117,7 @@ class World:
             True,
         )
         if luck < FAILING:
-            status, ending, code, message, asked = FAULTS[int(luck / FAILING * len(FAULTS))]
+            status, outcome, code, message, asked = FAULTS[int(luck / FAILING * len(FAULTS))]
             message = build_error(message.format(int(throw() * 1_000)))
             completion = 0
         return RequestRecord(
@@ -132,7 +132,7 @@ class World:
             model=f"gpt-{int(throw() * 1_000)}" if status == 404 else MODELS[model],
             channel=f"channel-{channels[int(throw() * len(channels))]:02}" if asked else None,
             status=status,
-            ending=ending,
+            outcome=outcome,
             error_code=code,
             stream=luck > 0.4,
             attempts=int(asked),
@@ -191,8 +191,8 @@ def list_questions(newest: int) -> dict[str, RequestFilter]:
         "status 299: none": {"status": 299},
         "failures": {"verdict": "error"},
         "no failures": {"verdict": "ok"},
-        "who left": {"ending": "client_closed"},
-        "interrupted: none": {"ending": "interrupted"},
+        "who left": {"outcome": "client_closed"},
+        "interrupted: none": {"outcome": "interrupted"},
         "text": {"text": "CONTEXT length is 77"},
         "text that is nowhere": no_text,
         "an id that is nowhere": {"text": f"req_{0:024x}"},
@@ -214,7 +214,7 @@ def list_questions(newest: int) -> dict[str, RequestFilter]:
         "after the first, a quiet key": {"after": 0, "key_id": KEYS, "status": 418},
         "after the first, no text": {"after": 0, **no_text},
         "all at once": {
-            "key_id": 1, "account_id": 1, "model": MODELS[0], "status": 429, "verdict": "error", "ending": "refused",
+            "key_id": 1, "account_id": 1, "model": MODELS[0], "status": 429, "verdict": "error", "outcome": "refused",
             "since_ms": START_MS, "until_ms": START_MS + DAYS * DAY_MS, **nothing, **no_text,
         },
     }  # fmt: skip

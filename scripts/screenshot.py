@@ -38,7 +38,7 @@ KEYS = ((1, "first"), (2, "blog search"), (3, "support bot"))
 LINK = re.compile(r"http://\S+/console/setup#\S+")
 _EMPTY = RequestRecord(
     id="", started_ms=0, settled_ms=0, operation="chat", account_id=1, account="local", key_id=1, key_name="first",
-    model="", channel="openai", status=200, ending="completed", error_code=None, stream=True, attempts=1,
+    model="", channel="openai", status=200, outcome="completed", error_code=None, stream=True, attempts=1,
     prompt_tokens=0, completion_tokens=0, cached_tokens=0, usage_source="upstream", cost_nanos=0, reserved_nanos=0,
     overrun_nanos=0, first_byte_ms=400, total_ms=2_000,
 )  # fmt: skip
@@ -65,7 +65,7 @@ def make_one(rng: random.Random, number: int, at_ms: int) -> RequestRecord:
         model=model, total_ms=round(rng.lognormvariate(7.6, 0.5)),
     )  # fmt: skip
     if rng.random() < 0.03:
-        return attrs.evolve(row, status=503, ending="upstream_failed", error_code="overloaded", first_byte_ms=None)
+        return attrs.evolve(row, status=503, outcome="failed", error_code="overloaded", first_byte_ms=None)
     return attrs.evolve(row, prompt_tokens=2 * tokens, completion_tokens=tokens, cost_nanos=tokens * nanos)
 
 

@@ -284,8 +284,8 @@ async def _drive(data: Path, process: psutil.Process, seconds: float, callers: i
     await asyncio.sleep(SETTLE_S)
     after = Measure.take(process)
     calls = warm.calls + run.calls
-    endings, channels = (_count_rows(data / "gateway.db", column) for column in ("ending", "channel"))
-    rows, failed = sum(endings.values()), run.calls - sum(run.outcomes[name] for name in PLANNED)
+    outcomes, channels = (_count_rows(data / "gateway.db", column) for column in ("outcome", "channel"))
+    rows, failed = sum(outcomes.values()), run.calls - sum(run.outcomes[name] for name in PLANNED)
     print(f"{run.calls} calls in {seconds:g} s: {run.calls / seconds:.0f} a second; {failed} failed")
     print(f"outcomes: {dict(run.outcomes)}")
     print(f"CPU {(after.cpu_s - before.cpu_s) / run.calls * 1e6:.0f} us a call")
@@ -294,7 +294,7 @@ async def _drive(data: Path, process: psutil.Process, seconds: float, callers: i
     ended = await _ask(url, data, "health")
     print(f"tasks {well['tasks']} -> {ended['tasks']}, calls under way {ended['running']}")
     print(f"descriptors {before.descriptors} -> {after.descriptors}")
-    print(f"rows {rows} for {calls} calls: {endings}, {channels}")
+    print(f"rows {rows} for {calls} calls: {outcomes}, {channels}")
     audit = await _ask(url, data, "audit")
     print(f"audit: {audit}")
     books_agree = audit["ok"] and audit["open_holds"] == 0

@@ -126,7 +126,7 @@ async def test_what_the_script_makes_are_rows_and_their_sums(database: Database)
         )
     ]
     assert total == ROWS
-    assert 0.95 < sum(one.row.ending == "completed" for one in page) / ROWS < 0.99
+    assert 0.95 < sum(one.row.outcome == "completed" for one in page) / ROWS < 0.99
 
 
 async def test_the_script_asks_everything(database: Database, capsys: pytest.CaptureFixture[str]) -> None:

@@ -376,7 +376,7 @@ async def test_sigterm_lets_a_running_stream_finish_and_writes_its_row(serve: Se
             assert (await response.read()).endswith(DONE)
         assert await asyncio.to_thread(served.process.wait, WAIT_LIMIT_S) == 0
     with contextlib.closing(sqlite3.connect(served.data / "gateway.db")) as database:
-        rows = database.execute("SELECT ending, status, completion_tokens FROM requests").fetchall()
+        rows = database.execute("SELECT outcome, status, completion_tokens FROM requests").fetchall()
     assert rows == [("completed", 200, 7)]
 
 
@@ -415,7 +415,7 @@ async def test_sigterm_breaks_off_what_does_not_finish_in_time_with_an_error_eve
         assert orjson.loads(rest.removeprefix(b"data: "))["error"]["code"] == "overloaded"
         assert await asyncio.to_thread(served.process.wait, WAIT_LIMIT_S) == 0
     with contextlib.closing(sqlite3.connect(served.data / "gateway.db")) as database:
-        assert database.execute("SELECT ending, status FROM requests").fetchall() == [("interrupted", 200)]
+        assert database.execute("SELECT outcome, status FROM requests").fetchall() == [("interrupted", 200)]
 
 
 async def test_a_second_sigterm_breaks_off_what_the_first_lets_finish(serve: Serve, tmp_path: Path) -> None:

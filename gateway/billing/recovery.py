@@ -38,7 +38,7 @@ async def recover(
     await ledger.post_again(rows)
     journal.forget([row.id for row in rows])
     for row in rows:
-        if row.ending == "interrupted":
+        if row.outcome == "interrupted":
             log.warning(
                 "request_interrupted",
                 request_id=row.id,
@@ -47,7 +47,7 @@ async def recover(
                 model=row.model,
                 cost_nanos=row.cost_nanos,
             )
-    log.info("journal_recovered", rows=len(rows), interrupted=sum(row.ending == "interrupted" for row in rows))
+    log.info("journal_recovered", rows=len(rows), interrupted=sum(row.outcome == "interrupted" for row in rows))
 
 
 async def open_bank(ledger: LedgerRepository, clock: Callable[[], float]) -> Balances:

@@ -4,31 +4,45 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from gateway.domain.balance import Charge
+from gateway.domain.content_filter import is_block_code
 from gateway.domain.request_log import (
     ANSWERED,
     INTERRUPTED_STATUS,
-    Ending,
     FailedAttempt,
+    Outcome,
     RequestRecord,
     RequestStart,
     build_error,
     build_tried,
 )
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, ProviderError, ProviderRejected, RequestCancelled, ShuttingDown
 from gateway.request_context import RequestContext
+from gateway.upstream.exhaustion import ResourcesExhausted
 
 CLIENT_CLOSED_STATUS = 499
 """The status of a record whose client disconnected before it was answered; no client ever receives it."""
 NOTHING_CHARGED = Charge(0, 0)
-_STATUS: Mapping[Ending, int] = MappingProxyType(
+_STATUS: Mapping[Outcome, int] = MappingProxyType(
     {"client_closed": CLIENT_CLOSED_STATUS, "interrupted": INTERRUPTED_STATUS},
 )
-_OUTCOME: Mapping[Ending, str] = MappingProxyType({"completed": ANSWERED})
+
+
+def find_outcome(fault: GatewayError) -> Outcome:
+    """Return the outcome of a request that ``fault`` has ended."""
+    if isinstance(fault, ShuttingDown):
+        return "interrupted"
+    if isinstance(fault, RequestCancelled):
+        return "cancelled"
+    if is_block_code(fault.public_code):
+        return "blocked"
+    if isinstance(fault, ProviderError) and not isinstance(fault, ProviderRejected | ResourcesExhausted):
+        return "failed"
+    return "refused"
 
 
 def build_record(
     ctx: RequestContext,
-    ending: Ending,
+    outcome: Outcome,
     fault: GatewayError | None,
     *,
     now: float,
@@ -39,7 +53,7 @@ def build_record(
 
     Args:
         ctx: the request; without a ``call`` if its body was never read.
-        ending: how it ended.
+        outcome: the outcome to record.
         fault: the error that ended it; None without one.
         now: loop time.
         now_ms: Unix milliseconds.
@@ -49,18 +63,18 @@ def build_record(
     account, key = ctx.caller.account, ctx.caller.key
     model, stream = (call.model, call.stream) if call else ("", False)
     if ctx.first_byte_at is None:
-        first_byte_ms, status = None, fault.status if fault is not None else _STATUS.get(ending, 200)
+        first_byte_ms, status = None, fault.status if fault is not None else _STATUS.get(outcome, 200)
     else:
         first_byte_ms, status = round((ctx.first_byte_at - ctx.started_at) * 1000), 200
     total_ms = round((now - ctx.started_at) * 1000)
-    tried = _build_trail(ctx, ending, fault, now) if len(attempts) > 1 else ""
+    tried = _build_trail(ctx, outcome, fault, now) if len(attempts) > 1 else ""
     reserved = ctx.reservation.nanos if ctx.reservation is not None else 0
     error = build_error(fault.message) if fault else ""
     # In the order of the fields: so many arguments with their names take twice the time of the record itself.
     return RequestRecord(
         *(ctx.id, ctx.started_ms, now_ms, ctx.operation, account.id),
         *(account.name, key.id, key.name, model, attempts[-1].channel.name if attempts else None),
-        *(status, ending, fault.public_code if fault else None, stream, len(attempts)),
+        *(status, outcome, fault.public_code if fault else None, stream, len(attempts)),
         *(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.source, charge.cost_nanos),
         *(reserved, charge.overrun_nanos, first_byte_ms, total_ms, ctx.client_request_id),
         *(tried, usage.images, usage.duration_ms, usage.characters, error),
@@ -68,12 +82,12 @@ def build_record(
     )
 
 
-def _build_trail(ctx: RequestContext, ending: Ending, fault: GatewayError | None, now: float) -> str:
+def _build_trail(ctx: RequestContext, outcome: Outcome, fault: GatewayError | None, now: float) -> str:
     """List every attempt of a request that took several; the last one ends as the request does unless it failed."""
     tried = [attempt.failure for attempt in ctx.attempts if attempt.failure is not None]
     last = ctx.attempts[-1]
     if last.failure is None:
-        code = fault.public_code or fault.code if fault else _OUTCOME.get(ending, ending)
+        code = fault.public_code or fault.code if fault else ANSWERED if outcome == "completed" else outcome
         tried.append(FailedAttempt(last.channel.name, code, round((now - last.began_at) * 1000)))
     return build_tried(tried)
 

@@ -14,7 +14,7 @@ from gateway.billing.request_record import build_record
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.price import cost_nanos
-from gateway.domain.request_log import Ending, RequestRecord
+from gateway.domain.request_log import Outcome, RequestRecord
 from gateway.domain.usage import Usage
 from gateway.errors import GatewayError
 from gateway.formats.usage_bounds import limit_usage
@@ -46,7 +46,7 @@ class Settlement:
     def settle(
         self,
         ctx: RequestContext,
-        ending: Ending,
+        outcome: Outcome,
         fault: GatewayError | None = None,
         *,
         now: float,
@@ -56,15 +56,15 @@ class Settlement:
         """Settle a request, once, and return its record, which is ``ctx.record`` from then on.
 
         A request without a reservation is refused: no provider was asked, and nothing is charged. ``now`` is loop
-        time, ``now_ms`` Unix time. ``left``: its client had disconnected before, and ``ending`` is that of its drain.
+        time, ``now_ms`` Unix time. ``left``: its client had disconnected before, and ``outcome`` is that of its drain.
         """
         if ctx.record is not None:
             return ctx.record
         call = ctx.call
         if call is None or ctx.reservation is None:
-            return self._refuse(ctx, build_record(ctx, ending, fault, now=now, now_ms=now_ms))
+            return self._refuse(ctx, build_record(ctx, outcome, fault, now=now, now_ms=now_ms))
         paid = ctx.attempts[-1] if ctx.attempts else None
-        if ending != "completed" and self.find_abandoned() != "free":
+        if outcome != "completed" and self.find_abandoned() != "free":
             paid = _find_aborted(ctx, call, fault) or paid
         usage, cost = ctx.usage, 0
         if usage.prompt_tokens > call.max_prompt_tokens or usage.completion_tokens > call.max_output_tokens:
@@ -77,8 +77,8 @@ class Settlement:
                 cost = target.cost_of(paid.answered, usage)
         charge = self._quota.end(ctx, cost, usage.prompt_tokens + usage.completion_tokens, now_ms / 1000)
         if left:
-            ending, fault = "client_closed", None
-        ctx.record = record = build_record(ctx, ending, fault, now=now, now_ms=now_ms, charge=charge)
+            outcome, fault = "client_closed", None
+        ctx.record = record = build_record(ctx, outcome, fault, now=now, now_ms=now_ms, charge=charge)
         self._journal.settle(record)
         self._write_queue.put(record)
         return record

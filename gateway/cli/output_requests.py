@@ -4,7 +4,7 @@ import click
 
 from gateway.cli.output import print_fields
 from gateway.cli.table import Column, print_table
-from gateway.cli.text import ABSENT, Json, format_usd, format_value
+from gateway.cli.text import ABSENT, Json, format_outcome, format_usd
 
 _HIDDEN = frozenset(
     {
@@ -28,7 +28,7 @@ ATTEMPTS = (
     Column("ATTEMPT", "number", right=True),
     Column("CHANNEL", "channel", shrinks=True, width=10),
     Column("MS", "ms", right=True),
-    Column("OUTCOME", "outcome", shrinks=True, width=20, status=True),
+    Column("RESULT", lambda attempt: attempt["error_code"] or "ok", shrinks=True, width=20, status=True),
 )
 LINES = (
     Column("COST OF", "what", shrinks=True, width=16),
@@ -55,6 +55,6 @@ def print_request(row: Json) -> None:
 
 
 def _find_reason(row: Json) -> str:
-    if row["error_code"] or row["ending"] != "completed":
-        return f"the request ended with '{format_value(row['error_code'] or row['ending'])}'"
+    if row["error_code"] or row["outcome"] != "completed":
+        return f"the request ended as '{format_outcome(row)}'"
     return f"'{row['model']}' has no price"

@@ -7,7 +7,7 @@ import click
 
 from gateway.cli.output import print_fields, print_json
 from gateway.cli.table import Column, print_table
-from gateway.cli.text import Json, clean, format_moment, format_usd, format_value
+from gateway.cli.text import Json, clean, format_moment, format_outcome, format_usd, format_value
 
 GONE = "gone"
 """The status of a followed video that no longer exists."""
@@ -16,10 +16,10 @@ _MODEL_WIDTH = 16
 
 
 def format_status(video: Json) -> str:
-    """Format ``processing 40%``, ``failed timeout``, ``completed``."""
+    """Format ``processing 40%``, ``failed timeout``, ``blocked``, ``completed``."""
     if video["live"]:
         return f"{video['status']} {video['progress']}%"
-    return f"{video['status']} {video['error_code'] or ''}".rstrip()
+    return format_outcome(video) if video["outcome"] else video["status"]
 
 
 def _format_cost(video: Json) -> str:

@@ -14,7 +14,7 @@ from gateway.cli.options import ListByDefault, client_command, limit_option
 from gateway.cli.output import print_answer, print_json
 from gateway.cli.output_requests import print_request
 from gateway.cli.table import Column, format_line, print_table
-from gateway.cli.text import format_moment, format_usd, format_value
+from gateway.cli.text import format_moment, format_outcome, format_usd, format_value
 from gateway.cli.times import past
 
 _SOURCE_MARKS = {"estimate": "~", "bound": "?"}
@@ -43,11 +43,6 @@ def _format_cost(row: Json) -> str:
     return "no price" if row["unpriced"] else format_usd(row["cost_usd"]) + ("!" if row["overrun_nanos"] > 0 else "")
 
 
-def _format_status(row: Json) -> str:
-    ending = row["error_code"] or ("" if row["ending"] == "completed" else row["ending"])
-    return f"{row['status']} {ending}".rstrip()
-
-
 def _format_error(row: Json) -> str:
     return " ".join(row["error"].split())
 
@@ -62,7 +57,7 @@ REQUESTS = (
     Column("COST", _format_cost, width=10, right=True),
     Column("FIRST", lambda row: format_value(row["first_byte_ms"]), right=True, drop=2),
     Column("MS", "total_ms", width=6, right=True),
-    Column("STATUS", _format_status, width=16, shrinks=True, status=True),
+    Column("OUTCOME", format_outcome, width=16, shrinks=True, status=True),
     Column("ERROR", _format_error, usual="", width=24, shrinks=True, drop=3),
 )
 
@@ -82,7 +77,7 @@ def requests() -> None:
       gateway requests --limit 100 --model demo-chat
       gateway requests --channel openai
       gateway requests --status 429 --json
-      gateway requests --status error --since 24h --text "context length"
+      gateway requests --outcome failed --since 24h --text "context length"
       gateway requests --since 2027-01-01 --until 2027-01-31 --export csv > january.csv
       gateway requests list --help
     """
@@ -95,6 +90,7 @@ def requests() -> None:
 @click.option("--model", help="Only requests for this model.")
 @click.option("--channel", metavar="NAME", help="Only requests that this channel served.")
 @click.option("--status", metavar="HTTP", help="Only this HTTP status, such as 200 or 429; 'error', or 'ok'.")
+@click.option("--outcome", metavar="WORD", help="Only this outcome: completed, failed, refused, blocked, ...")
 @click.option("--since", metavar="TIME", callback=past, help="From then on: 24h, yesterday, 2027-01-31T12:00 (UTC).")
 @click.option("--until", metavar="TIME", callback=past, help="Up to this time; a date includes the whole day.")
 @click.option("--text", help="Only errors with this text or code; or the request with this ID.")

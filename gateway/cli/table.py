@@ -33,9 +33,11 @@ _COLORS = {
     "failing": "red",
     "failing,": "red",
     "failed": "red",
+    "interrupted": "red",
+    "refused": "yellow",
+    "blocked": "yellow",
 }
 """Color of a status by its first word."""
-_HTTP_COLORS = {"2": "green", "4": "yellow"}
 
 
 def _build_reader(read: str | Callable[[Any], str]) -> Callable[[Any], str]:
@@ -162,11 +164,8 @@ def spread(filled: Sequence[FilledColumn], room: int) -> list[int]:
 
 
 def find_color(status: str) -> str:
-    """Return the color of a status: by its first word, or by an HTTP status; a 200 that ended early is an error."""
-    word, _, more = status.partition(" ")
-    if not word.isdigit():
-        return _COLORS.get(word, "")
-    return "red" if word[0] == "2" and more else _HTTP_COLORS.get(word[0], "red")
+    """Return the color of a status by its first word."""
+    return _COLORS.get(status.partition(" ")[0], "")
 
 
 def format_line(columns: Sequence[Column], row: Any | None = None) -> str:

@@ -102,3 +102,9 @@ def format_duration(seconds: float) -> str:
         if count or parts:
             parts.append(f"{count} {unit}")
     return " ".join(parts[:2])
+
+
+def format_outcome(row: Json) -> str:
+    """Format how a request or a video ended: ``completed``, ``failed upstream_timeout``, ``client closed``."""
+    word, code = row["outcome"].replace("_", " "), row["error_code"]
+    return word if code is None or word in {"blocked", "cancelled"} else f"{word} {code}"

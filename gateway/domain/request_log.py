@@ -1,20 +1,20 @@
 """The row of every request."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, overload
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, overload
 
 import attrs
 
 from gateway.domain.frozen import frozen
 from gateway.domain.usage import UsageSource
 
-Ending = Literal["completed", "refused", "upstream_failed", "client_closed", "interrupted", "failed"]
-"""How a request ended: answered whole; refused by a check; the provider failed; the client disconnected; the gateway
-was stopped; a bug in the gateway."""
+Outcome = Literal["completed", "refused", "blocked", "failed", "cancelled", "client_closed", "interrupted"]
+"""How a request ended: answered in full; refused by a check of the gateway or of the provider; blocked by a content
+filter; failed at the provider or by a bug; cancelled by a user; the client disconnected; the gateway was stopped."""
 
-UNHARMED: tuple[Ending, ...] = ("completed", "client_closed")
-"""Endings without a failure: answered, or the client did not wait. Every other ending is a failure."""
+UNHARMED: tuple[Outcome, ...] = ("completed", "client_closed", "cancelled")
+"""Outcomes without a failure: answered, or no longer wanted. Every other outcome is a failure."""
 
 INTERRUPTED_STATUS = 500
 """The status of a row whose request was cut off by a stop or a crash; what its client received is unknown."""
@@ -22,7 +22,7 @@ ID_PREFIX = "req_"
 """Of a request's id; 24 hexadecimal digits follow."""
 MAX_ERROR = 300
 ANSWERED = "ok"
-"""The outcome of a successful attempt; every other is an error's public code."""
+"""The code of a successful attempt; every other is an error's public code."""
 
 _TRIED = re.compile(r"([^=:]+)=([^=:]+):([0-9]{1,15})")
 _NOT_IN_A_CODE = re.compile(r"[^A-Za-z0-9._-]")
@@ -33,28 +33,28 @@ _SMALL = str.maketrans(_LARGE, _LARGE.lower())
 _LEFT_STATUS = 499
 
 
-def _clean(outcome: str) -> str:
-    return _NOT_IN_A_CODE.sub("_", outcome[:_CODE_CHARS]) or "_"
+def _clean(code: str) -> str:
+    return _NOT_IN_A_CODE.sub("_", code[:_CODE_CHARS]) or "_"
 
 
 @attrs.frozen
 class FailedAttempt:
-    """One attempt: its channel, its outcome (``ok`` or an error's public code) and its duration.
+    """One attempt: its channel, its code (``ok`` or an error's public code) and its duration.
 
     Unusual characters in a provider's own code become ``_``: it is sent in headers.
     """
 
     channel: str
-    outcome: str = attrs.field(converter=_clean)
+    code: str = attrs.field(converter=_clean)
     ms: int
 
 
 def build_tried(tried: Iterable[FailedAttempt]) -> str:
     """Format attempts for a row: ``up0=upstream_timeout:120000,up1=ok:85``.
 
-    Neither names of channels (``account.NAME_SHAPE``) nor outcomes contain these separators.
+    Neither names of channels (``account.NAME_SHAPE``) nor codes contain these separators.
     """
-    return ",".join(f"{one.channel}={one.outcome}:{one.ms}" for one in tried)
+    return ",".join(f"{one.channel}={one.code}:{one.ms}" for one in tried)
 
 
 def parse_tried(text: str) -> tuple[FailedAttempt, ...]:
@@ -109,7 +109,7 @@ class RequestRecord:
     model: str
     channel: str | None
     status: int
-    ending: Ending
+    outcome: Outcome
     error_code: str | None
     stream: bool
     attempts: int
@@ -129,6 +129,20 @@ class RequestRecord:
     characters: int = 0
     error: str = ""
     unpriced: bool = False
+
+
+def parse_record(fields: Mapping[str, Any]) -> RequestRecord:
+    """Build a record from the stored ``fields`` of this version or of an earlier one.
+
+    Up to 0.7 ``outcome`` was ``ending``, and a provider's failure was ``upstream_failed``. Raises ``TypeError``.
+    """
+    known = {name: fields[name] for name in _FIELDS if name in fields}
+    if "ending" in fields:
+        known["outcome"] = "failed" if fields["ending"] == "upstream_failed" else fields["ending"]
+    return RequestRecord(**known)
+
+
+_FIELDS = tuple(field.name for field in attrs.fields(RequestRecord))
 
 
 class RequestStart(NamedTuple):
@@ -156,7 +170,7 @@ class RequestStart(NamedTuple):
             **self._asdict(),
             settled_ms=self.started_ms,
             status=INTERRUPTED_STATUS,
-            ending="interrupted",
+            outcome="interrupted",
             error_code=None,
             attempts=1,
             prompt_tokens=0,
@@ -175,7 +189,7 @@ Verdict = Literal["ok", "error"]
 
 def went_wrong(row: RequestRecord) -> bool:
     """Return whether it failed or was refused; a client that disconnects is no failure."""
-    return row.ending not in UNHARMED
+    return row.outcome not in UNHARMED
 
 
 @attrs.frozen
@@ -198,7 +212,7 @@ class RequestFilter:
     channel: str | None = None
     after: int | None = None
     account_id: int | None = None
-    ending: Ending | None = None
+    outcome: Outcome | None = None
     verdict: Verdict | None = None
     since_ms: int | None = None
     until_ms: int | None = None
@@ -220,7 +234,7 @@ class RequestFilter:
         return (
             self.verdict == "error"
             or (self.text is not None and self.request_id is None)
-            or (self.ending is not None and self.ending not in UNHARMED)
+            or (self.outcome is not None and self.outcome not in UNHARMED)
             or (self.status is not None and self.status >= 400 and self.status != _LEFT_STATUS)  # noqa: PLR2004 - HTTP
         )
 
@@ -233,7 +247,7 @@ class RequestFilter:
             and self.status in {None, row.status}
             and self.channel in {None, row.channel}
             and self.account_id in {None, row.account_id}
-            and self.ending in {None, row.ending}
+            and self.outcome in {None, row.outcome}
             and self.verdict in {None, "error" if went_wrong(row) else "ok"}
             and (self.since_ms is None or row.settled_ms >= self.since_ms)
             and (self.until_ms is None or row.settled_ms < self.until_ms)

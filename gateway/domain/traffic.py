@@ -28,7 +28,7 @@ Sums = tuple[int, ...]
 SUMS = ("requests", "failed", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos", "total_ms")
 
 _NOT_A_MODEL = frozenset({"model_not_found", "model_not_allowed", "model_not_priced"})
-_place_of = attrgetter("account_id", "key_id", "model", "channel", "status", "ending", "error_code", "attempts")
+_place_of = attrgetter("account_id", "key_id", "model", "channel", "status", "outcome", "error_code", "attempts")
 _amounts_of = attrgetter(*SUMS[2:])
 
 

@@ -18,7 +18,8 @@ from typing import Any, Literal
 
 import attrs
 
-from gateway.domain.request_log import RequestRecord
+from gateway.domain.content_filter import is_block_code
+from gateway.domain.request_log import Outcome, RequestRecord
 from gateway.domain.upload import Upload
 
 VideoState = Literal["created", "submitting", "queued", "processing", "fetching", "completed", "failed"]
@@ -190,6 +191,17 @@ class VideoJob:
     @property
     def ended(self) -> bool:
         return self.state in ENDED
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The outcome of its request; None until the job has ended."""
+        if self.state != "failed":
+            return "completed" if self.state == "completed" else None
+        if self.error_code == CANCELLED.code:
+            return "cancelled"
+        if is_block_code(self.error_code):
+            return "blocked"
+        return "interrupted" if self.receipt.outcome == "interrupted" else "failed"
 
     @property
     def over_ms(self) -> int | None:

@@ -27,36 +27,10 @@ from typing import Any
 
 import orjson
 
+from gateway.domain.content_filter import is_block_code
 from gateway.errors import ImageBlocked, ProviderError
 from gateway.formats.openai.errors import Secrets, mask, parse_fault
 
-_CODES = frozenset(
-    {
-        "moderationblocked",
-        "contentpolicyviolation",
-        "contentfilter",
-        "responsibleaipolicyviolation",
-        "1301",
-        "1026",
-        "1027",
-        "datainspectionfailed",
-        "e005",
-        "contentfiltered",
-        "contentmoderation",
-        "requestmoderated",
-        "contentmoderated",
-        "safety",
-        "imagesafety",
-        "prohibitedcontent",
-        "imageprohibitedcontent",
-        "blocklist",
-        "imagerecitation",
-        "sensitivecontentdetected",
-    },
-)
-"""Codes in lower case, without separators."""
-_DETECTED = re.compile(r"(?:in|out)put(?:text|image|video|audio)(?:sensitivecontentdetected|riskdetection)\Z")
-_NO_WORD = re.compile(r"[^a-z0-9.]")
 _WORDS = (
     "safety system",
     "content management policy",
@@ -74,8 +48,7 @@ _WORDS = (
 
 def is_block(code: str | None, message: str | None) -> bool:
     """Return whether a provider's error is a safety block, by its code or name, else by its message."""
-    parts = _NO_WORD.sub("", (code or "").lower()).split(".")
-    if any(part in _CODES or _DETECTED.match(part) for part in parts):
+    if is_block_code(code):
         return True
     lowered = (message or "").lower()
     return any(words in lowered for words in _WORDS)

@@ -7,16 +7,16 @@ from time import monotonic
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
+from gateway.billing.request_record import find_outcome
 from gateway.domain.inference_request import Operation
-from gateway.domain.request_log import Ending
-from gateway.errors import GatewayError, ProviderError, ProviderRejected, RequestCancelled, ShuttingDown
+from gateway.domain.request_log import Outcome
+from gateway.errors import GatewayError
 from gateway.proxy.drain import DrainedStream
 from gateway.server.client_ip import check_client_ip, find_client_ip
 from gateway.server.context import CALLER, CONTEXT, SERVICES
 from gateway.server.idempotency import HEADER, NAMELESS, find_name
 from gateway.server.multipart import MultipartReader
 from gateway.server.sessions import check_still_signed
-from gateway.upstream.exhaustion import ResourcesExhausted
 
 _CLIENT_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
 
@@ -88,9 +88,9 @@ class ActiveInference:
 
     def settle_stream(self, fault: GatewayError | None) -> None:
         """Settle a request before the end of its stream is sent; ``fault`` is the error that ended it, if one did."""
-        self.settle("completed" if fault is None else find_ending(fault), fault)
+        self.settle("completed" if fault is None else find_outcome(fault), fault)
 
-    def settle(self, ending: Ending, fault: GatewayError | None = None) -> None:
+    def settle(self, outcome: Outcome, fault: GatewayError | None = None) -> None:
         """Leave the record, once. Nothing here waits, so that no cancellation can interrupt it."""
         context, services, drain = self.context, self.services, self._drain
         services.active_requests.calls.pop(context.id, None)
@@ -98,7 +98,7 @@ class ActiveInference:
             drain.end()
             context.first_byte_at = drain.first_byte_at  # the client received nothing that came later
         now, now_ms, left = self.loop.time(), int(services.clock() * 1000), drain is not None
-        services.billing.settlement.settle(context, ending, fault, now=now, now_ms=now_ms, left=left)
+        services.billing.settlement.settle(context, outcome, fault, now=now, now_ms=now_ms, left=left)
         if context.attempts and (response_id := context.attempts[-1].response_id):
             channel = context.attempts[-1].channel.name
             services.routing.response_owners.note(response_id, context.caller.account.id, channel)
@@ -113,12 +113,3 @@ def leave_request(request: BaseRequest) -> bool:
         return False
     active = request.app[SERVICES].active_requests.calls.get(request[CONTEXT].id)
     return active is not None and active.leave()
-
-
-def find_ending(fault: GatewayError) -> Ending:
-    """Return how a request ended that ``fault`` has ended."""
-    if isinstance(fault, ShuttingDown | RequestCancelled):
-        return "interrupted"
-    if isinstance(fault, ProviderError) and not isinstance(fault, ProviderRejected | ResourcesExhausted):
-        return "upstream_failed"
-    return "refused"

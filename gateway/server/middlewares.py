@@ -14,6 +14,7 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from gateway.billing.request_record import find_outcome
 from gateway.domain.account import ApiKey, Caller
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.member import Forbidden, SignedOut, may
@@ -32,7 +33,7 @@ from gateway.large_work import MAX_ON_LOOP, work_aside
 from gateway.media.audio_duration import measure_audio
 from gateway.proxy.failover import make_cancelled
 from gateway.request_context import RequestContext, make_request_id
-from gateway.server.active_inference import INFERENCE, ActiveInference, find_ending
+from gateway.server.active_inference import INFERENCE, ActiveInference
 from gateway.server.client_ip import check_client_ip, find_client_ip, find_origin
 from gateway.server.context import CALLER, CONTEXT, SERVICES, SIGNED
 from gateway.server.error_responses import ANTHROPIC_PATHS, VERSION_HEADER, convert_error
@@ -104,7 +105,7 @@ def _log_request(request: web.Request, ctx: RequestContext, status: int, started
         key=row.key_name,
         model=row.model,
         channel=row.channel,
-        ending=row.ending,
+        outcome=row.outcome,
         first_byte_ms=row.first_byte_ms,
         tokens=row.prompt_tokens + row.completion_tokens,
         usage_source=row.usage_source,
@@ -222,12 +223,12 @@ async def settle_request(
     except GatewayError as fault:
         if isinstance(fault, RateLimited):
             active.context.rate_limits = fault.standing
-        active.settle(find_ending(fault), fault)
+        active.settle(find_outcome(fault), fault)
         raise
     except (asyncio.CancelledError, ClientDisconnected):
         if active.stopped and active.task is not None and not active.task.uncancel():
             cancelled = make_cancelled()
-            active.settle("interrupted", cancelled)
+            active.settle(find_outcome(cancelled), cancelled)
             raise cancelled from None
         active.settle("interrupted" if active.cancelled or services.proxy.broken_off else "client_closed")
         raise

@@ -144,4 +144,4 @@ def build_common_headers(request: web.Request) -> dict[str, str]:
 def _list_failures(ctx: RequestContext) -> str:
     """List the failed attempts without the names of their channels, which clients must not learn."""
     failures = [attempt.failure for attempt in ctx.attempts if attempt.failure is not None]
-    return ", ".join(f"{failure.outcome};ms={failure.ms}" for failure in failures)
+    return ", ".join(f"{failure.code};ms={failure.ms}" for failure in failures)

@@ -22,7 +22,7 @@ import orjson
 import structlog
 
 from gateway.domain.ledger import UnfinishedRequest
-from gateway.domain.request_log import RequestRecord, RequestStart
+from gateway.domain.request_log import RequestRecord, RequestStart, parse_record
 from gateway.errors import StoreUnavailable
 
 ROTATE_BYTES = 4 * 1024 * 1024
@@ -206,7 +206,7 @@ def _read_note(line: bytes, names: _Names) -> UnfinishedRequest:
     of_row, of_started = names
     if kind == _STARTED:
         return UnfinishedRequest(RequestStart(**dict(zip(of_started, values, strict=True))).interrupt(), settled=False)
-    return UnfinishedRequest(RequestRecord(**dict(zip(of_row, values, strict=True))), settled=kind == _SETTLED)
+    return UnfinishedRequest(parse_record(dict(zip(of_row, values, strict=True))), settled=kind == _SETTLED)
 
 
 def _keep_aside(path: Path, skipped: int) -> None:

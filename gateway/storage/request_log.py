@@ -224,10 +224,10 @@ def _write_conditions(wanted: RequestFilter, index: str | None) -> list[ColumnEl
         value = getattr(wanted, name)
         if value is not None and name != index:
             conditions.append(_C[name] + nothing == value)
-    equal = {name: getattr(wanted, name) for name in ("status", "channel", "ending", "unpriced")}
+    equal = {name: getattr(wanted, name) for name in ("status", "channel", "outcome", "unpriced")}
     conditions += [_C[name] == value for name, value in equal.items() if value is not None]
     if wanted.verdict is not None:
-        unharmed = _C.ending.in_(UNHARMED)
+        unharmed = _C.outcome.in_(UNHARMED)
         conditions.append(unharmed if wanted.verdict == "ok" else ~unharmed)
     if wanted.since_ms is not None:
         conditions.append(_C.settled_ms >= wanted.since_ms)

@@ -18,7 +18,7 @@ from gateway.domain.idempotency import IdempotencyRecord
 from gateway.domain.ledger import LedgerEntry
 from gateway.domain.member import InviteLink, Member, Session
 from gateway.domain.rate_limit import Limits
-from gateway.domain.request_log import RequestRecord, StoredRequest
+from gateway.domain.request_log import RequestRecord, StoredRequest, parse_record
 from gateway.domain.video import VideoJob
 from gateway.domain.webhook import WebhookDelivery
 
@@ -232,9 +232,9 @@ def parse_video(row: Sequence[Any], prompt: str = "") -> VideoJob:
     Fields of the receipt that this version does not know are dropped.
     """
     *values, receipt = row
-    fields = orjson.loads(receipt)
-    known = RequestRecord(**{name: fields[name] for name in REQUEST_COLUMNS if name in fields})
-    return VideoJob(receipt=known, prompt=prompt, **dict(zip(_JOB_FIELDS, values, strict=True)))
+    return VideoJob(
+        receipt=parse_record(orjson.loads(receipt)), prompt=prompt, **dict(zip(_JOB_FIELDS, values, strict=True))
+    )
 
 
 def build_delivery(delivery: WebhookDelivery) -> Values:

@@ -29,7 +29,7 @@ __all__ = (
     "usage_days", "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0012"
+REVISION = "0013"
 """The newest migration; a database at this revision needs none, and Alembic is not imported."""
 
 accounts = Table(
@@ -111,7 +111,7 @@ requests = Table(
     Column("model", String(256), nullable=False),
     Column("channel", String(64)),
     Column("status", Integer, nullable=False),
-    Column("ending", String(32), nullable=False),
+    Column("outcome", String(32), nullable=False),
     Column("error_code", String(128)),
     Column("stream", Boolean, nullable=False),
     Column("attempts", Integer, nullable=False),
@@ -138,7 +138,7 @@ requests = Table(
 )
 # A condition of an index is no use to a query that has a parameter in its place: both have it word by word.
 # `postgresql_where` beside it would import the dialect of PostgreSQL, and its drivers, with every start.
-WRONG = text("ending NOT IN ('completed', 'client_closed')")
+WRONG = text("outcome NOT IN ('completed', 'client_closed', 'cancelled')")
 Index("requests_wrong", requests.c.sequence, sqlite_where=WRONG)
 
 entries = Table(

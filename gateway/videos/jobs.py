@@ -15,7 +15,7 @@ from gateway.billing.balances import Balances
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
 from gateway.domain.balance import Reservation
-from gateway.domain.request_log import Ending, RequestRecord, build_error
+from gateway.domain.request_log import RequestRecord, build_error
 from gateway.domain.video import CANCELLED, LONGEST_HINT_S, VideoError, VideoFilter, VideoJob, VideoRules, is_video_id
 from gateway.errors import Conflict, NotFound, StoreUnavailable, TaskNotReady
 from gateway.storage.videos import VideoRepository
@@ -289,13 +289,11 @@ def check_completed(job: VideoJob) -> None:
 def build_end(job: VideoJob, now_ms: int) -> RequestRecord:
     """Return the request log's record of an ended job, with its charge."""
     completed, receipt = job.state == "completed", job.receipt
-    stopped = receipt.ending == "interrupted" or job.error_code == CANCELLED.code
-    ending: Ending = "completed" if completed else "interrupted" if stopped else "upstream_failed"
     return attrs.evolve(
         receipt,
         settled_ms=now_ms,
-        ending=ending,
-        status=receipt.status if receipt.ending != "interrupted" else 500,
+        outcome=job.outcome or "failed",
+        status=receipt.status if receipt.outcome != "interrupted" else 500,
         error_code=job.error_code or receipt.error_code,
         error=build_error(job.error_message) if job.error_message else receipt.error,
         channel=job.channel or receipt.channel,

@@ -16,18 +16,15 @@ import attrs
 import structlog
 
 from gateway.billing.quota import QuotaService
-from gateway.billing.request_record import build_record
+from gateway.billing.request_record import build_record, find_outcome
 from gateway.billing.settlement import Settlement
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.request_log import Ending
 from gateway.domain.usage import MAX_DURATION_MS, Usage
 from gateway.domain.video import SUBMIT_UNKNOWN, VideoJob, VideoRequest, find_wait_s
 from gateway.errors import (
     Conflict,
     ContentForbidden,
     GatewayError,
-    ProviderError,
-    ProviderRejected,
     ProviderTimeout,
     RateLimited,
     SensitiveWords,
@@ -279,10 +276,8 @@ class VideoSubmitter:
     async def _drop(self, ticket: Submission, fault: GatewayError) -> None:
         """Delete a job that no provider started; only the request's record stays."""
         job, ctx = _get(ticket.job), ticket.ctx
-        failed = isinstance(fault, ProviderError) and not isinstance(fault, ProviderRejected)
-        ending: Ending = "upstream_failed" if failed else "refused"
         now, now_ms = self._loop_s, self._videos.now_ms
-        row = build_record(ctx, ending, fault, now=now, now_ms=now_ms)
+        row = build_record(ctx, find_outcome(fault), fault, now=now, now_ms=now_ms)
         ctx.record = row
         await self._videos.store.drop(job, row)
         self._videos.release(job)
@@ -290,7 +285,7 @@ class VideoSubmitter:
 
     async def _finish_unknown(self, ticket: Submission, fault: SubmitOutcomeUnknown) -> None:
         job, now, now_ms = _get(ticket.job), self._loop_s, self._videos.now_ms
-        receipt = build_record(ticket.ctx, "upstream_failed", fault, now=now, now_ms=now_ms)
+        receipt = build_record(ticket.ctx, "failed", fault, now=now, now_ms=now_ms)
         ticket.ctx.record = receipt
         job = attrs.evolve(job, receipt=receipt)
         await self._videos.finish(job.fail(SUBMIT_UNKNOWN, self._videos.now_ms))

@@ -24,7 +24,7 @@ from gateway.domain.account_spec import CreditSpec
 from gateway.domain.balance import Owner, QuotaPeriod, parse_day
 from gateway.domain.ledger import OnCrash
 from gateway.domain.price import NANOS_PER_USD
-from gateway.domain.request_log import Ending
+from gateway.domain.request_log import Outcome
 from gateway.domain.usage import MAX_TOKENS
 from gateway.errors import (
     Conflict,
@@ -47,7 +47,7 @@ COSTS = st.integers(0, 12)
 LIMITS = st.integers(0, 30)
 PERIODS: st.SearchStrategy[QuotaPeriod] = st.sampled_from(["none", "lifetime", "daily", "monthly"])
 CRASHES: st.SearchStrategy[OnCrash] = st.sampled_from(["release", "charge"])
-ENDINGS: st.SearchStrategy[Ending] = st.sampled_from(["client_closed", "interrupted", "upstream_failed"])
+OUTCOMES: st.SearchStrategy[Outcome] = st.sampled_from(["client_closed", "interrupted", "failed"])
 ANY = st.integers(0, 10**6)
 """One of however many there are."""
 FOR_EVER = 10**12
@@ -263,14 +263,14 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ended.append(call)
 
     @precondition(lambda self: self.running)
-    @rule(index=ANY, ending=ENDINGS, written=st.booleans())
-    def abort(self, index: int, ending: Ending, written: bool) -> None:
+    @rule(index=ANY, outcome=OUTCOMES, written=st.booleans())
+    def abort(self, index: int, outcome: Outcome, written: bool) -> None:
         """Whoever leaves pays for the prompt, and never more than was held, if a provider has been sent it."""
         call = self.running.pop(index % len(self.running))
-        row = self.billing.abort(call.ctx, ending, written=written)
+        row = self.billing.abort(call.ctx, outcome, written=written)
         assert call.ctx.call is not None
         expected = estimate_prompt(call.ctx.call) if written else 0
-        assert (row.ending, row.cost_nanos, row.reserved_nanos) == (ending, expected, call.nanos)
+        assert (row.outcome, row.cost_nanos, row.reserved_nanos) == (outcome, expected, call.nanos)
         assert 0 <= row.cost_nanos <= row.reserved_nanos
         self.move(call.places, "spent", row.cost_nanos)
         self.ended.append(call)
@@ -430,7 +430,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.billing.disk.full = False
             self.do(self.billing.flush.flush())
             rows = self.do(self.billing.disk.rows())
-            assert sorted(row.id for row in rows if row.ending != "refused") == sorted(self.granted)
+            assert sorted(row.id for row in rows if row.outcome != "refused") == sorted(self.granted)
             self.looked = True
             self.the_books_agree()
         finally:

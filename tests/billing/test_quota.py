@@ -311,7 +311,7 @@ async def test_a_call_is_in_the_journal_before_it_is_made(billing: BillingServic
         model="m",
         channel="up",
         status=500,
-        ending="interrupted",
+        outcome="interrupted",
         error_code=None,
         stream=False,
         attempts=1,

@@ -8,17 +8,22 @@ import orjson
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from gateway.billing.request_record import build_record, build_start
+from gateway.billing.request_record import build_record, build_start, find_outcome
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.request_log import MAX_ERROR, Ending, FailedAttempt, RequestRecord, parse_tried
+from gateway.domain.request_log import MAX_ERROR, FailedAttempt, Outcome, RequestRecord, parse_tried
 from gateway.domain.usage import Usage
 from gateway.errors import (
     GatewayError,
+    ImageBlocked,
     ProviderAuthError,
     ProviderBadResponse,
     ProviderRateLimited,
     ProviderRejected,
     ProviderTimeout,
+    QuotaExceeded,
+    RequestCancelled,
+    SensitiveWords,
+    ShuttingDown,
     UnsupportedByProvider,
 )
 from gateway.formats.openai.errors import parse_fault
@@ -31,10 +36,32 @@ from gateway.routing.router import Router
 from gateway.routing.target import Attempt
 from gateway.server.context import CONTEXT
 from gateway.server.responses import build_common_headers
+from gateway.upstream.exhaustion import ResourcesExhausted
 from tests.support.billing_services import UP, caller_of
 from tests.support.contexts import make_context
 
 CALL = InferenceRequest("chat", "m", {"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome"),
+    [
+        (ProviderTimeout("slow"), "failed"),
+        (ProviderBadResponse("odd"), "failed"),
+        (ResourcesExhausted(), "refused"),
+        (ProviderRejected("no", status=400, code="invalid_value"), "refused"),
+        (ProviderRejected("no", status=400, code="content_filter"), "blocked"),
+        (ProviderRejected("no", status=400, code="DataInspectionFailed"), "blocked"),
+        (ImageBlocked("no"), "blocked"),
+        (SensitiveWords("no"), "blocked"),
+        (QuotaExceeded("no", status=429), "refused"),
+        (RequestCancelled("no"), "cancelled"),
+        (ShuttingDown("no"), "interrupted"),
+    ],
+    ids=repr,
+)
+def test_every_error_has_its_outcome(fault: GatewayError, outcome: Outcome) -> None:
+    assert find_outcome(fault) == outcome
 
 
 def attempt_over(name: str) -> Attempt:
@@ -68,9 +95,9 @@ def fail_all(*faults: GatewayError) -> RequestContext:
 
 
 def record_of(
-    ctx: RequestContext, ending: Ending, fault: GatewayError | None = None, now: float = 13.0
+    ctx: RequestContext, outcome: Outcome, fault: GatewayError | None = None, now: float = 13.0
 ) -> RequestRecord:
-    return build_record(ctx, ending, fault, now=now, now_ms=4_000)
+    return build_record(ctx, outcome, fault, now=now, now_ms=4_000)
 
 
 def build_headers(ctx: RequestContext) -> dict[str, str]:
@@ -98,7 +125,7 @@ def test_a_row_has_what_its_caller_was_told_was_wrong_and_nothing_where_nothing_
     row = record_of(fail_all(fault), "refused", fault)
     assert row.error == f"No such ? field {'x' * 284}"
     assert len(row.error) == MAX_ERROR
-    assert [record_of(begun(), ending).error for ending in ("completed", "client_closed", "interrupted")] == [
+    assert [record_of(begun(), outcome).error for outcome in ("completed", "client_closed", "interrupted")] == [
         "",
         "",
         "",
@@ -107,7 +134,7 @@ def test_a_row_has_what_its_caller_was_told_was_wrong_and_nothing_where_nothing_
 
 def test_a_call_that_failed_at_once_has_no_trail_for_its_row_says_it() -> None:
     fault = ProviderTimeout("slow")
-    row = record_of(fail_all(fault), "upstream_failed", fault)
+    row = record_of(fail_all(fault), "failed", fault)
     assert (row.channel, row.attempts, row.error_code, row.tried) == ("one", 1, "upstream_timeout", "")
 
 
@@ -121,32 +148,32 @@ def test_the_trail_has_what_failed_and_then_what_answered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ending", "fault", "told"),
+    ("outcome", "fault", "told"),
     [
         ("completed", None, "ok"),
         ("client_closed", None, "client_closed"),
         ("interrupted", None, "interrupted"),
-        ("upstream_failed", ProviderBadResponse("broke off"), "upstream_error"),
+        ("failed", ProviderBadResponse("broke off"), "upstream_error"),
         ("refused", ProviderRejected("no", status=400, code="context_length_exceeded"), "context_length_exceeded"),
     ],
 )
-def test_the_last_attempt_ends_as_the_call_does(ending: Ending, fault: GatewayError | None, told: str) -> None:
+def test_the_last_attempt_ends_as_the_call_does(outcome: Outcome, fault: GatewayError | None, told: str) -> None:
     ctx = fail_all(ProviderBadResponse("no"))
     begin(ctx, "four", 11.0)
-    assert record_of(ctx, ending, fault).tried == f"one=upstream_error:250,four={told}:2000"
+    assert record_of(ctx, outcome, fault).tried == f"one=upstream_error:250,four={told}:2000"
 
 
 def test_a_call_whose_every_attempt_failed_has_each_of_them_once() -> None:
     faults = (ProviderBadResponse("no"), ProviderRateLimited("slow down", status=429, code="rate_limit_exceeded"),
               ProviderTimeout("slow"))  # fmt: skip
-    row = record_of(fail_all(*faults), "upstream_failed", faults[-1])
+    row = record_of(fail_all(*faults), "failed", faults[-1])
     assert row.tried == "one=upstream_error:250,two=rate_limit_exceeded:250,three=upstream_timeout:250"
     assert (row.channel, row.attempts, row.status) == ("three", 3, 504)
 
 
 def test_a_providers_own_code_cannot_forge_an_attempt() -> None:
     forged = ProviderRateLimited("no", status=429, code="x:1,mine=ok:1\r\nx-evil: 1")
-    row = record_of(fail_all(forged, ProviderBadResponse("no")), "upstream_failed", ProviderBadResponse("no"))
+    row = record_of(fail_all(forged, ProviderBadResponse("no")), "failed", ProviderBadResponse("no"))
     assert [tried.channel for tried in parse_tried(row.tried)] == ["one", "two"]
 
 
@@ -198,6 +225,6 @@ def test_a_providers_own_code_cannot_break_out_of_the_header(code: object) -> No
 
 def test_a_call_that_is_about_to_be_made_is_one_attempt_without_a_trail() -> None:
     row = build_start(begun(), "up", 70).interrupt()
-    assert (row.ending, row.status, row.channel, row.attempts, row.tried) == ("interrupted", 500, "up", 1, "")
+    assert (row.outcome, row.status, row.channel, row.attempts, row.tried) == ("interrupted", 500, "up", 1, "")
     assert (row.reserved_nanos, row.total_ms) == (70, 0)
     assert build_start(begun(), None, 0).channel is None

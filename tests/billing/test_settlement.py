@@ -10,7 +10,7 @@ from gateway.billing.request_record import CLIENT_CLOSED_STATUS
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.price import ONE_PPM, Price, nanos
-from gateway.domain.request_log import Ending, FailedAttempt, RequestRecord
+from gateway.domain.request_log import FailedAttempt, Outcome, RequestRecord
 from gateway.domain.usage import Usage
 from gateway.errors import GatewayError, InvalidRequest, ProviderBadResponse, ProviderTimeout, QuotaExceeded
 from gateway.formats.openai.chat import parse_chat_call
@@ -41,7 +41,7 @@ def attempted(many: int = 1, target: Target = OPTION) -> list[Attempt]:
 async def settle(
     billing: BillingServices,
     attempts: list[Attempt],
-    ending: Ending,
+    outcome: Outcome,
     now: float = 11.0,
     *,
     fault: GatewayError | None = None,
@@ -53,7 +53,7 @@ async def settle(
     ctx.attempts = attempts
     for name, value in more.items():
         setattr(ctx, name, value)
-    row = billing.settlement.settle(ctx, ending, fault, now=now, now_ms=3_000)
+    row = billing.settlement.settle(ctx, outcome, fault, now=now, now_ms=3_000)
     assert ctx.record is row
     assert billing.write_queue.take(10) == [row]
     assert billing.quota.open_holds == 0
@@ -83,7 +83,7 @@ async def test_the_row_of_a_success_has_every_field(billing: BillingServices) ->
         model="m",
         channel="up",
         status=200,
-        ending="completed",
+        outcome="completed",
         error_code=None,
         stream=False,
         attempts=2,
@@ -102,15 +102,15 @@ async def test_the_row_of_a_success_has_every_field(billing: BillingServices) ->
 
 
 async def test_a_stream_that_failed_after_its_first_byte_was_a_200_and_is_charged(billing: BillingServices) -> None:
-    row = await settle(billing, attempted(2), "upstream_failed", fault=ProviderBadResponse("x"), **ANSWERED)
-    assert (row.status, row.ending, row.error_code) == (200, "upstream_failed", "upstream_error")
+    row = await settle(billing, attempted(2), "failed", fault=ProviderBadResponse("x"), **ANSWERED)
+    assert (row.status, row.outcome, row.error_code) == (200, "failed", "upstream_error")
     assert row.cost_nanos == 3_000_000
 
 
 async def test_a_failure_before_the_first_byte_has_the_faults_status_and_costs_nothing(
     billing: BillingServices,
 ) -> None:
-    row = await settle(billing, attempted(3), "upstream_failed", fault=ProviderTimeout("x"))
+    row = await settle(billing, attempted(3), "failed", fault=ProviderTimeout("x"))
     assert (row.status, row.error_code, row.first_byte_ms, row.cost_nanos) == (504, "upstream_timeout", None, 0)
     assert (row.attempts, row.usage_source, row.reserved_nanos) == (3, "none", RESERVED)
 

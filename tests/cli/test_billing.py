@@ -57,7 +57,7 @@ def make_row(day: int, model: str, number: int, cost_nanos: int) -> RequestRecor
         model=model,
         channel="demo",
         status=200,
-        ending="completed",
+        outcome="completed",
         error_code=None,
         stream=False,
         attempts=1,

@@ -342,7 +342,7 @@ def make_row(**values: Any) -> dict[str, Any]:
         "total_ms": 1,
         "status": 200,
         "error_code": None,
-        "ending": "completed",
+        "outcome": "completed",
         **values,
     }
 

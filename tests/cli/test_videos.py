@@ -183,6 +183,7 @@ def make(name: object, status: str = "processing", progress: int = 0, **more: An
     return {
         "id": f"video_{name}",
         "status": status,
+        "outcome": status if status in {"completed", "failed"} else None,
         "live": status not in {"completed", "failed", "gone"},
         "progress": progress,
         "model": "m",
@@ -282,6 +283,7 @@ async def test_many_are_asked_for_a_hundred_at_a_time() -> None:
         (make(1, progress=40), "processing 40%"),
         (make(1, "completed", 100), "completed"),
         (make(1, "failed", 40, error_code="timeout"), "failed timeout"),
+        (make(1, "failed", 40, outcome="blocked", error_code="content_policy_violation"), "blocked"),
         (make(1, "gone", 40), "gone"),
     ],
 )

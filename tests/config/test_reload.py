@@ -436,7 +436,7 @@ async def test_a_stream_over_a_removed_channel_is_whole_and_costs_what_it_did_wh
             go_on.set()
             assert await response.read() == b"".join(piece for piece in rest if b"usage" not in piece)
         rows = {row.channel: row for row in await site.gateway.rows(2)}
-        assert (rows["old"].ending, rows["old"].status, rows["old"].cost_nanos) == ("completed", 200, COST)
+        assert (rows["old"].outcome, rows["old"].status, rows["old"].cost_nanos) == ("completed", 200, COST)
         assert rows["new"].cost_nanos == (5 + 7) * 100_000
         assert [line.running for line in site.gateway.app[SERVICES].routing.load_balancer.lines.values()] == [0]
 
@@ -458,7 +458,7 @@ async def test_a_stream_of_a_key_that_is_taken_away_is_finished_and_charged(relo
             go_on.set()
             assert (await response.read()).endswith(DONE)
         (row,) = await site.gateway.rows(1)
-        assert (row.ending, row.cost_nanos) == ("completed", COST)
+        assert (row.outcome, row.cost_nanos) == ("completed", COST)
 
 
 async def test_running_calls_count_against_a_limit_that_a_reload_brings(reloadable: Reload) -> None:

@@ -41,8 +41,8 @@ def test_what_differs_in_anything_is_summed_apart() -> None:
 
 
 def test_what_went_wrong_is_counted_and_who_left_is_not() -> None:
-    endings = ("completed", "client_closed", "refused", "upstream_failed", "interrupted", "failed")
-    rows = [row_at(1, number, ending=ending) for number, ending in enumerate(endings)]
+    outcomes = ("completed", "client_closed", "refused", "failed", "interrupted", "failed")
+    rows = [row_at(1, number, outcome=outcome) for number, outcome in enumerate(outcomes)]
     assert {sums[:2] for sums in sum_up(rows).values()} == {(6, 4)}
 
 

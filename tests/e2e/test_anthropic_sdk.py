@@ -307,7 +307,7 @@ async def test_a_failure_in_mid_stream_is_an_error_after_what_was_said(
         assert caught.value.type == "api_error"
         (row,) = await gateway.rows(1)
         assert f"(request id: {row.id})" in caught.value.message
-        assert row.ending == "upstream_failed"
+        assert row.outcome == "failed"
 
 
 async def test_a_class_is_filled_with_the_answer(

@@ -45,7 +45,7 @@ async def test_a_transcript_comes_in_every_format(kind: str, standing_with: Star
             assert read_text(answer).strip() == told.strip()
         assert provider.sounds[0].file == make_wav()
         (row,) = await gateway.rows(1)
-        assert (row.operation, row.status, row.ending) == ("transcriptions", 200, "completed")
+        assert (row.operation, row.status, row.outcome) == ("transcriptions", 200, "completed")
 
 
 async def test_everything_that_can_be_said_of_a_transcript_reaches_the_provider(
@@ -87,7 +87,7 @@ async def test_a_transcript_is_streamed_by_whoever_can_and_told_in_one_go_by_oth
         assert events[-1].type == "transcript.text.done"
         assert events[-1].text == TEXT
         (row,) = await gateway.rows(1)
-        assert (row.stream, row.ending, row.prompt_tokens, row.completion_tokens) == (True, "completed", 55, 7)
+        assert (row.stream, row.outcome, row.prompt_tokens, row.completion_tokens) == (True, "completed", 55, 7)
         assert row.cost_nanos == 62_000
 
 
@@ -99,7 +99,7 @@ async def test_a_translation_comes_in_every_format(kind: Any, standing_with: Sta
         answer = await sdk(gateway).audio.translations.create(model="m", file=make_mp3(), response_format=kind)
         assert "Grüße" in read_text(answer)
         (row,) = await gateway.rows(1)
-        assert (row.operation, row.ending) == ("translations", "completed")
+        assert (row.operation, row.outcome) == ("translations", "completed")
 
 
 @pytest.mark.parametrize("kind", list(SOUND_TYPES))
@@ -112,7 +112,7 @@ async def test_speech_comes_in_every_format_as_its_provider_made_it(
         assert answer.content == speak(kind)
         assert answer.response.headers["Content-Type"] == SOUND_TYPES[kind]
         (row,) = await gateway.rows(1)
-        assert (row.operation, row.ending, row.characters, row.cost_nanos) == ("speech", "completed", 5, 5_000)
+        assert (row.operation, row.outcome, row.characters, row.cost_nanos) == ("speech", "completed", 5, 5_000)
 
 
 async def test_speech_leaves_as_it_comes(standing_with: StartGateway, sdk: MakeClient, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ async def test_speech_that_breaks_off_is_seen_to_be_broken(standing_with: StartG
         with pytest.raises(APIConnectionError):
             await sdk(gateway).audio.speech.create(model="m", voice="alloy", input="Hello")
         (row,) = await gateway.rows(1)
-        assert (row.ending, row.error_code) == ("upstream_failed", "upstream_error")
+        assert (row.outcome, row.error_code) == ("failed", "upstream_error")
 
 
 async def test_to_a_reader_of_http_1_0_it_is_reset_for_its_end_is_all_that_ends_an_answer(

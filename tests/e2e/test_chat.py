@@ -180,7 +180,7 @@ async def test_a_failure_in_mid_stream_is_an_api_error_after_what_was_said(
         assert caught.value.type == "new_api_error"
         (row,) = await gateway.rows(1)
         assert f"(request id: {row.id})" in caught.value.message
-        assert (row.ending, row.status, row.error_code) == ("upstream_failed", 200, "upstream_error")
+        assert (row.outcome, row.status, row.error_code) == ("failed", 200, "upstream_error")
         assert len(up.received) == 1
 
 
@@ -220,7 +220,7 @@ async def test_a_client_that_leaves_a_stream_ends_the_providers_too(
             break
         await stream.close()
         (row,) = await gateway.rows(1)
-        assert (row.ending, row.usage_source) == ("client_closed", "estimate")
+        assert (row.outcome, row.usage_source) == ("client_closed", "estimate")
         async with asyncio.timeout(15):
             while up.open_connections:  # noqa: ASYNC110 - the fake has no event for it
                 await asyncio.sleep(0.01)

@@ -62,7 +62,7 @@ async def test_the_next_channel_answers_a_stream_in_its_own_language(  # noqa: P
         async with claude(gateway).messages.stream(model="m", max_tokens=9, messages=ASK) as talk:
             assert (await talk.get_final_message()).content[0].to_dict() == {"type": "text", "text": "All is well"}
         rows = await gateway.rows(2)
-        assert [(row.channel, row.attempts, row.ending) for row in rows] == [("two", 2, "completed")] * 2
+        assert [(row.channel, row.attempts, row.outcome) for row in rows] == [("two", 2, "completed")] * 2
         assert len(first.received) == len(second.received) == 2
 
 

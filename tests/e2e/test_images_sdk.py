@@ -62,7 +62,7 @@ async def test_without_a_word_images_come_as_addresses_that_anybody_can_open(pla
     assert item.b64_json is None
     assert measure(await download(place.gateway, item.url))
     (row,) = await place.gateway.rows(1)
-    assert (row.operation, row.status, row.ending, row.images) == ("images", 200, "completed", 1)
+    assert (row.operation, row.status, row.outcome, row.images) == ("images", 200, "completed", 1)
 
 
 @ALL
@@ -97,7 +97,7 @@ async def test_a_stream_ends_with_the_image(place: Place, sdk: MakeClient) -> No
     assert events[-1].usage.total_tokens >= 0
     assert [event.type for event in events].count("image_generation.completed") == 1
     (row,) = await place.gateway.rows(1)
-    assert (row.stream, row.ending, row.images) == (True, "completed", 1)
+    assert (row.stream, row.outcome, row.images) == (True, "completed", 1)
 
 
 @ALL
@@ -116,7 +116,7 @@ async def test_one_image_is_edited(place: Place, sdk: MakeClient) -> None:
     )
     assert measure(await download(place.gateway, answer.data[0].url))
     (row,) = await place.gateway.rows(1)
-    assert (row.operation, row.images, row.ending) == ("image_edits", 1, "completed")
+    assert (row.operation, row.images, row.outcome) == ("image_edits", 1, "completed")
     if place.provider is not None:
         (heard,) = place.provider.heard
         assert heard.sources == (draw(64, 64),)
@@ -210,7 +210,7 @@ async def test_a_image_that_fails_costs_nothing(kind: Kind, standing_with: Start
             await ask(sdk(place.gateway), place)
         assert failed.value.code == "upstream_error"
         (row,) = await place.gateway.rows(1)
-        assert (row.status, row.cost_nanos, row.ending) == (502, 0, "upstream_failed")
+        assert (row.status, row.cost_nanos, row.outcome) == (502, 0, "failed")
 
 
 @FAKES

@@ -127,4 +127,4 @@ async def test_a_restriction_raises_permission_denied_and_is_not_retried(
     assert (error.code, error.param) == ("model_not_allowed", "model")
     assert error.response.request.headers["x-stainless-retry-count"] == "0"
     (row,) = await gateway.rows(1)
-    assert (row.ending, row.status, row.attempts) == ("refused", 403, 0)
+    assert (row.outcome, row.status, row.attempts) == ("refused", 403, 0)

@@ -196,7 +196,7 @@ async def test_a_response_that_breaks_off_is_an_error_after_what_was_said(
             await listen()
         assert "".join(said) == "Hello there"
         (row,) = await gateway.rows(1)
-        assert (row.ending, row.usage_source) == ("upstream_failed", "estimate")
+        assert (row.outcome, row.usage_source) == ("failed", "estimate")
 
 
 async def test_the_next_channel_gives_the_response(standing_with: StartGateway, sdk: MakeClient) -> None:

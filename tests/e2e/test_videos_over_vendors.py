@@ -439,7 +439,7 @@ async def test_what_a_filter_or_a_failure_ends_is_told_and_not_paid_for(gateway_
         blocks = sum(kind.blocks for kind in KINDS)
         rows = await site.gateway.rows(2 * len(KINDS) + blocks)
         assert all(row.cost_nanos == 0 and row.reserved_nanos > 0 for row in rows)
-        assert sorted({row.ending for row in rows}) == ["refused", "upstream_failed"]
+        assert {row.outcome for row in rows} == {"blocked", "failed"}
         assert site.gateway.app[SERVICES].videos.jobs.list_held() == {}
         assert site.files.asked == []
         site.check_refusals()
@@ -474,7 +474,7 @@ async def test_a_wrong_key_is_the_gateways_trouble_and_the_next_channels_turn(ga
     async with open_site(gateway_with) as site:
         await for_each(site, make)
         rows = await site.gateway.rows(len(KINDS))
-        assert [(row.cost_nanos, row.ending, row.attempts) for row in rows] == [(0, "upstream_failed", 1)] * len(KINDS)
+        assert [(row.cost_nanos, row.outcome, row.attempts) for row in rows] == [(0, "failed", 1)] * len(KINDS)
         assert [len(vendor.denied) for vendor in site.vendors.values()] == [1] * len(KINDS)
 
     async def turn(site: Site, kind: Kind) -> None:

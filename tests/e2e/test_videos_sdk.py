@@ -87,7 +87,7 @@ async def test_a_video_from_its_prompt_to_its_file_its_remix_and_its_end(
             await gone
         assert missing.value.code == "not_found"
     rows = await gateway.rows(2)
-    assert [(row.operation, row.cost_nanos, row.ending) for row in rows] == [
+    assert [(row.operation, row.cost_nanos, row.outcome) for row in rows] == [
         ("videos", 1_000_000_000, "completed"),
         ("video_remixes", 1_000_000_000, "completed"),
     ]

@@ -75,7 +75,7 @@ async def ask_and_leave(gateway: RunningGateway, up: ScriptedUpstream, body: dic
     (row,) = await gateway.rows(1)
     await gateway.check_books()
     check_charged_once(gateway, row.cost_nanos)
-    assert (row.ending, row.status) == ("client_closed", 499)
+    assert (row.outcome, row.status) == ("client_closed", 499)
     assert 0 <= row.cost_nanos <= row.reserved_nanos
     return row
 
@@ -130,7 +130,7 @@ async def test_who_is_answered_by_another_channel_pays_for_that_answer_alone(sta
         gateway = await standing_with(serve(channel(slow.base_url, "slow", total_timeout_s=0.15), healthy(good)))
         async with gateway.post(HELLO) as response:
             assert response.status == 200
-        await audit(gateway, ending="completed", channel="healthy", attempts=2, prompt_tokens=5, completion_tokens=7)
+        await audit(gateway, outcome="completed", channel="healthy", attempts=2, prompt_tokens=5, completion_tokens=7)
 
 
 async def test_what_one_channel_bought_is_paid_for_where_no_other_answers(standing_with: StartGateway) -> None:
@@ -140,7 +140,7 @@ async def test_what_one_channel_bought_is_paid_for_where_no_other_answers(standi
         gateway = await standing_with(serve(channel(slow.base_url, "slow", total_timeout_s=0.15), nobody))
         async with gateway.post(HELLO) as response:
             assert response.status in {502, 504}
-        await audit(gateway, ending="upstream_failed", attempts=2, cost_nanos=1_000, usage_source="estimate")
+        await audit(gateway, outcome="failed", attempts=2, cost_nanos=1_000, usage_source="estimate")
 
 
 async def test_two_channels_that_buy_it_in_vain_are_paid_once(standing_with: StartGateway) -> None:
@@ -149,7 +149,7 @@ async def test_two_channels_that_buy_it_in_vain_are_paid_once(standing_with: Sta
         gateway = await standing_with(serve(*ups))
         async with gateway.post(HELLO) as response:
             assert response.status == 504
-        await audit(gateway, ending="upstream_failed", attempts=2, cost_nanos=1_000)
+        await audit(gateway, outcome="failed", attempts=2, cost_nanos=1_000)
 
 
 async def test_who_leaves_before_a_connection_is_made_pays_nothing(standing_with: StartGateway) -> None:
@@ -168,7 +168,7 @@ async def test_who_leaves_before_a_connection_is_made_pays_nothing(standing_with
     calling = asyncio.create_task(_post(gateway))
     await accepted.wait()
     await leave(calling)
-    await audit(gateway, ending="client_closed", attempts=1, cost_nanos=0, usage_source="none")
+    await audit(gateway, outcome="client_closed", attempts=1, cost_nanos=0, usage_source="none")
     server.close()
 
 
@@ -190,7 +190,7 @@ async def test_what_was_thought_and_what_a_tool_is_told_is_counted_as_text_is(st
         gateway = await standing_with(serve(channel(up.base_url)))
         async with gateway.post({**HELLO, "stream": True}) as response:
             assert b"error" in await response.read()
-        row = await audit(gateway, ending="upstream_failed", usage_source="estimate")
+        row = await audit(gateway, outcome="failed", usage_source="estimate")
         expected = estimate_text(CHINESE[:200]) + estimate_text(LONG[:900])
         assert row.completion_tokens == pytest.approx(expected, abs=2)
 
@@ -351,7 +351,7 @@ def find_drains(gateway: RunningGateway) -> Any:
 async def check_left(gateway: RunningGateway, **expected: Any) -> RequestRecord:
     """One row of a client that left, money that adds up, and nothing that goes on."""
     (row,) = await gateway.rows(1)
-    assert row.ending == "client_closed"
+    assert row.outcome == "client_closed"
     assert row.error_code is None
     assert {name: getattr(row, name) for name in expected} == expected
     assert 0 <= row.cost_nanos <= row.reserved_nanos
@@ -515,7 +515,7 @@ async def test_one_drain_too_many_is_none(standing_with: StartGateway, monkeypat
         provider.go_on()
         rows = await gateway.rows(3)
         assert sorted(row.cost_nanos for row in rows) == [1_000, 19_000, 19_000]
-        assert {(row.ending, row.status) for row in rows} == {("client_closed", 499)}
+        assert {(row.outcome, row.status) for row in rows} == {("client_closed", 499)}
         check_at_rest(gateway)
 
 
@@ -544,7 +544,7 @@ async def test_a_shutdown_ends_a_drain_that_lasts_and_it_is_paid_as_under_charge
         assert (gateway.running, len(find_drains(gateway).attempts)) == (0, 0)
         await until(lambda: up.open_connections == 0)
         (row,) = await read_stored(gateway)
-        assert (row.ending, row.error_code) == ("client_closed", None)
+        assert (row.outcome, row.error_code) == ("client_closed", None)
         assert 0 < row.cost_nanos <= row.reserved_nanos
 
 
@@ -558,7 +558,7 @@ async def test_a_drain_that_ends_in_time_is_charged_while_the_gateway_stops(gate
         provider.go_on()
         await stopping
         (row,) = await stored(gateway)
-        assert (row.ending, row.cost_nanos) == ("client_closed", 19_000)
+        assert (row.outcome, row.cost_nanos) == ("client_closed", 19_000)
 
 
 async def test_a_call_that_names_itself_is_given_the_answer_that_came_when_it_had_left(
@@ -583,7 +583,7 @@ async def test_a_call_that_names_itself_is_given_the_answer_that_came_when_it_ha
         status, body = await ask()
         assert (status, orjson.loads(body)["choices"]) == (200, COMPLETION["choices"])
         rows = await gateway.rows(3)
-        assert sorted((row.ending, row.cost_nanos) for row in rows) == [
+        assert sorted((row.outcome, row.cost_nanos) for row in rows) == [
             ("client_closed", 19_000), ("completed", 0), ("refused", 0),
         ]  # fmt: skip
         assert len(up.received) == 1
@@ -603,7 +603,7 @@ async def test_what_is_reserved_stays_so_while_it_is_drained(gateway_with: Start
             assert response.status in {402, 403, 429}
         provider.go_on()
         rows = await gateway.rows(2)
-        assert sorted((row.ending, row.cost_nanos) for row in rows) == [("client_closed", call.cost), ("refused", 0)]
+        assert sorted((row.outcome, row.cost_nanos) for row in rows) == [("client_closed", call.cost), ("refused", 0)]
         await gateway.check_books()
 
 

@@ -14,7 +14,7 @@ async def test_a_broken_stream_whose_usage_was_told_is_charged_by_it(standing_wi
     async with ScriptedUpstream([*STARTED, chunk(event(usage_frame(11, 13))), FIN]) as bad:
         gateway = await standing_with(site(channel(bad.base_url)))
         assert check_broken_stream(await call(gateway, stream=True), "upstream_error") == [ONE, TWO]
-        row = await audit(gateway, bad, ending="upstream_failed", usage_source="upstream")
+        row = await audit(gateway, bad, outcome="failed", usage_source="upstream")
         assert (row.prompt_tokens, row.completion_tokens, row.cost_nanos) == (11, 13, 37_000)
 
 
@@ -22,7 +22,7 @@ async def test_an_end_mark_in_lower_case_is_none(standing_with: StartGateway) ->
     async with ScriptedUpstream([*STARTED, chunk(b"data: [done]\n\n"), LAST_CHUNK]) as bad:
         gateway = await standing_with(site(channel(bad.base_url)))
         check_broken_stream(await call(gateway, stream=True), "upstream_error")
-        await audit(gateway, ending="upstream_failed", usage_source="estimate")
+        await audit(gateway, outcome="failed", usage_source="estimate")
 
 
 async def test_the_key_of_a_channel_is_masked_wherever_a_provider_repeats_it(standing_with: StartGateway) -> None:
@@ -31,7 +31,7 @@ async def test_the_key_of_a_channel_is_masked_wherever_a_provider_repeats_it(sta
     async with ScriptedUpstream([*STARTED, chunk(told), STALL]) as bad:
         gateway = await standing_with(site(channel(bad.base_url)))
         check_broken_stream(await call(gateway, stream=True), "upstream_error")
-        await audit(gateway, bad, ending="upstream_failed")
+        await audit(gateway, bad, outcome="failed")
 
 
 async def test_a_fault_of_one_stream_leaves_the_others_alone(standing_with: StartGateway) -> None:
@@ -41,4 +41,4 @@ async def test_a_fault_of_one_stream_leaves_the_others_alone(standing_with: Star
         heard = await call(gateway, stream=True)
         assert heard.body.endswith(b"data: [DONE]\n\n")
         rows = await gateway.rows(2)
-        assert [row.ending for row in rows] == ["upstream_failed", "completed"]
+        assert [row.outcome for row in rows] == ["failed", "completed"]

@@ -40,7 +40,7 @@ async def test_a_caller_who_leaves_cancels_the_provider_at_once(
         await asyncio.sleep(0.02)
         leave(writer)
         await asyncio.wait_for(up.hung_up.wait(), WAIT_LIMIT_S)
-        row = await audit(gateway, up, ending="client_closed", attempts=1, channel="left", stream=phase.stream)
+        row = await audit(gateway, up, outcome="client_closed", attempts=1, channel="left", stream=phase.stream)
         writer.close()
         assert not good.received
         if phase.heard:
@@ -60,7 +60,7 @@ async def test_a_caller_who_leaves_the_second_channel_cancels_that(standing_with
         await until(lambda: second.received)
         writer.close()
         await asyncio.wait_for(second.hung_up.wait(), WAIT_LIMIT_S)
-        await audit(gateway, second, ending="client_closed", attempts=2, channel="second", status=499)
+        await audit(gateway, second, outcome="client_closed", attempts=2, channel="second", status=499)
 
 
 async def test_a_caller_who_leaves_after_the_last_byte_has_completed(standing_with: StartGateway) -> None:
@@ -70,7 +70,7 @@ async def test_a_caller_who_leaves_after_the_last_byte_has_completed(standing_wi
         reader, writer = await connect(gateway, stream=True)
         await reader.readuntil(DONE)
         writer.close()
-        await audit(gateway, ending="completed", usage_source="upstream", cost_nanos=19_000)
+        await audit(gateway, outcome="completed", usage_source="upstream", cost_nanos=19_000)
 
 
 async def test_a_caller_who_leaves_while_sending_its_body_leaves_a_row_and_no_visit(
@@ -83,7 +83,7 @@ async def test_a_caller_who_leaves_while_sending_its_body_leaves_a_row_and_no_vi
         writer.write(f"{head}Content-Length: 100\r\nExpect: 100-continue\r\n\r\n{{".encode())
         await reader.readuntil(b" 100 Continue\r\n\r\n")  # the gateway waits for the rest
         writer.close()
-        await audit(gateway, ending="client_closed", attempts=0, channel=None, cost_nanos=0)
+        await audit(gateway, outcome="client_closed", attempts=0, channel=None, cost_nanos=0)
         assert not up.received
 
 
@@ -98,4 +98,4 @@ async def test_one_caller_who_leaves_disturbs_no_other(standing_with: StartGatew
         leaver.close()
         await other.readuntil(DONE)
         writer.close()
-        assert sorted(row.ending for row in await gateway.rows(2)) == ["client_closed", "completed"]
+        assert sorted(row.outcome for row in await gateway.rows(2)) == ["client_closed", "completed"]

@@ -107,7 +107,7 @@ async def test_a_call_is_cancelled_in_whatever_phase_it_is(gateway_with: StartGa
 
 
 def check_phase(phase: Phase, heard: Heard, row: RequestRecord) -> None:
-    assert (row.ending, row.error_code, row.channel, row.attempts) == ("interrupted", CODE, "left", 1), phase.name
+    assert (row.outcome, row.error_code, row.channel, row.attempts) == ("cancelled", CODE, "left", 1), phase.name
     if phase.heard:
         check_ended(heard, [ONE, TWO])
         assert (row.status, row.usage_source) == (200, "estimate")
@@ -130,7 +130,7 @@ async def test_a_call_whose_body_is_still_arriving_is_answered_at_once(gateway_w
         assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 409 ")
         writer.close()
         (row,) = await gateway.rows(1)
-        assert (row.ending, row.error_code, row.status, row.attempts, row.model) == ("interrupted", CODE, 409, 0, "")
+        assert (row.outcome, row.error_code, row.status, row.attempts, row.model) == ("cancelled", CODE, 409, 0, "")
         await check(gateway, [row])
         assert not up.received
 
@@ -145,7 +145,7 @@ async def test_a_call_that_waits_for_its_turn_to_be_tried_again_is_not(gateway_w
         assert cancel(gateway)
         check_refused(await calling)
         (row,) = await gateway.rows(1)
-        assert (row.ending, row.error_code, row.attempts) == ("interrupted", CODE, 1)
+        assert (row.outcome, row.error_code, row.attempts) == ("cancelled", CODE, 1)
         await check(gateway, [row])
         assert not good.received
 
@@ -176,13 +176,13 @@ async def test_whoever_comes_first_the_answer_or_its_end_the_caller_and_the_row_
                     cancel(gateway)
 
             heard = await call_and(gateway, then, stream=stream, begun=stream)
-            ends.append((await gateway.rows(number))[-1].ending)
+            ends.append((await gateway.rows(number))[-1].outcome)
             if ends[-1] == "completed":
                 assert (heard.status, heard.body.endswith(DONE) or not stream) == (200, True)
             else:
-                assert ends[-1] == "interrupted"
+                assert ends[-1] == "cancelled"
                 check_ended(heard, [ONE, TWO]) if stream else check_refused(heard)
-        assert ends[0] == "interrupted"
+        assert ends[0] == "cancelled"
         assert ends[-1] == "completed"
         await check(gateway, await gateway.rows(TURNS))
 
@@ -200,7 +200,7 @@ async def test_a_caller_who_leaves_at_the_same_moment_is_settled_once(gateway_wi
             await turn(number // 2)
             if running(gateway):
                 cancel(gateway)
-            assert (await gateway.rows(number))[-1].ending in {"interrupted", "client_closed"}
+            assert (await gateway.rows(number))[-1].outcome in {"cancelled", "client_closed"}
             await until(lambda: not up.open_connections)
         rows = await gateway.rows(TURNS)
         assert {row.status for row in rows} <= ({200} if stream else {409, 499, 500})
@@ -222,7 +222,7 @@ async def test_what_has_ended_or_is_another_accounts_cannot_be_cancelled(gateway
         assert under_way.get(request_id, Actor("member", "ann", 8, 1, 1)).cancel()
         assert b'"code":"request_cancelled"' in await reader.readuntil(LAST_CHUNK)
         writer.close()
-        assert [row.ending for row in await gateway.rows(2)] == ["completed", "interrupted"]
+        assert [row.outcome for row in await gateway.rows(2)] == ["completed", "cancelled"]
 
 
 async def test_a_stream_in_another_language_ends_in_its_own_error_event(gateway_with: StartGateway) -> None:
@@ -274,7 +274,7 @@ async def test_a_caller_who_does_not_read_is_settled_at_once_and_told_when_it_re
             body = await response.read()
         assert b'"code":"request_cancelled"' in body[-300:]
         (row,) = await gateway.rows(1)
-        assert (row.ending, row.error_code, row.status) == ("interrupted", CODE, 200)
+        assert (row.outcome, row.error_code, row.status) == ("cancelled", CODE, 200)
         await check(gateway, [row])
 
 

@@ -261,11 +261,12 @@ async def test_of_two_hundred_streams_at_once_the_cap_admits_exactly_those_it_co
         assert sum(caller.heard.endswith(DONE) for caller in callers) == ADMITTED
         assert len(up.received) == ADMITTED
         rows = await gateway.rows(CALLERS)
-        assert sum(row.ending == "completed" for row in rows) == ADMITTED
+        assert sum(row.outcome == "completed" for row in rows) == ADMITTED
         assert check_sums(gateway, rows) == ADMITTED * COST
         assert seen[0] == ADMITTED * RESERVE
-        assert all(row.attempts == row.cost_nanos == row.reserved_nanos == 0 for row in rows if row.ending == "refused")
-        assert {row.reserved_nanos for row in rows if row.ending == "completed"} == {RESERVE}
+        refused = [row for row in rows if row.outcome == "refused"]
+        assert all(row.attempts == row.cost_nanos == row.reserved_nanos == 0 for row in refused)
+        assert {row.reserved_nanos for row in rows if row.outcome == "completed"} == {RESERVE}
         assert (await gateway.check_books())["charged_nanos"] == ADMITTED * COST
 
 
@@ -307,7 +308,7 @@ async def test_what_leavers_had_held_is_there_for_the_next(gateway_with: StartGa
             await calls
         assert {caller.status for caller in callers} == {200}
         rows = await gateway.rows(2 * ADMITTED)
-        assert sorted(row.ending for row in rows) == ["client_closed"] * ADMITTED + ["completed"] * ADMITTED
+        assert sorted(row.outcome for row in rows) == ["client_closed"] * ADMITTED + ["completed"] * ADMITTED
         assert all(row.cost_nanos == cost_of(row) > 0 for row in rows)
         check_sums(gateway, rows)
 
@@ -322,7 +323,7 @@ async def test_calls_that_end_while_others_come_never_pass_the_cap(gateway_with:
         async with crowd(gateway) as callers, watch(gateway, ACCOUNT, CAP):
             await asyncio.gather(*(caller.call() for caller in callers))
         rows = await gateway.rows(CALLERS)
-        completed = sum(row.ending == "completed" for row in rows)
+        completed = sum(row.outcome == "completed" for row in rows)
         assert ADMITTED <= completed == len(up.received)
         assert check_sums(gateway, rows) == completed * COST
 

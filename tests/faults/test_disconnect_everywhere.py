@@ -143,7 +143,7 @@ async def test_whoever_leaves_pays_once_for_what_had_been_delivered(
             await reader.readuntil(cut.last)
         leave(writer)
         await asyncio.wait_for(up.hung_up.wait(), 1)
-        row = await audit(gateway, up, ending="client_closed", attempts=1)
+        row = await audit(gateway, up, outcome="client_closed", attempts=1)
         writer.close()
         assert (row.prompt_tokens, row.completion_tokens) == cut.tokens
         assert row.status == (200 if cut.last else 499)
@@ -166,7 +166,7 @@ async def test_whoever_leaves_after_the_end_mark_pays_once_for_the_whole(
         reader, writer = await connect(gateway, stream=True)
         await reader.readuntil(LAST_CHUNK if end else DONE)
         leave(writer)
-        row = await audit(gateway, ending="completed", status=200, usage_source="upstream", cost_nanos=19_000)
+        row = await audit(gateway, outcome="completed", status=200, usage_source="upstream", cost_nanos=19_000)
         writer.close()
         await check_settled_once(gateway, row, before)
 
@@ -194,7 +194,7 @@ async def test_many_who_leave_at_every_event_at_once_are_each_settled_once(stand
             assert row.cost_nanos == cost_of(row)
             assert row.usage_source in {"estimate", "upstream"}
             assert row.completion_tokens >= estimate_text("".join(WORDS[:place]))
-            assert row.ending in ({"completed"} if lasts[place] == DONE else {"client_closed", "completed"})
+            assert row.outcome in ({"completed"} if lasts[place] == DONE else {"client_closed", "completed"})
         assert not rows
         books = await gateway.check_books()
         stored = await gateway.rows(LEAVERS)

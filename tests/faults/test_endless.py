@@ -79,7 +79,7 @@ async def test_an_endless_later_event_ends_the_stream(standing_with: StartGatewa
         with at_most(40 * MB):
             heard = await call(gateway, stream=True)
         assert check_broken_stream(heard, "upstream_error") == [ONE, TWO]
-        row = await audit(gateway, bad, ending="upstream_failed", attempts=1)
+        row = await audit(gateway, bad, outcome="failed", attempts=1)
         assert (row.usage_source, row.completion_tokens) == ("estimate", 9)
         assert bad.flooded < 40 * MB
 
@@ -103,7 +103,7 @@ async def test_noise_within_its_budget_between_events_may_be_any_amount_in_all(s
         gateway = await standing_with(site(channel(up.base_url, **PATIENT)))
         heard = await call(gateway, stream=True)
         assert heard.body.endswith(b"data: [DONE]\n\n")
-        await audit(gateway, ending="completed", usage_source="upstream")
+        await audit(gateway, outcome="completed", usage_source="upstream")
         assert up.flooded > 8 * (MAX_NOISE_BYTES - len(PIECE))
 
 

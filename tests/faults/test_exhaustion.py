@@ -54,8 +54,8 @@ async def test_no_descriptor_for_a_provider_is_a_503_and_no_failure_of_the_provi
         assert (await read_answer(reader)).status == 200
         writer.close()
         rows = await gateway.rows(4)
-        assert sorted(row.ending for row in rows) == ["completed", "refused", "refused", "refused"]
-        assert all(row.cost_nanos == 0 for row in rows if row.ending == "refused")
+        assert sorted(row.outcome for row in rows) == ["completed", "refused", "refused", "refused"]
+        assert all(row.cost_nanos == 0 for row in rows if row.outcome == "refused")
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.EADDRNOTAVAIL])

@@ -194,7 +194,7 @@ async def test_ten_calls_of_ten_pass_while_the_first_provider_flaps(
         gateway = await standing_with(site(channel(bad.base_url, "first"), healthy(good)))
         assert [judge(await ask(gateway)) for _ in range(10)] == ["passes"] * 10
         rows: list[RequestRecord] = await gateway.rows(10)
-        assert {row.ending for row in rows} == {"completed"}
+        assert {row.outcome for row in rows} == {"completed"}
         assert len(bad.received) <= 20
 
 

@@ -122,7 +122,7 @@ async def test_a_image_that_cannot_be_had_is_the_next_channel_s_to_paint(
                 assert heard.headers["x-gateway-tried"].startswith("upstream_error;"), name
         rows = await gateway.rows(len(files))
         for row in rows:
-            check_row(row, ending="completed", channel="healthy", attempts=2, images=1)
+            check_row(row, outcome="completed", channel="healthy", attempts=2, images=1)
         await audit_books(gateway, up)
         check_charged_once(gateway, len(files) * A_IMAGE)
         assert len([line for line in lines if line["event"] == "attempt_failed"]) == len(files)
@@ -141,7 +141,7 @@ async def test_whoever_cannot_have_a_image_is_told_so_and_pays_nothing(
             check_error(heard, "upstream_error")
             check_silent(heard, name)
         for row in await gateway.rows(len(files)):
-            check_row(row, ending="upstream_failed", status=502, images=0, attempts=1)
+            check_row(row, outcome="failed", status=502, images=0, attempts=1)
         await audit_books(gateway, up)
         check_charged_once(gateway, 0)
 
@@ -155,7 +155,7 @@ async def test_a_file_that_never_comes_is_waited_for_no_longer_than_the_channel_
         assert heard.status == 200
         assert heard.headers["x-gateway-tried"].startswith("upstream_timeout;")
         await until(up.hung_up.is_set)
-        await audit(gateway, up, ending="completed", channel="healthy", attempts=2)
+        await audit(gateway, up, outcome="completed", channel="healthy", attempts=2)
 
 
 PRIVATE = [
@@ -185,7 +185,7 @@ async def test_no_address_of_a_private_place_is_fetched_or_shown(standing_with: 
                 check_silent(heard, url)
                 assert str(victim.port) not in heard.body.decode(), url
             for row in await gateway.rows(len(urls)):
-                check_row(row, ending="upstream_failed", images=0, attempts=1)
+                check_row(row, outcome="failed", images=0, attempts=1)
             await audit_books(gateway)
             assert (victim.connections, victim.received) == (0, [])
             assert len(up.received) == len(urls)
@@ -198,7 +198,7 @@ async def test_every_file_of_several_has_to_be_had(standing_with: StartGateway) 
         async with ScriptedUpstream([answer({"data": data})]) as up:
             gateway = await standing_with(site(channel(up.base_url), egress={"allow": ["127.0.0.1"]}))
             check_error(await ask(gateway, n=3), "upstream_error")
-            await audit(gateway, files, ending="upstream_failed", cost_nanos=0, images=0)
+            await audit(gateway, files, outcome="failed", cost_nanos=0, images=0)
 
 
 async def download(gateway: RunningGateway, heard: Heard) -> tuple[Heard, str]:
@@ -220,14 +220,14 @@ async def test_the_channel_s_own_server_may_be_anywhere(standing_with: StartGate
         fetch = up.received[1]
         assert (fetch.method, fetch.path) == ("GET", f"/files/1.png?{SIGNATURE}")
         assert not {"authorization", "cookie", "referer"} & fetch.headers.keys()
-        await audit(gateway, ending="completed", images=1)
+        await audit(gateway, outcome="completed", images=1)
 
 
 async def test_a_network_that_is_allowed_is_fetched_from(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([PNG]) as files, ScriptedUpstream([named(find_file(files))]) as up:
         gateway = await standing_with(site(channel(up.base_url), egress={"allow": ["127.0.0.0/8"]}))
         check_images(orjson.loads((await ask(gateway)).body)["data"], 1)
-        await audit(gateway, files, ending="completed", images=1)
+        await audit(gateway, files, outcome="completed", images=1)
         assert len(files.received) == 1
 
 
@@ -291,7 +291,7 @@ async def test_what_is_no_image_is_the_next_channel_s_to_paint(standing_with: St
             assert DATA.encode() in heard.body
             check_silent(heard, name)
         for row in await gateway.rows(len(WORTHLESS)):
-            check_row(row, ending="completed", channel="healthy", attempts=2, images=1)
+            check_row(row, outcome="completed", channel="healthy", attempts=2, images=1)
         await audit_books(gateway)
         check_charged_once(gateway, len(WORTHLESS) * A_IMAGE)
 
@@ -311,4 +311,4 @@ async def test_a_image_that_can_hold_a_script_is_saved_and_never_run(
         assert headers == {"Content-Type": "image/svg+xml", "X-Content-Type-Options": "nosniff"}
         assert served.headers["Content-Disposition"].startswith("attachment;")
         assert served.headers["Content-Security-Policy"] == "default-src 'none'; sandbox"
-        await audit(gateway, ending="completed", images=1)
+        await audit(gateway, outcome="completed", images=1)

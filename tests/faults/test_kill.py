@@ -68,16 +68,16 @@ async def check_round(gateway: GatewayProcess, memory: Memory, on_crash: OnCrash
         assert mark is not None
         assert mark not in memory.rows, ("two rows of one call", row, memory.rows[mark])
         memory.rows[mark] = row
-        if row.ending == "interrupted":
+        if row.outcome == "interrupted":
             assert (row.reserved_nanos, row.attempts, row.status) == (RESERVED, 1, 500)
             assert row.cost_nanos == (RESERVED if on_crash == "charge" else 0)
         assert row.overrun_nanos <= max(0, row.cost_nanos - row.reserved_nanos), row
-        assert row.cost_nanos in {0, ANSWER_COST, STREAM_COST, RESERVED} or row.ending == "client_closed", row
+        assert row.cost_nanos in {0, ANSWER_COST, STREAM_COST, RESERVED} or row.outcome == "client_closed", row
     missing = memory.reached.keys() - memory.rows.keys()
     assert not missing, f"reached the provider and left no row: {missing}"
     for mark, stream in memory.whole.items():
         row = memory.rows[mark]
-        assert (row.ending, row.cost_nanos) == ("completed", STREAM_COST if stream else ANSWER_COST), row
+        assert (row.outcome, row.cost_nanos) == ("completed", STREAM_COST if stream else ANSWER_COST), row
     memory.whole.clear()
     assert not any(memory.rows[mark].cost_nanos for mark in memory.refused & memory.rows.keys())
     await check_caps(gateway, memory)
@@ -126,12 +126,12 @@ async def test_kills_under_load_leave_books_that_agree(
                 await gateway.start()
                 rows = await check_round(gateway, memory, on_crash)
                 logged = {line["request_id"] for line in gateway.read_log("request_interrupted")}
-                assert twice or logged == {row.id for row in rows if row.ending == "interrupted"}
+                assert twice or logged == {row.id for row in rows if row.outcome == "interrupted"}
             await gateway.kill()
             check_offline(gateway)
-        endings = Counter(row.ending for row in memory.rows.values())
+        outcomes = Counter(row.outcome for row in memory.rows.values())
         overruns = sum(row.overrun_nanos > 0 for row in memory.rows.values())
-        print(f"{on_crash}: {dict(endings)}, {overruns} overruns, {len(memory.refused)} refused")  # noqa: T201
-        assert endings["interrupted"] > KILLS
-        assert endings["completed"] > KILLS
+        print(f"{on_crash}: {dict(outcomes)}, {overruns} overruns, {len(memory.refused)} refused")  # noqa: T201
+        assert outcomes["interrupted"] > KILLS
+        assert outcomes["completed"] > KILLS
         assert memory.refused

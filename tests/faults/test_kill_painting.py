@@ -138,7 +138,7 @@ async def test_whatever_painting_is_killed_has_its_row_and_leaves_no_hold(tmp_pa
         assert rows.keys() == RUNNING.keys()
         for mark, row in rows.items():
             reserved = RUNNING[mark] * A_IMAGE
-            assert (row.ending, row.status, row.attempts, row.reserved_nanos) == ("interrupted", 500, 1, reserved)
+            assert (row.outcome, row.status, row.attempts, row.reserved_nanos) == ("interrupted", 500, 1, reserved)
             assert (row.cost_nanos, row.images, row.usage_source) == (0, 0, "none")
         logged = {line["request_id"] for line in gateway.read_log("request_interrupted")}
         assert logged == {row.id for row in rows.values()}
@@ -206,18 +206,18 @@ async def check_round(gateway: GatewayProcess, memory: Memory) -> Counter[str]:
     assert set(memory.reached.values()) <= set(range(1, PARTS + 1))
     assert memory.reached.keys() <= rows.keys()
     for row in rows.values():
-        assert row.ending in {"completed", "interrupted"}, row
-        assert row.cost_nanos == (row.images * A_IMAGE if row.ending == "completed" else 0), row
+        assert row.outcome in {"completed", "interrupted"}, row
+        assert row.cost_nanos == (row.images * A_IMAGE if row.outcome == "completed" else 0), row
     async with open_caller() as caller:
         for mark, items in memory.whole.items():
-            assert rows[mark].ending == "completed"
+            assert rows[mark].outcome == "completed"
             for item in items:
                 if "url" in item:
                     await check_link(caller, gateway.url, item["url"])
     await check_rest(gateway, sum(row.cost_nanos for row in rows.values()))
     for path in (gateway.data / "media").glob("??/*"):
         assert path.read_bytes() == IMAGE
-    return Counter(row.ending for row in rows.values())
+    return Counter(row.outcome for row in rows.values())
 
 
 async def test_kills_under_painting_leave_books_that_agree_and_images_that_are_there(tmp_path: Path) -> None:

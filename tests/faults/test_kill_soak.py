@@ -75,7 +75,7 @@ class Known(Memory):
     posted: dict[str, float] = attrs.Factory(dict)
     spent: Counter[str] = attrs.Factory(Counter)
     sums: Counter[str] = attrs.Factory(Counter)
-    endings: Counter[str] = attrs.Factory(Counter)
+    outcomes: Counter[str] = attrs.Factory(Counter)
 
     def add(self, row: RequestRecord) -> None:
         """Take a stored row into account; fails on a second row of one request."""
@@ -83,7 +83,7 @@ class Known(Memory):
         assert mark is not None
         assert mark not in self.rows, ("two rows of one request", row, self.rows[mark])
         self.rows[mark] = row
-        self.endings[row.ending] += 1
+        self.outcomes[row.outcome] += 1
         self.spent.update({row.account: row.cost_nanos, f"key:{row.key_id}": row.cost_nanos})
         self.sums["requests"] += 1
         for name in ("prompt_tokens", "completion_tokens", "cost_nanos", "total_ms"):
@@ -210,7 +210,7 @@ async def check_restart(gateway: GatewayProcess, known: Known, videos: OpenAiVid
 
 
 def check_paid(row: RequestRecord, cost_nanos: int) -> None:
-    assert (row.ending, row.cost_nanos) == ("completed", cost_nanos), row
+    assert (row.outcome, row.cost_nanos) == ("completed", cost_nanos), row
 
 
 async def check_sums(gateway: GatewayProcess, known: Known) -> None:
@@ -305,12 +305,12 @@ async def test_a_thousand_kills_under_mixed_load_lose_nothing(tmp_path: Path) ->
                 await gateway.start()
                 await check_restart(gateway, known, videos)
                 if number % 50 == 49:
-                    print(f"{number + 1} kills: {dict(known.endings)}, {len(known.videos)} videos", flush=True)  # noqa: T201
+                    print(f"{number + 1} kills: {dict(known.outcomes)}, {len(known.videos)} videos", flush=True)  # noqa: T201
             await check_videos(gateway, known, videos)
             await gateway.kill()
             check_offline(gateway)
-        print(f"{KILLS} kills: {dict(known.endings)}, {len(known.videos)} videos, {len(known.credits)} credits")  # noqa: T201
-        assert known.endings["interrupted"]
-        assert known.endings["completed"]
+        print(f"{KILLS} kills: {dict(known.outcomes)}, {len(known.videos)} videos, {len(known.credits)} credits")  # noqa: T201
+        assert known.outcomes["interrupted"]
+        assert known.outcomes["completed"]
         assert known.videos
         assert known.credits

@@ -242,7 +242,7 @@ async def check(theatre: Theatre, gateway: GatewayProcess, cases: Sequence[Case]
         if case.ends is not None:
             await check_job(theatre, gateway, case, jobs[case.prompt])
             assert mine[0].cost_nanos == (A_VIDEO if case.ends == COMPLETED else 0)
-            assert (mine[0].ending == "completed") == (case.ends == COMPLETED)
+            assert (mine[0].outcome == "completed") == (case.ends == COMPLETED)
     assert set(theatre.up.marks.values()) <= {1}
     report = await gateway.check_books()
     completed = sum(job["status"] == "completed" for job in jobs.values())

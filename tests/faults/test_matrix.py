@@ -151,7 +151,7 @@ async def test_after_the_first_byte(standing_with: StartGateway, notes: Notes, c
             assert before[:2] == [ONE, TWO]
         assert played.asked == (1, 0)
         broken = [] if LAST_CHUNK in cell.scene.script else [played.bad]
-        row = await audit(played.gateway, *broken, ending="upstream_failed", error_code=code, channel=BAD, status=200)
+        row = await audit(played.gateway, *broken, outcome="failed", error_code=code, channel=BAD, status=200)
         check_trail(heard, row, (BAD, code))
         assert row.first_byte_ms is not None
         assert (row.usage_source, row.prompt_tokens) == ("estimate", counted)
@@ -173,7 +173,7 @@ async def test_a_strange_answer_is_an_answer(standing_with: StartGateway, notes:
         else:
             assert orjson.loads(heard.body)["choices"][0]["message"]["content"] == TEXT
         assert played.asked == (1, 0)
-        row = await audit(played.gateway, ending="completed", usage_source=cell.scene.code, channel=BAD)
+        row = await audit(played.gateway, outcome="completed", usage_source=cell.scene.code, channel=BAD)
         check_trail(heard, row, (BAD, "ok"))
         estimate = estimate_text("hi"), estimate_text(TEXT)
         counted = TOKENS if cell.scene.code == "upstream" else estimate

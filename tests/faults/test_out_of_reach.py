@@ -157,7 +157,7 @@ async def test_tls_to_a_port_that_says_nothing_is_a_timeout(standing_with: Start
         base_url = plain.base_url.replace("http://", "https://")
         gateway = await standing_with(site(channel(base_url, "bad", connect_timeout_s=0.15)))
         check_error(await call(gateway, stream=True), "upstream_timeout")
-        await audit(gateway, plain, ending="upstream_failed")
+        await audit(gateway, plain, outcome="failed")
         assert not plain.received
 
 

@@ -69,7 +69,7 @@ async def test_a_caller_who_leaves_takes_the_task_along(
         await until(lambda: count_polls(provider))
         await leave(calling)
         await until(lambda: provider.cancelled)
-        await audit(gateway, ending="client_closed", status=499, attempts=1, images=1, cost_nanos=A_IMAGE)
+        await audit(gateway, outcome="client_closed", status=499, attempts=1, images=1, cost_nanos=A_IMAGE)
         assert (len(provider.cancelled), count_begun(provider)) == (1, 1)
 
 
@@ -83,7 +83,7 @@ async def test_a_task_that_can_no_longer_be_cancelled_is_a_line_in_the_log(stand
             await leave(calling)
             await until(lambda: any(line["event"] == "provider_task_not_cancelled" for line in lines))
         assert provider.cancelled == []
-        await audit(gateway, ending="client_closed", cost_nanos=A_IMAGE)
+        await audit(gateway, outcome="client_closed", cost_nanos=A_IMAGE)
 
 
 @WAYS
@@ -100,7 +100,7 @@ async def test_a_task_that_is_only_being_begun_is_cancelled_as_soon_as_its_id_is
         calling = asyncio.create_task(ask(gateway, stream=stream))
         await until(lambda: up.received)
         await leave(calling)
-        await audit(gateway, ending="client_closed", status=499, attempts=1, cost_nanos=A_IMAGE)
+        await audit(gateway, outcome="client_closed", status=499, attempts=1, cost_nanos=A_IMAGE)
         assert len(up.received) == 1
         go_on.set()
         await until(lambda: CANCEL in list_asked(up))
@@ -120,7 +120,7 @@ async def test_a_caller_who_leaves_while_the_image_is_fetched_has_nothing_cancel
             await until(lambda: up.received)
             await leave(calling)
             await asyncio.wait_for(up.hung_up.wait(), 15)
-            await audit(gateway, up, ending="client_closed", cost_nanos=A_IMAGE, images=1)
+            await audit(gateway, up, outcome="client_closed", cost_nanos=A_IMAGE, images=1)
             assert CANCEL not in list_asked(tasks)
 
 
@@ -140,7 +140,7 @@ async def test_a_gateway_that_stops_cancels_its_tasks_and_tells_their_callers(
         check_error(await calling, "overloaded")
         assert (len(provider.cancelled), count_begun(provider)) == (1, 1)
         (row,) = await read_stored(gateway)
-        check_row(row, ending="interrupted", error_code="overloaded", status=503, attempts=1, images=1)
+        check_row(row, outcome="interrupted", error_code="overloaded", status=503, attempts=1, images=1)
 
 
 async def test_a_gateway_that_stops_waits_for_the_id_of_what_it_has_begun(gateway_with: StartGateway) -> None:
@@ -152,7 +152,7 @@ async def test_a_gateway_that_stops_waits_for_the_id_of_what_it_has_begun(gatewa
         check_error(await calling, "overloaded")
         assert list_asked(up)[1:] == [CANCEL]
         (row,) = await read_stored(gateway)
-        check_row(row, ending="interrupted", images=1)
+        check_row(row, outcome="interrupted", images=1)
 
 
 async def test_a_task_that_ends_within_the_drain_is_answered(gateway_with: StartGateway) -> None:
@@ -165,7 +165,7 @@ async def test_a_task_that_ends_within_the_drain_is_answered(gateway_with: Start
         assert heard.status == 200
         assert provider.cancelled == []
         (row,) = await read_stored(gateway)
-        check_row(row, ending="completed", images=1)
+        check_row(row, outcome="completed", images=1)
 
 
 # Answers that say nothing of the task.
@@ -193,7 +193,7 @@ async def test_a_task_goes_on_whatever_is_said_of_it_in_passing(standing_with: S
         heard = await ask(gateway)
         assert heard.status == 200, heard
         check_images(orjson.loads(heard.body)["data"], 1)
-        await audit(gateway, ending="completed", channel="tasks", attempts=1, images=1)
+        await audit(gateway, outcome="completed", channel="tasks", attempts=1, images=1)
         assert CANCEL not in list_asked(up)
         assert list_asked(up)[0][0] == "POST"
         assert sum(method == "POST" for method, _ in list_asked(up)) == 1
@@ -205,7 +205,7 @@ async def test_every_vendor_s_task_goes_on(standing_with: StartGateway, vendor: 
     async with vendor(stumble=stumble) as provider:
         gateway = await standing_with(site(provider.channel()))
         check_images(orjson.loads((await ask(gateway)).body)["data"], 1)
-        await audit(gateway, ending="completed", images=1)
+        await audit(gateway, outcome="completed", images=1)
         assert (provider.cancelled, count_begun(provider)) == ([], 1)
 
 
@@ -219,12 +219,12 @@ async def test_a_task_that_is_lost_for_good_is_the_next_channel_s_to_paint(
         heard = await ask(gateway)
         assert (heard.status, heard.headers["x-gateway-attempts"]) == (200, "2")
         await until(lambda: CANCEL in list_asked(up))
-        await audit(gateway, ending="completed", channel="healthy", attempts=2, images=1)
+        await audit(gateway, outcome="completed", channel="healthy", attempts=2, images=1)
     async with ScriptedUpstream([BEGUN], [end]) as up:
         alone = await gateway_with(site(task_channel(up)))
         check_error(await ask(alone), "upstream_error")
         await until(lambda: CANCEL in list_asked(up))
-        await audit(alone, ending="upstream_failed", error_code="upstream_error", status=502, cost_nanos=0)
+        await audit(alone, outcome="failed", error_code="upstream_error", status=502, cost_nanos=0)
 
 
 FAILURES = {
@@ -245,7 +245,7 @@ async def test_a_task_that_fails_costs_nothing(standing_with: StartGateway, name
         check_error(await ask(gateway), "upstream_error")
         await await_given_up(gateway)
         assert (CANCEL in list_asked(up)) is (name == "in no state that is known")
-        await audit(gateway, ending="upstream_failed", error_code="upstream_error", cost_nanos=0, attempts=1)
+        await audit(gateway, outcome="failed", error_code="upstream_error", cost_nanos=0, attempts=1)
 
 
 # Time.
@@ -260,7 +260,7 @@ async def test_a_task_that_takes_longer_than_the_channel_may_is_cancelled(
         gateway = await standing_with(site(provider.channel(total_timeout_s=0.2)))
         check_error(await ask(gateway, stream=stream), "upstream_timeout")
         await until(lambda: provider.cancelled)
-        await audit(gateway, ending="upstream_failed", error_code="upstream_timeout", status=504, images=1)
+        await audit(gateway, outcome="failed", error_code="upstream_timeout", status=504, images=1)
 
 
 async def test_a_task_that_is_never_begun_is_given_up_in_time(standing_with: StartGateway) -> None:
@@ -270,7 +270,7 @@ async def test_a_task_that_is_never_begun_is_given_up_in_time(standing_with: Sta
         assert heard.status == 200
         assert heard.headers["x-gateway-tried"].startswith("upstream_timeout;")
         await until(up.hung_up.is_set)
-        await audit(gateway, up, ending="completed", channel="healthy", attempts=2, images=1)
+        await audit(gateway, up, outcome="completed", channel="healthy", attempts=2, images=1)
 
 
 # Several at once.
@@ -287,7 +287,7 @@ async def test_a_part_that_fails_takes_the_others_along_and_the_next_channel_pai
         heard = await ask(gateway, n=4)
         check_images(orjson.loads(heard.body)["data"], 4)
         await until(lambda: len(provider.cancelled) == 3)
-        row = await audit(gateway, ending="completed", channel="healthy", attempts=2, images=4)
+        row = await audit(gateway, outcome="completed", channel="healthy", attempts=2, images=4)
         assert (row.reserved_nanos, row.cost_nanos) == (4 * A_IMAGE, 4 * A_IMAGE)
         assert [heard.count for heard in good.heard] == [4]
         assert count_begun(provider) == 4
@@ -298,7 +298,7 @@ async def test_a_part_that_fails_on_the_only_channel_costs_nothing(standing_with
         gateway = await standing_with(site(provider.channel(fan_out=True), model=ONE_AT_A_TIME))
         check_error(await ask(gateway, n=3), "upstream_error")
         await until(lambda: len(provider.cancelled) == 2)
-        await audit(gateway, ending="upstream_failed", cost_nanos=0, images=0, attempts=1)
+        await audit(gateway, outcome="failed", cost_nanos=0, images=0, attempts=1)
 
 
 @WAYS
@@ -310,7 +310,7 @@ async def test_a_caller_who_leaves_four_parts_cancels_four_tasks(standing_with: 
         await leave(calling)
         await until(lambda: len(provider.cancelled) == 4)
         assert len(set(provider.cancelled)) == 4
-        await audit(gateway, ending="client_closed", cost_nanos=4 * A_IMAGE, images=4)
+        await audit(gateway, outcome="client_closed", cost_nanos=4 * A_IMAGE, images=4)
 
 
 async def test_parts_that_wait_for_their_turn_are_never_begun(standing_with: StartGateway) -> None:
@@ -322,7 +322,7 @@ async def test_parts_that_wait_for_their_turn_are_never_begun(standing_with: Sta
         assert count_begun(provider) == 2
         await leave(calling)
         await until(lambda: len(provider.cancelled) == 2)
-        await audit(gateway, ending="client_closed", cost_nanos=2 * A_IMAGE)
+        await audit(gateway, outcome="client_closed", cost_nanos=2 * A_IMAGE)
         assert count_begun(provider) == 2
 
 
@@ -345,7 +345,7 @@ async def test_a_streamed_task_that_fails_before_a_comment_is_answered_as_an_err
     async with ScriptedUpstream([BEGUN], [answer(FAILURES["failed"])]) as up:
         gateway = await standing_with(site(task_channel(up)))
         check_error(await ask(gateway, stream=True), "upstream_error")
-        await audit(gateway, ending="upstream_failed", stream=True, cost_nanos=0)
+        await audit(gateway, outcome="failed", stream=True, cost_nanos=0)
 
 
 # Keys.
@@ -384,4 +384,4 @@ async def test_a_key_that_is_refused_while_a_task_is_asked_after_is_somebody_els
         assert (heard.status, heard.headers["x-gateway-attempts"]) == (200, "2")
         await await_given_up(gateway)
         assert [method for method, _ in list_asked(up)] == ["POST", "GET", "POST"]
-        await audit(gateway, ending="completed", channel="healthy", attempts=2, images=1)
+        await audit(gateway, outcome="completed", channel="healthy", attempts=2, images=1)

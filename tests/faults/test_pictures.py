@@ -162,7 +162,7 @@ async def test_what_is_no_image_is_somebody_else_s_to_paint(
         tried = [one.partition(";")[0] for one in heard.headers["x-gateway-tried"].split(", ")]
         assert tried == ["upstream_error"] * len(KINDS)
         assert [count_asked(up) for up in ups] == [1] * len(KINDS)
-        await audit(gateway, ending="completed", channel="healthy", attempts=len(KINDS) + 1, images=1)
+        await audit(gateway, outcome="completed", channel="healthy", attempts=len(KINDS) + 1, images=1)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ async def test_a_model_that_talks_instead_is_told_as_such_and_not_held_against_i
             assert SORRY in orjson.loads(heard.body)["error"]["message"]
         assert find_line(gateway, kind.slug).breaker.state == "up"
         for row in await gateway.rows(3):
-            check_row(row, ending="upstream_failed", images=0, attempts=1)
+            check_row(row, outcome="failed", images=0, attempts=1)
         await audit_books(gateway)
 
 
@@ -201,7 +201,7 @@ async def test_a_block_is_final_and_nobody_s_fault(standing_with: StartGateway, 
         assert (find_line(gateway, "up").breaker.state, good.received) == ("up", [])
         for row in await gateway.rows(3):
             code = None if row.images else "sensitive_words_detected"
-            check_row(row, ending="refused" if code else "completed", error_code=code, attempts=1, channel="up")
+            check_row(row, outcome="blocked" if code else "completed", error_code=code, attempts=1, channel="up")
         await audit_books(gateway)
         check_charged_once(gateway, A_IMAGE)
 
@@ -215,7 +215,7 @@ async def test_a_part_that_is_blocked_ends_the_others_and_nobody_else_is_asked(s
         assert orjson.loads(blocked.body)["error"]["code"] == "sensitive_words_detected"
         await until(up.hung_up.is_set)
         await until(lambda: up.open_connections <= 1)  # the one that was answered is kept
-        await audit(gateway, ending="refused", cost_nanos=0, images=0, attempts=1)
+        await audit(gateway, outcome="blocked", cost_nanos=0, images=0, attempts=1)
         assert (len(up.received), good.received) == (3, [])
 
 
@@ -239,7 +239,7 @@ async def test_a_limit_of_every_kind_of_provider_is_another_channel_s_chance(sta
         heard = await ask(gateway, n=1)
         check_images(orjson.loads(heard.body)["data"], 1)
         assert [len(up.received) for up in ups] == [1] * len(KINDS)
-        await audit(gateway, ending="completed", channel="healthy", attempts=len(KINDS) + 1, images=1)
+        await audit(gateway, outcome="completed", channel="healthy", attempts=len(KINDS) + 1, images=1)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda it: it.slug)
@@ -249,7 +249,7 @@ async def test_a_limit_is_told_to_whoever_has_nobody_else_to_ask(standing_with: 
         heard = await ask(gateway)
         assert heard.status == 429, heard
         assert b"Rate limit reached" in heard.body
-        await audit(gateway, ending="refused", status=429, images=0, attempts=1)
+        await audit(gateway, outcome="refused", status=429, images=0, attempts=1)
 
 
 async def test_a_part_that_meets_a_limit_has_the_next_channel_paint_all(standing_with: StartGateway) -> None:
@@ -261,7 +261,7 @@ async def test_a_part_that_meets_a_limit_has_the_next_channel_paint_all(standing
         heard = await ask(gateway, n=3)
         check_images(orjson.loads(heard.body)["data"], 3)
         await until(up.hung_up.is_set)
-        row = await audit(gateway, ending="completed", channel="healthy", attempts=2, images=3)
+        row = await audit(gateway, outcome="completed", channel="healthy", attempts=2, images=3)
         assert row.reserved_nanos == 3 * A_IMAGE
         assert [one.count for one in good.heard] == [1, 1, 1]
 
@@ -276,7 +276,7 @@ async def test_an_answer_without_an_end_is_not_read_to_it(standing_with: StartGa
         gateway = await standing_with(site(channel(up.base_url, total_timeout_s=60), healthy(good)))
         check_images(orjson.loads((await ask(gateway)).body)["data"], 1)
         assert up.flooded < MAX_ANSWER_BYTES + 32 * MB
-        await audit(gateway, up, ending="completed", channel="healthy", attempts=2, images=1)
+        await audit(gateway, up, outcome="completed", channel="healthy", attempts=2, images=1)
 
 
 async def test_more_images_than_anybody_asked_for_are_neither_looked_at_nor_charged(
@@ -293,7 +293,7 @@ async def test_more_images_than_anybody_asked_for_are_neither_looked_at_nor_char
             async with ScriptedUpstream([answer(crowd)]) as up:
                 gateway = await gateway_with(site(kind.channel(up), egress={"allow": ["127.0.0.1"]}))
                 check_images(orjson.loads((await ask(gateway)).body)["data"], 1)
-                await audit(gateway, ending="completed", images=1)
+                await audit(gateway, outcome="completed", images=1)
         assert victim.connections == 0
 
 

@@ -65,7 +65,7 @@ async def test_each_event_reaches_the_caller_before_the_provider_says_more(
                 arrived.append(loop.time())
                 heard.set()
             assert await response.content.read() == b""
-        await audit(gateway, ending="completed")
+        await audit(gateway, outcome="completed")
     lags = [after - before for before, after in zip(sent, arrived, strict=True)]
     with capsys.disabled():
         print(f"\nmedian lag of an event: {statistics.median(lags) * 1000:.2f} ms")  # noqa: T201
@@ -75,4 +75,4 @@ async def test_everything_but_an_unasked_usage_frame_survives(standing_with: Sta
     async with ScriptedUpstream([SSE_HEAD, *(chunk(piece) for piece in PIECES), LAST_CHUNK]) as up:
         gateway = await standing_with(site(channel(up.base_url)))
         assert (await call(gateway, stream=True)).body == b"".join(PIECES)
-        await audit(gateway, ending="completed")
+        await audit(gateway, outcome="completed")

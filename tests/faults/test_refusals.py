@@ -82,7 +82,7 @@ async def test_a_refusal_is_another_channels_chance(
         check_trail(heard, row, *[("bad", code)] * attempts)
         if limited:
             assert (heard.status, heard.headers["Retry-After"]) == (429, "1")
-            assert (row.ending, row.error_code, row.cost_nanos) == ("refused", code, 0)
+            assert (row.outcome, row.error_code, row.cost_nanos) == ("refused", code, 0)
         else:
             check_error(heard, code)
             check_row_of_failure(row, code, attempts=attempts)

@@ -98,7 +98,7 @@ async def test_a_stream_that_drips_byte_by_byte_leaves_whole(standing_with: Star
         heard = await call(gateway, stream=True)
         assert [line for line in heard.body.splitlines() if line] == [line for line in WANTED.splitlines() if line]
         assert not heard.body.startswith(BOM)
-        await audit(gateway, ending="completed", usage_source="upstream", prompt_tokens=5)
+        await audit(gateway, outcome="completed", usage_source="upstream", prompt_tokens=5)
 
 
 @pytest.mark.parametrize("pause", [0, 0.01], ids=["at once", "later"])
@@ -114,7 +114,7 @@ async def test_a_caller_hears_nothing_after_the_end_mark(
         heard = await call(gateway, stream=True)
         assert (heard.body, heard.whole) == (event(delta("a")) + DONE, True)
         # A body that goes on after its end mark breaks its connection; one that ends with it may keep it.
-        await audit(gateway, *([up] if pause else []), ending="completed")
+        await audit(gateway, *([up] if pause else []), outcome="completed")
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -140,4 +140,4 @@ async def test_an_answer_nobody_asked_for_never_reaches_the_next_caller(
         await until(lambda: sent)
         assert b"mine" in (await call(gateway, stream=stream)).body
         assert [seen.connection for seen in up.received] == [1, 2]
-        assert [row.ending for row in await gateway.rows(2)] == ["completed", "completed"]
+        assert [row.outcome for row in await gateway.rows(2)] == ["completed", "completed"]

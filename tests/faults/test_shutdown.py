@@ -59,7 +59,7 @@ async def test_a_stream_that_runs_may_finish_within_the_drain(gateway_with: Star
         heard = await stop_under(gateway, up, stream=True)
         assert (heard.body, heard.whole) == (ONE + TWO + DONE, True)
         (row,) = await stored(gateway)
-        assert (row.ending, row.usage_source, row.cost_nanos) == ("completed", "upstream", 19_000)
+        assert (row.outcome, row.usage_source, row.cost_nanos) == ("completed", "upstream", 19_000)
 
 
 async def test_a_whole_answer_that_is_awaited_may_come_within_the_drain(gateway_with: StartGateway) -> None:
@@ -68,7 +68,7 @@ async def test_a_whole_answer_that_is_awaited_may_come_within_the_drain(gateway_
         heard = await stop_under(gateway, up, stream=False)
         assert (heard.status, heard.whole) == (200, True)
         (row,) = await stored(gateway)
-        assert (row.ending, row.usage_source) == ("completed", "upstream")
+        assert (row.outcome, row.usage_source) == ("completed", "upstream")
 
 
 async def test_a_stream_beyond_the_drain_gets_the_error_event(gateway_with: StartGateway) -> None:
@@ -79,7 +79,7 @@ async def test_a_stream_beyond_the_drain_gets_the_error_event(gateway_with: Star
         assert up.hung_up.is_set()
         assert not good.received
         (row,) = await stored(gateway)
-        assert (row.ending, row.error_code, row.status, row.attempts) == ("interrupted", "overloaded", 200, 1)
+        assert (row.outcome, row.error_code, row.status, row.attempts) == ("interrupted", "overloaded", 200, 1)
         assert (row.usage_source, row.completion_tokens) == ("estimate", 9)
 
 
@@ -108,7 +108,7 @@ async def test_a_call_not_answered_within_the_drain_gets_a_503(
         assert up.hung_up.is_set()
         assert not good.received
         (row,) = await stored(gateway)
-        assert (row.ending, row.error_code, row.status, row.attempts) == ("interrupted", "overloaded", 503, 1)
+        assert (row.outcome, row.error_code, row.status, row.attempts) == ("interrupted", "overloaded", 503, 1)
         assert (row.usage_source, row.cost_nanos) == (("none", 0) if failed else ("estimate", 1_000))
 
 
@@ -149,7 +149,7 @@ async def test_a_body_that_is_still_arriving_may_arrive_within_the_drain(gateway
             writer.write(rest)
             assert (await reader.read()).startswith(b"HTTP/1.1 200 OK")
             await stopping
-        assert [row.ending for row in await stored(gateway)] == ["completed"]
+        assert [row.outcome for row in await stored(gateway)] == ["completed"]
 
 
 async def test_a_body_that_arrives_after_the_drain_leaves_its_row_and_asks_nobody(gateway_with: StartGateway) -> None:
@@ -159,7 +159,7 @@ async def test_a_body_that_arrives_after_the_drain_leaves_its_row_and_asks_nobod
             async with asyncio.timeout(WAIT_LIMIT_S):
                 await gateway.stop()
             assert not up.received
-        assert [row.ending for row in await stored(gateway)] == ["interrupted"]
+        assert [row.outcome for row in await stored(gateway)] == ["interrupted"]
 
 
 async def test_while_it_drains_nothing_new_is_taken(gateway_with: StartGateway) -> None:
@@ -191,4 +191,4 @@ async def test_every_one_of_many_is_told_and_settled(gateway_with: StartGateway)
         for heard in await asyncio.gather(*calls):
             check_broken_stream(heard, "overloaded")
         rows = await stored(gateway)
-        assert [row.ending for row in rows] == ["interrupted"] * 20
+        assert [row.outcome for row in rows] == ["interrupted"] * 20

@@ -24,7 +24,7 @@ async def test_a_caller_who_stops_reading_holds_its_provider_back_and_loses_noth
             body = await response.read()
         assert len(body) == len(WORD) * MANY + len(event(delta("", "stop")) + DONE)
         assert body.count(WORD) == MANY
-        await audit(gateway, ending="completed", attempts=1)
+        await audit(gateway, outcome="completed", attempts=1)
 
 
 @pytest.mark.slow
@@ -36,7 +36,7 @@ async def test_a_caller_who_stops_reading_and_leaves_cancels_its_provider(gatewa
             response.close()
         await until(lambda: up.open_connections == 0)
         assert up.flooded < HELD
-        await audit(gateway, up, ending="client_closed", usage_source="estimate")
+        await audit(gateway, up, outcome="client_closed", usage_source="estimate")
 
 
 @pytest.mark.slow
@@ -49,7 +49,7 @@ async def test_a_caller_who_does_not_read_slows_nobody_else(gateway_with: StartG
             assert heard.body.count(WORD) == MANY
             assert up.flooded >= held + len(WORD) * MANY
             response.close()
-        assert sorted(row.ending for row in await gateway.rows(2)) == ["client_closed", "completed"]
+        assert sorted(row.outcome for row in await gateway.rows(2)) == ["client_closed", "completed"]
 
 
 @pytest.mark.slow
@@ -63,4 +63,4 @@ async def test_a_stop_under_a_caller_who_does_not_read_ends_and_leaves_its_row(g
             response.close()
         await until(lambda: up.open_connections == 0)
         (row,) = await stored(gateway)
-        assert (row.ending, row.usage_source) == ("interrupted", "estimate")
+        assert (row.outcome, row.usage_source) == ("interrupted", "estimate")

@@ -116,7 +116,7 @@ async def test_20_edits_of_20_mb_at_once_are_all_whole_and_never_in_memory(tmp_p
         assert named == set()
         await check_nothing_is_left(gateway, process, files)
         rows = await read_rows(gateway, MANY)
-        assert {row.ending for row in rows} == {"completed"}
+        assert {row.outcome for row in rows} == {"completed"}
 
 
 @pytest.mark.parametrize("way", ["form", "json"])
@@ -175,12 +175,12 @@ async def test_of_callers_who_vanish_half_way_nothing_is_left_and_the_others_are
         assert risen[0] < MAX_OF_MANY_MB
         await check_nothing_is_left(gateway, process, files)
         rows = await read_rows(gateway, 25)
-        gone = [row for row in rows if row.ending == "client_closed"]
+        gone = [row for row in rows if row.outcome == "client_closed"]
         assert len(gone) == 15
         assert {row.status for row in gone} == {499}
         assert all((row.cost_nanos > 0) == (row.attempts > 0) for row in gone), "what was sent on is paid for"
         assert sorted(row.attempts for row in gone) == [0] * 10 + [1] * 5
-        assert {row.cost_nanos for row in rows if row.ending == "completed"} == {19_000}
+        assert {row.cost_nanos for row in rows if row.outcome == "completed"} == {19_000}
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ async def test_a_provider_that_hardly_reads_is_timed_out_alone_and_in_bounded_me
             )
             await check_nothing_is_left(gateway, process, files)
             failed = [row for row in await read_rows(gateway, 28) if row.channel == "slow"]
-            assert {(row.ending, row.cost_nanos) for row in failed} == {("upstream_failed", 0)}
+            assert {(row.outcome, row.cost_nanos) for row in failed} == {("failed", 0)}
 
 
 def limit_files(pid: int, size: int) -> None:
@@ -233,7 +233,7 @@ async def test_an_upload_for_which_the_disk_has_no_room_is_refused_and_costs_not
         await check_nothing_is_left(gateway, process, files)
         limit_files(gateway.pid, resource.RLIM_INFINITY)
         assert (await edit(gateway.url, 10, BLOCK)).status == 200
-        refused = [row for row in await read_rows(gateway, 7) if row.ending == "refused"]
+        refused = [row for row in await read_rows(gateway, 7) if row.outcome == "refused"]
         assert [(row.error_code, row.cost_nanos, row.attempts) for row in refused] == [("overloaded", 0, 0)] * 5
         await gateway.check_books()
         assert "Traceback" not in gateway.err.read_text()
@@ -271,7 +271,7 @@ async def test_a_disk_that_an_upload_fills_has_its_room_back_at_once(tmp_path: P
             assert (await gateway.probe())[0] == 200
             await settle(gateway)
             rows = await read_rows(gateway, 3)
-            assert [(row.ending, row.cost_nanos) for row in rows] == [("refused", 0)] * 2 + [("completed", 19_000)]
+            assert [(row.outcome, row.cost_nanos) for row in rows] == [("refused", 0)] * 2 + [("completed", 19_000)]
             await gateway.check_books()
             assert "Traceback" not in gateway.err.read_text()
 

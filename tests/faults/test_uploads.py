@@ -167,7 +167,7 @@ async def test_the_second_channel_is_sent_the_whole_upload_again(
         assert second.body.startswith(first.body or b"")
         await check_nothing_is_left(gateway)
         (row,) = await gateway.rows(1)
-        assert (row.channel, row.attempts, row.ending) == ("good", 2, "completed")
+        assert (row.channel, row.attempts, row.outcome) == ("good", 2, "completed")
 
 
 @pytest.mark.parametrize("name", WAYS)
@@ -204,7 +204,7 @@ async def test_a_caller_who_leaves_while_its_upload_is_sent_on_breaks_that_off(
         await until(lambda: not up.connections)
         assert up.taken[0].size < up.taken[0].length
         (row,) = await gateway.rows(1)
-        assert (row.ending, row.attempts, row.cost_nanos) == ("client_closed", 1, 0)
+        assert (row.outcome, row.attempts, row.cost_nanos) == ("client_closed", 1, 0)
 
 
 @pytest.mark.parametrize("how", ["close", "half close"])
@@ -221,7 +221,7 @@ async def test_a_caller_who_leaves_in_its_form_leaves_a_row_and_nothing_else(
                 await check_nothing_is_left(gateway)
         await check_nothing_is_left(gateway)
         (row,) = await gateway.rows(1)
-        assert (row.ending, row.attempts, row.cost_nanos, row.status) == ("client_closed", 0, 0, 499)
+        assert (row.outcome, row.attempts, row.cost_nanos, row.status) == ("client_closed", 0, 0, 499)
         assert not up.taken
 
 
@@ -257,7 +257,7 @@ async def test_a_caller_may_leave_anywhere_in_a_form(standing_with: StartGateway
             for sock in socks:
                 vanish(sock, how)
             rows = await gateway.rows(len(places))
-            ended = {(row.ending, row.attempts, row.cost_nanos, row.status) for row in rows}
+            ended = {(row.outcome, row.attempts, row.cost_nanos, row.status) for row in rows}
             assert ended == {("client_closed", 0, 0, 499)}
             await check_nothing_is_left(gateway)
             assert not up.taken
@@ -318,7 +318,7 @@ async def test_forms_that_will_not_do_are_refused_and_the_connection_goes_on(
                 await check_goes_on(sock)
         await check_nothing_is_left(gateway)
         rows = await gateway.rows(len(REFUSED))
-        assert {(row.ending, row.cost_nanos, row.attempts) for row in rows} == {("refused", 0, 0)}
+        assert {(row.outcome, row.cost_nanos, row.attempts) for row in rows} == {("refused", 0, 0)}
         assert not up.taken
 
 

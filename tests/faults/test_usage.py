@@ -49,7 +49,7 @@ async def test_usage_that_cannot_be_believed_is_estimated(
     async with ScriptedUpstream(script) as up:
         gateway = await standing_with(site(channel(up.base_url)))
         assert (await call(gateway, stream=stream)).status == 200
-        row = await audit(gateway, ending="completed", usage_source="estimate")
+        row = await audit(gateway, outcome="completed", usage_source="estimate")
         assert (row.prompt_tokens, row.completion_tokens, row.cost_nanos) == (*ESTIMATE, 7_000)
 
 
@@ -93,7 +93,7 @@ async def test_the_last_usage_that_can_be_believed_counts(
         gateway = await standing_with(site(channel(up.base_url)))
         heard = await call(gateway, stream=True)
         assert heard.events[-1] == DONE
-        row = await audit(gateway, ending="completed", usage_source="upstream")
+        row = await audit(gateway, outcome="completed", usage_source="upstream")
         assert (row.prompt_tokens, row.completion_tokens) == tokens
 
 
@@ -101,7 +101,7 @@ async def test_usage_after_the_end_mark_is_not_charged(standing_with: StartGatew
     async with ScriptedUpstream(stream_of(usage_frame(5, 7), after=event(usage_frame(50_000, 70_000)))) as up:
         gateway = await standing_with(site(channel(up.base_url)))
         await call(gateway, stream=True)
-        row = await audit(gateway, ending="completed")
+        row = await audit(gateway, outcome="completed")
         assert (row.prompt_tokens, row.completion_tokens) == (5, 7)
 
 
@@ -109,7 +109,7 @@ async def test_text_after_the_end_mark_is_not_charged(standing_with: StartGatewa
     async with ScriptedUpstream(stream_of(after=event(delta("never delivered" * 50)))) as up:
         gateway = await standing_with(site(channel(up.base_url)))
         await call(gateway, stream=True)
-        row = await audit(gateway, ending="completed", usage_source="estimate")
+        row = await audit(gateway, outcome="completed", usage_source="estimate")
         assert (row.prompt_tokens, row.completion_tokens) == ESTIMATE
 
 
@@ -134,7 +134,7 @@ async def test_usage_that_cannot_be_is_charged_as_the_most_that_can_and_flagged(
         gateway = await standing_with(site(channel(up.base_url)))
         with capture_logs() as lines:
             assert (await call(gateway, stream=stream, max_tokens=20)).status == 200
-        row = await audit(gateway, ending="completed", usage_source="bound", completion_tokens=20)
+        row = await audit(gateway, outcome="completed", usage_source="bound", completion_tokens=20)
         assert row.prompt_tokens <= 18
         assert row.cost_nanos <= row.reserved_nanos
         (line,) = [line for line in lines if line["event"] == "usage_implausible"]

@@ -112,7 +112,7 @@ async def test_a_file_that_is_larger_than_any_is_not_begun_and_one_that_is_cance
             assert (await look(gateway, f"{VIDEOS}/{job.id}/content")).status == 404
         await until(lambda: up.sent >= 2 * CLIP_BYTES - 1)
         rows = await audit(gateway, up)
-        assert {row.ending for row in rows.values()} == {"interrupted"}
+        assert {row.outcome for row in rows.values()} == {"cancelled"}
         assert list_kept(gateway) == []
 
 

@@ -92,12 +92,13 @@ async def test_a_job_goes_on_whatever_is_said_of_it_in_passing_and_only_a_verdic
         for prompt, play in passing.items():
             job, row = jobs[prompt], rows[write_mark(prompt)]
             assert (job.state, job.channel, job.failures) == ("completed", "up", 0), job
-            assert (row.ending, row.attempts, row.error_code) == ("completed", 1, None)
+            assert (row.outcome, row.attempts, row.error_code) == ("completed", 1, None)
             assert up.find(prompt).polls >= len(play.polls)
         for prompt, (_, code, message) in VERDICTS.items():
             job, row = jobs[prompt], rows[write_mark(prompt)]
             assert (job.state, job.error_code, job.error_message) == ("failed", code, message)
-            assert (row.ending, row.status, row.attempts) == ("upstream_failed", 200, 1)
+            blocked = code == "content_policy_violation"
+            assert (row.outcome, row.status, row.attempts) == ("blocked" if blocked else "failed", 200, 1)
             assert up.find(prompt).polls == 2
 
 

@@ -120,7 +120,7 @@ async def test_what_nobody_takes_leaves_no_job_and_one_row(gateway_with: StartGa
             assert (up.count(prompt), other.count(prompt)) == (1, 1)
         assert orjson.loads((await look(gateway)).body)["data"] == []
         rows = await audit(gateway, up, rows=len(up.plays))
-        assert {row.ending for row in rows.values()} == {"refused", "upstream_failed"}
+        assert {row.outcome for row in rows.values()} == {"refused", "blocked", "failed"}
         assert {row.cost_nanos for row in rows.values()} == {0}
 
 
@@ -144,7 +144,7 @@ async def test_where_nobody_knows_whether_it_was_begun_it_is_never_begun_again(g
         assert not other.submits
         rows = await audit(gateway, up, rows=2 * len(UNKNOWN))
         for prompt in UNKNOWN:
-            assert rows[write_mark(prompt)].ending == "upstream_failed"
+            assert rows[write_mark(prompt)].outcome == "failed"
             assert rows[write_mark(prompt)].error_code == SUBMIT_UNKNOWN.code
 
 
@@ -175,7 +175,7 @@ async def test_a_caller_who_leaves_during_the_submit_leaves_a_job_that_goes_on(g
         (form,) = (one for one in up.submits if one.prompt == "form")
         assert form.files == {"input_reference": image}
         rows = await audit(gateway, up, rows=3)
-        assert (rows["refused"].ending, rows["refused"].status) == ("refused", 400)
+        assert (rows["refused"].outcome, rows["refused"].status) == ("refused", 400)
         again = await submit(gateway, "json", key="json", mark="again")
         assert orjson.loads(again.body)["id"] == jobs["json"].id
         assert up.count("json") == 1
@@ -263,4 +263,4 @@ async def test_what_was_begun_is_on_record_as_soon_as_the_store_is_back(gateway_
         jobs = await await_ends(gateway)
         assert {prompt: job.error_code for prompt, job in jobs.items()} == {"begun": None, "unknown": "submit_unknown"}
         rows = await audit(gateway, up, rows=3)
-        assert rows["refused"].ending == "refused"
+        assert rows["refused"].outcome == "refused"

@@ -81,7 +81,7 @@ async def test_every_language_tells_every_callers_stream(standing_with: StartGat
     async with ScriptedUpstream([answer(ANSWERED[provider])]) as up:
         gateway = await standing_with(site(channel(up.base_url, provider=provider)))
         heard = await ask(gateway, path)
-        row = await audit(gateway, status=200, stream=True, ending="completed", attempts=1, usage_source="upstream")
+        row = await audit(gateway, status=200, stream=True, outcome="completed", attempts=1, usage_source="upstream")
     assert (row.prompt_tokens, row.completion_tokens) == TOKENS
     assert heard.headers["Content-Type"].startswith("text/event-stream")
     if path == "/v1/chat/completions":
@@ -112,7 +112,7 @@ async def test_what_is_only_passed_is_told_as_well(
     async with ScriptedUpstream([answer(said)]) as up:
         gateway = await standing_with(site(channel(up.base_url)))
         heard = await ask(gateway, path)
-        row = await audit(gateway, status=200, stream=True, ending="completed", usage_source="upstream")
+        row = await audit(gateway, status=200, stream=True, outcome="completed", usage_source="upstream")
     assert (row.prompt_tokens, row.completion_tokens) == (5, 7)
     assert heard.events[-1].startswith(mark)
     assert b"hello" in heard.body.lower()

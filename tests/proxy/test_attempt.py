@@ -103,7 +103,7 @@ def test_a_failure_at_the_very_moment_of_a_cancel_is_not_tried_elsewhere(*, canc
         assert tried == (["up"] if cancelled else ["up", "up1"])
         failure = ticket.ctx.attempts[0].failure
         assert failure is not None
-        assert failure.outcome == ("request_cancelled" if cancelled else "upstream_error")
+        assert failure.code == ("request_cancelled" if cancelled else "upstream_error")
         assert not services.proxy.cancel(ticket.ctx), "it is over"
         assert services.proxy.running == 0
 

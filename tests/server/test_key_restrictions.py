@@ -185,7 +185,7 @@ async def test_a_model_a_key_may_not_use_is_refused_with_a_row_and_is_not_listed
     for operation in CALLS:
         assert await ask(gateway, operation) == (403, code, "false"), operation
     rows = await gateway.rows(len(CALLS))
-    assert {(row.ending, row.status, row.error_code, row.attempts, row.channel) for row in rows} == {
+    assert {(row.outcome, row.status, row.error_code, row.attempts, row.channel) for row in rows} == {
         ("refused", 403, code, 0, None),
     }
     assert {row.cost_nanos + row.reserved_nanos for row in rows} == {0}
@@ -380,7 +380,7 @@ async def test_a_stream_that_runs_while_its_key_is_revoked_finishes_and_is_charg
             assert (await response.json())["error"]["code"] == code
         assert len(up.received) == 1
         row, *_ = await gateway.rows(1 if code in AT_THE_DOOR else 2)
-        assert (row.ending, row.key_id, row.cost_nanos) == ("completed", tenant.key_id, cost_of(row))
+        assert (row.outcome, row.key_id, row.cost_nanos) == ("completed", tenant.key_id, cost_of(row))
         assert row.cost_nanos == 19_000
         books = await gateway.check_books()
         assert books["charged_nanos"] == 19_000

@@ -88,7 +88,7 @@ async def test_requests_a_minute_are_limited_for_a_key_or_for_all_keys_of_an_acc
         assert len(up.received) == (3 if of == "key" else 2)
         rows = await gateway.rows(4)
         for row in (row for row in rows if row.status == 429):
-            assert (row.ending, row.error_code, row.attempts) == ("refused", "rate_limit_exceeded", 0)
+            assert (row.outcome, row.error_code, row.attempts) == ("refused", "rate_limit_exceeded", 0)
             assert (row.cost_nanos, row.reserved_nanos, row.channel) == (0, 0, None)
 
 

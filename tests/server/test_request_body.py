@@ -123,7 +123,7 @@ async def test_a_body_that_is_no_good_json_is_a_400(standing_with: StartGateway,
             assert len(error["message"]) < 500, case
         assert not up.received
         rows = await gateway.rows(len(BAD_JSON))
-        assert {(row.status, row.ending, row.attempts) for row in rows} == {(400, "refused", 0)}
+        assert {(row.status, row.outcome, row.attempts) for row in rows} == {(400, "refused", 0)}
 
 
 @pytest.mark.parametrize(("path", "table"), [(CHAT, BAD_CHAT), (EMBEDDINGS, BAD_EMBEDDINGS)])

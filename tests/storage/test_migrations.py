@@ -173,8 +173,10 @@ def upgrade_to(connection: Connection, revision: str) -> None:
 
 
 def fit(values: Values, table: Table) -> Values:
-    """What of ``values`` the table has a column for."""
-    return {name: value for name, value in values.items() if name in table.c}
+    """What of ``values`` the table has a column for; up to 0.7 the outcome of a request was its ``ending``."""
+    former = {"failed": "upstream_failed"}
+    ending = {"ending": former.get(values["outcome"], values["outcome"])} if "outcome" in values else {}
+    return {name: value for name, value in {**values, **ending}.items() if name in table.c}
 
 
 UNTOLD: dict[str, Any] = {"tried": "", "images": 0, "duration_ms": 0, "characters": 0, "error": "", "unpriced": False}
@@ -259,12 +261,12 @@ FIFTH_ROWS = [
     make_row("a moment before", settled_ms=MIDNIGHT_MS - 1),
     make_row("an hour later", settled_ms=MIDNIGHT_MS + HOUR_MS, channel="other"),
     make_row("the same hour", settled_ms=MIDNIGHT_MS + HOUR_MS + 5, channel="other", cost_nanos=7),
-    make_row("who left", settled_ms=MIDNIGHT_MS, status=499, ending="client_closed"),
-    make_row("broken off", settled_ms=MIDNIGHT_MS, ending="upstream_failed"),
+    make_row("who left", settled_ms=MIDNIGHT_MS, status=499, outcome="client_closed"),
+    make_row("broken off", settled_ms=MIDNIGHT_MS, outcome="failed"),
     refuse(make_row("limited", settled_ms=MIDNIGHT_MS, error_code="rate_limit_exceeded")),
     refuse(make_row("no model", settled_ms=MIDNIGHT_MS, model="gpt-x", error_code="model_not_found")),
     refuse(make_row("no such", settled_ms=MIDNIGHT_MS, model="gpt-y", error_code="model_not_allowed")),
-    make_row("theirs", settled_ms=MIDNIGHT_MS, model="gpt-z", error_code="model_not_found", ending="refused"),
+    make_row("theirs", settled_ms=MIDNIGHT_MS, model="gpt-z", error_code="model_not_found", outcome="refused"),
 ]
 """Rows as the fifth version wrote them: it had no text of errors."""
 
@@ -292,6 +294,39 @@ async def test_what_the_fifth_version_stored_is_summed_by_hour_and_by_day_as_if_
     await database.close()
 
 
+@pytest.mark.parametrize(
+    ("ending", "error_code", "outcome"),
+    [
+        ("completed", None, "completed"),
+        ("client_closed", None, "client_closed"),
+        ("interrupted", None, "interrupted"),
+        ("interrupted", "request_cancelled", "cancelled"),
+        ("interrupted", "cancelled", "cancelled"),
+        ("upstream_failed", "upstream_error", "failed"),
+        ("upstream_failed", "content_policy_violation", "blocked"),
+        ("failed", "internal_error", "failed"),
+        ("refused", "sensitive_words_detected", "blocked"),
+        ("refused", "rate_limit_exceeded", "refused"),
+    ],
+)
+async def test_an_ending_of_a_former_version_becomes_an_outcome(
+    tmp_path: Path, ending: str, error_code: str | None, outcome: str
+) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'former.db'}")
+    with engine.begin() as connection:
+        upgrade_to(connection, "0012")
+        tables = MetaData()
+        tables.reflect(connection)
+        there = tables.tables["requests"]
+        row = {**fit(build_request(make_row("one", error_code=error_code)), there), "ending": ending}
+        connection.execute(insert(there), [row])
+    engine.dispose()
+    database = await open_database(f"sqlite:///{tmp_path / 'former.db'}")
+    (found,) = await RequestLogRepository(database).list_requests(RequestFilter(), 9)
+    await database.close()
+    assert found.row == make_row("one", error_code=error_code, outcome=outcome)
+
+
 TABLES = ("accounts", "keys", "requests", "entries", "usage_days", "channels")
 NEWEST_TABLES = ("videos", "video_prompts", "deliveries", "replays", "retired", "members", "audit", "settings")
 NEW_COLUMNS: dict[str, dict[str, Any]] = {
@@ -307,6 +342,14 @@ def read_tables(connection: Connection) -> dict[str, list[dict[str, Any]]]:
     there.reflect(connection)
     rows = {name: connection.execute(there.tables[name].select()) for name in TABLES if name in there.tables}
     return {name: [dict(row) for row in found.mappings()] for name, found in rows.items()}
+
+
+def rename_ending(row: dict[str, Any]) -> dict[str, Any]:
+    outcome = {"upstream_failed": "failed"}
+    return {
+        "outcome" if name == "ending" else name: outcome.get(value, value) if name == "ending" else value
+        for name, value in row.items()
+    }
 
 
 @pytest.mark.parametrize("revision", ["0002", "0003", "0004"])
@@ -326,5 +369,5 @@ async def test_what_later_versions_stored_stays_as_it_is(first_path: Path, revis
     engine.dispose()
     for name, rows in before.items():
         assert rows
-        assert after[name] == [{**NEW_COLUMNS.get(name, {}), **row} for row in rows]
+        assert after[name] == [{**NEW_COLUMNS.get(name, {}), **rename_ending(row)} for row in rows]
     assert after["channels"] == before.get("channels", [])

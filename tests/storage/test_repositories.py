@@ -297,7 +297,7 @@ async def test_filters_restrict_together(stores: Stores) -> None:
             *make_rows(1, key_id=1, model="a", status=200),
             *make_rows(2, key_id=2, model="a", status=200),
             *make_rows(3, key_id=1, model="b", status=200),
-            *make_rows(4, key_id=1, model="a", status=500, ending="failed"),
+            *make_rows(4, key_id=1, model="a", status=500, outcome="failed"),
             *make_rows(5, key_id=1, model="a", status=200, channel="other"),
             *make_rows(6, key_id=9, model="c", status=403, channel=None),
         ]

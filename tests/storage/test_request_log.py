@@ -1,14 +1,14 @@
 """Lists of requests in the database: never more than a bounded look, page after page, and nothing left out."""
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, get_args
 
 import attrs
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.domain.request_log import Ending, RequestFilter, RequestPage, StoredRequest
+from gateway.domain.request_log import UNHARMED, Outcome, RequestFilter, RequestPage, StoredRequest
 from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.request_log import SLACK_MS, RequestLogRepository
@@ -18,14 +18,14 @@ STEP_MS = 3_000
 ROWS = 150
 IDS = [f"req_{number:024x}" for number in range(ROWS)]
 FAILURES: dict[int, dict[str, Any]] = {
-    3: {"status": 429, "ending": "refused", "error_code": "rate_limit_exceeded", "error": "Wait 5 s", "channel": None},
-    5: {"status": 200, "ending": "upstream_failed", "error_code": "upstream_error", "error": "It broke off: 50% done"},
-    7: {"status": 400, "ending": "refused", "error_code": None, "error": "Context_length is 8"},
-    11: {"status": 499, "ending": "client_closed", "error_code": None, "error": ""},
-    13: {"status": 500, "ending": "interrupted", "error_code": None, "error": ""},
+    3: {"status": 429, "outcome": "refused", "error_code": "rate_limit_exceeded", "error": "Wait 5 s", "channel": None},
+    5: {"status": 200, "outcome": "failed", "error_code": "upstream_error", "error": "It broke off: 50% done"},
+    7: {"status": 400, "outcome": "refused", "error_code": None, "error": "Context_length is 8"},
+    11: {"status": 499, "outcome": "client_closed", "error_code": None, "error": ""},
+    13: {"status": 500, "outcome": "interrupted", "error_code": None, "error": ""},
 }
 """What every so-and-so-manieth row is instead of an answer."""
-WELL: dict[str, Any] = {"status": 200, "ending": "completed", "error_code": None, "error": ""}
+WELL: dict[str, Any] = {"status": 200, "outcome": "completed", "error_code": None, "error": ""}
 
 
 def make_history() -> list[Any]:
@@ -91,7 +91,7 @@ WISHES = st.builds(
     model=seldom("m0", "m3", "M3", ""),
     channel=seldom("c0", "C1"),
     status=seldom(200, 429, 499, 500, 418),
-    ending=seldom("completed", "refused", "client_closed", "interrupted", "failed"),
+    outcome=seldom("completed", "refused", "client_closed", "interrupted", "failed"),
     verdict=seldom("ok", "error"),
     since_ms=MOMENTS,
     until_ms=MOMENTS,
@@ -179,7 +179,7 @@ async def test_a_request_is_found_by_its_id(logs: Logs) -> None:
 
 async def test_a_number_is_not_taken_for_a_failure_where_the_caller_left(database: Database) -> None:
     """499 is the one status above 400 that no failure need have."""
-    rows = [*make_rows(1, 2, status=499, ending="client_closed"), *make_rows(3, status=499, ending="refused")]
+    rows = [*make_rows(1, 2, status=499, outcome="client_closed"), *make_rows(3, status=499, outcome="refused")]
     await LedgerRepository(database).post(rows)
     page = await RequestLogRepository(database, in_order=1, by_index=1).list_requests(RequestFilter(status=499), 9)
     assert [one.row.id for one in page] == ["req_3"]
@@ -187,14 +187,12 @@ async def test_a_number_is_not_taken_for_a_failure_where_the_caller_left(databas
     assert [one.row.id for one in page] == ["req_1", "req_2", "req_3"]
 
 
-@pytest.mark.parametrize(
-    "ending", ["completed", "client_closed", "refused", "upstream_failed", "interrupted", "failed"]
-)
-async def test_verdicts_part_all_endings(database: Database, ending: Ending) -> None:
-    await LedgerRepository(database).post(make_rows(1, ending=ending))
+@pytest.mark.parametrize("outcome", get_args(Outcome))
+async def test_verdicts_part_all_endings(database: Database, outcome: Outcome) -> None:
+    await LedgerRepository(database).post(make_rows(1, outcome=outcome))
     log = RequestLogRepository(database)
     found = [len(await log.list_requests(RequestFilter(verdict=verdict), 9)) for verdict in ("ok", "error")]
-    assert found == ([1, 0] if ending in {"completed", "client_closed"} else [0, 1])
+    assert found == ([1, 0] if outcome in UNHARMED else [0, 1])
 
 
 async def test_rows_that_a_retired_stretch_has_left_apart_are_found_by_time(database: Database) -> None:

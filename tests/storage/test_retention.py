@@ -89,7 +89,7 @@ async def test_what_a_crash_has_left_of_a_retired_row_is_not_charged_again(store
     """A journal may have notes of what was stored long ago; of a call whose end it missed it says another cost."""
     rows = await retire_three(stores)
     before = await read_totals(stores.ledger), await read_ids(stores.requests)
-    interrupted = attrs.evolve(rows[1], settled_ms=NOON_MS + 99 * DAY_MS, cost_nanos=999, ending="interrupted")
+    interrupted = attrs.evolve(rows[1], settled_ms=NOON_MS + 99 * DAY_MS, cost_nanos=999, outcome="interrupted")
     await stores.ledger.post_again([rows[0], interrupted, rows[2], rows[4]])
     assert (await read_totals(stores.ledger), await read_ids(stores.requests)) == before
 

@@ -29,10 +29,10 @@ HISTORY = [
     at(0, 2, 5, model="a"),
     at(0, 3, 5, model="b", key=21),
     at(1, 4, 1, model="b", channel="other"),
-    at(23, 5, 2, model="a", status=502, ending="upstream_failed"),
+    at(23, 5, 2, model="a", status=502, outcome="failed"),
     refuse(at(23, 6, model="a")),
     attrs.evolve(refuse(at(24, 7, model="nonsense", key=21)), error_code="model_not_found"),
-    at(47, 8, 9, model="c", key=21, ending="client_closed"),
+    at(47, 8, 9, model="c", key=21, outcome="client_closed"),
 ]
 
 

@@ -27,7 +27,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.ledger import LedgerEntry, OnCrash, Spending
 from gateway.domain.price import ONE_PPM, Price
-from gateway.domain.request_log import Ending, RequestFilter, RequestRecord
+from gateway.domain.request_log import Outcome, RequestFilter, RequestRecord
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderTimeout, StoreUnavailable
 from gateway.providers.base import CHAT
@@ -227,11 +227,11 @@ class BillingServices:
         ctx.first_byte_at = self.pulse
         return self.settlement.settle(ctx, "completed", **self.times)
 
-    def abort(self, ctx: RequestContext, ending: Ending, *, written: bool) -> RequestRecord:
+    def abort(self, ctx: RequestContext, outcome: Outcome, *, written: bool) -> RequestRecord:
         """The call was broken off, and ``written`` to its provider before that or not."""
         ctx.attempts[:] = [make_attempt(option_of(NANO_A_TOKEN), pending=written)]
-        fault = ProviderTimeout("The provider took too long") if ending == "upstream_failed" else None
-        return self.settlement.settle(ctx, ending, fault, **self.times)
+        fault = ProviderTimeout("The provider took too long") if outcome == "failed" else None
+        return self.settlement.settle(ctx, outcome, fault, **self.times)
 
     async def spend(self, caller: Caller, nanos: int) -> RequestRecord:
         """A call from its beginning to its end."""

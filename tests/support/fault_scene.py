@@ -140,7 +140,7 @@ def check_trail(heard: Heard, row: RequestRecord, *outcomes: tuple[str, str]) ->
     assert [one.partition(";ms=")[0] for one in tried.split(", ") if one] == (
         failed[:-1] if heard.status == 200 and row.error_code else failed
     )
-    kept = [(one.channel, one.outcome) for one in parse_tried(row.tried)]
+    kept = [(one.channel, one.code) for one in parse_tried(row.tried)]
     assert kept == (list(outcomes) if len(outcomes) > 1 else [])
 
 
@@ -164,7 +164,7 @@ async def audit(gateway: RunningGateway, *broken: ScriptedUpstream, **expected: 
     assert min(row.prompt_tokens, row.completion_tokens, row.cached_tokens) >= 0
     assert (row.usage_source == "none") == (row.prompt_tokens + row.completion_tokens == 0)
     assert row.total_ms >= (row.first_byte_ms or 0) >= 0
-    assert (row.error_code is None) == (row.ending in {"completed", "client_closed"})
+    assert (row.error_code is None) == (row.outcome in {"completed", "client_closed"})
     assert (row.tried == "") == (row.attempts <= 1)
     await gateway.check_books()
     check_charged_once(gateway, row.cost_nanos)
@@ -175,7 +175,7 @@ async def audit(gateway: RunningGateway, *broken: ScriptedUpstream, **expected: 
 
 def check_row_of_failure(row: RequestRecord, code: str, attempts: int, *, bought: bool = False) -> None:
     """Nothing was delivered: nothing is charged, except for a prompt that was ``bought``."""
-    assert (row.ending, row.error_code, row.attempts) == ("upstream_failed", code, attempts)
+    assert (row.outcome, row.error_code, row.attempts) == ("failed", code, attempts)
     charged = ("estimate", 1, 0, 1_000) if bought else ("none", 0, 0, 0)
     assert (row.usage_source, row.prompt_tokens, row.completion_tokens, row.cost_nanos) == charged
     assert row.first_byte_ms is None
@@ -183,7 +183,7 @@ def check_row_of_failure(row: RequestRecord, code: str, attempts: int, *, bought
 
 def check_row_of_success(row: RequestRecord, name: str, attempts: int) -> None:
     """The provider's own numbers, on the channel that answered."""
-    assert (row.ending, row.status, row.channel, row.attempts) == ("completed", 200, name, attempts)
+    assert (row.outcome, row.status, row.channel, row.attempts) == ("completed", 200, name, attempts)
     assert (row.prompt_tokens, row.completion_tokens, row.usage_source) == (*TOKENS, "upstream")
 
 

@@ -73,7 +73,7 @@ def check_row(row: RequestRecord, **expected: Any) -> RequestRecord:
     """A row says ``expected``, and costs what its pictures cost."""
     assert {name: getattr(row, name) for name in expected} == expected
     assert row.cost_nanos == row.images * A_IMAGE
-    assert (row.error_code is None) == (row.ending in {"completed", "client_closed"})
+    assert (row.error_code is None) == (row.outcome in {"completed", "client_closed"})
     return row
 
 

@@ -19,7 +19,7 @@ ROW = RequestRecord(
     model="m",
     channel="up",
     status=200,
-    ending="completed",
+    outcome="completed",
     error_code="upstream_error",
     stream=True,
     attempts=2,
@@ -77,4 +77,4 @@ def charge(name: object, cost: int, *, at_ms: int = NOON_MS, key: int = 11, mode
 
 def refuse(row: RequestRecord) -> RequestRecord:
     """The row of a call that was refused before a provider was asked."""
-    return attrs.evolve(row, attempts=0, channel=None, ending="refused", status=403, cost_nanos=0, reserved_nanos=0)
+    return attrs.evolve(row, attempts=0, channel=None, outcome="refused", status=403, cost_nanos=0, reserved_nanos=0)

@@ -104,10 +104,10 @@ class DiskTest:
         await eventually(self.is_stored, RECOVERS_IN_S)
         rows, _ = await self.gateway.read_rows()
         found = {row.client_request_id: row for row in rows}
-        odd = [found[mark] for mark in self.reached if found[mark].ending != "completed"]
+        odd = [found[mark] for mark in self.reached if found[mark].outcome != "completed"]
         assert len(odd) <= leaving, odd
-        assert {row.ending for row in odd} <= {"client_closed"}
-        assert {row.cost_nanos for row in rows if row.ending == "completed"} == {19_000}
+        assert {row.outcome for row in odd} <= {"client_closed"}
+        assert {row.cost_nanos for row in rows if row.outcome == "completed"} == {19_000}
         await self.gateway.check_books()
         assert self.gateway.running
         assert self.gateway.pid == pid

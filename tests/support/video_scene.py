@@ -120,7 +120,7 @@ def check_row(job: VideoJob, row: RequestRecord) -> None:
     completed = job.state == "completed"
     assert row.cost_nanos == (A_VIDEO if completed else 0), (job, row)
     assert row.error_code == job.error_code
-    assert (row.ending == "completed") == completed
+    assert (row.outcome == "completed") == completed
     assert row.reserved_nanos == A_VIDEO
     assert (job.due_ms, job.owner, job.lease_until_ms) == (None, "", 0)
 

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from gateway.domain.audit_log import Actor, AuditFilter
 from gateway.domain.request_log import RequestRecord
-from gateway.domain.video import CANCELLED, TIMEOUT, VideoFilter, VideoJob
+from gateway.domain.video import BLOCKED_CODE, CANCELLED, TIMEOUT, VideoError, VideoFilter, VideoJob
 from gateway.errors import Conflict, NotFound, StoreUnavailable, TaskNotReady
 from gateway.videos.jobs import CLOSE_TIMEOUT_S, build_end, check_completed
 from tests.support.request_records import ROW
@@ -44,7 +44,7 @@ def test_a_completed_job_is_charged_once_and_told_of_and_nothing_is_held_for_it_
         assert (done.state, done.progress, done.due_ms, done.cost_nanos) == ("completed", 100, None, HELD)
         assert done.expires_ms == (done.completed_ms or 0) + 7 * 86_400_000
         (row,) = await services.rows()
-        assert (row.id, row.cost_nanos, row.ending, row.status) == (job.receipt.id, HELD, "completed", 200)
+        assert (row.id, row.cost_nanos, row.outcome, row.status) == (job.receipt.id, HELD, "completed", 200)
         assert (row.duration_ms, row.usage_source, row.total_ms, row.attempts) == (4_000, "upstream", 7_000, 1)
         (told,) = await services.deliveries.list_deliveries(video_id=job.id, limit=9)
         assert (told.event, told.url, orjson.loads(told.body)["data"]) == (
@@ -67,7 +67,7 @@ def test_a_failed_job_costs_nothing_and_says_why() -> None:
         failed = await services.find(job)
         assert (failed.state, failed.error_code, failed.expires_ms) == ("failed", "timeout", None)
         (row,) = await services.rows()
-        assert (row.cost_nanos, row.ending, row.error_code, row.duration_ms) == (0, "upstream_failed", "timeout", 0)
+        assert (row.cost_nanos, row.outcome, row.error_code, row.duration_ms) == (0, "failed", "timeout", 0)
         assert (services.held, services.videos.list_held()) == (0, {})
         assert services.balances.find_balance("key", CALLER.key.id).lifetime.spent_nanos == 0
         assert await services.deliveries.list_deliveries(video_id=job.id, limit=9) == [], "nobody wants to be told"
@@ -104,29 +104,30 @@ def test_the_end_waits_for_whoever_is_looking_at_the_books() -> None:
     run(scene())
 
 
-RECEIPT = attrs.evolve(ROW, ending="completed", error_code=None, status=200, cost_nanos=0, attempts=1, settled_ms=0)
+RECEIPT = attrs.evolve(ROW, outcome="completed", error_code=None, status=200, cost_nanos=0, attempts=1, settled_ms=0)
 BEGUN = VideoJob("video_1", RECEIPT, "x", state="processing", seconds="4", cost_nanos=HELD, channel="up")
 
 
 @pytest.mark.parametrize(
     ("job", "expected"),
     [
-        (BEGUN.complete(5, 9), {"ending": "completed", "status": 200, "cost_nanos": HELD, "error_code": None}),
-        (BEGUN.fail(TIMEOUT, 5), {"ending": "upstream_failed", "cost_nanos": 0, "error_code": "timeout"}),
-        (BEGUN.fail(CANCELLED, 5), {"ending": "interrupted", "status": 200, "error_code": "cancelled"}),
+        (BEGUN.complete(5, 9), {"outcome": "completed", "status": 200, "cost_nanos": HELD, "error_code": None}),
+        (BEGUN.fail(TIMEOUT, 5), {"outcome": "failed", "cost_nanos": 0, "error_code": "timeout"}),
+        (BEGUN.fail(CANCELLED, 5), {"outcome": "cancelled", "status": 200, "error_code": "cancelled"}),
+        (BEGUN.fail(VideoError(BLOCKED_CODE, "no"), 5), {"outcome": "blocked", "status": 200, "cost_nanos": 0}),
         (
-            attrs.evolve(BEGUN, state="created", channel="", receipt=attrs.evolve(RECEIPT, ending="interrupted",
+            attrs.evolve(BEGUN, state="created", channel="", receipt=attrs.evolve(RECEIPT, outcome="interrupted",
                          attempts=0, channel=None)).fail(TIMEOUT, 5),
-            {"ending": "interrupted", "status": 500, "attempts": 0, "channel": None, "cost_nanos": 0},
+            {"outcome": "interrupted", "status": 500, "attempts": 0, "channel": None, "cost_nanos": 0},
         ),
         (
-            attrs.evolve(BEGUN, state="submitting", receipt=attrs.evolve(RECEIPT, ending="interrupted", attempts=0,
+            attrs.evolve(BEGUN, state="submitting", receipt=attrs.evolve(RECEIPT, outcome="interrupted", attempts=0,
                          channel=None)).fail(TIMEOUT, 5),
-            {"ending": "interrupted", "status": 500, "attempts": 1, "channel": "up"},
+            {"outcome": "interrupted", "status": 500, "attempts": 1, "channel": "up"},
         ),
         (attrs.evolve(BEGUN, seconds="").complete(5, 9), {"duration_ms": 0, "cost_nanos": HELD}),
     ],
-    ids=["completed", "failed", "cancelled", "never asked", "asked", "of unknown length"],
+    ids=["completed", "failed", "cancelled", "blocked", "never asked", "asked", "of unknown length"],
 )  # fmt: skip
 def test_the_row_of_a_job_says_how_it_ended(job: VideoJob, expected: dict[str, Any]) -> None:
     row: RequestRecord = build_end(job, RECEIPT.started_ms + 250)

@@ -7,6 +7,7 @@ import attrs
 import pytest
 from structlog.testing import capture_logs
 
+from gateway.billing.request_record import find_outcome
 from gateway.domain.account import Caller
 from gateway.domain.balance import Quota
 from gateway.domain.capability import Capability
@@ -94,7 +95,7 @@ def test_a_job_and_its_hold_are_on_record_before_its_provider_is_asked() -> None
         assert (asked.upstream_model, asked.key_print) == ("m", build_print("key-of-up"))
         assert (asked.owner, asked.lease_until_ms) == (services.videos.owner, asked.created_ms + LEASE_MS)
         assert (asked.seconds, asked.size, asked.prompt) == ("4", "1280x720", "a cat")
-        assert (asked.held_nanos, held, asked.receipt.ending) == (HELD, HELD, "interrupted")
+        assert (asked.held_nanos, held, asked.receipt.outcome) == (HELD, HELD, "interrupted")
         assert asked.deadline_ms == asked.created_ms + 24 * 3_600_000
         assert asked.webhook_url == "https://hooks/1"
         assert asked.id == job.id
@@ -113,7 +114,7 @@ def test_a_job_that_was_begun_is_nobodys_and_due_in_two_seconds(status: str, sta
         assert job == await services.find(job)
         assert (job.state, job.upstream_id, job.owner, job.lease_until_ms) == (state, ID, "", 0)
         assert job.due_ms == services.now_ms + 2_000
-        assert (job.receipt.ending, job.receipt.status, job.receipt.reserved_nanos) == ("completed", 200, HELD)
+        assert (job.receipt.outcome, job.receipt.status, job.receipt.reserved_nanos) == ("completed", 200, HELD)
         assert (ticket.ctx.record, ticket.job) == (job.receipt, job)
         assert services.rung == ["begun"]
         assert services.videos.list_held() == {job.id: HELD}
@@ -198,7 +199,7 @@ def test_a_refusal_leaves_a_row_and_no_job_and_another_channel_takes_it_if_it_ma
         (row,) = await alone.rows()
         assert (row.cost_nanos, row.reserved_nanos, row.attempts, row.channel) == (0, HELD, 1, "up")
         assert row.error_code == fault.public_code
-        assert row.ending == ("refused" if isinstance(fault, ProviderRejected) else "upstream_failed")
+        assert row.outcome == find_outcome(fault) != "completed"
         assert await list_jobs(alone.store) == {}
 
         both = VideoServices(play(answer, task()), "custom", "custom")
@@ -264,7 +265,7 @@ def test_where_nobody_knows_whether_it_was_begun_it_fails_and_nobody_is_asked_ag
         (job,) = (await list_jobs(services.store)).values()
         assert (job.state, job.error_code, job.cost_nanos, job.due_ms) == ("failed", "submit_unknown", 0, None)
         (row,) = await services.rows()
-        assert (row.cost_nanos, row.reserved_nanos, row.ending) == (0, HELD, "upstream_failed")
+        assert (row.cost_nanos, row.reserved_nanos, row.outcome) == (0, HELD, "failed")
         assert (row.error_code, row.channel, row.attempts) == ("submit_unknown", "up", 1)
         assert await services.store.list_contradictions() == []
         await check_nothing_left(services)
@@ -319,7 +320,7 @@ def test_who_cannot_pay_is_refused_and_nothing_is_asked() -> None:
         assert services.provider.asked == []
         row = ticket.ctx.record
         assert row is not None
-        assert (row.ending, row.status) == ("refused", 403)
+        assert (row.outcome, row.status) == ("refused", 403)
         assert list(services.write_queue.look()) == [row]
         await check_nothing_left(services)
 
@@ -499,7 +500,7 @@ def test_a_job_that_is_cancelled_before_it_is_begun_is_not_begun() -> None:
         assert len(services.provider.asked) == 1
         assert (await cancelling[0]).error_code == "cancelled"
         (row,) = await services.rows()
-        assert (row.ending, row.cost_nanos, row.error_code) == ("interrupted", 0, "cancelled")
+        assert (row.outcome, row.cost_nanos, row.error_code) == ("cancelled", 0, "cancelled")
         await check_nothing_left(services)
 
     run(scene())

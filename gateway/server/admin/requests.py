@@ -14,8 +14,8 @@ from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import (
     ANSWERED,
     MAX_ERROR,
-    Ending,
     FailedAttempt,
+    Outcome,
     RequestFilter,
     RequestPage,
     RequestRecord,
@@ -32,7 +32,7 @@ from gateway.server.openapi import schema as s
 from gateway.server.query import is_number, parse_moment, parse_number
 
 Fields = dict[str, Any]
-_ENDINGS: tuple[Ending, ...] = get_args(Ending)
+_OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 _VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 ROW = s.record(
@@ -50,7 +50,7 @@ ROW = s.record(
     model=s.TEXT,
     channel=s.maybe(s.TEXT),
     status=s.INTEGER,
-    ending=s.one_of(*_ENDINGS),
+    outcome=s.one_of(*_OUTCOMES),
     error_code=s.maybe(s.TEXT),
     error=s.TEXT,
     stream=s.FLAG,
@@ -78,7 +78,7 @@ _LINE = s.record(
 )
 _WHOLE_ROW = s.extend(
     ROW,
-    attempts_made=s.array(s.record(channel=s.maybe(s.TEXT), outcome=s.TEXT, ms=s.COUNT)),
+    attempts_made=s.array(s.record(channel=s.maybe(s.TEXT), error_code=s.maybe(s.TEXT), ms=s.COUNT)),
     lines=s.array(_LINE),
     timing=s.record(first_byte_ms=s.maybe(s.INTEGER), total_ms=s.INTEGER),
 )
@@ -89,7 +89,7 @@ FILTERS = (
     Query("model", "Only this model."),
     Query("channel", "Only this channel. For administrators."),
     STATUS,
-    Query("ending", "Only requests that ended so.", s.one_of(*_ENDINGS)),
+    Query("outcome", "Only requests with this outcome.", s.one_of(*_OUTCOMES)),
     Query("since", "Only requests settled then or later: a time such as 2027-01-31T12:00:00Z, or a day (UTC)."),
     Query("until", "Only requests settled before that time, or until the end of that day."),
     Query("text", "Only with this in the error's text or code, ignoring case; or the one request with this id."),
@@ -160,8 +160,8 @@ async def parse_filter(request: web.Request) -> RequestFilter:
     query, status = request.query, request.query.get("status")
     if status is not None and status not in _VERDICTS and not is_number(status):
         raise InvalidRequest("'status' must be a number, 'error' or 'ok'", param="status")
-    if query.get("ending", "completed") not in _ENDINGS:
-        raise InvalidRequest(f"'ending' must be one of {', '.join(_ENDINGS)}", param="ending")
+    if query.get("outcome", "completed") not in _OUTCOMES:
+        raise InvalidRequest(f"'outcome' must be one of {', '.join(_OUTCOMES)}", param="outcome")
     text = query.get("text") or None
     if text is not None and len(text) > MAX_ERROR:
         raise InvalidRequest(f"'text' must have at most {MAX_ERROR} characters", param="text")
@@ -176,7 +176,7 @@ async def parse_filter(request: web.Request) -> RequestFilter:
         channel=parse_channel(request),
         status=int(status) if status is not None and status not in _VERDICTS else None,
         verdict=status if status in _VERDICTS else None,
-        ending=cast(Ending, query["ending"]) if "ending" in query else None,
+        outcome=cast(Outcome, query["outcome"]) if "outcome" in query else None,
         since_ms=parse_moment(query, "since"),
         until_ms=parse_moment(query, "until", ends=True),
         text=text,
@@ -228,12 +228,16 @@ def _list_attempts(row: RequestRecord) -> tuple[FailedAttempt, ...]:
     """Return every attempt. A request with a single attempt has it in its own fields."""
     if row.tried or row.channel is None or not row.attempts:
         return parse_tried(row.tried)
-    outcome = row.error_code or (ANSWERED if row.ending == "completed" else row.ending)
-    return (FailedAttempt(row.channel, outcome, row.total_ms),)
+    code = row.error_code or (ANSWERED if row.outcome == "completed" else row.outcome)
+    return (FailedAttempt(row.channel, code, row.total_ms),)
 
 
 def _build_attempt(tried: FailedAttempt, actor: Actor) -> Fields:
-    return {"channel": tried.channel if actor.scope is None else None, "outcome": tried.outcome, "ms": tried.ms}
+    return {
+        "channel": tried.channel if actor.scope is None else None,
+        "error_code": None if tried.code == ANSWERED else tried.code,
+        "ms": tried.ms,
+    }
 
 
 def _build_line(line: BillLine) -> Fields:

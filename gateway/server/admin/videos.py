@@ -7,6 +7,7 @@ from aiohttp import web
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import Actor
 from gateway.domain.price import NANOS_PER_USD
+from gateway.domain.request_log import Outcome
 from gateway.domain.video import VideoFilter, VideoJob, VideoState, is_video_id
 from gateway.domain.webhook import DeliveryStatus, WebhookDelivery, build_secret
 from gateway.errors import InvalidRequest
@@ -25,6 +26,7 @@ _OPERATORS = ("channel", "provider", "upstream_model", "upstream_id", "owner", "
 _JOB = s.record(
     id=s.TEXT,
     status=s.one_of(*_STATES),
+    outcome=s.maybe(s.one_of(*get_args(Outcome))),
     live=s.FLAG,
     progress=s.COUNT,
     account=s.TEXT,
@@ -183,6 +185,7 @@ def _build_job(job: VideoJob, actor: Actor) -> Fields:
     shown = {
         "id": job.id,
         "status": job.state,
+        "outcome": job.outcome,
         "live": not job.ended,
         "progress": job.progress,
         "account": job.receipt.account,

@@ -1,16 +1,17 @@
 """The pages of the request log."""
 
 import asyncio
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlencode
 
 from aiohttp import web
 
+from gateway.domain.request_log import Outcome
 from gateway.server.console.page import ROOT, Data, Page, ask
 from gateway.server.context import ACTOR
 
 _LISTED = 50
-_FILTERS = ("account", "key", "model", "channel", "status", "unpriced", "since", "until", "text")
+_FILTERS = ("account", "key", "model", "channel", "outcome", "status", "unpriced", "since", "until", "text")
 _OF_OPERATORS = ("account", "channel")
 """Only administrators may filter by these."""
 
@@ -34,6 +35,7 @@ async def load_requests(request: web.Request) -> Data:
     return {
         "rows": rows,
         "wanted": wanted,
+        "outcomes": get_args(Outcome),
         "facets": facets,
         "key_names": {
             key["id"]: f"{key['account']}/{key['name']}" if everyone else key["name"] for key in keys["data"]
@@ -58,7 +60,7 @@ def build_time_segments(row: dict[str, Any]) -> list[dict[str, Any]]:
     stretches: list[tuple[str, str, float]] = []
     at = 0.0
     for attempt in row["attempts_made"][:-1]:
-        stretches.append((f"{attempt['channel']}: {attempt['outcome']}", "bad", attempt["ms"]))
+        stretches.append((f"{attempt['channel']}: {attempt['error_code']}", "bad", attempt["ms"]))
         at += attempt["ms"]
     first = row["timing"]["first_byte_ms"]
     if first is None:

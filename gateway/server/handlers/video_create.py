@@ -13,7 +13,7 @@ from aiohttp.typedefs import Handler
 
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.price import usd
-from gateway.domain.request_log import Ending
+from gateway.domain.request_log import Outcome
 from gateway.domain.video import StatusWords, VideoJob, VideoRequest, find_poll_after_ms
 from gateway.domain.webhook import find_webhook_problem
 from gateway.errors import Conflict, GatewayError, InvalidRequest
@@ -51,10 +51,10 @@ class ActiveVideoSubmission(ActiveInference):
             raise Conflict("The request has become a video job: cancel the job", should_retry=False)
         return super().cancel()
 
-    def settle(self, ending: Ending, error: GatewayError | None = None) -> None:
+    def settle(self, outcome: Outcome, error: GatewayError | None = None) -> None:
         """Leave the record of a request that never began to become a job; the job leaves every other one."""
         if self.submission is None:
-            super().settle(ending, error)
+            super().settle(outcome, error)
 
     def leave(self) -> bool:
         return False

@@ -151,7 +151,7 @@ CREATE TABLE requests (
 	model VARCHAR(256) NOT NULL, 
 	channel VARCHAR(64), 
 	status INTEGER NOT NULL, 
-	ending VARCHAR(32) NOT NULL, 
+	outcome VARCHAR(32) NOT NULL, 
 	error_code VARCHAR(128), 
 	stream BOOLEAN NOT NULL, 
 	attempts INTEGER NOT NULL, 
@@ -294,7 +294,7 @@ CREATE INDEX replays_running ON replays (owner) WHERE state = 'running';
 CREATE INDEX requests_by_account ON requests (account_id, sequence);
 CREATE INDEX requests_by_key ON requests (key_id, sequence);
 CREATE INDEX requests_by_model ON requests (model, sequence);
-CREATE INDEX requests_wrong ON requests (sequence) WHERE ending NOT IN ('completed', 'client_closed');
+CREATE INDEX requests_wrong ON requests (sequence) WHERE outcome NOT IN ('completed', 'client_closed', 'cancelled');
 CREATE INDEX response_owners_by_age ON response_owners (created_ms);
 CREATE INDEX sessions_by_member ON sessions (member_id);
 CREATE INDEX videos_by_account ON videos (account_id, sequence);

@@ -148,7 +148,7 @@ async def test_a_refused_key_works_again_as_soon_as_it_is_topped_up(
     assert await call(gateway) == (200, None)
     assert len(up.received) == 1
     rows = await gateway.rows(2)
-    assert [(row.ending, row.error_code, row.cost_nanos) for row in rows] == [
+    assert [(row.outcome, row.error_code, row.cost_nanos) for row in rows] == [
         ("refused", "insufficient_quota", 0),
         ("completed", None, 19_000),
     ]

@@ -179,7 +179,7 @@ async def test_a_call_whose_channel_is_changed_under_it_finishes_untouched_and_i
         go.set()
         assert await task == (FIRST + event(delta(" words", "stop")) + DONE if stream else orjson.dumps(COMPLETION))
         (row,) = await gateway.rows(1)
-        assert (row.channel, row.ending, row.status, row.cost_nanos) == ("new", "completed", 200, 19_000)
+        assert (row.channel, row.outcome, row.status, row.cost_nanos) == ("new", "completed", 200, 19_000)
         books = await gateway.check_books()
         assert books["charged_nanos"] == 19_000
         if what in {"deleted", "disabled"}:

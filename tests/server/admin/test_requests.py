@@ -50,7 +50,7 @@ def make(number: int, at: str, **values: Any) -> RequestRecord:
     """A row of the first account's key, settled at a time of a March; a token went in and one came out."""
     used = {"prompt_tokens": 1, "completion_tokens": 1, "cost_nanos": 3_000}
     unused = dict.fromkeys(("cached_tokens", "images", "duration_ms", "characters"), 0)
-    plain = {"status": 200, "ending": "completed", "error_code": None, "error": "", "attempts": 1, "tried": ""}
+    plain = {"status": 200, "outcome": "completed", "error_code": None, "error": "", "attempts": 1, "tried": ""}
     owner = {"account_id": 1, "account": "acme", "key_id": 1, "key_name": "test"}
     settled_ms = read_ms(f"2026-03-{at}")
     row = make_row(number, settled_ms=settled_ms, **used | unused | plain | owner | values)
@@ -61,9 +61,9 @@ THEIRS: dict[str, Any] = {"account_id": 2, "account": "other", "key_id": 2, "key
 ROWS = [
     make(0, "14 23:59"),
     make(1, "15 00:00", channel="up2", attempts=2, tried="up=upstream_timeout:120,up2=ok:85"),
-    make(2, "15 10:10", status=502, ending="upstream_failed", error_code="upstream_error", error="It broke OFF"),
+    make(2, "15 10:10", status=502, outcome="failed", error_code="upstream_error", error="It broke OFF"),
     refuse(make(3, "15 11:00", error_code="model_not_found", error="No channel serves 'x'", model="x", **THEIRS)),
-    make(4, "15 12:00", ending="client_closed", status=499, **THEIRS),
+    make(4, "15 12:00", outcome="client_closed", status=499, **THEIRS),
     make(5, "15 12:01", cost_nanos=99, unpriced=True, model="=cmd|' /C calc'!A0"),
 ]
 
@@ -132,7 +132,7 @@ FOUND = [
     ("status=499", [4]),
     ("status=error", [3, 2]),
     ("status=ok", [5, 4, 1, 0]),
-    ("ending=client_closed", [4]),
+    ("outcome=client_closed", [4]),
     ("text=broke+off", [2]),
     ("text=MODEL_not", [3]),
     (f"text={IDS[4]}", [4]),
@@ -149,7 +149,7 @@ FOUND = [
 REFUSED = [
     ("status=x", 400, "status"),
     ("status=-1", 400, "status"),
-    ("ending=happily", 400, "ending"),
+    ("outcome=happily", 400, "outcome"),
     ("unpriced=1", 400, "unpriced"),
     ("since=yesterday", 400, "since"),
     ("until=2026-02-30", 400, "until"),
@@ -189,9 +189,9 @@ async def test_members_see_their_accounts_and_not_who_stands_behind_the_gateway(
         _, page = await member.ask("/requests")
         assert {(row["channel"], row["tried"]) for row in page["data"]} == {(None, "")}
         _, one = await member.ask(f"/requests/{IDS[1]}")
-        assert [(tried["channel"], tried["outcome"]) for tried in one["attempts_made"]] == [
+        assert [(tried["channel"], tried["error_code"]) for tried in one["attempts_made"]] == [
             (None, "upstream_timeout"),
-            (None, "ok"),
+            (None, None),
         ]
         for path in ("/requests?channel=up", "/usage?by=channel", "/usage?by=account", "/usage?channel=up"):
             assert (await member.ask(path))[0] == 403, path
@@ -212,8 +212,8 @@ async def test_members_see_their_accounts_and_not_who_stands_behind_the_gateway(
 async def test_one_request_says_how_it_went_and_what_its_cost_is_made_of(operator: Asker) -> None:
     _, one = await operator.ask(f"/requests/{IDS[1]}")
     assert one["attempts_made"] == [
-        {"channel": "up", "outcome": "upstream_timeout", "ms": 120},
-        {"channel": "up2", "outcome": "ok", "ms": 85},
+        {"channel": "up", "error_code": "upstream_timeout", "ms": 120},
+        {"channel": "up2", "error_code": None, "ms": 85},
     ]
     assert one["timing"] == {"first_byte_ms": 4, "total_ms": 5}
     assert [(line["what"], line["quantity"], line["unit_usd"], line["estimated"]) for line in one["lines"]] == [
@@ -222,7 +222,7 @@ async def test_one_request_says_how_it_went_and_what_its_cost_is_made_of(operato
     ]
     assert sum(line["cost_usd"] for line in one["lines"]) == pytest.approx(one["cost_usd"])
     _, failed = await operator.ask(f"/requests/{IDS[2]}")
-    assert failed["attempts_made"] == [{"channel": "up", "outcome": "upstream_error", "ms": 5}]
+    assert failed["attempts_made"] == [{"channel": "up", "error_code": "upstream_error", "ms": 5}]
     _, refused = await operator.ask(f"/requests/{IDS[3]}")
     assert refused["attempts_made"] == []
     _, dear = await operator.ask(f"/requests/{IDS[5]}")

@@ -219,7 +219,7 @@ async def test_a_job_is_cancelled_once_and_costs_nothing(gateway: RunningGateway
     assert (cancelled["status"], cancelled["error_code"], cancelled["held_usd"]) == ("failed", "cancelled", 0)
     assert {value["error"]["code"] for status, value in answers if status == 409} == {"conflict"}
     (row,) = await gateway.rows(1)
-    assert (row.ending, row.error_code, row.cost_nanos) == ("interrupted", "cancelled", 0)
+    assert (row.outcome, row.error_code, row.cost_nanos) == ("cancelled", "cancelled", 0)
     _, audit_log = await ask("GET", "/audit-trail?action=video")
     (told,) = audit_log["data"]
     assert (told["action"], told["subject"], told["account"]) == ("video.cancelled", video_id, "acme")

@@ -82,7 +82,7 @@ async def test_who_may_call_no_more_when_the_body_is_there_does_not(
         assert (said.status, said.error["code"]) == (401, "signed_out")
         assert up.received == []
         (row,) = await gateway.rows(1)
-        assert (row.ending, row.status, row.cost_nanos) == ("refused", 401, 0)
+        assert (row.outcome, row.status, row.cost_nanos) == ("refused", 401, 0)
         assert not gateway.app[SERVICES].active_requests.calls
 
 
@@ -93,4 +93,4 @@ async def test_who_still_may_is_answered(gateway_with: StartGateway) -> None:
         said = await page.send(CHAT, ("GET", "members", None))
         assert (said.status, said.body) == (200, orjson.dumps(COMPLETION))
         (row,) = await gateway.rows(1)
-        assert (row.ending, row.key_name) == ("completed", "test")
+        assert (row.outcome, row.key_name) == ("completed", "test")

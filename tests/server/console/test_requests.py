@@ -2,7 +2,13 @@
 
 import html
 import re
+from typing import get_args
 
+import pytest
+from jinja2 import Environment, PackageLoader
+
+from gateway.cli.table import find_color
+from gateway.domain.request_log import Outcome
 from gateway.server.context import SERVICES
 from gateway.storage.request_log import RequestLogRepository
 from tests.support.console_people import Person, make_administrator
@@ -67,3 +73,13 @@ async def test_what_has_no_price_has_a_badge_and_a_filter_in_every_list(gateway_
             status, page = await ada.open(path)
             assert (status, page.count('<span class="badge warn" title="Nothing is charged')) == (200, badges), path
         await ada.session.close()
+
+
+@pytest.mark.parametrize("outcome", get_args(Outcome))
+def test_an_outcome_has_one_color_in_the_console_and_in_the_terminal(outcome: str) -> None:
+    parts = Environment(loader=PackageLoader("gateway.server.console"), autoescape=True).get_template("parts.html")
+    badge = str(getattr(parts.module, "outcome_badge")(outcome))  # noqa: B009 - a macro is no attribute to mypy
+    word = outcome.replace("_", " ")
+    assert f">{word}<" in badge
+    tone = {"green": "good", "red": "bad", "yellow": "warn", "": "quiet"}[find_color(word)]
+    assert f'class="badge {tone}"' in badge

@@ -27,7 +27,7 @@ async def test_a_json_call_is_answered_with_the_providers_bytes(standing_with: S
             assert response.headers["X-Request-Id"].startswith("req_")
             assert "Server" not in response.headers
         (row,) = await gateway.rows(1)
-        assert (row.ending, row.status, row.prompt_tokens, row.completion_tokens) == ("completed", 200, 5, 7)
+        assert (row.outcome, row.status, row.prompt_tokens, row.completion_tokens) == ("completed", 200, 5, 7)
 
 
 async def test_a_stream_arrives_byte_for_byte_without_the_usage_frame(standing_with: StartGateway) -> None:
@@ -39,7 +39,7 @@ async def test_a_stream_arrives_byte_for_byte_without_the_usage_frame(standing_w
         assert body == b"".join(events[:-2] + events[-1:])
         assert up.received[0].json["stream_options"] == {"include_usage": True}
         (row,) = await gateway.rows(1)
-        assert (row.ending, row.prompt_tokens, row.usage_source) == ("completed", 5, "upstream")
+        assert (row.outcome, row.prompt_tokens, row.usage_source) == ("completed", 5, "upstream")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ async def test_one_hold_lasts_through_every_attempt_and_the_channel_that_answere
         assert held == [{(reserve, 1)}] * 3
         assert held_in(gateway) == {(0, 0)}
         (row,) = await gateway.rows(1)
-        assert (row.channel, row.attempts, row.ending) == ("fair", 3, "completed")
+        assert (row.channel, row.attempts, row.outcome) == ("fair", 3, "completed")
         assert (row.reserved_nanos, row.cost_nanos) == (reserve, COST * 3 // 2)
 
 
@@ -158,7 +158,7 @@ async def test_a_call_that_every_channel_failed_costs_nothing_and_holds_nothing(
         assert await post(gateway, stream=stream) == 502
         assert held_in(gateway) == {(0, 0)}
         (row,) = await gateway.rows(1)
-        assert (row.attempts, row.cost_nanos, row.ending) == (3, 0, "upstream_failed")  # the last one twice
+        assert (row.attempts, row.cost_nanos, row.outcome) == (3, 0, "failed")  # the last one twice
         assert row.reserved_nanos > 0
 
 

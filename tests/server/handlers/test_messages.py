@@ -353,7 +353,7 @@ async def test_a_providers_fault_before_the_first_byte_has_anthropics_shape(  # 
         (row,) = await gateway.rows(1)
         assert (row.operation, row.status, row.completion_tokens) == ("messages", status, 0)
         assert (row.cost_nanos > 0) is (script == [STALL]), "who is silent works"
-        assert row.ending == ("refused" if status < 500 else "upstream_failed")
+        assert row.outcome == ("refused" if status < 500 else "failed")
 
 
 # Failing over, and failing after the first byte.
@@ -382,7 +382,7 @@ async def test_until_there_is_something_of_an_answer_another_channel_may_do_bett
         assert heard.headers["x-gateway-attempts"] == "2"
         assert heard.headers["x-gateway-tried"].startswith(("upstream_error;ms=", "rate_limit"))
         (row,) = await gateway.rows(1)
-        assert (row.channel, row.attempts, row.ending) == ("b", 2, "completed")
+        assert (row.channel, row.attempts, row.outcome) == ("b", 2, "completed")
 
 
 @pytest.mark.parametrize(
@@ -421,7 +421,7 @@ async def test_a_stream_that_fails_after_its_first_byte_ends_in_an_error_event_a
         kind, code = ("timeout_error", "upstream_timeout") if silent else ("api_error", "upstream_error")
         assert (value["error"]["type"], value["error"]["code"]) == (kind, code)
         (row,) = await gateway.rows(1)
-        assert (row.operation, row.status, row.ending) == ("messages", 200, "upstream_failed")
+        assert (row.operation, row.status, row.outcome) == ("messages", 200, "failed")
         assert row.usage_source == "estimate"
         assert row.cost_nanos == row.prompt_tokens * 1_000 + row.completion_tokens * 2_000
         assert row.completion_tokens > 0
@@ -483,7 +483,7 @@ async def test_a_providers_stream_reaches_the_caller_byte_for_byte(
         assert heard.headers["Content-Type"] == "text/event-stream; charset=utf-8"
         assert up.received[0].json == asked
         (row,) = await gateway.rows(1)
-        assert (row.operation, row.ending, row.usage_source) == ("messages", "completed", "upstream")
+        assert (row.operation, row.outcome, row.usage_source) == ("messages", "completed", "upstream")
 
 
 async def test_a_message_is_asked_of_another_language_and_answered_in_its_own(standing_with: StartGateway) -> None:
@@ -564,7 +564,7 @@ async def test_a_hostile_value_of_those_headers_is_refused_with_a_row(standing_w
             heard.check_error(400, "invalid_request_error", "invalid_request", name)
         assert not up.received
         rows = await gateway.rows(len(HOSTILE))
-        assert {(row.ending, row.error_code, row.attempts) for row in rows} == {("refused", "invalid_request", 0)}
+        assert {(row.outcome, row.error_code, row.attempts) for row in rows} == {("refused", "invalid_request", 0)}
 
 
 async def test_several_lines_of_features_go_on_as_one(standing_with: StartGateway) -> None:
@@ -590,7 +590,7 @@ async def test_counting_where_nobody_counts_is_an_estimate_that_costs_nothing_an
         assert heard.headers["x-gateway-cost-usd"] == "0"
         assert not up.received
         (row,) = await gateway.rows(1)
-        assert (row.operation, row.status, row.ending, row.channel) == ("count_tokens", 200, "completed", None)
+        assert (row.operation, row.status, row.outcome, row.channel) == ("count_tokens", 200, "completed", None)
         assert (row.cost_nanos, row.reserved_nanos, row.prompt_tokens, row.attempts) == (0, 0, 0, 0)
         _, usage = await ask_office(gateway, "GET", "/usage?by=model")
         assert usage["total"]["cost_nanos"] == 0

@@ -135,7 +135,7 @@ def error_of(raw: bytes) -> dict[str, Any]:
 
 def check_cost(row: Any, path: Path) -> None:
     prompt, completion, source = path.used
-    assert (row.operation, row.ending, row.status) == (path.operation, "completed", 200)
+    assert (row.operation, row.outcome, row.status) == (path.operation, "completed", 200)
     assert (row.prompt_tokens, row.completion_tokens, row.usage_source) == (prompt, completion, source)
     assert row.cost_nanos == prompt * 1_000 + completion * 2_000
     assert row.reserved_nanos >= row.cost_nanos
@@ -345,7 +345,7 @@ async def test_a_stream_that_fails_after_its_first_byte_ends_in_an_error_and_is_
         assert b"[DONE]" not in body
         assert b"response.completed" not in body
         (row,) = await gateway.rows(1)
-        assert (row.operation, row.ending, row.usage_source) == (path.operation, "upstream_failed", "estimate")
+        assert (row.operation, row.outcome, row.usage_source) == (path.operation, "failed", "estimate")
         assert row.completion_tokens == estimate_text("good")
         assert row.cost_nanos == row.prompt_tokens * 1_000 + row.completion_tokens * 2_000
 
@@ -414,7 +414,7 @@ async def test_what_cannot_be_asked_is_a_400_that_names_the_field(standing_with:
             assert (status, error["code"], error["param"]) == (400, "invalid_request", param)
         assert not up.received
         rows = await gateway.rows(len(REFUSALS))
-        assert {(row.ending, row.cost_nanos) for row in rows} == {("refused", 0)}
+        assert {(row.outcome, row.cost_nanos) for row in rows} == {("refused", 0)}
         assert [row.operation for row in rows] == [path.operation for path, _, _ in REFUSALS]
 
 

@@ -724,13 +724,13 @@ async def test_the_full_price_is_held_by_length_and_size_and_charged_only_for_a_
         await videos.cancel(usual)
         assert videos.list_held() == {}
         rows = {
-            (row.ending, row.status, row.cost_nanos, row.reserved_nanos) for row in await video_gateway.gateway.rows(5)
+            (row.outcome, row.status, row.cost_nanos, row.reserved_nanos) for row in await video_gateway.gateway.rows(5)
         }
         assert rows == {
-            ("interrupted", 200, 0, 2_400_000_000),
-            ("interrupted", 200, 0, 400_000_000),
+            ("cancelled", 200, 0, 2_400_000_000),
+            ("cancelled", 200, 0, 400_000_000),
             ("refused", 403, 0, 0),
-            ("upstream_failed", 200, 0, 800_000_000),
+            ("failed", 200, 0, 800_000_000),
             ("completed", 200, 800_000_000, 800_000_000),
         }
         async with video_gateway.gateway.client.get(

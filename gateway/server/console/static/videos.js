@@ -5,9 +5,16 @@ import { toast } from "./toast.js";
 
 const MOST_FOLLOWED = 6; // a browser opens no more connections to one host than that over HTTP/1.1, and needs some itself
 
+const TONES = { completed: "good", blocked: "warn", cancelled: "quiet", failed: "bad" };
+const ENDS = { content_policy_violation: "blocked", cancelled: "cancelled" };
+
 function show(place, job) {
+  const word = (job.status === "failed" && ENDS[job.error?.code]) || job.status;
   for (const bar of place.querySelectorAll("progress")) bar.value = job.status === "completed" ? 100 : job.progress;
-  for (const badge of place.querySelectorAll("[data-status] .badge")) badge.textContent = job.status;
+  for (const badge of place.querySelectorAll("[data-status] .badge")) {
+    badge.textContent = word;
+    badge.className = `badge ${TONES[word] ?? "quiet"}`;
+  }
   for (const word of place.querySelectorAll("[data-percent]")) word.textContent = `${job.progress} %`;
 }
 

@@ -1,0 +1,38 @@
+"""The codes with which providers say that a content filter blocked a request (sources: ``formats.content_filter``)."""
+
+import re
+
+_CODES = frozenset(
+    {
+        "sensitivewordsdetected",
+        "moderationblocked",
+        "contentpolicyviolation",
+        "contentfilter",
+        "responsibleaipolicyviolation",
+        "1301",
+        "1026",
+        "1027",
+        "datainspectionfailed",
+        "e005",
+        "contentfiltered",
+        "contentmoderation",
+        "requestmoderated",
+        "contentmoderated",
+        "safety",
+        "imagesafety",
+        "prohibitedcontent",
+        "imageprohibitedcontent",
+        "blocklist",
+        "imagerecitation",
+        "sensitivecontentdetected",
+    },
+)
+"""Codes in lower case, without separators."""
+_DETECTED = re.compile(r"(?:in|out)put(?:text|image|video|audio)(?:sensitivecontentdetected|riskdetection)\Z")
+_NO_WORD = re.compile(r"[^a-z0-9.]")
+
+
+def is_block_code(code: str | None) -> bool:
+    """Return whether an error's code or name says that a content filter blocked the request."""
+    parts = _NO_WORD.sub("", (code or "").lower()).split(".")
+    return any(part in _CODES or _DETECTED.match(part) for part in parts)

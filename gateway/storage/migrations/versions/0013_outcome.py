@@ -1,0 +1,27 @@
+"""The outcome of a request in one word: ``ending`` is renamed, and two outcomes become words of their own."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0013"
+down_revision = "0012"
+branch_labels = None
+depends_on = None
+
+_WRONG = sa.text("outcome NOT IN ('completed', 'client_closed', 'cancelled')")
+_WORDS = """
+UPDATE requests SET outcome = CASE
+    WHEN error_code IN ('content_policy_violation', 'sensitive_words_detected', 'content_filter', 'moderation_blocked')
+        THEN 'blocked'
+    WHEN error_code IN ('request_cancelled', 'cancelled') THEN 'cancelled'
+    WHEN outcome = 'upstream_failed' THEN 'failed'
+    ELSE outcome END
+WHERE outcome NOT IN ('completed', 'client_closed')
+"""
+
+
+def upgrade() -> None:
+    op.drop_index("requests_wrong", "requests")
+    op.execute("ALTER TABLE requests RENAME COLUMN ending TO outcome")
+    op.execute(_WORDS)
+    op.create_index("requests_wrong", "requests", ["sequence"], sqlite_where=_WRONG, postgresql_where=_WRONG)
