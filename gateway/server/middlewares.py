@@ -230,7 +230,10 @@ async def settle_request(
             cancelled = make_cancelled()
             active.settle(find_outcome(cancelled), cancelled)
             raise cancelled from None
-        active.settle("interrupted" if active.cancelled or services.proxy.broken_off else "client_closed")
+        if active.cancelled:
+            active.settle("cancelled", make_cancelled())
+        else:
+            active.settle("interrupted" if services.proxy.broken_off else "client_closed")
         raise
     except Exception as error:
         bug = InternalError("Unexpected gateway error")
