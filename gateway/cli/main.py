@@ -32,6 +32,7 @@ from gateway.cli.admin_client import (
     run_without_trace,
 )
 from gateway.cli.audit_log import audit_log
+from gateway.cli.backup import backup, restore
 from gateway.cli.billing import usage, verify
 from gateway.cli.channels import channels, explain
 from gateway.cli.chat import chat, open_console
@@ -95,6 +96,8 @@ def main(ctx: click.Context) -> None:
       gateway health                     show the health of the running gateway
       gateway reload                     reload the configuration file
       gateway settings                   show or change settings
+      gateway backup FILE                back up the data folder, while the gateway runs
+      gateway restore FILE               restore a backup into a new data folder
       gateway completion bash            print the script that completes commands in your shell
 
     The commands talk to the gateway that runs with the data folder (./data, --data, or GATEWAY_DATA). If none runs,
@@ -196,7 +199,7 @@ def _set_address(file_config: "FileConfig", host: str | None, port: int | None) 
 
 for _command in (accounts, keys, members, channels, chat, open_console, explain, requests, running, videos):
     main.add_command(_command)
-for _command in (usage, verify, audit_log, completion, settings, groups, prices, health):
+for _command in (usage, verify, audit_log, completion, settings, groups, prices, health, backup, restore):
     main.add_command(_command)
 
 

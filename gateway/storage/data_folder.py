@@ -184,8 +184,12 @@ def _write_private(path: Path, content: bytes) -> None:
     finally:
         os.close(descriptor)
     draft.rename(path)
-    # What is sealed under a key must not outlast the key's name in its folder, should the power go.
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    sync_folder(path.parent)  # what is sealed under a key must not outlast the key's name, should the power go
+
+
+def sync_folder(path: Path) -> None:
+    """Write the names of a folder's files to the disk."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
     finally:

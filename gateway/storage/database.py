@@ -21,6 +21,7 @@ from gateway.errors import StoreUnavailable
 from gateway.storage import schema
 from gateway.storage.driver import Driver
 from gateway.storage.row_mapping import build_audit
+from gateway.storage.schema_version import describe_newer, parse_user_version, write_user_version
 
 T = TypeVar("T")
 
@@ -213,15 +214,20 @@ async def _migrate(connection: AsyncConnection) -> None:
         await _check_tables(connection)
         return
     if revision is not None and revision > schema.REVISION:
-        raise DatabaseStartupError(
-            f"The database is of a newer version of the gateway (schema {revision}, this one knows {schema.REVISION})",
-        )
+        newer = describe_newer(revision, await _read_version(connection))
+        raise DatabaseStartupError(f"The database {connection.engine.url.database} is {newer}")
     if revision is not None:  # with millions of rows it takes a minute without another log line
         log.info("store_migration_started", schema=revision)
     from gateway.storage.migrations.run import upgrade  # noqa: PLC0415 - see above
 
     await connection.run_sync(upgrade)
+    await connection.exec_driver_sql(write_user_version())
     log.info("store_migrated", schema=schema.REVISION)
+
+
+async def _read_version(connection: AsyncConnection) -> str:
+    """Return the version that last migrated the database; empty if it is unknown."""
+    return parse_user_version((await connection.exec_driver_sql("PRAGMA user_version")).scalar_one())
 
 
 async def _check_tables(connection: AsyncConnection) -> None:

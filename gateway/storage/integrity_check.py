@@ -31,8 +31,8 @@ async def check_before_start(path: Path, within_s: float) -> None:
     if problems:
         raise DatabaseStartupError(
             f"The database {path} is damaged: {'; '.join(problems)}. Nothing was changed. Restore {path.name} from a "
-            f"backup, and remove {path.name}-wal unless the backup has one. What can be saved from a damaged file "
-            "sqlite3's command .recover saves",
+            f"backup (gateway restore), and remove {path.name}-wal unless the backup has one. What can be saved from a "
+            "damaged file sqlite3's command .recover saves. 'gateway doctor' checks the whole folder",
         )
 
 
@@ -41,7 +41,7 @@ async def find_damage(path: Path) -> list[str]:
 
     Can be cancelled at once.
     """
-    connection = sqlite3.connect(_write_uri(path), uri=True, check_same_thread=False)
+    connection = sqlite3.connect(write_uri(path), uri=True, check_same_thread=False)
     with closing(connection):
         work = asyncio.get_running_loop().run_in_executor(None, _check_tables, connection)
         try:
@@ -58,12 +58,12 @@ def _check(path: Path, until: float) -> list[str]:
     if not path.exists():
         return problems
     try:
-        with closing(sqlite3.connect(_write_uri(path), uri=True)) as connection:
-            if _is_foreign(connection):
+        with closing(sqlite3.connect(write_uri(path), uri=True)) as connection:
+            if is_foreign(connection):
                 return [_FOREIGN]
             connection.set_progress_handler(lambda: time.monotonic() > until, STEPS)
             for pragma in _PRAGMAS:
-                problems = problems or _read_problems(connection, f"PRAGMA {pragma}({MOST_PROBLEMS})")
+                problems = problems or read_problems(connection, f"PRAGMA {pragma}({MOST_PROBLEMS})")
     except sqlite3.Error as error:
         if is_damage(error):
             return [str(error)]
@@ -76,7 +76,7 @@ def _check_tables(connection: sqlite3.Connection) -> list[str]:
         names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for name in names:
             quoted = name.replace("'", "''")
-            if problems := _read_problems(connection, f"PRAGMA integrity_check('{quoted}')"):
+            if problems := read_problems(connection, f"PRAGMA integrity_check('{quoted}')"):
                 return problems[:MOST_PROBLEMS]
     except sqlite3.Error as error:
         if is_damage(error):
@@ -84,7 +84,7 @@ def _check_tables(connection: sqlite3.Connection) -> list[str]:
     return []
 
 
-def _is_foreign(connection: sqlite3.Connection) -> bool:
+def is_foreign(connection: sqlite3.Connection) -> bool:
     """Return whether a database has tables that are not a gateway's."""
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not {"alembic_version", "accounts", "requests"} <= tables:
@@ -93,12 +93,14 @@ def _is_foreign(connection: sqlite3.Connection) -> bool:
     return found is None or _REVISION.match(str(found[0])) is None
 
 
-def _read_problems(connection: sqlite3.Connection, pragma: str) -> list[str]:
+def read_problems(connection: sqlite3.Connection, pragma: str) -> list[str]:
+    """Return what a check of SQLite reports; empty if it found nothing."""
     found = [" ".join(str(row[0]).split()) for row in connection.execute(pragma)]
     return [] if found == ["ok"] else found
 
 
-def _write_uri(path: Path) -> str:
+def write_uri(path: Path) -> str:
+    """Return the URI that opens a database for reading and creates no file."""
     # Without a log beside it the file is all there is, and SQLite need not make two more to read it.
     log = path.with_name(f"{path.name}-wal")
     return f"{path.absolute().as_uri()}?mode=ro{'' if log.exists() else '&immutable=1'}"

@@ -23,6 +23,7 @@ ARGUMENTS = {
     "video_ids": "video_0123456789abcdef0123456789abcdef",
     "model": "demo-chat",
     "shell": "bash",
+    "file": "missing.gwb",
 }
 OPTIONS = {
     ("accounts", "edit"): ["--rpm", "5"],
@@ -31,7 +32,7 @@ OPTIONS = {
     ("keys", "edit"): ["--rpm", "5"],
     ("members", "edit"): ["--role", "viewer"],
 }
-WITHOUT_A_GATEWAY = {("check",), ("completion",), ("explain",), ("models", "list")} | {
+WITHOUT_A_GATEWAY = {("check",), ("completion",), ("explain",), ("models", "list"), ("restore",)} | {
     ("channels", verb) for verb in ("list", "show", "test")
 }
 """Commands that work with a configuration file alone."""

@@ -1,0 +1,123 @@
+"""The ``backup`` and ``restore`` commands."""
+# ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
+# ruff: noqa: PLC0415 - SQLAlchemy and the cipher are imported where they are used: help is printed faster without them.
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gateway.cli.admin_client import CliContext, CliError, Json, load_file_config
+from gateway.cli.options import client_command, data_option
+from gateway.cli.output import print_answer, print_json
+from gateway.cli.text import format_bytes
+from gateway.storage.data_folder import DATABASE, is_used
+
+if TYPE_CHECKING:
+    from gateway.config.schema import Config
+
+PASSPHRASE = "GATEWAY_BACKUP_PASSPHRASE"  # noqa: S105 - the name of a variable
+
+
+@click.command(short_help="Back up the data folder while the gateway runs.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--media", is_flag=True, help="Include stored images and videos.")
+@click.option("--encrypt", is_flag=True, help=f"Encrypt with a passphrase: asked for, or {PASSPHRASE}.")
+@client_command
+def backup(context: CliContext, *, file: Path, media: bool, encrypt: bool) -> None:
+    """Write the data folder into FILE, a compressed tar file that must not exist yet.
+
+    The backup has the database, the journal, the secret files and the configuration file. Anyone who reads it can use
+    every provider key: keep it as safe as the data folder, or encrypt it. The gateway may run meanwhile; requests that
+    were answered before the backup began are in it. A damaged database is not backed up.
+
+    \b
+    Examples:
+      gateway backup /backups/monday.gwb
+      gateway backup monday.gwb --media --encrypt
+    """
+    from gateway.storage.backup import BackupFailed, BackupSource, write_backup
+
+    config = load_file_config(context.config, context.environ).config
+    database = find_database(context.data, config)
+    if not is_used(context.data) and not database.exists():
+        raise CliError(f"No gateway here (looked in {context.data}). Use --data or GATEWAY_DATA")
+    passphrase = _ask_passphrase(context.environ, new=True) if encrypt else None
+    source = BackupSource(context.data, database, context.config, media=media, master_key=bool(config.store.master_key))
+    try:
+        manifest = write_backup(source, file, passphrase=passphrase)
+    except BackupFailed as error:
+        raise CliError(str(error)) from None
+    except OSError as error:
+        raise CliError(f"No backup was written: {error}") from None
+    print_answer(context, dict(manifest), lambda _: _print_backup(file, manifest))
+
+
+@click.command(short_help="Restore a backup into a new data folder.")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@data_option
+@click.option("--json", "as_json", is_flag=True, help="Print the manifest of the backup as JSON.")
+@click.pass_context
+def restore(ctx: click.Context, *, file: Path, data: Path, as_json: bool) -> None:
+    """Restore the backup FILE as the data folder, which must be missing or empty.
+
+    Every file is checked before anything is put in its place; on failure nothing is left behind. An older backup is
+    brought up to date by the next 'gateway serve'. Requests that were running when the backup was made are settled
+    then as after a crash (ledger.on_crash). Do not run the original and the copy at the same time.
+
+    \b
+    Examples:
+      gateway restore monday.gwb --data /var/lib/gateway
+      gateway restore monday.gwb && gateway verify && gateway serve
+    """
+    from gateway.storage.restore import RestoreRefused, is_encrypted, restore_backup
+
+    try:
+        passphrase = _ask_passphrase(ctx.find_root().obj, new=False) if is_encrypted(file) else ""
+        manifest = restore_backup(file, data, passphrase=passphrase)
+    except RestoreRefused as error:
+        raise CliError(str(error)) from None
+    except OSError as error:
+        raise CliError(f"Nothing was restored: {error}") from None
+    if as_json:
+        print_json(manifest)
+    else:
+        _print_restored(data, manifest)
+
+
+def find_database(data: Path, config: "Config") -> Path:
+    """Return the path of the database that ``serve`` would open."""
+    return Path(config.store.url.removeprefix("sqlite:///")) if config.store.url else data / DATABASE
+
+
+def _ask_passphrase(environ: Mapping[str, str], *, new: bool) -> str:
+    given = environ.get(PASSPHRASE)
+    passphrase = given or click.prompt("Passphrase of the backup", hide_input=True, confirmation_prompt=new, err=True)
+    return str(passphrase)
+
+
+def _print_backup(file: Path, manifest: Mapping[str, Json]) -> None:
+    members: Json = manifest["members"]
+    content = format_bytes(sum(member["bytes"] for member in members.values()))
+    click.echo(f"{file}: {format_bytes(file.stat().st_size)}, {len(members)} files of {content}")
+    if not manifest["master_key_file"]:
+        click.echo(
+            "The key that opens provider keys is the setting store.master_key: keep it, too, if it comes from the "
+            "environment",
+            err=True,
+        )
+
+
+def _print_restored(data: Path, manifest: Mapping[str, Json]) -> None:
+    from gateway.storage.backup import CONFIG
+
+    click.echo(
+        f"Restored into {data}: {len(manifest['members'])} files of version {manifest['version']}, "
+        f"backed up at {manifest['created']}"
+    )
+    if CONFIG in manifest["members"]:
+        click.echo(f"The configuration of then is {data / CONFIG} (--config)")
+    if manifest["database"]:
+        click.echo(f"The database was {manifest['database']} and is {data / DATABASE} now: change store.url")
+    click.echo(f"Check it: gateway verify --data {data}")

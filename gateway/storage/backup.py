@@ -1,0 +1,235 @@
+"""Writes a backup of a data folder while a gateway may serve from it.
+
+The journal is read before the database: a request that was answered is in the journal until the database has it, so
+that one of the two copies has it. A restored gateway settles what both have only once, as after a crash
+(``billing/recovery.py``). The copy of the database is one read transaction, taken by SQLite's online backup; the
+connection cannot write or checkpoint.
+
+A backup is a tar file, compressed with gzip and, if asked, encrypted (``backup_encryption.py``). Its last member, the
+manifest, has the size and the SHA-256 of every other one.
+"""
+
+import fcntl
+import gzip
+import hashlib
+import io
+import os
+import sqlite3
+import tarfile
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+import attrs
+import orjson
+
+from gateway import __version__
+from gateway.storage.backup_encryption import EncryptingWriter
+from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS, sync_folder
+from gateway.storage.database import is_damage
+from gateway.storage.integrity_check import MOST_PROBLEMS, is_foreign, read_problems
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+CONFIG = "gateway.toml"
+TOKEN = "admin.token"  # noqa: S105 - the name of a file
+MEDIA = "media"
+LEVEL = 6
+_OWNER_ONLY = 0o600
+_COPY = ".backup-"
+_NOTHING = "No backup was written. Run 'gateway doctor'"
+
+
+class BackupFailed(Exception):
+    """No backup was written; the message is for the operator."""
+
+
+@attrs.frozen
+class BackupSource:
+    """What a backup is made of.
+
+    Attributes:
+        folder: the data folder.
+        database: the path of its database.
+        config: the configuration file; None: none.
+        media: include images and videos.
+        master_key: the setting ``store.master_key`` replaces the file ``master.key``.
+    """
+
+    folder: Path
+    database: Path
+    config: Path | None = None
+    media: bool = False
+    master_key: bool = False
+
+
+class _HashingReader(io.RawIOBase):
+    """Reads ``file`` and computes the SHA-256 of what was read."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.sum = hashlib.sha256()
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self._file.read(size)
+        self.sum.update(data)
+        return data
+
+
+class _Archive:
+    """Adds members to a tar file and remembers their sums."""
+
+    def __init__(self, tar: tarfile.TarFile) -> None:
+        self._tar = tar
+        self.members: dict[str, dict[str, Any]] = {}
+
+    def add(self, name: str, file: IO[bytes], size: int, mtime_s: float) -> None:
+        reader = _HashingReader(file)
+        info = tarfile.TarInfo(name)
+        info.size, info.mtime, info.mode = size, int(mtime_s), _OWNER_ONLY
+        self._tar.addfile(info, reader)
+        self.members[name] = {"bytes": size, "sha256": reader.sum.hexdigest()}
+
+    def add_bytes(self, name: str, data: bytes) -> None:
+        self.add(name, io.BytesIO(data), len(data), datetime.now(UTC).timestamp())
+
+    def add_file(self, name: str, path: Path) -> None:
+        """Add a file; nothing if it does not exist, for a media file may be deleted meanwhile."""
+        with suppress(FileNotFoundError), path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            self.add(name, file, status.st_size, status.st_mtime)
+
+
+def write_backup(source: BackupSource, target: Path, *, passphrase: str | None = None) -> Mapping[str, Any]:
+    """Write a backup to the new file ``target``, whole or not at all; return its manifest.
+
+    Raises ``BackupFailed`` or ``OSError``.
+    """
+    if target.exists():
+        raise BackupFailed(f"{target} exists already; it is not replaced. Name another file")
+    journal = _read_journals(source.folder)
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with _copy_database(source) as (copy, schema), _create(draft) as file:
+            manifest = _write_archive(source, file, journal, (copy, schema), passphrase)
+        draft.rename(target)
+        sync_folder(target.parent)
+    finally:
+        draft.unlink(missing_ok=True)
+    return manifest
+
+
+def _write_archive(
+    source: BackupSource,
+    file: IO[bytes],
+    journals: Mapping[str, bytes],
+    database: tuple[IO[bytes], str],
+    passphrase: str | None,
+) -> Mapping[str, Any]:
+    """Write the members and then the manifest, which is returned."""
+    sink = EncryptingWriter(file, passphrase) if passphrase is not None else file
+    with (
+        gzip.GzipFile("", "wb", LEVEL, sink, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        archive = _Archive(tar)
+        copy, schema = database
+        archive.add(DATABASE, copy, os.fstat(copy.fileno()).st_size, datetime.now(UTC).timestamp())
+        for name, data in journals.items():
+            archive.add_bytes(name, data)
+        for name in (*SECRETS, TOKEN):
+            archive.add_file(name, source.folder / name)
+        if source.config is not None:
+            archive.add_file(CONFIG, source.config)
+        for path in _list_media(source):
+            archive.add_file(path.relative_to(source.folder).as_posix(), path)
+        manifest = {
+            "format": FORMAT,
+            "version": __version__,
+            "schema": schema,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "media": source.media,
+            "master_key_file": not source.master_key,
+            "database": "" if source.database == source.folder / DATABASE else str(source.database.absolute()),
+            "members": dict(archive.members),
+        }
+        archive.add_bytes(MANIFEST, orjson.dumps(manifest))
+    if isinstance(sink, EncryptingWriter):
+        sink.finish()
+    file.flush()
+    os.fsync(file.fileno())
+    return manifest
+
+
+def _read_journals(folder: Path) -> dict[str, bytes]:
+    """Return the journal, and what earlier starts have kept of unreadable ones."""
+    kept = sorted(folder.glob(f"{JOURNAL}.unread-*"))
+    return {path.name: path.read_bytes() for path in (folder / JOURNAL, *kept) if path.exists()}
+
+
+def _list_media(source: BackupSource) -> Iterator[Path]:
+    """Yield every stored media file; drafts are in the folder itself."""
+    if source.media:
+        yield from sorted((source.folder / MEDIA).glob("[0-9a-f][0-9a-f]/*"))
+
+
+@contextmanager
+def _create(path: Path) -> Iterator[IO[bytes]]:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY), "wb") as file:
+        yield file
+
+
+@contextmanager
+def _copy_database(source: BackupSource) -> Iterator[tuple[IO[bytes], str]]:
+    """Copy the database into an unnamed file of the data folder; yield that and the schema's number."""
+    if not source.database.exists():
+        raise BackupFailed(f"There is no database {source.database}. Run 'gateway doctor'")
+    _remove_leftovers(source.folder)
+    path = source.folder / f"{_COPY}{os.getpid()}"
+    with _create(path), path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            schema = _copy(source.database, path)
+        except sqlite3.Error as error:
+            what = "is damaged" if is_damage(error) else "cannot be read"
+            raise BackupFailed(f"The database {source.database} {what}: {error}. {_NOTHING}") from error
+        finally:
+            path.unlink()
+        yield file, schema
+
+
+def _copy(database: Path, path: Path) -> str:
+    """Copy a database and check the copy; return the number of its schema. Raises ``BackupFailed``."""
+    with closing(_open_to_read(database)) as original, closing(sqlite3.connect(path)) as copy:
+        copy.execute("PRAGMA synchronous=OFF")
+        original.backup(copy)
+        copy.execute("PRAGMA journal_mode=DELETE")  # the copy is one file; the gateway's start chooses WAL again
+        if is_foreign(copy):
+            raise BackupFailed(f"{database} is not a database of a gateway")
+        if problems := read_problems(copy, f"PRAGMA quick_check({MOST_PROBLEMS})"):
+            raise BackupFailed(f"The database {database} is damaged: {'; '.join(problems)}. {_NOTHING}")
+        return str(copy.execute("SELECT version_num FROM alembic_version").fetchone()[0])
+
+
+def _open_to_read(database: Path) -> sqlite3.Connection:
+    """Open a database that a gateway may write to. Without a WAL this makes an empty one, which a start takes over."""
+    uri = f"{database.absolute().as_uri()}?mode=ro"
+    connection = sqlite3.connect(uri, uri=True, timeout=5)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        connection.close()
+        if os.access(database.parent, os.W_OK):
+            raise
+        return sqlite3.connect(f"{uri}&immutable=1", uri=True)  # no process can write on this file system
+    return connection
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove copies that killed backups have left."""
+    for path in folder.glob(f"{_COPY}*"):
+        with suppress(OSError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()

@@ -1,0 +1,118 @@
+"""Encryption of a backup with a passphrase: AES-256-GCM in chunks, under a key that argon2id derives (RFC 9106).
+
+The file is a head (``MAGIC`` and a random salt), then chunks of 64 KiB, each with its tag; the last may be shorter. The
+nonce of a chunk is its number and whether it is the last, as in the STREAM construction (Hoang, Reyhanitabar, Rogaway,
+Vizár 2015): a chunk that was removed, exchanged, or cut off at the end is detected. The key belongs to one file alone,
+because its salt does; the head is associated data of every chunk.
+"""
+
+import io
+import secrets
+import unicodedata
+from functools import cached_property
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+MAGIC = b"gateway backup, encrypted, 1\n"
+CHUNK_BYTES = 64 * 1024
+_SALT_BYTES, _TAG_BYTES, _KEY_BYTES = 16, 16, 32
+_PASSES, _MEMORY_KIB, _LANES = 3, 65_536, 4
+"""The second recommended option of RFC 9106, section 4."""
+
+
+class BackupUnreadable(Exception):
+    """A backup cannot be read; the message is for the operator."""
+
+
+class _Cipher:
+    """Encrypts or decrypts the chunks of one file in their order."""
+
+    def __init__(self, passphrase: str, head: bytes) -> None:
+        self._passphrase = passphrase
+        self._head = head
+        self._number = 0
+
+    def encrypt(self, chunk: bytes, *, last: bool) -> bytes:
+        return self._aead.encrypt(self._next_nonce(last), chunk, self._head)
+
+    def decrypt(self, chunk: bytes, *, last: bool) -> bytes:
+        """Raise ``InvalidTag`` if the chunk is another than at its place was encrypted with this passphrase."""
+        return self._aead.decrypt(self._next_nonce(last), chunk, self._head)
+
+    def _next_nonce(self, last: bool) -> bytes:
+        nonce = self._number.to_bytes(11, "big") + bytes([last])
+        self._number += 1
+        return nonce
+
+    @cached_property
+    def _aead(self) -> "AESGCM":
+        from argon2.low_level import Type, hash_secret_raw  # noqa: PLC0415 - 20 ms that few commands need
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - as above
+
+        secret = unicodedata.normalize("NFC", self._passphrase).encode()
+        salt = self._head[len(MAGIC) :]
+        return AESGCM(hash_secret_raw(secret, salt, _PASSES, _MEMORY_KIB, _LANES, _KEY_BYTES, Type.ID))
+
+
+class EncryptingWriter(io.RawIOBase):
+    """Encrypts what is written to it into ``file``. ``finish`` writes the last chunk."""
+
+    def __init__(self, file: IO[bytes], passphrase: str) -> None:
+        head = MAGIC + secrets.token_bytes(_SALT_BYTES)
+        self._file = file
+        self._cipher = _Cipher(passphrase, head)
+        self._pending = bytearray()
+        file.write(head)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: "bytes | bytearray | memoryview", /) -> int:  # type: ignore[override]  # any buffer
+        self._pending += data
+        while len(self._pending) > CHUNK_BYTES:  # the last chunk is known as such only at the end
+            self._file.write(self._cipher.encrypt(bytes(self._pending[:CHUNK_BYTES]), last=False))
+            del self._pending[:CHUNK_BYTES]
+        return len(data)
+
+    def finish(self) -> None:
+        """Write the last chunk."""
+        self._file.write(self._cipher.encrypt(bytes(self._pending), last=True))
+
+
+class DecryptingReader(io.RawIOBase):
+    """Decrypts ``file``, whose position is after ``MAGIC``. Raises ``BackupUnreadable``."""
+
+    def __init__(self, file: IO[bytes], passphrase: str) -> None:
+        self._file = file
+        salt = file.read(_SALT_BYTES)
+        if len(salt) != _SALT_BYTES:
+            raise BackupUnreadable("it is cut off")
+        self._cipher = _Cipher(passphrase, MAGIC + salt)
+        self._next = file.read(CHUNK_BYTES + _TAG_BYTES)
+        self._plain = b""
+        self._begun = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]  # only io calls it
+        if not self._plain and (self._next or not self._begun):
+            self._plain = self._decrypt_next()
+        count = min(len(buffer), len(self._plain))
+        buffer[:count], self._plain = self._plain[:count], self._plain[count:]
+        return count
+
+    def _decrypt_next(self) -> bytes:
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - see ``_Cipher``
+
+        chunk, self._next = self._next, self._file.read(CHUNK_BYTES + _TAG_BYTES)
+        try:
+            plain = self._cipher.decrypt(chunk, last=not self._next)
+        except (InvalidTag, ValueError):
+            raise BackupUnreadable(
+                "it was changed or cut off" if self._begun else "the passphrase is wrong, or the backup was changed"
+            ) from None
+        self._begun = True
+        return plain

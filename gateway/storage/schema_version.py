@@ -1,0 +1,31 @@
+"""Which version of the gateway a schema needs, as the database itself tells versions that are older than the schema.
+
+A migration writes the program's version into SQLite's ``user_version``, an integer of the file's head.
+"""
+
+from gateway import __version__
+from gateway.storage.schema import REVISION
+
+_PLACES = 1000
+"""Version 1.2.3 is 1_002_003."""
+
+
+def write_user_version() -> str:
+    """Return the statement that records this version as the one that the schema needs."""
+    major, minor, patch = (int(part) for part in __version__.split(".")[:3])
+    return f"PRAGMA user_version = {(major * _PLACES + minor) * _PLACES + patch}"
+
+
+def parse_user_version(number: int) -> str:
+    """Return the version that a database records; empty if it records none."""
+    major, minor, patch = number // _PLACES**2, number // _PLACES % _PLACES, number % _PLACES
+    return f"{major}.{minor}.{patch}" if number > 0 else ""
+
+
+def describe_newer(schema: str, version: str) -> str:
+    """Describe a database that this version cannot read, and what to do; ``version``: empty if it is unknown."""
+    wanted = f"version {version} or newer" if version else "the version that wrote it"
+    return (
+        f"of a newer version of the gateway: it has schema {schema}, and this one, {__version__}, knows {REVISION}. "
+        f"There is no way back from a schema: install {wanted}, or restore a backup from before the upgrade"
+    )
