@@ -14,7 +14,8 @@ Packages, lowest first; a package imports only from those above it in this list 
     auth       API keys, members, sessions          proxy      attempts, failover, streaming
     media      images, audio, kept files            videos     durable video jobs, webhooks
     config     files, console settings, reload      demo       built-in provider for a first try
-    server     aiohttp application                  cli        commands
+    server     aiohttp application                  doctor     checks of an installation
+    cli        commands
 
 ``errors`` and ``parsing`` are below all packages; ``app`` builds the application, ``serve`` runs it.
 

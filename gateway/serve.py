@@ -60,7 +60,7 @@ def _find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _serve(options: AppOptions, on_ready: Callable[[str, StartupInfo], None]) -> None:
     server = options.config.server
-    sockets = _bind(server.host, server.port)
+    sockets = bind(server.host, server.port)
     app = create_app(options)
     runner = _make_runner(app, server)
     ready, stopping = asyncio.Event(), asyncio.Event()
@@ -183,7 +183,7 @@ def write_address(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _bind(host: str, port: int) -> list[socket.socket]:
+def bind(host: str, port: int) -> list[socket.socket]:
     """Bind a socket for every address of ``host``; with port 0, for the first only. Raises ``PortInUse``."""
     sockets: list[socket.socket] = []
     try:

@@ -22,6 +22,8 @@ _WINDOW = (0, -1, 1)
 _DIGITS = 6
 _RECOVERY_BYTES = 10
 _GROUP = 4
+PURPOSE = "totp"
+"""What second factors are sealed for."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -39,7 +41,7 @@ class Totp:
     """Creates and verifies second factors; their secrets are encrypted with ``seal``."""
 
     def __init__(self, seal: SecretBox) -> None:
-        self._seal = seal.derive("totp")
+        self._seal = seal.derive(PURPOSE)
 
     def enrol(self, name: str) -> Enrolment:
         """Create a secret for the member of that name."""
@@ -55,7 +57,7 @@ class Totp:
     def give(self, member: Member, secret: str, step: int) -> tuple[Member, list[str]]:
         """Return the member with a confirmed second factor, and its recovery codes."""
         codes = [_make_recovery_code() for _ in range(RECOVERY_CODES)]
-        sealed = self._seal.seal(secret.encode(), about=_about(member))
+        sealed = self._seal.seal(secret.encode(), about=write_about(member.id))
         digests = tuple(map(_digest, codes))
         return attrs.evolve(member, totp=sealed, totp_step=step, recovery=digests), codes
 
@@ -81,7 +83,7 @@ class Totp:
 
     def _open(self, member: Member) -> str:
         try:
-            return self._seal.open(member.totp or b"", about=_about(member)).decode()
+            return self._seal.open(member.totp or b"", about=write_about(member.id)).decode()
         except DecryptionFailed as broken:
             log.warning("second_factor_unreadable", member=member.name, error=str(broken))
             raise InternalError("Your second factor cannot be read here: use a recovery code") from None
@@ -96,8 +98,9 @@ def find_step(secret: str, code: str, now_s: float) -> int | None:
     return next((step for step in steps if hmac.compare_digest(totp.generate_otp(step), code)), None)
 
 
-def _about(member: Member) -> str:
-    return f"member:{member.id}"
+def write_about(member_id: int) -> str:
+    """Return what the secret of a second factor is bound to."""
+    return f"member:{member_id}"
 
 
 def _make_recovery_code() -> str:

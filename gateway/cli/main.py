@@ -37,6 +37,7 @@ from gateway.cli.billing import usage, verify
 from gateway.cli.channels import channels, explain
 from gateway.cli.chat import chat, open_console
 from gateway.cli.completion import completion
+from gateway.cli.doctor import doctor
 from gateway.cli.members import members
 from gateway.cli.options import (
     GlobalOptions,
@@ -93,6 +94,7 @@ def main(ctx: click.Context) -> None:
       gateway verify                     verify the ledger
       gateway audit-log                  show who changed what
       gateway check                      check the configuration and test all channels
+      gateway doctor                     find what is wrong with folder, database, disk or port
       gateway health                     show the health of the running gateway
       gateway reload                     reload the configuration file
       gateway settings                   show or change settings
@@ -199,7 +201,7 @@ def _set_address(file_config: "FileConfig", host: str | None, port: int | None) 
 
 for _command in (accounts, keys, members, channels, chat, open_console, explain, requests, running, videos):
     main.add_command(_command)
-for _command in (usage, verify, audit_log, completion, settings, groups, prices, health, backup, restore):
+for _command in (usage, verify, audit_log, completion, settings, groups, prices, health, backup, restore, doctor):
     main.add_command(_command)
 
 

@@ -22,6 +22,8 @@ _SEALED = tuple(field.name for field in _FIELDS if field.repr is False)
 _COLUMNS = tuple(field.name for field in _FIELDS if field.name in channels.c)
 _SETTINGS = tuple(field.name for field in _FIELDS if field.name not in {*_SEALED, *_COLUMNS, "origin"})
 """Fields without a column of their own. A field that is added to ``Channel`` needs a default, and no migration."""
+PURPOSE = "channels"
+"""What the secrets of channels are sealed for."""
 _TIMEOUTS = tuple(field.name for field in attrs.fields(Timeouts))
 
 
@@ -33,12 +35,12 @@ class ChannelRepository:
 
     def __init__(self, database: Database, seal: SecretBox) -> None:
         self._database = database
-        self._seal = seal.derive("channels")
+        self._seal = seal.derive(PURPOSE)
 
     async def list_channels(self) -> Sequence[Channel]:
         """Return every channel, by id. Raises ``DecryptionFailed`` if a channel was encrypted with another secret."""
         rows = await self._database.read(select(channels).order_by(channels.c.id))
-        return [_read_channel(row, self._seal.open(row.sealed, about=_about(row.id))) for row in rows]
+        return [_read_channel(row, self._seal.open(row.sealed, about=write_about(row.id))) for row in rows]
 
     async def add_channel(self, channel: Channel, audit: AuditRow | None = None) -> Channel:
         """Store a new channel (its ``id`` is ignored) and return it with its id.
@@ -92,10 +94,11 @@ class ChannelRepository:
 
     def _close(self, channel: Channel, channel_id: int) -> bytes:
         plain = orjson.dumps({name: getattr(channel, name) for name in _SEALED})
-        return self._seal.seal(plain, about=_about(channel_id))
+        return self._seal.seal(plain, about=write_about(channel_id))
 
 
-def _about(channel_id: int) -> str:
+def write_about(channel_id: int) -> str:
+    """Return what the secrets of a channel are bound to."""
     return f"channel:{channel_id}"
 
 

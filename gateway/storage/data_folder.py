@@ -83,9 +83,9 @@ class DataFolder:
         try:
             content = path.read_bytes()
         except FileNotFoundError:
-            raise DataFolderDamaged(f"{path} is missing. {_tell_remedy(name)}") from None
+            raise DataFolderDamaged(f"{path} is missing. {tell_remedy(name)}") from None
         if len(content) != PEPPER_BYTES or not any(content):
-            raise DataFolderDamaged(f"{path} must hold {PEPPER_BYTES} random bytes, and does not. {_tell_remedy(name)}")
+            raise DataFolderDamaged(f"{path} must hold {PEPPER_BYTES} random bytes, and does not. {tell_remedy(name)}")
         return content
 
     def make_secret(self, name: str) -> None:
@@ -149,16 +149,17 @@ def check_database_present(path: Path, database: Path) -> None:
     raise DataFolderDamaged(
         f"The database {database} {'is missing' if missing else 'is empty'}, but the data folder {path} was in use: "
         f"it has {', '.join(parts)}. Accounts, keys, channels and every charge are in the database. Restore "
-        f"{database.name} from a backup, and {database.name}-wal with it if there is one. To begin with nothing, "
-        "name another data folder (--data)",
+        f"{database.name} from a backup (gateway restore), and {database.name}-wal with it if there is one. To begin "
+        "with nothing, name another data folder (--data)",
     )
 
 
-def _tell_remedy(name: str) -> str:
+def tell_remedy(name: str) -> str:
     """Return what an operator can do about a lost secret file."""
     return (
-        f"Without it {SECRETS.get(name, 'the gateway cannot start')}. Restore it from the backup of this folder. "
-        f"If there is none, 'gateway serve --renew-secret {name}' makes a new one, and that is lost for good"
+        f"Without it {SECRETS.get(name, 'the gateway cannot start')}. Restore it from the backup of this folder "
+        f"(gateway restore). If there is none, 'gateway serve --renew-secret {name}' makes a new one, and that is "
+        "lost for good"
     )
 
 

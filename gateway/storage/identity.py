@@ -63,10 +63,11 @@ def _find_fingerprints(folder: DataFolder, given: Mapping[str, bytes], renew: Co
             folder.secret(name)
         except DataFolderDamaged:
             folder.make_secret(name)
-    return {name: _fingerprint(name, given.get(name) or folder.secret(name)) for name in SECRETS}
+    return {name: fingerprint(name, given.get(name) or folder.secret(name)) for name in SECRETS}
 
 
-def _fingerprint(name: str, secret: bytes) -> str:
+def fingerprint(name: str, secret: bytes) -> str:
+    """Return what a database remembers of a secret."""
     # 128 bits of a keyed hash of 256 random bits distinguish secrets and reveal neither.
     return hmac.digest(secret, f"model gateway, fingerprint of {name}".encode(), hashlib.sha256)[:16].hex()
 

@@ -33,6 +33,7 @@ _INTERRUPTED, _SETTLED, _STARTED = 0, 1, 2
 _NOTE_BYTES = 512
 """About two entries."""
 _OWNER_ONLY = 0o600
+_SKIPPED = "The journal was damaged; the lines may be charges. A backup may have them whole"
 
 _Names = tuple[Sequence[str], Sequence[str]]
 """The field names of a row, and those of a started request."""
@@ -166,13 +167,24 @@ def _write_note(left: UnfinishedRequest) -> bytes:
 
 
 def _read(path: Path) -> list[UnfinishedRequest]:
-    """Return the last entry of every request. Malformed lines are skipped: the last one may be cut off."""
+    """Return the last entry of every request. A journal with unreadable lines is kept aside."""
     try:
-        head, *lines = path.read_bytes().split(b"\n")
+        found, skipped = parse_journal(path.read_bytes())
     except FileNotFoundError:
         return []
+    if skipped:
+        _keep_aside(path, skipped)
+    return found
+
+
+def parse_journal(content: bytes) -> tuple[list[UnfinishedRequest], int]:
+    """Return the last entry of every request, and how many lines are unreadable.
+
+    A last line that is cut off is not counted: a process that is killed leaves it, and its request was not answered.
+    """
     found: dict[str, UnfinishedRequest] = {}
     skipped: list[int] = []
+    head, *lines = content.split(b"\n")
     names = _read_head(head)
     for number, line in enumerate(lines):
         if not line:
@@ -183,9 +195,9 @@ def _read(path: Path) -> list[UnfinishedRequest]:
             skipped.append(number)
             continue
         found[left.row.id] = left
-    if skipped and skipped != [len(lines) - 1]:
-        _keep_aside(path, len(skipped))
-    return list(found.values())
+    if head and not names[0]:  # the first line is written together with the file: only damage cuts it
+        return list(found.values()), max(len(skipped), 1)
+    return list(found.values()), 0 if skipped == [len(lines) - 1] else len(skipped)
 
 
 def _read_head(head: bytes) -> _Names:
@@ -215,4 +227,4 @@ def _keep_aside(path: Path, skipped: int) -> None:
     while (kept := path.with_name(f"{path.name}.unread-{number}")).exists():
         number += 1
     path.rename(kept)
-    log.error("journal_lines_skipped", rows=skipped, path=str(kept))
+    log.error("journal_lines_skipped", rows=skipped, path=str(kept), reason=_SKIPPED)

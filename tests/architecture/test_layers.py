@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("demo",),
     ("server",),
     ("services", "app", "serve"),
+    ("doctor",),
     ("cli",),
 )
 """Packages and modules of ``gateway``, lowest first. Packages of one layer do not know each other."""

@@ -32,7 +32,7 @@ OPTIONS = {
     ("keys", "edit"): ["--rpm", "5"],
     ("members", "edit"): ["--role", "viewer"],
 }
-WITHOUT_A_GATEWAY = {("check",), ("completion",), ("explain",), ("models", "list"), ("restore",)} | {
+WITHOUT_A_GATEWAY = {("check",), ("completion",), ("doctor",), ("explain",), ("models", "list"), ("restore",)} | {
     ("channels", verb) for verb in ("list", "show", "test")
 }
 """Commands that work with a configuration file alone."""

@@ -175,7 +175,20 @@ def test_under_a_head_that_names_no_fields_nothing_is_read_and_the_file_is_kept(
             assert find(path) == {"req_3": False}
         kept = path.with_name(f"{path.name}.unread-{number}")
         assert kept.read_bytes() == head + b"\n" + rest, "it is somebody's money"
-        assert {"event": "journal_lines_skipped", "log_level": "error", "rows": 2, "path": str(kept)} in told
+        (line,) = (line for line in told if line["event"] == "journal_lines_skipped")
+        assert (line["log_level"], line["rows"], line["path"]) == ("error", 2, str(kept))
+        assert "A backup may have them" in line["reason"]
+
+
+def test_a_journal_of_which_only_a_part_of_the_first_line_is_left_is_kept(path: Path) -> None:
+    with opened(path) as journal:
+        journal.settle(make_row(1))
+    torn = path.read_bytes()[:20]
+    path.write_bytes(torn)
+    with capture_logs() as lines, opened(path) as journal:
+        assert journal.leftovers == []
+    assert path.with_name(f"{path.name}.unread-1").read_bytes() == torn
+    assert [line["rows"] for line in lines] == [1]
 
 
 def test_fields_are_found_by_name(path: Path) -> None:

@@ -1,0 +1,46 @@
+"""The ``doctor`` command: what is wrong with the gateway of this machine, and what to do about it."""
+# ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
+
+from collections.abc import Sequence
+
+import attrs
+import click
+
+from gateway.cli.admin_client import CliContext, Json
+from gateway.cli.options import client_command, exit_unless
+from gateway.cli.output import print_answer
+from gateway.cli.text import clean
+
+_MARKS = {"ok": "ok", "warning": "warning", "problem": "PROBLEM", "skipped": "skipped"}
+_COLORS = {"ok": "green", "warning": "yellow", "problem": "red", "skipped": None}
+_WIDTH = max(map(len, _MARKS.values()))
+
+
+@click.command(short_help="Check folder, database, secrets, disk, clock and port.")
+@client_command
+def doctor(context: CliContext) -> None:
+    """Check the data folder, the database, the secrets, the settings, the disk, the clock and the port.
+
+    Every problem is printed with what to do. Nothing is created or changed, whether the gateway runs or not. Exits
+    with 1 if there is a problem. For providers, use 'gateway check'; for amounts, 'gateway verify'.
+
+    \b
+    Examples:
+      gateway doctor
+      gateway doctor --data /var/lib/gateway --config /etc/gateway.toml --json
+    """
+    from gateway.doctor.examination import examine  # noqa: PLC0415 - it imports the application: help is faster
+
+    findings = [attrs.asdict(finding) for finding in examine(context.data, context.config, context.environ)]
+    ok = all(finding["state"] != "problem" for finding in findings)
+    print_answer(context, {"ok": ok, "findings": findings}, lambda _: _print_findings(findings))
+    exit_unless(ok)
+
+
+def _print_findings(findings: Sequence[Json]) -> None:
+    for finding in findings:
+        state = finding["state"]
+        mark = click.style(f"{_MARKS[state]:<{_WIDTH}}", fg=_COLORS[state])
+        click.echo(f"{mark}  {finding['check']:<8}  {clean(finding['text'])}")
+        if finding["fix"]:
+            click.echo(f"{'':<{_WIDTH}}  {'':<8}  {clean(finding['fix'])}")

@@ -1,0 +1,38 @@
+"""Runs every check of a gateway, from its settings to its port."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from gateway.config.loader import ConfigError, read_declared
+from gateway.config.merge import FileConfig
+from gateway.config.schema import Config
+from gateway.doctor.database_checks import check_database
+from gateway.doctor.finding import Finding
+from gateway.doctor.folder_checks import check_folder, check_journal, check_space
+from gateway.doctor.network_checks import check_clock, check_port
+from gateway.storage.data_folder import DATABASE, find_holder, is_used
+
+
+def examine(data: Path, config_path: Path | None, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the findings of every check for the data folder ``data``; nothing is created or changed."""
+    label = str(config_path) if config_path else "no file: defaults and environment"
+    try:
+        declared = read_declared(config_path, environ)
+        yield Finding("settings", "ok", f"The configuration is valid ({label})")
+    except ConfigError as error:
+        declared = FileConfig(Config())
+        fix = "Correct it; until then the other checks use the defaults"
+        yield from (Finding("settings", "problem", problem, fix) for problem in str(error).splitlines())
+    config = declared.config
+    database = Path(config.store.url.removeprefix("sqlite:///")) if config.store.url else data / DATABASE
+    if not is_used(data) and not database.exists():
+        text = f"No gateway has used the data folder {data}"
+        yield Finding("folder", "problem", text, "Use --data or GATEWAY_DATA, or start one: gateway serve")
+        yield from check_port(config.server, None)
+        return
+    yield from check_folder(data)
+    yield from check_database(data, database, declared)
+    yield from check_journal(data)
+    yield from check_space(data, database)
+    yield from check_clock(config, database)
+    yield from check_port(config.server, find_holder(data))

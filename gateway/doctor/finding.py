@@ -1,0 +1,24 @@
+"""What a check has found."""
+
+from typing import Literal
+
+import attrs
+
+State = Literal["ok", "warning", "problem", "skipped"]
+
+
+@attrs.frozen
+class Finding:
+    """The result of one check.
+
+    Attributes:
+        check: the subject, such as ``database``.
+        state: a problem keeps the gateway from working, a warning does not; ``skipped``: nothing was checked.
+        text: what was found.
+        fix: what the operator can do; empty if nothing is to be done.
+    """
+
+    check: str
+    state: State
+    text: str
+    fix: str = ""

@@ -1,0 +1,79 @@
+"""Checks of the data folder: permissions, the journal, and the space on its disk."""
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from gateway.doctor.finding import Finding
+from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS
+from gateway.storage.journal import parse_journal
+from gateway.storage.media_files import MIN_FREE_BYTES
+
+_PRIVATE = ("admin.token", DATABASE, f"{DATABASE}-wal", JOURNAL, *SECRETS)
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_MIB = 1024 * 1024
+
+
+def check_folder(data: Path) -> Iterator[Finding]:
+    """Check who can use the folder and its private files."""
+    problems = [*_find_closed(data), *_find_open(data)]
+    yield from problems or [Finding("folder", "ok", f"Only its owner can use the data folder {data.absolute()}")]
+
+
+def _find_closed(data: Path) -> Iterator[Finding]:
+    """Yield what this user cannot use."""
+    wanted = os.R_OK | os.W_OK
+    paths = [data, *(data / name for name in _PRIVATE if (data / name).exists())]
+    for path in paths:
+        if not os.access(path, wanted | (os.X_OK if path is data else 0)):
+            fix = f"Run the gateway and this command as the owner, or: chown -R $(id -un) {data}"
+            yield Finding("folder", "problem", f"This user cannot read and write {path}", fix)
+
+
+def _find_open(data: Path) -> Iterator[Finding]:
+    """Yield what other users of the machine can use: a reader of a secret can use its keys."""
+    if data.stat().st_mode & _OTHERS:
+        yield Finding("folder", "warning", f"Other users can look into {data}", f"chmod 700 {data}")
+    for name in _PRIVATE:
+        path = data / name
+        if path.exists() and path.stat().st_mode & _OTHERS:
+            yield Finding("folder", "problem", f"Other users can read {path}", f"chmod 600 {path}")
+
+
+def check_journal(data: Path) -> Iterator[Finding]:
+    """Check that every line of the journal can be read."""
+    path = data / JOURNAL
+    for kept in sorted(data.glob(f"{JOURNAL}.unread-*")):
+        fix = "Its readable lines were settled. Remove it once you know what the others were"
+        yield Finding("journal", "warning", f"{kept} has lines that an earlier start could not read", fix)
+    try:
+        requests, unreadable = parse_journal(path.read_bytes())
+    except FileNotFoundError:
+        yield Finding("journal", "ok", "There is no journal: no request waits to be settled")
+        return
+    except OSError as error:
+        yield Finding("journal", "problem", f"{path} cannot be read: {error.strerror}", "Check its owner and its disk")
+        return
+    if unreadable:
+        text = f"{path} is damaged: {unreadable} lines cannot be read, and may be charges"
+        fix = "Restore the folder from a backup (gateway restore). Without one, a start settles the readable lines"
+        yield Finding("journal", "problem", f"{text}", fix)
+    else:
+        yield Finding("journal", "ok", f"The journal can be read: {len(requests)} requests")
+
+
+def check_space(data: Path, database: Path) -> Iterator[Finding]:
+    """Check that the disk has room for requests, and for a copy of the database."""
+    free = shutil.disk_usage(data).free
+    needed = database.stat().st_size if database.exists() else 0
+    text = f"{free // _MIB} MiB are free on the disk of {data.absolute()}"
+    if free < MIN_FREE_BYTES:
+        fix = "Free space: new images are refused now, and soon every request"
+        yield Finding("disk", "problem", text, fix)
+    elif free < MIN_FREE_BYTES + needed:
+        fix = f"Free space: a backup or an upgrade can need {needed // _MIB} MiB more"
+        yield Finding("disk", "warning", text, fix)
+    else:
+        yield Finding("disk", "ok", text)

@@ -1,0 +1,102 @@
+"""Checks of the clock, against a provider's, and of the port."""
+
+import contextlib
+import http.client
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from gateway.config.schema import Config
+from gateway.config.server_schema import ServerSection
+from gateway.doctor.finding import Finding
+from gateway.providers.registry import PROVIDERS
+from gateway.serve import PortInUse, bind
+from gateway.storage.integrity_check import write_uri
+
+TIMEOUT_S = 3.0
+MAX_ASKED = 3
+WARN_AFTER_S = 30.0
+"""One step of a second factor; receivers of webhooks tolerate five minutes."""
+
+
+def check_clock(config: Config, database: Path) -> Iterator[Finding]:
+    """Compare the clock with the ``Date`` header of the first provider that answers."""
+    urls = [channel.base_url or _find_base_url(channel.provider) for channel in config.channel if not channel.proxy]
+    for url in list(dict.fromkeys(filter(None, [*urls, *_list_stored(database)])))[:MAX_ASKED]:
+        with contextlib.suppress(OSError, http.client.HTTPException, ValueError, TypeError):
+            ahead_s = time.time() - _read_date(url)
+            text = f"The clock is {abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} that of {url}"
+            if abs(ahead_s) > WARN_AFTER_S:
+                fix = "Set it (timedatectl set-ntp true): second factors, webhooks and daily quotas depend on it"
+                yield Finding("clock", "problem", text, fix)
+            else:
+                yield Finding("clock", "ok", f"The clock agrees with that of {url}")
+            return
+    yield Finding("clock", "skipped", "No provider could be asked for the time")
+
+
+def _find_base_url(provider: str) -> str | None:
+    return PROVIDERS[provider].base_url if provider in PROVIDERS else None
+
+
+def _list_stored(database: Path) -> list[str | None]:
+    """Return the addresses of the channels in the database; empty if it cannot be read."""
+    try:
+        with closing(sqlite3.connect(write_uri(database), uri=True)) as connection:
+            rows = connection.execute("SELECT provider, base_url FROM channels WHERE status = 'active'").fetchall()
+    except sqlite3.Error:
+        return []
+    return [base_url or _find_base_url(provider) for provider, base_url in rows]
+
+
+def _read_date(url: str) -> float:
+    """Return the time of a server, in Unix seconds. Raises if it does not answer or gives none."""
+    date = _ask(url, "HEAD").headers["Date"]
+    return parsedate_to_datetime(date).timestamp()
+
+
+def _ask(url: str, method: str) -> http.client.HTTPResponse:
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    with closing(kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)) as connection:
+        connection.request(method, parts.path or "/")
+        response = connection.getresponse()
+        response.read()
+        return response
+
+
+def check_port(server: ServerSection, holder: Mapping[str, Any] | None) -> Iterator[Finding]:
+    """Check that the running gateway answers, or else that a start could listen; ``holder``: what it announces."""
+    if holder is None:
+        yield _check_free(server)
+        return
+    pid, url = holder.get("pid", "unknown"), holder.get("url")
+    if not url:
+        yield Finding("port", "warning", f"Process {pid} has the data folder and announces no address", "Wait for it")
+        return
+    try:
+        status = _ask(f"{url}/readyz", "GET").status
+    except (OSError, http.client.HTTPException) as error:
+        text = f"The gateway of process {pid} does not answer at {url}: {error}"
+        yield Finding("port", "problem", text, f"See its log; end it: kill {pid}")
+        return
+    if status == http.HTTPStatus.OK:
+        yield Finding("port", "ok", f"The gateway of process {pid} answers at {url}")
+    else:
+        text = f"The gateway of process {pid} at {url} is not ready (HTTP {status})"
+        yield Finding("port", "problem", text, f"Read why: {url}/readyz, gateway health")
+
+
+def _check_free(server: ServerSection) -> Finding:
+    where = f"{server.host}:{server.port}"
+    try:
+        for sock in bind(server.host, server.port):
+            sock.close()
+    except PortInUse as error:
+        return Finding("port", "problem", str(error), "End the program that has it, or use --host and --port")
+    return Finding("port", "ok", f"No gateway runs with this data folder; {where} is free")
