@@ -13,7 +13,6 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Column, Connection, Index, Integer, MetaData, Table, create_engine, insert, text
 
 import gateway.storage.migrations
@@ -32,14 +31,7 @@ from gateway.storage.traffic import TrafficRepository
 from tests.support.ledger_balances import ALWAYS, AXES, read_spending, read_totals
 from tests.support.repositories import Repositories
 from tests.support.request_records import ROW, make_row, refuse
-
-
-def open_scripts() -> ScriptDirectory:
-    config = Config()
-    (folder,) = gateway.storage.migrations.__path__
-    config.set_main_option("script_location", folder)
-    config.set_main_option("path_separator", "os")
-    return ScriptDirectory.from_config(config)
+from tests.support.schema_fixtures import open_scripts
 
 
 def find_differences(connection: Connection, wanted: MetaData) -> list[object]:

@@ -17,9 +17,8 @@ from gateway.storage.database import DatabaseStartupError, open_database
 from gateway.storage.restore import restore_backup
 from gateway.storage.schema import REVISION, metadata
 from gateway.storage.schema_version import parse_user_version
-from tests.storage.test_migrations import open_scripts
 from tests.support.command_line import run_many
-from tests.support.schema_fixtures import REVISIONS, load_fixture, make_folder
+from tests.support.schema_fixtures import REVISIONS, load_fixture, make_folder, open_scripts
 
 RENAMED = {"requests": {"ending": "outcome"}}
 CHANGED = {"requests": {"outcome": {"upstream_failed": "failed"}}}

@@ -6,6 +6,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+
+import gateway.storage.migrations
 from gateway.storage.data_folder import SECRETS
 
 FIXTURES = Path(__file__).parents[1] / "storage" / "fixtures"
@@ -33,3 +37,12 @@ def make_folder(revision: str, path: Path) -> Path:
     os.close(os.open(path / "gateway.db", os.O_WRONLY | os.O_CREAT, 0o600))
     load_fixture(revision, path / "gateway.db")
     return path
+
+
+def open_scripts() -> ScriptDirectory:
+    """The migrations, as Alembic sees them."""
+    config = Config()
+    (folder,) = gateway.storage.migrations.__path__
+    config.set_main_option("script_location", folder)
+    config.set_main_option("path_separator", "os")
+    return ScriptDirectory.from_config(config)
