@@ -17,7 +17,7 @@ Packages, lowest first; a package imports only from those above it in this list 
     server     aiohttp application                  doctor     checks of an installation
     cli        commands
 
-``errors`` and ``parsing`` are below all packages; ``app`` builds the application, ``serve`` runs it.
+``errors``, ``wording`` and ``parsing`` are below all packages; ``app`` builds the application, ``serve`` runs it.
 
 Where is the rate limit?  ``domain/rate_limit.py`` is the arithmetic, ``billing/rate_limiter.py`` holds the buckets of
 all keys and accounts, ``billing/quota.py`` asks them before a request is sent.

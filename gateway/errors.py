@@ -125,14 +125,14 @@ class GroupNotAllowed(GatewayError):
 class QuotaExceeded(GatewayError):
     """A quota of the key or account does not cover the request; ``status`` is 403 for good, 429 until a reset.
 
-    ``used_up``: nothing of it is left.
+    ``room_nanos``: what the tightest balance still has for a request, in nano-USD; not positive if nothing fits.
     """
 
     code = "insufficient_quota"
 
-    def __init__(self, message: str, *, status: int, retry_after_s: int | None = None, used_up: bool = True) -> None:
+    def __init__(self, message: str, *, status: int, retry_after_s: int | None = None, room_nanos: int = 0) -> None:
         super().__init__(message, retry_after_s=retry_after_s, should_retry=False)
-        self.used_up = used_up
+        self.room_nanos = room_nanos
         self.status = status
 
 

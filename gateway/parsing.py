@@ -4,10 +4,9 @@ The class gives the type of each value, a ``Constraint`` in a field's metadata t
 are converted: an integer where a float or an amount is expected, and text from the environment.
 """
 
-import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
@@ -17,6 +16,7 @@ import attrs
 import cattrs
 
 from gateway.errors import InvalidRequest
+from gateway.wording import did_you_mean, write_value
 
 T = TypeVar("T")
 
@@ -117,12 +117,6 @@ def join_path(where: str, key: str) -> str:
     return where + key if key.startswith("[") or not where else f"{where}.{key}"
 
 
-def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """Return a hint with the nearest of ``words``; empty if none is near."""
-    near = difflib.get_close_matches(word, list(words), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
-
-
 def _structure_class(value: Any, cls: type[Any]) -> Any:
     """Parse a table as an attrs class; every key is checked before anything is raised."""
     if not isinstance(value, Mapping):
@@ -166,17 +160,8 @@ def _show(value: Any, field: "attrs.Attribute[Any]") -> str:
     """Return the value for an error message, if it is not secret. A pasted URL often has a password or a key in it."""
     if not field.repr:
         return ""
-    text = _QUERY.sub(r"\1[masked]", _USERINFO.sub("[masked]", _write(value)))
+    text = _QUERY.sub(r"\1[masked]", _USERINFO.sub("[masked]", write_value(value)))
     return f", not '{text[:80]}'"
-
-
-def _write(value: Any) -> str:
-    """Return a value as a person writes it: the items of a list with commas."""
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_write, value))
-    if isinstance(value, dict):
-        return ", ".join(f"{name}={_write(item)}" for name, item in value.items())
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def _structure_items(value: Any, kind: Any) -> tuple[Any, ...]:
@@ -266,7 +251,7 @@ def _structure_choice(value: Any, kind: Any) -> Any:
     if isinstance(value, EnvText):
         value = next((choice for choice in choices if str(choice) == value), str(value))
     if isinstance(value, bool) or value not in choices:
-        words = ", ".join(repr(choice) for choice in choices)
+        words = ", ".join(f"'{choice}'" if isinstance(choice, str) else write_value(choice) for choice in choices)
         raise ValueError(f"expected one of {words}")
     return value
 

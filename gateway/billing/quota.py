@@ -5,8 +5,9 @@ is asked before that, and no reservation outlives its request.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 
 import attrs
 
@@ -15,7 +16,7 @@ from gateway.billing.request_record import build_start
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller
 from gateway.domain.balance import Charge, Reservation
-from gateway.domain.inference_request import OUTPUT_LIMITS, InferenceRequest
+from gateway.domain.inference_request import OUTPUT_LIMITS, InferenceRequest, Operation
 from gateway.domain.output_limits import find_longest_answer
 from gateway.domain.price import cost_nanos
 from gateway.domain.rate_limit import RateLimiter
@@ -25,8 +26,15 @@ from gateway.request_context import RequestContext
 from gateway.routing.target import Target
 from gateway.storage.journal import RequestJournal
 
-_WRITES = frozenset({"chat", "messages", "responses", "completions"})
-"""Operations whose answers are text as long as the model or the request allows."""
+_LIMIT_FIELDS: Mapping[Operation, str] = MappingProxyType(
+    {
+        "chat": "max_tokens",
+        "messages": "max_tokens",
+        "responses": "max_output_tokens",
+        "completions": "max_tokens",
+    }
+)
+"""Operations whose answers are text as long as the model or the request allows, each with the field that limits it."""
 BREATH_S = 0.1
 """How long a request waits while the database is behind."""
 
@@ -121,7 +129,7 @@ class QuotaService:
                 self._journal.start(build_start(ctx, options[0].state.channel.name if options else None, reserve))
             admitted = True
         except QuotaExceeded as error:
-            _add_hint(error, call)
+            _add_hint(error, call, options)
             raise
         finally:
             if not admitted:
@@ -157,10 +165,29 @@ class QuotaService:
         return self._balances.settle(ctx.reservation, cost, now_s)
 
 
-def _add_hint(error: QuotaExceeded, call: InferenceRequest) -> None:
-    """Add what makes a request fit into what is left, if anything does."""
-    if call.operation in _WRITES and not error.used_up:
-        error.message += "; a request holds less with a lower max_tokens"
+def _add_hint(error: QuotaExceeded, call: InferenceRequest, options: Sequence[Target]) -> None:
+    """Add the highest limit of tokens with which the request fits into what is left, if one does."""
+    most = _find_fitting(call, options, error.room_nanos) if call.operation in _LIMIT_FIELDS else 0
+    if most:
+        usual = _LIMIT_FIELDS[call.operation]
+        names = [name for name in (usual, "max_completion_tokens") if call.body.get(name)] or [usual]
+        error.message += f"; it fits with {' and '.join(names)} of at most {most}"
+
+
+def _find_fitting(call: InferenceRequest, options: Sequence[Target], room_nanos: int) -> int:
+    """Return the highest limit of tokens with which no target of ``call`` costs more than ``room_nanos``; 0: none."""
+
+    def fits(limit: int) -> bool:
+        asked = attrs.evolve(call, max_output_tokens=-(-limit * tries // answers))
+        return all(target.find_most(target.bound(asked)) <= room_nanos for target in options)
+
+    answers = call.body.get("n") or 1
+    tries = max(call.body.get("best_of") or 1, answers)
+    low, high = 0, call.max_output_tokens
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
 
 
 def _extend(reservation: Reservation, call: InferenceRequest, options: Sequence[Target]) -> None:
@@ -171,7 +198,7 @@ def _extend(reservation: Reservation, call: InferenceRequest, options: Sequence[
     allowed = 0 if OUTPUT_LIMITS.isdisjoint(call.body) else call.allowed_output
     most = 0
     for target in options:
-        tokens = allowed or (find_longest_answer(target.model) if call.operation in _WRITES else 0)
+        tokens = allowed or (find_longest_answer(target.model) if call.operation in _LIMIT_FIELDS else 0)
         if tokens > call.max_output_tokens:
             longest = attrs.evolve(call, max_output_tokens=tokens)
             most = max(most, target.find_most(target.bound(longest)))

@@ -35,6 +35,7 @@ from gateway.cli.output_channels import (
 )
 from gateway.cli.output_explain import print_explanation
 from gateway.cli.toggles import add_toggles
+from gateway.wording import did_you_mean
 
 
 @click.group(cls=ListByDefault)
@@ -103,7 +104,7 @@ def add_channel(context: CliContext, name: str, *, force: bool, **options: Any) 
     slug = options["provider"] or (name if name in PROVIDERS else None)
     if slug is None:
         chosen = ", ".join(known for known in PROVIDERS if known != "demo")
-        raise click.UsageError(f"Unknown provider '{name}'. Pass --provider: {chosen}")
+        raise click.UsageError(f"Unknown provider '{name}'{did_you_mean(name, PROVIDERS)}. Pass --provider: {chosen}")
     provider = PROVIDERS.get(slug)
     keys = _read_keys(options, channel=name, required=provider is not None and provider.env_key is not None)
     fields = new_fields({**options, "provider": slug, "api_keys": keys})

@@ -14,6 +14,7 @@ from gateway.cli.options import Amount, Command, ListByDefault, client_command
 from gateway.cli.output import print_answer, print_fields
 from gateway.cli.table import Column, print_table
 from gateway.cli.text import ABSENT, clean, format_change, format_usd, format_value
+from gateway.wording import did_you_mean
 
 _AMOUNTS = (
     ("input", "input_usd_per_million", "Per million prompt tokens."),
@@ -86,7 +87,8 @@ def list_settings(context: CliContext, section: str | None) -> None:
     answer = call(context, "GET", "settings")
     if section is not None:
         if section not in answer["sections"]:
-            raise CliError(f"Unknown section '{section}'; expected one of {', '.join(answer['sections'])}")
+            hint = did_you_mean(section, answer["sections"]) or f"; expected one of {', '.join(answer['sections'])}"
+            raise CliError(f"Unknown section '{section}'{hint}")
         answer = {"sections": {section: answer["sections"][section]}}
     print_answer(context, answer, lambda _: print_table(SETTINGS, _list_settings(answer["sections"]), "No settings."))
 

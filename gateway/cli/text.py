@@ -3,6 +3,8 @@
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
+from gateway.wording import write_number
+
 Json = dict[str, Any]
 
 ABSENT = "-"
@@ -28,7 +30,7 @@ def format_value(value: Any) -> str:
         return ", ".join(f"{name}={format_value(item)}" for name, item in value.items())
     if isinstance(value, list):
         return ", ".join(map(format_value, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return write_number(value) if isinstance(value, float) else str(value)
 
 
 def format_change(name: str, before: Any, after: Any) -> str:

@@ -33,6 +33,7 @@ from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.parsing import find_about, find_check, parse_spec
 from gateway.providers.registry import PROVIDERS
 from gateway.storage.settings import SettingRepository
+from gateway.wording import did_you_mean
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -197,11 +198,16 @@ class SettingsService:
 
     def _get_field(self, section: str, key: str) -> "attrs.Attribute[Any]":
         """Return the field of a setting. Raises ``NotFound``, also if it is secret."""
-        for name, part in list_sections(self._live.config):
-            field = attrs.fields_dict(type(part)).get(key) if name == section else None
-            if field is not None and field.repr:
-                return field
-        raise NotFound(f"There is no setting {f'{section}.{key}'[:MAX_PATH]!r}")
+        known: dict[str, attrs.Attribute[Any]] = {
+            name_setting(name, field.name): field
+            for name, part in list_sections(self._live.config)
+            for field in attrs.fields(type(part))
+            if field.repr
+        }
+        path = name_setting(section, key)
+        if path not in known:
+            raise NotFound(f"There is no setting {path[:MAX_PATH]!r}{did_you_mean(path, known)}")
+        return known[path]
 
     def _view(self, section: str, field: "attrs.Attribute[Any]") -> SettingView:
         effective = self._live.effective

@@ -286,7 +286,7 @@ def hold(balances: Sequence[Balance], nanos: int, day: UtcDay, now_s: float) -> 
             room = balance.find_room(day)
             if room is not None:
                 if room < nanos:
-                    raise _exhausted(_find_most_final(balances, nanos, day), nanos, day, now_s)
+                    raise _exhausted(balances, nanos, day, now_s)
                 left = room - nanos if left is None else min(left, room - nanos)
         for balance in balances:
             balance.held_nanos += nanos
@@ -306,7 +306,8 @@ def _reset(balance: Balance, day: UtcDay) -> float:
     return float("inf") if reset is None else reset
 
 
-def _exhausted(balance: Balance, nanos: int, day: UtcDay, now_s: float) -> QuotaExceeded:
+def _exhausted(balances: Sequence[Balance], nanos: int, day: UtcDay, now_s: float) -> QuotaExceeded:
+    balance = _find_most_final(balances, nanos, day)
     quota = balance.quota
     whose = "this API key" if balance.owner == "key" else "the account"
     available_nanos = balance.find_balance(day) or 0
@@ -318,11 +319,12 @@ def _exhausted(balance: Balance, nanos: int, day: UtcDay, now_s: float) -> Quota
             f"The {quota.period} quota of {whose} does not cover this request: it may cost up to ${usd(nanos)}, "
             f"and ${usd(available_nanos)} is left{held}"
         )
+    free = [nanos for nanos in (each.find_room(day) for each in balances) if nanos is not None]
     reset = balance.find_reset(day)
     status = quota.status or (_FORBIDDEN if reset is None else _TOO_MANY_REQUESTS)
     return QuotaExceeded(
         message,
         status=status,
         retry_after_s=None if reset is None else max(1, -int(-(reset - now_s) // 1)),
-        used_up=available_nanos <= 0,
+        room_nanos=min(free),
     )

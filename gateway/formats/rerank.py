@@ -14,7 +14,7 @@ from gateway.domain.usage import MAX_TOKENS, Usage, parse_count
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.openai.fields import Body, kind_of, parse_integer, parse_list, parse_model
+from gateway.formats.openai.fields import Body, kind_of, parse_integer, parse_list, parse_model, refuse_missing
 from gateway.formats.openai.token_bounds import MESSAGE_TOKENS, PART_TOKENS, bound_json, bound_text
 from gateway.formats.prompt_tokens import estimate_prompt
 
@@ -37,7 +37,7 @@ def parse_rerank_call(body: Body) -> InferenceRequest:
     query_chars, query_bound = _count_item(body.get("query"), "query")
     documents = parse_list(body, "documents")
     if not documents:
-        raise InvalidRequest("Missing required field 'documents': at least one document", param="documents")
+        raise refuse_missing(body, "documents", "at least one document")
     if len(documents) > MAX_DOCUMENTS:
         raise InvalidRequest(f"'documents' must hold at most {MAX_DOCUMENTS} documents", param="documents")
     counts = [_count_item(document, f"documents[{index}]") for index, document in enumerate(documents)]

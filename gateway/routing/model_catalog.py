@@ -10,6 +10,7 @@ from gateway.domain.account import Caller
 from gateway.domain.channel import Channel, is_glob
 from gateway.domain.model_info import ModelInfo, merge
 from gateway.errors import ModelNotFound
+from gateway.wording import did_you_mean
 
 
 @attrs.define
@@ -166,13 +167,10 @@ def _lists_alike(one: Channel, other: Channel) -> bool:
     return same_server and (one.sync or one.models == other.models)
 
 
-def model_not_found(model: str) -> ModelNotFound:
-    """Return the error for a model that no channel serves."""
-    return ModelNotFound(
-        f"The model {model!r} is not available; GET /v1/models lists the models that are",
-        param="model",
-        should_retry=False,
-    )
+def model_not_found(model: str, listed: Iterable[ModelInfo]) -> ModelNotFound:
+    """Return the error for a model that no channel serves; ``listed``: the models that the caller may know."""
+    hint = did_you_mean(model, (known.id for known in listed)) or "; GET /v1/models lists the models that are"
+    return ModelNotFound(f"The model {model!r} is not available{hint}", param="model", should_retry=False)
 
 
 def build_etag(models: Iterable[ModelInfo]) -> str:

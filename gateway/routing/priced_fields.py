@@ -102,7 +102,10 @@ def _list_prices(
         offered = [name for name in allowed if _offers(catalog, caller, target.channel, name)]
         refused = find_refused_variant(target.channel, PROVIDERS[target.channel.provider], model)
         if not offered or refused is not None:
-            error = model_not_found(model) if refused is None else refuse_variant(model, refused)
+            if refused is None:
+                error: GatewayError = model_not_found(model, catalog.list_models(caller))
+            else:
+                error = refuse_variant(model, refused)
             error.param = place
             raise error
         price = tariff.find_price(offered[0], model, target.channel.provider)

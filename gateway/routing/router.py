@@ -13,6 +13,7 @@ from gateway.domain.video import VideoJob
 from gateway.errors import (
     GroupNotAllowed,
     InvalidRequest,
+    ModelNotAllowed,
     NotFound,
 )
 from gateway.providers.base import Provider
@@ -24,6 +25,7 @@ from gateway.routing.pricing_policy import PricingPolicy, pays_for
 from gateway.routing.route import Route
 from gateway.routing.target import Target
 from gateway.routing.unsupported_operation import refuse_operation
+from gateway.wording import did_you_mean
 
 _DESCRIBED = frozenset({"images", "image_edits", "videos", "video_remixes"})
 """Operations in which models differ: their capabilities are looked up."""
@@ -97,12 +99,20 @@ class Router:
         options = self._known.get(place)
         if options is None:
             caller.check_group()
-            caller.check_model(model)
+            self._check_allowed(caller, model)
             if len(self._known) >= _MOST_REMEMBERED:
                 self._known.clear()
             options = self.keep_priced(self.list_options(caller, model, operation), caller, model, operation)
             self._known[place] = options
         return options
+
+    def _check_allowed(self, caller: Caller, model: str) -> None:
+        """Raise ``ModelNotAllowed`` if the key excludes the model."""
+        try:
+            caller.check_model(model)
+        except ModelNotAllowed as error:
+            error.message += did_you_mean(model, (listed.id for listed in self.list_models(caller)))
+            raise
 
     def keep_priced(self, options: list[Target], caller: Caller, model: str, operation: Operation) -> list[Target]:
         """Keep the channels at which ``caller`` may use the model: with a price, if its price matters.
@@ -157,7 +167,7 @@ class Router:
         for listed in self.list_models(caller):
             if listed.id == model:
                 return listed
-        raise model_not_found(model)
+        raise model_not_found(model, self.list_models(caller))
 
     def may_be_free(self, caller: Caller) -> bool:
         """Return whether a call of ``caller`` may cost nothing, whatever it asks for."""
@@ -173,7 +183,7 @@ class Router:
         """Raise why no channel serves a request, unless the gateway can estimate its answer (a count of tokens)."""
         model = call.model
         if not self.catalog.list_serving(model):
-            raise model_not_found(model)
+            raise model_not_found(model, self.list_models(caller))
         if self.catalog.list_serving(model, caller):
             if call.operation == "count_tokens" and self.list_options(caller, model, "messages"):
                 if self.tariff.unpriced == "refuse" and not self._has_price(model, caller):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from aiohttp import web
 
 from gateway.errors import ApiNotImplemented
+from gateway.wording import find_nearest
 
 _UNSERVED = (
     "assistants", "batches", "chatkit", "complete", "containers", "content_provenance_checks", "conversations", "evals",
@@ -48,7 +49,8 @@ async def refuse_unserved(request: web.Request) -> web.StreamResponse:
 def find_hint(request: web.Request) -> str | None:
     """Return the served path that a misspelled path probably means; None if there is none.
 
-    Clients write base URLs with a final slash, without the version, or with the version twice.
+    Clients write base URLs with a final slash, without the version, or with the version twice. Otherwise the nearest
+    path is meant.
     """
     asked = request.path
     if len(asked) > _MOST_CHARS or asked.startswith("/admin"):
@@ -59,7 +61,17 @@ def find_hint(request: web.Request) -> str | None:
     for meant in (path, _PREFIX + path):
         if meant != asked and meant.startswith(f"{_PREFIX}/") and _is_served(request.app, meant):
             return meant
-    return None
+    return find_nearest(path, _list_paths(request.app))
+
+
+def _list_paths(app: web.Application) -> Iterator[str]:
+    """List the served paths of the API without parameters."""
+    for resource in app.router.resources():
+        info = resource.get_info()
+        if "app" in info:
+            yield from _list_paths(info["app"])
+        elif info.get("path", "").startswith(f"{_PREFIX}/") and any(r.handler is not refuse_unserved for r in resource):
+            yield info["path"]
 
 
 def list_served(request: web.Request) -> list[str]:

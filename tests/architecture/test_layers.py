@@ -8,7 +8,7 @@ import pytest
 from tests.architecture.source import Module, find_imports, list_names, list_nodes, parse, read_modules
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "error_status", "parsing", "log", "large_work", "deadlines", "background"),
+    ("errors", "error_status", "wording", "parsing", "log", "large_work", "deadlines", "background"),
     ("domain",),
     ("formats",),
     ("providers",),
@@ -32,7 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 """Packages and modules of ``gateway``, lowest first. Packages of one layer do not know each other."""
 LEVELS = {name: level for level, names in enumerate(LAYERS) for name in names}
 TOP = len(LAYERS)
-PURE = {"errors", "parsing", "domain", "formats", "providers"}
+PURE = {"errors", "wording", "parsing", "domain", "formats", "providers"}
 WITH_AIOHTTP = {"server", "upstream", "demo", "services", "app", "serve", "cli"}
 IMPURE = {"time", "random", "secrets", "os", "socket", "asyncio"}
 FORBIDDEN_NAMES = {"common", "utils", "helpers", "misc", "manager", "dto", "core"}

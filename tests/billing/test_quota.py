@@ -2,7 +2,9 @@
 
 import asyncio
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -13,11 +15,16 @@ from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller
 from gateway.domain.balance import Balance, parse_day
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.ledger import Spending
 from gateway.domain.price import ONE_PPM, Price
 from gateway.domain.rate_limit import Limits
 from gateway.domain.request_log import RequestRecord, RequestStart
 from gateway.errors import GatewayError, QuotaExceeded, RateLimited, StoreUnavailable
+from gateway.formats.anthropic.request import parse_messages_call
+from gateway.formats.openai.chat import parse_chat_call
+from gateway.formats.openai.completions import parse_completions_call
+from gateway.formats.openai.responses import parse_responses_call
 from gateway.storage.journal import RequestJournal
 from tests.support.billing_services import (
     NANO_A_TOKEN,
@@ -104,7 +111,7 @@ async def test_the_longest_answer_of_a_model_is_held_where_a_request_names_no_li
     assert held(billing, caller) == (20 + max(most, 4_096),) * 2
 
 
-async def test_requests_at_the_same_time_hold_no_more_than_is_left_and_the_refused_one_learns_of_max_tokens(
+async def test_requests_at_the_same_time_hold_no_more_than_is_left(
     billing: BillingServices,
 ) -> None:
     caller, call = caller_of(capped(200_000)), call_for(20, output=4_096)
@@ -113,7 +120,47 @@ async def test_requests_at_the_same_time_hold_no_more_than_is_left_and_the_refus
         await billing.quota.admit(billing.arrive(caller, call), [target])
         assert held(billing, caller)[1] == expected
     fault = await refuse(billing, caller, 50)
-    assert "a request holds less with a lower max_tokens" in fault.message
+    assert fault.message.endswith("held for running requests"), "no limit of tokens would make it fit"
+
+
+SHORT = [{"role": "user", "content": "hi"}]
+
+
+@pytest.mark.parametrize(
+    ("parse", "body", "field"),
+    [
+        (parse_chat_call, {"messages": SHORT}, "max_tokens"),
+        (parse_chat_call, {"messages": SHORT, "max_tokens": 9_000, "n": 3}, "max_tokens"),
+        (parse_chat_call, {"messages": SHORT, "max_completion_tokens": 900}, "max_completion_tokens"),
+        (parse_messages_call, {"messages": SHORT, "max_tokens": 4_000}, "max_tokens"),
+        (parse_responses_call, {"input": "hi"}, "max_output_tokens"),
+        (parse_completions_call, {"prompt": "hi"}, "max_tokens"),
+        (parse_completions_call, {"prompt": ["hi", "ho"], "n": 2, "best_of": 3}, "max_tokens"),
+    ],
+)
+async def test_a_refused_request_learns_the_highest_limit_of_tokens_with_which_it_fits(
+    billing: BillingServices, parse: Callable[[dict[str, Any]], InferenceRequest], body: dict[str, Any], field: str
+) -> None:
+    caller, options = caller_of(capped(700), capped(800)), [option_of(NANO_A_TOKEN, 0), option_of(NANO_A_TOKEN)]
+
+    async def admit(**more: int) -> None:
+        ctx = billing.arrive(caller, parse({"model": "m", **body, **more}))
+        await billing.quota.admit(ctx, options)
+        billing.quota.give_back(ctx)
+
+    with pytest.raises(QuotaExceeded) as refused:
+        await admit()
+    hint, _, most_text = refused.value.message.rpartition(" ")
+    assert hint.endswith(f"; it fits with {field} of at most")
+    most = int(most_text)
+    await admit(**{field: most})
+    with pytest.raises(QuotaExceeded):
+        await admit(**{field: most + 1})
+
+
+async def test_no_limit_is_named_to_a_request_whose_prompt_alone_does_not_fit(billing: BillingServices) -> None:
+    fault = await refuse(billing, caller_of(capped(30)), 31)
+    assert fault.message.endswith("is left")
 
 
 async def test_keys_of_one_account_share_its_room_and_not_each_others(billing: BillingServices) -> None:

@@ -203,6 +203,30 @@ async def test_a_model_that_nobody_serves_is_not_found_rather_than_not_allowed(s
 
 
 @pytest.mark.parametrize(
+    ("key", "model", "hint"),
+    [
+        ({}, "gpt-5-mni", "is not available; did you mean 'gpt-5-mini'?"),
+        ({}, "GPT-5-MINI", "is not available; did you mean 'gpt-5-mini'?"),
+        ({}, "quite-different", "is not available; GET /v1/models lists the models that are"),
+        ({}, "gpt-5-secrt", "is not available; GET /v1/models lists the models that are"),
+        ({"group": "gold"}, "gpt-5-secrt", "is not available; did you mean 'gpt-5-secret'?"),
+        ({"models": ["gpt-5-mini"]}, "gpt-5-mni", "may not use the model 'gpt-5-mni'; did you mean 'gpt-5-mini'?"),
+        ({"models": ["other"]}, "gpt-5-mni", "may not use the model 'gpt-5-mni' (request id"),
+    ],
+)
+async def test_a_misspelt_model_gets_the_nearest_of_those_that_the_key_may_see(
+    standing_with: StartGateway, key: dict[str, Any], model: str, hint: str
+) -> None:
+    channels = [
+        {**NOWHERE, "models": ["gpt-5-mini"]},
+        {**NOWHERE, "name": "gold", "models": ["gpt-5-secret"], "groups": ["gold"]},
+    ]
+    gateway = await standing_with({"channel": channels, **key_with(**key)})
+    async with gateway.post({**HELLO, "model": model}) as response:
+        assert hint in (await response.json())["error"]["message"]
+
+
+@pytest.mark.parametrize(
     ("forwarded", "allowed"),
     [
         ("203.0.113.7", True),

@@ -137,11 +137,13 @@ async def test_every_path_of_the_convention_is_served_or_a_501(standing_with: St
         ("/v1/videos/", "/v1/videos"),
         ("/v1/videos/video_1/content/", "/v1/videos/video_1/content"),
         ("/v1/dashboard/billing/usage/", "/v1/dashboard/billing/usage"),
+        ("/v1/chat/completion", CHAT),
+        ("/v1/chat/completons/", CHAT),
+        ("/v1/image/generation", "/v1/images/generations"),
+        ("/embedings", "/v1/embeddings"),
     ],
 )
-async def test_a_path_with_a_slash_too_many_or_another_version_gets_a_hint_and_no_redirect(
-    standing_with: StartGateway, told: str, meant: str
-) -> None:
+async def test_a_misspelt_path_gets_a_hint_and_no_redirect(standing_with: StartGateway, told: str, meant: str) -> None:
     gateway = await standing_with(NOWHERE)
     method = "GET" if "models" in told or "videos" in told or "usage" in told else "POST"
     raw = f"{method} {told}?key=a%20b HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\nConnection: close\r\n\r\n"

@@ -19,6 +19,7 @@ from gateway.formats.openai.fields import (
     parse_model,
     parse_number,
     parse_object,
+    refuse_missing,
 )
 from gateway.formats.openai.token_bounds import (
     MAX_RESERVED_OUTPUT,
@@ -61,7 +62,7 @@ def parse_messages_call(body: Body, features: str | None = None) -> InferenceReq
     model = parse_model(body)
     max_tokens = _check(body)
     if max_tokens is None:
-        raise InvalidRequest("Missing required field 'max_tokens'", param="max_tokens")
+        raise refuse_missing(body, "max_tokens")
     chars, tokens = _measure_prompt(body)
     return InferenceRequest(
         operation="messages",
@@ -119,7 +120,7 @@ def _check(body: Body) -> int | None:
 def _check_messages(body: Body) -> None:
     messages = parse_list(body, "messages")
     if not messages:
-        raise InvalidRequest("Missing required field 'messages': at least one message", param="messages")
+        raise refuse_missing(body, "messages", "at least one message")
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
         if not isinstance(message, dict):

@@ -17,7 +17,7 @@ from gateway.domain.usage import CHARS_PER_TOKEN, Usage, parse_usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.openai.fields import Body, kind_of, parse_integer, parse_model, read_text
+from gateway.formats.openai.fields import Body, kind_of, parse_integer, parse_model, read_text, refuse_missing
 from gateway.formats.openai.token_bounds import bound_text
 from gateway.formats.prompt_tokens import estimate_prompt
 
@@ -28,7 +28,7 @@ _FLOAT32 = 4
 def parse_embeddings_call(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field."""
     model = parse_model(body)
-    chars = _count_input(body.get("input"))
+    chars = _count_input(body)
     parse_integer(body, "dimensions", 1, MAX_DIMENSIONS)
     read_text(body, "user")
     encoding = read_text(body, "encoding_format")
@@ -44,14 +44,15 @@ def parse_embeddings_call(body: Body) -> InferenceRequest:
     )
 
 
-def _count_input(value: object) -> int:
+def _count_input(body: Body) -> int:
     """Return the characters of the input; token ids count as the text that they stand for."""
+    value = body.get("input")
     if isinstance(value, str):
         if value:
             return len(value)
         raise InvalidRequest("'input' must not be empty", param="input")
     if value is None:
-        raise InvalidRequest("Missing required field 'input'", param="input")
+        raise refuse_missing(body, "input")
     if not isinstance(value, list):
         raise InvalidRequest(f"'input' must be a string or an array, not {kind_of(value)}", param="input")
     if not value:

@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from gateway.domain.inference_request import OUTPUT_LIMITS
 from gateway.errors import InvalidRequest
+from gateway.wording import find_nearest
 
 Body = dict[str, Any]
 
@@ -19,31 +21,53 @@ GOVERNED = frozenset(
 """Fields by which the gateway routes, bounds and charges a request. Servers written in Go accept them in any case, and
 the last one counts: an unchecked spelling would take effect.
 """
+_SAME = 0.9
+"""How near a field is to a limit of tokens that it misspells. ``max_new_tokens`` and ``max_input_tokens`` are less."""
 
 
 def parse_model(body: Body) -> str:
     """Return the required ``model``: a string of 1 to 256 characters without control characters.
 
-    Raises ``InvalidRequest`` for it, and for a field of ``GOVERNED`` in another spelling.
+    Raises ``InvalidRequest`` for it, and for a field of ``GOVERNED`` in other case or a misspelt limit of tokens: the
+    answer would have no limit.
     """
     for name in body:
-        if name not in GOVERNED and name.casefold() in GOVERNED:
-            raise InvalidRequest(f"{name!r} is spelled {name.casefold()!r}", param=name)
+        if name not in GOVERNED:
+            _check_spelling(name)
     model = body.get("model")
     if isinstance(model, str) and 0 < len(model) <= MAX_MODEL_LENGTH and model.isprintable():
         return model
     if model is None or model == "":
-        raise InvalidRequest("Missing required field 'model'", param="model")
+        raise refuse_missing(body, "model")
     if not isinstance(model, str):
         raise InvalidRequest(f"'model' must be a string, not {kind_of(model)}", param="model")
     raise InvalidRequest(f"'model' must be at most {MAX_MODEL_LENGTH} printable characters", param="model")
+
+
+def _check_spelling(name: str) -> None:
+    folded = name.casefold()
+    if folded in GOVERNED:
+        meant: str | None = folded
+    elif folded.startswith("max"):
+        meant = find_nearest(folded, OUTPUT_LIMITS, least=_SAME)
+    else:
+        return
+    if meant is not None:
+        raise InvalidRequest(f"Unknown field {name!r}; did you mean '{meant}'?", param=name)
+
+
+def refuse_missing(body: Body, name: str, what: str = "") -> InvalidRequest:
+    """Return the error for a missing required field, with the field of ``body`` that misspells it. ``what`` it is."""
+    near = find_nearest(name, (known for known in body if known not in GOVERNED))
+    hint = "" if near is None else f". Unknown field {near!r}; did you mean '{name}'?"
+    return InvalidRequest(f"Missing required field '{name}'{what and f': {what}'}{hint}", param=name)
 
 
 def parse_prompt(body: Body, max_chars: int) -> str:
     """Return the required ``prompt``. Raises ``InvalidRequest`` if it is missing, blank or too long."""
     prompt = read_text(body, "prompt")
     if prompt is None:
-        raise InvalidRequest("Missing required field 'prompt'", param="prompt")
+        raise refuse_missing(body, "prompt")
     if not prompt.strip():
         raise InvalidRequest("'prompt' must not be empty", param="prompt")
     if len(prompt) > max_chars:

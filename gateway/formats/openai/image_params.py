@@ -69,7 +69,8 @@ def check_fields(body: Body, *, sized: bool) -> None:
     for name in body:
         spelled = _SPELLED.get(_fold(name), name)
         if spelled != name:
-            raise _refuse(name, f"is spelled '{spelled}'")
+            shown = name[:_SHOWN_CHARS]
+            raise InvalidRequest(f"Unknown field '{shown}'; did you mean '{spelled}'?", param=shown)
     for path, name in _list_fields(body):
         if _fold(name) in _COUNTS and path != "n":
             raise _refuse(path, "is not taken: how many pictures are wanted is said as 'n'")

@@ -8,7 +8,7 @@ from gateway.domain.usage import Usage, parse_usage
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.openai.fields import Body, kind_of, parse_model
+from gateway.formats.openai.fields import Body, kind_of, parse_model, refuse_missing
 from gateway.formats.openai.token_bounds import PART_TOKENS, bound_text
 from gateway.formats.prompt_tokens import estimate_prompt
 
@@ -19,7 +19,7 @@ DEFAULT_MODEL = "omni-moderation-latest"
 def parse_moderations_call(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field."""
     model = DEFAULT_MODEL if body.get("model") is None else parse_model(body)
-    counts = [_count_item(item, where) for item, where in _list_input(body.get("input"))]
+    counts = [_count_item(item, where) for item, where in _list_input(body)]
     return InferenceRequest(
         operation="moderations",
         model=model,
@@ -29,10 +29,11 @@ def parse_moderations_call(body: Body) -> InferenceRequest:
     )
 
 
-def _list_input(value: object) -> list[tuple[object, str]]:
+def _list_input(body: Body) -> list[tuple[object, str]]:
     """Return every text or part with its place in the body."""
+    value = body.get("input")
     if value is None:
-        raise InvalidRequest("Missing required field 'input'", param="input")
+        raise refuse_missing(body, "input")
     if isinstance(value, str):
         return [(value, "input")]
     if not isinstance(value, list):

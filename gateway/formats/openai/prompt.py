@@ -7,7 +7,7 @@ which is reserved.
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.formats.openai.fields import Body, kind_of, parse_list
+from gateway.formats.openai.fields import Body, kind_of, parse_list, refuse_missing
 from gateway.formats.openai.token_bounds import MESSAGE_TOKENS, PART_TOKENS, bound_json, bound_text
 
 _ROLES = frozenset({"developer", "system", "user", "assistant", "tool", "function"})
@@ -35,7 +35,7 @@ def measure_prompt(body: Body) -> Size:
     messages = body.get("messages")
     if not messages or not isinstance(messages, list):
         parse_list(body, "messages")
-        raise InvalidRequest("Missing required field 'messages': at least one message", param="messages")
+        raise refuse_missing(body, "messages", "at least one message")
     text = _join_texts(messages)
     chars, tokens = _measure_messages(messages) if text is None else (len(text), bound_text(text))
     tokens += MESSAGE_TOKENS * (1 + len(messages))

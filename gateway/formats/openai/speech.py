@@ -20,7 +20,7 @@ from gateway.domain.usage import MAX_TOKENS, Usage, parse_count
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.audio_stream import AudioEventsPassthrough
 from gateway.formats.openai.errors import Secrets, build_reported, parse_error
-from gateway.formats.openai.fields import Body, kind_of, parse_model, parse_number, read_text
+from gateway.formats.openai.fields import Body, kind_of, parse_model, parse_number, read_text, refuse_missing
 from gateway.formats.openai.token_bounds import MESSAGE_TOKENS, bound_text
 from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.formats.stream import StreamState, StreamTransform
@@ -55,7 +55,7 @@ def parse_speech_call(body: Body) -> InferenceRequest:
     model = parse_model(body)
     text = _parse_input(body)
     instructions = read_text(body, "instructions") or ""
-    _check_voice(body.get("voice"))
+    _check_voice(body)
     speed = parse_number(body, "speed", 0.25, 4.0) or 1.0
     _check_word(body, "response_format", tuple(MEDIA_TYPES))
     _check_word(body, "stream_format", _STREAM_FORMATS)
@@ -75,16 +75,17 @@ def parse_speech_call(body: Body) -> InferenceRequest:
 def _parse_input(body: Body) -> str:
     text = read_text(body, "input")
     if not text:
-        raise InvalidRequest("Missing required field 'input': the text to speak", param="input")
+        raise refuse_missing(body, "input", "the text to speak")
     if len(text) > MAX_INPUT_CHARS:
         raise InvalidRequest(f"'input' must be at most {MAX_INPUT_CHARS} characters", param="input")
     return text
 
 
-def _check_voice(voice: object) -> None:
+def _check_voice(body: Body) -> None:
     """Accept a name, or an object with the id of a custom voice."""
+    voice = body.get("voice")
     if voice is None or voice == "":
-        raise InvalidRequest("Missing required field 'voice'", param="voice")
+        raise refuse_missing(body, "voice")
     if isinstance(voice, str):
         return
     if not isinstance(voice, dict):

@@ -119,7 +119,7 @@ def _check_names(body: Body) -> None:
         spelled = _FOLDED.get(_fold(name), name)
         shown = name[:_SHOWN_CHARS]
         if spelled != name:
-            raise InvalidRequest(f"'{shown}' is spelled '{spelled}'", param=shown)
+            raise InvalidRequest(f"Unknown field '{shown}'; did you mean '{spelled}'?", param=shown)
         if _fold(name) in _REFUSED and value not in _NOTHING:
             raise InvalidRequest(f"'{shown}' is not taken: say 'seconds' and 'size', of one video", param=shown)
 

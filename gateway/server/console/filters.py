@@ -10,6 +10,8 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
+from gateway.wording import write_value
+
 _NONE = "\N{EN DASH}"
 _KILO = 1000.0
 _KIBI = 1024.0
@@ -106,5 +108,6 @@ FILTERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
         "percent": format_percent,
         "moment": format_moment,
         "urlencode": format_place,
+        "value": write_value,
     },
 )

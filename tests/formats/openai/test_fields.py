@@ -18,6 +18,7 @@ from gateway.formats.openai.fields import (
     parse_number,
     parse_object,
     read_text,
+    refuse_missing,
 )
 
 JSON: st.SearchStrategy[Any] = st.one_of(
@@ -88,6 +89,44 @@ def test_a_flag_inside_another_field_is_named_by_its_path() -> None:
 def test_kinds_are_told_in_the_words_of_json() -> None:
     kinds = [kind_of(value) for value in (None, True, "x", 1, 1.5, [], {})]
     assert kinds == ["null", "a boolean", "a string", "a number", "a number", "an array", "an object"]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("max_token", "max_tokens"),
+        ("max_tokns", "max_tokens"),
+        ("maxTokens", "max_tokens"),
+        ("max_completion_token", "max_completion_tokens"),
+        ("max_outputs_tokens", "max_output_tokens"),
+        ("Messages", "messages"),
+    ],
+)
+def test_a_misspelt_field_that_bounds_a_request_is_refused_with_its_name(name: str, meant: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"Unknown field '{name}'; did you mean '{meant}'") as refused:
+        parse_model({"model": "m", name: 50})
+    assert refused.value.param == name
+
+
+@pytest.mark.parametrize(
+    "name", ["max_new_tokens", "max_input_tokens", "max_tool_calls", "max_length", "min_tokens", "max_tokens_to_sample"]
+)
+def test_fields_of_other_servers_are_no_misspelling(name: str) -> None:
+    assert parse_model({"model": "m", name: 50}) == "m"
+
+
+@pytest.mark.parametrize(
+    ("body", "name", "hint"),
+    [
+        ({"mesages": []}, "messages", ". Unknown field 'mesages'; did you mean 'messages'?"),
+        ({"model": "m", "x": 1}, "messages", ""),
+        ({"modle": "m"}, "model", ". Unknown field 'modle'; did you mean 'model'?"),
+        ({"prompt": "m"}, "prompts", ""),
+    ],
+)
+def test_a_missing_field_is_named_with_the_field_that_misspells_it(body: dict[str, Any], name: str, hint: str) -> None:
+    fault = refuse_missing(body, name)
+    assert (fault.message, fault.param) == (f"Missing required field '{name}'{hint}", name)
 
 
 @pytest.mark.parametrize("name", ["Model", "MAX_TOKENS", "N", "max_to\u212aens", "\u017ftream"])

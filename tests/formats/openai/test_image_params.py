@@ -61,7 +61,7 @@ def test_a_spelling_hides_no_number(name: str) -> None:
 @pytest.mark.parametrize("name", ["N", "Size", "SIZE", "\u017fize", "Model", "frameCount", "Partial_Images", "STREAM"])
 def test_the_conventions_own_fields_have_one_spelling(name: str) -> None:
     """Servers that take any find two fields of one name, and go by the last."""
-    with pytest.raises(InvalidRequest, match="is spelled") as refused:
+    with pytest.raises(InvalidRequest, match=r"Unknown field .*; did you mean") as refused:
         check_fields({"n": 1, name: 2}, sized=False)
     assert refused.value.param == name
 

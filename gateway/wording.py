@@ -1,0 +1,51 @@
+"""Values as people read them in messages, and the nearest match of a misspelt name."""
+
+import difflib
+import heapq
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+_LONGEST_NAME = 128
+"""Characters of a name that is matched: the cost of a match grows with its length."""
+_MOST_NAMES = 200
+"""Names that are compared, those of the nearest length: a match holds the event loop for some milliseconds."""
+_NEAR = 0.7
+
+
+def find_nearest(word: str, words: Iterable[str], *, least: float = _NEAR) -> str | None:
+    """Return the name among ``words`` that ``word`` probably means; None if none is near.
+
+    ``least``: the smallest ratio of the characters that both share; 1 is the same name.
+    """
+    if not 1 < len(word) <= _LONGEST_NAME:
+        return None
+    compared = heapq.nsmallest(_MOST_NAMES, words, key=lambda known: abs(len(known) - len(word)))
+    folded = {known.casefold(): known for known in compared}
+    near = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=least)
+    return folded[near[0]] if near else None
+
+
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """Return a hint with the nearest of ``words``; empty if none is near."""
+    near = find_nearest(word, words)
+    return "" if near is None else f"; did you mean '{near}'?"
+
+
+def write_value(value: Any) -> str:
+    """Return a JSON value as a person writes it: ``null``, ``true``, the items of a list with commas."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(write_value, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={write_value(item)}" for name, item in value.items())
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return write_number(value) if isinstance(value, float | Decimal) else str(value)
+
+
+def write_number(value: float | Decimal) -> str:
+    """Return a number without an exponent and without final zeros."""
+    text = f"{Decimal(str(value)):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,60 @@
+"""Values as people read them, and the nearest match of a misspelt name."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.wording import did_you_mean, find_nearest, write_number, write_value
+
+FIELDS = ("max_tokens", "messages", "model", "temperature")
+
+
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [
+        ("max_token", "max_tokens"),
+        ("MAX_TOKENS", "max_tokens"),
+        ("mesages", "messages"),
+        ("temprature", "temperature"),
+        ("quite other", None),
+        ("", None),
+        ("m" * 100_000, None),
+    ],
+)
+def test_the_nearest_name_is_found_in_any_case_and_none_that_is_far(word: str, near: str | None) -> None:
+    assert find_nearest(word, FIELDS) == near
+    assert did_you_mean(word, FIELDS) == ("" if near is None else f"; did you mean '{near}'?")
+
+
+def test_of_many_names_those_of_the_nearest_length_are_compared() -> None:
+    names = [f"{'x' * 40}-{number}" for number in range(5_000)]
+    assert find_nearest("gpt-5-mni", [*names, "gpt-5-mini"]) == "gpt-5-mini"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        (True, "true"),
+        ([], ""),
+        (["a", 1, None], "a, 1, null"),
+        ({"a": [1, 2], "b": False}, "a=1, 2, b=false"),
+        (1e-05, "0.00001"),
+        (1e22, "10000000000000000000000"),
+        (Decimal("2.50"), "2.5"),
+        (60.0, "60"),
+        ("it's", "it's"),
+    ],
+)
+def test_a_value_is_written_as_json_spells_it_and_without_brackets(value: Any, text: str) -> None:
+    assert write_value(value) == text
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_number_is_written_without_an_exponent_and_exactly(number: float) -> None:
+    text = write_number(number)
+    assert "e" not in text.lower()
+    assert float(text) == number
