@@ -202,7 +202,10 @@ async def test_a_chat_streams_is_stopped_and_tells_what_it_cost(house: House, en
     await expect(page.get_by_text("1200 tokens in, 480 out")).to_be_visible()
     await expect(answer.last).to_have_text("The sea is calm.")
     await expect(page.get_by_text(re.compile(r"^\$0\.0102 · "))).to_be_visible()
-    await ben.press("Details", "link", within=page.locator(".turn.ours").last)
+    await page.reload()
+    await expect(answer.last).to_have_text("The sea is calm.")
+    await ben.go("/requests")
+    await page.locator("tbody tr").first.get_by_role("link").click()
     await expect(ben.find("heading", "m")).to_be_visible()
     await expect(page.get_by_role("row", name="Charged")).to_contain_text("$0.0102")
 

@@ -42,12 +42,11 @@ class Choices:
     models: Mapping[Kind, Sequence[str]]
 
     def list_groups(self, kind: Kind) -> list[tuple[str, list[str]]]:
-        """Return all models with titles: those of ``kind``, the best first try before the others, then the rest."""
+        """Return the models of ``kind`` with a title, the best first try before the others."""
         chosen = list(self.models[kind])
         first = find_first(chosen)
         fitting = [first, *(name for name in chosen if name != first)] if first else []
-        rest = sorted(name for other, names in self.models.items() if other != kind for name in names)
-        return [(_TITLES[kind], fitting), ("Others", rest)]
+        return [(_TITLES[kind], fitting)]
 
 
 _TITLES: Mapping[Kind, str] = {"chat": "Chat models", "images": "Image models", "video": "Video models"}

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from gateway.server.console.charts import Series, draw
 from gateway.server.console.filters import format_count, format_usd
+from gateway.server.console.health_of_requests import SAMPLE, count_errors, measure_speed
 from gateway.server.console.page import Data, Page, ask
 from gateway.server.context import ACTOR, SERVICES
 
@@ -47,10 +48,11 @@ async def load_overview(request: web.Request) -> Data:
     places = list_places(span, request.app[SERVICES].clock())
     since = places[0].strftime("%Y-%m-%dT%H:%M:%SZ" if span.by == "hour" else "%Y-%m-%d")
     of: dict[str, Any] = {"since": since, "account": account}
-    times, models, keys, latest, own, accounts, listed = await asyncio.gather(
+    times, models, keys, sample, latest, own, accounts, listed = await asyncio.gather(
         ask(request, "/usage", by=span.by, **of),
         ask(request, "/usage", by="model", **of),
         ask(request, "/usage", by="key", **of),
+        ask(request, "/requests", limit=SAMPLE, **of),
         ask(request, "/requests", limit=_LATEST, account=account),
         ask(request, "/account"),
         _list_accounts(request, everyone=everyone),
@@ -67,6 +69,8 @@ async def load_overview(request: web.Request) -> Data:
         **draw_charts(span, places, times["data"]),
         "models": models["data"][:_TOP],
         "keys": keys["data"][:_TOP],
+        "speed": measure_speed(sample["data"]),
+        "errors": count_errors(sample["data"]),
         "latest": latest["data"],
         "unpriced": {model["id"] for model in listed["data"] if model["price"] is None},
     }

@@ -1,11 +1,13 @@
 """The pages of the request log."""
 
 import asyncio
+import re
 from typing import Any, get_args
 from urllib.parse import urlencode
 
 from aiohttp import web
 
+from gateway.domain.inference_request import PATHS
 from gateway.domain.request_log import Outcome
 from gateway.server.console.page import ROOT, Data, Page, ask
 from gateway.server.context import ACTOR
@@ -14,6 +16,7 @@ _LISTED = 50
 _FILTERS = ("account", "key", "model", "channel", "outcome", "status", "unpriced", "since", "until", "text")
 _OF_OPERATORS = ("account", "channel")
 """Only administrators may filter by these."""
+_ZONE = re.compile(r"[+-]\d\d:?\d\d\Z", re.ASCII)
 
 
 async def load_requests(request: web.Request) -> Data:
@@ -35,6 +38,9 @@ async def load_requests(request: web.Request) -> Data:
     return {
         "rows": rows,
         "wanted": wanted,
+        "since": complete_time(wanted.get("since", ""), "00:00:00"),
+        "until": complete_time(wanted.get("until", ""), "23:59:59"),
+        "paths": PATHS,
         "outcomes": get_args(Outcome),
         "facets": facets,
         "key_names": {
@@ -51,7 +57,14 @@ async def load_requests(request: web.Request) -> Data:
 async def load_request(request: web.Request) -> Data:
     """Load a request."""
     row = await ask(request, "/requests/{id}")
-    return {"row": row, "parts_of_time": build_time_segments(row)}
+    return {"row": row, "parts_of_time": build_time_segments(row), "paths": PATHS}
+
+
+def complete_time(given: str, clock: str) -> str:
+    """Return a filter's time with its zone, UTC if it has none; a day gets the time of day ``clock``."""
+    if len(given) == len("2027-01-31"):
+        return f"{given}T{clock}Z"
+    return f"{given}Z" if given[-1:].isdigit() and not _ZONE.search(given) else given
 
 
 def build_time_segments(row: dict[str, Any]) -> list[dict[str, Any]]:

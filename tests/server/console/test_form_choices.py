@@ -58,7 +58,7 @@ def test_every_model_is_offered_once_whatever_its_name(names: list[str]) -> None
     choices = Choices([], frozenset(), sort({"id": name} for name in names))
     for kind in ("chat", "images", "video"):
         told = format_choices(choices, kind)
-        assert sorted(told["all_models"]) == sorted(names)
+        assert sorted(told["all_models"]) == sorted(name for name in names if find_kind(name, {}) == kind)
         assert told["model"] in {*names, ""}
     assert {find_kind(name, {}) for name in names} <= set(get_args(Kind))
 
@@ -78,11 +78,9 @@ def test_a_name_for_a_new_key_is_free(taken: set[str]) -> None:
     assert name.startswith("connect")
 
 
-def test_the_kind_that_is_asked_for_comes_first_and_everything_else_after_it() -> None:
+def test_a_form_lists_only_the_models_of_its_kind() -> None:
     named: list[dict[str, Any]] = [{"id": name} for name in ("demo-chat", "demo-image", "gpt-5", "whisper-1")]
     choices = Choices([], frozenset(), sort(named))
-    assert choices.list_groups("images") == [
-        ("Image models", ["demo-image"]),
-        ("Others", ["demo-chat", "gpt-5", "whisper-1"]),
-    ]
-    assert choices.list_groups("video") == [("Video models", []), ("Others", sorted(one["id"] for one in named))]
+    assert choices.list_groups("chat") == [("Chat models", ["demo-chat", "gpt-5"])]
+    assert choices.list_groups("images") == [("Image models", ["demo-image"])]
+    assert choices.list_groups("video") == [("Video models", [])]

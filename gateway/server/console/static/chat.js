@@ -1,7 +1,9 @@
 // The playground's chat: turn by turn, streamed, with what each answer cost.
+import { findConversation, forgetConversation, keepConversation } from "./conversation.js";
 import { clearFaults } from "./faults.js";
 import { showFault } from "./forms.js";
 import { showCurl, writeJsonCurl } from "./curl.js";
+import { renderMarkdown } from "./markdown.js";
 import { watchModel } from "./model.js";
 import { showReceipt, tellAnswer } from "./receipt.js";
 import { newTrace, talk } from "./talk.js";
@@ -15,7 +17,7 @@ const message = byId("message");
 const send = byId("send");
 const stop = byId("stop");
 const model = watchModel(form);
-let said = []; // what the next call tells of this conversation
+let said = []; // the turns of this conversation: role, content, and who is shown as the author
 let leave = null;
 
 function readSettings() {
@@ -29,7 +31,7 @@ function readSettings() {
 
 function readBody(next) {
   const system = form.elements.system.value.trim();
-  const messages = [...(system ? [{ role: "system", content: system }] : []), ...said];
+  const messages = [...(system ? [{ role: "system", content: system }] : []), ...said.map(({ role, content }) => ({ role, content }))];
   if (next) messages.push({ role: "user", content: next });
   return { model: model.read(), messages, ...readSettings() };
 }
@@ -42,11 +44,12 @@ function addTurn(who, text = "") {
   turn.querySelector(".who").textContent = who;
   const words = turn.querySelector(".said");
   words.textContent = text;
-  const copy = turn.querySelector("button");
+  const told = { turn, words, text, copy: turn.querySelector("button") };
+  const { copy } = told;
   copy.setAttribute("aria-label", `Copy: ${who}`);
   copy.addEventListener("click", async () => {
     try {
-      await navigator.clipboard.writeText(words.textContent);
+      await navigator.clipboard.writeText(told.text);
       toast("Copied");
     } catch {
       toast("This browser lets nothing be copied here: select it by hand", "bad");
@@ -58,7 +61,7 @@ function addTurn(who, text = "") {
   byId("no-turns").hidden = true;
   byId("new-chat").hidden = false;
   log.scrollTop = log.scrollHeight;
-  return { turn, words, copy };
+  return told;
 }
 
 // Whoever has scrolled up to read stays there.
@@ -70,10 +73,18 @@ async function keepingUp(change) {
   if (near) log.scrollTop = log.scrollHeight;
 }
 
-function hearInto({ turn, words }) {
-  const reasoning = turn.querySelector(".reasoning");
+function showText(answer) {
+  answer.drawing = null;
+  answer.words.replaceChildren(...renderMarkdown(answer.text));
+}
+
+function hearInto(answer) {
+  const reasoning = answer.turn.querySelector(".reasoning");
   return {
-    text: (piece) => keepingUp(() => words.append(piece)),
+    text: (piece) => {
+      answer.text += piece;
+      answer.drawing ??= requestAnimationFrame(() => keepingUp(() => showText(answer))); // many pieces, one drawing
+    },
     reasoning: (piece) =>
       keepingUp(() => {
         reasoning.hidden = false;
@@ -104,7 +115,7 @@ form.addEventListener("submit", async (event) => {
     const stopped = fault.name === "AbortError";
     if (stopped) message.focus();
     else showFault(form, fault);
-    if (answer.words.textContent) {
+    if (answer.text) {
       keep(conversation, text, answer);
       settle(answer, trace, key, stopped ? "stopped" : "broken off");
     } else {
@@ -114,14 +125,31 @@ form.addEventListener("submit", async (event) => {
   end(answer);
 });
 
-function keep(conversation, text, { words }) {
-  conversation.push({ role: "user", content: text }, { role: "assistant", content: words.textContent });
+function keep(conversation, question, { turn, text }) {
+  const who = turn.querySelector(".who").textContent;
+  conversation.push({ role: "user", content: question, who: "You" }, { role: "assistant", content: text, who });
+  if (conversation === said) keepConversation(form.dataset.owner, said);
+}
+
+function restore() {
+  said = findConversation(form.dataset.owner);
+  for (const { role, content, who } of said) {
+    if (role === "user") {
+      addTurn(who, content);
+      continue;
+    }
+    const answer = addTurn(who);
+    answer.text = content;
+    showText(answer);
+    answer.copy.hidden = !content;
+  }
 }
 
 function settle(answer, trace, key, how) {
-  const words = answer.words.textContent;
-  answer.copy.hidden = !words;
-  if (!words) answer.words.textContent = "(The model said nothing.)";
+  if (answer.drawing) cancelAnimationFrame(answer.drawing);
+  keepingUp(() => showText(answer));
+  answer.copy.hidden = !answer.text;
+  if (!answer.text) answer.words.textContent = "(The model said nothing.)";
   keepingUp(() => tellAnswer(answer.turn.querySelector(".receipt"), trace, key, how));
 }
 
@@ -151,6 +179,7 @@ function end({ turn }) {
 
 function clear() {
   said = [];
+  forgetConversation();
   list.replaceChildren();
   log.hidden = true;
   byId("no-turns").hidden = false;
@@ -172,3 +201,4 @@ message.addEventListener("keydown", (event) => {
   event.preventDefault();
   if (!send.disabled) form.requestSubmit();
 });
+restore();

@@ -3,8 +3,8 @@ import "./forms.js";
 import { toast } from "./toast.js";
 
 // Moments in the reader's zone; the whole of one on pointing at it.
-const near = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
-const far = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+const near = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const far = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const thisYear = new Date().getFullYear();
 const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" });
 export function tellTimes(root = document) {
@@ -16,6 +16,19 @@ export function tellTimes(root = document) {
   }
 }
 tellTimes();
+
+// Filters by time are in the reader's zone, as the times of the page are; the address of the page has UTC.
+const MOMENTS = 'input[type="datetime-local"][data-moment]';
+for (const field of document.querySelectorAll(MOMENTS)) {
+  const moment = new Date(field.dataset.moment);
+  if (Number.isNaN(moment.getTime())) continue;
+  field.value = new Date(moment.getTime() - moment.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+}
+function sendMoment(field) {
+  const moment = new Date(field.value);
+  field.type = "hidden";
+  field.value = moment.toISOString().replace(/\.\d+Z$/, "Z");
+}
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("button");
@@ -56,6 +69,7 @@ document.addEventListener("submit", (event) => {
   if (event.target.dataset.filter === undefined) return;
   for (const field of event.target.elements) {
     if (field.name && !field.value) field.disabled = true; // an empty filter is none, and not worth a place in the address
+    else if (field.matches(MOMENTS)) sendMoment(field);
   }
 });
 

@@ -1,0 +1,36 @@
+"""What the latest requests tell of latency and errors."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gateway.domain.request_log import UNHARMED
+from gateway.server.console.page import Data
+
+SAMPLE = 1000
+"""The number of requests that are looked at; the admin API lists no more at once."""
+_TOP = 6
+
+
+def measure_speed(rows: Sequence[Mapping[str, Any]]) -> Data:
+    """Return medians and 95th percentiles in milliseconds; None without a completed request."""
+    completed = [row for row in rows if row["outcome"] == "completed"]
+    return {
+        "requests": len(rows),
+        "latency": find_percentiles(row["total_ms"] for row in completed),
+        "first_byte": find_percentiles(
+            row["first_byte_ms"] for row in completed if row["stream"] and row["first_byte_ms"] is not None
+        ),
+    }
+
+
+def find_percentiles(values: Iterable[int]) -> dict[str, int | None]:
+    """Return the smallest value that half, and that 95 % of ``values`` do not exceed."""
+    ordered = sorted(values)
+    return {f"p{percent}": ordered[-(-len(ordered) * percent // 100) - 1] if ordered else None for percent in (50, 95)}
+
+
+def count_errors(rows: Iterable[Mapping[str, Any]]) -> list[Data]:
+    """Count failures by code and outcome, the most frequent first."""
+    found = Counter((row["error_code"] or "", row["outcome"]) for row in rows if row["outcome"] not in UNHARMED)
+    return [{"code": code, "outcome": outcome, "requests": count} for (code, outcome), count in found.most_common(_TOP)]

@@ -1,0 +1,67 @@
+"""The overview: latency, time to the first token, and errors by kind."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.server.console.health_of_requests import find_percentiles
+from gateway.server.console.requests import complete_time
+from tests.support.console_people import make_administrator
+from tests.support.gateway import channel
+from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=60))
+def test_a_percentile_is_the_smallest_value_that_so_many_do_not_exceed(values: list[int]) -> None:
+    found = find_percentiles(values)
+    for percent in (50, 95):
+        value = found[f"p{percent}"]
+        assert value in values
+        assert value is not None
+        assert 100 * sum(other <= value for other in values) >= percent * len(values)
+        assert 100 * sum(other < value for other in values) < percent * len(values)
+
+
+def test_without_requests_there_is_no_percentile() -> None:
+    assert find_percentiles([]) == {"p50": None, "p95": None}
+
+
+@pytest.mark.parametrize(
+    ("given_time", "complete"),
+    [
+        ("", ""),
+        ("2027-01-31", "2027-01-31T23:59:59Z"),
+        ("2027-01-31T12:00", "2027-01-31T12:00Z"),
+        ("2027-01-31T12:00:01Z", "2027-01-31T12:00:01Z"),
+        ("2027-01-31T12:00:01+02:00", "2027-01-31T12:00:01+02:00"),
+    ],
+)
+def test_a_time_to_filter_by_is_shown_with_its_zone(given_time: str, complete: str) -> None:
+    assert complete_time(given_time, "23:59:59") == complete
+
+
+async def test_latency_errors_and_the_path_of_a_refused_request_are_shown(gateway_with: StartGateway) -> None:
+    refusal = {"error": {"message": "overloaded", "type": "server_error"}}
+    async with ScriptedUpstream([answer(COMPLETION)], [answer(refusal, 500)]) as up:
+        gateway = await gateway_with({"channel": [channel(up.base_url)]})
+        ada = await make_administrator(gateway)
+        async with ada.session:
+            _, page = await ada.open("")
+            assert "<h2>Errors</h2>" not in page
+            for body in ({"model": "m"}, {"model": "m"}, {}):
+                async with gateway.post({"messages": MESSAGES, **body}):
+                    pass
+            await gateway.rows(3)
+            _, page = await ada.open("")
+            assert "latest 3" in page
+            assert re.search(r"Latency</th><td class=\"number\">\d", page)
+            kinds = re.findall(r'outcome=(\w+)&amp;text=(\w+)"', page)
+            assert sorted(kinds) == [("failed", "upstream_error"), ("refused", "invalid_request")]
+            _, page = await ada.open("/requests?until=2031-01-31")
+            assert page.count("<small>/v1/chat/completions</small>") == 3
+            assert 'data-moment="2031-01-31T23:59:59Z"' in page
