@@ -12,7 +12,7 @@ COMPILE  := $(VENV)/pins/bin/uv pip compile -q --universal --python-version 3.11
             --only-binary :all: --no-emit-index-url --custom-compile-command 'make pins'
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-unit soak check format bench profile clean pins sbom audit
+.PHONY: help run test test-unit soak check format bench profile clean pins sbom audit messages
 
 help:  ## Show this list
 	@awk 'BEGIN {FS = ":.*##"} /^[a-z-]+:.*##/ {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ profile: $(VENV)/dev.stamp  ## See where the time goes under load (ARGS="--only 
 format: $(VENV)/dev.stamp  ## Put the code into the house's form
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+messages: $(VENV)/dev.stamp  ## Put the console's new messages into its catalogues
+	@$(BIN)/python scripts/extract_messages.py
 
 # Build tools of the project itself (hatchling, editables) are pinned with what it runs on: they run at every set-up.
 # The second list leaves out what the first one has.

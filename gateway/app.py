@@ -8,7 +8,7 @@ from gateway.options import AppOptions
 from gateway.server.admin.auth import finish_changes, require_access
 from gateway.server.admin.operation import OPERATIONS, PREFIX, register_operations
 from gateway.server.admin.routes import list_admin_operations
-from gateway.server.console.page import ROOT, error_pages
+from gateway.server.console.page import ROOT, console_pages
 from gateway.server.console.routes import add_console
 from gateway.server.context import API, SERVICES, Services
 from gateway.server.cors import CORS, CrossOrigin
@@ -32,7 +32,7 @@ def create_app(options: AppOptions) -> web.Application:
         app.middlewares.append(cors.handle)
     app[API] = api = web.Application(middlewares=[authenticate])
     admin = web.Application(middlewares=[require_access, finish_changes])
-    console = web.Application(middlewares=[error_pages])
+    console = web.Application(middlewares=[console_pages])
     add_api_routes(api)
     operations = register_operations(admin, list_admin_operations())
     add_console(console)

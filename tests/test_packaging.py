@@ -104,6 +104,7 @@ def test_the_wheel_holds_the_package_its_data_and_nothing_else(wheel: Path) -> N
     migrations = "gateway/storage/migrations/versions"
     assert {f"{migrations}/0001_accounts_keys_requests.py", f"{migrations}/0003_channels.py"} <= set(names)
     assert "gateway/server/openapi/public.yaml" in names
+    assert "gateway/server/console/locale/zh_Hans/LC_MESSAGES/console.po" in names
     ours = {str(path.relative_to(ROOT)) for path in (ROOT / "gateway").rglob("*.py")}
     assert ours <= set(names)
     assert not [name for name in names if name.endswith((".pyc", ".db", ".token"))]

@@ -46,21 +46,21 @@ async def test_a_newcomer_reads_a_streamed_answer_after_five_clicks_at_most(hous
     await page.keyboard.insert_text("short")
     await expect(page.get_by_text("7 more characters")).to_be_visible()
     await page.keyboard.insert_text(PASSPHRASE)
-    await expect(page.get_by_text("Long enough. Longer is better still.")).to_be_visible()
+    await expect(page.get_by_text("Long enough. Longer is better.")).to_be_visible()
     await ada.shoot("setup")
-    await ada.find("button", "Create").click()
+    await ada.find("button", "Create account").click()
     await ada.arrive("/connect")
     await ada.find("button", "Send").click()
     answer = page.get_by_role("log", name="Answer")
     await expect(answer).to_contain_text("I am demo-chat")
-    await expect(page.get_by_text(re.compile(r"\$0.* · .* tokens in, .* out · first word after"))).to_be_visible()
+    await expect(page.get_by_text(re.compile(r"\$0.* · .* tokens in, .* out · first token after"))).to_be_visible()
     assert len(clicks) <= MOST_CLICKS, clicks
     assert len(clicks) == 4, f"the clicks are counted: {clicks}"
     await ada.shoot("connect-first-answer")
 
     again = await enter()
     await again.go(f"{house.url}{SETUP_PATH}#{token}")
-    await expect(again.find("heading", "This is done already")).to_be_visible()
+    await expect(again.find("heading", "Setup is complete")).to_be_visible()
 
 
 async def test_snippets_are_filled_in_with_a_key_that_works(house: House, enter: Enter) -> None:
@@ -69,15 +69,15 @@ async def test_snippets_are_filled_in_with_a_key_that_works(house: House, enter:
     page = ben.page
     await ben.context.grant_permissions(["clipboard-read", "clipboard-write"])
     await ben.go("/connect")
-    await ben.press("Make a key for this")
-    await expect(page.get_by_text("is made, and filled in")).to_be_visible()
+    await ben.press("Create a key")
+    await expect(page.get_by_text("created and filled in")).to_be_visible()
     secret = await page.locator("#s-key").inner_text()
     assert secret.startswith("sk-")
     shown = await page.evaluate("[...document.querySelectorAll('[data-fill=key]')].map((one) => one.textContent)")
     assert len(shown) > 10
     assert set(shown) == {secret}
 
-    await ben.press("Copy: In a terminal", within=page.get_by_role("tabpanel", name="curl"))
+    await ben.press("Copy: Terminal", within=page.get_by_role("tabpanel", name="curl"))
     copied = await page.evaluate("navigator.clipboard.readText()")
     assert f"Bearer {secret}" in copied
     assert f"{house.url}/v1/chat/completions" in copied
@@ -88,7 +88,7 @@ async def test_snippets_are_filled_in_with_a_key_that_works(house: House, enter:
         await expect(page.get_by_role("tab", name=name)).to_be_focused()
         await expect(page.get_by_role("tabpanel", name=name)).to_contain_text(secret)
     await page.keyboard.press("End")
-    await expect(page.get_by_role("tabpanel", name="Any other app")).to_be_visible()
+    await expect(page.get_by_role("tabpanel", name="Other apps")).to_be_visible()
 
     answered = await house.call("/v1/chat/completions", {"model": "demo-chat", "messages": _HELLO}, secret)
     assert answered.status == 200

@@ -170,7 +170,7 @@ async def test_what_a_model_says_is_text_as_it_streams(house: House, enter: Ente
     provider.images = (image, {"b64_json": base64.b64encode(TAGS[0].encode() * 9).decode()})
     await ben.go("/playground?mode=images&model=m")
     await ben.write("Prompt", "a sea")
-    await ben.press("Make the picture")
+    await ben.press("Generate image")
     await expect(page.locator("figure")).to_have_count(1)
     assert [*await ben.find_slips(), await page.evaluate(_FOREIGN)] == [0]
     await ben.shoot("hostile-pictures")
@@ -216,5 +216,5 @@ async def test_addresses_lead_nowhere_else(house: House, enter: Enter) -> None:
     for token in (quote(TAGS[0]), TAGS[1]):
         await nobody.go("/sign-in")
         await nobody.go(f"/join#{token}")
-        await expect(nobody.find("heading", "This link is not good any more")).to_be_visible()
+        await expect(nobody.find("heading", "This link is no longer valid")).to_be_visible()
         assert await nobody.page.evaluate(_FOREIGN) == 0

@@ -49,30 +49,30 @@ async def test_a_channel_is_added_tried_changed_turned_off_and_deleted(house: Ho
     form = page.locator("#new-channel form")
     await ada.choose("Provider", "Any OpenAI-compatible server", within=form)
     await ada.write("Name", "harbour", within=form)
-    await ada.write("Its keys optional", KEY, within=form)
+    await ada.write("API keys optional", KEY, within=form)
     address = form.get_by_label(re.compile("^Address"))
     await ada.reach(address)
     await page.keyboard.insert_text("ftp://nowhere")
     ada.watch.refusals = {400}
-    await ada.press("Add the channel", within=form)
+    await ada.press("Add channel", within=form)
     await expect(form.locator("[data-error-of=base_url]")).to_contain_text("http:// or https://")
     await address.fill(provider.base_url)
-    await ada.press("Add the channel", within=form)
+    await ada.press("Add channel", within=form)
     await ada.arrive("/channels/harbour")
     await ada.press("Test")
-    await expect(page.locator("#test-result")).to_have_text("It answers, with 3 models.")
-    await ada.send("Ask for its models")
+    await expect(page.locator("#test-result")).to_have_text("Connected. 3 models found.")
+    await ada.send("Sync models")
     await expect(page.get_by_text("broken, endless, m").first).to_be_visible()
-    await ada.unfold("More")
+    await ada.unfold("More settings")
     await ada.write("Weight optional", "7")
     await ada.send("Save")
     await expect(page.get_by_text("weight 7")).to_be_visible()
-    await ada.press("Disable")
+    await ada.press("Disable channel")
     await ada.confirm()
-    await expect(ada.find("button", "Enable")).to_be_visible()
-    await ada.send("Enable")
-    await expect(ada.find("button", "Disable")).to_be_visible()
-    await ada.press("Delete")
+    await expect(ada.find("button", "Enable channel")).to_be_visible()
+    await ada.send("Enable channel")
+    await expect(ada.find("button", "Disable channel")).to_be_visible()
+    await ada.press("Delete channel")
     await ada.confirm()
     await ada.arrive("/channels")
     await expect(ada.find("link", "harbour")).to_have_count(0)
@@ -91,9 +91,9 @@ async def test_the_order_of_channels_is_changed_by_keyboard_and_by_dragging(hous
 
     await ada.go("/channels")
     async with page.expect_response("**/channels/order"):
-        await ada.press("cedar: ask earlier")
+        await ada.press("cedar: move up")
     assert await read_order() == ["alder", "cedar", "birch"]
-    await expect(ada.find("button", "cedar: ask earlier")).to_be_focused()
+    await expect(ada.find("button", "cedar: move up")).to_be_focused()
     async with page.expect_response("**/channels/order"):
         await page.keyboard.press("Enter")
     assert await read_order() == ["cedar", "alder", "birch"]
@@ -115,36 +115,36 @@ async def test_an_account_is_made_topped_up_capped_and_turned_off(house: House, 
     await ada.press("New account")
     form = page.locator("#new-account form")
     await ada.write("Name", "research/night", within=form)
-    await ada.write("Cap in dollars optional", "10", within=form)
-    await ada.choose("Counted", "for good", within=form)
-    await ada.press("Make the account", within=form)
+    await ada.write("Spending limit (USD) optional", "10", within=form)
+    await ada.choose("Resets", "Never", within=form)
+    await ada.press("Create account", within=form)
     await expect(ada.find("heading", "research/night")).to_be_visible()
     key = await house.operate("POST", "/keys", {"name": "app", "account": "research/night"})
 
-    await ada.write("Dollars", "2.5")
+    await ada.write("Amount (USD)", "2.5")
     await ada.write("Reference optional", "invoice 7")
     await ada.write("Note optional", "for the night shift")
-    await ada.send("Top up")
-    left = page.locator(".stat", has_text="Left")
+    await ada.send("Add credit")
+    left = page.locator(".stat", has_text="Balance")
     await expect(left).to_contain_text("$12.50")
-    await ada.write("Dollars", "2.5")
+    await ada.write("Amount (USD)", "2.5")
     await ada.write("Reference optional", "invoice 7")
-    await ada.send("Top up")
+    await ada.send("Add credit")
     await expect(page.get_by_role("row", name=re.compile("invoice 7"))).to_have_count(1)
     await expect(left).to_contain_text("$12.50")
-    await ada.choose("What", "Make it what is left")
-    await ada.write("Dollars", "4")
-    await ada.send("Top up")
+    await ada.choose("Type", "Set the balance")
+    await ada.write("Amount (USD)", "4")
+    await ada.send("Add credit")
     await expect(left).to_contain_text("$4.00")
 
-    await ada.press("Disable")
+    await ada.press("Disable account")
     await ada.confirm()
-    await expect(ada.find("button", "Enable")).to_be_visible()
+    await expect(ada.find("button", "Enable account")).to_be_visible()
     assert (await house.call(CHAT, HELLO, key["secret"])).status in {401, 403}
-    await ada.send("Enable")
-    await expect(ada.find("button", "Disable")).to_be_visible()
+    await ada.send("Enable account")
+    await expect(ada.find("button", "Disable account")).to_be_visible()
     assert (await house.call(CHAT, HELLO, key["secret"])).status == 200
-    await ada.press("Delete")
+    await ada.press("Delete account")
     await ada.confirm(typed="research/night")
     await ada.arrive("/accounts")
     await expect(ada.find("link", "research/night")).to_have_count(0)
@@ -159,23 +159,23 @@ async def test_a_price_and_a_group_set_here_are_in_force_at_once(house: House, a
         return (await house.call(CHAT, HELLO, key["secret"])).headers.get("x-gateway-cost-usd", "0")
 
     await ada.go("/prices")
-    await ada.press("Set a price")
+    await ada.press("Set price")
     form = page.locator("#new-price form")
     await ada.write("Model", "m", within=form)
     await ada.write("Input optional", "10", within=form)
     await ada.write("Output optional", "20", within=form)
-    await ada.send("Set it", within=form)
+    await ada.send("Save", within=form)
     row = page.get_by_role("row", name=re.compile("^m any provider"))
     await expect(row).to_contain_text("$10.00 in, $20.00 out")
     assert float(await read_cost()) == pytest.approx(0.0216)
-    await ada.press("Set a group")
+    await ada.press("Set group")
     form = page.locator("#new-group form")
     await ada.write("Group", "friends", within=form)
     await ada.write("Multiplier", "0.5", within=form)
-    await ada.send("Set it", within=form)
+    await ada.send("Save", within=form)
     await expect(page.get_by_role("row", name=re.compile("^friends"))).to_contain_text("50 %")
     assert float(await read_cost()) == pytest.approx(0.0108)
-    await ada.press("Take back", within=row)
+    await ada.press("Reset", within=row)
     await ada.confirm()
     await expect(row).to_have_count(0)
     assert float(await read_cost()) == 0
@@ -187,20 +187,20 @@ async def test_a_price_and_a_group_set_here_are_in_force_at_once(house: House, a
 
 async def test_a_setting_is_changed_taken_back_and_read_only_where_the_file_says_it(house: House, ada: Visitor) -> None:
     page = ada.page
-    attempts = page.get_by_label("max attempts", exact=True)
+    attempts = page.get_by_label("max_attempts", exact=True)
     await ada.go("/settings")
     await expect(page.locator("#s-media-keep_hours")).to_have_text("72.0")
     await expect(page.locator("#media")).to_contain_text("from the file")
-    await ada.write("max attempts", "99")
-    await ada.press("Save max attempts")
+    await ada.write("max_attempts", "99")
+    await ada.press("Save max_attempts")
     ada.watch.refusals = {400}
     await expect(page.get_by_role("alert")).to_contain_text("from 1 to 10")
-    await ada.write("max attempts", "5")
-    await ada.send("Save max attempts")
-    back = ada.find("button", "Take max attempts back to its default")
-    await expect(back).to_have_text("Default (3)")
+    await ada.write("max_attempts", "5")
+    await ada.send("Save max_attempts")
+    back = ada.find("button", "Reset max_attempts")
+    await expect(back).to_have_text("Reset to 3")
     await expect(attempts).to_have_value("5")
-    await ada.send("Take max attempts back to its default")
+    await ada.send("Reset max_attempts")
     await expect(back).to_have_count(0)
     await expect(attempts).to_have_value("3")
     ada.watch.refusals |= {409}  # it was started without one
@@ -211,7 +211,7 @@ async def test_a_setting_is_changed_taken_back_and_read_only_where_the_file_says
 async def test_running_requests_are_seen_and_one_is_cancelled(house: House, ada: Visitor) -> None:
     page = ada.page
     await ada.go("/live")
-    await expect(page.get_by_text("Nothing is running")).to_be_visible()
+    await expect(page.get_by_text("No running requests")).to_be_visible()
     await expect(page.locator("#live-state")).to_have_text("live")
     call = asyncio.create_task(house.call(CHAT, {**HELLO, "model": "endless", "stream": True}))
     row = page.locator("#running-rows tr")
@@ -219,13 +219,13 @@ async def test_running_requests_are_seen_and_one_is_cancelled(house: House, ada:
     await expect(row).to_contain_text("endless")
     await expect(row).to_contain_text("acme/test")
     await expect(row).to_contain_text("anchor")
-    await expect(row).to_contain_text("answering")
+    await expect(row).to_contain_text("streaming")
     await ada.shoot("live-running", whole=False)
     await ada.press("Cancel", within=row)
     said = await (await call).text()
     assert "request_cancelled" in said
     assert "[DONE]" not in said
-    await expect(page.get_by_text("Nothing is running")).to_be_visible()
+    await expect(page.get_by_text("No running requests")).to_be_visible()
 
 
 async def test_the_trail_has_everything_that_was_changed_and_is_filtered(house: House, ada: Visitor) -> None:
@@ -247,7 +247,7 @@ async def test_the_trail_has_everything_that_was_changed_and_is_filtered(house: 
         "ada",
     ):
         assert said in seen, said
-    await ada.choose("What", "accounts")
+    await ada.choose("Action", "Accounts")
     await page.wait_for_url(re.compile("action=account"))
     await expect(page.get_by_role("cell", name="key created")).to_have_count(0)
     await ada.choose("Account", "trailer")
@@ -264,8 +264,8 @@ async def test_the_trail_has_everything_that_was_changed_and_is_filtered(house: 
 async def test_health_says_how_the_process_and_its_books_are(house: House, ada: Visitor) -> None:
     await ada.go("/health")
     await ada.press("Verify ledger")
-    await expect(ada.page.get_by_text("The books agree")).to_be_visible()
-    await expect(ada.page.get_by_text("can be written to")).to_be_visible()
+    await expect(ada.page.get_by_text("The ledger is consistent")).to_be_visible()
+    await expect(ada.page.get_by_text("writable")).to_be_visible()
     await ada.send("Refresh", "link")
     await ada.arrive("/health")
 
@@ -276,13 +276,13 @@ async def test_tab_goes_through_a_page_in_the_order_in_which_it_is_written(house
         await ada.go(path)
         written, reached = await ada.walk()
         assert reached == written, path
-        assert "Skip to the content" in reached[0]
+        assert "Skip to content" in reached[0]
     await press_skip(ada.page)
     await expect(ada.page.locator("main")).to_be_focused()
 
 
 async def press_skip(page: Page) -> None:
-    link = page.get_by_role("link", name="Skip to the content")
+    link = page.get_by_role("link", name="Skip to content")
     await link.focus()
     await expect(link).to_be_in_viewport()
     await page.keyboard.press("Enter")

@@ -192,11 +192,11 @@ async def test_who_is_no_administrator_sees_nothing_of_what_is_theirs(
     await expect(ben.page.get_by_role("heading", name="Administration")).to_have_count(0)
     for path in (*OPERATORS, *(["/playground"] if role == "viewer" else [])):
         answer = await ben.context.request.get(f"{house.url}{ROOT}{path}", headers={"Sec-Fetch-Site": "same-origin"})
-        assert (answer.status, "Not for you" in await answer.text()) == (403, True), path
+        assert (answer.status, "Admins only" in await answer.text()) == (403, True), path
 
 
 MENU = ("Overview", "Playground", "Connect", "Keys", "Requests", "Live", "Videos", "Models")
-VIEWERS = {"Find", "Show", "Change the passphrase", "Set up a second factor"}
+VIEWERS = {"Apply", "Show", "Change passphrase", "Set up second factor"}
 """What a viewer can press: to find something, and what is its own."""
 
 

@@ -41,9 +41,9 @@ async def test_money_is_added_once_however_often_the_button_is_pressed(house: Ho
         await route.continue_()
 
     await page.route("**/console/accounts/acme", dawdle)
-    await page.get_by_label("Dollars", exact=True).fill("20")
-    await page.get_by_role("button", name="Top up").evaluate("(button) => setInterval(() => button.click(), 10)")
-    await expect(page.locator("table", has_text="top up").locator("tbody tr")).to_have_count(1)
+    await page.get_by_label("Amount (USD)", exact=True).fill("20")
+    await page.get_by_role("button", name="Add credit").evaluate("(button) => setInterval(() => button.click(), 10)")
+    await expect(page.locator("table", has_text="top-up").locator("tbody tr")).to_have_count(1)
     assert [one["amount_usd"] for one in (await house.operate("GET", "/accounts/acme/credits"))["data"]] == [20]
 
 
@@ -56,14 +56,14 @@ async def test_a_form_changes_what_was_touched_and_leaves_what_another_has_chang
     await house.operate("PATCH", f"/keys/{key_id}", end)
     await ada.go(f"/keys/{key_id}")
     await house.operate("PATCH", f"/keys/{key_id}", {"rpm": 90})
-    await page.get_by_label("Cap in dollars").fill("7")
+    await page.get_by_label("Spending limit (USD)").fill("7")
     async with page.expect_request(lambda request: request.method == "PATCH") as sent:
         await page.get_by_role("button", name="Save").click()
     assert (await sent.value).post_data_json == {"quota_usd": 7}
     await expect(page.get_by_label("Requests per minute")).to_have_value("90")
     key = await house.operate("GET", f"/keys/{key_id}")
     assert (key["rpm"], key["quota_usd"], key["expires_at"]) == (90, 7.0, "2040-01-31T12:00:30Z")
-    await page.get_by_label("Ends").fill("")
+    await page.get_by_label("Expires").fill("")
     await page.get_by_label("Requests per minute").fill("")
     async with page.expect_request(lambda request: request.method == "PATCH") as sent:
         await page.get_by_role("button", name="Save").click()
@@ -81,8 +81,8 @@ async def test_what_was_written_outlives_the_session_it_was_written_in(house: Ho
     member = house.members["eve"]
     sessions = house.gateway.app[SERVICES].auth.sessions
     await sessions._members.delete_sessions([one.digest for one in await sessions._members.list_sessions(member.id)])
-    await page.get_by_role("button", name="Make the key").click()
-    dialog = page.get_by_role("dialog", name="Your session is over")
+    await page.get_by_role("button", name="Create key").click()
+    dialog = page.get_by_role("dialog", name="Your session has expired")
     await expect(dialog.get_by_role("link", name="Sign in")).to_have_attribute("href", "/console/sign-in")
     await dialog.get_by_role("button", name="Close").click()
     await expect(name).to_have_value("a long story")
@@ -124,7 +124,7 @@ async def test_a_channel_is_moved_past_one_that_the_file_declares(house: House, 
     names = "[...document.querySelectorAll('#channels tbody tr')].map((row) => row.dataset.name)"
     assert await page.evaluate(names) == ["relay", "filed"]
     async with page.expect_response("**/channels/order") as answered:
-        await page.get_by_role("button", name="relay: ask later").click()
+        await page.get_by_role("button", name="relay: move down").click()
     assert (await answered.value).status == 200
     await ada.go("/channels")
     assert await page.evaluate(names) == ["filed", "relay"]

@@ -5,6 +5,7 @@ import re
 from aiohttp import web
 
 from gateway.domain.member import MAX_PASSPHRASE, MIN_PASSPHRASE
+from gateway.server.console.language import mark
 from gateway.server.console.page import Data, Page, ask
 
 _BROWSERS = (
@@ -47,13 +48,12 @@ async def load_account(request: web.Request) -> Data:
 
 
 def format_device(agent: str) -> str:
-    """Shorten a user agent to a few words, such as ``Firefox on Linux``."""
+    """Shorten a user agent to a few words, such as ``Firefox (Linux)``; empty if there is none."""
     browser = next((name for name, pattern in _BROWSERS if pattern.search(agent)), None)
     system = next((name for name, pattern in _SYSTEMS if pattern.search(agent)), None)
     if browser is None:
-        shown = agent[:_SHOWN].strip()
-        return shown or "Unknown browser"
-    return f"{browser} on {system}" if system else browser
+        return agent[:_SHOWN].strip()
+    return f"{browser} ({system})" if system else browser
 
 
-ACCOUNT_PAGES = (Page("/account", "account.html", "Your account", load_account),)
+ACCOUNT_PAGES = (Page("/account", "account.html", mark("Your account"), load_account),)

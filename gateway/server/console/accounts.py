@@ -5,6 +5,8 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
+from gateway.server.console.labels import SUBJECTS
+from gateway.server.console.language import mark
 from gateway.server.console.page import ROOT, Data, Page, ask
 
 _LISTED = 50
@@ -66,12 +68,13 @@ async def load_trail(request: web.Request) -> Data:
         "wanted": wanted,
         "accounts": accounts["data"],
         "members": members["data"],
+        "subjects": SUBJECTS,
         "older": None if older is None else f"{ROOT}/audit?{older}",
     }
 
 
 ACCOUNTS_PAGES = (
-    Page("/accounts", "accounts.html", "Accounts", load_accounts, "administrator"),
-    Page("/accounts/{name}", "account_of.html", "Account", load_account, "administrator"),
-    Page("/audit", "audit.html", "Audit trail", load_trail, "administrator"),
+    Page("/accounts", "accounts.html", mark("Accounts"), load_accounts, "administrator"),
+    Page("/accounts/{name}", "account_of.html", mark("Account"), load_account, "administrator"),
+    Page("/audit", "audit.html", mark("Audit log"), load_trail, "administrator"),
 )

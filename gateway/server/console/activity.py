@@ -2,6 +2,7 @@
 
 from aiohttp import web
 
+from gateway.server.console.language import mark
 from gateway.server.console.page import Data, Page, ask
 
 
@@ -16,6 +17,6 @@ async def load_health(request: web.Request) -> Data:
 
 
 ACTIVITY_PAGES = (
-    Page("/live", "live.html", "Live", load_live),
-    Page("/health", "health.html", "Health", load_health, "administrator"),
+    Page("/live", "live.html", mark("Live"), load_live),
+    Page("/health", "health.html", mark("Health"), load_health, "administrator"),
 )

@@ -4,6 +4,7 @@ import asyncio
 
 from aiohttp import web
 
+from gateway.server.console.language import mark
 from gateway.server.console.page import Data, Page, ask
 
 _LATEST = 10
@@ -27,6 +28,6 @@ async def load_channel(request: web.Request) -> Data:
 
 
 CHANNEL_PAGES = (
-    Page("/channels", "channels.html", "Channels", load_channels, "administrator"),
-    Page("/channels/{name}", "channel.html", "Channel", load_channel, "administrator"),
+    Page("/channels", "channels.html", mark("Channels"), load_channels, "administrator"),
+    Page("/channels/{name}", "channel.html", mark("Channel"), load_channel, "administrator"),
 )

@@ -125,7 +125,7 @@ def _stack(series: Sequence[Series], index: int, step: float, scale: float) -> I
 
 
 def _say(series: Sequence[Series], index: int, write: Callable[[float], str]) -> str:
-    return ", ".join(f"{one.name} {write(one.values[index])}" for one in series if one.values[index]) or "nothing"
+    return ", ".join(f"{one.name} {write(one.values[index])}" for one in series if one.values[index]) or "\N{EN DASH}"
 
 
 def find_top(most: float, *, whole: bool = False) -> float:

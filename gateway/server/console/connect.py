@@ -9,6 +9,7 @@ from aiohttp import web
 
 from gateway.server.client_ip import find_origin
 from gateway.server.console.form_choices import find_choices, find_free_name, format_choices
+from gateway.server.console.language import mark
 from gateway.server.console.page import Data, Page
 from gateway.server.context import SERVICES
 from gateway.server.sessions import is_secure
@@ -60,4 +61,4 @@ QUOTES: Mapping[str, Callable[[str], str]] = MappingProxyType(
 )
 """How to quote a model's name in each snippet; ``connect.js`` has the same functions."""
 
-CONNECT_PAGES = (Page("/connect", "connect.html", "Connect", load_connect),)
+CONNECT_PAGES = (Page("/connect", "connect.html", mark("Connect"), load_connect),)

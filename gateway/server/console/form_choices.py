@@ -9,6 +9,7 @@ import attrs
 from aiohttp import web
 
 from gateway.domain.account_spec import build_time
+from gateway.server.console.language import mark
 from gateway.server.console.page import Data, ask
 from gateway.server.context import SERVICES, SIGNED
 
@@ -42,14 +43,18 @@ class Choices:
     models: Mapping[Kind, Sequence[str]]
 
     def list_groups(self, kind: Kind) -> list[tuple[str, list[str]]]:
-        """Return the models of ``kind`` with a title, the best first try before the others."""
+        """Return the models of ``kind`` with a title in English, the best first try before the others."""
         chosen = list(self.models[kind])
         first = find_first(chosen)
         fitting = [first, *(name for name in chosen if name != first)] if first else []
         return [(_TITLES[kind], fitting)]
 
 
-_TITLES: Mapping[Kind, str] = {"chat": "Chat models", "images": "Image models", "video": "Video models"}
+_TITLES: Mapping[Kind, str] = {
+    "chat": mark("Chat models"),
+    "images": mark("Image models"),
+    "video": mark("Video models"),
+}
 
 
 async def find_choices(request: web.Request) -> Choices:

@@ -5,6 +5,7 @@ from typing import Any
 
 from aiohttp import web
 
+from gateway.server.console.language import mark
 from gateway.server.console.page import Data, Page, ask
 from gateway.server.context import ACTOR, SIGNED
 
@@ -55,6 +56,6 @@ async def _nothing() -> dict[str, Any]:
 
 
 KEY_PAGES = (
-    Page("/keys", "keys.html", "Keys", load_keys),
-    Page("/keys/{id}", "key.html", "Key", load_key),
+    Page("/keys", "keys.html", mark("Keys"), load_keys),
+    Page("/keys/{id}", "key.html", mark("Key"), load_key),
 )

@@ -1,8 +1,9 @@
 """The first page: spending and requests over time, and the balance."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -12,6 +13,7 @@ from aiohttp import web
 from gateway.server.console.charts import Series, draw
 from gateway.server.console.filters import format_count, format_usd
 from gateway.server.console.health_of_requests import SAMPLE, count_errors, measure_speed
+from gateway.server.console.language import LANGUAGE, gettext, mark
 from gateway.server.console.page import Data, Page, ask
 from gateway.server.context import ACTOR, SERVICES
 
@@ -21,7 +23,7 @@ _LATEST = 6
 
 @attrs.frozen
 class Span:
-    """A period up to now, in hours or days."""
+    """A period up to now, in hours or days. ``name`` is in English."""
 
     name: str
     by: str
@@ -30,12 +32,19 @@ class Span:
 
 SPANS: Mapping[str, Span] = MappingProxyType(
     {
-        "24h": Span("24 hours", "hour", 24),
-        "7d": Span("7 days", "day", 7),
-        "30d": Span("30 days", "day", 30),
-        "90d": Span("90 days", "day", 90),
+        "24h": Span(mark("Last 24 hours"), "hour", 24),
+        "7d": Span(mark("Last 7 days"), "day", 7),
+        "30d": Span(mark("Last 30 days"), "day", 30),
+        "90d": Span(mark("Last 90 days"), "day", 90),
     },
 )
+_TITLES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "hour": (mark("Spent per hour (UTC)"), mark("Requests per hour (UTC)")),
+        "day": (mark("Spent per day (UTC)"), mark("Requests per day (UTC)")),
+    },
+)
+"""The titles of the two charts."""
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 
 
@@ -66,7 +75,7 @@ async def load_overview(request: web.Request) -> Data:
         "chosen_account": account,
         "shown": shown,
         "total": times["total"],
-        **draw_charts(span, places, times["data"]),
+        **draw_charts(span, places, times["data"], partial(gettext, request[LANGUAGE])),
         "models": models["data"][:_TOP],
         "keys": keys["data"][:_TOP],
         "speed": measure_speed(sample["data"]),
@@ -91,22 +100,27 @@ def list_places(span: Span, now_s: float) -> list[datetime]:
     return [start - step * back for back in reversed(range(span.places))]
 
 
-def draw_charts(span: Span, places: Sequence[datetime], lines: Sequence[Mapping[str, Any]]) -> Data:
+def draw_charts(
+    span: Span, places: Sequence[datetime], lines: Sequence[Mapping[str, Any]], translate: Callable[[str], str]
+) -> Data:
     """Draw spending and requests over time from lines of the admin API's usage."""
-    form, words = ("%Y-%m-%dT%H:%M:%SZ", "%H:%M") if span.by == "hour" else ("%Y-%m-%d", "%d %b")
+    form, words = ("%Y-%m-%dT%H:%M:%SZ", "%H:%M") if span.by == "hour" else ("%Y-%m-%d", "%m-%d")
     found = {line[span.by]: line for line in lines}
     by_place = [found.get(place.strftime(form), {}) for place in places]
     named = [place.strftime(words) for place in places]
     failed = [line.get("failed", 0) for line in by_place]
     answered = [line.get("requests", 0) - line.get("failed", 0) for line in by_place]
     spent = [line.get("cost_usd", 0.0) for line in by_place]
-    each = f"each {span.by} (UTC)"
+    spent_title, calls_title = _TITLES[span.by]
     return {
-        "spend": draw(f"Spent {each}", named, [Series("spent", "series-1", spent)], format_usd),
+        "spend": draw(translate(spent_title), named, [Series(translate(mark("Spent")), "series-1", spent)], format_usd),
         "calls": draw(
-            f"Requests {each}",
+            translate(calls_title),
             named,
-            [Series("answered", "series-2", answered), Series("failed", "bad", failed)],
+            [
+                Series(translate(mark("Answered")), "series-2", answered),
+                Series(translate(mark("Failed")), "bad", failed),
+            ],
             format_count,
             whole=True,
         ),
@@ -114,6 +128,6 @@ def draw_charts(span: Span, places: Sequence[datetime], lines: Sequence[Mapping[
 
 
 OVERVIEW_PAGES = (
-    Page("", "overview.html", "Overview", load_overview, part="overview"),
-    Page("/", "overview.html", "Overview", load_overview, part="overview"),
+    Page("", "overview.html", mark("Overview"), load_overview, part="overview"),
+    Page("/", "overview.html", mark("Overview"), load_overview, part="overview"),
 )

@@ -4,6 +4,7 @@ A page shows what the admin API answers: ``ask`` calls its handlers in the same 
 change nothing; their scripts call the admin API for that.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -15,7 +16,7 @@ import attrs
 import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
-from jinja2 import PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from gateway import __version__
 from gateway.auth.sessions import CurrentUser
@@ -23,7 +24,8 @@ from gateway.domain.member import Forbidden, Role, may
 from gateway.errors import GatewayError
 from gateway.server.admin.operation import OPERATIONS, PREFIX
 from gateway.server.client_ip import find_client_ip
-from gateway.server.console.filters import FILTERS
+from gateway.server.console.language import ENGLISH, LANGUAGE, LANGUAGES, find_language, mark, read_catalogue
+from gateway.server.console.rendering import build_environment
 from gateway.server.context import ACTOR, SIGNED
 from gateway.server.error_responses import parse_http_error
 from gateway.server.sessions import find_signed
@@ -47,6 +49,9 @@ HEADERS: Mapping[str, str] = MappingProxyType(
 )
 """No content from elsewhere, no inline scripts, and no page in a frame."""
 
+_ENVIRONMENTS: Mapping[str, web.AppKey[Environment]] = MappingProxyType(
+    {language: web.AppKey(f"console_{language}", Environment) for language in LANGUAGES},
+)
 Data = dict[str, Any]
 Load = Callable[[web.Request], Awaitable[Data]]
 
@@ -58,7 +63,7 @@ class Page:
     Attributes:
         path: below ``/console``.
         template: gets what ``load`` returns, ``page``, ``me`` (the member), ``account`` and ``query``.
-        title: in the browser's tab.
+        title: in the browser's tab; in English.
         load: returns the page's data.
         needs: the least role that may see it; None: anyone, signed in or not.
         part: the menu entry; empty for the page's own name.
@@ -79,18 +84,8 @@ async def load_nothing(request: web.Request) -> Data:  # noqa: ARG001 - as every
 
 def register_pages(app: web.Application, pages: Iterable[Page], static: Callable[[], str]) -> None:
     """Add a route for every page; ``static`` returns the base address of the console's static files."""
-    env = aiohttp_jinja2.setup(
-        app,
-        loader=PackageLoader("gateway.server.console"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        auto_reload=False,
-        default_helpers=False,
-        filters=FILTERS,
-    )
-    env.globals.update(version=__version__, root=ROOT, static=static)
+    for language, key in _ENVIRONMENTS.items():
+        app[key] = build_environment(language, version=__version__, root=ROOT, static=static)
     for page in pages:
         app.router.add_get(page.path, partial(_show, page))
 
@@ -152,20 +147,25 @@ def render(request: web.Request, template: str, found: Mapping[str, Any], status
         "query": request.query,
         **found,
     }
-    response = aiohttp_jinja2.render_template(template, request, values, status=status)
+    response = aiohttp_jinja2.render_template(
+        template, request, values, app_key=_ENVIRONMENTS[request[LANGUAGE]], status=status
+    )
     response.headers.update(HEADERS)
     return response
 
 
 def format_fault_page(request: web.Request, error: GatewayError) -> web.Response:
     """Render a page about an error."""
-    page = Page("", "fault.html", "Sorry", load_nothing, None)
+    page = Page("", "fault.html", mark("Error"), load_nothing, None)
     return render(request, "fault.html", {"page": page, "fault": error}, error.status)
 
 
 @web.middleware
-async def error_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer 404 and 405 below ``/console`` with a page, not with the error object."""
+async def console_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Choose the page's language, and answer 404 and 405 below ``/console`` with a page, not with the error object."""
+    request[LANGUAGE] = language = find_language(request)
+    if language != ENGLISH:
+        await asyncio.to_thread(read_catalogue, language)  # the first time, parsing would block running streams
     try:
         return await handler(request)
     except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:

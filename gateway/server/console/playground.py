@@ -4,9 +4,10 @@ from aiohttp import web
 
 from gateway.server.console.connect import find_address
 from gateway.server.console.form_choices import Kind, find_choices, find_free_name, find_kind, format_choices
+from gateway.server.console.language import mark
 from gateway.server.console.page import Data, Page
 
-MODES: tuple[tuple[Kind, str], ...] = (("chat", "Chat"), ("images", "Images"), ("video", "Video"))
+MODES: tuple[tuple[Kind, str], ...] = (("chat", mark("Chat")), ("images", mark("Images")), ("video", mark("Video")))
 KEY_NAME = "playground"
 
 
@@ -35,4 +36,4 @@ def find_mode(mode: str, model: str) -> Kind:
     return "chat"
 
 
-PLAYGROUND_PAGES = (Page("/playground", "playground.html", "Playground", load_playground, "member"),)
+PLAYGROUND_PAGES = (Page("/playground", "playground.html", mark("Playground"), load_playground, "member"),)

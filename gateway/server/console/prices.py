@@ -4,6 +4,7 @@ import asyncio
 
 from aiohttp import web
 
+from gateway.server.console.language import mark
 from gateway.server.console.page import Data, Page, ask
 
 _SHOWN = 300
@@ -44,7 +45,7 @@ async def load_settings(request: web.Request) -> Data:
 
 
 PRICE_PAGES = (
-    Page("/models", "models.html", "Models", load_models),
-    Page("/prices", "prices.html", "Prices and groups", load_prices, "administrator"),
-    Page("/settings", "settings.html", "Settings", load_settings, "administrator"),
+    Page("/models", "models.html", mark("Models"), load_models),
+    Page("/prices", "prices.html", mark("Prices and groups"), load_prices, "administrator"),
+    Page("/settings", "settings.html", mark("Settings"), load_settings, "administrator"),
 )

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from gateway.domain.inference_request import PATHS
 from gateway.domain.request_log import Outcome
+from gateway.server.console.language import mark
 from gateway.server.console.page import ROOT, Data, Page, ask
 from gateway.server.context import ACTOR
 
@@ -77,10 +78,10 @@ def build_time_segments(row: dict[str, Any]) -> list[dict[str, Any]]:
         at += attempt["ms"]
     first = row["timing"]["first_byte_ms"]
     if first is None:
-        stretches.append(("no answer", "series-3", max(total - at, 0)))
+        stretches.append((mark("no answer"), "series-3", max(total - at, 0)))
     else:
-        stretches.append(("until the first byte", "series-3", max(first - at, 0)))
-        stretches.append(("the answer", "series-2", max(total - max(first, at), 0)))
+        stretches.append((mark("until first byte"), "series-3", max(first - at, 0)))
+        stretches.append((mark("answer"), "series-2", max(total - max(first, at), 0)))
     scale = 1000 / max(sum(ms for _, _, ms in stretches), 1)
     drawn, x = [], 0.0
     for name, kind, ms in stretches:
@@ -90,6 +91,6 @@ def build_time_segments(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 REQUEST_PAGES = (
-    Page("/requests", "requests.html", "Requests", load_requests),
-    Page("/requests/{id}", "request.html", "Request", load_request),
+    Page("/requests", "requests.html", mark("Requests"), load_requests),
+    Page("/requests/{id}", "request.html", mark("Request"), load_request),
 )

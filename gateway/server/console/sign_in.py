@@ -7,6 +7,7 @@ from aiohttp import web
 
 from gateway.domain.member import MAX_PASSPHRASE, MIN_PASSPHRASE
 from gateway.server.admin.operation import OPERATIONS, PREFIX
+from gateway.server.console.language import mark
 from gateway.server.console.page import ROOT, Data, Page
 
 _OWN_PATH = re.compile(r"/(?:console|docs)(?:[/?#][\x21-\x7e]*)?\Z")
@@ -36,7 +37,7 @@ async def _is_setup_open(request: web.Request) -> bool:
 
 
 SIGN_IN_PAGES = (
-    Page("/sign-in", "sign_in.html", "Sign in", load_sign_in, None),
-    Page("/setup", "setup.html", "Make this gateway yours", load_setup, None),
-    Page("/join", "join.html", "Come in", load_join, None),
+    Page("/sign-in", "sign_in.html", mark("Sign in"), load_sign_in, None),
+    Page("/setup", "setup.html", mark("Create the admin account"), load_setup, None),
+    Page("/join", "join.html", mark("Accept your invitation"), load_join, None),
 )

@@ -13,6 +13,7 @@ from types import MappingProxyType
 import attrs
 from aiohttp import web
 
+from gateway.server.console.language import read_catalogue_bytes, write_script
 from gateway.server.console.page import HEADERS, ROOT
 
 _KINDS: Mapping[str, str] = MappingProxyType(
@@ -38,7 +39,7 @@ def register_static_files(app: web.Application) -> None:
 async def get_file(request: web.Request) -> web.Response:
     """Serve a static file. Under another digest, or none, browsers must revalidate it."""
     build, _, name = request.match_info["name"].rpartition("/")
-    file = read_files().get(name)
+    file = read_files().get(name) or read_messages(name)
     if file is None:
         raise web.HTTPNotFound
     kept = "public, max-age=31536000, immutable" if build == find_build() else "no-cache"
@@ -55,16 +56,26 @@ def read_files() -> Mapping[str, StaticFile]:
     for path in (files("gateway.server.console") / "static").iterdir():
         kind = _KINDS.get(path.name.rpartition(".")[2])
         if kind is not None:
-            body = path.read_bytes()
-            found[path.name] = StaticFile(body, kind, f'"{hashlib.sha256(body).hexdigest()[:_DIGEST]}"')
+            found[path.name] = _build_file(path.read_bytes(), kind)
     return MappingProxyType(found)
 
 
 @cache
+def read_messages(name: str) -> StaticFile | None:
+    """Return the script with the messages of a language; None for another name."""
+    script = write_script(name)
+    return None if script is None else _build_file(script, _KINDS["js"])
+
+
+def _build_file(body: bytes, media_type: str) -> StaticFile:
+    return StaticFile(body, media_type, f'"{hashlib.sha256(body).hexdigest()[:_DIGEST]}"')
+
+
+@cache
 def find_build() -> str:
-    """Return the digest of all files."""
+    """Return the digest of all files, and of the catalogues that the messages of scripts are made of."""
     tags = "".join(file.etag for _, file in sorted(read_files().items(), key=lambda item: item[0]))
-    return hashlib.sha256(tags.encode()).hexdigest()[:_DIGEST]
+    return hashlib.sha256(tags.encode() + read_catalogue_bytes()).hexdigest()[:_DIGEST]
 
 
 def find_static() -> str:

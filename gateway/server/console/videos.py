@@ -5,6 +5,7 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
+from gateway.server.console.language import mark
 from gateway.server.console.page import ROOT, Data, Page, ask
 from gateway.server.context import ACTOR, SIGNED
 
@@ -42,6 +43,6 @@ async def load_video(request: web.Request) -> Data:
 
 
 VIDEO_PAGES = (
-    Page("/videos", "videos.html", "Videos", load_videos),
-    Page("/videos/{id}", "video.html", "Video", load_video),
+    Page("/videos", "videos.html", mark("Videos"), load_videos),
+    Page("/videos/{id}", "video.html", mark("Video"), load_video),
 )

@@ -35,7 +35,7 @@ def test_the_axis_ends_above_the_highest_value_and_not_far_above_it(most: float,
 
 def test_the_numbers_are_told_for_who_cannot_see_them() -> None:
     chart = draw("Spent", ["Mon", "Tue"], [Series("spent", "series-1", [0.5, 0])], lambda value: f"${value}")
-    assert [column.title for column in chart.columns] == ["Mon: spent $0.5", "Tue: nothing"]
+    assert [column.title for column in chart.columns] == ["Mon: spent $0.5", "Tue: \N{EN DASH}"]
     assert chart.table == [("Mon", ["$0.5"]), ("Tue", ["$0"])]
 
 

@@ -75,4 +75,4 @@ async def test_who_may_call_is_offered_a_chat_and_a_key_of_its_own_account(gatew
         assert gateway.url + "/v1" in text
         for refused in ("make-key", 'id="trial"', "trial.js"):
             assert refused not in text
-        assert "You can look here, but not make calls" in text
+        assert "Viewers cannot create keys" in text

@@ -43,7 +43,7 @@ async def test_each_part_offers_its_models_and_the_accounts_keys(gateway_with: S
             assert f"/{mode}.js" in text
             assert f'href="/console/playground?mode={mode}" aria-current="page"' in text
             assert re.search(r'<option value="\d+">test \(sk-…[^<]{4}\)</option>', text)
-            assert "Make a key for the playground" not in text
+            assert "Create a playground key" not in text
         _, text = await ben.open(f"/playground?model={quote(HOSTILE)}")
         assert HOSTILE not in text
         assert html.escape(HOSTILE, quote=True).replace("&#x27;", "&#39;").replace("&quot;", "&#34;") in text
@@ -65,4 +65,4 @@ async def test_an_account_without_a_key_that_can_be_used_is_offered_one(gateway_
         assert re.search(r'id="send" disabled', text)
         assert (await ada.call("POST", "/keys", {"name": "playground 2", "account": "acme"}))[0] == 201
         _, text = await ada.open("/playground")
-        assert "Make a key for the playground" not in text
+        assert "Create a playground key" not in text

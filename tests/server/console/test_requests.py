@@ -5,10 +5,11 @@ import re
 from typing import get_args
 
 import pytest
-from jinja2 import Environment, PackageLoader
 
 from gateway.cli.table import find_color
 from gateway.domain.request_log import Outcome
+from gateway.server.console.labels import LABELS
+from gateway.server.console.rendering import build_environment
 from gateway.server.context import SERVICES
 from gateway.storage.request_log import RequestLogRepository
 from tests.support.console_people import Person, make_administrator
@@ -77,9 +78,8 @@ async def test_what_has_no_price_has_a_badge_and_a_filter_in_every_list(gateway_
 
 @pytest.mark.parametrize("outcome", get_args(Outcome))
 def test_an_outcome_has_one_color_in_the_console_and_in_the_terminal(outcome: str) -> None:
-    parts = Environment(loader=PackageLoader("gateway.server.console"), autoescape=True).get_template("parts.html")
+    parts = build_environment("en").get_template("parts.html")
     badge = str(getattr(parts.module, "outcome_badge")(outcome))  # noqa: B009 - a macro is no attribute to mypy
-    word = outcome.replace("_", " ")
-    assert f">{word}<" in badge
-    tone = {"green": "good", "red": "bad", "yellow": "warn", "": "quiet"}[find_color(word)]
+    assert f">{LABELS[outcome]}<" in badge
+    tone = {"green": "good", "red": "bad", "yellow": "warn", "": "quiet"}[find_color(outcome.replace("_", " "))]
     assert f'class="badge {tone}"' in badge

@@ -18,7 +18,7 @@ async def test_the_setup_is_offered_until_it_is_done_and_then_says_so(gateway_wi
             'data-call="POST /admin/v1/setup"',
             'data-then="/console/connect"',
             'name="token" value=""',
-            ">Create<",
+            ">Create account<",
         ):
             assert wanted in text
         assert "no-token" in text, "what is said where the link was cut"
@@ -29,7 +29,7 @@ async def test_the_setup_is_offered_until_it_is_done_and_then_says_so(gateway_wi
         async with (await make_administrator(gateway)).session:
             status, text = await nobody.open("/setup")
             assert status == 200
-            assert "This is done already" in text
+            assert "Setup is complete" in text
             assert 'href="/console/sign-in"' in text
             assert "data-call" not in text
             assert "make run" not in (await nobody.open("/sign-in"))[1]

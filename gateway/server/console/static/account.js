@@ -3,6 +3,7 @@ import { call } from "./api.js";
 import { clearFaults } from "./faults.js";
 import { showFault } from "./forms.js";
 import "./passphrase.js";
+import { t } from "./language.js";
 
 const byId = (id) => document.getElementById(id);
 
@@ -23,8 +24,8 @@ function onSubmit(form, perform) {
   });
 }
 
-// Drawn to stand in a page, it is shown as a picture all the same: nothing in it can be more than that.
-function writePicture(svg) {
+// Drawn to stand in a page, it is shown as an image: nothing in it can be more than that.
+function writeImage(svg) {
   const alone = svg.includes("xmlns=") ? svg : svg.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"');
   return `data:image/svg+xml,${encodeURIComponent(alone)}`;
 }
@@ -37,7 +38,7 @@ byId("enrol")?.addEventListener("click", (event) => {
 
 onSubmit(byId("enrol-passphrase"), async () => {
   const pending = await call("POST", "/admin/v1/session/second-factor", { passphrase: byId("enrol-now").value });
-  byId("enrol-qr").src = writePicture(pending.qr_svg);
+  byId("enrol-qr").src = writeImage(pending.qr_svg);
   byId("enrol-secret").textContent = pending.secret;
   const link = byId("enrol-link");
   if (/^otpauth:\/\//.test(pending.uri)) link.href = pending.uri;
@@ -62,7 +63,7 @@ onSubmit(byId("enrol-confirm"), async () => {
   byId("recovery-file").href = URL.createObjectURL(new Blob([text], { type: "text/plain" }));
   const state = byId("factor-state").firstElementChild;
   state.className = "badge good";
-  state.textContent = "on";
+  state.textContent = t("on");
   byId("enrol-code").hidden = true;
   byId("enrol-done").hidden = false;
 });

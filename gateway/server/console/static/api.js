@@ -1,4 +1,5 @@
 // The admin API and the public one, as this console's pages call them.
+import { t } from "./language.js";
 
 export class Fault extends Error {
   constructor(status, error) {
@@ -11,7 +12,7 @@ export class Fault extends Error {
 
 // The request's id says nothing about what a reader has done wrong; where it is the gateway that is, it helps to ask.
 function tell(status, message) {
-  if (typeof message !== "string" || !message) return "The gateway did not say what is wrong";
+  if (typeof message !== "string" || !message) return t("The gateway did not report what is wrong");
   return status >= 400 && status < 500 ? message.replace(/ \(request id: req_\w+\)$/, "") : message;
 }
 
@@ -19,7 +20,7 @@ async function readFault(response) {
   try {
     return new Fault(response.status, (await response.json()).error ?? {});
   } catch {
-    return new Fault(response.status, { message: `The gateway answered ${response.status}` });
+    return new Fault(response.status, { message: t("The gateway answered {status}", { status: response.status }) });
   }
 }
 
@@ -29,7 +30,7 @@ export async function send(path, options) {
     response = await fetch(path, { credentials: "same-origin", ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Fault(0, { message: "The gateway cannot be reached" });
+    throw new Fault(0, { message: t("The gateway cannot be reached") });
   }
   if (response.ok) return response;
   const fault = await readFault(response);
@@ -46,18 +47,18 @@ function signInAgain(method) {
   }
   const dialog = document.createElement("dialog");
   dialog.className = "question";
-  dialog.setAttribute("aria-label", "Your session is over");
+  dialog.setAttribute("aria-label", t("Your session has expired"));
   const words = document.createElement("p");
-  words.textContent = "Your session is over, and nothing was done. What you have written is still here: sign in in another tab, then send it again.";
+  words.textContent = t("Your session has expired and nothing was saved. Your input is still here: sign in in another tab, then submit again.");
   const form = document.createElement("form");
   form.method = "dialog";
   form.className = "row end";
   const close = document.createElement("button");
   close.className = "quiet";
-  close.textContent = "Close";
+  close.textContent = t("Close");
   const link = document.createElement("a");
   link.className = "button primary";
-  link.textContent = "Sign in";
+  link.textContent = t("Sign in");
   link.href = "/console/sign-in";
   link.target = "_blank";
   link.rel = "noopener";

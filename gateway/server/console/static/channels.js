@@ -1,5 +1,6 @@
 // Channels: the form follows its provider, a test says what was answered, and the order is changed by dragging or by arrows.
 import { call } from "./api.js";
+import { n, t } from "./language.js";
 import { toast } from "./toast.js";
 
 const provider = document.getElementById("ch-provider");
@@ -31,8 +32,8 @@ document.addEventListener("click", async (event) => {
   try {
     const result = await call("POST", `/admin/v1/channels/${button.dataset.test}/test`);
     const said = result.ok
-      ? result.models === null ? "It has no list of models to ask for; nothing was tried." : `It answers, with ${result.models} models.`
-      : `It does not answer as it should: ${result.error}`;
+      ? result.models === null ? t("This provider has no model list; nothing was tested.") : n("Connected. {count} model found.", "Connected. {count} models found.", result.models)
+      : t("Test failed: {error}", { error: result.error });
     const place = document.getElementById("test-result");
     if (place) {
       place.className = `notice ${result.ok ? "good" : "bad"}`;
@@ -57,7 +58,7 @@ async function sendOrder(focus) {
   const names = [...body.querySelectorAll("tr[data-name]")].map((row) => row.dataset.name); // also those that stay
   try {
     await call("POST", "/admin/v1/channels/order", { names });
-    toast("The order is in force");
+    toast(t("Order saved"));
     focus?.focus();
   } catch (fault) {
     toast(fault.message, "bad");

@@ -3,6 +3,7 @@ import { findConversation, forgetConversation, keepConversation } from "./conver
 import { clearFaults } from "./faults.js";
 import { showFault } from "./forms.js";
 import { showCurl, writeJsonCurl } from "./curl.js";
+import { t } from "./language.js";
 import { renderMarkdown } from "./markdown.js";
 import { watchModel } from "./model.js";
 import { showReceipt, tellAnswer } from "./receipt.js";
@@ -46,13 +47,13 @@ function addTurn(who, text = "") {
   words.textContent = text;
   const told = { turn, words, text, copy: turn.querySelector("button") };
   const { copy } = told;
-  copy.setAttribute("aria-label", `Copy: ${who}`);
+  copy.setAttribute("aria-label", t("Copy: {name}", { name: who }));
   copy.addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(told.text);
-      toast("Copied");
+      toast(t("Copied"));
     } catch {
-      toast("This browser lets nothing be copied here: select it by hand", "bad");
+      toast(t("This browser cannot copy here: select the text and copy it"), "bad");
     }
   });
   copy.hidden = !text;
@@ -100,7 +101,7 @@ form.addEventListener("submit", async (event) => {
   clearFaults(form);
   const body = readBody(text);
   const conversation = said; // a new one may have begun before this answer ends
-  const question = addTurn("You", text);
+  const question = addTurn(t("You"), text);
   const answer = addTurn(body.model);
   const trace = newTrace();
   const key = form.elements.key.value;
@@ -109,7 +110,7 @@ form.addEventListener("submit", async (event) => {
   try {
     await talk(body, key, hearInto(answer), trace, leave.signal);
     keep(conversation, text, answer);
-    settle(answer, trace, key, trace.finish === "length" ? "cut short: the most tokens are reached" : "");
+    settle(answer, trace, key, trace.finish === "length" ? t("cut off: max tokens reached") : "");
     message.focus();
   } catch (fault) {
     const stopped = fault.name === "AbortError";
@@ -117,7 +118,7 @@ form.addEventListener("submit", async (event) => {
     else showFault(form, fault);
     if (answer.text) {
       keep(conversation, text, answer);
-      settle(answer, trace, key, stopped ? "stopped" : "broken off");
+      settle(answer, trace, key, stopped ? t("stopped") : t("interrupted"));
     } else {
       takeBack(question, answer, text);
     }
@@ -127,7 +128,7 @@ form.addEventListener("submit", async (event) => {
 
 function keep(conversation, question, { turn, text }) {
   const who = turn.querySelector(".who").textContent;
-  conversation.push({ role: "user", content: question, who: "You" }, { role: "assistant", content: text, who });
+  conversation.push({ role: "user", content: question }, { role: "assistant", content: text, who });
   if (conversation === said) keepConversation(form.dataset.owner, said);
 }
 
@@ -135,7 +136,7 @@ function restore() {
   said = findConversation(form.dataset.owner);
   for (const { role, content, who } of said) {
     if (role === "user") {
-      addTurn(who, content);
+      addTurn(t("You"), content);
       continue;
     }
     const answer = addTurn(who);
@@ -149,7 +150,7 @@ function settle(answer, trace, key, how) {
   if (answer.drawing) cancelAnimationFrame(answer.drawing);
   keepingUp(() => showText(answer));
   answer.copy.hidden = !answer.text;
-  if (!answer.text) answer.words.textContent = "(The model said nothing.)";
+  if (!answer.text) answer.words.textContent = t("(Empty answer)");
   keepingUp(() => tellAnswer(answer.turn.querySelector(".receipt"), trace, key, how));
 }
 

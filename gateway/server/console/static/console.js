@@ -1,17 +1,17 @@
 // What every page has: forms that call the API, dialogs, copying, the reader's own time, the menu, and the theme.
 import "./forms.js";
+import { formatMoment, language, t } from "./language.js";
 import { toast } from "./toast.js";
 
+const THEMES = { system: t("system"), light: t("light"), dark: t("dark") };
+
 // Moments in the reader's zone; the whole of one on pointing at it.
-const near = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const far = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-const thisYear = new Date().getFullYear();
-const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" });
+const whole = new Intl.DateTimeFormat(language, { dateStyle: "full", timeStyle: "long" });
 export function tellTimes(root = document) {
   for (const time of root.querySelectorAll("time[datetime]")) {
     const moment = new Date(time.dateTime);
     if (Number.isNaN(moment.getTime())) continue;
-    time.textContent = (moment.getFullYear() === thisYear ? near : far).format(moment);
+    time.textContent = formatMoment(moment);
     time.title = whole.format(moment);
   }
 }
@@ -38,9 +38,9 @@ document.addEventListener("click", async (event) => {
     const text = from ? (from.value ?? from.textContent) : button.dataset.copy;
     try {
       await navigator.clipboard.writeText(text);
-      toast("Copied");
+      toast(t("Copied"));
     } catch {
-      toast("This browser lets nothing be copied here: select it by hand", "bad");
+      toast(t("This browser cannot copy here: select the text and copy it"), "bad");
     }
   } else if (button.dataset.open) {
     document.getElementById(button.dataset.open)?.showModal();
@@ -48,8 +48,12 @@ document.addEventListener("click", async (event) => {
     button.closest("dialog")?.close();
   } else if (button.classList.contains("menu-button")) {
     button.setAttribute("aria-expanded", String(button.getAttribute("aria-expanded") !== "true"));
+  } else if (button.dataset.language) {
+    const secure = location.protocol === "https:" ? "; Secure" : "";
+    document.cookie = `${button.dataset.cookie}=${button.dataset.language}; Path=/console; Max-Age=31536000; SameSite=Lax${secure}`;
+    location.reload();
   } else if (button.dataset.themeSwitch !== undefined) {
-    const order = ["system", "light", "dark"];
+    const order = Object.keys(THEMES);
     const now = localStorage.getItem("theme") ?? "system";
     const next = order[(order.indexOf(now) + 1) % order.length];
     if (next === "system") localStorage.removeItem("theme");
@@ -80,7 +84,7 @@ addEventListener("pageshow", (event) => {
 
 function showTheme() {
   for (const place of document.querySelectorAll("[data-theme-switch] span")) {
-    place.textContent = localStorage.getItem("theme") ?? "system";
+    place.textContent = THEMES[localStorage.getItem("theme")] ?? THEMES.system;
   }
 }
 showTheme();

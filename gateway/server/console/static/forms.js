@@ -10,6 +10,7 @@
 //
 // What is wrong with a field is said beside it (data-error-of), anything else in data-error; a "fault" event carries it.
 import { call } from "./api.js";
+import { t } from "./language.js";
 import { toast } from "./toast.js";
 
 function readValue(field) {
@@ -147,14 +148,14 @@ function confirmed(text, danger, label, typed) {
     const form = document.createElement("form");
     form.method = "dialog";
     form.className = "row end";
-    for (const [caption, value, kind] of [["Cancel", "no", "quiet"], [label, "yes", danger ? "danger" : "primary"]]) {
+    for (const [caption, value, kind] of [[t("Cancel"), "no", "quiet"], [label, "yes", danger ? "danger" : "primary"]]) {
       const button = document.createElement("button");
       button.value = value;
       button.className = kind;
       button.textContent = caption;
       form.append(button);
     }
-    dialog.setAttribute("aria-label", "Please confirm");
+    dialog.setAttribute("aria-label", t("Please confirm"));
     dialog.append(words);
     if (typed) dialog.append(askFor(typed, form.lastElementChild));
     dialog.append(form);
@@ -171,7 +172,7 @@ function confirmed(text, danger, label, typed) {
 function askFor(name, button) {
   const label = document.createElement("label");
   const input = document.createElement("input");
-  label.textContent = `Type ${name} to confirm`;
+  label.textContent = t("Type {name} to confirm", { name });
   input.autocomplete = "off";
   input.addEventListener("input", () => { button.disabled = input.value.trim() !== name; });
   button.disabled = true;

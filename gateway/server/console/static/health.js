@@ -1,9 +1,10 @@
-// The books are added up from their entries when somebody asks for it.
+// The ledger is added up from its entries when an operator asks for it.
 import { call } from "./api.js";
+import { t } from "./language.js";
 import { toast } from "./toast.js";
 
 const place = document.getElementById("books");
-const dollars = new Intl.NumberFormat(undefined, { style: "currency", currency: "USD", maximumFractionDigits: 6 });
+const dollars = new Intl.NumberFormat("en-US", { style: "currency", currency: "USD", maximumFractionDigits: 6 });
 
 document.getElementById("check-books").addEventListener("click", async (event) => {
   const button = event.currentTarget;
@@ -14,8 +15,11 @@ document.getElementById("check-books").addEventListener("click", async (event) =
     const said = document.createElement("p");
     said.className = `notice ${books.ok ? "good" : "bad"}`;
     said.textContent = books.ok
-      ? `The books agree: every balance is the sum of its entries. ${dollars.format(books.charged_usd)} charged in all, ${dollars.format(books.held_usd)} held now.`
-      : `The books do not agree: ${books.problems.join("; ")}`;
+      ? t("The ledger is consistent: every balance is the sum of its entries. {charged} charged in total, {held} reserved now.", {
+        charged: dollars.format(books.charged_usd),
+        held: dollars.format(books.held_usd),
+      })
+      : t("The ledger is not consistent: {problems}", { problems: books.problems.join("; ") });
     place.replaceChildren(said);
   } catch (fault) {
     toast(fault.message, "bad");

@@ -1,5 +1,6 @@
 // Requests under way: rows come, change and go with each event; nothing is drawn anew that has not changed.
 import { call } from "./api.js";
+import { t } from "./language.js";
 import { toast } from "./toast.js";
 
 const rows = document.getElementById("running-rows");
@@ -7,15 +8,15 @@ const table = document.getElementById("running");
 const nothing = document.getElementById("nothing-runs");
 const state = document.getElementById("live-state");
 const drawn = new Map();
-const PHASES = { reading: "reading the request", waiting: "waiting for the provider", streaming: "answering" };
+const PHASES = { reading: t("reading the request"), waiting: t("waiting for the provider"), streaming: t("streaming") };
 
 function write(row, call) {
   const set = (name, text) => {
     const cell = row.querySelector(`[data-cell="${name}"]`);
     if (cell && cell.textContent !== text) cell.textContent = text;
   };
-  set("started_at", new Date(call.started_at).toLocaleTimeString());
-  set("model", call.model || "not read yet");
+  set("started_at", new Date(call.started_at).toLocaleTimeString("en-GB"));
+  set("model", call.model || t("not read yet"));
   set("key", table.dataset.everyone === undefined ? call.key_name : `${call.account}/${call.key_name}`);
   set("channel", call.channel ?? "");
   set("phase", PHASES[call.phase] ?? call.phase);
@@ -58,7 +59,7 @@ rows.addEventListener("click", async (event) => {
   button.disabled = true;
   try {
     await call("POST", `/admin/v1/running/${encodeURIComponent(button.closest("tr").dataset.id)}/cancel`);
-    toast("Cancelled");
+    toast(t("Cancelled"));
   } catch (fault) {
     button.disabled = false;
     toast(fault.message, "bad");
@@ -77,10 +78,10 @@ function tell(word, tone) {
 
 function watch() {
   const source = new EventSource("/admin/v1/running/events");
-  source.addEventListener("open", () => tell("live", "good"));
+  source.addEventListener("open", () => tell(t("live"), "good"));
   source.addEventListener("running", (event) => show(JSON.parse(event.data)));
   source.addEventListener("error", () => {
-    tell("connecting", "warn");
+    tell(t("connecting"), "warn");
     if (source.readyState === EventSource.CLOSED) setTimeout(look, AGAIN_MS); // refused: it does not try again by itself
   });
 }

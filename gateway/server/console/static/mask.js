@@ -1,4 +1,5 @@
 // A mask over a picture, painted with a pointer or with the keyboard. What is painted is what may change.
+import { t } from "./language.js";
 const STEP = 0.25; // of the brush, for each press of an arrow
 const KEYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
@@ -53,7 +54,7 @@ export class Mask {
     for (const end of ["pointerup", "pointercancel"]) this.place.addEventListener(end, () => (this.stroke = null));
     this.place.addEventListener("keydown", (event) => this.press(event));
     this.size.addEventListener("input", () => {
-      this.size.setAttribute("aria-valuetext", `${this.size.value} % of the picture`);
+      this.size.setAttribute("aria-valuetext", t("{percent} % of the image", { percent: this.size.value }));
       this.move(this.at);
     });
     const [undo, clear] = this.buttons;
@@ -92,7 +93,7 @@ export class Mask {
       this.tell();
     } else if (event.key === " ") {
       this.keep([...this.strokes, { radius: this.radius, points: [this.at] }]);
-      this.tell("Painted");
+      this.tell(t("Painted"));
     } else {
       return;
     }
@@ -108,9 +109,9 @@ export class Mask {
     circle.setAttribute("stroke-width", Math.max(this.canvas.width, this.canvas.height) / 250);
   }
 
-  tell(word = "Brush") {
+  tell(word = t("Brush")) {
     const [x, y] = [this.at[0] / this.canvas.width, this.at[1] / this.canvas.height];
-    this.told.textContent = `${word} at ${Math.round(x * 100)} % from the left, ${Math.round(y * 100)} % from the top`;
+    this.told.textContent = t("{what} at {x} % from the left, {y} % from the top", { what: word, x: Math.round(x * 100), y: Math.round(y * 100) });
   }
 
   keep(strokes) {

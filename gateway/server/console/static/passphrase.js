@@ -1,14 +1,15 @@
 // Fields of a passphrase: it can be looked at, and how long a new one is is told as it is typed.
+import { n, t } from "./language.js";
 for (const place of document.querySelectorAll("[data-passphrase]")) {
   const field = place.querySelector("input");
   const button = place.querySelector("[data-reveal]");
-  const label = place.querySelector("label").textContent.toLowerCase();
+  const label = place.querySelector("label").textContent;
   button.addEventListener("click", () => {
     const shown = field.type === "password";
     field.type = shown ? "text" : "password";
-    button.textContent = shown ? "Hide" : "Show";
+    button.textContent = shown ? t("Hide") : t("Show");
     button.setAttribute("aria-pressed", String(shown));
-    button.setAttribute("aria-label", `${shown ? "Hide" : "Show"} the ${label}`);
+    button.setAttribute("aria-label", shown ? t("Hide: {label}", { label }) : t("Show: {label}", { label }));
     field.focus();
   });
   field.form.addEventListener("submit", () => {
@@ -27,8 +28,8 @@ function tellLength(place, field, shortest) {
     const missing = shortest - length;
     bar.value = Math.min(length, shortest);
     bar.classList.toggle("enough", missing <= 0);
-    hint.textContent = !length ? advice : missing > 0 ? `${missing} more character${missing === 1 ? "" : "s"}` : "Long enough. Longer is better still.";
-    const word = length && missing <= 0 ? "Long enough" : "";
+    hint.textContent = !length ? advice : missing > 0 ? n("{count} more character", "{count} more characters", missing) : t("Long enough. Longer is better.");
+    const word = length && missing <= 0 ? t("Long enough") : "";
     if (status.textContent !== word) status.textContent = word;
   });
 }

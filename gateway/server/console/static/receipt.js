@@ -1,5 +1,6 @@
 // What a call took: time, tokens, and money. The gateway writes a call's row a moment after its end.
 import { call } from "./api.js";
+import { t } from "./language.js";
 
 const WAITS_MS = [80, 160, 320, 640, 1280, 2560];
 
@@ -19,7 +20,7 @@ async function findRow(requestId, key) {
   return null;
 }
 
-// As the server writes them (console/wording.py).
+// As the server writes them (console/filters.py).
 export function tellUsd(amount) {
   if (amount === 0) return "$0";
   if (amount < 0.0001) return "<$0.0001";
@@ -39,11 +40,15 @@ export function showReceipt(place, parts, requestId) {
   if (requestId) {
     const link = document.createElement("a");
     link.href = `/console/requests/${encodeURIComponent(requestId)}`;
-    link.textContent = "Details";
+    link.textContent = t("Details");
     if (place.textContent) place.append(" · ");
     place.append(link);
   }
   place.hidden = !place.textContent;
+}
+
+function tellTokens({ prompt_tokens: input, completion_tokens: output }) {
+  return t("{input} tokens in, {output} out", { input, output });
 }
 
 const isCount = (value) => typeof value === "number" && Number.isFinite(value);
@@ -52,14 +57,14 @@ const isCount = (value) => typeof value === "number" && Number.isFinite(value);
 export async function tellAnswer(place, trace, key, how = "") {
   const usage = trace.usage ?? {};
   const tokens = isCount(usage.prompt_tokens) && isCount(usage.completion_tokens)
-    ? `${usage.prompt_tokens} tokens in, ${usage.completion_tokens} out`
+    ? tellTokens(usage)
     : "";
   const times = [
-    trace.firstMs === null ? "" : `first word after ${tellMs(trace.firstMs)}`,
-    trace.totalMs === null ? "" : `${tellMs(trace.totalMs)} in all`,
+    trace.firstMs === null ? "" : t("first token after {time}", { time: tellMs(trace.firstMs) }),
+    trace.totalMs === null ? "" : t("{time} in total", { time: tellMs(trace.totalMs) }),
   ];
   showReceipt(place, [how, tokens, ...times], null);
   const row = await findRow(trace.requestId, key);
-  const inRow = row && !tokens ? `${row.prompt_tokens} tokens in, ${row.completion_tokens} out` : tokens;
+  const inRow = row && !tokens ? tellTokens(row) : tokens;
   showReceipt(place, [how, row ? tellUsd(row.cost_usd) : "", inRow, ...times], trace.requestId);
 }

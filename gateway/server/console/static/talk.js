@@ -1,5 +1,6 @@
 // One streamed answer of a chat model: its words as they come, and what is known of the call.
 import { ask, Fault, readEvents } from "./api.js";
+import { t } from "./language.js";
 
 // What becomes known of a call, whether or not it comes to its end.
 export function newTrace() {
@@ -28,7 +29,7 @@ export async function talk(body, key, hear, trace, signal) {
     }
   } catch (error) {
     if (error instanceof Fault || error.name === "AbortError") throw error;
-    throw new Fault(0, { message: "The answer broke off" });
+    throw new Fault(0, { message: t("The answer was interrupted") });
   } finally {
     trace.totalMs = performance.now() - began;
   }

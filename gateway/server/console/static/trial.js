@@ -1,6 +1,7 @@
 // The chat on the page that shows how to connect: one message, one answer.
 import { clearFaults } from "./faults.js";
 import { showFault } from "./forms.js";
+import { t } from "./language.js";
 import { watchModel } from "./model.js";
 import { tellAnswer } from "./receipt.js";
 import { newTrace, talk } from "./talk.js";
@@ -26,9 +27,9 @@ form.addEventListener("submit", async (event) => {
   let how = "";
   try {
     await talk(body, key, { text: (piece) => text.append(piece) }, trace, leave.signal);
-    if (!text.textContent) how = "The model said nothing";
+    if (!text.textContent) how = t("(Empty answer)");
   } catch (fault) {
-    if (fault.name === "AbortError") how = "stopped";
+    if (fault.name === "AbortError") how = t("stopped");
     else showFault(form, fault);
     place.hidden = !text.textContent;
   }

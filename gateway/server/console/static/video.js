@@ -3,6 +3,7 @@ import { ask, call } from "./api.js";
 import { clearFaults } from "./faults.js";
 import { showFault } from "./forms.js";
 import { showCurl, writeFormCurl, writeJsonCurl } from "./curl.js";
+import { t } from "./language.js";
 import { watchModel } from "./model.js";
 import { showReceipt, tellMs, tellUsd } from "./receipt.js";
 
@@ -11,7 +12,7 @@ const form = byId("video");
 const make = byId("make");
 const model = watchModel(form);
 const EVENTS = ["queued", "in_progress", "processing", "completed", "failed"].map((status) => `video.${status}`);
-const WORDS = { queued: "waiting", in_progress: "being made", processing: "being made", completed: "done", failed: "failed" };
+const WORDS = { queued: t("queued"), in_progress: t("in progress"), processing: t("in progress"), completed: t("completed"), failed: t("failed") };
 const POLL_MS = 3000;
 
 function readFields() {
@@ -99,7 +100,7 @@ class Film {
     const measures = [video.seconds && `${video.seconds} s`, video.size].filter(Boolean);
     showReceipt(this.find(".receipt"), measures, null);
     if (video.status === "completed") this.play(measures);
-    else if (video.status === "failed") this.fail(`${video.error?.message ?? "The provider did not say why."} Nothing is charged for it.`);
+    else if (video.status === "failed") this.fail(`${video.error?.message ?? t("The provider gave no reason.")} ${t("Nothing is charged.")}`);
   }
 
   fail(why) {
@@ -119,7 +120,7 @@ class Film {
     const file = this.find("[data-link=file]");
     file.href = film.src;
     file.hidden = false;
-    const took = `made in ${tellMs(performance.now() - this.began)}`;
+    const took = t("completed in {time}", { time: tellMs(performance.now() - this.began) });
     showReceipt(this.find(".receipt"), [...measures, took], null);
     try {
       const { cost_usd } = await call("GET", `/admin/v1/videos/${this.id}`);

@@ -1,6 +1,7 @@
 // Jobs that go on are followed as they move; a remix and a deletion are calls of the public API.
 import { ask, send } from "./api.js";
 import { showFault } from "./forms.js";
+import { t } from "./language.js";
 import { toast } from "./toast.js";
 
 const MOST_FOLLOWED = 6; // a browser opens no more connections to one host than that over HTTP/1.1, and needs some itself
@@ -8,11 +9,16 @@ const MOST_FOLLOWED = 6; // a browser opens no more connections to one host than
 const TONES = { completed: "good", blocked: "warn", cancelled: "quiet", failed: "bad" };
 const ENDS = { content_policy_violation: "blocked", cancelled: "cancelled" };
 
+const WORDS = {
+  queued: t("queued"), processing: t("processing"), in_progress: t("in progress"), completed: t("completed"),
+  blocked: t("blocked"), cancelled: t("cancelled"), failed: t("failed"),
+};
+
 function show(place, job) {
   const word = (job.status === "failed" && ENDS[job.error?.code]) || job.status;
   for (const bar of place.querySelectorAll("progress")) bar.value = job.status === "completed" ? 100 : job.progress;
   for (const badge of place.querySelectorAll("[data-status] .badge")) {
-    badge.textContent = word;
+    badge.textContent = WORDS[word] ?? word;
     badge.className = `badge ${TONES[word] ?? "quiet"}`;
   }
   for (const word of place.querySelectorAll("[data-percent]")) word.textContent = `${job.progress} %`;
@@ -61,7 +67,7 @@ document.getElementById("delete-video")?.addEventListener("click", async (event)
   const button = event.currentTarget;
   if (button.dataset.sure === undefined) {
     button.dataset.sure = "";
-    button.textContent = "Delete it for good?";
+    button.textContent = t("Confirm delete");
     return;
   }
   button.disabled = true;

@@ -1,6 +1,7 @@
 // By a link into the gateway: its secret part is in the address's fragment, which no server and no log sees.
 import { call } from "./api.js";
 import "./passphrase.js";
+import { formatMoment, t } from "./language.js";
 import { watchSecondFactor } from "./second_factor.js";
 
 // It leaves the address bar at once, for screens are shared and addresses kept; a page that is loaded anew still has it.
@@ -9,6 +10,7 @@ history.replaceState(token ? { token } : null, "", location.pathname + location.
 addEventListener("hashchange", () => location.reload()); // another link was put into the address bar
 
 const form = document.querySelector("form[data-call]");
+const ROLES = { viewer: t("viewer"), member: t("member"), administrator: t("administrator") };
 const byId = (id) => document.getElementById(id);
 
 function refuse() {
@@ -31,16 +33,16 @@ async function openLink() {
   const said = byId("opening");
   if (!token) {
     said.hidden = true;
-    byId("join-title").textContent = "This link is cut short";
+    byId("join-title").textContent = t("This link is incomplete");
     refuse();
     return;
   }
   try {
     showLink(await call("POST", "/admin/v1/links/open", { token }));
   } catch (fault) {
-    byId("join-title").textContent = fault.status === 404 ? "This link is not good any more" : "That did not work";
+    byId("join-title").textContent = fault.status === 404 ? t("This link is no longer valid") : t("Something went wrong");
     byId("no-token-text").textContent =
-      fault.status === 404 ? "It was used already, taken back, or its time is over." : fault.message;
+      fault.status === 404 ? t("It was used, revoked, or has expired.") : fault.message;
     refuse();
   }
   said.hidden = true;
@@ -48,21 +50,21 @@ async function openLink() {
 
 function showLink(link) {
   const reset = link.kind === "reset";
-  byId("join-title").textContent = reset ? "A new passphrase" : "Come in";
+  byId("join-title").textContent = reset ? t("New passphrase") : t("Accept your invitation");
   byId("invited").hidden = reset;
   byId("resetting").hidden = !reset;
   byId("invited-account").textContent = link.account;
-  byId("invited-role").textContent = link.role;
+  byId("invited-role").textContent = ROLES[link.role] ?? link.role;
   for (const about of document.querySelectorAll("[data-role]")) about.hidden = about.dataset.role !== link.role;
   byId("reset-name").textContent = link.name ?? "";
   byId("join-name").hidden = reset;
   form.elements.name.disabled = reset;
   if (link.name) form.elements.name.value = link.name;
-  byId("join-button").textContent = reset ? "Set the passphrase" : "Create";
+  byId("join-button").textContent = reset ? t("Set passphrase") : t("Create account");
   if (!reset && link.role !== "viewer") form.dataset.then = "/console/connect";
   const until = byId("join-until");
   until.dateTime = link.expires_at;
-  until.textContent = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" }).format(new Date(link.expires_at));
+  until.textContent = formatMoment(new Date(link.expires_at));
   byId("with-token").hidden = false;
   (reset ? form.elements.passphrase : form.elements.name).focus();
 }

@@ -1,0 +1,119 @@
+"""The language of a console page: how a request chooses it, and the messages of its catalogue.
+
+English is in the code and the templates. Other languages are in ``locale``; the first page in one of them reads its
+catalogue. What the admin API answers, error messages included, stays in English.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from types import MappingProxyType
+
+import attrs
+import orjson
+from aiohttp import web
+
+ENGLISH, CHINESE = "en", "zh-Hans"
+LANGUAGES: Mapping[str, str] = MappingProxyType({ENGLISH: "English", CHINESE: "简体中文"})
+"""The ``lang`` attribute of each language, and its own name for itself."""
+COOKIE = "console_language"
+"""The member's choice, which a script of the page sets. It takes precedence over the browser's ``Accept-Language``."""
+_CATALOGUES: Mapping[str, str] = MappingProxyType({CHINESE: "zh_Hans"})
+_CHINESE_TAGS = frozenset({"zh", "zh-cn", "zh-sg", "zh-hans"})
+_LOCALE = "locale/{}/LC_MESSAGES/console.po"
+_LONGEST_HEADER = 1_000
+_RANGE = re.compile(r"\s*([A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*)\s*(?:;\s*q=([01](?:\.\d{0,3})?)\s*)?")
+LANGUAGE: web.RequestKey[str] = web.RequestKey("language", str)
+"""The language of a console page, as its ``lang`` attribute has it."""
+
+
+@attrs.frozen
+class Catalogue:
+    """The messages of a language; one with a plural is found by its singular.
+
+    Attributes:
+        messages: English -> translation.
+        of_scripts: those that the console's scripts show.
+    """
+
+    messages: Mapping[str, str]
+    of_scripts: Mapping[str, str]
+
+
+def find_language(request: web.Request) -> str:
+    """Return the member's choice, else the first language of ``Accept-Language`` that there is, else English."""
+    chosen = request.cookies.get(COOKIE, "")
+    if chosen in LANGUAGES:
+        return chosen
+    wanted = _list_wanted(request.headers.get("Accept-Language", "")[:_LONGEST_HEADER])
+    return next(filter(None, map(_match, wanted)), ENGLISH)
+
+
+def _list_wanted(header: str) -> Iterator[str]:
+    """Yield the language tags of ``Accept-Language`` (RFC 9110, section 12.5.4), the most wanted first."""
+    ranges = [found for part in header.split(",") if (found := _RANGE.fullmatch(part))]
+    weights = sorted(((float(found[2] or 1), found[1].lower()) for found in ranges), key=lambda one: -one[0])
+    return (tag for weight, tag in weights if weight > 0)
+
+
+def _match(tag: str) -> str | None:
+    if tag in _CHINESE_TAGS or tag.startswith("zh-hans-"):
+        return CHINESE
+    return ENGLISH if tag.split("-", maxsplit=1)[0] == ENGLISH else None
+
+
+def mark(message: str) -> str:
+    """Return ``message``: it goes into the catalogues here, and is translated where a page shows it."""
+    return message
+
+
+def gettext(language: str, message: str) -> str:
+    """Return ``message`` in a language; in English if its catalogue does not have it."""
+    return read_catalogue(language).messages.get(message, message)
+
+
+def ngettext(language: str, one: str, many: str, count: float) -> str:
+    """Do the same for a message with a plural. Chinese has none: its translation is that of ``one``."""
+    return read_catalogue(language).messages.get(one, one if count == 1 else many)
+
+
+@cache
+def read_catalogue(language: str) -> Catalogue:
+    """Return the catalogue of a language; English has no messages. The first call reads the file."""
+    if language not in _CATALOGUES:
+        return Catalogue({}, {})
+    from babel.messages.pofile import read_po  # noqa: PLC0415 - only if a page is in another language than English
+
+    with _find_file(language).open("rb") as file:
+        pairs = [
+            (_get_first(message.id), _get_first(message.string), message.locations)
+            for message in read_po(file)
+            if message.id and message.string
+        ]
+    return Catalogue(
+        messages={id_: text for id_, text, _ in pairs},
+        of_scripts={id_: text for id_, text, places in pairs if any("/static/" in file for file, _ in places)},
+    )
+
+
+def _get_first(forms: str | Sequence[str]) -> str:
+    return forms if isinstance(forms, str) else forms[0]
+
+
+def _find_file(language: str) -> Traversable:
+    return files("gateway.server.console") / _LOCALE.format(_CATALOGUES[language])
+
+
+def read_catalogue_bytes() -> bytes:
+    """Return the contents of all catalogues, for a digest."""
+    return b"".join(_find_file(language).read_bytes() for language in sorted(_CATALOGUES))
+
+
+def write_script(name: str) -> bytes | None:
+    """Return ``zh-Hans.js``, which gives the console's scripts their messages; None for another name."""
+    language = name.removesuffix(".js")
+    if not name.endswith(".js") or language not in _CATALOGUES:
+        return None
+    return b"globalThis.MESSAGES = " + orjson.dumps(read_catalogue(language).of_scripts) + b";\n"

@@ -1,0 +1,34 @@
+"""The template environment of a language."""
+
+from functools import partial
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from gateway.server.console.filters import FILTERS
+from gateway.server.console.labels import format_label
+from gateway.server.console.language import COOKIE, LANGUAGES, gettext, ngettext
+
+
+def build_environment(language: str, **variables: Any) -> Environment:
+    """Build the environment whose templates are in a language; ``variables`` are in all of them."""
+    env = Environment(
+        loader=PackageLoader("gateway.server.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+        extensions=["jinja2.ext.i18n"],
+    )
+    env.policies["ext.i18n.trimmed"] = True
+    env.filters.update(FILTERS, label=partial(format_label, language))
+    env.globals.update(
+        language=language,
+        languages=LANGUAGES,
+        language_cookie=COOKIE,
+        gettext=partial(gettext, language),
+        ngettext=partial(ngettext, language),
+        **variables,
+    )
+    return env

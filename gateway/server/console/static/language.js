@@ -1,0 +1,28 @@
+// The page's language. The server sends the messages of every language but English before this script runs
+// (console/language.py); a message without a translation stays as it is.
+const messages = globalThis.MESSAGES ?? {};
+
+function fill(text, values) {
+  return text.replaceAll(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
+}
+
+// t("Copied"), t("Type {name} to confirm", { name })
+export function t(message, values = {}) {
+  return fill(messages[message] ?? message, values);
+}
+
+// n("{count} image", "{count} images", 3)
+export function n(one, many, count, values = {}) {
+  return fill(messages[one] ?? (count === 1 ? one : many), { count, ...values });
+}
+
+export const language = document.documentElement.lang;
+
+const two = (number) => String(number).padStart(2, "0");
+
+// 2027-01-31 12:05:09, in the reader's time zone: one form for every language.
+export function formatMoment(moment) {
+  const day = [moment.getFullYear(), two(moment.getMonth() + 1), two(moment.getDate())].join("-");
+  const clock = [two(moment.getHours()), two(moment.getMinutes()), two(moment.getSeconds())].join(":");
+  return `${day} ${clock}`;
+}

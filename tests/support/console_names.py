@@ -1,0 +1,10 @@
+"""Words of the console that are no messages."""
+
+NAMES = {
+    "CSV", "JSONL", "UTC", "Python", "curl",
+    "s",  # the unit, a second
+    "YOUR_KEY", "MODEL",  # in snippets
+    "Node.js", "Open WebUI", "LibreChat", "Cherry Studio", "Chatbox", "Continue", "Cline", "Zed", "Claude Code",
+    "OpenAI Compatible", "API Provider", "API Key", "URL", "API Address (API Host)", "API Host", "API Path", "Model ID",
+}  # fmt: skip
+"""Names: of formats and products, and of the settings of other apps as those show them in English."""
