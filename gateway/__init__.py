@@ -13,9 +13,9 @@ Packages, lowest first; a package imports only from those above it in this list 
     routing    channels, models, load balancing     billing    quotas, balances, rate limits, ledger
     auth       API keys, members, sessions          proxy      attempts, failover, streaming
     media      images, audio, kept files            videos     durable video jobs, webhooks
-    config     files, console settings, reload      demo       built-in provider for a first try
-    server     aiohttp application                  doctor     checks of an installation
-    cli        commands
+    observability  metrics, process monitor         config     files, console settings, reload
+    demo       built-in provider for a first try    server     aiohttp application
+    doctor     checks of an installation            cli        commands
 
 ``errors``, ``wording`` and ``parsing`` are below all packages; ``app`` builds the application, ``serve`` runs it.
 

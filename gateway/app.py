@@ -14,6 +14,7 @@ from gateway.server.context import API, SERVICES, Services
 from gateway.server.cors import CORS, CrossOrigin
 from gateway.server.handlers.health import add_probes
 from gateway.server.handlers.media import add_media_routes
+from gateway.server.handlers.metrics import add_metrics
 from gateway.server.middlewares import authenticate, error_responses, request_context
 from gateway.server.openapi.routes import add_docs
 from gateway.server.responses import add_common_headers
@@ -46,6 +47,7 @@ def create_app(options: AppOptions) -> web.Application:
     add_docs(app)
     add_media_routes(app)
     add_probes(app)
+    add_metrics(app)
     app.on_response_prepare.append(add_common_headers)
     app.on_shutdown.append(partial(drain, timeout_s=server.drain_timeout_s))
     app.cleanup_ctx.append(open_services)

@@ -4,6 +4,7 @@ Nothing here waits, so that no cancellation can interrupt it. The database gets 
 others.
 """
 
+from collections import deque
 from collections.abc import Callable
 
 import structlog
@@ -35,10 +36,12 @@ class Settlement:
 
     Attributes:
         find_abandoned: returns ``billing.abandoned``, what an aborted request costs; the application sets it.
+        ended: every record, for the metrics, which remove it.
     """
 
     def __init__(self, quota: QuotaService, journal: RequestJournal, write_queue: WriteQueue) -> None:
         self.find_abandoned: Callable[[], Abandoned] = lambda: "charge"
+        self.ended: deque[RequestRecord] = deque()
         self._quota = quota
         self._journal = journal
         self._write_queue = write_queue
@@ -81,6 +84,7 @@ class Settlement:
         ctx.record = record = build_record(ctx, outcome, fault, now=now, now_ms=now_ms, charge=charge)
         self._journal.settle(record)
         self._write_queue.put(record)
+        self.ended.append(record)
         return record
 
     def _refuse(self, ctx: RequestContext, record: RequestRecord) -> RequestRecord:
@@ -89,6 +93,7 @@ class Settlement:
         A client that is refused in a loop must not take the place of others.
         """
         ctx.record = record
+        self.ended.append(record)
         if not self._write_queue.crowded and not self._journal.failing:
             self._write_queue.put(record)
         return record

@@ -39,5 +39,7 @@ def _find_weak(config: Config, admin_token: str) -> Iterator[str]:
             yield f"key[{index}].secret"
     if config.store.master_key and is_weak(config.store.master_key):
         yield "store.master_key"
+    if config.metrics.token and is_weak(config.metrics.token):
+        yield "metrics.token"
     if len(admin_token) < SHORTEST_TOKEN or is_weak(admin_token):
         yield "the file admin.token of the data folder"

@@ -25,7 +25,8 @@ from gateway.domain.audit_log import Actor
 from gateway.domain.ip_address import Networks
 from gateway.media.images import ImageService
 from gateway.media.signed_links import SignedLinks
-from gateway.monitoring import ProcessMonitor
+from gateway.observability.process_monitor import ProcessMonitor
+from gateway.observability.request_metrics import RequestMetrics
 from gateway.options import AppOptions, StartupInfo
 from gateway.proxy.active_requests import ActiveRequests
 from gateway.proxy.failover import Proxy
@@ -229,6 +230,7 @@ class Services:
     idempotency: IdempotencyService = attrs.field(init=False)
     auth: AuthServices = attrs.field(init=False)
     admin: AdminServices = attrs.field(init=False)
+    metrics: RequestMetrics = attrs.field(init=False)
     startup_info: StartupInfo = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:

@@ -42,7 +42,7 @@ from gateway.server.query import is_number
 from gateway.server.request_body import read_arrived_json, read_sized_json
 from gateway.server.sessions import COOKIE, KEY_HEADER, SAFE, SECURE_COOKIE, find_signed
 
-PROBES = frozenset({"/healthz", "/readyz"})
+PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _STATIC = "/console/static/"
 _OPERATORS = ("/admin/", "/console")
 _ERROR_STATUS = 400

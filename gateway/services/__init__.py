@@ -12,7 +12,7 @@ from gateway.config.loader import read_words_file
 from gateway.domain.ip_address import parse_networks
 from gateway.errors import StoreUnavailable
 from gateway.media.cleanup_worker import MediaCleanup
-from gateway.monitoring import LoopLagMeter
+from gateway.observability.process_monitor import LoopLagMeter
 from gateway.options import AppOptions, StartupInfo
 from gateway.proxy.failover import Proxy
 from gateway.routing.model_catalog import ModelCatalog
@@ -24,6 +24,7 @@ from gateway.services.admin import open_admin
 from gateway.services.auth import open_accounts, open_members
 from gateway.services.billing import open_billing
 from gateway.services.media import MIB, open_media
+from gateway.services.metrics import open_metrics
 from gateway.services.routing import open_routing
 from gateway.services.storage import open_live_config, open_storage
 from gateway.services.videos import open_videos, start_video_workers
@@ -60,6 +61,7 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
         services.auth = open_members(services, accounts, stack)
         services.admin = open_admin(services)
         stack.push_async_callback(services.admin.finish_changes)
+        services.metrics = open_metrics(services)
         services.startup_info = _describe_startup(first_secret, services.routing.catalog)
         _start_workers(services, jobs)
         if services.options.declare:
@@ -103,6 +105,7 @@ def _start_workers(services: Services, jobs: JobRunner) -> None:
     jobs.start("retry_channels", ChannelRetrier(routing.channels).run)
     jobs.start("probe_channels", ChannelProber(routing.catalog, routing.load_balancer, routing.fetch_models).run)
     jobs.start("check_store", IntegrityWorker(storage.database).run)
+    jobs.start("count_requests", services.metrics.run)
     jobs.start("measure_lag", LoopLagMeter(services.admin.monitor.lag).run)
     # ``sweep_media`` keeps media within its limits, whichever command runs.
     rules, clock = services.live_config.find_media_rules, storage.retention_clock.now

@@ -2,7 +2,7 @@
 
 from gateway.config.live_settings import SettingsService
 from gateway.config.reload import Reloader
-from gateway.monitoring import ProcessMonitor
+from gateway.observability.process_monitor import ProcessMonitor
 from gateway.server.admin.activity_feed import ActiveRequestsFeed
 from gateway.server.admin.request_history import RequestHistory
 from gateway.server.admin.route_explain import RouteExplainer

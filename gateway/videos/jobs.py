@@ -54,6 +54,7 @@ class Videos:
         ended: called after a job has ended; wakes the webhook worker.
         begun: called when a job is ready to be polled.
         cancelled: called with the id of a job that was cancelled, possibly while a task polls it.
+        note_record: called with the record of every request for a video once it is stored.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Videos:
         self.ended: Callable[[], None] = lambda: None
         self.begun: Callable[[], None] = lambda: None
         self.cancelled: Callable[[str], None] = lambda _: None
+        self.note_record: Callable[[RequestRecord], object] = lambda _: None
 
     @property
     def now_ms(self) -> int:
@@ -180,6 +182,7 @@ class Videos:
                 code=job.error_code,
                 total_ms=row.total_ms,
             )
+            self.note_record(row)
             self.ended()
         self.notifier.notify(job.id)
         return finished

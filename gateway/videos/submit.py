@@ -280,6 +280,7 @@ class VideoSubmitter:
         row = build_record(ctx, find_outcome(fault), fault, now=now, now_ms=now_ms)
         ctx.record = row
         await self._videos.store.drop(job, row)
+        self._videos.note_record(row)
         self._videos.release(job)
         self._videos.notifier.notify(job.id)
 

@@ -4,10 +4,8 @@ A call is a function's, a property's, a comprehension's frame: some microsecond 
 is the same on every machine and in every run. ``make test ARGS="tests/bench -n0 -s"`` shows it.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import orjson
@@ -24,6 +22,7 @@ from gateway.formats.openai.rate_limit_headers import build_limits
 from gateway.formats.registry import make_exchange
 from gateway.formats.strict_json import parse_json_object
 from gateway.formats.translator import ResponseIdentity
+from tests.support.called_functions import list_called
 
 NOW_S = 1_750_000_000.0
 DAY = parse_day(NOW_S)
@@ -69,23 +68,6 @@ STANDING = RateLimitStatus(RateLimitWindow(1_000, 100, 0.06), RateLimitWindow(1_
 NAMING = ResponseIdentity("0123456789abcdef01234567", "m", 1_750_000_000)
 OWNERS: tuple[Owner, ...] = ("key", "account")
 SUBJECTS = (RateLimitSubject("key", 1, LIMITS), RateLimitSubject("account", 1, LIMITS))
-
-
-def list_called(work: Callable[[], Any]) -> list[str]:
-    """The name of every function of Python's that is called, each as often as it is; none of this file's."""
-    names: list[str] = []
-
-    def note(frame: FrameType, event: str, _arg: object) -> None:
-        if event == "call" and frame.f_code.co_filename != __file__:
-            names.append(frame.f_code.co_qualname)
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
-    return names
 
 
 def read_call(body: dict[str, Any]) -> Callable[[], Any]:

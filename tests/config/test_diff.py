@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.billing.price_spec import GroupSpec
 from gateway.config.diff import describe_channels, describe_items, describe_section
+from gateway.config.observability_schema import MetricsSection
 from gateway.config.schema import (
     BillingSection,
     EgressSection,
@@ -140,6 +141,7 @@ def test_a_section_is_told_by_its_keys_and_not_by_their_values() -> None:
         "routing.cooldown_s",
     ]
     assert describe_section("billing", BillingSection(), BillingSection(unpriced="refuse")) == ["billing.unpriced"]
+    assert describe_section("metrics", MetricsSection(), MetricsSection("t" * 16)) == ["metrics.token"]
     (told,) = describe_section("store", StoreSection(), StoreSection(master_key="ab" * 32))
     assert told == "store.master_key"
 

@@ -23,6 +23,7 @@ from gateway.storage.data_folder import DataFolder
 from tests.support.access_table import (
     ACCESS,
     ADMIN,
+    BY_ADDRESS,
     CHANNEL,
     GONE,
     MODEL,
@@ -219,7 +220,7 @@ def test_every_route_is_in_the_table(tmp_path: Path) -> None:
     unserved = {name for name in routes if name.startswith("* /v1/")} | UNSERVED_METHODS
     opened = {f"GET {path}" for path in OPEN} - {"GET /console/static/console.css", "GET /media/nothing.png"}
     opened |= {"GET /console/static/{name}", "GET /media/{id}"}
-    assert routes == admin | pages | unserved | opened | set(PUBLIC)
+    assert routes == admin | pages | unserved | opened | set(PUBLIC) | BY_ADDRESS
     assert {page.path for page in list_pages() if "{" in page.path} == set(PAGES)
     assert {f"{ROOT}{page.path}" for page in list_pages() if page.needs is None} <= set(OPEN)
 

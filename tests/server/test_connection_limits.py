@@ -262,7 +262,7 @@ async def test_where_every_connection_is_busy_probes_and_the_console_are_answere
             while gateway.running < 8:  # noqa: ASYNC110 - a provider has no event for it
                 await asyncio.sleep(0.01)
         found = {}
-        for path in ("/healthz", "/readyz", "/console/static/none", "/admin/v1/session", "/v1/models"):
+        for path in ("/healthz", "/readyz", "/metrics", "/console/static/none", "/admin/v1/session", "/v1/models"):
             reader, writer = await connect(gateway.url)
             writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
             async with asyncio.timeout(5):
@@ -273,6 +273,7 @@ async def test_where_every_connection_is_busy_probes_and_the_console_are_answere
             writer.close()
         assert found == {
             "/healthz": 200,
+            "/metrics": 200,
             "/readyz": 200,
             "/console/static/none": 404,
             "/admin/v1/session": 401,

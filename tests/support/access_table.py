@@ -380,6 +380,8 @@ OPEN: Mapping[str, int] = {
     "/readyz": 200,
 }
 """What anybody is answered, whoever they are: there is nothing of anybody's in it. A signed link is its own key."""
+BY_ADDRESS = frozenset({"GET /metrics"})
+"""Routes for a machine rather than a person: ``tests/server/handlers/test_metrics.py`` asks there."""
 NAMED = {"{section}/{key}": "routing/max_attempts", "{model}": MODEL, "{rest}": "x", "{id}": "0" * 16}
 """What stands for a path's parameter where no row makes it."""
 

@@ -7,7 +7,7 @@ from typing import Any
 from aiohttp import web
 
 from gateway.errors import StoreUnavailable
-from gateway.monitoring import find_size
+from gateway.observability.process_monitor import find_size
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.server.admin.io import respond_json
 from gateway.server.admin.operation import AdminOperation

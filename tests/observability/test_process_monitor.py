@@ -5,7 +5,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gateway.monitoring import (
+from gateway.observability.process_monitor import (
     FOLDERS_KNOWN_S,
     LAG_EVERY_S,
     LAG_KEPT_S,

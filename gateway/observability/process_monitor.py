@@ -16,9 +16,11 @@ import attrs
 from gateway import __version__
 from gateway.domain.account_spec import build_time
 from gateway.domain.statistics import RingBuffer, find_percentile
+from gateway.observability.histogram import Histogram
 from gateway.storage.data_folder import JOURNAL
 
 LAG_EVERY_S = 0.5
+LAG_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 LAG_KEPT_S = 300
 """Five minutes of samples take 4.8 KB."""
 FOLDERS_KNOWN_S = 60.0
@@ -31,14 +33,20 @@ Fields = dict[str, Any]
 
 
 class EventLoopLag:
-    """The event loop's lag: by how much its timers were late in the last five minutes."""
+    """The event loop's lag: by how much its timers were late in the last five minutes.
+
+    Attributes:
+        histogram: of every sample since the start, in seconds.
+    """
 
     def __init__(self) -> None:
+        self.histogram = Histogram(LAG_BOUNDS)
         self._samples = RingBuffer(round(LAG_KEPT_S / LAG_EVERY_S))
 
     def add(self, late_s: float) -> None:
         """Add a sample; a timer that was early counts as on time."""
         self._samples.add(max(0, round(late_s * _US)))
+        self.histogram.observe(max(0.0, late_s))
 
     def describe(self) -> Fields:
         """Return percentiles in milliseconds; 0 before the first sample."""

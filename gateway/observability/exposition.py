@@ -1,0 +1,122 @@
+"""Metrics as Prometheus reads them: families of samples, and their text.
+
+The names follow Prometheus' rules: base units, the unit as a suffix, ``_total`` for counters. What OpenTelemetry's
+conventions for generative AI name has their name, with ``_`` for ``.``.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import isinf
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from gateway.observability.histogram import Histogram
+from gateway.observability.request_metrics import OTHER, RequestMetrics, RequestSums
+
+_REQUEST = ("operation", "model", "channel")
+_GEN_AI = ("gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model")
+_LATENCIES = (
+    ("gen_ai_server_time_to_first_token_seconds", "Time to the first byte, completed streams", "first_token"),
+    (
+        "gen_ai_server_time_per_output_token_seconds",
+        "Time per token after the first",
+        "output_token",
+    ),
+    ("gen_ai_server_request_duration_seconds", "Duration of requests that a channel was asked for", "duration"),
+)
+ALWAYS = (
+    ("", "refused", "rate_limit_exceeded"),
+    ("", "refused", "insufficient_quota"),
+    ("", "refused", "overloaded"),
+    ("", "failed", "internal_error"),
+)
+"""Errors that are reported as 0 before the first: a rate needs a value before it."""
+
+
+class Families(Collector):
+    """Families that are collected already."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def write(families: Iterable[Metric], accept: str) -> tuple[bytes, str]:
+    """Return the text of ``families`` and its media type, in the format that the header ``Accept`` asks for."""
+    encode, media_type = choose_encoder(accept)
+    return encode(Families(families)), media_type
+
+
+def list_request_families(metrics: RequestMetrics) -> Iterator[Metric]:
+    """Yield the metrics of finished requests."""
+    requests = CounterMetricFamily(
+        "gateway_requests", "Finished requests; outcome is how they ended", labels=[*_REQUEST, "outcome"]
+    )
+    for key, sums in metrics.sums.items():
+        requests.add_metric(key, sums.requests)
+    yield requests
+    totals = _sum_outcomes(metrics)
+    tokens = CounterMetricFamily(
+        "gateway_tokens", "Tokens of finished requests; cached tokens are part of input", labels=[*_REQUEST, "type"]
+    )
+    cost = CounterMetricFamily("gateway_cost_usd", "Cost of finished requests in US dollars", labels=_REQUEST)
+    retries = CounterMetricFamily("gateway_retries", "Attempts after the first one of a request", labels=_REQUEST)
+    for labels, total in totals.items():
+        tokens.add_metric((*labels, "input"), total.input_tokens)
+        tokens.add_metric((*labels, "output"), total.output_tokens)
+        tokens.add_metric((*labels, "cached"), total.cached_tokens)
+        cost.add_metric(labels, total.cost_usd)
+        retries.add_metric(labels, total.retries)
+    yield from (tokens, cost, retries)
+    yield _build_errors(metrics)
+    yield from _list_latencies(metrics)
+
+
+def _sum_outcomes(metrics: RequestMetrics) -> dict[tuple[str, str, str], RequestSums]:
+    totals: dict[tuple[str, str, str], RequestSums] = {}
+    for (operation, model, channel, _), sums in metrics.sums.items():
+        total = totals.setdefault((operation, model, channel), RequestSums())
+        total.retries += sums.retries
+        total.input_tokens += sums.input_tokens
+        total.output_tokens += sums.output_tokens
+        total.cached_tokens += sums.cached_tokens
+        total.cost_nanos += sums.cost_nanos
+    return totals
+
+
+def _build_errors(metrics: RequestMetrics) -> Metric:
+    errors = CounterMetricFamily(
+        "gateway_request_errors",
+        f"Requests that ended with an error; code is {OTHER!r} for one of a provider's own; no channel: none was asked",
+        labels=["channel", "outcome", "code"],
+    )
+    for key in dict.fromkeys([*ALWAYS, *metrics.errors]):
+        errors.add_metric(key, metrics.errors[key])
+    return errors
+
+
+def _list_latencies(metrics: RequestMetrics) -> Iterator[Metric]:
+    for name, words, part in _LATENCIES:
+        whole = part == "duration"
+        family = HistogramMetricFamily(name, words, labels=[*_GEN_AI, "error_type"] if whole else _GEN_AI)
+        for (operation, provider, model, error), latencies in metrics.latencies.items():
+            histogram: Histogram = getattr(latencies, part)
+            if whole:
+                add_histogram(family, (operation, provider, model, error), histogram)
+            elif not error:
+                add_histogram(family, (operation, provider, model), histogram)
+        yield family
+
+
+def add_histogram(family: HistogramMetricFamily, labels: Sequence[str], histogram: Histogram) -> None:
+    """Add a histogram to a family."""
+    buckets = [("+Inf" if isinf(bound) else str(bound), reached) for bound, reached in histogram.accumulate()]
+    family.add_metric(labels, buckets, histogram.total)
+
+
+def build_gauge(name: str, words: str, value: float) -> Metric:
+    """Build a gauge without labels."""
+    return GaugeMetricFamily(name, words, value=value)

@@ -1,0 +1,33 @@
+"""A histogram with fixed bounds."""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+
+class Histogram:
+    """Counts values by their size.
+
+    Args:
+        bounds: the upper bounds of the buckets, ascending; a bound belongs to its bucket. A last bucket has the rest.
+
+    Attributes:
+        total: the sum of all values.
+    """
+
+    __slots__ = ("_bounds", "_counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self.total += value
+
+    def accumulate(self) -> Iterator[tuple[float, int]]:
+        """Yield each bound, at last infinity, and the number of values up to it."""
+        reached = 0
+        for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
+            reached += count
+            yield bound, reached

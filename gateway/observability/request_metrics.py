@@ -1,0 +1,200 @@
+"""Sums and histograms of finished requests for ``GET /metrics``.
+
+A request costs its own handler one ``append``: ``Settlement`` leaves the record in a queue, and a background job counts
+the queue once a second.
+
+Labels are bounded. A client may send any model name: only names of the price list and of channels become labels, every
+other is ``other``. Beyond ``MAX_LABEL_SETS`` a new combination loses its model and its channel.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+
+import attrs
+
+from gateway.domain.channel import is_glob
+from gateway.domain.price import NANOS_PER_USD
+from gateway.domain.request_log import RequestRecord
+from gateway.error_status import STATUS
+from gateway.observability.gen_ai import (
+    DURATION_BOUNDS,
+    FIRST_TOKEN_BOUNDS,
+    OUTPUT_TOKEN_BOUNDS,
+    name_operation,
+    name_provider,
+)
+from gateway.observability.histogram import Histogram
+from gateway.routing.router import Router
+
+MAX_LABEL_SETS = 1_000
+"""Combinations of operation, model, channel and outcome. A histogram has some 20 series for each of its own."""
+MAX_LATENCIES = 250
+"""Combinations of operation, provider, model and error that have histograms of their own."""
+OTHER = "other"
+COUNT_EVERY_S = 1.0
+BATCH = 500
+"""Records that are counted before other work of the event loop gets its turn: about a millisecond."""
+_MS = 1_000
+
+SumKey = tuple[str, str, str, str]
+"""Operation, model, channel and outcome; the channel is empty if none was asked."""
+LatencyKey = tuple[str, str, str, str]
+"""Operation, provider, model and error; the error is empty without one."""
+_RecordKey = tuple[str, str, str | None, str, str | None]
+
+
+@attrs.define
+class RequestSums:
+    """The sums of one combination of labels."""
+
+    requests: int = 0
+    retries: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost_nanos: int = 0
+
+    @property
+    def cost_usd(self) -> float:
+        return self.cost_nanos / NANOS_PER_USD
+
+
+class Latencies:
+    """The histograms of one combination of labels, in seconds.
+
+    Attributes:
+        first_token: from the request's arrival to the first byte; completed streams only.
+        output_token: per token after the first; completed streams only.
+        duration: of the whole request.
+    """
+
+    __slots__ = ("duration", "first_token", "output_token")
+
+    def __init__(self) -> None:
+        self.first_token = Histogram(FIRST_TOKEN_BOUNDS)
+        self.output_token = Histogram(OUTPUT_TOKEN_BOUNDS)
+        self.duration = Histogram(DURATION_BOUNDS)
+
+    def observe(self, record: RequestRecord) -> None:
+        self.duration.observe(record.total_ms / _MS)
+        first_ms = record.first_byte_ms
+        if record.stream and first_ms is not None and record.outcome == "completed":
+            self.first_token.observe(first_ms / _MS)
+            if (tokens := record.completion_tokens) > 1:
+                self.output_token.observe((record.total_ms - first_ms) / (_MS * (tokens - 1)))
+
+
+class ModelNames:
+    """Decides which model names may be labels: those of channels and of the price list.
+
+    Args:
+        router: knows both.
+    """
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._known: frozenset[str] = frozenset()
+        self._source: tuple[object, object] = (None, None)
+
+    def find_label(self, model: str) -> str:
+        """Return ``model`` if it may be a label, else ``other``; empty if the request's body was never read."""
+        catalog, tariff = self._router.catalog, self._router.tariff
+        if self._source[0] is not catalog.state or self._source[1] is not tariff:
+            priced = {price.model for price in tariff.prices.list_prices() if not is_glob(price.model)}
+            self._known = frozenset(priced.union(model.id for model in catalog.list_models()))
+            self._source = catalog.state, tariff
+        return model if model in self._known or not model else OTHER
+
+
+class RequestMetrics:
+    """Counts finished requests.
+
+    Args:
+        ended: records of finished requests; each is removed when it is counted.
+        find_model: returns the label of a model.
+        find_provider: returns the provider of a channel; empty if the channel is gone.
+
+    Attributes:
+        sums: by operation, model, channel and outcome.
+        latencies: by operation, provider, model and error; only of requests that a channel was asked for.
+        errors: requests that ended with an error, by channel, outcome and code.
+    """
+
+    def __init__(
+        self, ended: deque[RequestRecord], find_model: Callable[[str], str], find_provider: Callable[[str], str]
+    ) -> None:
+        self.sums: dict[SumKey, RequestSums] = {}
+        self.latencies: dict[LatencyKey, Latencies] = {}
+        self.errors: Counter[tuple[str, str, str]] = Counter()
+        self._ended = ended
+        self._find_model = find_model
+        self._find_provider = find_provider
+        self._known: dict[_RecordKey, tuple[RequestSums, Latencies | None]] = {}
+
+    async def run(self) -> None:
+        """Count what has ended, forever."""
+        while True:
+            await asyncio.sleep(COUNT_EVERY_S)
+            await self.count_all()
+
+    async def count_all(self) -> None:
+        """Count every record that waits."""
+        while self._ended:
+            self.count_batch()
+            await asyncio.sleep(0)
+
+    def count_batch(self) -> None:
+        """Count up to ``BATCH`` records."""
+        ended = self._ended
+        for _ in range(min(BATCH, len(ended))):
+            self.count(ended.popleft())
+
+    def count(self, record: RequestRecord) -> None:
+        """Count one record."""
+        key = (record.operation, record.model, record.channel, record.outcome, record.error_code)
+        sums, latencies = self._known.get(key) or self._find(key)
+        sums.requests += 1
+        sums.input_tokens += record.prompt_tokens
+        sums.output_tokens += record.completion_tokens
+        sums.cached_tokens += record.cached_tokens
+        sums.cost_nanos += record.cost_nanos
+        if record.attempts > 1:
+            sums.retries += record.attempts - 1
+        if latencies is not None:
+            latencies.observe(record)
+        if record.error_code is not None:
+            self._count_error(record.channel or "", record.outcome, find_code(record.error_code))
+
+    def _count_error(self, channel: str, outcome: str, code: str) -> None:
+        key = (channel, outcome, code)
+        if key not in self.errors and len(self.errors) >= MAX_LABEL_SETS:
+            key = ("", outcome, OTHER)
+        self.errors[key] += 1
+
+    def _find(self, key: _RecordKey) -> tuple[RequestSums, Latencies | None]:
+        """Return what a record adds to. The key has the client's own words: it is kept only if its labels have them."""
+        operation, model, channel, outcome, code = key
+        label = self._find_model(model)
+        sum_key = (operation, label, channel or "", outcome)
+        if sum_key not in self.sums and len(self.sums) >= MAX_LABEL_SETS:
+            sum_key = (operation, OTHER, "", outcome)
+        sums = self.sums.setdefault(sum_key, RequestSums())
+        latencies = None if channel is None else self._find_latencies(operation, channel, label, find_code(code))
+        if label == model and sum_key[1] == model and find_code(code) == (code or ""):
+            self._known[key] = sums, latencies
+        return sums, latencies
+
+    def _find_latencies(self, operation: str, channel: str, model: str, code: str) -> Latencies:
+        key = (name_operation(operation), name_provider(self._find_provider(channel)), model, code)
+        if key not in self.latencies and len(self.latencies) >= MAX_LATENCIES:
+            key = (key[0], "", OTHER, "")
+        found = self.latencies.get(key)
+        if found is None:
+            found = self.latencies[key] = Latencies()
+        return found
+
+
+def find_code(code: str | None, codes: Mapping[str, int] = STATUS) -> str:
+    """Return an error code as a label: empty without an error, ``other`` for a code of a provider's own."""
+    return "" if code is None else code if code in codes else OTHER

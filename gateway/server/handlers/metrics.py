@@ -1,0 +1,78 @@
+"""``GET /metrics``: the metrics of the gateway for Prometheus, and who may read them."""
+
+import asyncio
+import hmac
+from importlib import import_module
+
+from aiohttp import web
+
+from gateway.domain.ip_address import is_inside, parse_networks
+from gateway.domain.member import Forbidden
+from gateway.errors import InvalidApiKey, NotFound
+from gateway.server.client_ip import find_client_ip, find_peer
+from gateway.server.context import SERVICES
+from gateway.server.middlewares import delay_unknown_key
+
+_LOOPBACK = parse_networks(("127.0.0.0/8", "::1"))
+_FORWARDED = ("X-Forwarded-For", "Forwarded", "X-Real-IP")
+READING = web.AppKey("reading", asyncio.Lock)
+"""Held by the scrape under way: scrapes take turns."""
+
+
+def add_metrics(app: web.Application) -> None:
+    """Register ``/metrics``."""
+    app[READING] = asyncio.Lock()
+    app.router.add_get("/metrics", get_metrics)
+
+
+async def get_metrics(request: web.Request) -> web.Response:
+    """``GET /metrics``: all metrics, as text or in the OpenMetrics format."""
+    await _check_access(request)
+    async with request.app[READING]:
+        # The library is imported by the first scrape, in a thread: it takes a tenth of a second.
+        await asyncio.to_thread(import_module, "gateway.server.metrics_page")
+        from gateway.server.metrics_page import build_page  # noqa: PLC0415
+
+        body, media_type = await build_page(request.app[SERVICES], request.headers.get("Accept", ""))
+    return web.Response(body=body, headers={"Content-Type": media_type, "Cache-Control": "no-store"})
+
+
+async def _check_access(request: web.Request) -> None:
+    """Raise an error unless the client may read the metrics.
+
+    ``NotFound`` if the configuration lets no other machine read them, else ``Forbidden``; ``InvalidApiKey`` if it sends
+    a wrong token, or none although there is one.
+    """
+    settings = request.app[SERVICES].live_config.config.metrics
+    if settings.token and _has_token(request, settings.token):
+        return
+    address = find_client_ip(request)
+    if is_inside(address, parse_networks(settings.allow)) or _is_local(request, address):
+        return
+    if settings.token:
+        if "Authorization" in request.headers:
+            await delay_unknown_key(request)
+        raise InvalidApiKey("The metrics need the bearer token of the setting metrics.token", should_retry=False)
+    if settings.allow:
+        raise Forbidden("The metrics may not be read from this address (setting metrics.allow)", should_retry=False)
+    raise NotFound(f"There is nothing at {request.path}", should_retry=False)
+
+
+def _has_token(request: web.Request, expected: str) -> bool:
+    authorizations = request.headers.getall("Authorization", ("",))
+    scheme, _, token = authorizations[0].partition(" ")
+    given = token.strip().encode("utf-8", "replace")
+    return len(authorizations) == 1 and scheme.lower() == "bearer" and hmac.compare_digest(given, expected.encode())
+
+
+def _is_local(request: web.Request, address: str | None) -> bool:
+    """Return whether the client, at ``address``, runs on this machine.
+
+    A proxy on this machine forwards the requests of others: it must be among ``server.trusted_proxies`` and name a
+    client on this machine.
+    """
+    peer = find_peer(request)
+    if not is_inside(peer, _LOOPBACK) or not any(name in request.headers for name in _FORWARDED):
+        return is_inside(peer, _LOOPBACK)
+    trusted = is_inside(peer, request.app[SERVICES].http.trusted_proxies) and _FORWARDED[0] in request.headers
+    return trusted and is_inside(address, _LOOPBACK)

@@ -1,0 +1,80 @@
+"""The text of ``GET /metrics``. Only this module and ``observability/exposition.py`` import the Prometheus library."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from typing import get_args
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.process_collector import ProcessCollector
+
+from gateway import __version__
+from gateway.observability.exposition import add_histogram, build_gauge, list_request_families, write
+from gateway.observability.process_monitor import find_size
+from gateway.proxy.active_requests import Phase, find_phase
+from gateway.routing.channel_state import ChannelState
+from gateway.server.admin.health import STATES
+from gateway.server.context import Services
+
+
+async def build_page(services: Services, accept: str) -> tuple[bytes, str]:
+    """Return the text of all metrics and its media type.
+
+    The families are collected on the event loop, which owns what they describe, with a pause after each one. The text
+    is written in a thread.
+    """
+    await services.metrics.count_all()
+    families: list[Metric] = []
+    for part in (list_request_families(services.metrics), _list_gauges(services), _list_process(services)):
+        for family in part:
+            families.append(family)
+            await asyncio.sleep(0)
+    return await asyncio.to_thread(partial(write, families, accept))
+
+
+def _list_gauges(services: Services) -> Iterator[Metric]:
+    storage, proxy = services.storage, services.proxy
+    active = GaugeMetricFamily("gateway_active_requests", "Requests under way", labels=["phase"])
+    phases = Counter(find_phase(one.context) for one in services.active_requests.calls.values())
+    for phase in get_args(Phase):
+        active.add_metric([phase], phases[phase])
+    yield active
+    yield build_gauge("gateway_active_attempts", "Attempts under way, and requests that wait for one", proxy.running)
+    waiting = len(storage.write_queue)
+    yield build_gauge("gateway_unwritten_records", "Finished requests not in the database yet", waiting)
+    failing = storage.write_queue.failing or storage.journal.failing
+    yield build_gauge("gateway_store_failing", "1 if records cannot be stored", failing)
+    yield build_gauge("gateway_journal_bytes", "Size of the journal", find_size(services.admin.monitor.journal))
+    yield build_gauge("gateway_open_video_jobs", "Video jobs that have not ended", services.videos.jobs.all_open)
+    yield from _list_channels([*services.routing.load_balancer.lines.values()])
+
+
+def _list_channels(channels: list[ChannelState]) -> Iterator[Metric]:
+    state = GaugeMetricFamily("gateway_channel_state", "1 for the state of the channel", labels=["channel", "state"])
+    circuits = GaugeMetricFamily("gateway_open_circuits", "Open circuits, also of single models", labels=["channel"])
+    running = GaugeMetricFamily("gateway_channel_active_attempts", "Attempts under way", labels=["channel"])
+    attempts = CounterMetricFamily("gateway_channel_attempts", "Attempts with a known outcome", labels=["channel"])
+    failures = CounterMetricFamily("gateway_channel_failures", "Attempts that failed", labels=["channel"])
+    for one in channels:
+        name = one.channel.name
+        now = one.state if one.channel.status == "active" else "disabled"
+        for each in STATES:
+            state.add_metric([name, each], each == now)
+        circuits.add_metric([name], (one.breaker.state != "up") + len(one.list_tripped()))
+        running.add_metric([name], one.running)
+        attempts.add_metric([name], one.calls)
+        failures.add_metric([name], one.failures)
+    yield from (state, circuits, running, attempts, failures)
+
+
+def _list_process(services: Services) -> Iterator[Metric]:
+    lag = HistogramMetricFamily(
+        "gateway_event_loop_lag_seconds", "How late timers of the event loop are, sampled twice a second"
+    )
+    add_histogram(lag, (), services.admin.monitor.lag.histogram)
+    yield lag
+    info = GaugeMetricFamily("gateway_build_info", "1; the label has the version", labels=["version"])
+    info.add_metric([__version__], 1)
+    yield info
+    yield from ProcessCollector(registry=None).collect()
