@@ -17,12 +17,14 @@ class StartupInfo:
 
     Attributes:
         secret: the first API key; None except on the first start.
+        failures: why channels did not list their models, each with the name of the channel.
         setup_token: the token of the console's setup link; None if there is an administrator.
     """
 
     secret: str | None = None
     models: tuple[str, ...] = ()
     demo: bool = False
+    failures: tuple[str, ...] = ()
     setup_token: str | None = None
 
 

@@ -22,6 +22,7 @@ from gateway.routing.model_catalog import ModelCatalog
 from gateway.server.connection_limits import find_limits
 from gateway.server.context import SERVICES
 from gateway.server.protocol import GatewayRunner
+from gateway.services import describe_channels
 
 MAX_DESCRIPTORS = 1_048_576
 """Linux's default maximum; more would only enlarge the kernel's tables."""
@@ -108,22 +109,25 @@ def _make_runner(app: web.Application, server: ServerSection) -> GatewayRunner:
 async def _get_startup_info(app: web.Application) -> StartupInfo:
     """Return what the startup message shows, with the console's setup token if there is no administrator.
 
-    Wait a moment for the models: the message has a request with one of them.
+    Wait a moment for the providers: the message has a request with a model that one of them, or the demo, serves.
     """
     services = app[SERVICES]
-    info: StartupInfo = services.startup_info
+    catalog = services.routing.catalog
     for _ in range(_MODEL_POLLS):
-        if info.models or not _awaits_models(services.routing.catalog):
+        if _is_settled(catalog):
             break
         await asyncio.sleep(_POLL_S)
-        info = attrs.evolve(info, models=tuple(listed.id for listed in services.routing.catalog.list_models()))
+    info = describe_channels(services.startup_info, catalog)
     with contextlib.suppress(StoreUnavailable):
         info = attrs.evolve(info, setup_token=await app[SERVICES].auth.invitations.find_setup_token())
     return info
 
 
-def _awaits_models(catalog: ModelCatalog) -> bool:
-    return any(
+def _is_settled(catalog: ModelCatalog) -> bool:
+    """Whether a provider has listed its models, and the demo is gone; or no provider is awaited."""
+    if any(channel.sync and catalog.find_offer(channel) is not None for channel in catalog.channels):
+        return all(channel.origin != "demo" for channel in catalog.channels)
+    return not any(
         channel.sync
         and channel.status == "active"
         and catalog.find_offer(channel) is None

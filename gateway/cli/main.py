@@ -8,6 +8,7 @@ import functools
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,11 +63,13 @@ from gateway.cli.settings import groups, prices, settings
 from gateway.cli.startup_message import print_startup_message
 from gateway.cli.status import health, running
 from gateway.cli.videos import videos
-from gateway.storage.data_folder import SECRETS, DataFolder, DataFolderDamaged, DataFolderLocked
+from gateway.storage.data_folder import DATABASE, SECRETS, DataFolder, DataFolderDamaged, DataFolderLocked
 
 if TYPE_CHECKING:
     from gateway.config.merge import FileConfig
     from gateway.domain.setting import Source
+    from gateway.log import LogFormat
+    from gateway.options import StartupInfo
 
 _CONTEXT = {"help_option_names": ["--help", "-h"], "max_content_width": 100}
 
@@ -142,7 +145,6 @@ def serve(
     """
     from gateway.config.exposure import check_secrets
     from gateway.config.loader import read_declared
-    from gateway.log import configure_log
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # until serve.py handles it
     path = find_config(config_path)
@@ -154,17 +156,40 @@ def serve(
         check_secrets(read.config, folder.admin_token())
         return read
 
+    first = not (data / DATABASE).exists()
     try:
         folder = open_folder(data)
     except DataFolderLocked as busy:
         raise StartupError(str(busy)) from None
     with contextlib.closing(folder):
-        configure_log(file_config.config.server.log_format, logging.DEBUG if verbose else logging.INFO)
-        _serve(folder, file_config, reload_config, renew)
+        greet = _start_log(file_config.config.server.log_format, first=first, verbose=verbose)
+        _serve(folder, file_config, reload_config, renew, greet)
+
+
+def _start_log(log_format: "LogFormat", *, first: bool, verbose: bool) -> Callable[[str, "StartupInfo"], None]:
+    """Set up the log; return what prints the startup message.
+
+    The ``first`` start at a terminal logs only warnings until then: the message is what a newcomer has to read.
+    """
+    from gateway.log import configure_log
+
+    level = logging.DEBUG if verbose else logging.INFO
+    quiet = first and not verbose and sys.stderr.isatty()
+    configure_log(log_format, logging.WARNING if quiet else level)
+
+    def greet(address: str, info: "StartupInfo") -> None:
+        print_startup_message(address, info)
+        configure_log(log_format, level)
+
+    return greet
 
 
 def _serve(
-    folder: DataFolder, file_config: "FileConfig", reload_config: Callable[[], "FileConfig"], renew: tuple[str, ...]
+    folder: DataFolder,
+    file_config: "FileConfig",
+    reload_config: Callable[[], "FileConfig"],
+    renew: tuple[str, ...],
+    greet: Callable[[str, "StartupInfo"], None],
 ) -> None:
     """Serve until a signal stops the gateway. Raises ``StartupError``."""
     from gateway.config.exposure import check_secrets
@@ -186,7 +211,7 @@ def _serve(
     )
     try:
         check_secrets(config, folder.admin_token())
-        run_server(options, print_startup_message)
+        run_server(options, greet)
     except (ConfigError, PortInUse, DatabaseStartupError, DataFolderDamaged) as refused:
         raise StartupError(str(refused)) from None
 

@@ -3,17 +3,17 @@
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import click
 import orjson
 
 from gateway.cli.admin_client import AdminClient, CliContext, CliError, Json, call, run
+from gateway.cli.objects import print_edit
 from gateway.cli.options import Amount, Command, ListByDefault, client_command
-from gateway.cli.output import print_answer, print_fields
+from gateway.cli.output import print_answer
 from gateway.cli.table import Column, print_table
-from gateway.cli.text import ABSENT, clean, format_change, format_usd, format_value
+from gateway.cli.text import ABSENT, clean, format_change, format_usd
 from gateway.wording import did_you_mean
 
 _AMOUNTS = (
@@ -63,6 +63,7 @@ PRICES = (
 )
 _NAME = click.argument("name", metavar="SECTION.KEY")
 _NEGATIVE = {"ignore_unknown_options": True}
+_UNPRICED_GROUP: Json = {"price_multiplier": 1}
 
 
 @click.group(cls=ListByDefault)
@@ -115,7 +116,14 @@ def set_setting(context: CliContext, name: str, value: str) -> None:
 @client_command
 def reset_setting(context: CliContext, name: str) -> None:
     """Reset SECTION.KEY to its default."""
-    print_answer(context, call(context, "DELETE", "settings", *_split(name)), partial(_print_setting, name))
+
+    async def work(admin: AdminClient) -> tuple[Json, Json]:
+        section, key = _split(name)
+        known = (await admin.get("settings"))["sections"].get(section, {}).get(key, {})
+        return known, await admin.call("DELETE", "settings", section, key)
+
+    before, after = run(context, work)
+    print_answer(context, after, lambda _: _print_change(name, before, after))
 
 
 @click.group(cls=ListByDefault)
@@ -143,8 +151,13 @@ def list_groups(context: CliContext) -> None:
 @client_command
 def set_group(context: CliContext, name: str, multiplier: float) -> None:
     """Charge keys of the group NAME the price times MULTIPLIER; 0.8 is 20 % less."""
-    answer = call(context, "PUT", "groups", name, body={"price_multiplier": multiplier})
-    print_answer(context, answer, print_fields)
+    body = {"price_multiplier": multiplier}
+
+    async def work(admin: AdminClient) -> tuple[Json, Json]:
+        return await _find_group(admin, name), await admin.call("PUT", "groups", name, body=body)
+
+    before, after = run(context, work)
+    print_answer(context, after, lambda _: print_edit(name, before, after, body))
 
 
 @groups.command("reset")
@@ -152,7 +165,18 @@ def set_group(context: CliContext, name: str, multiplier: float) -> None:
 @client_command
 def reset_group(context: CliContext, name: str) -> None:
     """Remove the price multiplier of the group NAME."""
-    print_answer(context, call(context, "DELETE", "groups", name), print_fields)
+
+    async def work(admin: AdminClient) -> tuple[Json, Json]:
+        return await _find_group(admin, name), await admin.call("DELETE", "groups", name)
+
+    before, after = run(context, work)
+    print_answer(context, after, lambda _: print_edit(name, before, _UNPRICED_GROUP, _UNPRICED_GROUP))
+
+
+async def _find_group(admin: AdminClient, name: str) -> Json:
+    """Return the group, or what holds for a group that nothing names."""
+    groups = (await admin.get("groups"))["data"]
+    return next((group for group in groups if group["name"] == name), _UNPRICED_GROUP)
 
 
 @click.group(cls=ListByDefault)
@@ -197,8 +221,13 @@ def _amount_options(command: Command) -> Command:
 def set_price(context: CliContext, model: str, **fields: Any) -> None:
     """Set the price of MODEL, a name or glob. Rates not given are free. Tiers and sizes: in the configuration file."""
     rates = {name: value for name, value in fields.items() if value is not None}
-    answer = call(context, "PUT", "prices", model, body=rates)
-    print_answer(context, answer, lambda price: _print_prices([price]))
+
+    async def work(admin: AdminClient) -> tuple[Json, Json]:
+        before = await _find_price(admin, model, fields["provider"])
+        return before, await admin.call("PUT", "prices", model, body=rates)
+
+    before, after = run(context, work)
+    print_answer(context, after, lambda _: _print_rates(after, before))
 
 
 @prices.command("reset")
@@ -207,8 +236,22 @@ def set_price(context: CliContext, model: str, **fields: Any) -> None:
 @client_command
 def reset_price(context: CliContext, model: str, provider: str | None) -> None:
     """Remove a price of MODEL that was set here."""
-    answer = run(context, lambda admin: admin.call("DELETE", "prices", model, query={"provider": provider}))
-    print_answer(context, answer, print_fields)
+
+    async def work(admin: AdminClient) -> tuple[Json, Json]:
+        before = await _find_price(admin, model, provider)
+        return before, await admin.call("DELETE", "prices", model, query={"provider": provider})
+
+    before, answer = run(context, work)
+    print_answer(context, answer, lambda _: _print_rates({"model": model, "provider": provider}, before))
+
+
+async def _find_price(admin: AdminClient, model: str, provider: str | None) -> Json:
+    """Return the price of ``model`` that was set here; empty if there is none."""
+    for price in (await admin.get("prices"))["data"]:
+        if (price["model"], price["provider"], price["source"]) == (model, provider, "console"):
+            found: Json = price
+            return found
+    return {}
 
 
 def parse_value(text: str, kind: str | None) -> Any:
@@ -234,8 +277,13 @@ def _print_change(name: str, before: Json, after: Json) -> None:
     click.echo(clean(f"{name}: {format_change('value', before['value'], after['value'])}"))
 
 
-def _print_setting(name: str, setting: Json) -> None:
-    click.echo(clean(f"{name} is now {format_value(setting['value'])} (from: {setting['source']})."))
+def _print_rates(after: Json, before: Json) -> None:
+    """Print the rates that differ: ``my-*: input $0.50 → $1.00``."""
+    name = after["model"] + (f" at {after['provider']}" if after["provider"] else "")
+    old, new = (
+        {f"{option}_usd": price.get(field) or None for option, field, _ in _AMOUNTS} for price in (before, after)
+    )
+    print_edit(name, old, new, new)
 
 
 def _print_prices(listed: Sequence[Json]) -> None:

@@ -11,6 +11,7 @@ import click
 import orjson
 
 from gateway import __version__
+from gateway.cli.text import clean
 
 if TYPE_CHECKING:
     from gateway.options import StartupInfo
@@ -23,6 +24,8 @@ def print_startup_message(address: str, info: "StartupInfo") -> None:
     """Print the address, the models and, if the first key has just been created, a request to copy."""
     click.echo(f"\nModel gateway {__version__} answers at {click.style(address, fg='green', bold=True)}")
     click.echo(f"  models    {_format_models(info)}")
+    for failure in info.failures:
+        click.echo(f"  {click.style('failing', fg='red')}   {clean(failure)}")
     for line in format_console(address, info.setup_token):
         click.echo(line)
     if info.secret is None:
@@ -61,7 +64,8 @@ def format_console(address: str, setup_token: str | None) -> Iterator[str]:
 def _format_models(info: "StartupInfo") -> str:
     if info.demo:
         own = f"use your own: {find_command()} channels add openai, or New channel in the console"
-        return f"{', '.join(info.models)} (built-in demo: no channel is configured)\n            {own}"
+        why = "no provider has answered" if info.failures else "no channel is configured"
+        return f"{', '.join(info.models)} (built-in demo: {why})\n            {own}"
     if not info.models:
         return f"not loaded yet; see: {find_command()} models, or add a provider: {find_command()} channels add openai"
     return f"{len(info.models)}; see: {find_command()} models"

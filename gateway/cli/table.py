@@ -169,7 +169,19 @@ def find_color(status: str) -> str:
 
 
 def format_line(columns: Sequence[Column], row: Any | None = None) -> str:
-    """Format a row, or the titles, on one line for tables that grow; a long cell pushes the others aside."""
-    texts = [(column, column.title if row is None else clean(column.read(row))) for column in columns if column.width]
-    parts = (f"{text:>{column.width}}" if column.right else f"{text:<{column.width}}" for column, text in texts)
+    """Format a row, or the titles, on one line for tables that grow; a long cell pushes the others aside.
+
+    The colors are those of a whole table; ``click.echo`` removes them if the terminal shows none.
+    """
+    if row is None:
+        return click.style(_align([(column, column.title) for column in columns if column.width]), bold=True)
+    return _align([(column, clean(column.read(row))) for column in columns if column.width])
+
+
+def _align(texts: Sequence[tuple[Column, str]]) -> str:
+    parts = []
+    for column, text in texts:
+        padding = " " * max(0, column.width - len(text))
+        shown = click.style(text, fg=find_color(text)) if column.status and find_color(text) else text
+        parts.append(padding + shown if column.right else shown + padding)
     return " ".join(parts).rstrip()

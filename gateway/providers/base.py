@@ -103,6 +103,7 @@ class Provider:
         title: its name for people.
         base_url: its address; None if every channel has to give its own.
         env_key: the environment variable that usually holds its key; None if there is none, or no key.
+        env_base_url: the environment variable with which the vendor's SDK replaces ``base_url``; None if there is none.
         local_port: its usual port on the same machine; None for remote vendors.
         endpoints: its API formats and their paths.
         sign: key -> headers.
@@ -121,6 +122,7 @@ class Provider:
     title: str
     base_url: str | None = None
     env_key: str | None = None
+    env_base_url: str | None = None
     local_port: int | None = None
     endpoints: tuple[Endpoint, ...] = (CHAT, EMBEDDINGS)
     sign: Signer = sign_bearer

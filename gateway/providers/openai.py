@@ -81,6 +81,7 @@ OPENAI = base.Provider(
     title="OpenAI",
     base_url="https://api.openai.com/v1",
     env_key="OPENAI_API_KEY",
+    env_base_url="OPENAI_BASE_URL",
     endpoints=(
         base.Endpoint(
             "openai_chat",

@@ -44,7 +44,7 @@ class ChannelService:
         load_balancer: gets all channels.
         store: keeps the channels that are not in the configuration file.
         fetch: asks a provider for its models.
-        discover: looks for local servers and provider keys; returns the demo if there are none.
+        discover: looks for local servers and provider keys; returns the demo too if no server has answered.
         clock: Unix seconds.
     """
 
@@ -103,6 +103,13 @@ class ChannelService:
             if listing is not None:
                 self._catalog.apply_listing(channel, listing)
         _log_changes(before, channels)
+
+    async def _retire_demo(self) -> None:
+        """Stop offering the demo: a discovered provider has answered."""
+        async with self._changing:
+            if self._found is not None and any(channel.origin == "demo" for channel in self._found):
+                self._found = tuple(channel for channel in self._found if channel.origin != "demo")
+                await self._offer(await self._store.list_channels())
 
     async def add(self, fields: Fields, by: Actor = OPERATOR, *, check: Check = "none") -> Fields:
         """Add a channel, which gets requests at once unless ``check`` holds it.
@@ -181,6 +188,8 @@ class ChannelService:
         if self._catalog.find_channel(channel.name) == channel:  # else it was changed meanwhile
             self._tester.record(channel, answer)
         self._note_answer(channel, answer)
+        if answer.error is None and channel.origin in {"environment", "local"}:
+            await self._retire_demo()
         if channel.held and answer.error is None:
             await self._release(channel)
         return answer.error
@@ -222,13 +231,19 @@ class ChannelService:
             await self._release(channel)
 
     async def rediscover(self) -> None:
-        """Look for local servers that were started since the last time. One that is known stays."""
+        """Look for local servers that were started since the last time. One that is known stays.
+
+        The demo stays until one of them, or a provider whose key is in the environment, has answered.
+        """
         listings = await self._discover()
         async with self._changing:
             known = {channel.name: channel for channel in self._found or () if channel.origin != "demo"}
-            fresh = [(channel, listing) for channel, listing in listings if channel.name not in known]
-            if known:
-                fresh = [(channel, listing) for channel, listing in fresh if channel.origin != "demo"]
+            answered = any(self._catalog.find_offer(channel) is not None for channel in known.values())
+            fresh = [
+                (channel, listing)
+                for channel, listing in listings
+                if channel.name not in known and not (answered and channel.origin == "demo")
+            ]
             found = (*known.values(), *(channel for channel, _ in fresh))
             if found != self._found:
                 self._found = found

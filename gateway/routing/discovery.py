@@ -3,13 +3,17 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
+import structlog
+
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderError
-from gateway.providers.base import Provider
+from gateway.providers.base import Provider, find_url_problem
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.model_listing import fetch_models
 from gateway.upstream.interface import HttpClient
+
+log = structlog.stdlib.get_logger(__name__)
 
 LOCAL_TIMEOUT_S = 0.5
 """A server on this machine answers sooner, or is not there."""
@@ -18,10 +22,26 @@ LOCAL_TIMEOUT_S = 0.5
 def find_keyed(environ: Mapping[str, str]) -> list[Channel]:
     """A synchronised channel for every provider whose usual key variable is set."""
     return [
-        Channel(provider.slug, provider.slug, provider.base_url, (key,), sync=True, origin="environment")
+        Channel(provider.slug, provider.slug, base_url, (key,), sync=True, origin="environment")
         for provider in PROVIDERS.values()
-        if provider.env_key and provider.base_url and (key := environ.get(provider.env_key, "").strip())
+        if provider.env_key
+        and (key := environ.get(provider.env_key, "").strip())
+        and (base_url := _find_address(provider, environ))
     ]
+
+
+def _find_address(provider: Provider, environ: Mapping[str, str]) -> str | None:
+    """Return the address for a key of the environment; None if the variable for it has no usable URL.
+
+    The key belongs to the server that the variable names: it is not sent to the provider's own address instead.
+    """
+    given = environ.get(provider.env_base_url or "", "").strip().rstrip("/")
+    if not given:
+        return provider.base_url
+    problem = find_url_problem(given)
+    if problem is not None:
+        log.warning("channel_ignored", channel=provider.slug, reason=f"{provider.env_base_url}: {problem}")
+    return given if problem is None else None
 
 
 async def find_local(

@@ -93,8 +93,21 @@ def _build_http_settings(options: AppOptions) -> HttpSettings:
 
 
 def _describe_startup(first_secret: str | None, catalog: ModelCatalog) -> StartupInfo:
-    demo = any(channel.origin == "demo" for channel in catalog.channels)
-    return StartupInfo(first_secret, tuple(listed.id for listed in catalog.list_models()), demo)
+    return describe_channels(StartupInfo(first_secret), catalog)
+
+
+def describe_channels(info: StartupInfo, catalog: ModelCatalog) -> StartupInfo:
+    """Return ``info`` with what is known of channels and models now."""
+    return attrs.evolve(
+        info,
+        models=tuple(listed.id for listed in catalog.list_models()),
+        demo=any(channel.origin == "demo" for channel in catalog.channels),
+        failures=tuple(
+            f"{channel.name}: {error}"
+            for channel in catalog.channels
+            if (error := catalog.find_synced(channel).error) is not None
+        ),
+    )
 
 
 def _start_workers(services: Services, jobs: JobRunner) -> None:

@@ -1,4 +1,4 @@
-"""Open routing: the channels of the file and of the store; without any, those that are found; else the demo."""
+"""Open routing: the channels of the file and of the store; without any, those that are found, and the demo."""
 
 import time
 from collections.abc import Callable
@@ -56,7 +56,7 @@ async def _fetch_models(client: HttpClient, clock: Callable[[], float], channel:
 
 
 class Discovery:
-    """Finds channels while none is configured. The demo is started once, when nothing else is found."""
+    """Finds channels while none is configured. The demo is started once, when nothing that was found has answered."""
 
     def __init__(self, options: AppOptions, client: HttpClient, stack: AsyncExitStack) -> None:
         self._options = options
@@ -65,13 +65,18 @@ class Discovery:
         self._demo: DemoUpstream | None = None
 
     async def find(self) -> list[Found]:
-        """Return channels for the provider keys of the environment and for local servers; without any, the demo."""
+        """Return channels for the provider keys of the environment and for local servers.
+
+        Unless a local server has answered, return the demo too: a key of the environment may be wrong.
+        """
         options, found = self._options, list[Found]()
         if options.discover:
             found += [(channel, None) for channel in find_keyed(options.environ)]
             own_port, now_s = options.config.server.port, int(options.clock())
             found += await find_local(self._client, own_port=own_port, now_s=now_s)
-        return found or [(await self._start_demo(), None)]
+        if all(listing is None for _, listing in found):
+            found.append((await self._start_demo(), None))
+        return found
 
     async def _start_demo(self) -> Channel:
         if self._demo is None:

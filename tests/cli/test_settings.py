@@ -61,22 +61,27 @@ async def test_what_cannot_be_done_is_told(operator: Operator) -> None:
 
 
 async def test_groups_are_seen_set_and_taken_back(operator: Operator) -> None:
-    assert [line.split() for line in (await operator.see("groups", "set", "vip", "0.8")).splitlines()][:3] == [
-        ["name", "vip"],
-        ["price", "multiplier", "0.8"],
-        ["source", "console"],
-    ]
+    assert await operator.see("groups", "set", "vip", "0.9") == "vip: price multiplier 1 → 0.9\n"
+    assert await operator.see("groups", "set", "vip", "0.8") == "vip: price multiplier 0.9 → 0.8\n"
     assert [line.split() for line in (await operator.see("groups")).splitlines()] == [
         ["GROUP", "MULTIPLIER", "FROM", "KEYS", "CHANNELS"],
         ["filed", "2", "file", "0", "0"],
         ["vip", "0.8", "console", "0", "1"],
     ]
     assert (await operator.ask("groups", "reset", "vip")) == {"name": "vip", "deleted": True}
+    await operator.see("groups", "set", "new", "2")
+    assert await operator.see("groups", "reset", "new") == "new: price multiplier 2 → 1\n"
+    await operator.see("settings", "set", "routing.retry_ratio", "0.5")
+    assert "routing.retry_ratio: value 0.5 → " in await operator.see("settings", "reset", "routing.retry_ratio")
 
 
 async def test_prices_are_seen_set_and_taken_back(operator: Operator) -> None:
     made = await operator.see("prices", "set", "my/painter-*", "--provider", "openrouter", "--image", "0.04")
-    assert made.splitlines()[-1].split() == ["my/painter-*", "openrouter", "$0.04", "console"]
+    assert made == "my/painter-* at openrouter: image none → $0.04\n"
+    again = ("prices", "set", "my/painter-*", "--provider", "openrouter", "--image", "0.05", "--input", "1")
+    assert await operator.see(*again) == "my/painter-* at openrouter: input none → $1.00, image $0.04 → $0.05\n"
+    assert await operator.see(*again) == "my/painter-* at openrouter: nothing changed\n"
+    await operator.see("prices", "set", "my/painter-*", "--provider", "openrouter", "--image", "0.04")
     assert [line.split() for line in (await operator.see("prices")).splitlines()] == [
         ["MODEL", "PROVIDER", "INPUT", "IMAGE", "FROM"],
         ["m", "-", "$1.50", "-", "file"],

@@ -3,7 +3,9 @@
 import io
 from typing import Any
 
+import click
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -99,6 +101,21 @@ def test_rows_that_come_one_by_one_are_below_their_titles() -> None:
         Column("C", "c", width=1),
     )
     row = {"a": "x", "n": 7, "b": "left out", "c": "last words"}
-    assert format_line(columns) == "A      N C"
+    assert click.unstyle(format_line(columns)) == "A      N C"
     assert format_line(columns, row) == "x      7 last words"
     assert format_line(columns, {**row, "a": "longer\x1b"}) == "longer\ufffd   7 last words"
+
+
+@pytest.mark.parametrize(("no_color", "color"), [(False, True), (True, False)])
+def test_a_row_that_comes_alone_has_the_colors_of_the_list(*, no_color: bool, color: bool) -> None:
+    columns = (Column("STATUS", "status", width=10, status=True), Column("N", "n", width=2))
+
+    @click.command()
+    @click.pass_context
+    def command(ctx: click.Context) -> None:
+        ctx.color = False if no_color else None
+        click.echo(format_line(columns, {"status": "failed x", "n": 7}))
+
+    line = "\x1b[31mfailed x\x1b[0m   7\n"
+    assert CliRunner().invoke(command, color=True).stdout == (line if color else click.unstyle(line))
+    assert CliRunner().invoke(command).stdout == click.unstyle(line)

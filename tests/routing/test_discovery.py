@@ -54,6 +54,7 @@ class Redirected:
         ({"OPENROUTER_API_KEY": "r", "ANTHROPIC_API_KEY": "a"}, ["anthropic", "openrouter"]),
         ({"OPENAI_API_KEY": "  "}, []),
         ({"OPENAI_API_KEY": ""}, []),
+        ({"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "not a URL", "ANTHROPIC_API_KEY": "a"}, ["anthropic"]),
         ({"openai_api_key": "k", "OPENAI_KEY": "k", "PATH": "/bin"}, []),
     ],
 )
