@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 import attrs
 
+from gateway.config.certificate import ServerCertificate
 from gateway.config.merge import FileConfig
 from gateway.config.schema import Config
 from gateway.domain.setting import Source
@@ -42,6 +43,7 @@ class AppOptions:
         clock: Unix seconds.
         sources: the source of each setting, by path; None: every value that is not the default is the file's.
         read_config: reads the configuration again for a reload. Raises ``ConfigError``.
+        certificate: for TLS; None: plain HTTP.
         renew_secrets: secret files to create again if they are lost.
     """
 
@@ -55,4 +57,5 @@ class AppOptions:
     clock: Callable[[], float] = time.time
     sources: Mapping[str, Source] | None = None
     read_config: Callable[[], FileConfig] | None = None
+    certificate: ServerCertificate | None = None
     renew_secrets: tuple[str, ...] = ()

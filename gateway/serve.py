@@ -15,6 +15,7 @@ from aiohttp import web
 
 from gateway import __version__
 from gateway.app import create_app
+from gateway.config.certificate import ServerCertificate
 from gateway.config.server_schema import ServerSection
 from gateway.errors import StoreUnavailable
 from gateway.options import AppOptions, StartupInfo
@@ -22,6 +23,7 @@ from gateway.routing.model_catalog import ModelCatalog
 from gateway.server.connection_limits import find_limits
 from gateway.server.context import SERVICES
 from gateway.server.protocol import GatewayRunner
+from gateway.server.tls_site import TlsSite
 from gateway.services import describe_channels
 
 MAX_DESCRIPTORS = 1_048_576
@@ -31,6 +33,7 @@ SEND_BUFFER = 64 * 1024
 """Kernel send buffer per connection, inherited from the listening socket. Without it a client that does not read makes
 the kernel grow the buffer to 2.9 MB."""
 SHUTDOWN_TIMEOUT_S = 1.0
+BACKLOG = 1024
 _YOUNG = 10_000
 _POLL_S = 0.05
 _MODEL_POLLS = 40
@@ -74,9 +77,9 @@ async def _serve(options: AppOptions, on_ready: Callable[[str, StartupInfo], Non
     try:
         await runner.setup()
         for sock in sockets:
-            await web.SockSite(runner, sock, backlog=1024).start()
-        address = server.base_url or write_address(server.host, sockets[0].getsockname()[1])
-        options.folder.announce(write_address(server.host, sockets[0].getsockname()[1]))
+            await _make_site(runner, sock, options.certificate).start()
+        local = _announce(options, sockets[0].getsockname()[1])
+        address = server.base_url or local
         log.info("gateway_started", url=address, version=__version__, pid=os.getpid())
         _tune_garbage_collector()
         on_ready(address, await _get_startup_info(app))
@@ -92,6 +95,28 @@ async def _serve(options: AppOptions, on_ready: Callable[[str, StartupInfo], Non
         for sock in sockets:
             sock.close()
     log.info("gateway_stopped", pid=os.getpid())
+
+
+def _make_site(runner: GatewayRunner, sock: socket.socket, certificate: ServerCertificate | None) -> web.SockSite:
+    if certificate is None:
+        return web.SockSite(runner, sock, backlog=BACKLOG)
+    return TlsSite(runner, sock, ssl_context=certificate.context, backlog=BACKLOG)
+
+
+def _announce(options: AppOptions, port: int) -> str:
+    """Announce the address to commands, with the certificate as it is renewed; return the address."""
+    certificate = options.certificate
+    url = write_address(options.config.server.host, port, tls=certificate is not None)
+    if certificate is None:
+        options.folder.announce(url)
+        return url
+
+    def announce() -> None:
+        options.folder.announce(url, certificate.current.fingerprint)
+
+    certificate.on_change = announce
+    announce()
+    return url
 
 
 def _make_runner(app: web.Application, server: ServerSection) -> GatewayRunner:
@@ -180,11 +205,12 @@ def _tune_garbage_collector() -> None:
     gc.set_threshold(_YOUNG)
 
 
-def write_address(host: str, port: int) -> str:
+def write_address(host: str, port: int, *, tls: bool = False) -> str:
     """Return the URL at which this machine reaches a gateway that listens on ``host``."""
     if host in {"0.0.0.0", "::", ""}:  # noqa: S104 - compared, not bound
         host = "127.0.0.1"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def bind(host: str, port: int) -> list[socket.socket]:

@@ -86,11 +86,15 @@ class AdminClient:
 
     Args:
         session: sends the admin token.
+        certificate: what it must show; True: without TLS.
         offline: the gateway was started for this command.
     """
 
-    def __init__(self, session: "aiohttp.ClientSession", url: str, *, offline: bool) -> None:
+    def __init__(
+        self, session: "aiohttp.ClientSession", url: str, certificate: "aiohttp.Fingerprint | bool", *, offline: bool
+    ) -> None:
         self._session = session
+        self.certificate = certificate
         self.url = url
         self.offline = offline
 
@@ -276,8 +280,9 @@ def run_without_trace(context: CliContext, work: Callable[[AdminClient], Awaitab
 async def open_admin(context: CliContext) -> AsyncIterator[AdminClient]:
     """Connect to the running gateway, or to one in this process. Raises ``CliError``."""
     found = await _find_gateway(context)
-    if isinstance(found, str):
-        async with _connect(found, _read_token(context.data), offline=False) as admin:
+    if isinstance(found, dict):
+        token, certificate = _read_token(context.data), str(found.get("certificate", ""))
+        async with _connect(str(found["url"]), token, certificate) as admin:
             yield admin
         return
     try:
@@ -288,15 +293,18 @@ async def open_admin(context: CliContext) -> AsyncIterator[AdminClient]:
 
 
 @asynccontextmanager
-async def _connect(url: str, token: str, *, offline: bool) -> AsyncIterator[AdminClient]:
+async def _connect(url: str, token: str, shown: str = "", *, offline: bool = False) -> AsyncIterator[AdminClient]:
+    """Connect to a gateway; ``shown``: the certificate that it announces, which no authority has to confirm."""
     import aiohttp
 
-    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as session:
-        yield AdminClient(session, url, offline=offline)
+    certificate = aiohttp.Fingerprint(bytes.fromhex(shown)) if shown else True
+    headers, connector = {"Authorization": f"Bearer {token}"}, aiohttp.TCPConnector(ssl=certificate)
+    async with aiohttp.ClientSession(headers=headers, connector=connector) as session:
+        yield AdminClient(session, url, certificate, offline=offline)
 
 
-async def _find_gateway(context: CliContext) -> str | DataFolder:
-    """Return the address of the running gateway; if there is none, the data folder, locked."""
+async def _find_gateway(context: CliContext) -> Json | DataFolder:
+    """Return what the running gateway announces; if there is none, the data folder, locked."""
     loop, data = asyncio.get_running_loop(), context.data
     until = loop.time() + context.busy_wait_s
     while True:
@@ -310,8 +318,8 @@ async def _find_gateway(context: CliContext) -> str | DataFolder:
                 return open_folder(data)
             except DataFolderLocked as busy:  # by a process that started meanwhile
                 holder = busy.holder
-        if url := holder.get("url"):
-            return str(url)
+        if holder.get("url"):
+            return holder
         if loop.time() > until:
             pid = holder.get("pid", "unknown")
             raise CliError(f"The data folder {data} is in use by process {pid}, which announces no address")

@@ -115,7 +115,7 @@ def _print_reply(context: CliContext, secret: str, body: Json) -> str:
 
     async def work(admin: AdminClient) -> None:
         await admin.await_models()
-        async for part in stream_reply(admin.url, secret, body):
+        async for part in stream_reply(admin, secret, body):
             parts.append(part)
             if not context.as_json:
                 click.echo(_clean_text(part), nl=False)
@@ -132,16 +132,16 @@ def _clean_text(text: str) -> str:
     return "".join(char if char.isprintable() or char in _LAYOUT else "\ufffd" for char in text)
 
 
-async def stream_reply(url: str, secret: str, body: Json) -> AsyncIterator[str]:
+async def stream_reply(admin: AdminClient, secret: str, body: Json) -> AsyncIterator[str]:
     """Send a chat request, and yield the texts of its stream. Raises ``CliError``."""
     import aiohttp
 
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
-    headers = {"Authorization": f"Bearer {secret}"}
+    url, headers = f"{admin.url}/v1/chat/completions", {"Authorization": f"Bearer {secret}"}
     try:
         async with (
             aiohttp.ClientSession(headers=headers, timeout=timeout) as session,
-            session.post(f"{url}/v1/chat/completions", json={**body, "stream": True}) as response,
+            session.post(url, json={**body, "stream": True}, ssl=admin.certificate) as response,
         ):
             if response.status != 200:  # noqa: PLR2004
                 raise CliError(_read_error(await response.read()))
@@ -152,7 +152,7 @@ async def stream_reply(url: str, secret: str, body: Json) -> AsyncIterator[str]:
                 if "error" in event:
                     raise CliError(f"\n{event['error']['message']}")
     except (aiohttp.ClientError, OSError) as error:
-        raise CliError(f"The gateway at {url} does not answer: {error}") from None
+        raise CliError(f"The gateway at {admin.url} does not answer: {error}") from None
 
 
 async def _read_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[Json]:

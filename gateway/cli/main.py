@@ -192,6 +192,7 @@ def _serve(
     greet: Callable[[str, "StartupInfo"], None],
 ) -> None:
     """Serve until a signal stops the gateway. Raises ``StartupError``."""
+    from gateway.config.certificate import CertificateError, open_certificate
     from gateway.config.exposure import check_secrets
     from gateway.config.loader import ConfigError
     from gateway.options import AppOptions
@@ -211,8 +212,9 @@ def _serve(
     )
     try:
         check_secrets(config, folder.admin_token())
-        run_server(options, greet)
-    except (ConfigError, PortInUse, DatabaseStartupError, DataFolderDamaged) as refused:
+        certificate = open_certificate(config.server.tls_certificate, config.server.tls_key)
+        run_server(attrs.evolve(options, certificate=certificate), greet)
+    except (ConfigError, CertificateError, PortInUse, DatabaseStartupError, DataFolderDamaged) as refused:
         raise StartupError(str(refused)) from None
 
 

@@ -139,7 +139,7 @@ async def _create_link(context: CliContext, admin: AdminClient, *path: str, body
     from gateway.serve import write_address
 
     server = load_file_config(context.config, context.environ).config.server
-    address = server.base_url.rstrip("/") or write_address(server.host, server.port)
+    address = server.base_url.rstrip("/") or write_address(server.host, server.port, tls=bool(server.tls_certificate))
     return {**link, "url": link["url"].replace(admin.url, address, 1)}
 
 

@@ -28,6 +28,9 @@ ENV_PREFIX = "GATEWAY_"
 _ENV_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
+_FILES = (("safety", "words_file"), ("server", "tls_certificate"), ("server", "tls_key"))
+
+
 class ConfigError(Exception):
     """All problems of a configuration, one a line, for the operator."""
 
@@ -55,7 +58,7 @@ def read_declared(path: Path | None, environ: Mapping[str, str]) -> FileConfig:
     raw, problems = _read_toml(path) if path else ({}, [])
     expanded = _expand(raw, "", environ, problems)
     if path:
-        _resolve_words_file(expanded, path.parent)
+        _resolve_paths(expanded, path.parent)
     sources: dict[str, Source] = dict.fromkeys(_list_keys(expanded), "file")
     from_env = _overlay(expanded, environ, problems)
     sources |= dict.fromkeys(from_env, "environment")
@@ -72,11 +75,12 @@ def read_declared(path: Path | None, environ: Mapping[str, str]) -> FileConfig:
     return FileConfig(config, sources)
 
 
-def _resolve_words_file(tables: dict[str, Any], folder: Path) -> None:
-    """Make a relative ``safety.words_file`` relative to the configuration file."""
-    safety = tables.get("safety")
-    if isinstance(safety, dict) and isinstance(safety.get("words_file"), str) and safety["words_file"]:
-        safety["words_file"] = str(folder / safety["words_file"])
+def _resolve_paths(tables: dict[str, Any], folder: Path) -> None:
+    """Make relative paths of files relative to the configuration file."""
+    for section, key in _FILES:
+        table = tables.get(section)
+        if isinstance(table, dict) and isinstance(table.get(key), str) and table[key]:
+            table[key] = str(folder / table[key])
 
 
 def _list_keys(tables: Mapping[str, Any]) -> Iterator[str]:

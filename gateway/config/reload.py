@@ -13,6 +13,7 @@ import structlog
 from gateway.auth.accounts import AccountService
 from gateway.auth.declared import declare
 from gateway.billing.abandoned import Abandoned
+from gateway.config.certificate import Certificate, CertificateError, ServerCertificate
 from gateway.config.diff import describe_channels, describe_items, describe_section
 from gateway.config.loader import ConfigError, read_prices, read_words_file
 from gateway.config.merge import EffectiveConfig, FileConfig, list_sections, merge_stored, parse_stored
@@ -125,6 +126,7 @@ class Reloader:
 
     Attributes:
         changing: the lock to hold while the configuration is changed.
+        certificate: read again by a reload; None without TLS.
     """
 
     def __init__(
@@ -149,6 +151,7 @@ class Reloader:
         self._audit_log = audit_log
         self._clock = clock
         self.changing = asyncio.Lock()
+        self.certificate: ServerCertificate | None = None
 
     async def reload(self, by: Actor = FILE) -> dict[str, Any]:
         """Read and apply the configuration; return what changed. The audit log names ``by``.
@@ -157,12 +160,14 @@ class Reloader:
         """
         router = self._router
         async with self.changing:
-            declared, words = await asyncio.to_thread(self._read_all)
+            declared, words, renewed = await asyncio.to_thread(self._read_all)
             effective = merge_stored(declared, parse_stored(await self._settings.list_settings()))
             config = effective.config
             changes = _describe(self._live.effective, effective)
             if words is not self._live.words and config.safety == self._live.config.safety:
                 changes.append("the words of safety.words_file changed")
+            if renewed is not None:
+                changes.append(f"the certificate changed; it expires at {renewed.expires}")
             restart = [line for name in _AT_START for line in _describe_section(name, self._at_start, config)]
             tariff = build_tariff(effective)
             before = {channel.name: channel for channel in router.catalog.channels}
@@ -172,6 +177,8 @@ class Reloader:
             await self._channels.declare(build_channels(config))
             router.models = build_models(config)
             self._live.words = words
+            if renewed is not None and self.certificate is not None:
+                self.certificate.adopt(renewed)
             self._adopt(effective, tariff)
             fresh = [channel for channel in router.catalog.channels if before.get(channel.name) != channel]
         known = {channel.name for channel in router.catalog.channels}
@@ -207,20 +214,23 @@ class Reloader:
         except GatewayError as error:
             log.error("configuration_not_reloaded", error=error.message)  # noqa: TRY400 - a refusal, not a bug
 
-    def _read_all(self) -> tuple[FileConfig, WordList | None]:
-        """Read the configuration and the word list it names. Runs in a thread."""
+    def _read_all(self) -> tuple[FileConfig, WordList | None, Certificate | None]:
+        """Read the configuration, the word list it names, and the certificate if it changed. Runs in a thread."""
         if self._read is None:
             raise Conflict("This gateway was started without a configuration that can be reloaded")
         try:
             declared = self._read()
             words = read_words_file(declared.config)
+            renewed = None if self.certificate is None else self.certificate.read_changed()
+        except CertificateError as error:
+            raise InvalidRequest(str(error)) from None
         except ConfigError as error:
             raise InvalidRequest("\n".join(error.problems)) from None
         if _declares(self._live.config) and not _declares(declared.config):
             raise InvalidRequest(
                 "Refused: the new configuration has no channels, keys or accounts. If intended, restart the gateway"
             )
-        return declared, words
+        return declared, words, renewed
 
 
 def _declares(config: Config) -> bool:

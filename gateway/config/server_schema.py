@@ -1,6 +1,7 @@
 """The sections that are read at start: ``[server]`` and ``[store]``."""
 
 import re
+from collections.abc import Iterator
 from typing import Literal
 
 import attrs
@@ -39,6 +40,14 @@ class ServerSection:
         default="",
         metadata=about('public URL of the gateway, for instance "https://ai.example.com" behind a proxy', URL),
     )
+    tls_certificate: str = attrs.field(
+        default="",
+        metadata=about(
+            "PEM file with the certificate and its chain: the gateway serves HTTPS itself. A renewed file is used "
+            "within a minute"
+        ),
+    )
+    tls_key: str = attrs.field(default="", metadata=about("PEM file with the key of tls_certificate"))
     drain_timeout_s: float = attrs.field(
         default=30.0, metadata=about("time that running requests get to finish after SIGTERM", NOT_NEGATIVE)
     )
@@ -103,6 +112,12 @@ class ServerSection:
             _ORIGINS,
         ),
     )
+
+    def find_problems(self) -> Iterator[tuple[str, str]]:
+        """Yield key and problem of each rule between keys."""
+        if bool(self.tls_certificate) != bool(self.tls_key):
+            missing, given = sorted(("tls_certificate", "tls_key"), key=lambda name: bool(getattr(self, name)))
+            yield missing, f"expected a file, together with {given}"
 
     @property
     def keepalive_s(self) -> float:

@@ -9,7 +9,7 @@ from gateway.config.schema import Config
 from gateway.doctor.database_checks import check_database
 from gateway.doctor.finding import Finding
 from gateway.doctor.folder_checks import check_folder, check_journal, check_space
-from gateway.doctor.network_checks import check_clock, check_port
+from gateway.doctor.network_checks import check_certificate, check_clock, check_port
 from gateway.storage.data_folder import DATABASE, find_holder, is_used
 
 
@@ -35,4 +35,5 @@ def examine(data: Path, config_path: Path | None, environ: Mapping[str, str]) ->
     yield from check_journal(data)
     yield from check_space(data, database)
     yield from check_clock(config, database)
+    yield from check_certificate(config.server)
     yield from check_port(config.server, find_holder(data))

@@ -1,8 +1,10 @@
-"""Checks of the clock, against a provider's, and of the port."""
+"""Checks of the clock, against a provider's, of the certificate, and of the port."""
 
 import contextlib
 import http.client
 import sqlite3
+import ssl
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from gateway.config.certificate import WARN_DAYS, CertificateError, read_certificate
 from gateway.config.schema import Config
 from gateway.config.server_schema import ServerSection
 from gateway.doctor.finding import Finding
@@ -60,10 +63,16 @@ def _read_date(url: str) -> float:
     return parsedate_to_datetime(date).timestamp()
 
 
-def _ask(url: str, method: str) -> http.client.HTTPResponse:
+def _ask(url: str, method: str, *, verify: bool = True) -> http.client.HTTPResponse:
     parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    with closing(kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)) as connection:
+    host = parts.hostname or ""
+    connection = http.client.HTTPConnection(host, parts.port, timeout=TIMEOUT_S)
+    if parts.scheme == "https":
+        context = ssl.create_default_context()
+        if not verify:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection = http.client.HTTPSConnection(host, parts.port, timeout=TIMEOUT_S, context=context)
+    with closing(connection):
         connection.request(method, parts.path or "/")
         response = connection.getresponse()
         response.read()
@@ -80,7 +89,7 @@ def check_port(server: ServerSection, holder: Mapping[str, Any] | None) -> Itera
         yield Finding("port", "warning", f"Process {pid} has the data folder and announces no address", "Wait for it")
         return
     try:
-        status = _ask(f"{url}/readyz", "GET").status
+        status = _ask(f"{url}/readyz", "GET", verify=False).status
     except (OSError, http.client.HTTPException) as error:
         text = f"The gateway of process {pid} does not answer at {url}: {error}"
         yield Finding("port", "problem", text, f"See its log; end it: kill {pid}")
@@ -90,6 +99,27 @@ def check_port(server: ServerSection, holder: Mapping[str, Any] | None) -> Itera
     else:
         text = f"The gateway of process {pid} at {url} is not ready (HTTP {status})"
         yield Finding("port", "problem", text, f"Read why: {url}/readyz, gateway health")
+
+
+def check_certificate(server: ServerSection) -> Iterator[Finding]:
+    """Check the certificate for TLS and its key, if they are configured."""
+    if not server.tls_certificate:
+        return
+    key = Path(server.tls_key)
+    try:
+        found = read_certificate(Path(server.tls_certificate), key)
+    except CertificateError as error:
+        yield Finding("tls", "problem", str(error), "Renew the files of server.tls_certificate and server.tls_key")
+        return
+    if key.stat().st_mode & stat.S_IRWXO:
+        yield Finding("tls", "problem", f"Every user can read the key {key}", f"chmod 600 {key}")
+    days = found.find_days_left(time.time())
+    if days < WARN_DAYS:
+        when = "has expired" if days < 0 else f"expires in {days} days"
+        text = f"The certificate {server.tls_certificate} {when}, at {found.expires}"
+        yield Finding("tls", "problem" if days < 0 else "warning", text, "Renew it; the gateway takes it by itself")
+    else:
+        yield Finding("tls", "ok", f"The certificate is valid until {found.expires}")
 
 
 def _check_free(server: ServerSection) -> Finding:

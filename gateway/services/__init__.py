@@ -68,6 +68,8 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
             # Another command than serve may know other channels and shorter retention: it must not end jobs or delete.
             _start_cleanup(services, jobs)
             start_video_workers(services, stack)
+        if services.options.certificate is not None:
+            jobs.start("renew_certificate", services.options.certificate.run)
         yield
 
 

@@ -29,6 +29,7 @@ def open_admin(services: Services) -> AdminServices:
         audit_log=audit_log,
         clock=clock,
     )
+    reloader.certificate = options.certificate
     request_log = RequestLogRepository(database)
     return AdminServices(
         settings=SettingsService(services.live_config, reloader, setting_repository, clock=clock),

@@ -62,9 +62,13 @@ class DataFolder:
         self.killed = b'"url"' in os.pread(self._lock, 4096, 0)
         self._write_holder({"pid": os.getpid()})
 
-    def announce(self, url: str) -> None:
-        """Write the address of this process into the lock file, for the command line to find."""
-        self._write_holder({"pid": os.getpid(), "url": url})
+    def announce(self, url: str, certificate: str = "") -> None:
+        """Write the address of this process into the lock file, for the command line to find.
+
+        ``certificate``: the SHA-256 of the certificate that answers there; empty without TLS.
+        """
+        more = {"certificate": certificate} if certificate else {}
+        self._write_holder({"pid": os.getpid(), "url": url, **more})
 
     def close(self) -> None:
         """Release the lock."""

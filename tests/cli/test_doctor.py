@@ -20,6 +20,7 @@ from click.testing import CliRunner, Result
 from gateway.cli.main import main
 from gateway.storage.data_folder import JOURNAL, SECRETS
 from gateway.storage.schema import REVISION
+from tests.support.certificates import write_certificate
 from tests.support.gateway import start_gateway
 from tests.support.scripted_upstream import ScriptedUpstream, answer
 
@@ -253,3 +254,21 @@ async def test_the_clock_is_compared_with_a_providers(
     done = await asyncio.to_thread(run, folder, "--config", str(config))
     assert done.exit_code == (0 if words is None else 1), done.output
     assert ("The clock agrees" if words is None else words) in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("days", "state", "text"),
+    [(90, None, ""), (5, "warning", "expires in 4 days"), (-1, "problem", "has expired")],
+)
+def test_the_end_of_the_certificate_is_found(
+    folder: Path, tmp_path: Path, days: float, state: str | None, text: str
+) -> None:
+    write_certificate(tmp_path, days=days)
+    env = {"GATEWAY_SERVER__TLS_CERTIFICATE": f"{tmp_path}/cert.pem", "GATEWAY_SERVER__TLS_KEY": f"{tmp_path}/key.pem"}
+    findings = find(folder, "tls", env=env)
+    assert [finding["state"] for finding in findings] == ([state] if state else [])
+    assert all(text in finding["text"] for finding in findings)
+    (tmp_path / "key.pem").chmod(0o604)
+    assert "chmod 600" in find(folder, "tls", env=env)[0]["fix"]
+    (tmp_path / "key.pem").unlink()
+    assert "key.pem cannot be read" in find(folder, "tls", env=env)[0]["text"]

@@ -173,6 +173,10 @@ SCALARS: dict[str, tuple[str, Any]] = {
 }
 
 
+PAIR = {"SERVER__TLS_CERTIFICATE": "/etc/cert.pem", "SERVER__TLS_KEY": "/etc/key.pem"}
+"""Settings of which neither is valid alone."""
+
+
 def test_every_setting_has_a_variable() -> None:
     sections = (
         ServerSection,
@@ -187,7 +191,13 @@ def test_every_setting_has_a_variable() -> None:
     )
     keys = {f"{section.__name__.removesuffix('Section')}__{field.name}".upper()
             for section in sections for field in attrs.fields(section)}  # fmt: skip
-    assert keys == set(SCALARS)
+    assert keys == set(SCALARS) | set(PAIR)
+
+
+def test_variables_that_need_each_other_win_over_the_file_together(path: Path) -> None:
+    text = '[server]\ntls_certificate = "x"\ntls_key = "y"\n'
+    server = read(path, text, **{f"GATEWAY_{name}": value for name, value in PAIR.items()}).server
+    assert (server.tls_certificate, server.tls_key) == tuple(PAIR.values())
 
 
 @pytest.mark.parametrize("name", SCALARS)

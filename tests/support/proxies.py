@@ -1,17 +1,14 @@
 """Proxies that lead wherever they are asked to, which here is always the same provider; and certificates."""
 
 import asyncio
-import datetime as dt
-import ipaddress
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import attrs
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.support.certificates import write_certificate
 
 
 @attrs.define
@@ -97,22 +94,7 @@ async def socks(
 
 def make_context(folder: Path, name: str) -> tuple[ssl.SSLContext, Path]:
     """A server's context for the host ``name``, and the file with its certificate, which nobody vouches for."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a provider")])
-    today = dt.datetime.now(dt.UTC)
-    try:
-        spoken: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        spoken = x509.DNSName(name)
-    made = x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
-    made = made.not_valid_before(today - dt.timedelta(days=1)).not_valid_after(today + dt.timedelta(days=1))
-    made = made.add_extension(x509.SubjectAlternativeName([spoken]), critical=False)
-    made = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-    pem = serialization.Encoding.PEM
-    certificate, private = folder / "cert.pem", folder / "key.pem"
-    certificate.write_bytes(made.sign(key, hashes.SHA256()).public_bytes(pem))
-    plain = serialization.NoEncryption()
-    private.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+    certificate, private = write_certificate(folder, name)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, private)
     return context, certificate

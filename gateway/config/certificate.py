@@ -1,0 +1,156 @@
+"""The certificate for TLS (``server.tls_certificate``, ``server.tls_key``), renewed while connections go on.
+
+A new connection gets the certificate that is current when it begins; an open one keeps its own.
+"""
+
+import asyncio
+import hashlib
+import ssl
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import attrs
+import structlog
+
+CHECK_EVERY_S = 60.0
+WARN_DAYS = 21
+WARN_EVERY_S = 86_400.0
+_DAY_S = 86_400
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class CertificateError(Exception):
+    """The certificate or its key cannot be used; the message is for the operator."""
+
+
+@attrs.frozen
+class Certificate:
+    """A certificate that was read with its key.
+
+    Attributes:
+        context: serves with it.
+        fingerprint: SHA-256 of the certificate, in hexadecimal digits.
+        expires_s: the end of its validity, Unix seconds.
+        content: SHA-256 of both files.
+    """
+
+    context: ssl.SSLContext
+    fingerprint: str
+    expires_s: float
+    content: bytes
+
+    def find_days_left(self, now_s: float) -> int:
+        """Return the whole days until it expires; negative once it has."""
+        return int((self.expires_s - now_s) // _DAY_S)
+
+    @property
+    def expires(self) -> str:
+        return datetime.fromtimestamp(self.expires_s, UTC).isoformat(timespec="minutes")
+
+
+def read_certificate(certificate: Path, key: Path) -> Certificate:
+    """Read a PEM file with the certificate and its chain, and one with the key. Raises ``CertificateError``."""
+    from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415 - only a gateway with TLS needs it
+    from cryptography.x509 import load_pem_x509_certificates  # noqa: PLC0415
+
+    try:
+        pem, content = certificate.read_bytes(), _hash_files(certificate, key)
+        leaf = load_pem_x509_certificates(pem)[0]
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        context.load_cert_chain(certificate, key, password=lambda: b"")  # without it OpenSSL would ask a terminal
+    except ssl.SSLError as error:
+        reason = "it does not belong to the certificate" if "MISMATCH" in str(error.reason) else error.reason or error
+        raise CertificateError(f"server.tls_key: {key}: {reason}. It must be a PEM file without a passphrase") from None
+    except OSError as error:
+        raise CertificateError(f"The TLS file {error.filename} cannot be read: {error.strerror}") from None
+    except (ValueError, TypeError) as error:
+        raise CertificateError(f"server.tls_certificate: {certificate} is no PEM certificate: {error}") from None
+    return Certificate(context, leaf.fingerprint(SHA256()).hex(), leaf.not_valid_after_utc.timestamp(), content)
+
+
+def _hash_files(*paths: Path) -> bytes:
+    return hashlib.sha256(b"\n".join(hashlib.sha256(path.read_bytes()).digest() for path in paths)).digest()
+
+
+class ServerCertificate:
+    """The certificate of a running gateway. Raises ``CertificateError`` if it cannot be read at first.
+
+    Attributes:
+        current: what new connections get.
+        context: for the server; it hands each connection to ``current``.
+        on_change: is called after another certificate has become current.
+    """
+
+    def __init__(self, certificate: Path, key: Path, clock: Callable[[], float] = time.time) -> None:
+        self._certificate = certificate
+        self._key = key
+        self._clock = clock
+        self._warned_s = float("-inf")
+        self._refused = ""
+        self.on_change: Callable[[], None] = _do_nothing
+        self.current = first = read_certificate(certificate, key)
+        # ``load_cert_chain`` on the context in use could fail between the certificate and the key.
+        self.context = first.context
+        self.context.sni_callback = self._hand_over
+        self._warn()
+
+    def _hand_over(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = self.current.context
+
+    def read_changed(self) -> Certificate | None:
+        """Return what the files have now; None if they have not changed. Raises ``CertificateError``."""
+        try:
+            if _hash_files(self._certificate, self._key) == self.current.content:
+                return None
+        except OSError as error:
+            raise CertificateError(f"The TLS file {error.filename} cannot be read: {error.strerror}") from None
+        return read_certificate(self._certificate, self._key)
+
+    def adopt(self, fresh: Certificate) -> None:
+        """Use ``fresh`` for new connections."""
+        self.current = fresh
+        log.info("certificate_renewed", path=str(self._certificate), reason=f"it expires at {fresh.expires}")
+        self._warned_s = float("-inf")
+        self._warn()
+        self.on_change()
+
+    async def run(self) -> None:
+        """Look for changed files and for the end of the validity, for ever."""
+        while True:
+            await asyncio.sleep(CHECK_EVERY_S)
+            await self.check()
+
+    async def check(self) -> None:
+        """Adopt changed files. If they cannot be used, log it once and keep the certificate."""
+        try:
+            fresh = await asyncio.to_thread(self.read_changed)
+        except CertificateError as error:
+            if str(error) != self._refused:
+                log.error("certificate_not_renewed", error=str(error))  # noqa: TRY400 - files, not a bug
+            self._refused = str(error)
+            return
+        self._refused = ""
+        if fresh is not None:
+            self.adopt(fresh)
+        self._warn()
+
+    def _warn(self) -> None:
+        """Log that the certificate expires soon, once a day."""
+        now_s = self._clock()
+        if self.current.find_days_left(now_s) < WARN_DAYS and now_s - self._warned_s >= WARN_EVERY_S:
+            self._warned_s = now_s
+            log.warning("certificate_expires", path=str(self._certificate), reason=f"at {self.current.expires}")
+
+
+def open_certificate(certificate: str, key: str) -> ServerCertificate | None:
+    """Read the configured files; None if none are configured. Raises ``CertificateError``."""
+    return ServerCertificate(Path(certificate), Path(key)) if certificate else None
+
+
+def _do_nothing() -> None:
+    """Nothing depends on the certificate yet."""
