@@ -4,7 +4,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,10 +11,7 @@ from gateway.cli.admin_client import CliContext, CliError, Json, load_file_confi
 from gateway.cli.options import client_command, data_option
 from gateway.cli.output import print_answer, print_json
 from gateway.cli.text import format_bytes
-from gateway.storage.data_folder import DATABASE, is_used
-
-if TYPE_CHECKING:
-    from gateway.config.schema import Config
+from gateway.storage.data_folder import DATABASE, find_database, is_used
 
 PASSPHRASE = "GATEWAY_BACKUP_PASSPHRASE"  # noqa: S105 - the name of a variable
 
@@ -40,7 +36,7 @@ def backup(context: CliContext, *, file: Path, media: bool, encrypt: bool) -> No
     from gateway.storage.backup import BackupFailed, BackupSource, write_backup
 
     config = load_file_config(context.config, context.environ).config
-    database = find_database(context.data, config)
+    database = find_database(context.data, config.store.url)
     if not is_used(context.data) and not database.exists():
         raise CliError(f"No gateway here (looked in {context.data}). Use --data or GATEWAY_DATA")
     passphrase = _ask_passphrase(context.environ, new=True) if encrypt else None
@@ -84,11 +80,6 @@ def restore(ctx: click.Context, *, file: Path, data: Path, as_json: bool) -> Non
         print_json(manifest)
     else:
         _print_restored(data, manifest)
-
-
-def find_database(data: Path, config: "Config") -> Path:
-    """Return the path of the database that ``serve`` would open."""
-    return Path(config.store.url.removeprefix("sqlite:///")) if config.store.url else data / DATABASE
 
 
 def _ask_passphrase(environ: Mapping[str, str], *, new: bool) -> str:

@@ -10,7 +10,7 @@ from gateway.doctor.database_checks import check_database
 from gateway.doctor.finding import Finding
 from gateway.doctor.folder_checks import check_folder, check_journal, check_space
 from gateway.doctor.network_checks import check_certificate, check_clock, check_port
-from gateway.storage.data_folder import DATABASE, find_holder, is_used
+from gateway.storage.data_folder import find_database, find_holder, is_used
 
 
 def examine(data: Path, config_path: Path | None, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -24,7 +24,7 @@ def examine(data: Path, config_path: Path | None, environ: Mapping[str, str]) ->
         fix = "Correct it; until then the other checks use the defaults"
         yield from (Finding("settings", "problem", problem, fix) for problem in str(error).splitlines())
     config = declared.config
-    database = Path(config.store.url.removeprefix("sqlite:///")) if config.store.url else data / DATABASE
+    database = find_database(data, config.store.url)
     if not is_used(data) and not database.exists():
         text = f"No gateway has used the data folder {data}"
         yield Finding("folder", "problem", text, "Use --data or GATEWAY_DATA, or start one: gateway serve")

@@ -1,7 +1,6 @@
 """Open the store: the database, the journal, and what an earlier process left in them."""
 
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import structlog
 
@@ -11,7 +10,7 @@ from gateway.config.reload import LiveConfig, log_ignored
 from gateway.options import AppOptions
 from gateway.retention_clock import WARN_AFTER_S, RetentionClock
 from gateway.server.context import Services, StorageServices
-from gateway.storage.data_folder import DATABASE, JOURNAL, check_database_present
+from gateway.storage.data_folder import DATABASE, JOURNAL, check_database_present, find_database
 from gateway.storage.database import Database, open_database
 from gateway.storage.identity import check_secrets
 from gateway.storage.integrity_check import check_before_start
@@ -67,8 +66,7 @@ async def _open_retention_clock(options: AppOptions, database: Database) -> Rete
 async def _open_database(options: AppOptions) -> Database:
     """Open the database after checking that it exists, is undamaged, and belongs to a gateway."""
     folder = options.folder
-    url = options.config.store.url or f"sqlite:///{folder.path / DATABASE}"
-    path = Path(url.removeprefix("sqlite:///"))
+    path = find_database(folder.path, options.config.store.url)
     check_database_present(folder.path, path)
     if folder.killed:
         # A copy of the folder, or sqlite3 itself, may have merged the log into the database: this may be no loss.
@@ -78,4 +76,4 @@ async def _open_database(options: AppOptions) -> Database:
     await check_before_start(path, CHECK_KILLED_S if folder.killed else CHECK_S)
     if not options.config.store.url:
         folder.private_file(DATABASE)
-    return await open_database(url)
+    return await open_database(f"sqlite:///{path}")

@@ -142,6 +142,11 @@ def is_used(path: Path) -> bool:
     return (path / DATABASE).exists() or bool(list_parts(path))
 
 
+def find_database(path: Path, url: str) -> Path:
+    """Return the path of the database: that of ``store.url``; if that is empty, in the data folder ``path``."""
+    return Path(url.removeprefix("sqlite:///")) if url else path / DATABASE
+
+
 def check_database_present(path: Path, database: Path) -> None:
     """Raise ``DataFolderDamaged`` if the data folder ``path`` was in use, and its ``database`` is missing or empty."""
     missing = not database.exists()

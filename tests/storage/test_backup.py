@@ -1,5 +1,6 @@
 """A backup is whole or not there, and what is restored is what was backed up."""
 
+import asyncio
 import gzip
 import io
 import os
@@ -13,15 +14,22 @@ import orjson
 import pytest
 
 from gateway import __version__
+from gateway.billing.flush_worker import LedgerFlusher
+from gateway.billing.write_queue import WriteQueue
 from gateway.storage.backup import BackupFailed, BackupSource, write_backup
 from gateway.storage.backup_encryption import CHUNK_BYTES, MAGIC
+from gateway.storage.database import open_database
+from gateway.storage.journal import RequestJournal, parse_journal
+from gateway.storage.ledger import LedgerRepository
 from gateway.storage.restore import RestoreRefused, is_encrypted, restore_backup
 from gateway.storage.schema import REVISION
 from tests.support.gateway import furnish, make_template
+from tests.support.request_records import make_row
 
 PICTURE = Path("media/ab/ab0123456789abcdef0123456789abcd.png")
 HEAD = len(MAGIC) + 16
 CHUNK = CHUNK_BYTES + 16
+BACKUPS = 15
 
 
 @pytest.fixture
@@ -117,6 +125,40 @@ def test_a_copy_that_a_killed_backup_left_goes_with_the_next(folder: Path) -> No
     (folder / ".backup-1").write_bytes(b"half")
     back_up(folder)
     assert not list(folder.glob(".backup-*"))
+
+
+async def test_every_answered_request_is_in_the_journal_or_in_the_database_of_a_backup(folder: Path) -> None:
+    """Rows move from the journal to the database meanwhile; the journal forgets them at once."""
+    (folder / "requests.journal").unlink()
+    database = await open_database(f"sqlite:///{folder / 'gateway.db'}")
+    journal, queue = RequestJournal(folder / "requests.journal", rotate_bytes=0), WriteQueue()
+    flushing = asyncio.create_task(LedgerFlusher(queue, LedgerRepository(database), journal).run())
+    answered: list[str] = []
+
+    async def answer_requests() -> None:
+        while True:
+            row = make_row(f"answered {len(answered)}")
+            journal.settle(row)
+            queue.put(row)
+            answered.append(row.id)
+            await asyncio.sleep(0.001)
+
+    answering = asyncio.create_task(answer_requests())
+    for number in range(BACKUPS):
+        await asyncio.sleep(0.02)
+        before = set(answered)
+        backup = await asyncio.to_thread(back_up, folder, f"{number}.gwb")
+        restore_backup(backup, backup.with_suffix(""))
+        unsettled, unreadable = parse_journal((backup.with_suffix("") / "requests.journal").read_bytes())
+        with closing(sqlite3.connect(backup.with_suffix("") / "gateway.db")) as copy:
+            stored = {row[0] for row in copy.execute("SELECT id FROM requests")}
+        assert not before - stored - {left.row.id for left in unsettled}
+        assert not unreadable
+    for task in (answering, flushing):
+        task.cancel()
+    await asyncio.gather(answering, flushing, return_exceptions=True)
+    journal.close()
+    await database.close()
 
 
 Change = Callable[[bytes], bytes]

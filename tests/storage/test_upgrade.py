@@ -60,8 +60,8 @@ def sum_up(rows: Mapping[str, list[Row]], table: str, column: str) -> dict[tuple
 
 
 def test_every_migration_has_a_fixture_with_rows_in_every_table(tmp_path: Path) -> None:
-    """If one is missing: ``scripts/make_schema_fixtures.py``."""
-    assert list(REVISIONS) == sorted(script.revision for script in open_scripts().walk_revisions())
+    revisions = sorted(script.revision for script in open_scripts().walk_revisions())
+    assert list(REVISIONS) == revisions, "run scripts/make_schema_fixtures.py"
     for revision in REVISIONS:
         rows = read_rows(load_fixture(revision, tmp_path / f"{revision}.db"))
         assert all(rows.values()), revision
