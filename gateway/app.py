@@ -20,6 +20,7 @@ from gateway.server.openapi.routes import add_docs
 from gateway.server.responses import add_common_headers
 from gateway.server.routes import add_api_routes, get_root
 from gateway.server.shutdown import drain
+from gateway.server.tracing import trace_request
 from gateway.services import open_services
 from gateway.services.media import MIB
 
@@ -28,6 +29,8 @@ def create_app(options: AppOptions) -> web.Application:
     """Build the gateway: three sub-applications under one root. Nothing is opened before startup."""
     server = options.config.server
     app = web.Application(middlewares=[request_context, error_responses], client_max_size=server.max_body_mb * MIB)
+    if options.config.tracing.endpoint:
+        app.middlewares.insert(1, trace_request)  # it needs the context of the request
     if server.cors_origins:
         app[CORS] = cors = CrossOrigin(server.cors_origins)
         app.middlewares.append(cors.handle)

@@ -7,7 +7,7 @@ log by mistake.
 import logging
 import sys
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any, Literal, TextIO
@@ -21,8 +21,8 @@ ALLOWED = frozenset(
         "cooldown_s", "cost_nanos", "delivery_id", "outcome", "error", "event", "exc_info", "exception", "failures",
         "files", "first_byte_ms", "interrupted", "job", "key", "level", "logger", "member", "method", "model", "models",
         "operation", "overrun_nanos", "path", "pid", "reason", "request_id", "restart_after_s", "rows", "running",
-        "schema", "signal", "status", "timestamp", "tokens", "total_ms", "url", "usage_source", "version", "video_id",
-        "went",
+        "schema", "signal", "span_id", "status", "timestamp", "tokens", "total_ms", "trace_id", "url",
+        "usage_source", "version", "video_id", "went",
     },
 )  # fmt: skip
 """Every field a log line may carry."""
@@ -146,6 +146,18 @@ def _write_second(second: int) -> str:
 
 def _write_escaped(logger: LineWriter, method: str, event: MutableMapping[str, Any]) -> str:
     return f"{structlog.processors.JSONRenderer()(logger, method, event)!s}\n".replace("\x7f", "\\u007f")
+
+
+def add_log_fields(find: Callable[[], Mapping[str, str]]) -> Callable[[], None]:
+    """Add the fields that ``find`` returns to every event from now on; return what ends that."""
+
+    def add(_logger: LineWriter, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        event.update(find())
+        return event
+
+    processors = structlog.get_config()["processors"]
+    processors.insert(0, add)
+    return partial(processors.remove, add)
 
 
 class _LineLogger(structlog.BoundLoggerBase):

@@ -1,12 +1,20 @@
-"""The sections for operators who observe the gateway: ``[metrics]``."""
+"""The sections for operators who observe the gateway: ``[metrics]`` and ``[tracing]``."""
+
+import re
 
 import attrs
 
 from gateway.domain.account_spec import NETWORKS
-from gateway.parsing import about, must
+from gateway.parsing import about, between, must
+from gateway.routing.channel_spec import URL
 
 _TOKEN = must("at least 16 printable ASCII characters", lambda value: not value or _is_token(value))
 _SHORTEST = 16
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}=[\x20-\x7e]{0,4096}")
+_HEADERS = must(
+    'headers such as "Authorization=Bearer ..."', lambda value: all(_HEADER.fullmatch(header) for header in value)
+)
+_TRACES = "/v1/traces"
 
 
 def _is_token(value: str) -> bool:
@@ -23,3 +31,36 @@ class MetricsSection:
     allow: tuple[str, ...] = attrs.field(
         default=(), metadata=about('networks that may read /metrics without a token: ["10.0.0.0/8"]', NETWORKS)
     )
+
+
+@attrs.frozen
+class TracingSection:
+    """``[tracing]``: traces for an OpenTelemetry receiver."""
+
+    endpoint: str = attrs.field(
+        default="",
+        metadata=about(
+            'URL of an OTLP/HTTP receiver: "http://127.0.0.1:4318"; /v1/traces is added. Empty: off. Needs '
+            "pip install 'model-gateway[tracing]'",
+            URL,
+        ),
+    )
+    sample_ratio: float = attrs.field(
+        default=1.0,
+        metadata=about(
+            "share of the requests to trace, 0 to 1; a client that sends a traceparent decides for itself",
+            between(0, 1),
+        ),
+    )
+    headers: tuple[str, ...] = attrs.field(
+        default=(), metadata=about('headers for the receiver: ["Authorization=Bearer ..."]', _HEADERS), repr=False
+    )
+
+    @property
+    def traces_url(self) -> str:
+        url = self.endpoint.rstrip("/")
+        return url if url.endswith(_TRACES) else f"{url}{_TRACES}"
+
+    def parse_headers(self) -> dict[str, str]:
+        """Return the headers by name."""
+        return {name: value for name, _, value in (header.partition("=") for header in self.headers)}

@@ -35,8 +35,8 @@ from gateway.storage.settings import SettingRepository
 
 log = structlog.stdlib.get_logger(__name__)
 
-_AT_START = ("server", "store", "ledger")
-"""Sections that are read once: the socket stays bound, the database stays open."""
+_AT_START = ("server", "store", "ledger", "tracing")
+"""Sections that are read once: the socket stays bound, the database stays open, the exporter keeps its receiver."""
 
 
 def build_tariff(effective: EffectiveConfig) -> PricingPolicy:

@@ -12,7 +12,7 @@ import attrs
 
 from gateway.billing.abandoned import Abandoned
 from gateway.billing.price_spec import MODEL, GroupSpec, PriceSpec
-from gateway.config.observability_schema import MetricsSection
+from gateway.config.observability_schema import MetricsSection, TracingSection
 from gateway.config.server_schema import ServerSection, StoreSection
 from gateway.domain.account_spec import NETWORKS, AccountSpec, KeySpec
 from gateway.domain.capability import Capability
@@ -309,6 +309,7 @@ class Config:
     egress: EgressSection = attrs.Factory(EgressSection)
     requests: RequestsSection = attrs.Factory(RequestsSection)
     metrics: MetricsSection = attrs.Factory(MetricsSection)
+    tracing: TracingSection = attrs.Factory(TracingSection)
     channel: tuple[ChannelSpec, ...] = ()
     group: tuple[GroupSpec, ...] = ()
     account: tuple[AccountSpec, ...] = ()

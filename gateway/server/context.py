@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import attrs
 from aiohttp import web
@@ -27,6 +28,7 @@ from gateway.media.images import ImageService
 from gateway.media.signed_links import SignedLinks
 from gateway.observability.process_monitor import ProcessMonitor
 from gateway.observability.request_metrics import RequestMetrics
+from gateway.observability.trace_context import CurrentTrace
 from gateway.options import AppOptions, StartupInfo
 from gateway.proxy.active_requests import ActiveRequests
 from gateway.proxy.failover import Proxy
@@ -58,6 +60,9 @@ from gateway.videos.content import VideoContent
 from gateway.videos.jobs import Videos
 from gateway.videos.submit import VideoSubmitter
 
+if TYPE_CHECKING:  # it imports OpenTelemetry, which is an extra
+    from gateway.observability.span_export import SpanExporter
+
 
 @attrs.define
 class DrainState:
@@ -71,6 +76,20 @@ class DrainState:
     open: bool = True
     inside: int = 0
     hurried: bool = False
+
+
+@attrs.frozen
+class TracingServices:
+    """Tracing, if it is on.
+
+    Attributes:
+        sample_ratio: the share of requests to sample among those whose client has not decided it.
+        current: the trace of the current task.
+    """
+
+    exporter: "SpanExporter"
+    sample_ratio: float
+    current: CurrentTrace = attrs.field(factory=CurrentTrace)
 
 
 @attrs.frozen
@@ -231,6 +250,7 @@ class Services:
     auth: AuthServices = attrs.field(init=False)
     admin: AdminServices = attrs.field(init=False)
     metrics: RequestMetrics = attrs.field(init=False)
+    tracing: TracingServices | None = attrs.field(init=False, default=None)
     startup_info: StartupInfo = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:

@@ -13,6 +13,7 @@ from gateway.domain.ip_address import parse_networks
 from gateway.errors import StoreUnavailable
 from gateway.media.cleanup_worker import MediaCleanup
 from gateway.observability.process_monitor import LoopLagMeter
+from gateway.observability.trace_context import TracedHttpClient
 from gateway.options import AppOptions, StartupInfo
 from gateway.proxy.failover import Proxy
 from gateway.routing.model_catalog import ModelCatalog
@@ -27,6 +28,7 @@ from gateway.services.media import MIB, open_media
 from gateway.services.metrics import open_metrics
 from gateway.services.routing import open_routing
 from gateway.services.storage import open_live_config, open_storage
+from gateway.services.tracing import open_tracing
 from gateway.services.videos import open_videos, start_video_workers
 from gateway.storage.database import DatabaseStartupError
 from gateway.storage.integrity_worker import IntegrityWorker
@@ -51,10 +53,13 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
         services.live_config.words = read_words_file(services.options.config)
         services.client = client = FallbackHttpClient(ordinary=services.options.config.server.client == "ordinary")
         stack.push_async_callback(client.close)
+        services.tracing = open_tracing(services, stack)
+        if services.tracing is not None:
+            services.client = TracedHttpClient(client, services.tracing.current)
         jobs = JobRunner()
         stack.push_async_callback(jobs.stop)
         services.routing = await open_routing(services, stack)
-        services.proxy = Proxy(client, services.routing.load_balancer, clock=services.clock)
+        services.proxy = Proxy(services.client, services.routing.load_balancer, clock=services.clock)
         services.media = open_media(services, stack)
         with _explain_store_errors(services.options):
             services.videos, services.idempotency = await open_videos(services, stack)

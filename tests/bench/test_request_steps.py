@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import orjson
 import pytest
@@ -120,10 +121,12 @@ def write_stream(events: int) -> list[Step]:
     return [*steps, LAST_CHUNK]
 
 
-async def count_third(gateway_with: StartGateway, script: Sequence[Step], body: bytes, end: bytes) -> Counts:
+async def count_third(
+    gateway_with: StartGateway, script: Sequence[Step], body: bytes, end: bytes, **sections: Any
+) -> Counts:
     """The calls of the third of three requests over one connection, each answered with ``script``."""
     async with ScriptedUpstream(script) as up:
-        gateway_ = await gateway_with({**SITE, "channel": [channel(up.base_url)]})
+        gateway_ = await gateway_with({**SITE, "channel": [channel(up.base_url)], **sections})
         reader, writer = await connect(gateway_.url)
         counts = Counts()
         for counts.calls in (Counter(), Counter(), Counter()):
@@ -164,3 +167,12 @@ async def test_a_streamed_request(gateway_with: StartGateway) -> None:
     each = (more.total - counts.total) / 10
     print(f"; {each} an event", end="")
     assert each <= 5, more.calls - counts.calls
+
+
+async def test_a_request_that_is_not_traced_costs_few_steps_more(gateway_with: StartGateway) -> None:
+    """Tracing is on, and samples none: a middleware, a random number, a look where it is sent and logged."""
+    end = orjson.dumps(COMPLETION)[-12:]
+    tracing = {"endpoint": "http://127.0.0.1:9", "sample_ratio": 0}
+    counts = await count_third(gateway_with, [answer(COMPLETION)], hello(), end, tracing=tracing)
+    show(counts, "a JSON request that is sampled out")
+    assert counts.total <= 130 + 5, counts.calls

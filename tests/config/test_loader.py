@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gateway.billing.price_spec import PriceSpec
 from gateway.config.loader import ConfigError, find_data, read_config, read_declared, read_prices, read_words_file
 from gateway.config.merge import list_sections
-from gateway.config.observability_schema import MetricsSection
+from gateway.config.observability_schema import MetricsSection, TracingSection
 from gateway.config.schema import (
     BillingSection,
     Config,
@@ -168,6 +168,9 @@ SCALARS: dict[str, tuple[str, Any]] = {
     "MEDIA__MAX_GB": ("0.5", 0.5),
     "SAFETY__WORDS_FILE": ("/dev/null", "/dev/null"),
     "EGRESS__ALLOW": ("10.0.0.0/8", ("10.0.0.0/8",)),
+    "TRACING__ENDPOINT": ("http://127.0.0.1:4318", "http://127.0.0.1:4318"),
+    "TRACING__SAMPLE_RATIO": ("0.01", 0.01),
+    "TRACING__HEADERS": ("a=b,c=d=e", ("a=b", "c=d=e")),
     "METRICS__TOKEN": ("token-of-a-scraper", "token-of-a-scraper"),
     "METRICS__ALLOW": ("10.0.0.0/8", ("10.0.0.0/8",)),
 }
@@ -188,6 +191,7 @@ def test_every_setting_has_a_variable() -> None:
         SafetySection,
         EgressSection,
         MetricsSection,
+        TracingSection,
     )
     keys = {f"{section.__name__.removesuffix('Section')}__{field.name}".upper()
             for section in sections for field in attrs.fields(section)}  # fmt: skip

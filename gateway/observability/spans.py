@@ -1,0 +1,150 @@
+"""The spans of a finished request: one of the request, and a child of each attempt.
+
+Names and attributes are those of OpenTelemetry's semantic conventions for generative AI; what they do not name begins
+with ``gateway.``. Neither prompts nor answers are among them.
+"""
+
+from collections.abc import Iterator
+
+import attrs
+from yarl import URL
+
+from gateway.domain.price import NANOS_PER_USD
+from gateway.domain.request_log import Outcome, RequestRecord
+from gateway.observability.gen_ai import name_operation, name_provider
+from gateway.observability.trace_context import RequestTrace
+from gateway.routing.target import Attempt
+
+ERRORS: frozenset[Outcome] = frozenset({"failed", "interrupted"})
+"""Outcomes that are errors of the request's span: a server's span is none if the client is at fault."""
+_NS_PER_S = 1_000_000_000
+_NS_PER_MS = 1_000_000
+_ERROR_STATUS = 500
+
+Attributes = dict[str, str | bool | int | float]
+
+
+@attrs.frozen
+class FinishedSpan:
+    """A span. Its times are Unix nanoseconds.
+
+    Attributes:
+        parent_id: None without a parent.
+        remote_parent: the parent is a span of the client.
+        is_server: it is the request's span, not an attempt's.
+        error: why the span is one of an error; None if it is not.
+    """
+
+    name: str
+    trace_id: int
+    span_id: int
+    parent_id: int | None
+    began_ns: int
+    ended_ns: int
+    attributes: Attributes
+    is_server: bool = False
+    error: str | None = None
+
+
+def build_spans(trace: RequestTrace, method: str, path: str, status: int, now_ns: int) -> Iterator[FinishedSpan]:
+    """Yield the span of a request that has ended at ``now_ns``, then those of its attempts.
+
+    ``status`` is that of the response, or 499 if the client has disconnected.
+    """
+    record, attempts = trace.context.record, trace.context.attempts
+    attributes: Attributes = {
+        "http.request.method": method,
+        "url.path": path,
+        "http.response.status_code": status,
+        "gateway.request.id": trace.context.id,
+    }
+    name, error = f"{method} {path}", "internal_error" if status >= _ERROR_STATUS else None
+    if record is not None:
+        last = attempts[-1] if attempts else None
+        attributes |= _describe_record(record) | _describe_usage(record, last)
+        name = _name(record.operation, record.model)
+        error = (record.error_code or record.outcome) if record.outcome in ERRORS else None
+    yield FinishedSpan(
+        name, trace.trace_id, trace.span_id, trace.parent_id, trace.began_ns, now_ns, attributes, True, error
+    )
+    for number, attempt in enumerate(attempts):
+        yield _build_attempt(trace, number, attempt, now_ns)
+
+
+def _name(operation: str, model: str) -> str:
+    return f"{name_operation(operation)} {model}".rstrip()
+
+
+def _describe_record(record: RequestRecord) -> Attributes:
+    found: Attributes = {
+        "gen_ai.operation.name": name_operation(record.operation),
+        "gen_ai.request.model": record.model,
+        "gen_ai.request.stream": record.stream,
+        "gateway.account": record.account,
+        "gateway.key": record.key_name,
+        "gateway.outcome": record.outcome,
+        "gateway.attempts": record.attempts,
+        "gateway.cost_usd": record.cost_nanos / NANOS_PER_USD,
+    }
+    if record.error_code is not None:
+        found["error.type"] = record.error_code
+    if record.stream and record.first_byte_ms is not None:
+        found["gen_ai.response.time_to_first_chunk"] = record.first_byte_ms / 1000
+    return found
+
+
+def _describe_usage(record: RequestRecord, last: Attempt | None) -> Attributes:
+    """Describe what the provider of the last attempt has answered."""
+    if last is None:
+        return {}
+    found = _describe_target(last)
+    if record.outcome == "completed":
+        found["gen_ai.response.model"] = last.answered or last.target.model
+    found["gen_ai.usage.input_tokens"] = record.prompt_tokens
+    found["gen_ai.usage.output_tokens"] = record.completion_tokens
+    if record.cached_tokens:
+        found["gen_ai.usage.cache_read.input_tokens"] = record.cached_tokens
+    return found
+
+
+def _describe_target(attempt: Attempt) -> Attributes:
+    return {
+        "gen_ai.provider.name": name_provider(attempt.channel.provider),
+        "gateway.channel": attempt.channel.name,
+    }
+
+
+def _build_attempt(trace: RequestTrace, number: int, attempt: Attempt, now_ns: int) -> FinishedSpan:
+    ctx, target, failure = trace.context, attempt.target, attempt.failure
+    record, is_last = ctx.record, number == len(ctx.attempts) - 1
+    began_ns = trace.began_ns + max(0, round((attempt.began_at - ctx.started_at) * _NS_PER_S))
+    ended_ns = now_ns if failure is None else min(now_ns, began_ns + failure.ms * _NS_PER_MS)
+    operation = attempt.exchange.call.operation
+    attributes: Attributes = {
+        "gen_ai.operation.name": name_operation(operation),
+        **_describe_target(attempt),
+        "gen_ai.request.model": target.model,
+        **_describe_server(attempt),
+    }
+    error = None if failure is None else failure.code
+    if is_last and record is not None:
+        attributes |= _describe_usage(record, attempt)
+        if error is None and record.outcome in ERRORS:
+            error = record.error_code or record.outcome
+    if error is not None:
+        attributes["error.type"] = error
+    name = _name(operation, target.model)
+    span_id = trace.find_attempt_id(number)
+    return FinishedSpan(
+        name, trace.trace_id, span_id, trace.span_id, began_ns, max(began_ns, ended_ns), attributes, False, error
+    )
+
+
+def _describe_server(attempt: Attempt) -> Attributes:
+    found: Attributes = {}
+    url = URL(attempt.channel.base_url)
+    if url.host and url.port:
+        found = {"server.address": url.host, "server.port": url.port}
+    if attempt.response is not None:
+        found["http.response.status_code"] = attempt.response.status
+    return found

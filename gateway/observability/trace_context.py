@@ -1,0 +1,148 @@
+"""The trace that a request belongs to, as W3C Trace Context has it, and how it gets to providers and into the log.
+
+A request has a trace if its client sends a ``traceparent``, or if it is sampled. Every other request has none, and pays
+a look at its headers and one random number.
+"""
+
+import random
+import re
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from time import time_ns
+from types import MappingProxyType
+
+import attrs
+
+from gateway.domain.http_request import HttpRequest
+from gateway.request_context import RequestContext
+from gateway.upstream.interface import HttpClient, HttpResponse
+
+PARENT, STATE = "traceparent", "tracestate"
+MAX_STATE = 512
+"""Characters of ``tracestate`` that are forwarded at least (Trace Context, 3.3.1.5); a longer one is dropped."""
+_SHAPE = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
+_PRINTABLE = re.compile(r"[\t\x20-\x7e]*\Z")
+_SAMPLED = 1
+_NO_FIELDS: Mapping[str, str] = MappingProxyType({})
+
+
+@attrs.define(eq=False)
+class RequestTrace:
+    """The trace of one request under way.
+
+    Attributes:
+        trace_id: 128 bits.
+        span_id: 64 bits, of the request's own span.
+        context: everything that is known about the request.
+        parent_id: the client's span; None if the trace begins here.
+        sampled: its spans are exported.
+        state: the client's ``tracestate``; empty without one.
+        began_ns: when the request arrived, in Unix nanoseconds.
+        attempt_ids: the ids of the spans of its attempts.
+    """
+
+    trace_id: int
+    span_id: int
+    context: RequestContext
+    parent_id: int | None = None
+    sampled: bool = True
+    state: str = ""
+    began_ns: int = attrs.field(factory=time_ns)
+    attempt_ids: list[int] = attrs.Factory(list)
+
+    def find_attempt_id(self, number: int) -> int:
+        """Return the id of the span of an attempt; the first one has the number 0."""
+        while len(self.attempt_ids) <= number:
+            self.attempt_ids.append(make_id(64))
+        return self.attempt_ids[number]
+
+    def build_headers(self) -> dict[str, str]:
+        """Return the headers of a request to a provider, whose parent is the attempt under way."""
+        span_id = self.find_attempt_id(max(0, len(self.context.attempts) - 1))
+        headers = {PARENT: f"00-{self.trace_id:032x}-{span_id:016x}-{int(self.sampled):02x}"}
+        if self.state:
+            headers[STATE] = self.state
+        return headers
+
+
+class CurrentTrace:
+    """The trace of the request that the current task works for.
+
+    Attributes:
+        get: returns it; None if there is none.
+        set: replaces it.
+    """
+
+    def __init__(self) -> None:
+        trace: ContextVar[RequestTrace | None] = ContextVar("trace", default=None)
+        self.get: Callable[[], RequestTrace | None] = trace.get
+        self.set: Callable[[RequestTrace | None], object] = trace.set
+
+    def find_log_fields(self) -> Mapping[str, str]:
+        """Return the fields that name it in a line of the log."""
+        trace = self.get()
+        if trace is None:
+            return _NO_FIELDS
+        return {"trace_id": f"{trace.trace_id:032x}", "span_id": f"{trace.span_id:016x}"}
+
+
+def make_id(bits: int) -> int:
+    """Return a random id that is not 0, which means "none"."""
+    return random.getrandbits(bits) or 1
+
+
+def open_trace(ctx: RequestContext, headers: Mapping[str, str], ratio: float) -> RequestTrace | None:
+    """Return the trace of a request; None if it has none. A client's decision to sample is respected.
+
+    Args:
+        ctx: the request.
+        headers: of the client; case-insensitive.
+        ratio: the share of requests to sample among those whose client sends no ``traceparent``.
+    """
+    parent = headers.get(PARENT)
+    if parent is not None and (found := parse_parent(parent)) is not None:
+        trace_id, parent_id, sampled = found
+        state = headers.get(STATE, "")
+        if len(state) > MAX_STATE or not _PRINTABLE.match(state):
+            state = ""
+        return RequestTrace(trace_id, make_id(64), ctx, parent_id, sampled, state)
+    if random.random() >= ratio:  # noqa: S311 - as above
+        return None
+    return RequestTrace(make_id(128), make_id(64), ctx)
+
+
+def parse_parent(text: str) -> tuple[int, int, bool] | None:
+    """Return the ids of trace and span of a ``traceparent``, and whether it is sampled; None if it is invalid.
+
+    A later version may append fields; version ``ff`` is invalid (Trace Context, 3.2.2 and 4.1).
+    """
+    match = _SHAPE.fullmatch(text.strip())
+    if match is None:
+        return None
+    version, trace_id, span_id, flags, more = match.groups()
+    if version == "ff" or (version == "00" and more is not None) or not int(trace_id, 16) or not int(span_id, 16):
+        return None
+    return int(trace_id, 16), int(span_id, 16), bool(int(flags, 16) & _SAMPLED)
+
+
+class TracedHttpClient:
+    """``HttpClient`` that sends the trace of the current request along.
+
+    Args:
+        client: sends the requests.
+        current: knows the trace.
+    """
+
+    def __init__(self, client: HttpClient, current: CurrentTrace) -> None:
+        self._client = client
+        self._current = current
+
+    async def send(self, plan: HttpRequest) -> HttpResponse:
+        trace = self._current.get()
+        if trace is not None:
+            own = {name: value for name, value in plan.headers.items() if name.lower() not in {PARENT, STATE}}
+            plan = attrs.evolve(plan, headers={**own, **trace.build_headers()}, template=None)
+        return await self._client.send(plan)
+
+    async def close(self) -> None:
+        await self._client.close()

@@ -1,0 +1,29 @@
+"""Open tracing, if ``[tracing] endpoint`` is set. Without it nothing of OpenTelemetry is imported."""
+
+from contextlib import AsyncExitStack
+
+from gateway.config.loader import ConfigError
+from gateway.config.observability_schema import TracingSection
+from gateway.log import add_log_fields
+from gateway.server.context import Services, TracingServices
+
+EXTRA = "pip install 'model-gateway[tracing]'"
+
+
+def open_tracing(services: Services, stack: AsyncExitStack) -> TracingServices | None:
+    """Open the exporter of spans; None if tracing is off. Raises ``ConfigError`` if the extra is not installed."""
+    section = services.options.config.tracing
+    if not section.endpoint:
+        return None
+    tracing = _build(section)
+    stack.push_async_callback(tracing.exporter.close)
+    stack.callback(add_log_fields(tracing.current.find_log_fields))
+    return tracing
+
+
+def _build(section: TracingSection) -> TracingServices:
+    try:
+        from gateway.observability.span_export import SpanExporter  # noqa: PLC0415 - only if tracing is on
+    except ImportError as error:
+        raise ConfigError([f"tracing.endpoint: tracing needs an extra; install it with: {EXTRA} ({error})"]) from None
+    return TracingServices(SpanExporter(section.traces_url, section.parse_headers()), section.sample_ratio)
