@@ -29,7 +29,7 @@ import orjson
 
 from gateway.domain.content_filter import is_block_code
 from gateway.errors import ImageBlocked, ProviderError
-from gateway.formats.openai.errors import Secrets, mask, parse_fault
+from gateway.formats.openai.errors import Secrets, describe_status, mask, parse_fault, write_reason
 
 _WORDS = (
     "safety system",
@@ -95,7 +95,11 @@ def parse_worded_fault(
 ) -> ProviderError:
     """Like ``openai.errors.parse_fault``, but finds the provider's message also outside an ``error`` object."""
     return parse_fault(
-        status, _wrap(_parse_json(raw)) or raw, secrets, provider_retry_after_s=provider_retry_after_s, path=path
+        status,
+        _wrap(_parse_json(raw), status) or raw,
+        secrets,
+        provider_retry_after_s=provider_retry_after_s,
+        path=path,
     )
 
 
@@ -109,6 +113,13 @@ def _parse_json(raw: bytes) -> Any:
 def parse_words(value: object, secrets: Secrets = ()) -> str | None:
     """Return the masked error message of a provider's parsed answer; None if there is none."""
     return next((mask(message, secrets) for _, message in _list_errors(value) if message), None)
+
+
+def parse_reason(value: object, secrets: Secrets = ()) -> str:
+    """Return the masked error message of a provider's parsed answer, with its code, as far as it gives them."""
+    found = [(code, message) for code, message in _list_errors(value) if code or message]
+    code, message = next((pair for pair in found if pair[1]), found[0] if found else (None, None))
+    return write_reason(message, code, secrets)
 
 
 _BLOCKED = "The provider's safety filter blocked the picture, or what was asked for"
@@ -127,14 +138,19 @@ def _keep_harmless(words: str) -> str:
     return " ".join(kept).strip()[:_MOST_WORDS]
 
 
-def _wrap(value: object) -> bytes | None:
-    """Wrap an error outside an ``error`` object in one; None if there is such an object, or no error."""
+def _wrap(value: object, status: int) -> bytes | None:
+    """Wrap an error outside an ``error`` object in one; None if there is such an object, or no error.
+
+    A message that is only the phrase of the status is none: the path says more.
+    """
     if not isinstance(value, dict) or isinstance(value.get("error"), dict):
         return None
     found = next(((code, message) for code, message in _list_errors(value) if message), None)
     if found is None:
         return None
     code, message = found
+    if message in describe_status(status):
+        return None
     return orjson.dumps({"error": {"message": message, "code": code}})
 
 

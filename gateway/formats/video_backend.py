@@ -20,14 +20,14 @@ from gateway.formats.content_filter import (
     build_verdict,
     find_blocked,
     is_block,
+    parse_reason,
     parse_worded_fault,
-    parse_words,
 )
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_data import find_url, is_web_url
 from gateway.formats.image_task import parse_field
 from gateway.formats.json_values import loads_or_none
-from gateway.formats.openai.errors import Secrets, mask
+from gateway.formats.openai.errors import Secrets, mask, write_reason
 from gateway.formats.request_body import Body, Inline, build_data_url
 
 TaskState = Literal["queued", "processing", "completed", "failed"]
@@ -38,9 +38,9 @@ _ID = re.compile(r"[A-Za-z0-9._:=~-]{1,512}\Z")
 _SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})\Z", re.ASCII)
 _ADDRESS = re.compile(r"\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]{1,5})?\b")
 _MAX_MESSAGE = 500
+_MAX_CODE = 100
 _MAX_WORDS = 300
 _GOOD = 200
-_NO_REASON = "The provider gave no reason"
 BLOCKED = "The provider's safety filter blocked the video, or what was asked for"
 
 
@@ -222,9 +222,9 @@ def parse_video_url(value: object) -> str:
 
 
 def parse_message(value: Body, secrets: Secrets) -> str:
-    """Return the masked ``message`` of an error, or a sentence that there is none."""
+    """Return the masked ``message`` of an error with its ``code``, or a sentence that there is none."""
     message = value.get("message")
-    return mask(message, secrets)[:_MAX_WORDS] if isinstance(message, str) and message else _NO_REASON
+    return write_reason(message[: 2 * _MAX_WORDS] if isinstance(message, str) else None, value.get("code"), secrets)
 
 
 def parse_id(found: object) -> str:
@@ -261,7 +261,7 @@ def build_error(code: object, message: object, secrets: Secrets) -> VideoError:
     words = _ADDRESS.sub("[masked]", mask(message, secrets))[:_MAX_MESSAGE] if isinstance(message, str) else ""
     if is_block(name, words):
         return VideoError(BLOCKED_CODE, words or BLOCKED)
-    return VideoError(FAILED_CODE, words or _NO_REASON)
+    return VideoError(FAILED_CODE, write_reason(words[: _MAX_MESSAGE - _MAX_CODE], name[: _MAX_CODE - 3], secrets))
 
 
 def parse_video_fault(
@@ -287,7 +287,7 @@ def find_refusal(code: str, message: str, secrets: Secrets, status: int) -> Prov
 
 def parse_reported(value: object, secrets: Secrets) -> ProviderBadResponse:
     """Return the error that an answer with status 200 reports."""
-    return ProviderBadResponse(f"The provider reported an error: {parse_words(value, secrets) or 'it gave no reason'}")
+    return ProviderBadResponse(f"The provider reported an error: {parse_reason(value, secrets)}")
 
 
 def parse_code_fault(

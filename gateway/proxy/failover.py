@@ -15,8 +15,8 @@ from gateway.billing.abandoned import may_have_done
 from gateway.deadlines import DeadlineTimer
 from gateway.domain.request_log import ID_PREFIX, FailedAttempt
 from gateway.errors import (
-    ContextExceeded,
     GatewayError,
+    ProviderAuthError,
     ProviderBadResponse,
     ProviderError,
     RequestCancelled,
@@ -30,7 +30,7 @@ from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.route import Route
 from gateway.routing.target import Attempt
 from gateway.upstream.exhaustion import ResourcesExhausted
-from gateway.upstream.interface import HttpClient
+from gateway.upstream.interface import HttpClient, StaleConnection
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -135,6 +135,8 @@ class Proxy:
                 error = attempt.cancelled or raised
                 mark_failed(attempt, error, loop.time())
                 self.record_failure(attempt, error, route.digest if error.may_be_prompt else None)
+                if isinstance(error, ProviderAuthError):  # it is for the operator to mend: at which channel?
+                    error.message = f"Channel '{attempt.channel.name}': {error.message}"
             else:
                 attempt.pending = False
                 return answer
@@ -144,7 +146,7 @@ class Proxy:
                 self.load_balancer.end(attempt.lease)
                 if attempt.response is not None:
                     attempt.response.close()  # the connection is closed unless the response was read to its end
-            final = _choose_error(final, error)
+            final = choose_error(final, error)
             following = None if attempt in self.drains.attempts else await self._next(route, attempt, error)
             if following is None:
                 raise final
@@ -176,17 +178,22 @@ def mark_failed(attempt: Attempt, error: GatewayError, now: float) -> None:
     attempt.failure = FailedAttempt(attempt.channel.name, error.public_code or error.code, round(took_s * 1000))
 
 
-def _choose_error(before: ProviderError | None, error: ProviderError) -> ProviderError:
-    """Return the error that the client sees after one more failed attempt: the last one, with exceptions.
+def choose_error(before: ProviderError | None, error: ProviderError) -> ProviderError:
+    """Return the error that the client sees after one more failed attempt: the first that tells a cause.
 
-    ``UnsupportedByProvider`` counts only if nothing else failed. ``ContextExceeded`` stays, whatever a channel with a
-    larger context answered. A failure to connect does not replace what a provider has answered.
+    That is a provider's answer, or why it was not reached. Less is an attempt in which nothing was sent, a connection
+    that the provider had closed before, and a lack of the gateway's own. An error after which no attempt may follow
+    concerns the request itself, and is always told.
     """
-    if before is not None and error.phase == "connect" and before.phase != "connect":
-        return error if isinstance(before, UnsupportedByProvider) else before
-    if before is None or (not isinstance(error, UnsupportedByProvider) and not isinstance(before, ContextExceeded)):
+    if before is None or not error.retryable or _rank(error) > _rank(before):
         return error
     return before
+
+
+def _rank(error: ProviderError) -> int:
+    if isinstance(error, UnsupportedByProvider):
+        return 0
+    return 1 if isinstance(error, StaleConnection | ResourcesExhausted) else 2
 
 
 def make_cancelled() -> RequestCancelled:

@@ -11,9 +11,9 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage, estimate_tokens
 from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats.anthropic.response import build_count_answer
-from gateway.formats.content_filter import parse_image_fault
+from gateway.formats.content_filter import parse_image_fault, parse_worded_fault
 from gateway.formats.json_or_stream import JsonOrStream
-from gateway.formats.openai.errors import Secrets, parse_error, parse_fault, parse_retry_after
+from gateway.formats.openai.errors import Secrets, parse_error, parse_retry_after
 from gateway.formats.openai.responses import find_response_id
 from gateway.formats.openai.speech import is_sound_type
 from gateway.formats.sse import KEEPALIVE
@@ -78,7 +78,7 @@ async def _send(proxy: Proxy, attempt: Attempt) -> HttpResponse:
 async def _parse_error_response(proxy: Proxy, reply: HttpResponse, attempt: Attempt) -> ProviderError:
     raw = await reply.read(MAX_ERROR_BYTES)
     retry_after_s = parse_retry_after(reply.headers.get("Retry-After"), proxy.clock())
-    parse = parse_fault if attempt.exchange.call.image is None else parse_image_fault
+    parse = parse_worded_fault if attempt.exchange.call.image is None else parse_image_fault
     path = attempt.target.endpoint.path.replace("{model}", attempt.target.model)
     return parse(reply.status, raw, attempt.channel.secrets, provider_retry_after_s=retry_after_s, path=path)
 

@@ -6,9 +6,9 @@ from contextlib import suppress
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderAuthError, ProviderBadResponse, ProviderTimeout
+from gateway.formats.content_filter import parse_worded_fault
 from gateway.formats.gemini import models as gemini_models
 from gateway.formats.openai import models as openai_models
-from gateway.formats.openai.errors import parse_fault
 from gateway.providers.registry import PROVIDERS
 from gateway.upstream.interface import HttpClient
 
@@ -49,7 +49,7 @@ async def _ask(upstream: HttpClient, channel: Channel, key: str, *, now_s: int, 
     except TimeoutError:
         raise ProviderTimeout("The provider took too long to list its models") from None
     if reply.status != 200:  # noqa: PLR2004
-        raise parse_fault(reply.status, raw, channel.secrets, path=provider.models_path)
+        raise parse_worded_fault(reply.status, raw, channel.secrets, path=provider.models_path)
     read = gemini_models.parse_models if provider.list_format == "gemini" else openai_models.parse_models
     listing = read(raw, owned_by=channel.owner, now_s=now_s)
     return [ModelInfo(provider.parse_model_id(listed.id), listed.created_s, listed.owned_by) for listed in listing]

@@ -25,6 +25,7 @@ from gateway.domain.video import (
     find_wait_s,
 )
 from gateway.errors import GatewayError, ProviderBadResponse, ProviderContentGone, ProviderError, StoreUnavailable
+from gateway.formats.openai.errors import NO_REASON
 from gateway.routing.target import Way
 from gateway.videos.content import VideoContent
 from gateway.videos.jobs import Videos
@@ -86,7 +87,7 @@ class VideoTracker:
             return await self._put_off(job, error, TIMEOUT)
         take = polled.take
         if take.state == "failed":
-            await videos.fail(job, take.error or VideoError("upstream_error", "The provider gave no reason"))
+            await videos.fail(job, take.error or VideoError("upstream_error", NO_REASON))
             return None
         if take.state == "completed":
             return await self._take_over(job, take.clue)

@@ -111,7 +111,7 @@ async def test_a_provider_out_of_reach_is_passed_over(
             assert len(good.received) == 1
 
 
-async def test_three_channels_are_tried_and_the_last_fault_is_the_answer(standing_with: StartGateway) -> None:
+async def test_three_channels_are_tried_and_the_first_fault_is_the_answer(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([STALL]) as silent, ScriptedUpstream(good_script(stream=False)) as fourth:
         with nobody() as one, nobody() as two:
             ups = [
@@ -120,9 +120,13 @@ async def test_three_channels_are_tried_and_the_last_fault_is_the_answer(standin
                 channel(silent.base_url, "three", total_timeout_s=0.15),
             ]
             gateway = await standing_with(site(*ups, healthy(fourth)))
-            check_error(await call(gateway, stream=False), "upstream_timeout")
+            heard = await call(gateway, stream=False)
+            check_error(heard, "upstream_error")
+            assert b"The provider could not be reached: connection refused" in heard.body
             row = await audit(gateway, silent, channel="three")
-            check_row_of_failure(row, "upstream_timeout", attempts=3, bought=True)
+            check_row_of_failure(row, "upstream_error", attempts=3, bought=True)
+            tried = [(one.channel, one.code) for one in parse_tried(row.tried)]
+            assert tried == [("one", "upstream_error"), ("two", "upstream_error"), ("three", "upstream_timeout")]
             assert not fourth.received
 
 

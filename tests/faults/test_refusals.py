@@ -217,10 +217,13 @@ async def test_where_every_key_is_refused_the_channel_is_tried_at_a_bounded_rate
     keys: tuple[str, ...],
 ) -> None:
     """Callers hear that the gateway's credentials were refused, and beyond that rate that there is no channel."""
-    async with SwiftUpstream(failing(status, TELLTALE)) as up:
+    telltale = {"error": {"message": f"of org-aB3dE6gH9: {' or '.join(keys)} and sk-proj-abcdefghijklmnop"}}
+    async with SwiftUpstream(failing(status, telltale)) as up:
         gateway = await standing_with(site(keyed(up, keys), routing=ROUTING))
         heard = await call(gateway, stream=False)
         check_error(heard, "upstream_error")
+        assert f"Channel 'bad': The provider refused the gateway's credentials ({status} ".encode() in heard.body
+        assert b"of [masked]: [masked]" in heard.body
         assert not any(secret in heard.body for secret in NEVER_SHOWN)
         row = await audit(gateway)
         check_row_of_failure(row, "upstream_error", attempts=len(keys))

@@ -67,9 +67,13 @@ PASSING: dict[str, tuple[Turn, ...]] = {
     "silence": (SILENCE,),
 }
 VERDICTS: dict[str, tuple[dict[str, Any] | None, str, str]] = {
-    "failed": ({"code": "internal_error", "message": "No film left"}, "upstream_error", "No film left"),
+    "failed": (
+        {"code": "internal_error", "message": "No film left"},
+        "upstream_error",
+        "No film left (internal_error)",
+    ),
     "cancelled": (None, "upstream_error", "The provider gave no reason"),
-    "expired": ({"code": 5}, "upstream_error", "The provider gave no reason"),
+    "expired": ({"code": 5}, "upstream_error", "The provider gave no reason, only the code 5"),
     "failed for what it shows": ({"code": "moderation_blocked", "message": "Not that"}, BLOCKED_CODE, "Not that"),
 }
 

@@ -14,7 +14,7 @@ from gateway.errors import (
     ProviderRateLimited,
     ProviderRejected,
 )
-from gateway.formats.content_filter import find_block, is_block, parse_image_fault, parse_words
+from gateway.formats.content_filter import find_block, is_block, parse_image_fault, parse_reason, parse_words
 from tests.support.corrupt_json import spoilt
 
 OPENAI = {
@@ -156,6 +156,7 @@ def test_a_refusal_is_in_the_providers_words_whatever_their_shape(body: Any, wor
     assert isinstance(fault, ProviderRejected)
     assert (fault.message, fault.status) == (words, 422)
     assert parse_words(body) == words
+    assert parse_reason(body).startswith(words)
 
 
 def test_a_flat_errors_code_is_told_and_its_secrets_are_not() -> None:

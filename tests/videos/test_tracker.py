@@ -49,7 +49,7 @@ def wait_of(services: VideoServices, job: VideoJob) -> float:
 @pytest.mark.parametrize(
     ("answer", "code", "message"),
     [
-        (task("failed", error={"code": "x", "message": "The camera broke"}), "upstream_error", "The camera broke"),
+        (task("failed", error={"code": "x", "message": "The camera broke"}), "upstream_error", "The camera broke (x)"),
         (task("failed"), "upstream_error", "The provider gave no reason"),
         (task("cancelled"), "upstream_error", "The provider gave no reason"),
         (task("failed", error={"code": "moderation_blocked", "message": "No"}), "content_policy_violation", "No"),

@@ -32,7 +32,7 @@ from gateway.formats.chat import (
     UsageReport,
 )
 from gateway.formats.openai.chat import parse_answer_object
-from gateway.formats.openai.errors import Secrets
+from gateway.formats.openai.errors import NO_REASON, Secrets
 from gateway.formats.prompt_tokens import estimate_prompt
 
 _REASONS: Mapping[str, Reason] = {
@@ -253,7 +253,7 @@ def parse_message(raw: bytes, secrets: Secrets) -> dict[str, Any]:
     """Parse a whole message, whose content is a list. Raises ``ProviderBadResponse`` for anything else."""
     value = parse_answer_object(raw, secrets)
     if value.get("type") == "error":
-        raise ProviderBadResponse("The provider reported an error: The provider gave no reason")
+        raise ProviderBadResponse(f"The provider reported an error: {NO_REASON}")
     if not isinstance(value.get("content"), list):
         raise ProviderBadResponse("The provider's answer has no content")
     return value

@@ -28,6 +28,7 @@ from gateway.errors import (
 )
 from gateway.formats.json_values import loads_or_none
 
+NO_REASON = "The provider gave no reason"
 _MAX_MESSAGE = 2_000
 _RETURNED = "Provider returned "
 _MAX_MASKED = 32_000
@@ -49,7 +50,7 @@ Secrets = Sequence[str]
 _TOO_MANY_REQUESTS = STATUS["rate_limit_exceeded"]
 _NOT_FOUND = STATUS["not_found"]
 """Another provider may have what this one has not: a removed model, a path that an older server lacks."""
-_BAD_REQUEST, _UNAUTHORIZED = 400, 401
+_BAD_REQUEST = 400
 _NO_KEY = re.compile(rb'"reason"\s*:\s*"API_KEY_INVALID"')
 """In an error of Google's with the status of a client's mistake."""
 _CODES: Mapping[int, str] = MappingProxyType(
@@ -143,11 +144,28 @@ def parse_error_value(value: object, secrets: Secrets = ()) -> ErrorBody | None:
     message = error.get("message")
     code = error.get("code")
     return ErrorBody(
-        message=mask(message, secrets) if isinstance(message, str) and message else "The provider gave no reason",
+        message=mask(message, secrets)
+        if isinstance(message, str) and message
+        else write_reason(None, code or error.get("type"), secrets),
         type=_word(error.get("type"), secrets),
         param=_word(error.get("param"), secrets),
         code=str(code) if isinstance(code, int) and not isinstance(code, bool) else _word(code, secrets),
     )
+
+
+def write_reason(message: object, code: object, secrets: Secrets = ()) -> str:
+    """Return a provider's message, masked, with its code; what is missing of both is left out."""
+    text = mask(message, secrets) if isinstance(message, str) else ""
+    name = str(code) if type(code) is int else _word(code, secrets) or ""
+    if not text:
+        return f"{NO_REASON}, only the code {name}" if name else NO_REASON
+    return f"{text} ({name})" if name and name not in text else text
+
+
+def refuse_credentials(what: str, reason: str) -> ProviderAuthError:
+    """Return the error for a rejected key; ``what`` is the status or code, ``reason`` the provider's, masked."""
+    more = "" if reason.startswith((NO_REASON, _RETURNED)) else f": {reason}"
+    return ProviderAuthError(f"The provider refused the gateway's credentials ({what}){more}", should_retry=False)
 
 
 def _word(value: object, secrets: Secrets) -> str | None:
@@ -159,14 +177,19 @@ def parse_fault(
 ) -> ProviderError:
     """Convert a provider's unsuccessful answer (not 2xx) into an error.
 
-    The client gets the provider's message for its own mistakes (4xx), but not for the provider's failures (5xx, a
-    redirect) nor for the gateway's (401, 402, 403, an account without credit). ``secrets`` are masked.
+    Its message has the provider's message and status. Its status is the provider's only for the client's own mistakes:
+    not for the provider's failures (5xx, a redirect) nor for the gateway's (401, 402, 403, an account without credit).
+    ``secrets`` are masked.
     ``provider_retry_after_s`` is the ``Retry-After``; see ``parse_retry_after``. ``path`` is the requested path below
     the channel's base URL: a 404 without an error object does not concern a model, but a server without that path.
     """
+    error = parse_error(raw, secrets) or ErrorBody(NO_REASON)
+    if error.message.startswith(NO_REASON):
+        error = attrs.evolve(error, message=write_reason(_find_reason(status, path), error.code or error.type))
     if status == _BAD_REQUEST and _NO_KEY.search(raw):
-        status = _UNAUTHORIZED
-    fault = _find_fault(status, parse_error(raw, secrets) or ErrorBody(_find_reason(status, path)))
+        fault: ProviderError = refuse_credentials(describe_status(status), error.message)
+    else:
+        fault = _find_fault(status, error)
     fault.provider_retry_after_s = provider_retry_after_s
     if isinstance(fault, ProviderRateLimited):
         fault.retry_after_s = min(max(math.ceil(provider_retry_after_s or 1), 1), _MAX_RETRY_AFTER_S)
@@ -175,8 +198,13 @@ def parse_fault(
 
 def _find_reason(status: int, path: str | None) -> str:
     """Return the message for an answer without one."""
-    name = f"{status} {responses.get(status, '')}".strip()
+    name = describe_status(status)
     return f"{_RETURNED}{name}" if path is None else f"{_RETURNED}{name} for {path}"
+
+
+def describe_status(status: int) -> str:
+    """Return a status with its reason phrase: ``404 Not Found``."""
+    return f"{status} {responses.get(status, '')}".strip()
 
 
 def _find_fault(status: int, error: ErrorBody) -> ProviderError:
@@ -184,7 +212,7 @@ def _find_fault(status: int, error: ErrorBody) -> ProviderError:
     if code is None or code == str(status):
         code = _CODES.get(status)
     if status in _CREDENTIALS or (status == _TOO_MANY_REQUESTS and _USED_UP & {error.code, error.type}):
-        return ProviderAuthError("The provider refused the gateway's credentials", should_retry=False)
+        return refuse_credentials(describe_status(status), message)
     if status == _TOO_MANY_REQUESTS:
         return ProviderRateLimited(message, status=status, type=error.type, param=error.param, code=code)
     if _exceeds_context(status, error):
@@ -195,11 +223,14 @@ def _find_fault(status: int, error: ErrorBody) -> ProviderError:
         refused.retryable = status == _NOT_FOUND
         return refused
     if status < 500:  # noqa: PLR2004
-        fault = ProviderBadResponse(f"The provider answered with status {status}")
+        fault = ProviderBadResponse(
+            message if message.startswith(_RETURNED) else f"{_RETURNED}{describe_status(status)}: {message}"
+        )
         fault.passing = status in _TRANSIENT
         return fault
-    text = message if message.startswith(_RETURNED) else f"The provider failed with status {status}: {message}"
-    fault = ProviderBadResponse(text)
+    if not message.startswith(_RETURNED):
+        message = f"The provider failed with status {status}: {write_reason(message, code)}"
+    fault = ProviderBadResponse(message)
     fault.passing = status not in _PERMANENT
     fault.may_be_prompt = status == _BROKE_DOWN
     return fault

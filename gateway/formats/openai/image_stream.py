@@ -13,7 +13,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats import sse
-from gateway.formats.content_filter import find_block, parse_words
+from gateway.formats.content_filter import find_block, parse_reason
 from gateway.formats.image_data import check_whole
 from gateway.formats.json_values import loads_or_none
 from gateway.formats.openai.chat import DONE_EVENT
@@ -163,8 +163,7 @@ def _parse_failure(value: object, secrets: Secrets) -> ProviderError:
     block = find_block(value, secrets)
     if block is not None:
         return block
-    words = parse_words(value, secrets) or "The provider gave no reason"
-    return build_reported(words)
+    return build_reported(parse_reason(value, secrets))
 
 
 def _add(one: Usage, other: Usage) -> Usage:

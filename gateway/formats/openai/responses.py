@@ -25,7 +25,15 @@ from gateway.formats.openai.chat import (
     parse_answer_object,
     parse_any_object,
 )
-from gateway.formats.openai.errors import ErrorBody, Secrets, build_reported, mask, parse_error_value, parse_fault
+from gateway.formats.openai.errors import (
+    NO_REASON,
+    ErrorBody,
+    Secrets,
+    build_reported,
+    mask,
+    parse_error_value,
+    parse_fault,
+)
 from gateway.formats.openai.fields import (
     Body,
     kind_of,
@@ -55,7 +63,7 @@ UNFINISHED = frozenset({"queued", "in_progress"})
 _PART = re.compile(rb"response\.[a-z_]+\.[a-z_.]+\Z")
 _PARTS = re.compile(rb"(?:event: response\.[a-z_]+\.[a-z_.]+\ndata: \{[^\r\n]*+(?<=\})\n\n)++")
 _NAME = re.compile(rb"(?:\A|[\r\n])event: ?([^\r\n]*)")
-_NO_REASON = ErrorBody("The provider gave no reason")
+_NO_REASON = ErrorBody(NO_REASON)
 
 _LIMITED = frozenset({"rate_limit_exceeded", "insufficient_quota"})
 _REFUSED = frozenset(

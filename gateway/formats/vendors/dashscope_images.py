@@ -35,7 +35,7 @@ from gateway.formats.image_task import (
     parse_state,
 )
 from gateway.formats.json_values import as_object, as_text, list_objects
-from gateway.formats.openai.errors import Secrets, mask
+from gateway.formats.openai.errors import Secrets, mask, refuse_credentials, write_reason
 from gateway.formats.openai.image_params import check_size
 from gateway.formats.request_body import Body, build_data_url
 
@@ -46,9 +46,10 @@ _FIRST_WAIT_S = 1.0
 _UNDER_WAY = ("PENDING", "RUNNING")
 _OVER = ("SUCCEEDED", "FAILED", "CANCELED", "UNKNOWN")
 _FORMATS = ("png",)
-_NO_REASON = "The provider gave no reason"
 _PARAMETERS = ("negative_prompt", "prompt_extend", "watermark", "seed", "thinking_mode")
 """Fields that a client may set beside those of the OpenAI API format; none of them changes the number of images."""
+ACCOUNT_ERRORS = ("InvalidApiKey", "AccessDenied", "Arrearage", "AllocationQuota", "Workspace.AccessDenied")
+"""Codes that concern the key or its account."""
 _CALLERS_FAULT = ("InvalidParameter", "InvalidURL", "BadRequest")
 _TOO_MANY = 429
 
@@ -188,7 +189,7 @@ def _has_code(value: Body) -> bool:
 def _find_fault(value: Body, secrets: Secrets) -> ProviderError:
     """Convert ``{"code", "message"}`` into an error."""
     code = as_text(value.get("code"))
-    message = mask(as_text(value.get("message")), secrets) or _NO_REASON
+    message = write_reason(value.get("message"), None, secrets)
     if is_block(code, message):
         return build_block(message, secrets)
     if code.startswith("Throttling"):
@@ -197,4 +198,6 @@ def _find_fault(value: Body, secrets: Secrets) -> ProviderError:
         return limited
     if code.startswith(_CALLERS_FAULT):
         return ProviderRejected(message, status=400, code=mask(code, secrets)[:100])
-    return ProviderBadResponse(f"The provider failed: {message}")
+    if code.startswith(ACCOUNT_ERRORS):
+        return refuse_credentials(mask(code, secrets)[:100], message)
+    return ProviderBadResponse(f"The provider failed: {write_reason(value.get('message'), code, secrets)}")

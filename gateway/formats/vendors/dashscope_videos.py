@@ -23,7 +23,6 @@ import attrs
 from gateway.domain.video import BLOCKED_CODE, MAX_SECONDS, VideoError
 from gateway.errors import (
     ContentBlocked,
-    ProviderAuthError,
     ProviderBadResponse,
     ProviderError,
     ProviderRateLimited,
@@ -31,8 +30,9 @@ from gateway.errors import (
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_task import parse_field
 from gateway.formats.json_values import as_object, as_text, loads_or_none
-from gateway.formats.openai.errors import Secrets
+from gateway.formats.openai.errors import Secrets, refuse_credentials, write_reason
 from gateway.formats.request_body import Body
+from gateway.formats.vendors.dashscope_images import ACCOUNT_ERRORS
 from gateway.formats.video_backend import (
     BLOCKED,
     ContentLocation,
@@ -67,7 +67,6 @@ _FIXED_FIELDS: Mapping[str, object] = MappingProxyType(
 )
 """Fields that are rejected unless they have the value that applies anyway."""
 _INFRINGES = "IPInfringementSuspect"
-_ACCOUNT_ERRORS = ("InvalidApiKey", "AccessDenied", "Arrearage", "AllocationQuota", "Workspace.AccessDenied")
 _CLIENT_ERRORS = ("InvalidParameter", "InvalidURL", "BadRequest")
 _NEVER_BLOCKS = (401, 402, 429)
 
@@ -237,17 +236,17 @@ def _find_state(status: object) -> Literal["queued", "processing"] | None:
 
 def _build_failure(output: Body, secrets: Secrets) -> VideoError:
     if as_text(output.get("code")).startswith(_INFRINGES):
-        return VideoError(BLOCKED_CODE, parse_message(output, secrets))
+        return VideoError(BLOCKED_CODE, write_reason(output.get("message"), None, secrets))
     return build_error(output.get("code"), output.get("message"), secrets)
 
 
 def _find_fault(value: Body, secrets: Secrets) -> ProviderError:
     """Convert ``{"code", "message"}`` into an error."""
-    code, message = as_text(value.get("code")), parse_message(value, secrets)
+    code, message = as_text(value.get("code")), write_reason(value.get("message"), None, secrets)
     if code.startswith(_INFRINGES):
         return ContentBlocked(f"{BLOCKED}: {message}")
-    if code.startswith(_ACCOUNT_ERRORS):
-        return ProviderAuthError("The provider refused the gateway's credentials", should_retry=False)
+    if code.startswith(ACCOUNT_ERRORS):
+        return refuse_credentials(code[:100], message)
     limited = code.startswith("Throttling")
     status = 429 if limited else 400 if code.startswith(_CLIENT_ERRORS) else 500
     error = find_refusal(code, message, secrets, status)

@@ -34,7 +34,7 @@ from gateway.formats.image_task import (
     parse_sides,
     parse_state,
 )
-from gateway.formats.openai.errors import Secrets, mask
+from gateway.formats.openai.errors import Secrets, write_reason
 from gateway.formats.openai.image_params import check_size, is_count
 from gateway.formats.request_body import Body, build_data_url
 
@@ -248,7 +248,7 @@ def _build_format(takes: ReplicateModel, wanted: object) -> dict[str, Any]:
 
 def _find_fault(error: object, secrets: Secrets) -> ProviderError:
     """Return the error of a failed prediction, whose model gives the reason in its own words."""
-    message = mask(error, secrets) if isinstance(error, str) and error else "The provider gave no reason"
+    message = write_reason(error, None, secrets)
     if is_block(None, message):
         return build_block(message, secrets)
     return ProviderBadResponse(f"The provider failed: {message}")

@@ -154,7 +154,7 @@ class RunwayVideoBackend(VideoBackend):
         """Like the base class, but names the invalid field, and takes missing credit as the account's fault."""
         error = parse_video_fault(status, _spell_out(raw), secrets, provider_retry_after_s=provider_retry_after_s)
         if isinstance(error, ProviderRejected) and _NO_CREDITS in error.message:
-            return ProviderAuthError("The provider's account has nothing left", should_retry=False)
+            return ProviderAuthError(f"The provider's account has nothing left: {error.message}", should_retry=False)
         return error
 
     def poll(self, task: ProviderTask) -> ProviderCall:

@@ -196,7 +196,7 @@ def test_a_404_that_is_no_error_object_says_that_there_is_nothing_at_the_path(ra
 
 
 @pytest.mark.parametrize("status", [401, 402, 403])
-def test_a_refusal_of_our_key_is_our_trouble_and_says_nothing(status: int) -> None:
+def test_a_refusal_of_our_key_is_our_trouble_and_tells_why(status: int) -> None:
     fault = parse_fault(status, CONVENTION, [])
     assert type(fault) is ProviderAuthError
     assert (fault.status, fault.public_code, fault.retryable, fault.should_retry) == (
@@ -205,7 +205,36 @@ def test_a_refusal_of_our_key_is_our_trouble_and_says_nothing(status: int) -> No
         True,
         False,
     )
-    assert "too long" not in fault.message
+    reason = {401: "401 Unauthorized", 402: "402 Payment Required", 403: "403 Forbidden"}[status]
+    assert fault.message == f"The provider refused the gateway's credentials ({reason}): too long"
+
+
+@pytest.mark.parametrize("raw", [b"", b"<html>no</html>", b'{"error":{"message":null}}'])
+def test_a_refusal_of_our_key_without_a_reason_tells_its_status(raw: bytes) -> None:
+    fault = parse_fault(401, raw, [], path="/models")
+    assert fault.message == "The provider refused the gateway's credentials (401 Unauthorized)"
+
+
+def test_a_refusal_of_our_key_does_not_tell_the_key() -> None:
+    raw = b'{"error":{"message":"Incorrect API key provided: sk-proj-AbCdEf0123456789. See https://h/k of my-secret"}}'
+    fault = parse_fault(401, raw, ["my-secret"])
+    assert fault.message.endswith("(401 Unauthorized): Incorrect API key provided: [masked] See [address] of [masked]")
+
+
+@pytest.mark.parametrize(
+    ("status", "raw", "told"),
+    [
+        (500, b'{"error":{"message":"no","code":"E77"}}', "The provider failed with status 500: no (E77)"),
+        (500, b'{"error":{"message":"E77: no","code":"E77"}}', "The provider failed with status 500: E77: no"),
+        (503, b'{"error":{"code":503,"message":"busy"}}', "The provider failed with status 503: busy"),
+        (500, b'{"error":{"code":"E77"}}', "Provider returned 500 Internal Server Error for /x (E77)"),
+        (400, b'{"error":{"type":"bad"}}', "Provider returned 400 Bad Request for /x (bad)"),
+        (302, b"", "Provider returned 302 Found for /x"),
+        (408, b'{"error":"slow"}', "Provider returned 408 Request Timeout: slow"),
+    ],
+)
+def test_what_a_provider_tells_of_its_failure_is_told_with_its_code(status: int, raw: bytes, told: str) -> None:
+    assert parse_fault(status, raw, [], path="/x").message == told
 
 
 def test_a_key_that_google_does_not_know_is_ours_to_mend_whatever_its_status() -> None:
@@ -227,7 +256,7 @@ def test_a_used_up_account_is_our_trouble_though_it_has_the_status_of_a_rate_lim
     fault = parse_fault(429, raw, [], provider_retry_after_s=3.0)
     assert type(fault) is ProviderAuthError
     assert (fault.status, fault.public_code, fault.retry_after_s) == (502, "upstream_error", None)
-    assert "quota" not in fault.message
+    assert fault.message.endswith("(429 Too Many Requests): You exceeded your current quota")
 
 
 @pytest.mark.parametrize("status", [400, 404, 500])

@@ -344,7 +344,11 @@ async def test_a_test_asks_with_every_key_and_says_which_of_them_will_not_do(gat
             ("0001", True, 2),
             ("0002", False, None),
         ]
-        assert found["error"] == found["keys"][1]["error"] == "The provider refused the gateway's credentials"
+        assert (
+            found["error"]
+            == found["keys"][1]["error"]
+            == "The provider refused the gateway's credentials (401 Unauthorized): bad key [masked]"
+        )
         assert [sent.headers["authorization"] for sent in up.received] == [f"Bearer {key}" for key in PROVIDER_KEYS]
         assert {sent.path for sent in up.received} == {"/v1/models"}
 

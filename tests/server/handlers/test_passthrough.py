@@ -252,7 +252,12 @@ async def test_a_channel_that_takes_the_operation_is_asked_whatever_others_have_
     ("script", "status", "code", "words"),
     [
         ([answer(b"down", 500)], 502, "upstream_error", "Provider returned 500"),
-        ([answer(b"no", 401)], 502, "upstream_error", "The provider refused the gateway's credentials"),
+        (
+            [answer(b"no", 401)],
+            502,
+            "upstream_error",
+            "Channel 'up': The provider refused the gateway's credentials (401 Unauthorized)",
+        ),
         ([answer(b"<html>")], 502, "upstream_error", "The provider"),
         ([answer({})], 502, "upstream_error", "The provider"),
         ([answer({"error": {"message": "oops"}})], 502, "upstream_error", "The provider"),

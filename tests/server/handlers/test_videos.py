@@ -198,7 +198,7 @@ async def test_there_is_no_file_before_the_end_nor_after_a_bad_one(gateway_with:
         assert (await video_gateway.ask("DELETE", f"{VIDEOS}/{waits}")).error == (409, "task_not_ready", "video_id")
         assert (await video_gateway.get(f"{VIDEOS}/{fails}/content")).error == (404, "not_found", "video_id")
         failed = (await video_gateway.get(f"{VIDEOS}/{fails}")).json
-        assert failed["error"] == {"code": "upstream_error", "message": "The machine ran out of film"}
+        assert failed["error"] == {"code": "upstream_error", "message": "The machine ran out of film (internal_error)"}
         assert (await video_gateway.ask("DELETE", f"{VIDEOS}/{fails}")).json == {
             "id": fails, "object": "video.deleted", "deleted": True,
         }  # fmt: skip

@@ -1,0 +1,74 @@
+"""Which error of several attempts is the answer."""
+
+from collections.abc import Callable
+
+import pytest
+
+from gateway.errors import (
+    ContextExceeded,
+    ProviderAuthError,
+    ProviderBadResponse,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRejected,
+    ProviderTimeout,
+    ShuttingDown,
+    UnsupportedByProvider,
+)
+from gateway.proxy.failover import choose_error, make_cancelled
+from gateway.upstream.exhaustion import ResourcesExhausted
+from gateway.upstream.interface import StaleConnection
+
+ERRORS: dict[str, Callable[[], ProviderError]] = {
+    "500": lambda: ProviderBadResponse("The provider failed with status 500: oops"),
+    "503": lambda: ProviderBadResponse("The provider failed with status 503: busy"),
+    "dns": lambda: ProviderBadResponse("The provider could not be reached: DNS lookup failed", phase="connect"),
+    "refused": lambda: ProviderBadResponse("The provider could not be reached: connection refused", phase="connect"),
+    "timeout": lambda: ProviderTimeout("The provider took too long to answer", phase="headers"),
+    "401": lambda: ProviderAuthError("The provider refused the gateway's credentials (401 Unauthorized)"),
+    "429": lambda: ProviderRateLimited("slow down", status=429),
+    "context": lambda: ContextExceeded("too long", status=400),
+    "400": lambda: ProviderRejected("no such voice", status=400),
+    "unsupported": lambda: UnsupportedByProvider("no audio"),
+    "stale": lambda: StaleConnection("The connection was closed"),
+    "exhausted": ResourcesExhausted,
+    "cancelled": make_cancelled,
+    "shutdown": lambda: ShuttingDown("The gateway is shutting down"),
+}
+
+
+@pytest.mark.parametrize(
+    ("attempts", "told"),
+    [
+        ("500", "500"),
+        ("500 503", "500"),
+        ("500 refused dns", "500"),
+        ("dns 500", "dns"),
+        ("refused dns timeout", "refused"),
+        ("401 500", "401"),
+        ("429 503", "429"),
+        ("timeout 429", "timeout"),
+        ("context 500", "context"),
+        ("500 context", "500"),
+        ("unsupported 500 429", "500"),
+        ("unsupported dns", "dns"),
+        ("500 unsupported", "500"),
+        ("unsupported unsupported", "unsupported"),
+        ("stale 500", "500"),
+        ("stale stale", "stale"),
+        ("exhausted 503 500", "503"),
+        ("500 exhausted", "500"),
+        ("unsupported exhausted", "exhausted"),
+        ("500 400", "400"),
+        ("dns 401 400", "400"),
+        ("500 cancelled", "cancelled"),
+        ("500 shutdown", "shutdown"),
+    ],
+)
+def test_the_first_error_with_a_cause_is_told_unless_the_request_itself_is_refused(attempts: str, told: str) -> None:
+    final: ProviderError | None = None
+    for name in attempts.split():
+        final = choose_error(final, ERRORS[name]())
+    expected = ERRORS[told]()
+    assert final is not None
+    assert (type(final), final.message) == (type(expected), expected.message)
