@@ -183,7 +183,7 @@ def choose_error(before: ProviderError | None, error: ProviderError) -> Provider
 
     That is a provider's answer, or why it was not reached. Less is an attempt in which nothing was sent, a connection
     that the provider had closed before, and a lack of the gateway's own. An error after which no attempt may follow
-    concerns the request itself, and is always told.
+    concerns the request itself, and always comes first.
     """
     if before is None or not error.retryable or _rank(error) > _rank(before):
         return error
