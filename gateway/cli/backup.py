@@ -108,7 +108,7 @@ def _print_restored(data: Path, manifest: Mapping[str, Json]) -> None:
         f"backed up at {manifest['created']}"
     )
     if CONFIG in manifest["members"]:
-        click.echo(f"The configuration of then is {data / CONFIG} (--config)")
+        click.echo(f"The configuration of then is {data / CONFIG} (--config); files that it names are not in a backup")
     if manifest["database"]:
         click.echo(f"The database was {manifest['database']} and is {data / DATABASE} now: change store.url")
     click.echo(f"Check it: gateway verify --data {data}")

@@ -34,6 +34,6 @@ def examine(data: Path, config_path: Path | None, environ: Mapping[str, str]) ->
     yield from check_database(data, database, declared)
     yield from check_journal(data)
     yield from check_space(data, database)
-    yield from check_clock(config, database)
+    yield from check_clock(config, data, database)
     yield from check_certificate(config.server)
     yield from check_port(config.server, find_holder(data))

@@ -13,12 +13,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import orjson
+
 from gateway.config.certificate import WARN_DAYS, CertificateError, read_certificate
 from gateway.config.schema import Config
 from gateway.config.server_schema import ServerSection
 from gateway.doctor.finding import Finding
 from gateway.providers.registry import PROVIDERS
 from gateway.serve import PortInUse, bind
+from gateway.storage import channels
+from gateway.storage.encryption import DecryptionFailed, SecretBox
+from gateway.storage.identity import MASTER
 from gateway.storage.integrity_check import write_uri
 
 TIMEOUT_S = 3.0
@@ -27,10 +32,10 @@ WARN_AFTER_S = 30.0
 """One step of a second factor; receivers of webhooks tolerate five minutes."""
 
 
-def check_clock(config: Config, database: Path) -> Iterator[Finding]:
+def check_clock(config: Config, data: Path, database: Path) -> Iterator[Finding]:
     """Compare the clock with the ``Date`` header of the first provider that answers."""
     urls = [channel.base_url or _find_base_url(channel.provider) for channel in config.channel if not channel.proxy]
-    for url in list(dict.fromkeys(filter(None, [*urls, *_list_stored(database)])))[:MAX_ASKED]:
+    for url in list(dict.fromkeys(filter(None, [*urls, *_list_stored(config, data, database)])))[:MAX_ASKED]:
         with contextlib.suppress(OSError, http.client.HTTPException, ValueError, TypeError):
             ahead_s = time.time() - _read_date(url)
             text = f"The clock is {abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} that of {url}"
@@ -47,14 +52,23 @@ def _find_base_url(provider: str) -> str | None:
     return PROVIDERS[provider].base_url if provider in PROVIDERS else None
 
 
-def _list_stored(database: Path) -> list[str | None]:
-    """Return the addresses of the channels in the database; empty if it cannot be read."""
+def _list_stored(config: Config, data: Path, database: Path) -> list[str | None]:
+    """Return the addresses of stored channels without a proxy; empty if they cannot be read.
+
+    A channel with a proxy may not be reached without it.
+    """
     try:
+        root = bytes.fromhex(config.store.master_key) or (data / MASTER).read_bytes()
+        box = SecretBox(root).derive(channels.PURPOSE)
         with closing(sqlite3.connect(write_uri(database), uri=True)) as connection:
-            rows = connection.execute("SELECT provider, base_url FROM channels WHERE status = 'active'").fetchall()
-    except sqlite3.Error:
+            rows = connection.execute("SELECT id, provider, base_url, sealed FROM channels WHERE status = 'active'")
+            return [
+                base_url or _find_base_url(provider)
+                for channel_id, provider, base_url, sealed in rows
+                if not orjson.loads(box.open(sealed, about=channels.write_about(channel_id))).get("proxy")
+            ]
+    except (sqlite3.Error, OSError, ValueError, DecryptionFailed):
         return []
-    return [base_url or _find_base_url(provider) for provider, base_url in rows]
 
 
 def _read_date(url: str) -> float:

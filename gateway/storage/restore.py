@@ -160,6 +160,9 @@ def _check_schema(manifest: Mapping[str, Any]) -> None:
 
 def _publish(draft: Path, target: Path) -> None:
     """Move everything to its place, the database last: without it no gateway starts."""
+    for folder in (path for path in draft.rglob("*") if path.is_dir()):
+        sync_folder(folder)
     for path in sorted(draft.iterdir(), key=lambda path: path.name == DATABASE):
         path.rename(target / path.name)
     sync_folder(target)
+    sync_folder(target.absolute().parent)

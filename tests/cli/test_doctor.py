@@ -13,12 +13,16 @@ from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from aiohttp import web
 from click.testing import CliRunner, Result
 
 from gateway.cli.main import main
+from gateway.storage.channels import PURPOSE, write_about
 from gateway.storage.data_folder import JOURNAL, SECRETS
+from gateway.storage.encryption import SecretBox
+from gateway.storage.identity import MASTER
 from gateway.storage.schema import REVISION
 from tests.support.certificates import write_certificate
 from tests.support.gateway import start_gateway
@@ -254,6 +258,20 @@ async def test_the_clock_is_compared_with_a_providers(
     done = await asyncio.to_thread(run, folder, "--config", str(config))
     assert done.exit_code == (0 if words is None else 1), done.output
     assert ("The clock agrees" if words is None else words) in done.stdout
+
+
+@pytest.mark.parametrize("proxy", [None, "http://127.0.0.1:9"])
+async def test_a_stored_channel_is_asked_unless_it_has_a_proxy(
+    folder: Path, ask_at: Callable[[float], Any], proxy: str | None
+) -> None:
+    box = SecretBox((folder / MASTER).read_bytes()).derive(PURPOSE)
+    with closing(sqlite3.connect(folder / "gateway.db")) as database:
+        ((channel_id,),) = database.execute("SELECT id FROM channels")
+        sealed = box.seal(orjson.dumps({"api_keys": ["sk"], "proxy": proxy}), about=write_about(channel_id))
+        database.execute("UPDATE channels SET base_url = ?, sealed = ?", (await ask_at(600), sealed))
+        database.commit()
+    (found,) = await asyncio.to_thread(find, folder, "clock")
+    assert found["state"] == ("skipped" if proxy else "problem")
 
 
 @pytest.mark.parametrize(
