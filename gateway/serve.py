@@ -25,6 +25,7 @@ from gateway.server.context import SERVICES
 from gateway.server.protocol import GatewayRunner
 from gateway.server.tls_site import TlsSite
 from gateway.services import describe_channels
+from gateway.systemd import ServiceManager
 
 MAX_DESCRIPTORS = 1_048_576
 """Linux's default maximum; more would only enlarge the kernel's tables."""
@@ -45,13 +46,13 @@ class PortInUse(Exception):
     """The gateway cannot listen on the address; the message is for the operator."""
 
 
-def run(options: AppOptions, on_ready: Callable[[str, StartupInfo], None]) -> None:
+def run(options: AppOptions, manager: ServiceManager, on_ready: Callable[[str, StartupInfo], None]) -> None:
     """Serve until a signal stops it; call ``on_ready`` with the address once requests are answered.
 
     Raises ``PortInUse``, ``DatabaseStartupError``.
     """
     with asyncio.Runner(loop_factory=_find_loop_factory()) as runner:
-        runner.run(_serve(options, on_ready))
+        runner.run(_serve(options, manager, on_ready))
 
 
 def _find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -62,14 +63,15 @@ def _find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(options: AppOptions, on_ready: Callable[[str, StartupInfo], None]) -> None:
+async def _serve(options: AppOptions, manager: ServiceManager, on_ready: Callable[[str, StartupInfo], None]) -> None:
     server = options.config.server
-    sockets = bind(server.host, server.port)
+    host, sockets = _open_sockets(server, manager)
     app = create_app(options)
     runner = _make_runner(app, server)
     ready, stopping = asyncio.Event(), asyncio.Event()
     reloads: set[asyncio.Task[None]] = set()
     loop = asyncio.get_running_loop()
+    watchdog = loop.create_task(manager.keep_watchdog())
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, _stop, app, stopping)
     loop.add_signal_handler(signal.SIGHUP, _start_reload, app, ready, reloads)
@@ -78,13 +80,15 @@ async def _serve(options: AppOptions, on_ready: Callable[[str, StartupInfo], Non
         await runner.setup()
         for sock in sockets:
             await _make_site(runner, sock, options.certificate).start()
-        local = _announce(options, sockets[0].getsockname()[1])
+        local = _announce(options, host, sockets[0].getsockname()[1])
         address = server.base_url or local
         log.info("gateway_started", url=address, version=__version__, pid=os.getpid())
         _tune_garbage_collector()
         on_ready(address, await _get_startup_info(app))
         ready.set()
+        manager.notify("READY=1")
         await stopping.wait()
+        manager.notify("STOPPING=1")
         log.info("gateway_stopping", running=app[SERVICES].drain.inside)
     finally:
         loop.add_signal_handler(signal.SIGHUP, _ignore_reload)
@@ -92,6 +96,7 @@ async def _serve(options: AppOptions, on_ready: Callable[[str, StartupInfo], Non
             reload.cancel()
         await asyncio.gather(*reloads, return_exceptions=True)
         await runner.cleanup()
+        watchdog.cancel()
         for sock in sockets:
             sock.close()
     log.info("gateway_stopped", pid=os.getpid())
@@ -103,10 +108,10 @@ def _make_site(runner: GatewayRunner, sock: socket.socket, certificate: ServerCe
     return TlsSite(runner, sock, ssl_context=certificate.context, backlog=BACKLOG)
 
 
-def _announce(options: AppOptions, port: int) -> str:
+def _announce(options: AppOptions, host: str, port: int) -> str:
     """Announce the address to commands, with the certificate as it is renewed; return the address."""
     certificate = options.certificate
-    url = write_address(options.config.server.host, port, tls=certificate is not None)
+    url = write_address(host, port, tls=certificate is not None)
     if certificate is None:
         options.folder.announce(url)
         return url
@@ -211,6 +216,19 @@ def write_address(host: str, port: int, *, tls: bool = False) -> str:
         host = "127.0.0.1"
     scheme = "https" if tls else "http"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def _open_sockets(server: ServerSection, manager: ServiceManager) -> tuple[str, list[socket.socket]]:
+    """Return the host and the sockets that systemd passes, else those of the settings. Raises ``PortInUse``."""
+    try:
+        passed = manager.open_sockets()
+    except OSError as error:
+        raise PortInUse(str(error)) from None
+    for sock in passed:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+    if passed:
+        return passed[0].getsockname()[0], passed
+    return server.host, bind(server.host, server.port)
 
 
 def bind(host: str, port: int) -> list[socket.socket]:

@@ -199,6 +199,7 @@ def _serve(
     from gateway.serve import PortInUse
     from gateway.serve import run as run_server
     from gateway.storage.database import DatabaseStartupError
+    from gateway.systemd import find_manager
 
     config = file_config.config
     options = AppOptions(
@@ -213,7 +214,7 @@ def _serve(
     try:
         check_secrets(config, folder.admin_token())
         certificate = open_certificate(config.server.tls_certificate, config.server.tls_key)
-        run_server(attrs.evolve(options, certificate=certificate), greet)
+        run_server(attrs.evolve(options, certificate=certificate), find_manager(os.environ), greet)
     except (ConfigError, CertificateError, PortInUse, DatabaseStartupError, DataFolderDamaged) as refused:
         raise StartupError(str(refused)) from None
 

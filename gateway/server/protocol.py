@@ -28,6 +28,8 @@ from gateway.server.fast_routes import FastRoutes
 from gateway.server.responses import WRITE_TIMEOUT_S, BareResponse, BufferedResponse, RawResponse
 
 WATCH_S = 1.0
+FIRST_REQUEST_S = 0.5
+_LOOK_EVERY_S = 0.01
 _OWN: frozenset[type[web.StreamResponse]] = frozenset({RawResponse, BufferedResponse})
 
 
@@ -235,6 +237,20 @@ class GatewayServer(web.Server):
             if self.limiter.crowded:
                 self.limiter.sweep()
 
+    async def await_first_requests(self) -> None:
+        """Wait until every new connection has sent its first request, at most ``FIRST_REQUEST_S``.
+
+        The kernel accepted them before the listening socket was closed: their clients may be writing already.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + FIRST_REQUEST_S
+        while loop.time() < until and self._has_new:  # noqa: ASYNC110 - once a process
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    @property
+    def _has_new(self) -> bool:
+        return not all(cast("GatewayProtocol", one).served for one in self.connections)
+
 
 def write_crowded() -> bytes:
     """The answer to a connection that there is no room for, whatever it would have asked."""
@@ -284,6 +300,14 @@ class GatewayRunner(web.AppRunner):
             server.limiter = ConnectionLimiter(self._limits, self.app[SERVICES].http.trusted_proxies, loop.time)
             self._watch = loop.create_task(server.watch())
         return server
+
+    async def cleanup(self) -> None:
+        """Close the listening sockets, take the requests of connections that were accepted before, and shut down."""
+        for site in list(self.sites):
+            await site.stop()
+        if isinstance(self.server, GatewayServer):
+            await self.server.await_first_requests()
+        await super().cleanup()
 
     async def shutdown(self) -> None:
         """Stop watching the connections, then shut the application down."""

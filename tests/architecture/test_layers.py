@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("proxy",),
     ("media",),
     ("videos",),
-    ("retention_clock", "cleanup", "observability"),
+    ("systemd", "retention_clock", "cleanup", "observability"),
     ("config",),
     ("options",),
     ("demo",),

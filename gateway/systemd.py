@@ -1,0 +1,79 @@
+"""What systemd and a service agree on: sockets that it passes, and messages about the state of the service.
+
+Source: ``sd_listen_fds(3)`` and ``sd_notify(3)``. Without systemd's environment variables nothing here does anything.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import MutableMapping
+
+import attrs
+import structlog
+
+_FIRST_DESCRIPTOR = 3
+_BEATS_PER_TIMEOUT = 3
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+@attrs.frozen
+class ServiceManager:
+    """The manager that started this process.
+
+    Attributes:
+        listening: descriptors of the sockets that it passes, as many as ``ListenStream=`` lines.
+        path: the address of the socket that takes messages; empty if it wants none.
+        timeout_us: the service is restarted after this time without a message, in microseconds; 0: never.
+    """
+
+    listening: int = 0
+    path: str = ""
+    timeout_us: int = 0
+
+    def open_sockets(self) -> list[socket.socket]:
+        """Return the sockets that it passes. Raises ``OSError`` if one is no TCP socket."""
+        sockets = []
+        for descriptor in range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + self.listening):
+            os.set_inheritable(descriptor, False)
+            sock = socket.socket(fileno=descriptor)
+            sockets.append(sock)
+            if sock.family not in {socket.AF_INET, socket.AF_INET6} or sock.type != socket.SOCK_STREAM:
+                raise OSError("systemd passes a socket that is not TCP: ListenStream= needs a port")
+        return sockets
+
+    def notify(self, state: str) -> None:
+        """Send it a message, for instance ``READY=1``. A manager that does not listen is not an error."""
+        if not self.path.startswith(("/", "@")):
+            return
+        address = f"\0{self.path[1:]}" if self.path.startswith("@") else self.path
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+                sock.connect(address)
+                sock.send(state.encode())
+        except OSError as error:
+            log.warning("service_manager_not_notified", error=str(error))
+
+    async def keep_watchdog(self) -> None:
+        """Tell it that the event loop runs, as often as ``WatchdogSec=`` requires; return if it does not.
+
+        A loop that hangs sends nothing, and systemd restarts the service.
+        """
+        while self.timeout_us:
+            self.notify("WATCHDOG=1")
+            await asyncio.sleep(self.timeout_us / 1_000_000 / _BEATS_PER_TIMEOUT)
+
+
+def find_manager(environ: MutableMapping[str, str]) -> ServiceManager:
+    """Read what the environment says of the manager, and remove it: it is not meant for child processes."""
+    own = str(os.getpid())
+    pid, count, _ = (environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
+    path, timeout, watched = (
+        environ.pop(name, default)
+        for name, default in (("NOTIFY_SOCKET", ""), ("WATCHDOG_USEC", ""), ("WATCHDOG_PID", own))
+    )
+    return ServiceManager(
+        int(count) if pid == own and count.isdecimal() else 0,
+        path,
+        int(timeout) if watched == own and timeout.isdecimal() else 0,
+    )
