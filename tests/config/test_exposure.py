@@ -28,6 +28,7 @@ def read(tmp_path: Path, text: str) -> Config:
         (WEAK, TOKEN, "key[0].secret"),
         (f'[store]\nmaster_key = "{"0" * 64}"\n', TOKEN, "store.master_key"),
         (f'[store]\nmaster_key = "{"0123456789abcdef" * 4}"\n', TOKEN, "store.master_key"),
+        ('[metrics]\ntoken = "changeme-changeme"\n', TOKEN, "metrics.token"),
         ("", "changeme", "admin.token"),
         ("", "short", "admin.token"),
     ],

@@ -8,9 +8,11 @@ import pytest
 from gateway.server.context import SERVICES
 from tests.support.fault_scene import PRICE
 from tests.support.gateway import HELLO, channel
+from tests.support.openai_videos import Answered, OpenAiVideos, Play
 from tests.support.scrapes import find_value, scrape
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer, chat_script
 from tests.support.started_gateways import ReadLog, StartGateway
+from tests.support.video_scene import audit, await_ends, site, submit
 
 TOKEN = "token-of-a-scraper-81"
 NOWHERE = {"channel": [channel("http://127.0.0.1:9/v1")]}
@@ -141,3 +143,20 @@ async def test_the_records_wait_for_nothing_but_their_turn(gateway_with: StartGa
         services = gateway.app[SERVICES]
         await services.metrics.count_all()
         assert not services.billing.settlement.ended
+
+
+async def test_a_video_is_counted_when_its_job_ends(gateway_with: StartGateway) -> None:
+    refused = Answered({"error": {"message": "The server had an error"}}, 500)
+    async with OpenAiVideos() as up:
+        up.plays = {"refused": Play(submit=(refused,))}
+        gateway = await gateway_with(site(up.channel(), metrics={}))
+        for prompt in ("made", "refused"):
+            await submit(gateway, prompt)
+        jobs = await await_ends(gateway)
+        assert [job.state for job in jobs.values()] == ["completed"]
+        families = await scrape(gateway)
+        rows = await audit(gateway, up, rows=2)
+    cost = sum(row.cost_nanos for row in rows.values()) / 10**9
+    assert find_value(families, "gateway_requests_total", operation="videos", outcome="completed") == 1
+    assert find_value(families, "gateway_requests_total", operation="videos", outcome="failed") == 1
+    assert find_value(families, "gateway_cost_usd_total", operation="videos") == cost > 0
