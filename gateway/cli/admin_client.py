@@ -151,12 +151,12 @@ class AdminClient:
             reason = getattr(error, "strerror", None) or error
             raise CliError(f"The gateway at {self.url} does not answer: {reason}") from None
 
-    async def test_channels(self, *names: str) -> list[Json]:
+    async def test_channels(self, *names: str, **query: Any) -> list[Json]:
         """Test channels concurrently; without names, all active ones."""
         if not names:
             channels = (await self.get("channels"))["data"]
             names = tuple(channel["name"] for channel in channels if channel["status"] == "active")
-        calls = (self.call("POST", "channels", name, "test", timeout_s=TEST_TIMEOUT_S) for name in names)
+        calls = (self.call("POST", "channels", name, "test", query=query, timeout_s=TEST_TIMEOUT_S) for name in names)
         return list(await asyncio.gather(*calls))
 
     async def sync_channels(self, *names: str) -> list[Json]:

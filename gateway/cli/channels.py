@@ -82,9 +82,10 @@ def show_channel(context: CliContext, name: str) -> None:
 @click.option(
     "--force", is_flag=True, help="Add it even if the provider does not answer; it gets no requests until then."
 )
+@click.option("--request", is_flag=True, help="Also check it with one chat request of one token, which costs money.")
 @channel_options
 @channel_command
-def add_channel(context: CliContext, name: str, *, force: bool, **options: Any) -> None:
+def add_channel(context: CliContext, name: str, *, force: bool, request: bool, **options: Any) -> None:
     """Add the channel NAME. If NAME is a provider, --provider can be omitted.
 
     The provider is asked for its models first. If it does not answer, or rejects the key, nothing is added.
@@ -113,7 +114,10 @@ def add_channel(context: CliContext, name: str, *, force: bool, **options: Any) 
 
     async def add(admin: AdminClient) -> tuple[list[Json], Json]:
         before = (await admin.get("channels"))["data"]
-        body, query = {"name": name, **fields}, {"check": "hold" if force else "refuse"}
+        body, query = (
+            {"name": name, **fields},
+            {"check": "hold" if force else "refuse", "request": "true" if request else None},
+        )
         return before, await admin.call("POST", "channels", body=body, query=query, timeout_s=PROVIDER_TIMEOUT_S)
 
     before, made = run(context, add)
@@ -164,13 +168,16 @@ def _read_keys(options: Json, *, channel: str, required: bool) -> list[str] | No
 
 @channels.command("test", short_help="Test channels.")
 @click.argument("name", required=False)
+@click.option("--request", is_flag=True, help="Also send one chat request of one token, which costs money.")
+@click.option("--model", metavar="M", help="The model of that request.  [default: the first that fits]")
 @channel_command
-def test_channels(context: CliContext, name: str | None) -> None:
+def test_channels(context: CliContext, name: str | None, *, request: bool, model: str | None) -> None:
     """Test the channel NAME, or all active ones: fetch the provider's models with every API key.
 
-    Exits with 1 if a test fails.
+    TIME: how long the answer to the chat request of --request took. Exits with 1 if a test fails.
     """
-    results = run_with_channels(context, lambda admin: admin.test_channels(*([name] if name else [])))
+    query = {"request": "true" if request else None, "model": model}
+    results = run_with_channels(context, lambda admin: admin.test_channels(*([name] if name else []), **query))
     _print_each(context, results, print_tests, one=name is not None)
     exit_unless(all(result["ok"] for result in results))
 

@@ -68,6 +68,11 @@ def _format_difference(channel: Json, field: str) -> str:
     return format_some(channel[field]) if fresh else ABSENT
 
 
+def _format_request(result: Json) -> str:
+    sent = result.get("request")
+    return ABSENT if sent is None or sent["ms"] is None else f"{sent['ms']} ms"
+
+
 CHANNELS = (
     Column("NAME", "name", shrinks=True, width=12),
     Column("PROVIDER", "provider"),
@@ -87,6 +92,7 @@ TESTS = (
     Column("KEY", "key", usual=ABSENT),
     Column("RESULT", lambda row: "ok" if row["ok"] else "failed", status=True),
     Column("MODELS", "models", right=True),
+    Column("TIME", _format_request, usual=ABSENT, right=True),
     Column("ERROR", "error", usual=ABSENT, shrinks=True, width=24),
 )
 SYNCS = (

@@ -10,10 +10,11 @@ import attrs
 
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
-from gateway.errors import ProviderAuthError, ProviderError, ProviderRejected
+from gateway.errors import InvalidRequest, ProviderAuthError, ProviderError, ProviderRejected
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_health import show_end
 from gateway.routing.channel_state import TestResult
+from gateway.routing.chat_request import SendChat, find_chat_model
 from gateway.routing.load_balancer import LoadBalancer
 
 Fetch = Callable[[Channel], Awaitable[Sequence[ModelInfo]]]
@@ -47,12 +48,14 @@ class ChannelTester:
     Args:
         load_balancer: gets the results.
         fetch: asks a provider for its models.
+        send: sends one real request.
         clock: Unix seconds.
     """
 
-    def __init__(self, load_balancer: LoadBalancer, fetch: Fetch, clock: Callable[[], float]) -> None:
+    def __init__(self, load_balancer: LoadBalancer, fetch: Fetch, send: SendChat, clock: Callable[[], float]) -> None:
         self._load_balancer = load_balancer
         self._fetch = fetch
+        self._send = send
         self._clock = clock
 
     async def ask(self, channel: Channel) -> Answer:
@@ -78,6 +81,27 @@ class ChannelTester:
             return Answer(error=error, took_ms=took_ms)
         return Answer(listing, took_ms=_count_ms(began))
 
+    async def ask_chat(
+        self, channel: Channel, answer: Answer, model: str | None = None
+    ) -> tuple[Answer, dict[str, Any]]:
+        """Send one real request of one token; its outcome replaces ``answer``, which keeps the list of models.
+
+        ``model``: None takes one that the channel names or lists. Returns the request as JSON, too. Raises
+        ``InvalidRequest`` if there is none.
+        """
+        chosen = model or find_chat_model(channel, [listed.id for listed in answer.listing or ()])
+        if chosen is None:
+            raise InvalidRequest("The channel has no model for a chat request; name one", param="model")
+        error: ProviderError | None = None
+        took_ms = 0
+        try:
+            took_ms = await self._send(channel, chosen)
+        except ProviderError as fault:
+            error = fault
+        text = None if error is None else error.message
+        sent = {"model": chosen, "ok": error is None, "error": text, "ms": took_ms if error is None else None}
+        return Answer(answer.listing, error, took_ms), sent
+
     async def _answers_below_v1(self, channel: Channel) -> bool:
         """Return whether the list of models is at ``/v1`` below the channel's address."""
         if channel.base_url.endswith("/v1"):
@@ -97,23 +121,28 @@ class ChannelTester:
             error = None if answer.error is None else answer.error.message
             state.test = TestResult(int(self._clock()), answer.took_ms, error, state.calls - state.failures)
 
-    async def test(self, channel: Channel) -> dict[str, Any]:
+    async def test(self, channel: Channel, *, request: bool = False, model: str | None = None) -> dict[str, Any]:
         """Ask a channel's provider for its models with every key, and return the answer to each.
 
-        A provider without a list of models cannot be tested without costs: its channel passes.
+        A provider without a list of models cannot be tested without costs: its channel passes. ``request``: send one
+        real request too, whose outcome then is the channel's. Raises ``InvalidRequest`` if there is no model for it.
         """
         keys = channel.api_keys or ("",)
         answers = await asyncio.gather(
             *(self.ask(attrs.evolve(channel, api_keys=(key,) if key else ())) for key in keys)
         )
         failed = [answer for answer in answers if answer.error is not None]
-        self.record(channel, (failed or answers)[0])
+        found, sent = (failed or answers)[0], None
+        if request and (not failed or not found.asked):
+            found, sent = await self.ask_chat(channel, answers[0], model)
+        self.record(channel, found)
         results = [{"last4": show_end(key), **_describe(answer)} for key, answer in zip(keys, answers, strict=True)]
         models = next((len(answer.listing) for answer in answers if answer.listing is not None), None)
         return {
             "name": channel.name,
-            **_describe((failed or answers)[0]),
+            **_describe(found),
             "models": models,
+            "request": sent,
             "keys": results if len(results) > 1 else [],
         }
 

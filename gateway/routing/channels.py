@@ -22,6 +22,7 @@ from gateway.routing.channel_health import describe_state
 from gateway.routing.channel_order import ChannelOrder, pick_channels, set_priorities
 from gateway.routing.channel_spec import ChannelSpec, build_channel, build_secrets
 from gateway.routing.channel_tester import Answer, ChannelTester, Fetch
+from gateway.routing.chat_request import SendChat
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.storage.channels import ChannelRepository
@@ -44,6 +45,7 @@ class ChannelService:
         load_balancer: gets all channels.
         store: keeps the channels that are not in the configuration file.
         fetch: asks a provider for its models.
+        send: sends one real request, for a test.
         discover: looks for local servers and provider keys; returns the demo too if no server has answered.
         clock: Unix seconds.
     """
@@ -55,13 +57,14 @@ class ChannelService:
         store: ChannelRepository,
         *,
         fetch: Fetch,
+        send: SendChat,
         discover: Callable[[], Awaitable[Sequence[Found]]],
         clock: Callable[[], float],
     ) -> None:
         self._catalog = catalog
         self._load_balancer = load_balancer
         self._store = store
-        self._tester = ChannelTester(load_balancer, fetch, clock)
+        self._tester = ChannelTester(load_balancer, fetch, send, clock)
         self._discover = discover
         self._clock = clock
         self._declared: tuple[Channel, ...] = ()
@@ -111,9 +114,12 @@ class ChannelService:
                 self._found = tuple(channel for channel in self._found if channel.origin != "demo")
                 await self._offer(await self._store.list_channels())
 
-    async def add(self, fields: Fields, by: Actor = OPERATOR, *, check: Check = "none") -> Fields:
+    async def add(
+        self, fields: Fields, by: Actor = OPERATOR, *, check: Check = "none", request: bool = False
+    ) -> Fields:
         """Add a channel, which gets requests at once unless ``check`` holds it.
 
+        ``request``: the check sends one real request of one token, too.
         Raises ``InvalidRequest`` (also if ``check`` refuses it), ``Conflict``, ``StoreUnavailable``.
         """
         spec = parse_spec(fields, ChannelSpec)
@@ -121,6 +127,8 @@ class ChannelService:
         made, answer = spec.apply(draft), None
         if check != "none" and made.status == "active":
             answer = await self._tester.ask(made)
+            if request and answer.passes:
+                answer, _ = await self._tester.ask_chat(made, answer)
             if check == "refuse" and not answer.passes and answer.error is not None:
                 raise InvalidRequest(f"The channel is not added: {answer.error.message}", param="base_url")
             made = attrs.evolve(made, held=not answer.passes)
@@ -206,9 +214,9 @@ class ChannelService:
             if came or went:
                 log.info("models_synced", channel=channel.name, models=len(listing), came=len(came), went=sorted(went))
 
-    async def test(self, channel: Channel) -> Fields:
+    async def test(self, channel: Channel, *, request: bool = False, model: str | None = None) -> Fields:
         """Test a channel with every key; see ``ChannelTester``. A held channel that passes gets requests from now."""
-        result = await self._tester.test(channel)
+        result = await self._tester.test(channel, request=request, model=model)
         if result["ok"] and channel.held:
             await (self.sync(channel) if channel.sync else self._release(channel))
         return result

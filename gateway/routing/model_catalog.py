@@ -107,7 +107,10 @@ class ModelCatalog:
     def note_failure(self, channel: Channel, error: str) -> None:
         """A provider's listing failed: nothing changes but that it is known."""
         if self.find_channel(channel.name) == channel:
-            self._synced[channel.name].error = error
+            synced = self._synced[channel.name]
+            if synced.error is None:
+                self.state = object()  # what it may serve has changed
+            synced.error = error
 
     def find_synced(self, channel: Channel) -> SyncStatus:
         """What is known of a channel's listings."""
@@ -121,18 +124,28 @@ class ModelCatalog:
     def list_serving(self, model: str, caller: Caller | None = None) -> list[tuple[Channel, bool]]:
         """List the channels that serve ``model`` to ``caller``; None: to any caller.
 
-        Each comes with whether that is sure: before its first synchronisation a channel may serve any model.
+        Each comes with whether that is sure: it is not while the provider's list of models is not known.
         """
         serving = []
         for channel in self._open_to(caller):
             offered = self._offered.get(channel.name)
             if offered is None:
-                sure = channel.find_alias(model) is not None
-                if sure or channel.keeps(model):
-                    serving.append((channel, sure))
+                if self._may_serve(channel, model):
+                    serving.append((channel, False))
             elif channel.find_alias(model) is not None or model in offered or channel.matches(model):
                 serving.append((channel, True))
         return serving
+
+    def _may_serve(self, channel: Channel, model: str) -> bool:
+        """Return whether a synchronised channel without a list may serve ``model``.
+
+        Until the provider is asked for its list, it may have any model that passes the filter; if it has not answered,
+        only those that an operator names.
+        """
+        if channel.find_alias(model) is not None:
+            return True
+        asked = self._synced[channel.name].error is not None
+        return channel.keeps(model) and (bool(channel.models) or not asked)
 
     @property
     def serves_anything(self) -> bool:

@@ -11,6 +11,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.options import AppOptions
 from gateway.routing.channels import ChannelService, Found
+from gateway.routing.chat_request import send_chat
 from gateway.routing.discovery import find_keyed, find_local
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
@@ -37,6 +38,7 @@ async def open_routing(services: Services, stack: AsyncExitStack) -> RoutingServ
         load_balancer,
         ChannelRepository(database, secret_box),
         fetch=fetch,
+        send=partial(_send_chat, client, options.clock),
         discover=Discovery(options, client, stack).find,
         clock=options.clock,
     )
@@ -53,6 +55,10 @@ async def open_routing(services: Services, stack: AsyncExitStack) -> RoutingServ
 
 async def _fetch_models(client: HttpClient, clock: Callable[[], float], channel: Channel) -> list[ModelInfo]:
     return await fetch_models(client, channel, now_s=int(clock()))
+
+
+async def _send_chat(client: HttpClient, clock: Callable[[], float], channel: Channel, model: str) -> int:
+    return await send_chat(client, channel, model, now_s=int(clock()))
 
 
 class Discovery:

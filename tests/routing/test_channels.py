@@ -441,6 +441,7 @@ async def test_testing_a_channel_asks_with_every_key_and_says_what_each_was_answ
         "ok": False,
         "error": "not this one",
         "models": 3,
+        "request": None,
         "keys": [
             {"last4": "0001", "ok": True, "error": None, "models": 3},
             {"last4": "0002", "ok": False, "error": "not this one", "models": None},
@@ -458,9 +459,49 @@ async def test_testing_a_channel_of_one_key_or_none_says_it_once(keys: list[str]
         "ok": True,
         "error": None,
         "models": 0,
+        "request": None,
         "keys": [],
     }
     assert [channel.api_keys for channel in services.vendors.asked] == [tuple(keys)]
+
+
+@pytest.mark.parametrize(
+    ("models", "asked", "sent"),
+    [
+        (["m"], None, {"model": "m", "ok": True, "error": None, "ms": 7}),
+        (["m-*"], None, {"model": "a", "ok": True, "error": None, "ms": 7}),
+        (["m"], "other", {"model": "other", "ok": True, "error": None, "ms": 7}),
+    ],
+)
+async def test_a_real_request_is_for_the_model_that_is_named_else_one_of_the_channel(
+    models: list[str], asked: str | None, sent: dict[str, Any]
+) -> None:
+    services = await declare_channels(DECLARED)
+    await services.channel_service.add({**BARE, "models": models})
+    services.vendors.lists["up"] = ["a", "b"]
+    tested = await services.channel_service.test(services.channel_service.get("up"), request=True, model=asked)
+    assert (tested["ok"], tested["request"]) == (True, sent)
+
+
+async def test_without_a_model_there_is_no_real_request() -> None:
+    services = await declare_channels(DECLARED)
+    await services.channel_service.add({**BARE, "models": ["m-*"]})
+    services.vendors.lists["up"] = []
+    with pytest.raises(InvalidRequest, match="no model for a chat request"):
+        await services.channel_service.test(services.channel_service.get("up"), request=True)
+
+
+async def test_a_channel_that_lists_and_refuses_a_real_request_is_not_added() -> None:
+    services = await declare_channels(DECLARED)
+    services.vendors.lists["up"] = ["m"]
+    services.vendors.refused = ProviderBadResponse("not for this model")
+    with pytest.raises(InvalidRequest, match="not for this model"):
+        await services.channel_service.add(BARE, check="refuse", request=True)
+    await services.channel_service.add(BARE, check="refuse")
+    tested = await services.channel_service.test(services.channel_service.get("up"), request=True)
+    assert (tested["ok"], tested["error"], tested["models"]) == (False, "not for this model", 1)
+    assert tested["request"] == {"model": "m", "ok": False, "error": "not for this model", "ms": None}
+    assert services.channel_service.describe(services.channel_service.get("up"))["health"] == "failing"
 
 
 ANY_JSON = st.recursive(

@@ -163,9 +163,28 @@ def test_a_channel_that_has_answered_serves_what_it_listed_and_nothing_else() ->
 def test_an_alias_is_served_whatever_is_listed() -> None:
     up = channel("up", "gpt-*", sync=True, ours="theirs")
     catalog = catalog_of(up)
-    assert serving(catalog, "ours") == {"up": True}
+    assert serving(catalog, "ours") == {"up": False}, "its provider has not answered"
     catalog.apply_listing(up, [])
     assert (serving(catalog, "ours"), serving(catalog, "theirs")) == ({"up": True}, {})
+
+
+@pytest.mark.parametrize(
+    ("models", "before", "after"),
+    [((), ["gpt-5", "ours", "other"], ["ours"]), (("gpt-*",), ["gpt-5", "ours"], ["gpt-5", "ours"])],
+)
+def test_a_channel_whose_list_cannot_be_fetched_serves_only_what_an_operator_names(
+    models: tuple[str, ...], before: list[str], after: list[str]
+) -> None:
+    up = channel("up", *models, sync=True, ours="theirs")
+    catalog = catalog_of(up)
+    state = catalog.state
+    assert [name for name in ("gpt-5", "ours", "other") if serving(catalog, name)] == before
+    catalog.note_failure(up, "nobody there")
+    assert [name for name in ("gpt-5", "ours", "other") if serving(catalog, name)] == after
+    assert catalog.state is not state, "routes that are remembered are made anew"
+    catalog.apply_listing(up, [ModelInfo("gpt-5", 1, "v"), ModelInfo("other", 1, "v")])
+    catalog.note_failure(up, "nobody there")
+    assert serving(catalog, "gpt-5") == {"up": True}, "a list that was fetched once stays"
 
 
 def test_a_glob_of_a_channel_that_is_not_synchronised_is_served_and_not_listed() -> None:

@@ -47,13 +47,17 @@ async def nothing_found() -> Sequence[Found]:
     return ()
 
 
+async def answer_chat(_channel: Channel, _model: str) -> int:
+    return 7
+
+
 def make_service(catalog: ModelCatalog, upstream: HttpClient) -> ChannelService:
     async def fetch(channel: Channel) -> Sequence[ModelInfo]:
         return await fetch_models(upstream, channel, now_s=NOW, timeout_s=1.0)
 
     load_balancer = LoadBalancer(lambda: 0.0)
     return ChannelService(
-        catalog, load_balancer, Repositories(), fetch=fetch, discover=nothing_found, clock=lambda: NOW
+        catalog, load_balancer, Repositories(), fetch=fetch, send=answer_chat, discover=nothing_found, clock=lambda: NOW
     )
 
 

@@ -31,6 +31,8 @@ class Vendors:
     asked: list[Channel] = attrs.Factory(list)
     before: Callable[[Channel], Awaitable[None]] | None = None
     """Awaited while it answers."""
+    refused: GatewayError | None = None
+    """How every chat request is refused."""
 
     async def list_models(self, channel: Channel) -> Sequence[ModelInfo]:
         self.asked.append(channel)
@@ -40,6 +42,11 @@ class Vendors:
         if isinstance(found, GatewayError):
             raise found
         return [ModelInfo(name, NOW, channel.provider) for name in found]
+
+    async def answer_chat(self, _channel: Channel, _model: str) -> int:
+        if self.refused is not None:
+            raise self.refused
+        return 7
 
 
 @attrs.define
@@ -89,6 +96,7 @@ class ChannelServices:
             self.load_balancer,
             self.store,
             fetch=self.vendors.list_models,
+            send=self.vendors.answer_chat,
             discover=self._discover,
             clock=lambda: float(NOW),
         )

@@ -96,6 +96,7 @@ _TESTED = s.record(
     ok=s.FLAG,
     error=s.maybe(s.TEXT),
     models=s.maybe(s.COUNT),
+    request=s.maybe(s.record(model=s.TEXT, ok=s.FLAG, error=s.maybe(s.TEXT), ms=s.maybe(s.COUNT))),
     keys=s.array(s.record(last4=s.TEXT, ok=s.FLAG, error=s.maybe(s.TEXT), models=s.maybe(s.COUNT))),
 )
 _REFUSED = s.record(
@@ -165,6 +166,11 @@ _ADD_QUERY = (
         " until the provider answers. `none`: the provider is not asked.",
         s.one_of(*_CHECKS),
     ),
+    Query("request", "`true`: the check sends one real chat request of one token, too.", s.FLAG),
+)
+_TEST_QUERY = (
+    Query("request", "`true`: send one real chat request of one token, too, and report its time.", s.FLAG),
+    Query("model", "The model of that request, by default one that the channel names or lists."),
 )
 
 
@@ -179,7 +185,7 @@ async def add_channel(request: web.Request) -> web.Response:
     if check is None:
         raise InvalidRequest(f"'check' must be one of {', '.join(_CHECKS)}", param="check")
     channels, fields = request.app[SERVICES].routing.channels, await read_change(request)
-    return respond_json(await channels.add(fields, request[ACTOR], check=check), 201)
+    return respond_json(await channels.add(fields, request[ACTOR], check=check, request=_asks_request(request)), 201)
 
 
 async def get_channel(request: web.Request) -> web.Response:
@@ -206,9 +212,20 @@ async def delete_channel(request: web.Request) -> web.Response:
 
 
 async def test_channel(request: web.Request) -> web.Response:
-    """Test a channel: ask the provider for its models with every key."""
-    channels = request.app[SERVICES].routing.channels
-    return respond_json(await channels.test(channels.get(request.match_info["name"])))
+    """Test a channel: ask the provider for its models with every key.
+
+    With `request`, send one real chat request of one token, too, which the provider charges.
+    """
+    channels, model = request.app[SERVICES].routing.channels, request.query.get("model") or None
+    channel = channels.get(request.match_info["name"])
+    return respond_json(await channels.test(channel, request=_asks_request(request), model=model))
+
+
+def _asks_request(request: web.Request) -> bool:
+    asked = request.query.get("request", "false")
+    if asked not in {"true", "false"}:
+        raise InvalidRequest("'request' must be true or false", param="request")
+    return asked == "true"
 
 
 async def sync_channel(request: web.Request) -> web.Response:
@@ -258,7 +275,7 @@ CHANNEL_OPERATIONS: tuple[AdminOperation, ...] = (
     AdminOperation("GET", "/channels/{name}", get_channel, answer=s.extend(_CHANNEL, offered=s.array(s.TEXT))),
     AdminOperation("PATCH", "/channels/{name}", edit_channel, takes=ChannelSpec, partly=True, answer=_CHANNEL),
     AdminOperation("DELETE", "/channels/{name}", delete_channel, answer=s.record(name=s.TEXT, deleted=s.FLAG)),
-    AdminOperation("POST", "/channels/{name}/test", test_channel, answer=_TESTED),
+    AdminOperation("POST", "/channels/{name}/test", test_channel, query=_TEST_QUERY, answer=_TESTED),
     AdminOperation("POST", "/channels/{name}/sync", sync_channel, answer=_CHANNEL),
     AdminOperation("GET", "/explain", explain, query=_EXPLAIN_QUERY, answer=_EXPLAINED),
     AdminOperation("POST", "/reload", reload, answer=s.record(changes=s.array(s.TEXT), needs_restart=s.array(s.TEXT))),

@@ -32,11 +32,11 @@ UNRESTRICTED_CALLER = Caller(Account(id=0, name=""), ApiKey(id=0, account_id=0, 
 
 _REASONS = {
     "cooling": "cooling down after failures",
-    "trial": "one call is trying whether it is well again",
-    "full": "as many calls under way as it may have",
-    "rate": "as many requests in a minute as it may have",
-    "keys": "none of its keys may be used for this model at the moment",
-    "refused": "the provider refused its keys",
+    "trial": "recovering: one request is testing it",
+    "full": "at its maximum of concurrent requests",
+    "rate": "at its maximum of requests per minute",
+    "keys": "the provider limits the rate of its keys for this model",
+    "refused": "failing: the provider refused its keys",
 }
 _NO_EDITS = "does not edit images"
 _IMAGES: Mapping[str, ImageRequest] = MappingProxyType(
@@ -108,12 +108,12 @@ class RouteExplainer:
         target, obstacle = standing.target, standing.obstacle
         channel, reason = target.channel, standing.find_reason()
         if tried and standing.may_insist:
-            reason = f"{reason}; as nobody else serves it, a few calls are tried all the same"
+            reason = f"{reason}; a few requests are sent all the same, because no other channel serves the model"
         return {
             **_name(channel),
             "rank": rank,
             "chance": round(chance, 3),
-            "reason": reason if target.sure or reason else "its own list of models is not known yet",
+            "reason": reason if target.sure or reason else "untested: its list of models is not known yet",
             "wait_s": None if obstacle is None else round(obstacle[1], 1),
             "upstream_model": target.model,
             "language": target.endpoint.wire,
@@ -128,13 +128,17 @@ class RouteExplainer:
 
     def _find_reason(self, channel: Channel, caller: Caller, model: str, operation: Operation) -> str:
         """Return why a channel is no target."""
-        if channel.status != "active":
-            return "disabled"
+        if not channel.serving:
+            held = "failing: its provider has not answered since the channel was added"
+            return held if channel.status == "active" else "disabled"
         if not channel.serves(caller.key.group):
             return f"only for the groups {', '.join(channel.groups)}"
         serving = {serves.name for serves, _ in self.catalog.list_serving(model)}
         if channel.name not in serving:
-            return "does not offer the model"
+            error = self.catalog.find_synced(channel).error if self.catalog.find_offer(channel) is None else None
+            return (
+                "does not offer the model" if error is None else f"failing: its list of models is not known ({error})"
+            )
         theirs = channel.upstream_model(model)
         if PROVIDERS[channel.provider].find_endpoint(WIRES[operation], theirs) is None:
             return f"does not take {operation}"

@@ -123,7 +123,7 @@ async def test_a_channel_whose_models_are_not_known_yet_says_so_and_stands_behin
     gateway = await standing_with({"channel": config})
     assert await verdicts(gateway) == {
         "sure": (1, 1.0, None),
-        "unsure": (2, 0.0, "its own list of models is not known yet"),
+        "unsure": (2, 0.0, "untested: its list of models is not known yet"),
     }
 
 
@@ -131,14 +131,14 @@ DOWN = answer(b"down", 503, retry_after="30")
 DENIED = answer({"error": {"message": "no"}}, 401)
 LIMITED = answer({"error": {"message": "slow down"}}, 429, retry_after="20")
 COOLING = "cooling down after failures (Provider returned 503 Service Unavailable for /chat/completions)"
-KEYLESS = "none of its keys may be used for this model at the moment"
+KEYLESS = "the provider limits the rate of its keys for this model"
 
 
 @pytest.mark.parametrize(
     ("more", "script", "reason", "waits"),
     [
         ({}, LIMITED, KEYLESS, (8, 20)),
-        ({"rpm": 2}, answer(COMPLETION), "as many requests in a minute as it may have", (10, 31)),
+        ({"rpm": 2}, answer(COMPLETION), "at its maximum of requests per minute", (10, 31)),
     ],
     ids=["keys limited", "rate"],
 )
@@ -167,7 +167,7 @@ async def test_a_channel_that_cannot_take_a_call_now_says_why_and_for_how_long(
 
 @pytest.mark.parametrize(
     ("script", "reason", "waits", "state"),
-    [(DOWN, COOLING, (10, 30), "down"), (DENIED, "the provider refused its keys", (0.3, 1.2), "up")],
+    [(DOWN, COOLING, (10, 30), "down"), (DENIED, "failing: the provider refused its keys", (0.3, 1.2), "up")],
     ids=["cooling", "keys refused"],
 )
 async def test_a_channel_that_alone_serves_a_model_is_tried_after_failures_and_says_so(
@@ -182,7 +182,7 @@ async def test_a_channel_that_alone_serves_a_model_is_tried_after_failures_and_s
         await say(gateway)
         found = await explain(gateway)
         (line,) = found["channels"]
-        all_the_same = "as nobody else serves it, a few calls are tried all the same"
+        all_the_same = "a few requests are sent all the same, because no other channel serves the model"
         assert (found["served"], line["rank"], line["chance"]) == (True, None, 0.0)
         assert line["reason"] == f"{reason}; {all_the_same}"
         assert waits[0] <= line["wait_s"] <= waits[1]
@@ -225,7 +225,7 @@ async def test_a_channel_with_as_many_calls_as_it_may_have_is_full(standing_with
     async with ScriptedUpstream(stream_until(go)) as up:
         gateway = await standing_with({"channel": [channel(up.base_url, max_concurrency=1)]})
         async with gateway.post({**HELLO, "stream": True}) as response:
-            assert await verdicts(gateway) == {"up": (None, 0.0, "as many calls under way as it may have")}
+            assert await verdicts(gateway) == {"up": (None, 0.0, "at its maximum of concurrent requests")}
             assert await say(gateway) == (503, "1")
             go.set()
             await response.read()
@@ -249,7 +249,7 @@ async def test_a_channel_that_one_call_is_trying_again_says_so(standing_with: St
         await until(lambda: len(up.received) == 3)
         ((rank, _, reason),) = (await verdicts(gateway)).values()
         assert rank is None
-        assert (reason or "").startswith("one call is trying whether it is well again")
+        assert (reason or "").startswith("recovering: one request is testing it")
         go.set()
         assert (await trial)[0] == 200
 

@@ -78,7 +78,7 @@ class House:
         self.board.lines[name].breaker.trip(self.time, RULES, reason="it broke", rng=0.5)
 
 
-ALL_THE_SAME = "; as nobody else serves it, a few calls are tried all the same"
+ALL_THE_SAME = "; a few requests are sent all the same, because no other channel serves the model"
 
 
 def caller_of(group: str | None = None, models: tuple[str, ...] = (), groups: tuple[str, ...] = ()) -> Caller:
@@ -107,7 +107,7 @@ def test_channels_are_ranked_as_they_would_be_tried() -> None:
         ("early", 5),
     ]
     assert [line["running"] for line in lines] == [0, 0, 1, 0, 0]
-    assert lines[-1]["reason"] == "its own list of models is not known yet"
+    assert lines[-1]["reason"] == "untested: its list of models is not known yet"
 
 
 def test_equals_get_the_calls_by_their_weight() -> None:
@@ -207,7 +207,7 @@ def test_a_channel_that_is_down_says_until_when_and_after_what() -> None:
     house.time += 7.5
     assert house.lines()["up"]["rank"] == 1
     lease = house.call("up")
-    assert house.reason("up") == f"one call is trying whether it is well again (it broke){ALL_THE_SAME}"
+    assert house.reason("up") == f"recovering: one request is testing it (it broke){ALL_THE_SAME}"
     house.board.end(lease)
 
 
@@ -220,9 +220,9 @@ def test_what_is_not_after_failures_does_not_tell_of_one() -> None:
             house.board.record_failure(lease, ProviderAuthError("no"))
             house.board.end(lease)
     house.board.lines["slow"].keys[0].circuits.clear()
-    assert house.reason("up") == "as many calls under way as it may have"
-    assert house.reason("slow") == "as many requests in a minute as it may have"
-    assert house.reason("keys") == f"the provider refused its keys{ALL_THE_SAME}"
+    assert house.reason("up") == "at its maximum of concurrent requests"
+    assert house.reason("slow") == "at its maximum of requests per minute"
+    assert house.reason("keys") == f"failing: the provider refused its keys{ALL_THE_SAME}"
 
 
 # Pictures
