@@ -7,11 +7,16 @@ const THEMES = { system: t("system"), light: t("light"), dark: t("dark") };
 
 // Moments in the reader's zone; the whole of one on pointing at it.
 const whole = new Intl.DateTimeFormat(language, { dateStyle: "full", timeStyle: "long" });
+function keepWhole(text) {
+  const span = document.createElement("span"); // a line may end after the day, but not in it
+  span.textContent = text;
+  return span;
+}
 export function tellTimes(root = document) {
   for (const time of root.querySelectorAll("time[datetime]")) {
     const moment = new Date(time.dateTime);
     if (Number.isNaN(moment.getTime())) continue;
-    time.textContent = formatMoment(moment);
+    time.replaceChildren(...formatMoment(moment).split(" ").flatMap((part) => [keepWhole(part), " "]).slice(0, -1));
     time.title = whole.format(moment);
   }
 }

@@ -60,7 +60,7 @@ for (const code of document.querySelectorAll(".code")) {
 }
 
 // On a phone the contents would stand before everything.
-if (matchMedia("(max-width: 48rem)").matches) document.querySelector(".contents").open = false;
+if (matchMedia("(max-width: 62rem)").matches) document.querySelector(".contents").open = false;
 
 // What a link leads to is open when one comes to it.
 function unfold() {
