@@ -23,7 +23,7 @@ export function tellTimes(root = document) {
 tellTimes();
 
 // Filters by time are in the reader's zone, as the times of the page are; the address of the page has UTC.
-const MOMENTS = 'input[type="datetime-local"][data-moment]';
+const MOMENTS = 'form[data-filter] input[type="datetime-local"][data-moment]';
 for (const field of document.querySelectorAll(MOMENTS)) {
   const moment = new Date(field.dataset.moment);
   if (Number.isNaN(moment.getTime())) continue;
