@@ -21,6 +21,7 @@ DATA = {
     "acme", "ada", "test", "demo", "connect", "playground", "local", "sk", "req", "video", "Bearer", "first", "page",
     "system", "chat", "completions", "loopback", "sqlite", "console", "auto", "json", "en", "zh", "Hans",
     "low", "medium", "high", "standard", "hd", "nothing-of-that-name", "partners",
+    "pip", "install", "model-gateway", "traceparent", "Prometheus",
     "X-Forwarded-For", "Retry-After", "ulimit", "true", "IPv6", "processing", "in_progress",
 }  # fmt: skip
 """Words of this gateway's data: names, paths, and values that are sent as they are."""
@@ -28,7 +29,7 @@ LATIN = {
     "API", "token", "Token", "Webhook", "URL", "ID", "IP", "UTC", "JSON", "CSV", "JSONL", "HTTP", "CPU", "QR", "TOTP",
     "PNG", "JPEG", "WebP", "USD", "SDK", "Python", "curl", "English", "OpenAI", "WAL", "Anthropic", "JavaScript", "RPM",
     "ms", "min", "KB", "MB", "GB", "TB", "p50", "p95", "p99", "Enter", "Shift", "VS", "Code", "JetBrains", "SIGTERM",
-    "gpt", "multipart", "embeddings", "moderations", "rerank", "speech", "aiohttp",
+    "gpt", "HTTPS", "PEM", "OTLP", "trace", "multipart", "embeddings", "moderations", "rerank", "speech", "aiohttp",
 }  # fmt: skip
 """Words that stay as they are: terms, units, formats, keys of a keyboard and products."""
 APPS = {
