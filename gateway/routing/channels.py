@@ -18,6 +18,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import Conflict, InvalidRequest, NotFound, ProviderError
 from gateway.parsing import parse_spec
+from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_health import describe_state
 from gateway.routing.channel_order import ChannelOrder, pick_channels, set_priorities
 from gateway.routing.channel_spec import ChannelSpec, build_channel, build_secrets
@@ -77,12 +78,14 @@ class ChannelService:
             stored = await self._store.list_channels()
             self._declared = tuple(channels)
             await self._offer(stored)
+        if self._offers_demo and self._declared:
+            await self._test_declared()
 
     async def _offer(self, stored: Sequence[Channel], listings: Sequence[Found] = ()) -> None:
         """Bring into force what there is.
 
         Discovered channels and the demo stay until a configured channel is not held. A channel of the file is never
-        held: a restart must not stop its requests.
+        held: a restart must not stop its requests. But a demo that is in use stays until one of them has answered.
         """
         names = {channel.name for channel in self._declared}
         for channel in stored:
@@ -97,6 +100,8 @@ class ChannelService:
                 self._found = tuple(channel for channel, _ in listings)
             taken = {channel.name for channel in channels}
             channels += [channel for channel in self._found if channel.name not in taken]
+        elif self._offers_demo and not any(map(self._has_answered, channels)):
+            channels += [channel for channel in self._found or () if channel.origin == "demo"]
         before = {channel.name: channel for channel in self._catalog.channels}
         # One that has not changed stays the very same: its provider may be naming its models at this moment.
         channels = [before[each.name] if before.get(each.name) == each else each for each in channels]
@@ -106,6 +111,19 @@ class ChannelService:
             if listing is not None:
                 self._catalog.apply_listing(channel, listing)
         _log_changes(before, channels)
+
+    @property
+    def _offers_demo(self) -> bool:
+        return any(channel.origin == "demo" for channel in self._catalog.channels)
+
+    def _has_answered(self, channel: Channel) -> bool:
+        """Return whether a channel takes the demo's place: it has answered, or was added here, where it is tested."""
+        if channel.origin != "file" or (PROVIDERS[channel.provider].models_path is None and not channel.sync):
+            return not channel.held
+        state = self._load_balancer.lines.get(channel.name)
+        if state is None:
+            return False
+        return state.calls > state.failures or (state.test is not None and state.test.error is None)
 
     async def _retire_demo(self) -> None:
         """Stop offering the demo: a discovered provider has answered."""
@@ -224,8 +242,16 @@ class ChannelService:
     async def retry(self) -> None:
         """Test the channels that are held, and look for local servers while no configured channel serves."""
         await asyncio.gather(*(self._retry_held(channel) for channel in self._catalog.channels if channel.held))
+        if self._offers_demo and any(channel.origin == "file" for channel in self._catalog.channels):
+            await self._test_declared()
         if self._found is not None and not any(channel.serving for channel in self._list_configured()):
             await self.rediscover()
+
+    async def _test_declared(self) -> None:
+        """Test the channels of the file that have not answered, and stop offering the demo if one does."""
+        await asyncio.gather(*(self.test(channel) for channel in self._declared if not self._has_answered(channel)))
+        async with self._changing:
+            await self._offer(await self._store.list_channels())
 
     async def _retry_held(self, channel: Channel) -> None:
         if channel.status != "active":

@@ -603,13 +603,16 @@ async def test_a_filter_that_is_changed_counts_at_once_and_keeps_what_is_known(r
         assert await site.models() == ["a1"]  # its provider is gone: what is known, through the new filter
 
 
-async def test_the_demo_gives_way_to_a_channel_and_comes_back(reloadable: Reload) -> None:
+async def test_the_demo_gives_way_to_a_channel_that_answers_and_comes_back(reloadable: Reload) -> None:
     site = await reloadable({})
     demo = await site.models()
     assert "demo-chat" in demo
     assert (await site.reload({"channel": [channel(NOWHERE)]}))["changes"] == ["channel 'up' added"]
-    assert await site.models() == ["m"]
-    assert (await site.ask("demo-chat"))[0] == 404
+    assert await site.models() == sorted([*demo, "m"]), "a channel that does not answer takes nobody's place"
+    async with ScriptedUpstream([listing("m")]) as up:
+        await site.reload({"channel": [channel(up.base_url)]})
+        assert await site.models() == ["m"]
+        assert (await site.ask("demo-chat"))[0] == 404
     assert (await site.reload({}))["changes"] == ["channel 'up' removed"]
     assert await site.models() == demo
     assert (await site.ask("demo-chat"))[0] == 200

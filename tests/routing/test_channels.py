@@ -188,6 +188,7 @@ async def test_nothing_is_looked_for_while_there_is_a_channel() -> None:
     assert services.looked == 0
     await services.channel_service.declare([])
     assert (services.names, services.looked) == (["demo"], 1)
+    services.vendors.lists["filed"] = ["m"]
     await services.channel_service.declare([DECLARED])
     assert services.names == ["filed"]
     await services.channel_service.declare([])
@@ -584,6 +585,28 @@ async def test_a_local_server_that_starts_later_is_found_and_the_demo_goes() -> 
     services.found = [(demo, None)]  # the local server is slow once: it stays
     await services.channel_service.retry()
     assert services.names == ["ollama"]
+
+
+@pytest.mark.parametrize("sync", [False, True])
+async def test_the_demo_stays_until_a_channel_of_the_file_has_answered(sync: bool) -> None:
+    demo = Channel("demo", "demo", "http://127.0.0.1:9/v1", models=("demo-chat",), origin="demo")
+    services = await declare_channels(found=[(demo, None)])
+    assert services.names == ["demo"]
+    await services.channel_service.declare([attrs.evolve(DECLARED, sync=sync)])
+    await services.channel_service.retry()
+    assert services.names == ["filed", "demo"], "nobody has answered"
+    services.vendors.lists["filed"] = ["m"]
+    await services.channel_service.retry()
+    assert services.names == ["filed"]
+    services.vendors.lists.clear()
+    await services.channel_service.declare([attrs.evolve(DECLARED, sync=sync, priority=3)])
+    assert services.names == ["filed"], "it does not come back"
+
+
+async def test_a_demo_is_not_started_for_a_file_with_a_channel() -> None:
+    services = await declare_channels(DECLARED)
+    await services.channel_service.retry()
+    assert (services.names, services.looked) == (["filed"], 0)
 
 
 async def test_nothing_is_looked_for_while_a_configured_channel_serves() -> None:
