@@ -41,6 +41,11 @@ def read_dashboard() -> Any:
     return orjson.loads(DASHBOARD.read_bytes())
 
 
+def list_variables() -> list[dict[str, Any]]:
+    """The variables of the dashboard that an expression fills; the first one chooses the data source."""
+    return [one for one in read_dashboard()["templating"]["list"] if one["type"] == "query"]
+
+
 def list_panels() -> list[Any]:
     return [panel for panel in read_dashboard()["panels"] if panel["type"] != "row"]
 
@@ -49,7 +54,7 @@ def list_expressions() -> Iterator[str]:
     """Every expression of the rules and of the dashboard, its variables too."""
     yield from (rule["expr"] for rule in read_rules())
     yield from (target["expr"] for panel in list_panels() for target in panel["targets"])
-    for variable in read_dashboard()["templating"]["list"]:
+    for variable in list_variables():
         query = variable["definition"]
         assert query == variable["query"]["query"]
         yield query
@@ -128,14 +133,15 @@ def test_prometheus_reads_the_rules_and_the_gateway() -> None:
 def test_grafana_can_import_the_dashboard() -> None:
     dashboard = read_dashboard()
     assert dashboard["title"]
-    (source,) = dashboard["__inputs"]
-    assert (source["name"], source["pluginId"]) == ("DS_PROMETHEUS", "prometheus")
+    source = dashboard["templating"]["list"][0]
+    assert (source["name"], source["type"], source["query"]) == ("datasource", "datasource", "prometheus")
+    assert "__inputs" not in dashboard, "a provisioned dashboard has nobody to answer them"
     panels = dashboard["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     kinds = {each["id"] for each in dashboard["__requires"]}
     for panel in list_panels():
         assert panel["type"] in kinds
-        assert panel["datasource"]["uid"] == "${DS_PROMETHEUS}"
+        assert panel["datasource"]["uid"] == "${datasource}"
         assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
     for one, other in combinations([panel["gridPos"] for panel in panels], 2):
         apart = (
@@ -147,4 +153,4 @@ def test_grafana_can_import_the_dashboard() -> None:
         assert apart, (one, other)
     assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
     used = set(re.findall(r"\$(job|instance|model)\b", " ".join(list_expressions())))
-    assert used == {variable["name"] for variable in dashboard["templating"]["list"]}
+    assert used == {variable["name"] for variable in list_variables()}
