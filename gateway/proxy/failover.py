@@ -16,7 +16,6 @@ from gateway.deadlines import DeadlineTimer
 from gateway.domain.request_log import ID_PREFIX, FailedAttempt
 from gateway.errors import (
     GatewayError,
-    ProviderAuthError,
     ProviderBadResponse,
     ProviderError,
     RequestCancelled,
@@ -135,8 +134,6 @@ class Proxy:
                 error = attempt.cancelled or raised
                 mark_failed(attempt, error, loop.time())
                 self.record_failure(attempt, error, route.digest if error.may_be_prompt else None)
-                if isinstance(error, ProviderAuthError):  # it is for the operator to mend: at which channel?
-                    error.message = f"Channel '{attempt.channel.name}': {error.message}"
             else:
                 attempt.pending = False
                 return answer

@@ -222,7 +222,7 @@ async def test_where_every_key_is_refused_the_channel_is_tried_at_a_bounded_rate
         gateway = await standing_with(site(keyed(up, keys), routing=ROUTING))
         heard = await call(gateway, stream=False)
         check_error(heard, "upstream_error")
-        assert f"Channel 'bad': The provider refused the gateway's credentials ({status} ".encode() in heard.body
+        assert f"The provider refused the gateway's credentials ({status} ".encode() in heard.body
         assert b"of [masked]: [masked]" in heard.body
         assert not any(secret in heard.body for secret in NEVER_SHOWN)
         row = await audit(gateway)

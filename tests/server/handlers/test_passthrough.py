@@ -256,7 +256,7 @@ async def test_a_channel_that_takes_the_operation_is_asked_whatever_others_have_
             [answer(b"no", 401)],
             502,
             "upstream_error",
-            "Channel 'up': The provider refused the gateway's credentials (401 Unauthorized)",
+            "The provider refused the gateway's credentials (401 Unauthorized)",
         ),
         ([answer(b"<html>")], 502, "upstream_error", "The provider"),
         ([answer({})], 502, "upstream_error", "The provider"),
