@@ -102,6 +102,7 @@ FINISHED = (
     Call("get_root", headers={"Accept": "text/html"}, status=303),
     Call("get_liveness"),
     Call("get_readiness"),
+    Call("get_metrics"),
     Call("get_openapi"),
     Call("get_docs"),
 )
