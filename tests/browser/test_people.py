@@ -241,3 +241,30 @@ async def test_the_theme_is_chosen_and_kept(house: House, enter: Enter) -> None:
     assert dark != light
     await kim.go("/connect")
     assert await kim.page.evaluate(paper) == dark
+
+
+async def test_the_language_is_switched_before_and_after_signing_in(house: House, enter: Enter) -> None:
+    """By the keyboard; pages, scripts and dialogs follow, and the choice stays."""
+    kim = await enter("kim")
+    page = kim.page
+    chosen = page.get_by_role("group").get_by_role("button", name="简体中文", exact=True)
+    await page.context.clear_cookies()
+    await kim.go("/sign-in")
+    await kim.send("简体中文")
+    await expect(page.get_by_role("heading", name="登录", exact=True)).to_be_visible()
+    await expect(chosen).to_have_attribute("aria-pressed", "true")
+    kim = await enter("lee")
+    page = kim.page
+    await kim.go("/keys")
+    await kim.send("简体中文")
+    assert await page.evaluate("document.documentElement.lang") == "zh-Hans"
+    await kim.press("新建密钥")
+    dialog = page.get_by_role("dialog", name="新建密钥")
+    await expect(dialog).to_be_visible()
+    await page.keyboard.press("Escape")
+    await kim.go("/connect")
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await kim.press("复制：Base URL")
+    await expect(page.get_by_text("已复制", exact=True)).to_be_visible()
+    await kim.send("English")
+    await expect(page.get_by_role("heading", name="Connect", exact=True)).to_be_visible()
