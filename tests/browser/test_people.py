@@ -264,7 +264,7 @@ async def test_the_language_is_switched_before_and_after_signing_in(house: House
     await page.keyboard.press("Escape")
     await kim.go("/connect")
     await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    await kim.press("复制：Base URL")
+    await kim.press("复制\N{FULLWIDTH COLON}Base URL")
     await expect(page.get_by_text("已复制", exact=True)).to_be_visible()
     await kim.send("English")
     await expect(page.get_by_role("heading", name="Connect", exact=True)).to_be_visible()
