@@ -159,7 +159,7 @@ def test_channels_and_models_are_listed_shown_and_tested(server: Server) -> None
     (channel,) = server.ask("channels")["data"]
     assert (channel["name"], channel["offers"]) == ("demo", len(DEMO_MODELS))
     assert server.ask("channels", "show", "demo")["offered"] == list(DEMO_MODELS)
-    tested = {"name": "demo", "ok": True, "error": None, "models": len(DEMO_MODELS), "keys": []}
+    tested = {"name": "demo", "ok": True, "error": None, "models": len(DEMO_MODELS), "keys": [], "request": None}
     assert server.ask("channels", "test", "demo") == tested
     assert server.ask("channels", "test")["data"][0]["ok"] is True
     assert [model["id"] for model in server.ask("models")["data"]] == list(DEMO_MODELS)
@@ -266,7 +266,9 @@ def test_check_tries_the_channels_of_the_gateway_that_runs(server: Server, tmp_p
     assert report == {
         "ok": True,
         "problems": [],
-        "channels": [{"name": "demo", "ok": True, "error": None, "models": len(DEMO_MODELS), "keys": []}],
+        "channels": [
+            {"name": "demo", "ok": True, "error": None, "models": len(DEMO_MODELS), "keys": [], "request": None}
+        ],
         "unpriced": [],
     }
 

@@ -165,4 +165,4 @@ def test_parse_polled_reads_what_build_video_writes(state: VideoState, words: An
     expected = {"created": "queued", "submitting": "queued", "fetching": "processing"}.get(state, state)
     assert take.state == expected
     assert (take.seconds, take.size) == ("8", "1280x720")
-    assert state != "failed" or take.error == VideoError("upstream_error", "Late")
+    assert state != "failed" or take.error == VideoError("upstream_error", "Late (timeout)")

@@ -153,7 +153,7 @@ async def test_a_key_that_the_file_no_longer_declares_is_not_a_members_to_enable
 async def test_the_consoles_page_says_what_is_locked_and_offers_nothing_that_is_refused(office: Office) -> None:
     path = await office.make("administrator", rpm=5, status="disabled")
     page = await office.page(path)
-    assert "Set by an administrator, who alone can change it: rpm, status." in page
+    assert "Locked by an admin: <code>rpm, status</code>." in page
     assert "Enable</button>" not in page
     assert "Delete</button>" not in page
     free = await office.page(await office.make("member"))

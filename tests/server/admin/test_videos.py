@@ -206,7 +206,10 @@ async def test_a_job_is_shown_with_all_that_its_operator_needs_and_nothing_of_wh
     assert shown["completed_at"] < shown["expires_at"]
 
     _, shown = await ask("GET", f"/videos/{await begin(gateway, 'bad')}")
-    assert (shown["error_code"], shown["error_message"]) == ("upstream_error", "The machine ran out of film")
+    assert (shown["error_code"], shown["error_message"]) == (
+        "upstream_error",
+        "The machine ran out of film (internal_error)",
+    )
     assert (shown["held_usd"], shown["price_usd"], shown["cost_usd"]) == (0, 1, 0)
 
 
