@@ -154,8 +154,8 @@ async def test_the_consoles_page_says_what_is_locked_and_offers_nothing_that_is_
     path = await office.make("administrator", rpm=5, status="disabled")
     page = await office.page(path)
     assert "Locked by an admin: <code>rpm, status</code>." in page
-    assert "Enable</button>" not in page
-    assert "Delete</button>" not in page
+    assert "Enable key</button>" not in page
+    assert "Delete key</button>" not in page
     free = await office.page(await office.make("member"))
-    assert "Set by an administrator" not in free
-    assert "Delete</button>" in free
+    assert "Locked by an admin" not in free
+    assert "Delete key</button>" in free
