@@ -141,7 +141,7 @@ class AccountService:
         """
         if by.scope is not None:
             if fields.get("secret") is not None:
-                raise InvalidRequest("A key's secret is made by the gateway", param="secret")
+                raise InvalidRequest("The gateway generates the secret of a key", param="secret")
             own = next((account.name for account in await self.register.list_accounts(by)), "")
             fields = {"account": own, **fields}
         spec = parse_spec(fields, KeySpec)

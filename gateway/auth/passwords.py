@@ -75,7 +75,7 @@ class PasswordService:
 
     async def _run(self, work: "partial[T]") -> T:
         if self._under_way >= AT_ONCE + MOST_WAITING:
-            raise RateLimited("Too many people sign in at this moment", retry_after_s=2)
+            raise RateLimited("Too many people are signing in right now", retry_after_s=2)
         self._under_way += 1
         future = asyncio.get_running_loop().run_in_executor(self._pool, work)
         future.add_done_callback(self._end)  # not when the awaiting task ends: the thread goes on

@@ -222,7 +222,7 @@ class SessionService:
         _check_has_none(signed.member)
         enrolment, until_ms = self._enrolments.get(signed.session.digest, (None, 0))
         if enrolment is None or self.now_ms >= until_ms:
-            raise Conflict("No second factor waits for its first code: begin again")
+            raise Conflict("No second factor is being set up: start again")
         step = find_step(enrolment.secret, "".join(code.split()), self._clock())
         if step is None:
             raise InvalidRequest("This is not the code that is shown now: is your device's clock right?", param="code")
@@ -269,7 +269,7 @@ class SessionService:
 
 def _check_has_none(member: Member) -> None:
     if member.has_second_factor:
-        raise Conflict("You have a second factor already: take it away first")
+        raise Conflict("You already have a second factor: remove it first")
 
 
 def _note_refusal(member: Member | None, visitor: ClientInfo) -> None:

@@ -70,7 +70,7 @@ class BillingSection:
         ),
     )
     require_price: bool = attrs.field(
-        default=False, metadata=about('deprecated: true is unpriced = "refuse", whatever that key is')
+        default=False, metadata=about('deprecated: true means unpriced = "refuse" and overrides that key')
     )
     abandoned: Abandoned = attrs.field(
         default="charge",

@@ -69,7 +69,7 @@ async def _read_parts(request: web.Request, open_files: contextlib.ExitStack) ->
     left = MAX_FORM
     async for part in await request.multipart():
         if not isinstance(part, BodyPartReader):
-            raise RequestError("The form has a form in it.")
+            raise RequestError("The form contains another form.")
         if not part.name:
             raise RequestError("The form has a part without a name.")
         if len(fields) + len(files) >= _MAX_PARTS:

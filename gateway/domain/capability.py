@@ -72,7 +72,7 @@ class Capability:
         if ask.remix_of is not None:
             return ("video_id", "it does not remix videos") if self.remixes is False else None
         if ask.reference is not None and self.references is False:
-            return "input_reference", "it takes no picture to start from"
+            return "input_reference", "it takes no first image"
         if ask.size is not None and self.sizes is not None and ask.size not in self.sizes:
             return "size", f"'size' must be one of {', '.join(self.sizes)}" if self.sizes else "it takes no 'size'"
         if ask.seconds is not None and self.seconds is not None and ask.seconds not in self.seconds:

@@ -72,7 +72,7 @@ class WrongPassphrase(GatewayError):
     code = "wrong_passphrase"
 
     def __init__(self) -> None:
-        super().__init__("The name, the passphrase or the code is not right", should_retry=False)
+        super().__init__("The name, passphrase or code is wrong", should_retry=False)
 
 
 class SecondFactorNeeded(GatewayError):

@@ -253,7 +253,7 @@ BLOCKED_CODE = "content_policy_violation"
 FAILED_CODE = "upstream_error"
 """The provider failed to make it."""
 SUBMIT_UNKNOWN = VideoError(
-    "submit_unknown", "Whether the provider took the job is not known, and it is not asked twice"
+    "submit_unknown", "It is unknown whether the provider accepted the job; the gateway does not submit a job twice"
 )
 INTERRUPTED = VideoError("interrupted", "The gateway was stopped before the provider was asked")
 TIMEOUT = VideoError("timeout", "The provider has not finished the job in time")

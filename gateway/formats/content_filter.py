@@ -122,7 +122,7 @@ def parse_reason(value: object, secrets: Secrets = ()) -> str:
     return write_reason(message, code, secrets)
 
 
-_BLOCKED = "The provider's safety filter blocked the picture, or what was asked for"
+_BLOCKED = "The provider's safety filter blocked the image or its prompt"
 NEVER_BLOCKS = frozenset({401, 402, 429})
 """A rejected key, missing credit, a rate limit."""
 _SENTENCE_END = re.compile(r"(?<=[.!?。！])\s*")  # noqa: RUF001 - as Chinese providers write

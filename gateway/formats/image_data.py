@@ -30,14 +30,14 @@ class FoundImage:
 def parse_base64(data: object) -> str:
     """Return ``data`` if it is padded base64 of the standard alphabet. Raises ``ProviderBadResponse``."""
     if not isinstance(data, str) or len(data) % 4 or not _BASE64.match(data):
-        raise ProviderBadResponse("The provider's answer has a picture that is not base64")
+        raise ProviderBadResponse("The provider's answer has an image that is not base64")
     return data
 
 
 def check_image(head: bytes) -> None:
     """Raise ``ProviderBadResponse`` if a file that begins with ``head`` is no image."""
     if sniff_image(head[:SNIFF_BYTES]) is None:
-        raise ProviderBadResponse("The provider's picture is of no kind that is known")
+        raise ProviderBadResponse("The provider's image is of an unknown type")
 
 
 def check_whole(data: str) -> None:
@@ -60,11 +60,11 @@ def parse_url(url: str) -> FoundImage:
         head = url[5 : max(comma, 5)]
         media_type = parse_media_type(head)
         if media_type is None or not head.lower().endswith(";base64"):
-            raise ProviderBadResponse("The provider's answer has a data URL that is no picture's")
+            raise ProviderBadResponse("The provider's answer has a data URL that holds no image")
         return FoundImage(Image(data=parse_base64(url[comma + 1 :])), media_type)
     if find_url(url) is not None:
         return FoundImage(Image(url=url))
-    raise ProviderBadResponse("The provider's answer has a picture whose address makes no sense")
+    raise ProviderBadResponse("The provider's answer has an image with an invalid address")
 
 
 def is_web_url(url: str) -> bool:

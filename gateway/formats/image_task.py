@@ -92,7 +92,7 @@ def parse_state(state: object, secrets: Secrets) -> str:
 def parse_image(url: object) -> Image:
     """Parse an image given as an address or a ``data:`` URL. Raises ``ProviderBadResponse``."""
     if not isinstance(url, str):
-        raise ProviderBadResponse("The provider's answer has a picture without an address")
+        raise ProviderBadResponse("The provider's answer has an image without an address")
     return parse_url(url).image
 
 
@@ -102,7 +102,7 @@ def build_images(items: Sequence[Image], wanted: int) -> Images:
     Raises ``ProviderBadResponse`` if there are fewer.
     """
     if len(items) < wanted:
-        raise ProviderBadResponse(f"The provider made {len(items)} of {wanted} pictures")
+        raise ProviderBadResponse(f"The provider made {len(items)} of {wanted} images")
     return Images(tuple(items[:wanted]), Usage(source="upstream", images=min(len(items), MAX_IMAGES)))
 
 

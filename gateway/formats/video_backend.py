@@ -41,7 +41,7 @@ _MAX_MESSAGE = 500
 _MAX_CODE = 100
 _MAX_WORDS = 300
 _GOOD = 200
-BLOCKED = "The provider's safety filter blocked the video, or what was asked for"
+BLOCKED = "The provider's safety filter blocked the video or its prompt"
 
 
 @attrs.frozen(eq=False)
@@ -182,9 +182,9 @@ def check_size_and_seconds(spec: VideoSpec, sizes: Collection[str], seconds: Col
 def check_reference(spec: VideoSpec, *, takes: bool = True, needs: bool = False) -> None:
     """Raise ``InvalidRequest`` for an image that a model does not take, or if one that it needs is missing."""
     if spec.reference is not None and not takes:
-        raise InvalidRequest("The model takes no picture to start from", param="input_reference")
+        raise InvalidRequest("The model takes no first image", param="input_reference")
     if spec.reference is None and needs:
-        raise InvalidRequest("The model needs a picture to start from", param="input_reference")
+        raise InvalidRequest("The model needs a first image", param="input_reference")
 
 
 def check_fixed_fields(extra: Body, fixed: Mapping[str, object]) -> None:
@@ -194,7 +194,7 @@ def check_fixed_fields(extra: Body, fixed: Mapping[str, object]) -> None:
     """
     for name, usual in fixed.items():
         if parse_field(extra.get(name)) not in (None, "", usual):
-            raise InvalidRequest(f"'{name}' is not taken", param=name)
+            raise InvalidRequest(f"'{name}' is not supported", param=name)
 
 
 def build_reference(reference: Reference) -> Inline | str:
@@ -203,7 +203,7 @@ def build_reference(reference: Reference) -> Inline | str:
         return build_data_url(reference.upload)
     url = reference.url or ""
     if not url.startswith("data:image/") and not is_web_url(url):
-        message = "'input_reference' must be a picture: a file, an address or a data: URL"
+        message = "'input_reference' must be an image: a file, an address or a data: URL"
         raise InvalidRequest(message, param="input_reference")
     return url
 

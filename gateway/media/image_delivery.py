@@ -81,7 +81,7 @@ async def _decode(data: str, keep: int | None = None) -> bytes:
     except ValueError:
         pieces = []
     if not pieces:
-        raise ProviderBadResponse("The provider's picture is not valid base64")
+        raise ProviderBadResponse("The provider's image is not valid base64")
     image = b"".join(pieces)
     check_image(image)
     return image

@@ -196,7 +196,7 @@ class ImageService:
             if not done:
                 self._abandon(attempt, image_backend)
         if not result.items:
-            fault = ProviderBadResponse("The provider answered without a picture")
+            fault = ProviderBadResponse("The provider answered without an image")
             fault.may_be_prompt = True
             raise fault
         return result

@@ -93,7 +93,7 @@ async def _check_audio(reply: HttpResponse, attempt: Attempt) -> None:
     error = parse_error(await reply.read(MAX_ERROR_BYTES), attempt.channel.secrets)
     if error is not None:
         raise ProviderBadResponse(f"The provider reported an error: {error.message}")
-    raise ProviderBadResponse("The provider did not answer with sound")
+    raise ProviderBadResponse("The provider's answer is not audio")
 
 
 def fetch(proxy: Proxy, ctx: RequestContext) -> Coroutine[Any, Any, ProviderAnswer]:

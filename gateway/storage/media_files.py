@@ -209,7 +209,7 @@ class FileDraft:
         media_type = sniff_media(self._head)
         if file is None or media_type is None:
             self._remove(file)
-            raise UnknownMedia("These bytes are of no kind that is kept")
+            raise UnknownMedia("The gateway does not keep files of this type")
         try:
             with _storing():
                 return self._publish(file, media_type)

@@ -129,7 +129,7 @@ class VideoContent:
 
 def _check_size(size: int) -> None:
     if size > MAX_VIDEO_BYTES:
-        raise ProviderContentGone("The provider's video is larger than any that is kept", phase="body")
+        raise ProviderContentGone("The provider's video is larger than the gateway keeps", phase="body")
 
 
 class _DownloadRate:

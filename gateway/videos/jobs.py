@@ -224,7 +224,7 @@ class Videos:
         """Return a job, of one account if ``account_id`` is given. Raises ``NotFound`` for others' jobs too."""
         job = await self.store.find(video_id) if is_video_id(video_id) else None
         if job is None or (account_id is not None and job.account_id != account_id):
-            raise NotFound("There is no such video", param="video_id", should_retry=False)
+            raise NotFound("Video not found", param="video_id", should_retry=False)
         return job
 
     async def find(self, video_id: str) -> VideoJob | None:
@@ -244,7 +244,7 @@ class Videos:
         if not job.ended:
             raise TaskNotReady("The job has not ended: it can be deleted when it has", param="video_id")
         if not await self.store.remove(job):
-            raise NotFound("There is no such video", param="video_id", should_retry=False)
+            raise NotFound("Video not found", param="video_id", should_retry=False)
         way = self.provider_api.find_way(job) if job.upstream_id else None
         if way is not None:
             self.run(self.provider_api.delete(way, job))

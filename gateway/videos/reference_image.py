@@ -108,7 +108,7 @@ def _check_public(url: str) -> None:
     except ValueError:
         host = ""
     if not (is_public(host) if is_literal(host) else may_be_public(host)):
-        raise _refuse("its address is not a public one")
+        raise _refuse("its address is not public")
 
 
 def _refuse(why: str) -> InvalidRequest:

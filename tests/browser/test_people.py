@@ -209,7 +209,7 @@ async def test_who_signs_out_is_out_and_no_page_is_left_behind(house: House, ent
     await ivy.arrive("/sign-in?next=/console/requests")
     ivy.watch.refusals = {401}
     await sign_in(ivy, "ivy", "not that one at all", then="")
-    await expect(ivy.page.get_by_role("alert")).to_have_text("The name, the passphrase or the code is not right")
+    await expect(ivy.page.get_by_role("alert")).to_have_text("The name, passphrase or code is wrong")
     await sign_in(ivy, "ivy", then="/requests")
 
 

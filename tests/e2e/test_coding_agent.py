@@ -51,7 +51,7 @@ TOOLS = [
     ),
     make_tool("Read", "Reads a file", ["file_path"], file_path={"type": "string", "format": "uri-reference"}),
     make_tool("TodoWrite", "Keeps the list", ["todos"], todos={"type": "array", "items": TODO, "minItems": 1}),
-    make_tool("mcp__browser__screenshot", "Takes a picture of the page", []) | {"cache_control": MARK},
+    make_tool("mcp__browser__screenshot", "Takes an image of the page", []) | {"cache_control": MARK},
 ]
 
 
@@ -102,7 +102,7 @@ BODY: dict[str, Any] = {
         {
             "role": "user",
             "content": [
-                result("toolu_01A", [text("1 picture"), IMAGE]),
+                result("toolu_01A", [text("1 image"), IMAGE]),
                 result("toolu_01B", "Exit code 2\nmake: *** No rule to make target 'test'", is_error=True),
                 text("<reminder>The list is empty.</reminder>"),
             ],
@@ -155,7 +155,7 @@ async def test_the_conversation_arrives_and_goes_on(
         assert heard.system == "You are a coding agent.\n\nWorking directory: /srv/app\nToday: Saturday"
         assert heard.tools == tuple(tool["name"] for tool in TOOLS)
         assert [name for name, _ in heard.results] == ["mcp__browser__screenshot", "Bash", "TodoWrite"]
-        assert heard.results[0][1].startswith("1 picture")
+        assert heard.results[0][1].startswith("1 image")
         assert "No rule to make target" in heard.results[1][1]
         assert heard.results[2][1] == "Kept."
         assert heard.images == (ReceivedImage("image/png", PNG),)

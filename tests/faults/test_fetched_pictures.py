@@ -86,7 +86,7 @@ LARGE: dict[str, Sequence[Script]] = {
 }
 BROKEN: dict[str, Sequence[Script]] = {
     "a page": [[answer(b"<!DOCTYPE html><html>expired</html>", content_type="text/html")]],
-    "a page that says it is a picture": [[answer(b"<html>expired</html>", content_type="image/png")]],
+    "a page that says it is an image": [[answer(b"<html>expired</html>", content_type="image/png")]],
     "a sound": [[answer(b"ID3\x04\x00\x00\x00\x00\x00\x00", content_type="image/png")]],
     "nothing": [[answer(b"", content_type="image/png")]],
     "cut off": [[PNG[:-9], FIN]],

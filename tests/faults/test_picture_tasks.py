@@ -231,7 +231,7 @@ FAILURES = {
     "failed": {"id": TASK, "status": "failed", "error": "CUDA out of memory at 10.2.3.4 for provider-key"},
     "cancelled by somebody else": {"id": TASK, "status": "canceled"},
     "in no state that is known": {"id": TASK, "status": "hibernating"},
-    "done, without a picture": {"id": TASK, "status": "succeeded", "output": []},
+    "done, without an image": {"id": TASK, "status": "succeeded", "output": []},
     "done, with nonsense": {"id": TASK, "status": "succeeded", "output": [{"a": 1}, 5]},
     "done, with no address": {"id": TASK, "status": "succeeded", "output": "javascript:alert(1)"},
 }

@@ -52,7 +52,7 @@ STUMBLES: dict[str, tuple[Turn, ...]] = {
     "a chunk that is cut": (Raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\n7d0\r\n" + CLIP),),
     "chunks without an end": (Raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\n3e8\r\n" + CLIP + b"\r\n"),),
     "a page instead": (Answered(b"<!DOCTYPE html><html>Sign in</html>", content_type="video/mp4"),),
-    "a picture instead": (Answered(draw(), content_type="video/mp4"),),
+    "an image instead": (Answered(draw(), content_type="video/mp4"),),
     "nothing": (Answered(b"", content_type="video/mp4"),),
     "half of it with 206": (Answered(CLIP, 206, content_type="video/mp4"),),
     "compressed": (Answered(CLIP, 200, {"Content-Encoding": "gzip"}, "video/mp4"),),

@@ -124,7 +124,7 @@ def test_secrets_in_a_block_are_masked() -> None:
 def test_a_block_without_words_has_ours() -> None:
     block = find_block({"error": {"code": "contentFilter"}})
     assert block is not None
-    assert block.message == "The provider's safety filter blocked the picture, or what was asked for"
+    assert block.message == "The provider's safety filter blocked the image or its prompt"
 
 
 @pytest.mark.parametrize(

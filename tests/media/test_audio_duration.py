@@ -125,7 +125,7 @@ def make_big_image_mp3() -> bytes:
         (make_opus_webm(90, 90_000), 90_000, 90_000),
         (EBML + b"\x44\x89\x84" + struct.pack(">f", 9_000) + bytes(19_000), 9_000, 10_000),
     ],
-    ids=["wav", "long wav", "mp3", "mp3 behind a picture", "flac", "m4a", "m4a with its index last", "opus", "webm",
+    ids=["wav", "long wav", "mp3", "mp3 behind an image", "flac", "m4a", "m4a with its index last", "opus", "webm",
          "some webm"],
 )  # fmt: skip
 async def test_files_say_how_long_they_sound(data: bytes, ms: int, held_ms: int) -> None:

@@ -78,7 +78,7 @@ def test_a_mistake_in_the_last_step_is_found() -> None:
     assert isinstance(give(Image(code(LONG)[:-5] + "*" + code(LONG)[-4:]), "b64_json")[0], ProviderBadResponse)
 
 
-@pytest.mark.parametrize("files", [{}, {"http://up/admin": b"<html>"}], ids=["not to be had", "no picture"])
+@pytest.mark.parametrize("files", [{}, {"http://up/admin": b"<html>"}], ids=["not to be had", "no image"])
 @pytest.mark.parametrize("form", ["url", "b64_json"])
 def test_what_a_text_names_is_trusted_like_its_caller_and_held_against_nobody(
     form: ImageForm,

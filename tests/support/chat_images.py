@@ -79,7 +79,7 @@ def write_answer(image: bytes, model: str = ChatImages.model) -> Json:
     url = "data:image/png;base64," + base64.b64encode(image).decode()
     message = {
         "role": "assistant",
-        "content": "Here is your picture: ![no](https://example.com/not-it.png)",
+        "content": "Here is your image: ![no](https://example.com/not-it.png)",
         "refusal": None,
         "reasoning": None,
         "images": [{"type": "image_url", "image_url": {"url": url}, "index": 0}],

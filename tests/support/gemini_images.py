@@ -114,7 +114,7 @@ def _error(code: int, message: str, status: str) -> Json:
 def write_answer(image: bytes) -> Json:
     """A picture, with words before it, as the model has them."""
     blob = {"mimeType": "image/png", "data": base64.b64encode(image).decode()}
-    parts = [{"text": "Here is your picture: https://example.com/not-it.png"}, {"inlineData": blob}]
+    parts = [{"text": "Here is your image: https://example.com/not-it.png"}, {"inlineData": blob}]
     return {
         "candidates": [{"content": {"parts": parts, "role": "model"}, "finishReason": "STOP", "index": 0}],
         "usageMetadata": {

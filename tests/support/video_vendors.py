@@ -300,7 +300,7 @@ def read_content(value: Any) -> tuple[str, bytes | str | None]:
     """A text, and perhaps the first frame, as MiniMax and Volcengine have them. Raises ``Refused``."""
     words, *frames = expect_list(value, "content")
     expect(words.keys() == {"type", "text"} and words["type"] == "text", "content[0] is no text")
-    expect(len(frames) <= 1, "content: one picture is the first frame")
+    expect(len(frames) <= 1, "content: one image is the first frame")
     image = None
     for frame in frames:
         expect(frame.keys() == {"type", "image_url", "role"} and frame["type"] == "image_url", "content[1]")

@@ -19,7 +19,7 @@ from gateway.upstream.safe_fetch import MAX_REDIRECTS, MAX_URL, SafeFetcher, _re
 from tests.support.scripted_upstream import FIN, LAST_CHUNK, RST, STALL, Flood, Script, ScriptedUpstream, answer, chunk
 from tests.support.upstream_requests import until
 
-FILE = answer(b"a picture", content_type="image/png")
+FILE = answer(b"an image", content_type="image/png")
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 UNTIL_CLOSE = b"HTTP/1.1 200 OK\r\n\r\n"
 LOOPBACK = parse_networks(["127.0.0.0/8"])
@@ -97,9 +97,9 @@ def redirect(location: str, status: int = 302) -> bytes:
 async def test_a_file_on_the_channels_own_origin_is_fetched_wherever_it_is(fetcher: Fetcher) -> None:
     async with ScriptedUpstream([FILE]) as up:
         url = f"http://127.0.0.1:{up.port}/out/1.png"
-        assert await fetch(fetcher, url, up.base_url) == b"a picture"
-        assert await fetch(fetcher, url, f"http://127.0.0.1:{up.port}") == b"a picture"
-        assert await fetch(fetcher, f"HTTP://Local.Test:{up.port}/", f"http://LOCAL.test:{up.port}/v1") == b"a picture"
+        assert await fetch(fetcher, url, up.base_url) == b"an image"
+        assert await fetch(fetcher, url, f"http://127.0.0.1:{up.port}") == b"an image"
+        assert await fetch(fetcher, f"HTTP://Local.Test:{up.port}/", f"http://LOCAL.test:{up.port}/v1") == b"an image"
         assert up.connections == 3
 
 
@@ -151,7 +151,7 @@ async def test_what_is_allowed_is_asked_at_every_fetch(fetcher: Fetcher, allowin
         url = f"http://files.test:{up.port}/1.png"
         assert "fetches nothing from" in await fail(fetcher, url)
         allowing.allowed = LOOPBACK
-        assert await fetch(fetcher, url) == b"a picture"
+        assert await fetch(fetcher, url) == b"an image"
         allowing.allowed = parse_networks(["10.0.0.0/8"])
         assert "fetches nothing from" in await fail(fetcher, url)
         assert up.connections == 1
@@ -167,7 +167,7 @@ async def test_ports_of_other_services_are_not_connected_to(fetcher: Fetcher, al
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_redirects_are_followed(fetcher: Fetcher, status: int) -> None:
     async with ScriptedUpstream([redirect("../2", status)], [FILE]) as up:
-        assert await fetch(fetcher, f"{up.base_url}/1", up.base_url) == b"a picture"
+        assert await fetch(fetcher, f"{up.base_url}/1", up.base_url) == b"an image"
         assert [(seen.method, seen.path) for seen in up.received] == [("GET", "/v1/1"), ("GET", "/2")]
 
 
@@ -178,7 +178,7 @@ async def test_redirects_are_followed_three_times(fetcher: Fetcher, more: int) -
         if more:
             assert "too often" in await fail(fetcher, up.base_url, up.base_url)
         else:
-            assert await fetch(fetcher, up.base_url, up.base_url) == b"a picture"
+            assert await fetch(fetcher, up.base_url, up.base_url) == b"an image"
         assert len(up.received) == 1 + MAX_REDIRECTS
 
 
@@ -198,7 +198,7 @@ async def test_leading_back_to_the_trusted_origin_does_not_make_trusted_again(
     async with ScriptedUpstream([FILE]) as trusted:
         back = [redirect(trusted.base_url)]
         async with ScriptedUpstream([*back]) as public:
-            assert await fetch(fetcher, public.base_url, trusted.base_url) == b"a picture"
+            assert await fetch(fetcher, public.base_url, trusted.base_url) == b"an image"
 
             async def narrow(_received: object) -> None:
                 allowing.allowed = ()
@@ -344,8 +344,8 @@ async def test_what_was_closed_fetches_nothing(fetcher: SafeFetcher) -> None:
 async def test_a_public_name_is_asked_of_the_channels_proxy(fetcher: Fetcher) -> None:
     async with ScriptedUpstream([FILE]) as proxy:
         at = f"http://127.0.0.1:{proxy.port}"
-        assert await fetch(fetcher, "http://files.test/1.png?s=%2F", None, at) == b"a picture"
-        assert await fetch(fetcher, "http://8.8.8.8/1.png", None, at) == b"a picture"
+        assert await fetch(fetcher, "http://files.test/1.png?s=%2F", None, at) == b"an image"
+        assert await fetch(fetcher, "http://8.8.8.8/1.png", None, at) == b"an image"
         assert [seen.path for seen in proxy.received] == ["http://files.test/1.png?s=%2F", "http://8.8.8.8/1.png"]
 
 
@@ -355,10 +355,10 @@ async def test_the_proxy_is_asked_for_private_places_where_they_are_allowed_or_t
     async with ScriptedUpstream([FILE]) as proxy:
         at = f"http://127.0.0.1:{proxy.port}"
         assert "fetches nothing from" in await fail(fetcher, "http://10.0.0.5:8188/", None, at)
-        assert await fetch(fetcher, "http://10.0.0.5:8188/", "http://10.0.0.5:8188/v1", at) == b"a picture"
-        assert await fetch(fetcher, "http://box:8188/", "http://box:8188/v1", at) == b"a picture"
+        assert await fetch(fetcher, "http://10.0.0.5:8188/", "http://10.0.0.5:8188/v1", at) == b"an image"
+        assert await fetch(fetcher, "http://box:8188/", "http://box:8188/v1", at) == b"an image"
         allowing.allowed = parse_networks(["10.0.0.0/8"])
-        assert await fetch(fetcher, "http://10.0.0.5:8188/", None, at) == b"a picture"
+        assert await fetch(fetcher, "http://10.0.0.5:8188/", None, at) == b"an image"
         assert len(proxy.received) == 3
 
 

@@ -213,7 +213,7 @@ def test_a_job_is_found_by_its_own_account_alone() -> None:
         for video_id, account in ((job.id, 2), ("video_" + "0" * 32, 1), ("", 1), (f"{job.id}\0", 1), ("x" * 10**5, 1)):
             with pytest.raises(NotFound) as nothing:
                 await services.videos.get(video_id, account)
-            assert (nothing.value.message, nothing.value.should_retry) == ("There is no such video", False)
+            assert (nothing.value.message, nothing.value.should_retry) == ("Video not found", False)
 
     run(scene())
 

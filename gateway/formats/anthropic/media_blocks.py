@@ -29,7 +29,7 @@ def build_media_block(part: MediaPart) -> dict[str, Any]:
             block: dict[str, Any] = {"type": "document", "source": _build_document(part)}
             return block | {"title": part.name} if part.name else block
         case "audio":
-            raise InvalidRequest("This provider takes no sound, only text, pictures and files", param="messages")
+            raise InvalidRequest("This provider accepts text, images and files, but no audio", param="messages")
 
 
 def _split_data_url(part: MediaPart) -> MediaPart:
@@ -52,7 +52,7 @@ def _build_image(part: MediaPart) -> dict[str, Any]:
     stated = "image/jpeg" if part.media_type == "image/jpg" else part.media_type
     media_type = _sniff(part.data) or stated
     if media_type not in _IMAGES:
-        raise InvalidRequest("A picture must be PNG, JPEG, GIF or WebP for this provider", param="messages")
+        raise InvalidRequest("An image must be PNG, JPEG, GIF or WebP for this provider", param="messages")
     return {"type": "base64", "media_type": media_type, "data": part.data}
 
 
@@ -75,7 +75,7 @@ def _build_document(part: MediaPart) -> dict[str, Any]:
 
 def _build_url(part: MediaPart) -> dict[str, Any]:
     if not part.url:
-        raise InvalidRequest("A picture or a file has neither data nor an address", param="messages")
+        raise InvalidRequest("An image or a file has neither data nor an address", param="messages")
     return {"type": "url", "url": part.url}
 
 

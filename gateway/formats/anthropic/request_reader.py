@@ -167,7 +167,7 @@ def _parse_media_list(content: object, where: str) -> list[chat.TextPart | chat.
         # recursion is bounded.
         here = f"{where}[{index}]"
         if isinstance(block, dict) and block.get("type") == "document" and ".source" in where:
-            raise InvalidRequest(f"'{here}': a document holds text and pictures only", param=here)
+            raise InvalidRequest(f"'{here}': a document holds text and images only", param=here)
         parts += _parse_media(block, here)
     return parts
 

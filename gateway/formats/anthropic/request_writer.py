@@ -300,7 +300,7 @@ def _supports_format(form: chat.ResponseFormat, features: ClaudeFeatures) -> boo
     if form.kind == "json" or form.schema is None:
         return False
     if form.strict and not features.structures:
-        raise InvalidRequest("This model cannot be held to a JSON schema", param="response_format")
+        raise InvalidRequest("This model does not support JSON schemas", param="response_format")
     return features.structures
 
 

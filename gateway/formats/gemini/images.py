@@ -139,15 +139,15 @@ def _find_reason(candidates: list[Body], secrets: Secrets) -> ProviderBadRespons
     text = "".join(as_text(part.get("text")) for part in _list_parts(candidates) if part.get("thought") is not True)
     reason = next((reason for reason in reasons if reason not in _UNSPECIFIED), "")
     if reason:
-        return build_no_image(f"The model made no picture: {show(f'{reason} {explained or text}', secrets)}")
+        return build_no_image(f"The model made no image: {show(f'{reason} {explained or text}', secrets)}")
     return build_no_image(build_text_answer(text, secrets))
 
 
 def build_text_answer(text: str, secrets: Secrets) -> str:
     """Return the message for an answer without images that contains ``text``, which may be empty."""
     if text.strip():
-        return f"The model answered in words instead of with a picture: {show(text, secrets)}"
-    return "The provider's answer has no pictures"
+        return f"The model answered in words instead of with an image: {show(text, secrets)}"
+    return "The provider's answer has no images"
 
 
 def build_no_image(message: str) -> ProviderBadResponse:

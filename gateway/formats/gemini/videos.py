@@ -79,7 +79,7 @@ class GeminiVideoBackend(VideoBackend):
     def submit(self, spec: VideoSpec) -> ProviderCall:
         stray = next((name for name in _REJECTED if spec.extra.get(name) not in (None, "")), None)
         if stray is not None:
-            raise InvalidRequest(f"'{stray}' is not taken: a picture to start from is 'input_reference'", param=stray)
+            raise InvalidRequest(f"'{stray}' is not supported: set 'input_reference' for the first image", param=stray)
         instance: Body = {"prompt": spec.prompt}
         if spec.reference is not None:
             instance["image"] = _build_image(spec.reference)
@@ -128,7 +128,7 @@ def _build_image(reference: Reference) -> Body:
         return {"bytesBase64Encoded": Inline(reference.upload), "mimeType": reference.upload.media_type}
     head, _, data = (reference.url or "").partition(";base64,")
     if not head.startswith("data:image/") or not data:
-        raise InvalidRequest("'input_reference' must be a file, or a data: URL of a picture", param="input_reference")
+        raise InvalidRequest("'input_reference' must be a file, or a data: URL of an image", param="input_reference")
     media_type = head.removeprefix("data:")
     return {"bytesBase64Encoded": data, "mimeType": "image/jpeg" if media_type == "image/jpg" else media_type}
 

@@ -73,7 +73,7 @@ def check_fields(body: Body, *, sized: bool) -> None:
             raise InvalidRequest(f"Unknown field '{shown}'; did you mean '{spelled}'?", param=shown)
     for path, name in _list_fields(body):
         if _fold(name) in _COUNTS and path != "n":
-            raise _refuse(path, "is not taken: how many pictures are wanted is said as 'n'")
+            raise _refuse(path, "is not supported: set 'n' for the number of images")
     if sized:
         check_size(body)
 
@@ -85,7 +85,7 @@ def check_size(body: Body, *, shaped: bool = False) -> None:
     """
     for path, name in _list_fields(body):
         if _fold(name) in _SIZES and path != "size" and not (shaped and path == _SHAPE):
-            raise _refuse(path, "is not taken: how large pictures are to be is said as 'size'")
+            raise _refuse(path, "is not supported: set 'size'")
 
 
 def _list_fields(body: Body) -> Iterator[tuple[str, str]]:

@@ -45,7 +45,7 @@ def build_answer(images: Images, form: ImageForm, *, created_s: int) -> bytes:
 def _build_image(image: Image, form: ImageForm) -> dict[str, str]:
     value = image.url if form == "url" else image.data
     if value is None:
-        raise ProviderBadResponse("The provider's picture is not in the form that was asked for")
+        raise ProviderBadResponse("The provider's image is not in the form that was asked for")
     written: dict[str, str] = {form: value}
     if image.revised_prompt is not None:
         written["revised_prompt"] = image.revised_prompt

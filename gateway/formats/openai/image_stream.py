@@ -99,7 +99,7 @@ class ImagesPassthrough(PassthroughStream):
         if self._completed:
             self.ended = True
             return event + DONE_EVENT
-        self.error = ProviderBadResponse("The provider's stream ended without a picture", phase="stream")
+        self.error = ProviderBadResponse("The provider's stream ended without an image", phase="stream")
         return b""
 
     def finish(self) -> bytes:

@@ -167,7 +167,7 @@ def _parse_form(body: Body) -> ImageForm:
 
 def _check_image(file: Upload) -> None:
     if sniff_image(file.head) is None:
-        raise InvalidRequest(f"'{file.field}' must be a picture: a PNG, a JPEG or a WebP file", param=file.field)
+        raise InvalidRequest(f"'{file.field}' must be an image: a PNG, a JPEG or a WebP file", param=file.field)
 
 
 def _get_ask(call: InferenceRequest) -> ImageRequest:
@@ -219,7 +219,7 @@ def parse_images_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = (
 
 def _build_failure(value: Body, secrets: Secrets) -> ProviderBadResponse:
     words = parse_words(value, secrets)
-    return ProviderBadResponse(f"The provider reported an error: {words}" if words else "The provider made no picture")
+    return ProviderBadResponse(f"The provider reported an error: {words}" if words else "The provider made no image")
 
 
 def _parse_image(item: object) -> Image | None:

@@ -78,7 +78,7 @@ def parse_remix_call(body: Body) -> InferenceRequest:
     stray = next((name for name in body if name not in {"prompt", "webhook_url"} and body[name] not in _NOTHING), None)
     if stray is not None:
         shown = stray[:_SHOWN_CHARS]
-        raise InvalidRequest(f"'{shown}' is not taken: a remix has a prompt alone", param=shown)
+        raise InvalidRequest(f"'{shown}' is not supported: a remix takes only a prompt", param=shown)
     prompt = parse_prompt(body, MAX_PROMPT_CHARS)
     ask = VideoRequest(prompt, webhook_url=read_text(body, "webhook_url") or None)
     return InferenceRequest(
@@ -121,7 +121,7 @@ def _check_names(body: Body) -> None:
         if spelled != name:
             raise InvalidRequest(f"Unknown field '{shown}'; did you mean '{spelled}'?", param=shown)
         if _fold(name) in _REFUSED and value not in _NOTHING:
-            raise InvalidRequest(f"'{shown}' is not taken: say 'seconds' and 'size', of one video", param=shown)
+            raise InvalidRequest(f"'{shown}' is not supported: set 'seconds' and 'size' of one video", param=shown)
 
 
 def _parse_seconds(value: Any) -> int | None:
@@ -158,7 +158,7 @@ def _parse_reference(value: Any, param: str) -> Reference | None:
     if value.startswith("data:"):
         _check_data_url(value, param)
     elif len(value) > _MAX_URL or not _WEB_URL.match(value):
-        raise InvalidRequest(f"'{param}' must be an http or https address, or a data: URL of a picture", param=param)
+        raise InvalidRequest(f"'{param}' must be an http or https address, or a data: URL of an image", param=param)
     return Reference(url=value)
 
 
@@ -173,9 +173,9 @@ def _check_data_url(value: str, param: str) -> None:
 
 def _parse_file(file: Upload) -> Reference:
     if sniff_image(file.head) not in {"image/png", "image/jpeg", "image/webp"}:
-        raise InvalidRequest(f"'{REFERENCE}' must be a picture: a PNG, a JPEG or a WebP file", param=REFERENCE)
+        raise InvalidRequest(f"'{REFERENCE}' must be an image: a PNG, a JPEG or a WebP file", param=REFERENCE)
     return Reference(upload=file)
 
 
 def _refuse_file_id(param: str) -> InvalidRequest:
-    return InvalidRequest("Files are not kept here: send the picture itself, or its address", param=param)
+    return InvalidRequest("Files are not kept here: send the image itself, or its address", param=param)

@@ -180,7 +180,7 @@ def _parse_safe_fields(extra: Body) -> Body:
     for name, value in fields.items():
         if name not in SAFE_FIELDS or not isinstance(value, str | int | float):
             shown = name[:_SHOWN_CHARS]
-            raise InvalidRequest(f"'{shown}' is not taken by the channels of this model", param=shown)
+            raise InvalidRequest(f"'{shown}' is not supported by the channels of this model", param=shown)
     return fields
 
 

@@ -202,10 +202,10 @@ def _check(spec: VideoSpec, model: KlingModel) -> None:
     check_size_and_seconds(spec, model.sizes, model.seconds)
     for name in _list_rejected(model):
         if spec.extra.get(name) not in _NOTHING:
-            raise InvalidRequest(f"'{name}' is not taken", param=name)
+            raise InvalidRequest(f"'{name}' is not supported", param=name)
     for name in _SOUNDS:
         if spec.extra.get(name) not in _NOTHING:
-            raise InvalidRequest(f"'{name}' is not taken: sound has a price of its own", param=name)
+            raise InvalidRequest(f"'{name}' is not supported: audio is priced separately", param=name)
 
 
 def _list_rejected(model: KlingModel) -> Iterator[str]:
@@ -262,7 +262,7 @@ def _build_image(reference: Reference) -> str | Inline:
         return url
     _, _, data = url.partition(";base64,")
     if not data:
-        raise InvalidRequest("'input_reference' must be a data: URL of a picture in base64", param="input_reference")
+        raise InvalidRequest("'input_reference' must be a data: URL of an image in base64", param="input_reference")
     return data
 
 

@@ -228,7 +228,7 @@ def _check(spec: VideoSpec, model: HailuoModel) -> None:
     check_size_and_seconds(spec, model.sizes, model.seconds)
     stray = next((name for name in _REJECTED if spec.extra.get(name) not in (None, "")), None)
     if stray is not None:
-        raise InvalidRequest(f"'{stray}' is not taken: a picture to start from is 'input_reference'", param=stray)
+        raise InvalidRequest(f"'{stray}' is not supported: set 'input_reference' for the first image", param=stray)
 
 
 def _build_body(spec: VideoSpec, model: HailuoModel) -> ProviderCall:

@@ -203,7 +203,7 @@ def _build_image(reference: Reference) -> Inline | str:
         return build_data_url(reference.upload)
     url = reference.url or ""
     if not url.startswith("data:image/") and not (url.startswith("https://") and is_web_url(url)):
-        message = "'input_reference' must be a picture: a file, an https address or a data: URL"
+        message = "'input_reference' must be an image: a file, an https address or a data: URL"
         raise InvalidRequest(message, param="input_reference")
     return url
 

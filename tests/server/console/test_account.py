@@ -71,7 +71,7 @@ async def test_a_second_factor_is_shown_to_be_on_with_what_is_left_of_its_codes(
     async with ada.session:
         status, pending = await ada.call("POST", "/session/second-factor", {"passphrase": PASSPHRASE})
         assert status == 200
-        assert pending["qr_svg"].startswith("<svg"), "account.js makes a picture of it"
+        assert pending["qr_svg"].startswith("<svg"), "account.js makes an image of it"
         assert pending["uri"].startswith("otpauth://totp/")
         code = pyotp.TOTP(pending["secret"]).now()
         assert (await ada.call("POST", "/session/second-factor/confirm", {"code": code}))[0] == 200

@@ -563,7 +563,7 @@ async def test_a_form_with_a_file_reaches_the_provider_as_one(gateway_with: Star
         assert file.files == {"input_reference": PNG}
         assert file.fields == {"model": "m", "prompt": "a cat", "seconds": "4", "size": "1280x720", "seed": "7"}
         assert [other.files for other in others] == [{"input_reference": PNG}] * 2, (
-            "a picture is a file, however it comes"
+            "an image is a file, however it comes"
         )
         assert len(video_gateway.provider.marks) == 3
         for job in (await video_gateway.get(VIDEOS)).json["data"]:
