@@ -61,6 +61,8 @@ async def test_a_channel_is_added_tried_changed_turned_off_and_deleted(house: Ho
     await ada.arrive("/channels/harbour")
     await ada.press("Test")
     await expect(page.locator("#test-result")).to_have_text("Connected. 3 models found.")
+    await ada.press("Send test request")
+    await expect(page.locator("#test-result")).to_have_text(re.compile(r"^\w+ answered in \d+ ms\.$"))
     await ada.send("Sync models")
     await expect(page.get_by_text("broken, endless, m").first).to_be_visible()
     await ada.unfold("More settings")

@@ -30,10 +30,14 @@ document.addEventListener("click", async (event) => {
   if (!button) return;
   button.disabled = true;
   try {
-    const result = await call("POST", `/admin/v1/channels/${button.dataset.test}/test`);
-    const said = result.ok
+    const asks = button.dataset.request !== undefined;
+    const result = await call("POST", `/admin/v1/channels/${button.dataset.test}/test${asks ? "?request=true" : ""}`);
+    const sent = result.request;
+    const said = sent?.ok
+      ? t("{model} answered in {ms} ms.", sent)
+      : result.ok && !sent
       ? result.models === null ? t("This provider has no model list; nothing was tested.") : n("Connected. {count} model found.", "Connected. {count} models found.", result.models)
-      : t("Test failed: {error}", { error: result.error });
+      : t("Test failed: {error}", { error: sent?.error ?? result.error });
     const place = document.getElementById("test-result");
     if (place) {
       place.className = `notice ${result.ok ? "good" : "bad"}`;
