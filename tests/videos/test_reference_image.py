@@ -119,7 +119,7 @@ def test_who_fetches_itself_is_given_a_public_address(tmp_path: Path, url: str) 
     ],
 )  # fmt: skip
 def test_nobody_is_sent_to_a_private_place(tmp_path: Path, url: str) -> None:
-    with pytest.raises(InvalidRequest, match="not a public one") as refused:
+    with pytest.raises(InvalidRequest, match="not public") as refused:
         bring_in(tmp_path, Reference(url=url), fetch=False)
     assert refused.value.param == "input_reference"
 

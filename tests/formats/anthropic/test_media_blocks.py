@@ -83,7 +83,7 @@ def test_what_is_written(blob: MediaPart, block: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("blob", "why"),
     [
-        (MediaPart("audio", "audio/wav", "AAAA"), "sound"),
+        (MediaPart("audio", "audio/wav", "AAAA"), "no audio"),
         (MediaPart("image", "image/bmp", "AAAA"), "PNG, JPEG, GIF or WebP"),
         (MediaPart("image", None, "AAAA"), "PNG, JPEG, GIF or WebP"),
         (MediaPart("image"), "neither"),
