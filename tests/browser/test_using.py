@@ -231,7 +231,7 @@ async def read_option(visitor: Visitor, key: str) -> str:
 async def test_a_image_is_made_painted_over_and_changed(house: House, enter: Enter) -> None:
     ben = await enter("ben")
     page = ben.page
-    images = page.locator("#images img")
+    images = page.locator("#pictures img")
     await ben.go("/playground?mode=images")
     await ben.choose("API key", await read_option(ben, "test"))
     await ben.write("Prompt", "a lighthouse at night")
@@ -263,7 +263,7 @@ async def test_a_image_is_made_painted_over_and_changed(house: House, enter: Ent
         await expect(images).to_have_count(2)
         await house.operate("DELETE", "/channels/painter")
     painted, rest = await page.evaluate(COMPARE)
-    assert painted + rest > 50_000, "the second image is the painter's"
+    assert painted + rest > 50_000, "the second picture is the painter's"
     (heard,) = image_backend.heard
     assert (heard.prompt, len(heard.sources)) == ("with a red roof", 1)
     assert heard.mask is not None
