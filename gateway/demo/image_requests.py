@@ -81,7 +81,7 @@ def _parse(fields: Json, *, sources: int) -> DemoImageRequest:
     if not prompt.strip() or len(prompt) > _MAX_PROMPT:
         raise RequestError(f"'prompt' must be a text of 1 to {_MAX_PROMPT} characters.", param="prompt")
     if _BLOCKED.search(prompt):
-        message = "The demo's safety system blocked this prompt: it has the word that is there to try this out."
+        message = "The demo's safety system blocked this prompt: it contains the demo's test word."
         raise RequestError(message, param="prompt", code="moderation_blocked")
     one_of(fields, "output_format", ("png",))
     one_of(fields, "background", (_AUTO, "opaque"))

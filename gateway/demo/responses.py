@@ -172,9 +172,9 @@ def _parse_as_chat(body: Json) -> Json:
     for name in _KEPT:
         if body.get(name) is not None:
             code = "previous_response_not_found" if name == "previous_response_id" else None
-            raise RequestError(f"The demo keeps nothing: it takes no '{name}'.", param=name, code=code)
+            raise RequestError(f"The demo keeps nothing: it does not support '{name}'.", param=name, code=code)
     if typed(body, "background", bool, default=False):
-        raise RequestError("The demo answers at once: it takes no 'background'.", param="background")
+        raise RequestError("The demo answers at once: it does not support 'background'.", param="background")
     instructions = typed(body, "instructions", str, default="")
     developer = [{"role": "developer", "content": instructions}] if instructions else []
     shape = typed(typed(body, "text", dict, default={}), "format", dict, default={})

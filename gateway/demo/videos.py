@@ -216,7 +216,7 @@ def _find_state(model: str, share: float) -> tuple[str, int, Json | None]:
     if share < _QUEUED:
         return "queued", 0, None
     if model == asks.BLOCKED_VIDEO_MODEL and share >= _JUDGED:
-        message = "The demo's safety filter blocked this video: the model is there to try this out."
+        message = "Blocked by the demo's safety filter (this model always fails, for testing)."
         return "failed", _find_progress(_JUDGED), {"code": "moderation_blocked", "message": message}
     if model == asks.FAILING_VIDEO_MODEL and share >= _BROKEN:
         message = "The demo failed half way: the model is there to try this out."

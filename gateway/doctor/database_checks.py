@@ -58,7 +58,7 @@ def _check_integrity(database: Path, connection: sqlite3.Connection) -> Iterator
         yield Finding("database", "problem", f"The database {database} is damaged: {'; '.join(problems)}", _RESTORE)
         return
     if broken := sorted({row[0] for row in connection.execute("PRAGMA foreign_key_check")}):
-        text = f"Rows of {', '.join(broken)} belong to rows that are missing"
+        text = f"Rows of {', '.join(broken)} refer to rows that are missing"
         yield Finding("database", "problem", f"The database {database} is damaged: {text}", _RESTORE)
         return
     yield Finding("database", "ok", f"The database {database} is undamaged")

@@ -54,7 +54,7 @@ def find_passphrase_problem(passphrase: str, name: str) -> str | None:
     return None
 
 
-CHANGED_MEANWHILE = "Somebody has changed this member meanwhile: look again"
+CHANGED_MEANWHILE = "Another user has changed this member: reload and try again"
 DISABLED = "You are known here, but may not come in: you or your account is disabled. Ask an administrator"
 LAST_ADMINISTRATOR = "This is the only administrator who is active: make another one first"
 LINK_GONE = "This link is not good, or not any more: ask for a new one"

@@ -42,7 +42,7 @@ def set_priorities(ordered: Sequence[Channel]) -> list[Channel]:
 def _make_conflict(fixed: Sequence[Channel]) -> Conflict:
     names = " and ".join(f"{channel.name!r} ({channel.priority})" for channel in fixed)
     return Conflict(
-        f"The order cannot be had: the priority of {names} is not to be changed here; it is the configuration file's,"
+        f"The order cannot be set: the priority of {names} is not to be changed here; it is the configuration file's,"
         " or that of a channel that was found",
         param="names",
     )

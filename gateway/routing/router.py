@@ -230,7 +230,10 @@ def _keep_channel(options: list[Target], channel: str) -> list[Target]:
     """Keep the channel of the response that the request continues. Raises ``NotFound`` if it is gone."""
     kept = [target for target in options if target.channel.name == channel]
     if not kept:
-        raise NotFound("What this continues is gone: nobody who made it serves the model now", should_retry=False)
+        raise NotFound(
+            "The channel that made the continued response no longer serves the model",
+            should_retry=False,
+        )
     return kept
 
 

@@ -40,7 +40,7 @@ def _list_gauges(services: Services) -> Iterator[Metric]:
     for phase in get_args(Phase):
         active.add_metric([phase], phases[phase])
     yield active
-    yield build_gauge("gateway_active_attempts", "Attempts under way, and requests that wait for one", proxy.running)
+    yield build_gauge("gateway_active_attempts", "Attempts in progress, and requests that wait for one", proxy.running)
     waiting = len(storage.write_queue)
     yield build_gauge("gateway_unwritten_records", "Finished requests not in the database yet", waiting)
     failing = storage.write_queue.failing or storage.journal.failing

@@ -48,7 +48,7 @@ _OPERATORS = ("/admin/", "/console")
 _ERROR_STATUS = 400
 _VIDEOS = "/v1/videos"
 _TEXT_OPERATIONS = frozenset({"embeddings", "completions", "moderations", "rerank", "speech"})
-_NOT_STORED = "store: this completion is not kept by the gateway and cannot be retrieved"
+_NOT_STORED = "store: the gateway does not keep completions: this one cannot be retrieved"
 
 log = structlog.stdlib.get_logger("gateway.request")
 
@@ -170,7 +170,7 @@ def _find_authorization(request: web.Request) -> str | None:
     if key and not (request.path.startswith(ANTHROPIC_PATHS) or VERSION_HEADER in headers):
         key = None
     if len(authorizations) > 1 or (key and len({*headers.getall("x-api-key"), *map(_parse_token, authorizations)}) > 1):
-        raise InvalidRequest("The request shows more than one API key; one is expected", should_retry=False)
+        raise InvalidRequest("The request has more than one API key; send one", should_retry=False)
     if authorizations:
         return authorizations[0]
     return f"Bearer {key}" if key else None

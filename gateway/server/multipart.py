@@ -127,7 +127,7 @@ class MultipartReader:
         except ParserLimitReached:
             raise InvalidRequest("The form has a part whose headers are too long or too many") from None
         except MultipartError:
-            raise InvalidRequest("The form is malformed, or cut short") from None
+            raise InvalidRequest("The form is malformed or truncated") from None
 
     async def _parse(self, parser: PushMultipartParser, piece: bytes) -> bool:
         """Parse ``piece``; return whether the form had ended before its end. Raises ``MultipartError``."""
@@ -143,7 +143,7 @@ class MultipartReader:
         if isinstance(event, MultipartSegment):
             self._part = self._open(event)
         elif self._part is None:
-            raise InvalidRequest("The form is malformed, or cut short")
+            raise InvalidRequest("The form is malformed or truncated")
         elif event is None:
             await self._part.finish()
             self._part = None

@@ -20,7 +20,7 @@ JOURNAL = "requests.journal"
 SECRETS = MappingProxyType(
     {
         "pepper": "no API key is recognised: each has to be rotated",
-        "master.key": "provider keys and second factors that are sealed in the database cannot be opened",
+        "master.key": "provider keys and second factors in the database cannot be decrypted",
         "media.key": "links to stored images that were given out no longer open",
         "webhook.key": "every webhook secret is another, so that receivers refuse what they are sent",
     }

@@ -54,7 +54,7 @@ class Decompressor:
         """Another one, where gzip goes on after its end: within bounds (RFC 1952, 2.2)."""
         self._members += 1
         if self._encoding != "gzip" or self._members > MAX_MEMBERS:
-            raise zlib.error("The encoded body goes on after its end")
+            raise zlib.error("The encoded body continues after its end")
         return zlib.decompressobj(_GZIP)
 
     def end(self) -> None:

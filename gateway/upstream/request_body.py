@@ -79,7 +79,7 @@ class ContentPayload(Payload):
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         """Send the body. Raises ``ValueError`` if the Content-Length is another, and as ``write`` does."""
         if content_length not in {None, self._size}:
-            raise ValueError("Content-Length is not the body's")
+            raise ValueError("Content-Length does not match the body")
         await self.write(writer)
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:  # noqa: ARG002 - aiohttp's signature

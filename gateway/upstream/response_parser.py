@@ -227,7 +227,7 @@ class ResponseParser:
         """Skip an interim response."""
         self._interim += 1
         if self.status < _INTERIM or self.status == _SWITCHING or self._interim > MAX_INTERIM:
-            raise HttpParserError("Interim answers without end, or to what was not asked")
+            raise HttpParserError("Too many interim responses, or a response without a request")
         self.status = 0
 
     def _take_body(self, data: bytes) -> None:

@@ -52,7 +52,7 @@ FILE = FetchErrorTexts(
 )
 HOOK = FetchErrorTexts(
     malformed="The webhook's address is not a plain http or https URL",
-    forbidden="The webhook's address leads to where the gateway sends nothing",
+    forbidden="The webhook's address is in a network that the gateway does not call",
     slow="The webhook's receiver took too long to answer",
     untrusted="The TLS certificate or handshake of the webhook's receiver was not accepted",
     unreachable="The webhook's receiver could not be reached",

@@ -79,7 +79,7 @@ class VideoContent:
                     rate.add(len(piece))
                     await draft.write(piece)
             if file.length is not None and rate.size != file.length:
-                raise ProviderBadResponse("The provider's video did not arrive whole", phase="body")
+                raise ProviderBadResponse("The provider's video is incomplete", phase="body")
             media = await draft.keep()
             kept = True
         except TimeoutError:

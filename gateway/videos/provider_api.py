@@ -151,7 +151,7 @@ class VideoProviderApi:
         except InvalidRequest as refused:
             raise UnsupportedByProvider(refused.message, param=refused.param) from None
         if ask is None:
-            raise UnsupportedByProvider("The provider cannot make a video anew by another prompt", param="video_id")
+            raise UnsupportedByProvider("The provider cannot remix a video with another prompt", param="video_id")
         return ask
 
     def find_way(self, job: VideoJob) -> Way | None:

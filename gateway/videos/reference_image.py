@@ -62,7 +62,7 @@ class References:
             head = await (self._fetch(reference, share, file) if reference.is_remote else _decode(reference, file))
             media_type = sniff_image(head)
             if media_type not in _KINDS:
-                raise _refuse("it is no PNG, JPEG or WebP file")
+                raise _refuse("it is not a PNG, JPEG or WebP file")
             yield Reference(Upload(_FIELD, f"reference.{_KINDS[media_type]}", media_type, head, file))
         finally:
             file.close()

@@ -267,7 +267,7 @@ class VideoSubmitter:
             await self._videos.provider_api.cancel(way, begun)
         found = await self._videos.store.find(begun.id)
         if found is None:
-            raise Conflict("The job was cancelled while it was being begun")
+            raise Conflict("The job was cancelled while it was being submitted")
         return found
 
     async def _advance_one(self, before: VideoJob, after: VideoJob) -> bool:

@@ -127,7 +127,7 @@ async def test_a_second_factor_is_set_up_asked_for_and_taken_away(house: House, 
     await expect(page.get_by_label("Code")).to_be_focused()
     await page.keyboard.insert_text("000000")
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("alert")).to_contain_text("is not right")
+    await expect(page.get_by_role("alert")).to_contain_text("is wrong")
     await finn.shoot("sign-in-second-factor")
     await page.keyboard.insert_text(code)
     await page.keyboard.press("Enter")

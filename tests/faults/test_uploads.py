@@ -296,9 +296,9 @@ REFUSED: dict[str, tuple[bytes, int, str | None, str]] = {
     "a prompt that is no text": (form(part("prompt", b"\xff\xfe"), IMAGE), 400, "prompt", "UTF-8"),
     "a number that is none": (form(TEXTS, IMAGE, text("n", "9" * 40)), 400, "n", "integer"),
     "a number with a NUL": (form(TEXTS, IMAGE, text("n", "1\0")), 400, "n", "integer"),
-    "nothing": (b"", 400, None, "cut short"),
-    "no end": (TEXTS + IMAGE, 400, None, "cut short"),
-    "an end in the middle of a file": (TEXTS + IMAGE[:-4], 400, None, "cut short"),
+    "nothing": (b"", 400, None, "truncated"),
+    "no end": (TEXTS + IMAGE, 400, None, "truncated"),
+    "an end in the middle of a file": (TEXTS + IMAGE[:-4], 400, None, "truncated"),
     "another boundary": (form(TEXTS, IMAGE).replace(b"--edge", b"--edgy"), 400, None, "malformed"),
     "a part without a name": (form(TEXTS, IMAGE.replace(b' name="image";', b"")), 400, None, "malformed"),
 }

@@ -253,7 +253,7 @@ async def test_a_private_address_is_not_told_and_tried_again_where_it_has_a_name
     async with ScriptedUpstream([answer(b"")]) as up:
         told = await guarded.webhook_sender.send(make_delivery(f"http://{host}:{up.port}/hook?secret"))
         assert (told.status, told.attempts, told.answer, told.due_ms is None) == (status, 1, None, status == "failed")
-        assert told.error == "The webhook's address leads to where the gateway sends nothing"
+        assert told.error == "The webhook's address is in a network that the gateway does not call"
         assert up.connections == 0
 
 

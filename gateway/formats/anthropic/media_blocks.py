@@ -70,7 +70,7 @@ def _build_document(part: MediaPart) -> dict[str, Any]:
         if not text.strip():
             raise InvalidRequest("A text file must hold UTF-8 in base64", param="messages")
         return {"type": "text", "media_type": "text/plain", "data": text}
-    raise InvalidRequest("A file must be a PDF or a text for this provider", param="messages")
+    raise InvalidRequest("This provider accepts only PDF and text files", param="messages")
 
 
 def _build_url(part: MediaPart) -> dict[str, Any]:

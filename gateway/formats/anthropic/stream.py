@@ -315,7 +315,7 @@ class MessagesStreamSerializer:
                 self._builder.add_event(event)
                 written = self._build_blocks()
                 if self._builder.held > MAX_HELD:
-                    raise ProviderBadResponse("The provider's answer has tool calls without an end", phase="stream")
+                    raise ProviderBadResponse("The provider's answer has unfinished tool calls", phase="stream")
         return written if self._begun or not written else self._begin() + written
 
     def _begin(self, event: MessageStart | None = None) -> bytes:

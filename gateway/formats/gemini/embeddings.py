@@ -48,7 +48,7 @@ def parse_embeddings_answer(
     value = parse_answer_object(raw, secrets)
     items = value.get("embeddings")
     if not isinstance(items, list) or len(items) != len(_list_texts(call.body)):
-        raise ProviderBadResponse("The provider's answer has not one embedding for every input")
+        raise ProviderBadResponse("The provider's answer does not have one embedding for each input")
     usage = _parse_usage(value.get("usageMetadata")) or Usage(estimate_prompt(call), source="estimate")
     data = [
         {"object": "embedding", "index": index, "embedding": _parse_vector(item, call.encoding)}

@@ -242,5 +242,5 @@ def _build_choice(request: chat.ChatRequest) -> Json | None:
             raise InvalidRequest(f"There is no tool {choice.name!r} to choose", param="tool_choice")
         return {"mode": "ANY", "allowedFunctionNames": [choice.name]}
     if not request.tools:
-        raise InvalidRequest("A tool call can be required only where there are tools", param="tool_choice")
+        raise InvalidRequest("A tool call can be required only if there are tools", param="tool_choice")
     return {"mode": {"auto": "AUTO", "none": "NONE", "required": "ANY"}[choice]}

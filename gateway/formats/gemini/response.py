@@ -240,7 +240,7 @@ class _Answer:
     def _parse_candidate(self, raw: Mapping[str, Any]) -> Iterator[Event]:
         index = raw.get("index") or 0
         if type(index) is not int or not 0 <= index < MAX_CHOICES:
-            raise self._fault("The provider's answer has a candidate whose index makes no sense")
+            raise self._fault("The provider's answer has a candidate with an invalid index")
         candidate = self._candidates.setdefault(index, _Candidate())
         content = raw.get("content")
         for part in self._list(self._object(content).get("parts")) if content is not None else ():

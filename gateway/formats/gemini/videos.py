@@ -113,7 +113,7 @@ class GeminiVideoBackend(VideoBackend):
     def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
         if "name" not in value and "done" not in value:
-            raise ProviderBadResponse("The provider's answer says nothing of the task")
+            raise ProviderBadResponse("The provider's answer does not contain the task")
         return _parse_operation(value, secrets)
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:

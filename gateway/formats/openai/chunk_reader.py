@@ -144,7 +144,7 @@ class ChunkParser:
     def read(self, value: object, *, named_error: bool = False) -> Iterator[Event]:
         """Yield the events of one chunk. ``named_error``: its event is named ``error``."""
         if not isinstance(value, dict):
-            yield fail("The provider sent a chunk that is no JSON object")
+            yield fail("The provider sent a chunk that is not a JSON object")
             return
         error = parse_error_value({"error": value} if named_error and "error" not in value else value, self._secrets)
         if error is not None:

@@ -185,7 +185,7 @@ def parse_response(raw: bytes, secrets: Secrets = ()) -> dict[str, Any]:
     value = parse_any_object(raw)
     if value.get("object") != "response":
         parse_answer_object(raw, secrets)
-        raise ProviderBadResponse("The provider's answer is no response")
+        raise ProviderBadResponse("The provider's answer is not a response")
     if value.get("status") == "failed":
         raise _parse_failure(value.get("error"), secrets, phase="answer")
     return value

@@ -145,7 +145,7 @@ class OpenAiVideoBackend(VideoBackend):
         value = parse_object(raw)
         status = value.get("status")
         if not isinstance(status, str):
-            raise ProviderBadResponse("The provider's answer says nothing of the task")
+            raise ProviderBadResponse("The provider's answer does not contain the task")
         state = _STATES.get(status)
         reported = value.get("error")
         error = reported if isinstance(reported, dict) else {"message": reported}

@@ -189,7 +189,7 @@ class KlingVideoBackend(VideoBackend):
         data = value.get("data")
         task = data[0] if isinstance(data, list) and len(data) == 1 else data
         if not isinstance(task, dict) or not ("status" in task or "task_status" in task):
-            raise ProviderBadResponse("The provider's answer says nothing of the task")
+            raise ProviderBadResponse("The provider's answer does not contain the task")
         return _parse_task(task, secrets)
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:

@@ -204,7 +204,7 @@ class MiniMaxVideoBackend(VideoBackend):
         holder = as_object(task.get("content") if isinstance(task, dict) else value.get("file"))
         url = find_url(holder.get("url") or holder.get("download_url"))
         if url is None:
-            raise ProviderBadResponse("The provider does not say where its video is")
+            raise ProviderBadResponse("The provider's answer has no address of the video")
         return ContentLocation(url=url)
 
     def cancel(self, task: ProviderTask) -> ProviderCall | None:
@@ -290,7 +290,7 @@ def _parse_task(value: Body, secrets: Secrets) -> TaskStatus:
 def _parse_h3_task(task: Body, secrets: Secrets) -> TaskStatus:
     word = task.get("status")
     if not isinstance(word, str):
-        raise ProviderBadResponse("The provider's answer says nothing of the task")
+        raise ProviderBadResponse("The provider's answer does not contain the task")
     state = _STATES.get(word)
     if state == "failed":
         error = as_object(task.get("error"))

@@ -53,7 +53,7 @@ def check_token(request: web.Request) -> None:
     """Raise ``InvalidApiKey`` if the request does not carry the admin token, ``InvalidRequest`` if it carries two."""
     authorizations = request.headers.getall("Authorization", ("",))
     if len(authorizations) > 1:
-        raise InvalidRequest("The request shows more than one token; one is expected", should_retry=False)
+        raise InvalidRequest("The request has more than one token; send one", should_retry=False)
     scheme, _, token = authorizations[0].partition(" ")
     expected = request.app[SERVICES].admin.token
     if scheme.lower() != "bearer" or not hmac.compare_digest(_encode(token.strip()), _encode(expected)):
