@@ -90,7 +90,7 @@ async def test_videos_are_listed_shown_and_cancelled(gateway_with: StartGateway)
         assert again.stderr.startswith(f"The job {live} has ended")
         for verb in ("show", "cancel", "follow"):
             nobody = await operator.type("videos", verb, NOBODY)
-            assert (nobody.exit_code, "There is no" in nobody.stderr) == (1, True), nobody.output
+            assert (nobody.exit_code, "not found" in nobody.stderr) == (1, True), nobody.output
         assert (await operator.type("videos", "follow")).stderr == f"{NO_VIDEOS}\n"
         end.set()
 
