@@ -138,7 +138,7 @@ async def watch_videos(
         changed = [video for video in found if known.get(video["id"]) != video]
         for video_id in _list_missing(followed, found):
             if video_id not in known:
-                raise CliError(f"There is no video {video_id}")
+                raise CliError(f"Video {video_id} not found")
             changed.append({**known[video_id], "status": GONE, "live": False})
         known.update((video["id"], video) for video in changed)
         yield changed

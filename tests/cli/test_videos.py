@@ -262,7 +262,7 @@ async def test_what_is_no_more_is_told_as_gone() -> None:
 
 
 async def test_an_id_that_is_nobodys_is_told_before_anything_is_followed() -> None:
-    with pytest.raises(CliError, match="There is no video video_2"):
+    with pytest.raises(CliError, match="Video video_2 not found"):
         await watch(Office([[make(1)]]), "video_1", "video_2")
 
 
