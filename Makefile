@@ -12,7 +12,7 @@ COMPILE  := $(VENV)/pins/bin/uv pip compile -q --universal --python-version 3.11
             --only-binary :all: --no-emit-index-url --custom-compile-command 'make pins'
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-unit soak check format bench profile clean pins sbom audit messages
+.PHONY: help run test test-unit soak check format bench profile clean pins sbom audit messages zipapp
 
 help:  ## Show this list
 	@awk 'BEGIN {FS = ":.*##"} /^[a-z-]+:.*##/ {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ pins:  ## Renew scripts/pins*.txt from the newest versions that pyproject.toml a
 	$(COMPILE) --extra dev -c $(PINS) $$(sed -n 's/^\([A-Za-z0-9][^= ]*\)==.*/--no-emit-package \1/p' $(PINS)) \
 	    pyproject.toml -o $(DEV_PINS) > $(VENV)/pins/log
 	rm -rf $(VENV)/pins
+
+zipapp: $(VENV)/dev.stamp  ## Write dist/gateway.pyz: the gateway and all it needs in one file, for this platform
+	@$(BIN)/python scripts/build_zipapp.py
 
 sbom: $(VENV)/run.stamp  ## Write dist/sbom.cdx.json: what the gateway runs on, as CycloneDX JSON
 	@mkdir -p dist && $(BIN)/python scripts/supply_chain.py sbom > dist/sbom.cdx.json
