@@ -40,7 +40,8 @@ document.querySelectorAll(["main img[src='x']", "main svg[onload]", "iframe", "m
 """
 PLAIN_PATHS = (
     "", "/keys", "/requests", "/videos", "/models", "/channels", "/accounts", "/prices", "/audit", "/settings",
-    "/connect", "/playground", "/playground?mode=images", "/playground?mode=video", "/account", "/live", "/health",
+    "/connect", "/playground", "/playground?mode=images", "/playground?mode=video", "/playground?mode=speech",
+    "/playground?mode=transcription", "/account", "/live", "/health",
 )  # fmt: skip
 
 

@@ -26,6 +26,8 @@ SHOWN: Mapping[str, str] = {
     "playground-chat": "/playground",
     "playground-images": "/playground?mode=images",
     "playground-video": "/playground?mode=video",
+    "playground-speech": "/playground?mode=speech",
+    "playground-transcription": "/playground?mode=transcription",
     "connect": "/connect",
     "keys": "/keys",
     "key": "/keys/{laptop}",
@@ -196,7 +198,7 @@ async def test_who_is_no_administrator_sees_nothing_of_what_is_theirs(
 
 
 MENU = ("Overview", "Playground", "Connect", "Keys", "Requests", "Live", "Videos", "Models")
-VIEWERS = {"Apply", "Show", "Change passphrase", "Set up second factor"}
+VIEWERS = {"15 min", "1 hour", "24 hours", "7 days", "Apply", "Show", "Change passphrase", "Set up second factor"}
 """What a viewer can press: to find something, and what is its own."""
 
 

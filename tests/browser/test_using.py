@@ -30,6 +30,12 @@ async (film) => {
   return [film.readyState, film.videoWidth, film.currentTime];
 }
 """
+LASTS = """
+async (audio) => {
+  if (!audio.duration) await new Promise((resolve) => audio.addEventListener("loadedmetadata", resolve));
+  return audio.duration;
+}
+"""
 COMPARE = """
 () => {
   const [now, before] = [...document.querySelectorAll("#pictures img")].map((picture) => {
@@ -158,13 +164,15 @@ async def test_requests_are_found_walked_looked_into_and_taken_away(house: House
     await page.keyboard.press("Enter")
     await expect(ben.find("heading", "broken")).to_be_visible()
     await expect(page.get_by_text("The machine is on fire")).to_be_visible()
-    await page.go_back()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("dialog")).to_have_count(0)
     await ben.press("Clear", "link")
     await ben.arrive("/requests")
     await ben.write("Search errors or request ID", known["answered"])
     await page.keyboard.press("Enter")
     await expect(rows).to_have_count(2)
 
+    await browse_requests_in_the_drawer(ben)
     await ben.go("/requests?key=" + str(known["laptop"]))
     async with page.expect_download() as coming:
         await ben.press("CSV", "link")
@@ -177,6 +185,88 @@ async def test_requests_are_found_walked_looked_into_and_taken_away(house: House
     lines = (await (await coming.value).path()).read_bytes().splitlines()
     assert len(lines) == len(table)
     assert {orjson.loads(line)["account"] for line in lines} == {"acme"}
+
+
+async def browse_requests_in_the_drawer(ben: Visitor) -> None:
+    """With the mouse and the keyboard; the list stays where it was."""
+    page = ben.page
+    await ben.go("/requests")
+    links = page.locator("[data-drawer] tbody th a")
+    ids = [(await link.get_attribute("href") or "").rsplit("/", 1)[1] for link in await links.all()]
+    drawer = page.locator("#drawer")
+    await page.locator("[data-drawer] tbody tr").nth(1).locator("td").first.click()
+    await expect(drawer).to_contain_text(ids[1])
+    await page.keyboard.press("ArrowDown")
+    await expect(drawer).to_contain_text(ids[2])
+    await ben.press("↑ Newer")
+    await ben.press("↑ Newer")
+    await expect(drawer).to_contain_text(ids[0])
+    await expect(ben.find("button", "↑ Newer")).to_be_disabled()
+    await ben.shoot("requests-drawer", whole=False)
+    await ben.press("Close")
+    await expect(links.first).to_be_focused()
+    await ben.find("button", "15 min").click()
+    await page.wait_for_url(re.compile(r"/requests\?since=[^&]*Z$"))
+    await expect(page.get_by_label("From", exact=True)).not_to_have_value("")
+
+
+async def test_two_models_answer_side_by_side(house: House, enter: Enter) -> None:
+    """Each with its own conversation; where one fails, the other's answer stays."""
+    ben = await enter("ben")
+    page = ben.page
+    await ben.go("/playground?model=m")
+    await ben.choose("API key", await read_option(ben, "test"))
+    await ben.choose("Compare with optional", "demo-chat")
+    await ben.write("Message", "Hello?")
+    await page.keyboard.press("Enter")
+    answers = page.locator(".turn.ours .said")
+    await expect(answers).to_have_count(2)
+    await expect(page.get_by_text(re.compile("in total · Details$"))).to_have_count(2)
+    left, right = [await answer.bounding_box() for answer in await answers.all()]
+    assert left is not None
+    assert right is not None
+    assert left["x"] + left["width"] <= right["x"]
+    assert left["y"] == right["y"]
+    await ben.shoot("playground-compare")
+    await page.reload()
+    await expect(answers).to_have_count(2)
+
+    await ben.choose("Compare with optional", "broken")
+    ben.watch.refusals = {502, 500}
+    await ben.write("Message", "And now?")
+    await page.keyboard.press("Enter")
+    await expect(answers.last).to_contain_text("on fire")
+    await expect(answers.nth(2)).to_have_text("The sea is calm.")
+    await ben.press("New chat")
+    await expect(answers).to_have_count(0)
+
+
+async def test_text_becomes_speech_and_speech_text(house: House, enter: Enter, tmp_path: Path) -> None:
+    ben = await enter("ben")
+    page = ben.page
+    await ben.go("/playground?mode=speech")
+    await ben.choose("Format", "WAV")
+    await ben.write("Text", "Good morning")
+    await ben.press("Generate speech")
+    audio = page.locator("#recordings audio")
+    await expect(audio).to_have_count(1)
+    assert await audio.evaluate(LASTS) > 0
+    await expect(page.get_by_text(re.compile(r"in total · Details$"))).to_be_visible()
+    await ben.shoot("playground-speech-done")
+    async with page.expect_download() as coming:
+        await ben.find("link", "Download").click()
+    recording = tmp_path / "speech.wav"
+    await (await coming.value).save_as(recording)
+    await ben.press("Show as curl")
+    await expect(page.get_by_label("curl", exact=True)).to_contain_text("-o speech.wav")
+    await page.keyboard.press("Escape")
+
+    await ben.go("/playground?mode=transcription")
+    await page.get_by_label("Recording", exact=True).first.set_input_files(recording)
+    await ben.find("button", "Transcribe").click()
+    await expect(page.locator("#text")).not_to_be_empty()
+    await expect(page.get_by_text(re.compile(r"in total · Details$"))).to_be_visible()
+    await ben.shoot("playground-transcription-done")
 
 
 async def test_a_chat_streams_is_stopped_and_tells_what_it_cost(house: House, enter: Enter) -> None:
@@ -206,6 +296,7 @@ async def test_a_chat_streams_is_stopped_and_tells_what_it_cost(house: House, en
     await expect(answer.last).to_have_text("The sea is calm.")
     await ben.go("/requests")
     await page.locator("tbody tr").first.get_by_role("link").click()
+    await ben.press("Open page", "link")
     await expect(ben.find("heading", "m")).to_be_visible()
     await expect(page.get_by_role("row", name="Charged")).to_contain_text("$0.0102")
 

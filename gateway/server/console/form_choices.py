@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import attrs
 from aiohttp import web
@@ -13,13 +13,15 @@ from gateway.server.console.language import mark
 from gateway.server.console.page import Data, ask
 from gateway.server.context import SERVICES, SIGNED
 
-Kind = Literal["chat", "images", "video", "sound", "other"]
+Kind = Literal["chat", "images", "video", "speech", "transcription", "audio", "other"]
 
 _BY_NAME: tuple[tuple[re.Pattern[str], Kind], ...] = (
     (re.compile(r"embed|rerank|moderation|\bbge-|\be5-|babbage|davinci|turbo-instruct"), "other"),
     (re.compile(r"t2i|text-to-image|wanx"), "images"),
     (re.compile(r"video|\bsora|\bveo|kling|seedance|hailuo|\bwan\d|t2v|i2v|\bgen[34]|\bgen-[34]|\bray-"), "video"),
-    (re.compile(r"whisper|\btts|-tts|speech|transcri|audio|realtime|voice|lyria|\basr|-asr"), "sound"),
+    (re.compile(r"whisper|transcri|\basr|-asr"), "transcription"),
+    (re.compile(r"\btts|-tts|speech|cosyvoice|eleven_"), "speech"),
+    (re.compile(r"audio|realtime|voice|lyria"), "audio"),
     (re.compile(r"imagen?\b|imagine|dall-e|\bflux|diffusion|sdxl|\bsd3|kolors|seedream|cogview|recraft"), "images"),
     (re.compile(r"ideogram|hidream|midjourney|\bphoton"), "images"),
 )
@@ -54,6 +56,8 @@ _TITLES: Mapping[Kind, str] = {
     "chat": mark("Chat models"),
     "images": mark("Image models"),
     "video": mark("Video models"),
+    "speech": mark("Speech models"),
+    "transcription": mark("Transcription models"),
 }
 
 
@@ -77,7 +81,7 @@ def _is_usable(key: Mapping[str, Any], account: str, now: str) -> bool:
 
 def sort(models: Iterable[Mapping[str, Any]]) -> dict[Kind, list[str]]:
     """Group the ids of models by what they do."""
-    sorted_: dict[Kind, list[str]] = {"chat": [], "images": [], "video": [], "sound": [], "other": []}
+    sorted_: dict[Kind, list[str]] = {kind: [] for kind in get_args(Kind)}
     for model in models:
         sorted_[find_kind(model["id"], model.get("price") or {})].append(model["id"])
     return sorted_

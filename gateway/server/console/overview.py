@@ -18,6 +18,8 @@ from gateway.server.console.page import Data, Page, ask
 from gateway.server.context import ACTOR, SERVICES
 
 _TOP = 6
+_STACKED = 5
+"""The most expensive models that have their own color in the chart of spending."""
 _LATEST = 6
 
 
@@ -45,6 +47,8 @@ _TITLES: Mapping[str, tuple[str, str]] = MappingProxyType(
     },
 )
 """The titles of the two charts."""
+_ROUNDING = 1e-9
+"""Dollars that a sum of floats may differ by."""
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 
 
@@ -67,6 +71,9 @@ async def load_overview(request: web.Request) -> Data:
         _list_accounts(request, everyone=everyone),
         ask(request, "/models"),
     )
+    top = [line["model"] for line in models["data"][:_STACKED] if line["cost_usd"]]
+    of_models = await asyncio.gather(*(ask(request, "/usage", by=span.by, model=model, **of) for model in top))
+    stacks = {model: usage["data"] for model, usage in zip(top, of_models, strict=True)}
     shown = next((one for one in accounts if one["name"] == account), own)
     return {
         "spans": SPANS,
@@ -75,7 +82,7 @@ async def load_overview(request: web.Request) -> Data:
         "chosen_account": account,
         "shown": shown,
         "total": times["total"],
-        **draw_charts(span, places, times["data"], partial(gettext, request[LANGUAGE])),
+        **draw_charts(span, places, times["data"], stacks, partial(gettext, request[LANGUAGE])),
         "models": models["data"][:_TOP],
         "keys": keys["data"][:_TOP],
         "speed": measure_speed(sample["data"]),
@@ -100,31 +107,58 @@ def list_places(span: Span, now_s: float) -> list[datetime]:
     return [start - step * back for back in reversed(range(span.places))]
 
 
+Lines = Sequence[Mapping[str, Any]]
+"""Lines of the admin API's usage."""
+
+
 def draw_charts(
-    span: Span, places: Sequence[datetime], lines: Sequence[Mapping[str, Any]], translate: Callable[[str], str]
+    span: Span,
+    places: Sequence[datetime],
+    lines: Lines,
+    of_models: Mapping[str, Lines],
+    translate: Callable[[str], str],
 ) -> Data:
-    """Draw spending and requests over time from lines of the admin API's usage."""
+    """Draw spending by model and requests over time.
+
+    Args:
+        span: the period.
+        places: the starts of its hours or days.
+        lines: the usage of all models.
+        of_models: the usage of the models that have their own series; all others are one series.
+        translate: returns an English message in the viewer's language.
+    """
     form, words = ("%Y-%m-%dT%H:%M:%SZ", "%H:%M") if span.by == "hour" else ("%Y-%m-%d", "%m-%d")
-    found = {line[span.by]: line for line in lines}
-    by_place = [found.get(place.strftime(form), {}) for place in places]
-    named = [place.strftime(words) for place in places]
-    failed = [line.get("failed", 0) for line in by_place]
-    answered = [line.get("requests", 0) - line.get("failed", 0) for line in by_place]
-    spent = [line.get("cost_usd", 0.0) for line in by_place]
-    spent_title, calls_title = _TITLES[span.by]
+    moments, named = [place.strftime(form) for place in places], [place.strftime(words) for place in places]
+
+    def read(lines: Lines, name: str) -> list[float]:
+        found = {line[span.by]: line[name] for line in lines}
+        return [found.get(moment, 0) for moment in moments]
+
+    spent = {model: read(usage, "cost_usd") for model, usage in of_models.items()}
+    failed = read(lines, "failed")
+    answered = [requests - bad for requests, bad in zip(read(lines, "requests"), failed, strict=True)]
+    requests = [
+        Series(translate(mark("Answered")), "series-2", answered),
+        Series(translate(mark("Failed")), "bad", failed),
+    ]
+    spent_title, requests_title = _TITLES[span.by]
+    stacks = stack_spending(read(lines, "cost_usd"), spent, translate)
     return {
-        "spend": draw(translate(spent_title), named, [Series(translate(mark("Spent")), "series-1", spent)], format_usd),
-        "calls": draw(
-            translate(calls_title),
-            named,
-            [
-                Series(translate(mark("Answered")), "series-2", answered),
-                Series(translate(mark("Failed")), "bad", failed),
-            ],
-            format_count,
-            whole=True,
-        ),
+        "spend": draw(translate(spent_title), named, stacks, format_usd),
+        "calls": draw(translate(requests_title), named, requests, format_count, whole=True),
     }
+
+
+def stack_spending(
+    total: Sequence[float], spent: Mapping[str, Sequence[float]], translate: Callable[[str], str]
+) -> list[Series]:
+    """Return a series for each model of ``spent``, in dollars, and one for the rest of ``total`` if there is one."""
+    series = [Series(model, f"series-{at}", values) for at, (model, values) in enumerate(spent.items(), 1)]
+    rest = [max(whole - sum(parts), 0.0) for whole, *parts in zip(total, *spent.values(), strict=True)]
+    if not series or max(rest, default=0.0) > _ROUNDING:
+        name = mark("Other models") if series else mark("Spent")
+        series.append(Series(translate(name), f"series-{1 + len(series)}", rest))
+    return series
 
 
 OVERVIEW_PAGES = (

@@ -1,4 +1,4 @@
-"""The playground: chat, images and videos, paid with a key of the member's account."""
+"""The playground: chat, images, videos and audio, paid with a key of the member's account."""
 
 from aiohttp import web
 
@@ -7,7 +7,13 @@ from gateway.server.console.form_choices import Kind, find_choices, find_free_na
 from gateway.server.console.language import mark
 from gateway.server.console.page import Data, Page
 
-MODES: tuple[tuple[Kind, str], ...] = (("chat", mark("Chat")), ("images", mark("Images")), ("video", mark("Video")))
+MODES: tuple[tuple[Kind, str], ...] = (
+    ("chat", mark("Chat")),
+    ("images", mark("Images")),
+    ("video", mark("Video")),
+    ("speech", mark("Speech")),
+    ("transcription", mark("Transcription")),
+)
 KEY_NAME = "playground"
 
 

@@ -31,10 +31,9 @@ KINDS: dict[Kind, tuple[str, ...]] = {
         "demo-video", "sora-2-pro", "veo-3.1-generate-preview", "kling-v2-5-turbo", "MiniMax-Hailuo-02", "gen4_turbo",
         "doubao-seedance-1-0-pro", "wan2.5-t2v-preview", "wan2.2-i2v-plus", "cogvideox-3",
     ),
-    "sound": (
-        "demo-speech", "demo-transcribe", "whisper-1", "tts-1-hd", "gpt-4o-mini-tts", "gpt-4o-transcribe",
-        "gpt-4o-audio-preview", "gpt-realtime", "cosyvoice-v2", "qwen3-asr-flash",
-    ),
+    "speech": ("demo-speech", "tts-1-hd", "gpt-4o-mini-tts", "cosyvoice-v2", "gemini-2.5-flash-preview-tts"),
+    "transcription": ("demo-transcribe", "whisper-1", "gpt-4o-transcribe", "qwen3-asr-flash"),
+    "audio": ("gpt-4o-audio-preview", "gpt-realtime"),
     "other": (
         "demo-embedding", "demo-moderation", "demo-rerank",
         "text-embedding-3-small", "BAAI/bge-m3", "omni-moderation-latest", "babbage-002",
@@ -56,7 +55,7 @@ def test_where_a_name_says_nothing_its_price_may() -> None:
 @given(st.lists(st.text(min_size=1, max_size=40), unique=True))
 def test_every_model_is_offered_once_whatever_its_name(names: list[str]) -> None:
     choices = Choices([], frozenset(), sort({"id": name} for name in names))
-    for kind in ("chat", "images", "video"):
+    for kind in ("chat", "images", "video", "speech", "transcription"):
         told = format_choices(choices, kind)
         assert sorted(told["all_models"]) == sorted(name for name in names if find_kind(name, {}) == kind)
         assert told["model"] in {*names, ""}

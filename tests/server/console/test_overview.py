@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.server.console.health_of_requests import find_percentiles
+from gateway.server.console.overview import stack_spending
 from gateway.server.console.requests import complete_time
 from tests.support.console_people import make_administrator
 from tests.support.gateway import channel
@@ -43,6 +44,18 @@ def test_without_requests_there_is_no_percentile() -> None:
 )
 def test_a_time_to_filter_by_is_shown_with_its_zone(given_time: str, complete: str) -> None:
     assert complete_time(given_time, "23:59:59") == complete
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=30),
+)
+def test_the_stacks_of_spending_add_up_to_all_that_was_spent(cents: list[tuple[int, int, int]]) -> None:
+    one, two, others = zip(*((a / 100, b / 100, c / 100) for a, b, c in cents), strict=True)
+    total = [sum(values) for values in zip(one, two, others, strict=True)]
+    stacks = stack_spending(total, {"one": one, "two": two}, str)
+    assert [stack.name for stack in stacks] == ["one", "two", *(["Other models"] if any(others) else [])]
+    assert [sum(values) for values in zip(*(stack.values for stack in stacks), strict=True)] == pytest.approx(total)
+    assert [stack.name for stack in stack_spending(total, {}, str)] == ["Spent"]
 
 
 async def test_latency_errors_and_the_path_of_a_refused_request_are_shown(gateway_with: StartGateway) -> None:

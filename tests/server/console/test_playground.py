@@ -11,6 +11,13 @@ from tests.support.admin_calls import expire_key
 from tests.support.console_people import invite, make_administrator
 from tests.support.started_gateways import StartGateway
 
+DEMO_MODELS = {
+    "chat": "demo-chat",
+    "images": "demo-image",
+    "video": "demo-video",
+    "speech": "demo-speech",
+    "transcription": "demo-transcribe",
+}
 HOSTILE = '"><img src=x onerror=alert(1)>{{7*7}}'
 
 
@@ -22,8 +29,10 @@ HOSTILE = '"><img src=x onerror=alert(1)>{{7*7}}'
         ("video", "gpt-5", "video"),
         ("", "demo-image", "images"),
         ("", "sora-2", "video"),
-        ("", "whisper-1", "chat"),
-        ("sound", "", "chat"),
+        ("", "whisper-1", "transcription"),
+        ("", "tts-1", "speech"),
+        ("", "gpt-realtime", "chat"),
+        ("audio", "", "chat"),
         ("../../etc", "veo-3", "video"),
     ],
 )
@@ -36,7 +45,7 @@ async def test_each_part_offers_its_models_and_the_accounts_keys(gateway_with: S
     ada = await make_administrator(gateway)
     ben, eve = await invite(ada, "ben", "member", "acme"), await invite(ada, "eve", "viewer", "acme")
     async with ada.session, ben.session, eve.session:
-        for mode, model in (("chat", "demo-chat"), ("images", "demo-image"), ("video", "demo-video")):
+        for mode, model in DEMO_MODELS.items():
             status, text = await ben.open(f"/playground?mode={mode}")
             assert status == 200
             assert f'<option value="{model}" selected>' in text

@@ -18,6 +18,7 @@ const message = byId("message");
 const send = byId("send");
 const stop = byId("stop");
 const model = watchModel(form);
+const second = byId("second-model");
 let said = []; // the turns of this conversation: role, content, and who is shown as the author
 let leave = null;
 
@@ -30,11 +31,13 @@ function readSettings() {
   return settings;
 }
 
-function readBody(next) {
+// `side` 1: the conversation with the second model, where there is one.
+function readBody(next, side = 0) {
   const system = form.elements.system.value.trim();
-  const messages = [...(system ? [{ role: "system", content: system }] : []), ...said.map(({ role, content }) => ({ role, content }))];
+  const turns = said.map(({ role, content, other }) => ({ role, content: side && other ? other.content : content }));
+  const messages = [...(system ? [{ role: "system", content: system }] : []), ...turns.filter(({ content }) => content)];
   if (next) messages.push({ role: "user", content: next });
-  return { model: model.read(), messages, ...readSettings() };
+  return { model: side ? second.value : model.read(), messages, ...readSettings() };
 }
 
 // `text` is what the reader has said; without it the turn is the model's.
@@ -99,51 +102,71 @@ form.addEventListener("submit", async (event) => {
   const text = message.value.trim();
   if (leave || !text) return;
   clearFaults(form);
-  const body = readBody(text);
+  const bodies = second.value ? [readBody(text), readBody(text, 1)] : [readBody(text)];
   const conversation = said; // a new one may have begun before this answer ends
   const question = addTurn(t("You"), text);
-  const answer = addTurn(body.model);
-  const trace = newTrace();
-  const key = form.elements.key.value;
+  const answers = bodies.map((body) => addTurn(body.model));
+  place(answers);
   message.value = "";
-  begin(answer);
-  try {
-    await talk(body, key, hearInto(answer), trace, leave.signal);
-    keep(conversation, text, answer);
-    settle(answer, trace, key, trace.finish === "length" ? t("cut off: max tokens reached") : "");
-    message.focus();
-  } catch (fault) {
-    const stopped = fault.name === "AbortError";
-    if (stopped) message.focus();
-    else showFault(form, fault);
-    if (answer.text) {
-      keep(conversation, text, answer);
-      settle(answer, trace, key, stopped ? t("stopped") : t("interrupted"));
-    } else {
-      takeBack(question, answer, text);
-    }
-  }
-  end(answer);
+  begin(answers);
+  const faults = await Promise.all(answers.map((answer, side) => hear(answer, bodies[side], leave.signal)));
+  end();
+  const fault = faults.find((one) => one && one.name !== "AbortError");
+  if (answers.some((answer, side) => answer.text || !faults[side])) keep(conversation, text, answers);
+  else takeBack([question, ...answers], text);
+  if (fault && !(answers.length > 1 && faults.includes(null))) showFault(form, fault);
+  else message.focus();
 });
 
-function keep(conversation, question, { turn, text }) {
-  const who = turn.querySelector(".who").textContent;
-  conversation.push({ role: "user", content: question }, { role: "assistant", content: text, who });
+// Streams one answer into its turn. Returns what went wrong, or null.
+async function hear(answer, body, signal) {
+  const trace = newTrace();
+  const key = form.elements.key.value;
+  try {
+    await talk(body, key, hearInto(answer), trace, signal);
+    settle(answer, trace, key, trace.finish === "length" ? t("cut off: max tokens reached") : "");
+    return null;
+  } catch (fault) {
+    const stopped = fault.name === "AbortError";
+    if (!answer.text && !stopped) answer.words.textContent = fault.message; // seen where another model has answered
+    else settle(answer, trace, key, stopped ? t("stopped") : t("interrupted"));
+    return fault;
+  } finally {
+    answer.turn.removeAttribute("aria-busy");
+  }
+}
+
+function keep(conversation, question, [answer, other]) {
+  const tell = ({ turn, text }) => ({ content: text, who: turn.querySelector(".who").textContent });
+  const told = { role: "assistant", ...tell(answer), ...(other && { other: tell(other) }) };
+  conversation.push({ role: "user", content: question }, told);
   if (conversation === said) keepConversation(form.dataset.owner, said);
+}
+
+// Two answers stand side by side; a question and a single answer take the whole width.
+function place(answers) {
+  if (answers.length > 1) list.classList.add("two");
+  else for (const { turn } of answers) turn.classList.add("single");
 }
 
 function restore() {
   said = findConversation(form.dataset.owner);
-  for (const { role, content, who } of said) {
+  for (const { role, content, who, other } of said) {
     if (role === "user") {
       addTurn(t("You"), content);
       continue;
     }
-    const answer = addTurn(who);
-    answer.text = content;
-    showText(answer);
-    answer.copy.hidden = !content;
+    place([{ content, who }, ...(other ? [other] : [])].map(restoreAnswer));
   }
+}
+
+function restoreAnswer({ content, who }) {
+  const answer = addTurn(who);
+  answer.text = content;
+  if (content) showText(answer);
+  else answer.words.textContent = t("(Empty answer)");
+  answer.copy.hidden = !content;
+  return answer;
 }
 
 function settle(answer, trace, key, how) {
@@ -155,24 +178,22 @@ function settle(answer, trace, key, how) {
 }
 
 // Nothing came: what was asked goes back to where it was written, so that it can be sent again.
-function takeBack(question, answer, text) {
-  question.turn.remove();
-  answer.turn.remove();
+function takeBack(turns, text) {
+  for (const { turn } of turns) turn.remove();
   if (!message.value) message.value = text;
   if (!list.children.length) clear();
 }
 
-function begin({ turn }) {
+function begin(answers) {
   leave = new AbortController();
-  turn.setAttribute("aria-busy", "true");
+  for (const { turn } of answers) turn.setAttribute("aria-busy", "true");
   send.disabled = true;
   send.setAttribute("aria-busy", "true");
   stop.hidden = false;
 }
 
-function end({ turn }) {
+function end() {
   leave = null;
-  turn.removeAttribute("aria-busy");
   send.disabled = false;
   send.removeAttribute("aria-busy");
   stop.hidden = true;
@@ -182,6 +203,7 @@ function clear() {
   said = [];
   forgetConversation();
   list.replaceChildren();
+  list.classList.remove("two");
   log.hidden = true;
   byId("no-turns").hidden = false;
   byId("new-chat").hidden = true;

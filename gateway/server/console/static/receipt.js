@@ -68,3 +68,13 @@ export async function tellAnswer(place, trace, key, how = "") {
   const inRow = row && !tokens ? tellTokens(row) : tokens;
   showReceipt(place, [how, row ? tellUsd(row.cost_usd) : "", inRow, ...times], trace.requestId);
 }
+
+// The cost and the time of a whole answer; the cost comes with its headers, or from the request's row.
+export async function tellCost(place, response, key, ms) {
+  const requestId = response.headers.get("X-Request-Id");
+  const told = response.headers.get("x-gateway-cost-usd");
+  const took = t("{time} in total", { time: tellMs(ms) });
+  showReceipt(place, [took], null);
+  const usd = told === null ? (await findRow(requestId, key))?.cost_usd : Number(told);
+  showReceipt(place, [isCount(usd) ? tellUsd(usd) : "", took], requestId);
+}
