@@ -9,8 +9,9 @@ WORKDIR /src
 COPY scripts/pins.txt scripts/
 RUN python -m venv /opt/gateway
 RUN /opt/gateway/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r scripts/pins.txt
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE mkdocs.yml ./
 COPY config config
+COPY docs docs
 COPY gateway gateway
 RUN /opt/gateway/bin/pip install --no-index --no-deps --no-build-isolation .
 
