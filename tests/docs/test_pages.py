@@ -142,3 +142,15 @@ def test_files_that_pages_name_exist() -> None:
 
 def test_every_error_code_has_its_fix() -> None:
     assert FIXES.keys() == STATUS.keys()
+
+
+def list_comparisons(text: str) -> list[list[str]]:
+    """The cells of the tables that compare this gateway with others."""
+    part = text[text.index("CPU time of the gateway process") :].split("\n## Providers")[0]
+    return [line.split("|") for line in part.splitlines() if line.startswith("|")]
+
+
+def test_the_comparison_is_the_one_of_the_readme() -> None:
+    readme, page = (ROOT / "README.md").read_text(), (DOCS / "comparison.md").read_text()
+    assert list_comparisons(page) == list_comparisons(readme)
+    assert len(list_comparisons(page)) > 12
