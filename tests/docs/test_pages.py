@@ -146,7 +146,7 @@ def test_every_error_code_has_its_fix() -> None:
 
 def list_comparisons(text: str) -> list[list[str]]:
     """The cells of the tables that compare this gateway with others."""
-    part = text[text.index("CPU time of the gateway process") :].split("\n## Providers")[0]
+    part = text[text.index("CPU time of the gateway process") :].partition("\n## Providers")[0]
     return [line.split("|") for line in part.splitlines() if line.startswith("|")]
 
 
