@@ -18,10 +18,10 @@ _DISCOVERED = frozenset({"environment", "local"})
 
 def format_state(state: str, wait_s: float | None, share: float) -> str:
     """Format the state of a circuit breaker: ``healthy``, ``recovering 40 %``, ``cooling down 12 s``."""
-    if state == "up":
+    if state == "closed":
         return "healthy" if share >= 1 else f"recovering {share * 100:.0f} %"
     # After the cooldown the next request is the trial.
-    return f"cooling down {wait_s:.0f} s" if state == "down" and wait_s else "recovering"
+    return f"cooling down {wait_s:.0f} s" if state == "open" and wait_s else "recovering"
 
 
 def format_health(channel: Json) -> str:
@@ -32,10 +32,10 @@ def format_health(channel: Json) -> str:
     text = format_state(channel["state"], channel["cooldown_s"], channel["share"])
     if health in {"untested", "failing"}:
         text = health
-    if channel["state"] == "up" and (failing := {circuit["model"] for circuit in channel["circuits"]}):
+    if channel["state"] == "closed" and (failing := {circuit["model"] for circuit in channel["circuits"]}):
         text += f", {len(failing)} {'model' if len(failing) == 1 else 'models'} failing"
     keys = channel["keys"]
-    down = [key["cooldown_s"] for key in keys if key["state"] != "up"]
+    down = [key["cooldown_s"] for key in keys if key["state"] != "closed"]
     return f"{text}, {len(down)}/{len(keys)} {'key' if len(keys) == 1 else 'keys'} failing" if down else text
 
 

@@ -1,7 +1,7 @@
 """The ``health`` and ``running`` commands: the state of the running gateway and its requests in progress."""
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -110,9 +110,13 @@ def print_health(report: Json) -> None:
             "journal": format_bytes(report["journal_bytes"]),
             "media": _format_folder(report["media"]),
             "videos": f"{report['videos']['open']} in progress; {_format_folder(report['videos']['kept'])}",
-            "channels": ", ".join(f"{count} {state}" for state, count in report["channels"].items() if count),
+            "channels": _format_channels(report["channels"]),
         },
     )
+
+
+def _format_channels(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {health.replace('_', ' ')}" for health, count in counts.items() if count)
 
 
 def _format_folder(usage: Json | None) -> str:

@@ -2,19 +2,19 @@
 
 Times are seconds of a monotonic clock; random numbers are between 0 and 1. The caller passes both.
 
-=======  ===========  =======
-state    happening    becomes
-=======  ===========  =======
-up       answered     up
-up       failed       up
-up       tripped      down
-down     tripped      down
-down     rested       trial
-down     recovered    up
-trial    answered     up
-trial    tripped      down
-trial    abandoned    down
-=======  ===========  =======
+=========  =========  =========
+state      happening  becomes
+=========  =========  =========
+closed     answered   closed
+closed     failed     closed
+closed     tripped    open
+open       tripped    open
+open       rested     half_open
+open       recovered  closed
+half_open  answered   closed
+half_open  tripped    open
+half_open  abandoned  open
+=========  =========  =========
 
 "tripped": too many failures, or one that needs no second. "rested": the cooldown is over; one request may pass, and
 another if that takes longer than ``TRIAL_S``. "recovered": a probe succeeded. "abandoned": the client of the trial
@@ -28,20 +28,20 @@ from typing import Literal
 
 import attrs
 
-State = Literal["up", "down", "trial"]
+State = Literal["closed", "open", "half_open"]
 Happening = Literal["answered", "failed", "tripped", "rested", "recovered", "abandoned"]
 
 MOVES: Mapping[tuple[State, Happening], State] = MappingProxyType(
     {
-        ("up", "answered"): "up",
-        ("up", "failed"): "up",
-        ("up", "tripped"): "down",
-        ("down", "tripped"): "down",
-        ("down", "rested"): "trial",
-        ("down", "recovered"): "up",
-        ("trial", "answered"): "up",
-        ("trial", "tripped"): "down",
-        ("trial", "abandoned"): "down",
+        ("closed", "answered"): "closed",
+        ("closed", "failed"): "closed",
+        ("closed", "tripped"): "open",
+        ("open", "tripped"): "open",
+        ("open", "rested"): "half_open",
+        ("open", "recovered"): "closed",
+        ("half_open", "answered"): "closed",
+        ("half_open", "tripped"): "open",
+        ("half_open", "abandoned"): "open",
     },
 )
 """Every transition; any other cannot happen."""
@@ -125,14 +125,14 @@ class CircuitBreaker:
         trips: in a row, without a success in between.
         generation: the number of trips ever. The result of a request that started in an earlier generation is ignored.
         reason: the last failure, for people.
-        up_since: when it recovered; minus infinity if it was never down.
+        up_since: when it recovered; minus infinity if it was never open.
         tries: trials in progress.
         next_try_at: when another trial may start beside them.
         tripped_at: when it tripped last.
         rest_until: until when the provider asked for no requests, at most ``max_cooldown_s``.
     """
 
-    state: State = "up"
+    state: State = "closed"
     until: float = 0.0
     trips: int = 0
     generation: int = 0
@@ -147,9 +147,9 @@ class CircuitBreaker:
 
     def wait_s(self, now: float) -> float | None:
         """Return the seconds until a request may pass: 0 for now, None while a trial runs."""
-        if self.state == "up":
+        if self.state == "closed":
             return 0.0
-        if self.state == "trial":
+        if self.state == "half_open":
             return None if now < self.next_try_at else 0.0
         return max(0.0, self.until - now)
 
@@ -160,10 +160,10 @@ class CircuitBreaker:
 
     def begin(self, now: float) -> int:
         """Start a request after ``wait_s`` returned 0. Returns the generation to report the result with."""
-        if self.state == "down":
+        if self.state == "open":
             self._move("rested")
             self.tries = 0
-        if self.state == "trial":
+        if self.state == "half_open":
             self.tries += 1
             self.next_try_at = now + TRIAL_S
         return self.generation
@@ -173,11 +173,11 @@ class CircuitBreaker:
         if generation != self.generation:
             return
         self.failures = 0
-        if self.state == "trial":
+        if self.state == "half_open":
             self.up_since = now
             self._counts = _Counts()
             self._move("answered")
-        elif self.state == "up":  # and stays up
+        elif self.state == "closed":  # and stays closed
             self._counts.add(now, rules.window_s / 2, failed=False)
         else:
             return
@@ -200,7 +200,7 @@ class CircuitBreaker:
         ``streak``: the failures in a row before the same request was recorded as a success. A channel that starts
         every stream and finishes none has not recovered in between.
         """
-        if generation != self.generation or self.state == "down":
+        if generation != self.generation or self.state == "open":
             return False
         if streak is not None:
             self.failures = max(self.failures, streak)
@@ -210,7 +210,7 @@ class CircuitBreaker:
         self._counts.add(now, rules.window_s / 2, failed=True)
         # One failure is enough right after a recovery.
         enough = 1 if self.trips else rules.failures
-        if self.state == "up" and self.failures < enough and not self._counts.is_bad(rules):
+        if self.state == "closed" and self.failures < enough and not self._counts.is_bad(rules):
             self._move("failed")
             return False
         self.trip(now, rules, reason=reason, rng=rng)
@@ -234,7 +234,7 @@ class CircuitBreaker:
 
     def abandon(self, generation: int) -> None:
         """End a request of ``generation`` without a result: its client disconnected. A trial is free again."""
-        if generation != self.generation or self.state != "trial":
+        if generation != self.generation or self.state != "half_open":
             return
         self.tries -= 1
         if not self.tries:
@@ -242,7 +242,7 @@ class CircuitBreaker:
 
     def recover(self, now: float) -> None:
         """Close the breaker after a successful probe, with a reduced share. Only a success resets ``trips``."""
-        if self.state == "down":
+        if self.state == "open":
             self._move("recovered")
             self.up_since = now
 

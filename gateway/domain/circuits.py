@@ -19,7 +19,7 @@ from gateway.domain.circuit_breaker import BreakerSettings, CircuitBreaker
 Place = tuple[str, str]
 """An API format, and the provider's name of a model."""
 Tripped = tuple[Place, int | None, CircuitBreaker]
-"""A breaker that is not "up": its kind of request, its account (None: all), and itself."""
+"""A breaker that is not "closed": its kind of request, its account (None: all), and itself."""
 WHOLE: Place = ("", "")
 """The place of the breaker of the whole channel."""
 ENOUGH_ACCOUNTS = 2
@@ -58,7 +58,7 @@ class Circuit:
         own = self.accounts.get(account)
         if own is None:
             if len(self.accounts) >= MOST_ACCOUNTS:
-                dropped = next((one for one, known in self.accounts.items() if known.state == "up"), None)
+                dropped = next((one for one, known in self.accounts.items() if known.state == "closed"), None)
                 dropped = next(iter(self.accounts)) if dropped is None else dropped
                 del self.accounts[dropped]
                 self.prompts.pop(dropped, None)
@@ -76,11 +76,11 @@ class Circuit:
 
     def count_cooling(self, now: float) -> int:
         """Return the number of accounts for which it tripped recently."""
-        return sum(own.state == "down" and own.until > now for own in self.accounts.values())
+        return sum(own.state == "open" and own.until > now for own in self.accounts.values())
 
     def is_idle(self, now: float, keep_s: float) -> bool:
         """Return whether it has nothing to remember any more."""
-        ends = [breaker.until for breaker in (self.shared, *self.accounts.values()) if breaker.state != "up"]
+        ends = [breaker.until for breaker in (self.shared, *self.accounts.values()) if breaker.state != "closed"]
         if ends:
             return now > max(ends) + FORGET_S and now > self.failed_at + FORGET_S
         return now > self.failed_at + keep_s
@@ -198,7 +198,7 @@ class Circuits(dict[Place, Circuit]):
         """Start a request. ``tries`` False: it passes open breakers and is no trial."""
         breakers = self.list_breakers(place, account)
         return StartedAttempt(
-            [(one, one.begin(now) if tries and one.state != "up" else one.generation) for one in breakers]
+            [(one, one.begin(now) if tries and one.state != "closed" else one.generation) for one in breakers]
         )
 
     def find_streak(self, place: Place, account: int) -> tuple[int, int]:
@@ -219,7 +219,7 @@ class Circuits(dict[Place, Circuit]):
             generation = begun.find_generation(breaker)
             if generation != breaker.generation:
                 continue
-            ended |= breaker.state != "up"
+            ended |= breaker.state != "closed"
             breaker.recover(now)  # a request that was sent in spite of a cooldown
             breaker.record_success(generation, now, rules)
         if (circuit := self.get(place)) is not None:
@@ -232,10 +232,10 @@ class Circuits(dict[Place, Circuit]):
         """Record a failure. Returns the breaker that it trips, the widest of several. None if it trips none."""
         circuit = self._get_circuit(place)
         own = circuit.get_own(account)
-        if begun.find_generation(own) != own.generation or own.state == "down":
+        if begun.find_generation(own) != own.generation or own.state == "open":
             return None
         circuit.failed_at = failure.at
-        if circuit.is_repeated(account, failure.prompt) and own.state == "up":
+        if circuit.is_repeated(account, failure.prompt) and own.state == "closed":
             return None
         begins = not (own.failures or own.trips or (failure.streak and failure.streak[1]))
         tripped = own if failure.count_own(own) else None
@@ -250,9 +250,9 @@ class Circuits(dict[Place, Circuit]):
     ) -> bool:
         """Return whether the failure of one account trips the circuit for all."""
         shared = circuit.shared
-        if begun.find_generation(shared) != shared.generation or shared.state == "down":
+        if begun.find_generation(shared) != shared.generation or shared.state == "open":
             return False
-        if shared.state == "trial":
+        if shared.state == "half_open":
             if circuit.tried_by == account:  # failing trials of one account do not lengthen the wait of all
                 shared.trips = max(0, shared.trips - 1)
             circuit.tried_by = account
@@ -268,17 +268,22 @@ class Circuits(dict[Place, Circuit]):
         kinds = set()
         for place, circuit in self.items():
             known = circuit.accounts.get(account)
-            if place != WHOLE and circuit.failed_at > self.answered_at and known is not None and known.state != "up":
+            if (
+                place != WHOLE
+                and circuit.failed_at > self.answered_at
+                and known is not None
+                and known.state != "closed"
+            ):
                 kinds.add(place[self._part])
         if len(kinds) < self._several:
             return None
         circuit = self._get_circuit(WHOLE)
         own = circuit.get_own(account)
-        if own.state == "down":
+        if own.state == "open":
             return None
         circuit.failed_at = failure.at
         failure.trip(own)
-        if circuit.count_cooling(failure.at) < ENOUGH_ACCOUNTS or self.whole.state == "down":
+        if circuit.count_cooling(failure.at) < ENOUGH_ACCOUNTS or self.whole.state == "open":
             return own
         failure.trip(self.whole)
         return self.whole
@@ -292,7 +297,7 @@ class Circuits(dict[Place, Circuit]):
         """Allow a trial of everything that cools down: there is news of the provider."""
         for circuit in self.values():
             for breaker in (circuit.shared, *circuit.accounts.values()):
-                if breaker.state == "down":
+                if breaker.state == "open":
                     breaker.until = min(breaker.until, now)
 
     @property
@@ -304,9 +309,9 @@ class Circuits(dict[Place, Circuit]):
         """Return the breakers that are not up."""
         found: list[Tripped] = []
         for place, circuit in self.items():
-            if place != WHOLE and circuit.shared.state != "up":
+            if place != WHOLE and circuit.shared.state != "closed":
                 found.append((place, None, circuit.shared))
-            found += [(place, account, own) for account, own in circuit.accounts.items() if own.state != "up"]
+            found += [(place, account, own) for account, own in circuit.accounts.items() if own.state != "closed"]
         return found
 
     def tidy(self, now: float, keep_s: float) -> None:
@@ -325,4 +330,4 @@ class Circuits(dict[Place, Circuit]):
 
 
 def _is_tripped(circuit: Circuit) -> bool:
-    return any(breaker.state != "up" for breaker in (circuit.shared, *circuit.accounts.values()))
+    return any(breaker.state != "closed" for breaker in (circuit.shared, *circuit.accounts.values()))

@@ -21,11 +21,17 @@ _SHOWABLE = 16
 Fields = dict[str, Any]
 
 
+def find_health(state: ChannelState, load_balancer: LoadBalancer) -> Health:
+    """Return the health of a channel in one word."""
+    health: Health = describe_state(state, load_balancer)["health"]
+    return health
+
+
 def describe_state(state: ChannelState, load_balancer: LoadBalancer) -> Fields:
     """Describe the live state of a channel and of its keys."""
     now, rules, breaker = load_balancer.now, load_balancer.settings.rules, state.breaker
     wait, reason, circuits = breaker.wait_s(now), breaker.reason, _describe_circuits(state.list_tripped(), now)
-    if breaker.state == "up" and state.state != "up":  # each model that it serves has tripped
+    if breaker.state == "closed" and state.state != "closed":  # each model that it serves has tripped
         wait = min((circuit["cooldown_s"] or 0.0 for circuit in circuits), default=0.0)
         reason = circuits[0]["reason"]
     share = round(breaker.share(now, rules), 2)
@@ -59,20 +65,20 @@ def _find_health(
     failed = test is not None and test.error is not None and state.calls - state.failures <= test.successes
     if state.channel.held or failed:
         return "failing", test.error if test else "The provider did not answer when the channel was added"
-    if state.state == "down":
+    if state.state == "open":
         return "cooling_down", reason
-    if state.state == "trial" or share < 1:
+    if state.state == "half_open" or share < 1:
         return "recovering", reason
-    if keys and all(key["state"] != "up" for key in keys):
+    if keys and all(key["state"] != "closed" for key in keys):
         return "failing", keys[0]["reason"]
     return ("healthy" if test is not None or state.calls > state.failures else "untested"), None
 
 
 def _describe_key(key: KeyState, now: float) -> Fields:
-    """Describe a key. A rejected key is down until a request with it succeeds."""
+    """Describe a key. The circuit of a rejected key is open until a request with it succeeds."""
     refused = _describe_circuits(key.circuits.list_tripped(), now)
     state, wait, reason = key.breaker.state, key.breaker.wait_s(now), key.breaker.reason
-    if state == "up" and refused and not key.circuits.answered_lately:
+    if state == "closed" and refused and not key.circuits.answered_lately:
         state, wait, reason = refused[0]["state"], refused[0]["cooldown_s"], refused[0]["reason"]
     return {
         "last4": show_end(key.key),

@@ -13,10 +13,10 @@ from gateway.domain.http_request import RequestTemplate
 from gateway.domain.rate_limit import change_limit, find_smooth_burst, take, wait_s
 from gateway.domain.statistics import RingBuffer
 
-Obstacle = Literal["cooling", "trial", "full", "rate", "keys", "refused"]
+Obstacle = Literal["cooling_down", "recovering", "full", "rate", "keys", "refused"]
 """Why a channel is unavailable: cooldown; a trial request is under way; maximum concurrency; requests a minute; the
 provider rate-limits every key for the model; the provider has rejected every key."""
-AFTER_FAILURES = frozenset({"cooling", "trial", "refused"})
+AFTER_FAILURES = frozenset({"cooling_down", "recovering", "refused"})
 """Obstacles despite which a few requests are sent if no other channel serves; see ``find_insisting_s``."""
 
 TRIAL_WAIT_S = 1.0
@@ -179,11 +179,11 @@ class ChannelState:
         key, most = self.keys[self.turn], self.channel.max_concurrency
         return (
             self.offered
-            and self.breaker.state == "up"
+            and self.breaker.state == "closed"
             and (not self.circuits or not self.circuits.concerns(place))
             and (most is None or self.running < most)
             and self.channel.rpm is None
-            and key.breaker.state == "up"
+            and key.breaker.state == "closed"
             and (not key.circuits or not key.circuits.concerns(place))
             and place[1] not in key.limited
         )
@@ -192,9 +192,9 @@ class ChannelState:
         """Return why the channel is unavailable, and for how many seconds; None if it is available."""
         for wait in (self.breaker.wait_s(now), self.circuits.wait_s(place, account, now)):
             if wait is None:
-                return "trial", TRIAL_WAIT_S
+                return "recovering", TRIAL_WAIT_S
             if wait > 0:
-                return "cooling", wait
+                return "cooling_down", wait
         return self._find_limit(now) or self._find_key_trouble(place, account, now)
 
     def _find_limit(self, now: float) -> tuple[Obstacle, float] | None:
@@ -234,9 +234,9 @@ class ChannelState:
         return next((limit.account or 0 for limit in limits if limit is not None), 0)
 
     def list_ill(self, place: Place, account: int) -> list[CircuitBreaker]:
-        """Return the circuit breakers of the channel, without its keys, that are not "up" for this model."""
+        """Return the circuit breakers of the channel, without its keys, that are not "closed" for this model."""
         found = [self.breaker, *self.circuits.list_breakers(place, account)]
-        return [breaker for breaker in found if breaker.state != "up"]
+        return [breaker for breaker in found if breaker.state != "closed"]
 
     def find_insisting_s(self, place: Place, account: int, now: float) -> float | None:
         """Return the seconds until a request is allowed despite failures, if no other channel serves; None: not at all.
@@ -279,11 +279,11 @@ class ChannelState:
 
     @property
     def state(self) -> State:
-        """The state of the channel: "down" also if each of its named models has tripped.
+        """The state of the channel: "open" also if each of its named models has tripped.
 
         A circuit of one account counts only if no other request has succeeded meanwhile.
         """
-        if self.breaker.state != "up" or not self.circuits:
+        if self.breaker.state != "closed" or not self.circuits:
             return self.breaker.state
         heard_s = self.circuits.answered_at + HEARD_S
         tripped = {
@@ -295,24 +295,24 @@ class ChannelState:
             return tripped[WHOLE[1]]
         names = {self.channel.upstream_model(model) for model in self.channel.models}
         if not names or self.channel.sync or self.channel.patterns or not names <= tripped.keys():
-            return "up"
-        return "down" if "down" in tripped.values() else "trial"
+            return "closed"
+        return "open" if "open" in tripped.values() else "half_open"
 
     def may_be_well(self, now: float) -> bool:
         """Return whether its circuit breakers allow any request."""
-        if self.breaker.state != "up":
+        if self.breaker.state != "closed":
             return not self.breaker.wait_s(now)
-        return self.state != "down" or any(breaker.until <= now for *_, breaker in self.list_tripped())
+        return self.state != "open" or any(breaker.until <= now for *_, breaker in self.list_tripped())
 
     def is_probe_due(self, now: float, every_s: float) -> bool:
         """Return whether to probe: it has tripped, but was neither tripped nor probed during the last ``every_s``.
 
         A provider's Retry-After is respected.
         """
-        if self.breaker.state == "down":
+        if self.breaker.state == "open":
             tripped = [self.breaker]
         else:
-            tripped = [breaker for *_, breaker in self.list_tripped() if breaker.state == "down"]
+            tripped = [breaker for *_, breaker in self.list_tripped() if breaker.state == "open"]
         if not tripped or now < self.probed_at + every_s:
             return False
         return any(now >= one.tripped_at + every_s and now >= one.rest_until for one in tripped)

@@ -132,8 +132,8 @@ class LoadBalancer:
         elif insisting:
             state.retry_until_stored(account, now)
         breaker, keys, tries = state.breaker, key.breaker, not insisting
-        generation = breaker.begin(now) if tries and breaker.state != "up" else breaker.generation
-        key_generation = keys.begin(now) if tries and keys.state != "up" else keys.generation
+        generation = breaker.begin(now) if tries and breaker.state != "closed" else breaker.generation
+        key_generation = keys.begin(now) if tries and keys.state != "closed" else keys.generation
         lease = Lease(state, key, place, account, retry, generation, key_generation, now, insisting)
         if state.circuits:
             lease.begun = state.circuits.begin(place, account, now, tries=tries)
@@ -179,7 +179,7 @@ class LoadBalancer:
     def note_probe_answered(self, state: ChannelState, generation: int) -> None:
         """Record that a probe succeeded; it began in ``generation`` of the channel's circuit breaker."""
         now = state.probed_at = self._clock()
-        if state.breaker.state == "down" and state.breaker.generation == generation:
+        if state.breaker.state == "open" and state.breaker.generation == generation:
             state.breaker.recover(now)
             log.info("channel_recovered", channel=state.channel.name, reason="probe")
         if state.probe_failed:  # if the probes never failed, they say nothing about the tripped models
@@ -192,7 +192,7 @@ class LoadBalancer:
         breaker, now = state.breaker, self._clock()
         state.probed_at, state.probe_failed = now, True
         if (
-            breaker.state == "down"
+            breaker.state == "open"
             and breaker.generation == generation
             and (now >= breaker.until or error.provider_retry_after_s)
         ):
@@ -213,7 +213,7 @@ class LoadBalancer:
         state, rules = lease.state, self.settings.rules
         breaker = state.breaker
         was = breaker.state
-        if was == "down" and breaker.generation == lease.generation:  # a request despite the cooldown
+        if was == "open" and breaker.generation == lease.generation:  # a request despite the cooldown
             breaker.recover(now)
         breaker.record_success(lease.generation, now, rules)
         if was != breaker.state:
@@ -283,7 +283,7 @@ class LoadBalancer:
             max_cooldown_s=min(rules.max_cooldown_s, rules.cooldown_s * KEY_COOLDOWNS),
         )
         now = self._clock()
-        if key.breaker.state == "trial" and key.breaker.generation == lease.key_generation:
+        if key.breaker.state == "half_open" and key.breaker.generation == lease.key_generation:
             key.breaker.trip(now, rules, reason=error.message, rng=self._rng())
         failure = Failure(now, rules, error.message, self._rng())
         tripped = key.circuits.record_failure(lease.place, lease.account, lease.key_begun or _NOTHING_BEGUN, failure)
@@ -314,9 +314,9 @@ class LoadBalancer:
             self.retrying -= 1
         if lease.insisting:
             return
-        if state.breaker.state == "trial":
+        if state.breaker.state == "half_open":
             state.breaker.abandon(lease.generation)
-        if lease.key.breaker.state == "trial":
+        if lease.key.breaker.state == "half_open":
             lease.key.breaker.abandon(lease.key_generation)
         if lease.begun is not None:
             state.circuits.abandon(lease.begun)

@@ -13,8 +13,8 @@ from gateway import __version__
 from gateway.observability.exposition import add_histogram, build_gauge, list_request_families, write
 from gateway.observability.process_monitor import find_size
 from gateway.proxy.active_requests import Phase, find_phase
-from gateway.routing.channel_state import ChannelState
-from gateway.server.admin.health import STATES
+from gateway.routing.channel_health import Health, find_health
+from gateway.routing.load_balancer import LoadBalancer
 from gateway.server.context import Services
 
 
@@ -47,21 +47,21 @@ def _list_gauges(services: Services) -> Iterator[Metric]:
     yield build_gauge("gateway_store_failing", "1 if records cannot be stored", failing)
     yield build_gauge("gateway_journal_bytes", "Size of the journal", find_size(services.admin.monitor.journal))
     yield build_gauge("gateway_open_video_jobs", "Video jobs that have not ended", services.videos.jobs.all_open)
-    yield from _list_channels([*services.routing.load_balancer.lines.values()])
+    yield from _list_channels(services.routing.load_balancer)
 
 
-def _list_channels(channels: list[ChannelState]) -> Iterator[Metric]:
+def _list_channels(load_balancer: LoadBalancer) -> Iterator[Metric]:
     state = GaugeMetricFamily("gateway_channel_state", "1 for the state of the channel", labels=["channel", "state"])
     circuits = GaugeMetricFamily("gateway_open_circuits", "Open circuits, also of single models", labels=["channel"])
     running = GaugeMetricFamily("gateway_channel_active_attempts", "Attempts under way", labels=["channel"])
     attempts = CounterMetricFamily("gateway_channel_attempts", "Attempts with a known outcome", labels=["channel"])
     failures = CounterMetricFamily("gateway_channel_failures", "Attempts that failed", labels=["channel"])
-    for one in channels:
+    for one in load_balancer.lines.values():
         name = one.channel.name
-        now = one.state if one.channel.status == "active" else "disabled"
-        for each in STATES:
-            state.add_metric([name, each], each == now)
-        circuits.add_metric([name], (one.breaker.state != "up") + len(one.list_tripped()))
+        health = find_health(one, load_balancer)
+        for each in get_args(Health):
+            state.add_metric([name, each], each == health)
+        circuits.add_metric([name], (one.breaker.state != "closed") + len(one.list_tripped()))
         running.add_metric([name], one.running)
         attempts.add_metric([name], one.calls)
         failures.add_metric([name], one.failures)

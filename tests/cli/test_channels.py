@@ -403,34 +403,34 @@ def test_images_seconds_and_characters_stand_beside_tokens_where_there_are_any(u
         ({"share": 0.4}, "recovering 40 %"),
         ({"circuits": [{"model": "m"}]}, "healthy, 1 model failing"),
         ({"circuits": [{"model": "m"}, {"model": "m"}, {"model": "n"}]}, "healthy, 2 models failing"),
-        ({"state": "down", "cooldown_s": 9.0, "circuits": [{"model": "m"}]}, "cooling down 9 s"),
-        ({"state": "down", "cooldown_s": 12.3}, "cooling down 12 s"),
-        ({"state": "down", "cooldown_s": 0.0}, "recovering"),
-        ({"state": "trial", "cooldown_s": None}, "recovering"),
+        ({"state": "open", "cooldown_s": 9.0, "circuits": [{"model": "m"}]}, "cooling down 9 s"),
+        ({"state": "open", "cooldown_s": 12.3}, "cooling down 12 s"),
+        ({"state": "open", "cooldown_s": 0.0}, "recovering"),
+        ({"state": "half_open", "cooldown_s": None}, "recovering"),
         (
-            {"keys": [{"state": "up"}, {"state": "down", "cooldown_s": 9.0}, {"state": "up"}]},
+            {"keys": [{"state": "closed"}, {"state": "open", "cooldown_s": 9.0}, {"state": "closed"}]},
             "healthy, 1/3 keys failing",
         ),
-        ({"health": "failing", "keys": [{"state": "down", "cooldown_s": 27.4}]}, "failing, 1/1 key failing"),
+        ({"health": "failing", "keys": [{"state": "open", "cooldown_s": 27.4}]}, "failing, 1/1 key failing"),
         (
-            {"health": "failing", "keys": [{"state": "down", "cooldown_s": 9}, {"state": "down", "cooldown_s": 3}]},
+            {"health": "failing", "keys": [{"state": "open", "cooldown_s": 9}, {"state": "open", "cooldown_s": 3}]},
             "failing, 2/2 keys failing",
         ),
-        ({"keys": [{"state": "trial", "cooldown_s": None}]}, "healthy, 1/1 key failing"),
+        ({"keys": [{"state": "half_open", "cooldown_s": None}]}, "healthy, 1/1 key failing"),
         (
-            {"state": "down", "cooldown_s": 5.0, "keys": [{"state": "down", "cooldown_s": 3}]},
+            {"state": "open", "cooldown_s": 5.0, "keys": [{"state": "open", "cooldown_s": 3}]},
             "cooling down 5 s, 1/1 key failing",
         ),
-        ({"state": "down", "cooldown_s": 3.0, "health": "disabled"}, "disabled"),
+        ({"state": "open", "cooldown_s": 3.0, "health": "disabled"}, "disabled"),
     ],
 )
 def test_a_channels_standing_is_a_few_words(standing: dict[str, Any], text: str) -> None:
     well = {
         "health": "healthy",
-        "state": "up",
+        "state": "closed",
         "cooldown_s": 0.0,
         "share": 1.0,
-        "keys": [{"state": "up", "cooldown_s": 0.0}],
+        "keys": [{"state": "closed", "cooldown_s": 0.0}],
         "circuits": [],
     }
     assert format_health({**well, **standing}) == text

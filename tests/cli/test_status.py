@@ -23,7 +23,7 @@ async def test_an_operator_sees_how_the_gateway_is_doing(gateway_with: StartGate
     assert shown["version"].split(",")[1] == f" Python {(await operator.ask('health'))['python']}"
     assert " writable; last commit " in shown["database"]
     assert shown["queue"].strip() == "0 records waiting"
-    assert shown["channels"].strip() == "1 up"
+    assert shown["channels"].strip() == "1 untested"
     operator.gateway.app[SERVICES].storage.write_queue.failing = True
     refused = await operator.type("health")
     operator.gateway.app[SERVICES].storage.write_queue.failing = False

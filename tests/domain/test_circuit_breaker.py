@@ -68,7 +68,7 @@ def test_every_happening_is_explained(happening: str) -> None:
 
 def test_every_state_can_be_reached_and_left() -> None:
     states = {state for state, _ in MOVES}
-    assert states == set(MOVES.values()) == {"up", "down", "trial"}
+    assert states == set(MOVES.values()) == {"closed", "open", "half_open"}
     assert all(any(becomes != state for (of, _), becomes in MOVES.items() if of == state) for state in states)
 
 
@@ -78,19 +78,19 @@ def test_every_state_can_be_reached_and_left() -> None:
 def test_up_answered_up() -> None:
     breaker = well()
     breaker.record_success(breaker.begin(NOW), NOW, STEADY)
-    assert (breaker.state, breaker.wait_s(NOW)) == ("up", 0.0)
+    assert (breaker.state, breaker.wait_s(NOW)) == ("closed", 0.0)
 
 
 def test_up_failed_up() -> None:
     breaker = well()
     assert not fail(breaker, breaker.begin(NOW))
-    assert (breaker.state, breaker.failures, breaker.reason) == ("up", 1, "broke")
+    assert (breaker.state, breaker.failures, breaker.reason) == ("closed", 1, "broke")
 
 
 def test_up_tripped_down_at_one_failure_too_many() -> None:
     breaker = well()
     assert [fail(breaker, breaker.begin(NOW)) for _ in range(3)] == [False, False, True]
-    assert (breaker.state, breaker.trips, breaker.generation, breaker.wait_s(NOW)) == ("down", 1, 1, 8.0)
+    assert (breaker.state, breaker.trips, breaker.generation, breaker.wait_s(NOW)) == ("open", 1, 1, 8.0)
 
 
 def test_a_call_answered_well_in_between_begins_the_count_anew() -> None:
@@ -99,51 +99,51 @@ def test_a_call_answered_well_in_between_begins_the_count_anew() -> None:
         fail(breaker, 0)
         fail(breaker, 0)
         breaker.record_success(0, NOW, STEADY)
-    assert (breaker.state, breaker.failures) == ("up", 0)
+    assert (breaker.state, breaker.failures) == ("closed", 0)
 
 
 def test_down_tripped_down_for_longer() -> None:
     breaker = tripped()
     breaker.trip(NOW + 2, STEADY, reason="still ill", rng=EVEN)
-    assert (breaker.state, breaker.wait_s(NOW + 2), breaker.reason) == ("down", 16.0, "still ill")
+    assert (breaker.state, breaker.wait_s(NOW + 2), breaker.reason) == ("open", 16.0, "still ill")
 
 
 def test_down_rested_trial_and_nobody_knows_how_long() -> None:
     breaker = tripped()
     assert breaker.wait_s(NOW + 7.5) == 0.5
     assert breaker.wait_s(NOW + 8) == 0.0
-    assert breaker.state == "down"
+    assert breaker.state == "open"
     breaker.begin(NOW)
-    assert (breaker.state, breaker.wait_s(NOW + 8)) == ("trial", None)
+    assert (breaker.state, breaker.wait_s(NOW + 8)) == ("half_open", None)
 
 
 def test_down_recovered_up_carefully() -> None:
     breaker = tripped()
     breaker.recover(NOW + 1)
-    assert (breaker.state, breaker.wait_s(NOW + 1), breaker.share(NOW + 1, STEADY)) == ("up", 0.0, LEAST_SHARE)
+    assert (breaker.state, breaker.wait_s(NOW + 1), breaker.share(NOW + 1, STEADY)) == ("closed", 0.0, LEAST_SHARE)
     assert breaker.trips == 1
     assert fail(breaker, breaker.begin(NOW), NOW + 1)  # one failure is enough now
-    assert (breaker.state, breaker.trips) == ("down", 2)
+    assert (breaker.state, breaker.trips) == ("open", 2)
 
 
 def test_trial_answered_up() -> None:
     breaker, generation = on_trial()
     breaker.record_success(generation, NOW + 9, STEADY)
-    assert (breaker.state, breaker.up_since, breaker.trips) == ("up", NOW + 9, 1)
+    assert (breaker.state, breaker.up_since, breaker.trips) == ("closed", NOW + 9, 1)
 
 
 def test_trial_tripped_down_by_one_failure() -> None:
     breaker, generation = on_trial()
     assert fail(breaker, generation, NOW + 9)
-    assert (breaker.state, breaker.trips, breaker.wait_s(NOW + 9)) == ("down", 2, 16.0)
+    assert (breaker.state, breaker.trips, breaker.wait_s(NOW + 9)) == ("open", 2, 16.0)
 
 
 def test_trial_abandoned_down_and_open_to_the_next() -> None:
     breaker, generation = on_trial()
     breaker.abandon(generation)
-    assert (breaker.state, breaker.wait_s(NOW + 9)) == ("down", 0.0)
+    assert (breaker.state, breaker.wait_s(NOW + 9)) == ("open", 0.0)
     assert breaker.begin(NOW) == generation
-    assert breaker.state == "trial"
+    assert breaker.state == "half_open"
 
 
 def test_a_trial_that_takes_long_lets_another_try_beside_it() -> None:
@@ -153,24 +153,24 @@ def test_a_trial_that_takes_long_lets_another_try_beside_it() -> None:
     assert breaker.begin(NOW + TRIAL_S) == generation
     assert breaker.wait_s(NOW + TRIAL_S) is None
     breaker.record_success(generation, NOW + TRIAL_S + 1, STEADY)
-    assert (breaker.state, breaker.wait_s(NOW + TRIAL_S + 1)) == ("up", 0.0)
+    assert (breaker.state, breaker.wait_s(NOW + TRIAL_S + 1)) == ("closed", 0.0)
 
 
 def test_of_two_trials_the_last_that_is_left_opens_it_to_the_next() -> None:
     breaker, generation = on_trial()
     breaker.begin(NOW + TRIAL_S)
     breaker.abandon(generation)
-    assert breaker.state == "trial"
+    assert breaker.state == "half_open"
     breaker.abandon(generation)
-    assert (breaker.state, breaker.wait_s(NOW + TRIAL_S)) == ("down", 0.0)
+    assert (breaker.state, breaker.wait_s(NOW + TRIAL_S)) == ("open", 0.0)
     breaker.begin(NOW + TRIAL_S)
     breaker.abandon(generation)
-    assert breaker.state == "down"
+    assert breaker.state == "open"
 
 
-@pytest.mark.parametrize("state", ["up", "trial"])
+@pytest.mark.parametrize("state", ["closed", "half_open"])
 def test_a_probe_tells_nothing_of_what_is_not_down(state: str) -> None:
-    breaker = well() if state == "up" else on_trial()[0]
+    breaker = well() if state == "closed" else on_trial()[0]
     before = look(breaker)
     breaker.recover(NOW)
     assert look(breaker) == before
@@ -239,7 +239,7 @@ def test_the_ratio_trips_from_the_least_number_of_calls_on(failed: list[bool]) -
             return
         else:
             assert number < ONLY_RATIO.least_calls or failures < ONLY_RATIO.ratio * number
-        assert breaker.state == "up"
+        assert breaker.state == "closed"
 
 
 @given(st.lists(st.tuples(st.floats(0, 20), st.booleans()), max_size=80))
@@ -268,7 +268,7 @@ def test_what_happened_before_a_trip_is_not_held_against_it_afterwards() -> None
     breaker = well()
     for _ in range(20):
         fail(breaker, 0, rules=ONLY_RATIO)
-    assert (breaker.state, breaker.trips) == ("down", 1)
+    assert (breaker.state, breaker.trips) == ("open", 1)
     breaker.record_success(breaker.begin(NOW), NOW + 9, ONLY_RATIO)
     breaker.record_success(1, NOW + 9 + ONLY_RATIO.ramp_s, ONLY_RATIO)
     assert breaker.trips == 0
@@ -313,14 +313,14 @@ def test_a_call_of_an_earlier_generation_says_nothing() -> None:
     breaker = well()
     late = breaker.begin(NOW)
     breaker.trip(NOW, STEADY, reason="broke", rng=EVEN)
-    for state in ("down", "trial", "up"):
+    for state in ("open", "half_open", "closed"):
         assert breaker.state == state
         before = look(breaker)
         breaker.record_success(late, NOW + 9, STEADY)
         assert not fail(breaker, late, NOW + 9)
         breaker.abandon(late)
         assert look(breaker) == before
-        if state == "down":
+        if state == "open":
             generation = breaker.begin(NOW)
         else:
             breaker.record_success(generation, NOW + 9, STEADY)
@@ -362,12 +362,12 @@ class Clinic(RuleBasedStateMachine):
     def trials(self) -> list[tuple[int, bool]]:
         """Calls under way whose end decides whether it is well again."""
         breaker = self.breaker
-        return [call for call in self.calls if call[1] and call[0] == breaker.generation and breaker.state != "up"]
+        return [call for call in self.calls if call[1] and call[0] == breaker.generation and breaker.state != "closed"]
 
     def check_trip(self, trips: int, asked: float = 0.0) -> None:
         """It has tripped just now."""
         breaker, rules = self.breaker, self.rules
-        assert (breaker.state, breaker.trips, breaker.generation) == ("down", trips + 1, next(self.generations))
+        assert (breaker.state, breaker.trips, breaker.generation) == ("open", trips + 1, next(self.generations))
         plain = min(rules.cooldown_s * 2**trips, rules.max_cooldown_s)
         wait = breaker.wait_s(self.now) or 0.0
         assert min(max(plain * (1 - JITTER), asked), rules.max_cooldown_s) <= wait + 1e-6
@@ -380,12 +380,12 @@ class Clinic(RuleBasedStateMachine):
     @precondition(lambda self: self.breaker.wait_s(self.now) == 0)
     @rule()
     def begin(self) -> None:
-        tries = self.breaker.state != "up"
-        if self.breaker.state == "trial":
+        tries = self.breaker.state != "closed"
+        if self.breaker.state == "half_open":
             assert self.now - self.tried_at >= TRIAL_S
         self.tried_at = self.now
         self.calls.append((self.breaker.begin(self.now), tries))
-        assert self.breaker.state == ("trial" if tries else "up")
+        assert self.breaker.state == ("half_open" if tries else "closed")
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data())
@@ -396,8 +396,8 @@ class Clinic(RuleBasedStateMachine):
         if call[0] != before["generation"]:
             assert look(self.breaker) == before
             return
-        assert self.breaker.state == "up"
-        if before["state"] == "up":
+        assert self.breaker.state == "closed"
+        if before["state"] == "closed":
             assert self.breaker.trips == (0 if due else before["trips"])
 
     @precondition(lambda self: self.calls)
@@ -412,7 +412,7 @@ class Clinic(RuleBasedStateMachine):
         elif did:
             self.check_trip(before["trips"])
         else:
-            assert before["state"] == self.breaker.state == "up"
+            assert before["state"] == self.breaker.state == "closed"
             assert before["trips"] == 0
             assert self.breaker.failures < self.rules.failures
 
@@ -425,11 +425,11 @@ class Clinic(RuleBasedStateMachine):
         self.calls.remove(call)
         self.breaker.abandon(call[0])
         if tries:
-            state = "trial" if self.trials else "down"
+            state = "half_open" if self.trials else "open"
             before |= {"state": state, "tries": before["tries"] - 1}
         assert look(self.breaker) == before
 
-    @precondition(lambda self: self.breaker.state != "down")
+    @precondition(lambda self: self.breaker.state != "open")
     @rule(asked=st.sampled_from([0.5, 10.0, 10**6]))
     def ask_for_rest(self, asked: float) -> None:
         """A call of this epoch met a provider that wants to be left alone."""
@@ -437,33 +437,33 @@ class Clinic(RuleBasedStateMachine):
         self.breaker.trip(self.now, self.rules, reason="busy", rng=self.rng.random(), provider_retry_after_s=asked)
         self.check_trip(trips, asked)
 
-    @precondition(lambda self: self.breaker.state == "down")
+    @precondition(lambda self: self.breaker.state == "open")
     @rule(found_well=st.booleans())
     def probe(self, found_well: bool) -> None:
         trips = self.breaker.trips
         if found_well:
             self.breaker.recover(self.now)
-            assert (self.breaker.state, self.breaker.trips) == ("up", trips)
+            assert (self.breaker.state, self.breaker.trips) == ("closed", trips)
         else:
             self.breaker.trip(self.now, self.rules, reason="ill", rng=self.rng.random())
             self.check_trip(trips)
 
     @invariant()
     def on_trial_as_long_as_there_are_trials(self) -> None:
-        assert bool(self.trials) == (self.breaker.state == "trial")
-        assert self.breaker.state != "trial" or self.breaker.tries == len(self.trials)
+        assert bool(self.trials) == (self.breaker.state == "half_open")
+        assert self.breaker.state != "half_open" or self.breaker.tries == len(self.trials)
 
     @invariant()
     def never_down_for_longer_than_the_cap(self) -> None:
         wait = self.breaker.wait_s(self.now)
-        if self.breaker.state == "down" and hasattr(self, "rules"):
+        if self.breaker.state == "open" and hasattr(self, "rules"):
             assert wait is not None
             assert 0 <= wait <= self.rules.max_cooldown_s + 1e-6
 
     @invariant()
     def open_while_up_and_closed_on_trial_for_its_time(self) -> None:
-        expected = {"up": 0.0, "trial": None if self.now - self.tried_at < TRIAL_S else 0.0}
-        assert self.breaker.state == "down" or self.breaker.wait_s(self.now) == expected[self.breaker.state]
+        expected = {"closed": 0.0, "half_open": None if self.now - self.tried_at < TRIAL_S else 0.0}
+        assert self.breaker.state == "open" or self.breaker.wait_s(self.now) == expected[self.breaker.state]
 
     @invariant()
     def a_share_is_a_share(self) -> None:

@@ -73,7 +73,7 @@ def test_one_account_that_fails_at_a_model_is_kept_away_from_that_model_alone() 
     assert scene.wait_s() == 8.0
     assert scene.wait_s(("chat", "n")) == scene.wait_s(("embeddings", "m")) == 0.0
     assert scene.open_to() == [B, C]
-    assert scene.whole.state == "up"
+    assert scene.whole.state == "closed"
 
 
 def test_two_accounts_for_whom_it_has_tripped_are_enough_for_everybody() -> None:
@@ -98,7 +98,7 @@ def test_however_often_one_account_fails_its_failures_in_a_row_count_once_for_ev
         scene.fail(3)
         scene.now += 100
     scene.fail(account=B)
-    assert scene.circuits[M].shared.state == "up"
+    assert scene.circuits[M].shared.state == "closed"
     assert B in scene.open_to()
 
 
@@ -176,7 +176,7 @@ def test_several_models_that_fail_and_none_that_answers_trip_the_whole_for_that_
     scene.fail(3, ("embeddings", "o"))
     assert scene.wait_s(("chat", "other")) == 8.0
     assert scene.open_to(("chat", "other")) == [B, C]
-    assert scene.whole.state == "up"
+    assert scene.whole.state == "closed"
 
 
 def test_that_happening_to_two_accounts_trips_it_for_everybody() -> None:
@@ -184,7 +184,7 @@ def test_that_happening_to_two_accounts_trips_it_for_everybody() -> None:
     for account in (A, B):
         for model in "mno":
             scene.fail(3, ("chat", model), account)
-    assert scene.whole.state == "down"
+    assert scene.whole.state == "open"
 
 
 def test_where_another_model_answers_in_between_the_whole_is_well() -> None:
@@ -324,7 +324,7 @@ def test_whatever_one_account_does_nobody_else_notices(deeds: Sequence[tuple[str
             elif deed == "answer":
                 scene.answer(place, begun=begun)
             scene.circuits.abandon(begun)
-        assert scene.whole.state == "up"
+        assert scene.whole.state == "closed"
         for other in MODELS:
             assert scene.wait_s(("chat", other), B) == 0.0
 

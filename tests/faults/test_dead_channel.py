@@ -168,7 +168,7 @@ async def test_one_of_three_dies_and_heals_and_hardly_a_caller_notices(
         first.behaviour = well
         trips, before, healed = own_of(line).trips, len(first.seen), loop.time()
         left_s = own_of(line).until - healed
-        await traffic.pace(2000, until=lambda: own_of(line).state == "up")
+        await traffic.pace(2000, until=lambda: own_of(line).state == "closed")
         assert own_of(line).trips == trips, "within the cooldown that it was in"
         recovered_s = first.seen[before].at - healed
         counts = [len(up.seen) for up in ups]
@@ -305,7 +305,7 @@ async def test_a_channel_that_flaps_is_left_alone_for_longer_each_time(
     came: dict[int, list[float]] = {}
 
     def flapping(seen: Seen) -> Reaction:
-        if own_of(line).state != "down":  # else it was on its way
+        if own_of(line).state != "open":  # else it was on its way
             came.setdefault(own_of(line).generation, []).append(seen.at)
         # An answer, and no reset: on a connection that was used before, that would be tried once more unseen.
         return well(seen) if seen.number >= 3 and (seen.number - 3) % 2 == 0 else failing(500)(seen)

@@ -92,9 +92,9 @@ async def test_a_model_that_is_broken_leaves_the_others_of_its_channel_alone(sta
             assert (await ask(gateway, model="broken", messages=says(str(number))))[0] == 200
             assert (await ask(gateway))[:2] == (200, 1)
         line = gateway.app[SERVICES].routing.load_balancer.lines["up"]
-        assert line.state == "up"
+        assert line.state == "closed"
         assert [(place, breaker.state) for place, _, breaker in line.list_tripped()] == [
-            (("openai_chat", "broken"), "down")
+            (("openai_chat", "broken"), "open")
         ]
         assert len([seen for seen in up.seen if b'"broken"' in seen.body]) == 3, "once it has tripped it is left alone"
 

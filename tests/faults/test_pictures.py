@@ -178,7 +178,7 @@ async def test_a_model_that_talks_instead_is_told_as_such_and_not_held_against_i
             heard = await ask(gateway)
             check_error(heard, "upstream_error")
             assert SORRY in orjson.loads(heard.body)["error"]["message"]
-        assert find_line(gateway, kind.slug).breaker.state == "up"
+        assert find_line(gateway, kind.slug).breaker.state == "closed"
         for row in await gateway.rows(3):
             check_row(row, outcome="failed", images=0, attempts=1)
         await audit_books(gateway)
@@ -198,7 +198,7 @@ async def test_a_block_is_final_and_nobody_s_fault(standing_with: StartGateway, 
             assert (blocked.status, error["code"], error["type"]) == (400, "sensitive_words_detected", "new_api_error")
             assert (blocked.headers["x-should-retry"], blocked.headers["x-gateway-attempts"]) == ("false", "1")
         assert (await ask(gateway)).status == 200
-        assert (find_line(gateway, "up").breaker.state, good.received) == ("up", [])
+        assert (find_line(gateway, "up").breaker.state, good.received) == ("closed", [])
         for row in await gateway.rows(3):
             code = None if row.images else "sensitive_words_detected"
             check_row(row, outcome="blocked" if code else "completed", error_code=code, attempts=1, channel="up")

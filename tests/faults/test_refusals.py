@@ -206,7 +206,7 @@ async def test_a_key_that_is_refused_rests_and_the_others_go_on(
         assert {row.channel for row in rows} == {"bad"}
         assert {row.cost_nanos for row in rows} == {19_000}
         refused = [[breaker.state for *_, breaker in key.circuits.list_tripped()] for key in line_of(gateway).keys]
-        assert (refused, line_of(gateway).state) == ([[], ["down"], []], "up")
+        assert (refused, line_of(gateway).state) == ([[], ["open"], []], "closed")
 
 
 @pytest.mark.parametrize("keys", [KEYS[:1], KEYS], ids=["one", "three"])

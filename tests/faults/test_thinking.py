@@ -164,7 +164,7 @@ def relay(
         going = Proxy(Thinkers(list(replies), head_s), load_balancer, clock=lambda: 0.0)
         fault = await forward.stream(going, ctx, paper, settle=lambda _: None)
         assert (going.running, load_balancer.running) == (0, 0)
-        assert not on_trial or breaker.state == ("down" if fault else "up")
+        assert not on_trial or breaker.state == ("open" if fault else "closed")
         return paper.written, fault
 
     return run_skipping(scene())

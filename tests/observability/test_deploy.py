@@ -14,6 +14,7 @@ import yaml
 
 from gateway.domain.request_log import Outcome
 from gateway.error_status import STATUS
+from gateway.routing.channel_health import Health
 from tests.support.fault_scene import PRICE
 from tests.support.gateway import HELLO, channel
 from tests.support.scrapes import scrape
@@ -101,7 +102,7 @@ def test_the_values_of_labels_are_ones_that_there_are() -> None:
         for label, text in MATCHER.findall(expression):
             values.setdefault(label, set()).update(part for part in text.split("|") if not part.startswith("$"))
     assert values["outcome"] <= {*get_args(Outcome)}
-    assert values["state"] <= {"up", "trial", "down", "disabled"}
+    assert values["state"] <= set(get_args(Health))
     assert values["code"] <= STATUS.keys()
 
 

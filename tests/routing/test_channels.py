@@ -51,7 +51,7 @@ async def test_a_channel_that_is_added_is_offered_stored_and_has_a_line() -> Non
     services = await declare_channels(DECLARED)
     made = await services.channel_service.add(BARE)
     assert (made["name"], made["origin"], made["declared"], made["status"]) == ("up", "stored", False, "active")
-    assert (made["offers"], made["state"], made["running"]) == (1, "up", 0)
+    assert (made["offers"], made["state"], made["running"]) == (1, "closed", 0)
     assert made["created_at"] == "2025-06-15T15:06:40Z"
     assert services.names == ["filed", "up"]
     assert [channel.name for channel in await services.store.list_channels()] == ["up"]

@@ -128,11 +128,11 @@ def test_calls_that_are_over_count_towards_the_minute() -> None:
 def test_in_its_cooldown_a_channel_is_left_alone_and_then_one_call_tries() -> None:
     board = Board()
     board.meet(out_of_reach(), out_of_reach(), out_of_reach())
-    assert board.obstacle() == ("cooling", 10.0)
+    assert board.obstacle() == ("cooling_down", 10.0)
     board.time += 10
     assert board.obstacle() is None
     trial = board.call()
-    assert board.obstacle() == ("trial", TRIAL_WAIT_S)
+    assert board.obstacle() == ("recovering", TRIAL_WAIT_S)
     board.record_success(trial)
     assert board.obstacle() is None
     board.end(trial)
@@ -148,7 +148,7 @@ def test_a_trial_that_hangs_does_not_keep_all_others_away() -> None:
     board.succeed()
     assert board.obstacle() is None
     board.end(hanging)
-    assert (board.obstacle(), board.lines["up"].breaker.state) == (None, "up")
+    assert (board.obstacle(), board.lines["up"].breaker.state) == (None, "closed")
 
 
 def test_a_trial_whose_caller_leaves_is_open_to_the_next() -> None:
@@ -158,7 +158,7 @@ def test_a_trial_whose_caller_leaves_is_open_to_the_next() -> None:
     board.end(board.call())
     assert board.obstacle() is None
     board.succeed()
-    assert board.lines["up"].breaker.state == "up"
+    assert board.lines["up"].breaker.state == "closed"
 
 
 def test_a_trial_that_could_not_be_said_leaves_the_trial_to_the_next() -> None:
@@ -166,18 +166,18 @@ def test_a_trial_that_could_not_be_said_leaves_the_trial_to_the_next() -> None:
     board.meet(*[out_of_reach()] * 3)
     board.time += 10
     board.meet(UnsupportedByProvider("no words for it"))
-    assert (board.obstacle(), board.lines["up"].breaker.state) == (None, "down")
+    assert (board.obstacle(), board.lines["up"].breaker.state) == (None, "open")
 
 
 @pytest.mark.parametrize(
     ("fault", "state"),
     [
-        (out_of_reach(), "down"),
-        (ProviderTimeout("too late", phase="connect"), "down"),
-        (refused(), "up"),
-        (limited(), "up"),
-        (ProviderAuthError("not with this key"), "up"),
-        (ShuttingDown("stopped"), "down"),
+        (out_of_reach(), "open"),
+        (ProviderTimeout("too late", phase="connect"), "open"),
+        (refused(), "closed"),
+        (limited(), "closed"),
+        (ProviderAuthError("not with this key"), "closed"),
+        (ShuttingDown("stopped"), "open"),
     ],
 )
 def test_a_trial_that_is_answered_in_whatever_way_finds_the_channel_well(fault: ProviderError, state: str) -> None:
@@ -209,13 +209,13 @@ def test_a_refusal_is_an_answer_and_ends_a_row_of_failures() -> None:
 def test_a_provider_that_asks_to_be_left_alone_is_at_once() -> None:
     board = Board()
     board.meet(busy(42.0))
-    assert board.obstacle() == ("cooling", 42.0)
+    assert board.obstacle() == ("cooling_down", 42.0)
 
 
 def test_it_is_left_alone_up_to_the_cap() -> None:
     board = Board()
     board.meet(busy(86_400.0))
-    assert board.obstacle() == ("cooling", 300.0)
+    assert board.obstacle() == ("cooling_down", 300.0)
 
 
 def test_failures_of_calls_made_before_the_trip_are_not_held_against_it_again() -> None:
@@ -225,7 +225,7 @@ def test_failures_of_calls_made_before_the_trip_are_not_held_against_it_again() 
         board.record_failure(lease, busy(20.0))
         board.end(lease)
     assert [breaker.trips for *_, breaker in board.lines["up"].list_tripped()] == [1]
-    assert board.obstacle() == ("cooling", 20.0)
+    assert board.obstacle() == ("cooling_down", 20.0)
 
 
 def test_a_failure_after_the_first_byte_counts_too() -> None:
@@ -237,7 +237,7 @@ def test_a_failure_after_the_first_byte_counts_too() -> None:
         board.end(lease)
         if board.obstacle():
             break
-    assert board.obstacle() == ("cooling", 10.0)
+    assert board.obstacle() == ("cooling_down", 10.0)
 
 
 def test_a_model_that_fails_again_and_again_is_tried_as_often_as_a_channel_is_probed() -> None:
@@ -248,7 +248,7 @@ def test_a_model_that_fails_again_and_again_is_tried_as_often_as_a_channel_is_pr
         for wait in waits:
             while board.obstacle() is None:
                 board.meet(fault())
-            assert board.obstacle() == ("cooling", wait)
+            assert board.obstacle() == ("cooling_down", wait)
             board.time += wait
 
 
@@ -273,7 +273,7 @@ def test_a_key_that_is_refused_is_skipped_at_once_and_the_channel_is_not_to_blam
     board.meet(ProviderAuthError("not with this key"))
     assert turn(board, 4) == ["b", "c", "b", "c"]
     breaker = board.lines["up"].breaker
-    assert (breaker.state, breaker.failures, breaker.trips) == ("up", 0, 0)
+    assert (breaker.state, breaker.failures, breaker.trips) == ("closed", 0, 0)
 
 
 def test_a_refused_key_is_tried_again_soon_by_one_call_and_then_later_and_later() -> None:
@@ -372,7 +372,7 @@ def test_trouble_of_the_channel_during_the_trial_of_a_key_leaves_the_key_to_the_
     board.time += 10 * KEY_COOLDOWNS
     board.meet(broken())
     assert board.obstacle() is None
-    assert [breaker.state for *_, breaker in board.lines["up"].keys[0].circuits.list_tripped()] == ["down"]
+    assert [breaker.state for *_, breaker in board.lines["up"].keys[0].circuits.list_tripped()] == ["open"]
 
 
 def test_a_key_is_not_shown() -> None:
@@ -435,7 +435,7 @@ def test_a_channel_that_stays_keeps_how_it_stands() -> None:
     line = running.state
     board.use([channel("up", "a", "b", weight=7, max_concurrency=9), channel("new")])
     assert board.lines["up"] is line
-    assert (line.channel.weight, line.breaker.trips, board.obstacle()) == (7, 1, ("cooling", 10.0))
+    assert (line.channel.weight, line.breaker.trips, board.obstacle()) == (7, 1, ("cooling_down", 10.0))
     assert (line.keys[0].wait_s((CHAT, "m"), 1, board.time), line.keys[1].find_limit_s("m", 1, board.time)) == (1, 60)
     assert line.keys[1].find_limit_s("x", 1, board.time) == 0
 
@@ -582,12 +582,12 @@ def test_a_probe_that_finds_it_ill_lets_it_rest_for_longer() -> None:
     board.meet(*[out_of_reach()] * 3)
     line = board.lines["up"]
     board.note_probe_failed(line, line.breaker.generation, out_of_reach())
-    assert board.obstacle() == ("cooling", 10.0)  # a probe within the cooldown makes it no longer
+    assert board.obstacle() == ("cooling_down", 10.0)  # a probe within the cooldown makes it no longer
     board.time += 10
     board.note_probe_failed(line, line.breaker.generation, out_of_reach())
-    assert board.obstacle() == ("cooling", 20.0)
+    assert board.obstacle() == ("cooling_down", 20.0)
     board.note_probe_failed(line, line.breaker.generation, busy(200.0))
-    assert board.obstacle() == ("cooling", 200.0)
+    assert board.obstacle() == ("cooling_down", 200.0)
 
 
 def test_a_probe_that_comes_too_late_says_nothing() -> None:
@@ -599,12 +599,12 @@ def test_a_probe_that_comes_too_late_says_nothing() -> None:
     board.meet(out_of_reach())
     board.note_probe_answered(line, begun)
     board.note_probe_failed(line, begun, broken())
-    assert (board.obstacle(), line.breaker.trips) == (("cooling", 20.0), 2)
+    assert (board.obstacle(), line.breaker.trips) == (("cooling_down", 20.0), 2)
     board.time += 20
     board.call()
     board.note_probe_answered(line, line.breaker.generation)
     board.note_probe_failed(line, line.breaker.generation, broken())
-    assert (line.breaker.state, line.breaker.trips) == ("trial", 2)
+    assert (line.breaker.state, line.breaker.trips) == ("half_open", 2)
 
 
 def test_what_happens_to_a_channel_is_in_the_log_once() -> None:
@@ -719,14 +719,14 @@ class Exchange(RuleBasedStateMachine):
         for line in self.board.lines.values():
             for key in line.keys:
                 breaker = key.breaker
-                assert breaker.trips or (breaker.state, breaker.failures, breaker.reason) == ("up", 0, None)
+                assert breaker.trips or (breaker.state, breaker.failures, breaker.reason) == ("closed", 0, None)
 
     @invariant()
     def no_trial_is_counted_twice_or_lost(self) -> None:
         for line in self.board.lines.values():
             for circuits in (line.circuits, *(key.circuits for key in line.keys)):
                 for *_, breaker in circuits.list_tripped():
-                    assert breaker.tries >= (breaker.state == "trial")
+                    assert breaker.tries >= (breaker.state == "half_open")
 
     def teardown(self) -> None:
         for lease in self.leases:

@@ -25,7 +25,7 @@ COOLDOWN_S = 5.0
 RULES = BreakerSettings(failures=1, cooldown_s=COOLDOWN_S, max_cooldown_s=300.0, ramp_s=10.0)
 DUE_S = PROBE_EVERY_S
 PLACE = ("openai_chat", "m")
-UP = Channel("up", "custom", "http://127.0.0.1:9/v1", ("provider-key",), models=("m",))
+UP = Channel("closed", "custom", "http://127.0.0.1:9/v1", ("provider-key",), models=("m",))
 LISTING = {"object": "list", "data": [{"id": "m"}]}
 
 
@@ -47,17 +47,17 @@ class House:
         self.catalog.use(channels)
         self.board.use(channels)
 
-    def line(self, name: str = "up") -> ChannelState:
+    def line(self, name: str = "closed") -> ChannelState:
         return self.board.lines[name]
 
-    def trip(self, name: str = "up") -> None:
+    def trip(self, name: str = "closed") -> None:
         """A call over the channel fails."""
         lease = self.board.lease(self.line(name), PLACE, 1, retry=False)
         self.board.record_failure(lease, ProviderBadResponse("it broke", phase="connect"))
         self.board.end(lease)
-        assert self.line(name).breaker.state == "down"
+        assert self.line(name).breaker.state == "open"
 
-    def look(self, name: str = "up") -> tuple[str, float, int]:
+    def look(self, name: str = "closed") -> tuple[str, float, int]:
         """State, seconds of cooldown left, trips."""
         breaker = self.line(name).breaker
         return breaker.state, max(0.0, breaker.until - self.now), breaker.trips
@@ -70,7 +70,7 @@ async def upstream() -> AsyncIterator[AiohttpClient]:
     await opened.close()
 
 
-def at(up: ScriptedUpstream, name: str = "up", **more: Any) -> Channel:
+def at(up: ScriptedUpstream, name: str = "closed", **more: Any) -> Channel:
     return attrs.evolve(UP, name=name, base_url=up.base_url, **more)
 
 
@@ -83,7 +83,7 @@ async def test_a_channel_that_is_down_is_asked_for_its_models_after_a_few_second
         for wait in (0.0, DUE_S - 0.001):
             house.now += wait
             await house.job.probe()
-            assert (len(up.received), house.look()[0]) == (0, "down")
+            assert (len(up.received), house.look()[0]) == (0, "open")
         house.now += 0.001
         await house.job.probe()
         (asked,) = up.received
@@ -93,7 +93,7 @@ async def test_a_channel_that_is_down_is_asked_for_its_models_after_a_few_second
             "Bearer provider-key",
         )
         assert asked.headers["x-ours"] == "1"
-        assert house.look()[0] == "up"
+        assert house.look()[0] == "closed"
         await house.job.probe()
         assert len(up.received) == 1
 
@@ -113,10 +113,10 @@ async def test_a_channel_that_a_call_is_trying_is_left_to_it(upstream: AiohttpCl
         house.now += DUE_S
         lease = house.board.lease(house.line(), PLACE, 1, retry=False)
         await house.job.probe()
-        assert (up.received, house.look()[0]) == ([], "trial")
+        assert (up.received, house.look()[0]) == ([], "half_open")
         house.board.end(lease)
         await house.job.probe()
-        assert (len(up.received), house.look()[0]) == (1, "up")
+        assert (len(up.received), house.look()[0]) == (1, "closed")
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ async def test_whoever_answers_is_well_whatever_it_says_of_its_models(upstream: 
         house.now += DUE_S
         with capture_logs() as told:
             await house.job.probe()
-        assert house.look()[0] == "up"
+        assert house.look()[0] == "closed"
         assert [line["event"] for line in told] == ["channel_recovered"]
 
 
@@ -160,13 +160,13 @@ async def test_whoever_does_not_answer_rests_on_for_longer(upstream: AiohttpClie
         house.trip()
         house.now += DUE_S
         await house.job.probe()
-        assert house.look() == ("down", 2 * COOLDOWN_S, 2)
+        assert house.look() == ("open", 2 * COOLDOWN_S, 2)
         house.now += DUE_S
         await house.job.probe()
-        assert house.look() == ("down", 2 * COOLDOWN_S - DUE_S, 2)  # within its cooldown that is no news
+        assert house.look() == ("open", 2 * COOLDOWN_S - DUE_S, 2)  # within its cooldown that is no news
         house.now += DUE_S
         await house.job.probe()
-        assert house.look() == ("down", 4 * COOLDOWN_S, 3)
+        assert house.look() == ("open", 4 * COOLDOWN_S, 3)
         assert up.received
 
 
@@ -181,7 +181,7 @@ async def test_a_channel_that_cools_down_for_long_is_asked_every_few_seconds(ups
             await house.job.probe()
             asked.append(len(up.received))
         assert asked == [0] * 4 + [1] * 5 + [2] * 5 + [3] * 16
-        assert house.look()[0] == "up"
+        assert house.look()[0] == "closed"
 
 
 async def test_who_asks_to_be_left_alone_is_not_probed_meanwhile(upstream: AiohttpClient) -> None:
@@ -219,7 +219,7 @@ async def test_whoever_is_not_there_rests_on_and_never_longer_than_the_longest_c
     for trips in range(2, 12):
         house.now = max(house.line().breaker.until, house.now + PROBE_EVERY_S)
         await house.job.probe()
-        assert house.look() == ("down", min(COOLDOWN_S * 2 ** (trips - 1), RULES.max_cooldown_s), trips)
+        assert house.look() == ("open", min(COOLDOWN_S * 2 ** (trips - 1), RULES.max_cooldown_s), trips)
     assert house.look()[1] == RULES.max_cooldown_s
 
 
@@ -234,9 +234,9 @@ async def test_a_channel_that_passed_comes_up_carefully(upstream: AiohttpClient)
             house.board.end(lease)
         house.now += DUE_S
         await house.job.probe()
-        assert (house.look()[0], house.line().breaker.share(house.now, RULES)) == ("up", LEAST_SHARE)
+        assert (house.look()[0], house.line().breaker.share(house.now, RULES)) == ("closed", LEAST_SHARE)
         house.trip()
-        assert house.look() == ("down", 2 * COOLDOWN_S, 2)
+        assert house.look() == ("open", 2 * COOLDOWN_S, 2)
 
 
 async def test_a_disabled_channel_is_not_asked(upstream: AiohttpClient) -> None:
@@ -246,7 +246,7 @@ async def test_a_disabled_channel_is_not_asked(upstream: AiohttpClient) -> None:
         house.use(at(up, status="disabled"))
         house.now += DUE_S
         await house.job.probe()
-        assert (up.received, house.look()[0]) == ([], "down")
+        assert (up.received, house.look()[0]) == ([], "open")
 
 
 async def test_a_channel_whose_provider_has_no_list_is_left_to_its_callers(upstream: AiohttpClient) -> None:
@@ -255,7 +255,7 @@ async def test_a_channel_whose_provider_has_no_list_is_left_to_its_callers(upstr
         house.trip()
         house.now += 3_600
         await house.job.probe()
-        assert (up.received, house.look()) == ([], ("down", 0.0, 1))  # nor is it held against it
+        assert (up.received, house.look()) == ([], ("open", 0.0, 1))  # nor is it held against it
 
 
 async def test_channels_are_asked_side_by_side(upstream: AiohttpClient) -> None:
@@ -271,7 +271,7 @@ async def test_channels_are_asked_side_by_side(upstream: AiohttpClient) -> None:
         house.trip("two")
         house.now += DUE_S
         await house.job.probe()
-        assert [house.look(name)[0] for name in ("one", "two")] == ["up", "up"]
+        assert [house.look(name)[0] for name in ("one", "two")] == ["closed", "closed"]
 
 
 @pytest.mark.parametrize("probed", [answer(LISTING), answer(b"", 500)], ids=["well", "ill"])
@@ -302,7 +302,7 @@ async def test_what_a_call_found_meanwhile_counts_more_than_what_a_probe_finds(
         go.set()
         await probing
         if called == "left":  # which is no verdict: then the probe's is the only one
-            assert house.look()[0] == ("up" if probed == answer(LISTING) else "down")
+            assert house.look()[0] == ("closed" if probed == answer(LISTING) else "open")
         else:
             assert house.look() == before
 
@@ -323,7 +323,7 @@ async def test_a_channel_that_went_while_it_was_asked_is_missed_by_nobody(upstre
         house.use(attrs.evolve(UP, name="other"))
         go.set()
         await probing
-        assert house.look("other") == ("up", 0.0, 0)
+        assert house.look("other") == ("closed", 0.0, 0)
 
 
 def test_it_looks_every_second_for_ever() -> None:
@@ -342,7 +342,7 @@ def test_it_looks_every_second_for_ever() -> None:
                 raise ProviderBadResponse("not yet")
             raise ProviderAuthError("who are you?")
 
-        line = board.lines["up"]
+        line = board.lines["closed"]
         lease = board.lease(line, PLACE, 1, retry=False)
         board.record_failure(lease, ProviderBadResponse("it broke", phase="connect"))
         board.end(lease)
@@ -354,7 +354,7 @@ def test_it_looks_every_second_for_ever() -> None:
             due += PROBE_EVERY_S
             assert due <= at_s <= due + LOOK_EVERY_S + 0.5
             due = at_s
-        assert (len(asked_at), line.breaker.state) == (3, "up")
+        assert (len(asked_at), line.breaker.state) == (3, "closed")
         job.cancel()
         await asyncio.gather(job, return_exceptions=True)
 

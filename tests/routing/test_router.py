@@ -493,7 +493,7 @@ def test_where_all_are_down_calls_are_still_tried_at_a_bounded_rate(channels: in
         floor.time += 1
         passed += count_calls(floor)
     assert passed == 60 * channels * INSISTING_RPM // 60
-    assert all(line.breaker.state == "down" for line in floor.board.lines.values())
+    assert all(line.breaker.state == "open" for line in floor.board.lines.values())
 
 
 def test_one_account_that_calls_without_end_leaves_others_their_turns_at_a_channel_that_is_down() -> None:
@@ -520,7 +520,7 @@ def test_one_such_call_that_is_answered_ends_the_cooldown() -> None:
     _, attempt = floor.begin()
     floor.board.record_success(attempt.lease)
     floor.board.end(attempt.lease)
-    assert floor.board.lines["up"].state == "up"
+    assert floor.board.lines["up"].state == "closed"
     assert floor.board.lines["up"].is_free((CHAT, "m"))
 
 
@@ -589,7 +589,7 @@ def test_the_first_of_the_ranking_is_left_where_it_went_down_since() -> None:
     route = floor.route(CALLER, call_of())
     assert route.rank()[0].channel.name == "a"
     line = floor.board.lines["a"]
-    while line.breaker.state == "up":
+    while line.breaker.state == "closed":
         lease = floor.board.lease(line, ("openai_chat", "m"), 1, retry=False)
         floor.board.record_failure(lease, ProviderBadResponse("refused", phase="connect"))
         floor.board.end(lease)

@@ -2,12 +2,13 @@
 
 import time
 from collections import Counter
-from typing import Any
+from typing import Any, get_args
 
 from aiohttp import web
 
 from gateway.errors import StoreUnavailable
 from gateway.observability.process_monitor import find_size
+from gateway.routing.channel_health import Health, find_health
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.server.admin.io import respond_json
 from gateway.server.admin.operation import AdminOperation
@@ -15,8 +16,6 @@ from gateway.server.context import SERVICES, StorageServices
 from gateway.server.openapi import schema as s
 from gateway.server.protocol import GatewayProtocol
 from gateway.storage.schema import REVISION
-
-STATES = ("up", "trial", "down", "disabled")
 
 
 async def get_health(request: web.Request) -> web.Response:
@@ -58,9 +57,8 @@ async def _describe_store(storage: StorageServices) -> dict[str, Any]:
 
 
 def _count_channels(load_balancer: LoadBalancer) -> dict[str, int]:
-    states = load_balancer.lines.values()
-    counts = Counter(line.state if line.channel.status == "active" else "disabled" for line in states)
-    return {state: counts[state] for state in STATES}
+    counts = Counter(find_health(state, load_balancer) for state in load_balancer.lines.values())
+    return {health: counts[health] for health in get_args(Health)}
 
 
 _FOLDER = s.maybe(s.record(bytes=s.COUNT, files=s.COUNT))
@@ -81,7 +79,7 @@ HEALTH = s.record(
     journal_bytes=s.COUNT,
     media=_FOLDER,
     videos=s.record(open=s.COUNT, kept=_FOLDER),
-    channels=s.record(**dict.fromkeys(STATES, s.COUNT)),
+    channels=s.record(**dict.fromkeys(get_args(Health), s.COUNT)),
     connections=s.COUNT,
 )
 

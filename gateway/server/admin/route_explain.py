@@ -31,8 +31,8 @@ UNRESTRICTED_CALLER = Caller(Account(id=0, name=""), ApiKey(id=0, account_id=0, 
 """A caller without restrictions and without a group."""
 
 _REASONS = {
-    "cooling": "cooling down after failures",
-    "trial": "recovering: one request is testing it",
+    "cooling_down": "cooling down after failures",
+    "recovering": "recovering: one request is testing it",
     "full": "at its maximum of concurrent requests",
     "rate": "at its maximum of requests per minute",
     "keys": "the provider limits the rate of its keys for this model",
@@ -118,7 +118,7 @@ class RouteExplainer:
             "upstream_model": target.model,
             "language": target.endpoint.wire,
             "translated": target.endpoint.wire != WIRES[operation][0],
-            "state": standing.ill[0].state if standing.ill else "up",
+            "state": standing.ill[0].state if standing.ill else "closed",
             "share": round(standing.share, 2),
             "running": target.state.running,
             "capability": _build_capability(target.capability),
@@ -198,7 +198,8 @@ class _ChannelStatus:
             return None
         reason = _REASONS[self.obstacle[0]]
         breaker_reason = next((breaker.reason for breaker in self.ill if breaker.reason), None)
-        return f"{reason} ({breaker_reason})" if breaker_reason and self.obstacle[0] in {"cooling", "trial"} else reason
+        circuit = self.obstacle[0] in {"cooling_down", "recovering"}
+        return f"{reason} ({breaker_reason})" if breaker_reason and circuit else reason
 
 
 _ROOM = frozenset({"left_usd", "held_usd", "resets_at"})

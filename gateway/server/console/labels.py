@@ -30,9 +30,9 @@ LABELS: Mapping[str, str] = MappingProxyType(
         "top_up": mark("top-up"),
         "set": mark("balance set"),
         # Circuits
-        "down": mark("cooling down"),
-        "trial": mark("recovering"),
-        "up": mark("healthy"),
+        "open": mark("cooling down"),
+        "half_open": mark("recovering"),
+        "closed": mark("healthy"),
         # Jobs, deliveries and attempts
         "queued": mark("queued"),
         "processing": mark("processing"),

@@ -228,7 +228,11 @@ async def test_the_process_says_how_it_is_doing(gateway: RunningGateway) -> None
     assert (await (await sign_in(gateway, "vera", "member")).ask("GET", "/health"))[0] == 403
     async with streaming(gateway):
         status, health = await operator(gateway).ask("GET", "/health")
-    assert (status, health["running"], health["channels"]) == (200, 1, {"up": 1, "trial": 0, "down": 0, "disabled": 0})
+    assert (status, health["running"], health["channels"]) == (
+        200,
+        1,
+        {"untested": 1, "healthy": 0, "failing": 0, "cooling_down": 0, "recovering": 0, "disabled": 0},
+    )
     assert health["memory_bytes"] > 20_000_000
     assert health["cpu_s"] > 0
     assert health["connections"] == 2

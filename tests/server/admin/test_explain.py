@@ -162,13 +162,13 @@ async def test_a_channel_that_cannot_take_a_call_now_says_why_and_for_how_long(
         assert -8 <= int(retry_after or 0) - line["wait_s"] <= 1
         assert len(up.received) == 1
         _, shown = await ask_office(gateway, "GET", "/channels/up")
-        assert (shown["state"], line["state"]) == ("up", "up")
+        assert (shown["state"], line["state"]) == ("closed", "closed")
 
 
 @pytest.mark.parametrize(
     ("script", "reason", "waits", "state"),
-    [(DOWN, COOLING, (10, 30), "down"), (DENIED, "failing: the provider refused its keys", (0.3, 1.2), "up")],
-    ids=["cooling", "keys refused"],
+    [(DOWN, COOLING, (10, 30), "open"), (DENIED, "failing: the provider refused its keys", (0.3, 1.2), "closed")],
+    ids=["cooling_down", "keys refused"],
 )
 async def test_a_channel_that_alone_serves_a_model_is_tried_after_failures_and_says_so(
     standing_with: StartGateway,
@@ -191,12 +191,12 @@ async def test_a_channel_that_alone_serves_a_model_is_tried_after_failures_and_s
         _, shown = await ask_office(gateway, "GET", "/channels/up")
         assert (shown["state"], line["state"]) == (state, state)
         circuits = shown["circuits"] or shown["keys"][0]["circuits"]
-        assert [(one["model"], one["account"], one["state"]) for one in circuits] == [("m", 1, "down")]
+        assert [(one["model"], one["account"], one["state"]) for one in circuits] == [("m", 1, "open")]
 
 
 @pytest.mark.parametrize(
     ("script", "state", "limited"),
-    [(DENIED, "down", []), (LIMITED, "up", ["m"])],
+    [(DENIED, "open", []), (LIMITED, "closed", ["m"])],
     ids=["refused", "limited"],
 )
 async def test_a_key_that_may_not_be_used_is_told_apart_from_one_that_may(
@@ -215,9 +215,9 @@ async def test_a_key_that_may_not_be_used_is_told_apart_from_one_that_may(
         _, shown = await ask_office(gateway, "GET", "/channels/up")
         first, second = shown["keys"]
         assert (first["last4"], first["state"], first["limited_models"]) == ("0001", state, limited)
-        assert (second["last4"], second["state"], second["limited_models"]) == ("0002", "up", [])
-        assert (first["cooldown_s"] > 0, second["cooldown_s"]) == (state == "down", 0)
-        assert shown["state"] == "up"
+        assert (second["last4"], second["state"], second["limited_models"]) == ("0002", "closed", [])
+        assert (first["cooldown_s"] > 0, second["cooldown_s"]) == (state == "open", 0)
+        assert shown["state"] == "closed"
 
 
 async def test_a_channel_with_as_many_calls_as_it_may_have_is_full(standing_with: StartGateway) -> None:

@@ -202,7 +202,7 @@ def test_a_channel_that_is_down_says_until_when_and_after_what() -> None:
     house.trip("up")
     house.time += 2.5
     line = house.lines()["up"]
-    assert (line["state"], line["wait_s"]) == ("down", 7.5)
+    assert (line["state"], line["wait_s"]) == ("open", 7.5)
     assert line["reason"] == f"cooling down after failures (it broke){ALL_THE_SAME}"
     house.time += 7.5
     assert house.lines()["up"]["rank"] == 1

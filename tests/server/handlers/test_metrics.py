@@ -38,7 +38,7 @@ async def test_requests_are_counted_with_tokens_cost_and_latency(gateway_with: S
     assert find_value(families, "gen_ai_server_request_duration_seconds_count", **chat, error_type="") == 2
     assert find_value(families, "gen_ai_server_time_to_first_token_seconds_count", **chat) == 1
     assert find_value(families, "gen_ai_server_time_per_output_token_seconds_count", **chat) == 1
-    assert find_value(families, "gateway_channel_state", channel="up", state="up") == 1
+    assert find_value(families, "gateway_channel_state", channel="up", state="healthy") == 1
     assert find_value(families, "gateway_channel_attempts_total", channel="up") == 2
     assert find_value(families, "gateway_unwritten_records") == 0
     assert (find_value(families, "process_cpu_seconds_total") or 0) > 0
@@ -76,7 +76,7 @@ async def test_a_new_scrape_has_what_has_ended_before_it(gateway_with: StartGate
                 assert response.status >= 500
             families = await scrape(gateway)
             assert find_value(families, "gateway_requests_total") == expected
-        assert find_value(families, "gateway_channel_state", channel="up", state="up") == 0
+        assert find_value(families, "gateway_channel_state", channel="up", state="healthy") == 0
         assert (find_value(families, "gateway_open_circuits", channel="up") or 0) >= 1
 
 

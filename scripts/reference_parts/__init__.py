@@ -1,1 +1,0 @@
-"""The generated pages of the documentation: settings, commands, API and errors."""
