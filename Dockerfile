@@ -3,14 +3,15 @@
 #   docker build -t model-gateway .
 #   docker run -p 127.0.0.1:8080:8080 -v gateway:/data --read-only --tmpfs /tmp --cap-drop ALL model-gateway
 #
-# `docker logs` shows the first API key. Commands run inside: docker exec NAME gateway status
+# `docker logs` shows the first API key. Commands run inside: docker exec NAME gateway health
 FROM python:3.13-slim AS build
 WORKDIR /src
 COPY scripts/pins.txt scripts/
 RUN python -m venv /opt/gateway
 RUN /opt/gateway/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r scripts/pins.txt
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE mkdocs.yml ./
 COPY config config
+COPY docs docs
 COPY gateway gateway
 RUN /opt/gateway/bin/pip install --no-index --no-deps --no-build-isolation .
 

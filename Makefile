@@ -12,7 +12,7 @@ COMPILE  := $(VENV)/pins/bin/uv pip compile -q --universal --python-version 3.11
             --only-binary :all: --no-emit-index-url --custom-compile-command 'make pins'
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-unit soak check format bench profile clean pins sbom audit messages zipapp
+.PHONY: help run test test-unit soak check format bench profile clean pins sbom audit messages reference docs zipapp
 
 help:  ## Show this list
 	@awk 'BEGIN {FS = ":.*##"} /^[a-z-]+:.*##/ {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,12 @@ format: $(VENV)/dev.stamp  ## Put the code into the house's form
 
 messages: $(VENV)/dev.stamp  ## Put the console's new messages into its catalogues
 	@$(BIN)/python scripts/extract_messages.py
+
+reference: $(VENV)/dev.stamp  ## Write the generated pages of docs/reference
+	@$(BIN)/python -m scripts.build_reference
+
+docs: reference  ## Write the documentation to dist/docs, as a web site
+	@$(BIN)/mkdocs build --strict --quiet
 
 # Build tools of the project itself (hatchling, editables) are pinned with what it runs on: they run at every set-up.
 # The second list leaves out what the first one has.

@@ -15,6 +15,7 @@ from gateway.server.cors import CORS, CrossOrigin
 from gateway.server.handlers.health import add_probes
 from gateway.server.handlers.media import add_media_routes
 from gateway.server.handlers.metrics import add_metrics
+from gateway.server.help.routes import add_help
 from gateway.server.middlewares import authenticate, error_responses, request_context
 from gateway.server.openapi.routes import add_docs
 from gateway.server.responses import add_common_headers
@@ -48,6 +49,7 @@ def create_app(options: AppOptions) -> web.Application:
     app.add_subapp(ROOT, console)
     app.router.add_get("/", get_root)
     add_docs(app)
+    add_help(app)
     add_media_routes(app)
     add_probes(app)
     add_metrics(app)

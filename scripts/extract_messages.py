@@ -18,8 +18,8 @@ from babel.messages.pofile import read_po, write_po
 ROOT = Path(__file__).resolve().parent.parent
 CONSOLE = ROOT / "gateway" / "server" / "console"
 CATALOGUES = sorted((CONSOLE / "locale").glob("*/LC_MESSAGES/console.po"))
-REFERENCE = "docs.html"
-"""The API reference: it shows the OpenAPI document, and is in English as that is."""
+REFERENCE = frozenset({"docs.html", "help.html"})
+"""The API reference and the documentation: they are in English, as what they show."""
 _PLURAL = (1, 2)
 _SOURCES: tuple[tuple[Path, str, str, Mapping[str, Any], Mapping[str, Any]], ...] = (
     (CONSOLE, "*.py", "python", {"gettext": None, "ngettext": _PLURAL, "mark": None}, {}),
@@ -35,7 +35,7 @@ def list_messages() -> Iterator[tuple[str, str | tuple[str, ...]]]:
     """Yield the file and the message of every place; singular and plural for one with a plural."""
     for folder, glob, method, keywords, options in _SOURCES:
         for path in sorted(folder.glob(glob)):
-            if path.name == REFERENCE:
+            if path.name in REFERENCE:
                 continue
             for _, message, _, _ in extract_from_file(method, path, keywords=keywords, options=dict(options)):
                 if message:

@@ -24,7 +24,17 @@ from scripts.build_zipapp import build_zipapp
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 ROOT = Path(__file__).resolve().parent.parent
-SHIPPED = ("gateway", "config", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "setup.cfg")
+SHIPPED = (
+    "gateway",
+    "config",
+    "docs",
+    "mkdocs.yml",
+    "pyproject.toml",
+    "README.md",
+    "CHANGELOG.md",
+    "LICENSE",
+    "setup.cfg",
+)
 
 LOOK = """
 import asyncio, sys
@@ -107,6 +117,7 @@ def test_the_wheel_holds_the_package_its_data_and_nothing_else(wheel: Path) -> N
     migrations = "gateway/storage/migrations/versions"
     assert {f"{migrations}/0001_accounts_keys_requests.py", f"{migrations}/0003_channels.py"} <= set(names)
     assert "gateway/server/openapi/public.yaml" in names
+    assert {"gateway/_docs/mkdocs.yml", "gateway/_docs/index.md", "gateway/_docs/reference/settings.md"} <= set(names)
     assert "gateway/server/console/locale/zh_Hans/LC_MESSAGES/console.po" in names
     ours = {str(path.relative_to(ROOT)) for path in (ROOT / "gateway").rglob("*.py")}
     assert ours <= set(names)

@@ -35,7 +35,7 @@ from gateway.storage.settings import SettingRepository
 
 log = structlog.stdlib.get_logger(__name__)
 
-_AT_START = ("server", "store", "ledger", "tracing")
+AT_START = ("server", "store", "ledger", "tracing")
 """Sections that are read once: the socket stays bound, the database stays open, the exporter keeps its receiver."""
 
 
@@ -168,7 +168,7 @@ class Reloader:
                 changes.append("the words of safety.words_file changed")
             if renewed is not None:
                 changes.append(f"the certificate changed; it expires at {renewed.expires}")
-            restart = [line for name in _AT_START for line in _describe_section(name, self._at_start, config)]
+            restart = [line for name in AT_START for line in _describe_section(name, self._at_start, config)]
             tariff = build_tariff(effective)
             before = {channel.name: channel for channel in router.catalog.channels}
             # The database first: only it can fail. The rest changes memory.
@@ -251,7 +251,7 @@ def _describe(was: EffectiveConfig, now: EffectiveConfig) -> list[str]:
     before, after = was.config, now.config
     lines = describe_channels(build_channels(before), build_channels(after))
     for name, _ in list_sections(after):
-        if name not in _AT_START:
+        if name not in AT_START:
             lines += [f"{line} changed" for line in _describe_section(name, before, after)]
     for name in ("group", "account", "model"):
         lines += describe_items(name, getattr(before, name), getattr(after, name))

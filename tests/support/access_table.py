@@ -375,6 +375,8 @@ OPEN: Mapping[str, int] = {
     "/console/join": 200,
     "/openapi.json": 200,
     "/docs": 200,
+    "/help": 200,
+    "/help/reference/settings": 200,
     "/media/nothing.png": 404,
     "/healthz": 200,
     "/readyz": 200,

@@ -33,6 +33,7 @@ _PHRASES: Mapping[int, str] = MappingProxyType(
         401: "Unauthorized",
         403: "Forbidden",
         404: "Not found",
+        405: "Method not allowed",
         408: "Request timeout",
         409: "Conflict",
         412: "Precondition failed",
@@ -75,6 +76,11 @@ def _walk(kind: type[GatewayError]) -> Iterator[type[GatewayError]]:
     for child in kind.__subclasses__():
         yield child
         yield from _walk(child)
+
+
+def name_phrase(status: int) -> str:
+    """Return the phrase of an error status, for instance "Not found"."""
+    return _PHRASES[status]
 
 
 def name_error_response(status: int) -> str:

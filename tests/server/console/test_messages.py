@@ -16,7 +16,7 @@ from scripts import extract_messages
 from scripts.extract_messages import CATALOGUES, CONSOLE, REFERENCE, build_template
 from tests.support.console_names import NAMES
 
-TEMPLATES = sorted(path for path in (CONSOLE / "templates").glob("*.html") if path.name != REFERENCE)
+TEMPLATES = sorted(path for path in (CONSOLE / "templates").glob("*.html") if path.name not in REFERENCE)
 SCRIPTS = sorted(path for path in (CONSOLE / "static").glob("*.js") if path.name != "docs.js")
 """``docs.js`` belongs to the API reference, which is in English."""
 READ = frozenset({"title", "placeholder", "aria-label", "aria-valuetext", "alt", "data-confirm", "data-label"})

@@ -68,7 +68,7 @@ def test_every_link_on_the_page_leads_somewhere(page: Seen) -> None:
     assert len(page.ids) == len({*page.ids})
     inside = {link.removeprefix("#") for link in page.links if link.startswith("#")}
     assert inside <= {*page.ids}
-    assert {link for link in page.links if not link.startswith("#")} == {"/openapi.json", "/console/"}
+    assert {link for link in page.links if not link.startswith("#")} == {"/openapi.json", "/help", "/console/"}
 
 
 def test_nothing_on_the_page_runs_or_is_fetched_that_is_not_ours(page: Seen) -> None:

@@ -25,7 +25,7 @@ Json = dict[str, Any]
 METHODS = {"get", "put", "post", "delete", "patch"}
 REQUIRED = {"operationId", "tags", "summary", "responses", "security", "x-rights"}
 OPTIONAL = {"description", "parameters", "requestBody"}
-PAGES = ("/console", "/favicon.ico")
+PAGES = ("/console", "/help", "/favicon.ico")
 REFUSED = ("POST", "/v1/images/variations")
 """Of the paths of the convention that are not served, the one that the specification names."""
 NAMES = re.compile(r"\{(\w+)\}")

@@ -1,0 +1,160 @@
+"""Render the pages of ``docs/`` in the order of ``mkdocs.yml``. Raw HTML in them is shown as text."""
+
+import itertools
+import posixpath
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+
+import attrs
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from markupsafe import Markup
+
+from gateway import __version__
+from gateway.server.console.page import ROOT
+from gateway.server.console.static_files import find_static
+
+HELP = "/help"
+_INDEX = "index"
+_SUFFIX = ".md"
+_WORDS = re.compile(r"[^\w\s-]")
+_SCROLLED = (
+    ("pre", '<pre tabindex="0">', "</pre>"),
+    ("table", '<div class="table" tabindex="0"><table>', "</table></div>"),
+)
+"""Elements that may be wider than the page: the keyboard must reach them to scroll them."""
+_GAPS = re.compile(r"[-\s]+")
+
+
+@attrs.frozen
+class HelpPage:
+    """A page. ``name`` is its path without the suffix, ``headings`` are the ids and texts of its second level."""
+
+    name: str
+    title: str
+    body: str
+    headings: tuple[tuple[str, str], ...]
+
+    @property
+    def url(self) -> str:
+        return build_url(self.name)
+
+
+@attrs.frozen
+class HelpChapter:
+    """A heading of the menu with its pages."""
+
+    title: str
+    pages: tuple[HelpPage, ...]
+
+
+def find_docs() -> tuple[Path, Path]:
+    """Return the folder of the pages and ``mkdocs.yml``: inside the package in a wheel, else beside the package."""
+    package = Path(str(files("gateway")))
+    inside = package / "_docs"
+    return (
+        (inside, inside / "mkdocs.yml") if inside.exists() else (package.parent / "docs", package.parent / "mkdocs.yml")
+    )
+
+
+@cache
+def read_chapters() -> tuple[HelpChapter, ...]:
+    """Read all pages."""
+    folder, settings = find_docs()
+    nav: Sequence[Mapping[str, Sequence[str]]] = yaml.safe_load(settings.read_bytes())["nav"]
+    return tuple(
+        HelpChapter(title, tuple(_read_page(folder, name.removesuffix(_SUFFIX)) for name in names))
+        for entry in nav
+        for title, names in entry.items()
+    )
+
+
+@cache
+def build_pages() -> Mapping[str, bytes]:
+    """Return every page as HTML, by its name."""
+    env = Environment(
+        loader=PackageLoader("gateway.server.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    template, chapters = env.get_template("help.html"), read_chapters()
+    pages = {
+        page.name: template.render(
+            root=ROOT,
+            static=find_static,
+            version=__version__,
+            chapters=chapters,
+            page=page,
+            body=Markup(page.body),  # noqa: S704 - markdown-it escapes HTML
+        ).encode()
+        for chapter in chapters
+        for page in chapter.pages
+    }
+    return MappingProxyType(pages)
+
+
+def build_url(name: str) -> str:
+    """Return the address of a page."""
+    return HELP if name == _INDEX else f"{HELP}/{name}"
+
+
+def _read_page(folder: Path, name: str) -> HelpPage:
+    return parse_page(name, (folder / f"{name}{_SUFFIX}").read_text())
+
+
+def parse_page(name: str, text: str) -> HelpPage:
+    """Render a page. The ids of its headings are those that mkdocs gives them."""
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    tokens = parser.parse(text)
+    headings = list(_name_headings(tokens))
+    for token in tokens:
+        for child in token.children or ():
+            if child.type == "link_open":
+                child.attrSet("href", _resolve(str(child.attrGet("href")), name))
+    title = next((words for level, _, words in headings if level == "h1"), name)
+    seconds = tuple((slug, words) for level, slug, words in headings if level == "h2")
+    body = parser.renderer.render(tokens, parser.options, {})
+    for tag, opening, closing in _SCROLLED:
+        body = body.replace(f"<{tag}>", opening).replace(f"</{tag}>", closing)  # of text, "<" is escaped
+    return HelpPage(name, title, body, seconds)
+
+
+def _name_headings(tokens: Sequence[Token]) -> Iterator[tuple[str, str, str]]:
+    """Give every heading an id; yield its tag, its id and its text."""
+    used: set[str] = set()
+    for opening, inline in itertools.pairwise(tokens):
+        if opening.type == "heading_open":
+            words = "".join(child.content for child in inline.children or ())
+            slug = _slugify(words, used)
+            opening.attrSet("id", slug)
+            yield opening.tag, slug, words
+
+
+def _slugify(words: str, used: set[str]) -> str:
+    """As Python-Markdown's extension ``toc``."""
+    plain = unicodedata.normalize("NFKD", words).encode("ascii", "ignore").decode()
+    slug = first = _GAPS.sub("-", _WORDS.sub("", plain).strip().lower())
+    number = 0
+    while slug in used or not slug:
+        number += 1
+        slug = f"{first}_{number}"
+    used.add(slug)
+    return slug
+
+
+def _resolve(link: str, name: str) -> str:
+    """Return the address for a link to another page; other links stay."""
+    path, mark, anchor = link.partition("#")
+    if not path.endswith(_SUFFIX) or ":" in path:
+        return link
+    there = posixpath.normpath(posixpath.join(posixpath.dirname(name), path.removesuffix(_SUFFIX)))
+    return f"{build_url(there)}{mark}{anchor}"

@@ -1,0 +1,26 @@
+"""Serve ``GET /help`` and the pages below it to anyone: they contain nothing private."""
+# ruff: noqa: PLC0415 - loads the renderer only at the first request for a page.
+
+import asyncio
+
+from aiohttp import web
+
+from gateway.server.console.page import HEADERS
+from gateway.server.stream_response import write_answer
+
+
+def add_help(app: web.Application) -> None:
+    """Add the routes of the pages."""
+    app.router.add_get("/help", get_page)
+    app.router.add_get("/help/{page:.*}", get_page)
+
+
+async def get_page(request: web.Request) -> web.StreamResponse:
+    """Serve a page."""
+    from gateway.server.help.pages import build_pages
+
+    pages = await asyncio.to_thread(build_pages)  # the first call takes too long for the event loop
+    body = pages.get(request.match_info.get("page", "").strip("/") or "index")
+    if body is None:
+        raise web.HTTPNotFound
+    return write_answer(request, body, {**HEADERS, "Content-Type": "text/html; charset=utf-8"})
