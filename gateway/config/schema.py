@@ -265,7 +265,10 @@ class RequestsSection:
 
 @attrs.frozen
 class ModelSection:
-    """``[[model]]``: capabilities of a model, or of all that match a glob; None: the built-in value."""
+    """``[[model]]``: capabilities of a model, or of all that match a glob.
+
+    None: the built-in value.
+    """
 
     name: str = attrs.field(metadata=MODEL)
     sizes: tuple[str, ...] | None = attrs.field(default=None, metadata=_SIZES)

@@ -55,7 +55,7 @@ _LAST_S = 253_370_764_800  # a four-digit year in UTC, whichever zone was meant
 
 @attrs.frozen
 class AccountSpec:
-    """``[[account]]``."""
+    """``[[account]]``: an account, which owns keys; its limits apply to all of them together."""
 
     name: str = attrs.field(metadata=NAME)
     quota_usd: Decimal | None = attrs.field(default=None, metadata=_AMOUNT)
@@ -82,7 +82,10 @@ class AccountSpec:
 
 @attrs.frozen
 class KeySpec:
-    """``[[key]]``. If ``secret`` is None, the gateway generates one."""
+    """``[[key]]``: an API key of an account.
+
+    If ``secret`` is None, the gateway generates one.
+    """
 
     name: str = attrs.field(metadata=NAME)
     account: str

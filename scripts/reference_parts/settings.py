@@ -103,8 +103,8 @@ def _build_table(name: str, kind: type[Any], comments: Mapping[str, str]) -> Ite
 
 
 def _describe(kind: type[Any]) -> str:
-    """Return a class's docstring up to its attributes, without the name of the section at its beginning."""
-    text = (kind.__doc__ or "").partition("Attributes:")[0]
+    """Return the first paragraph of a class's docstring, without the name of the section at its beginning."""
+    text = (kind.__doc__ or "").partition("\n\n")[0]
     text = " ".join(text.replace("``", "`").split())
     text = re.sub(r"^`\[+\w+\]+`[.:]?\s*", "", text)
     return text[:1].upper() + text[1:]
@@ -128,7 +128,11 @@ def _name_type(field: "attrs.Attribute[Any]") -> str:
         words = _TYPES[get_origin(kind)]
     else:
         words = _TYPES.get(kind, "date and time")
-    return words if check is None else f"{words}: {check.expected}"
+    if check is None:
+        return words
+    return (
+        f"{words}{rest}" if (rest := check.expected.removeprefix("a number")) != check.expected else f"{words}: {rest}"
+    )
 
 
 def _find_plain(kind: Any) -> Any:

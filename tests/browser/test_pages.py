@@ -14,6 +14,7 @@ from playwright.async_api import expect
 
 from gateway.server.console.page import ROOT
 from gateway.server.console.routes import list_pages
+from gateway.server.help.pages import read_chapters
 from tests.browser.chromium import BROWSER
 from tests.browser.gateways import Guests, House
 from tests.browser.seed import open_used_house
@@ -68,6 +69,8 @@ ALONE: Mapping[str, str] = {
 }
 OPERATORS = ("/channels", "/accounts", "/prices", "/audit", "/settings", "/health")
 ALL = os.environ.get("CI") == "true" or bool(os.environ.get("SCREENSHOTS"))
+HEADERS = {"If-None-Match"}
+"""Names that pages may show, although they look like a value of Python's."""
 _OPEN_ALL = "for (const one of document.querySelectorAll('details')) one.open = true"
 
 
@@ -160,6 +163,21 @@ async def test_the_reference_can_be_read_and_searched_by_anybody(house: House, e
     await page.set_viewport_size(PHONE)
     wrong += await nobody.find_slips()
     await nobody.shoot("docs-phone")
+    assert not wrong, "\n".join(wrong)
+
+
+async def test_the_documentation_can_be_read_by_anybody(house: House, enter: Enter) -> None:
+    visitor = await enter()
+    page = visitor.page
+    await visitor.go(f"{house.url}/help")
+    await visitor.shoot("help-light", whole=False)
+    wrong = await house.guests.scan(visitor)
+    await page.set_viewport_size(PHONE)
+    for each in (each for chapter in read_chapters() for each in chapter.pages):
+        await visitor.go(f"{house.url}{each.url}")
+        wrong += [f"{each.url}: {one}" for one in await visitor.find_slips() if one not in HEADERS]
+    await expect(page.locator(".contents")).not_to_have_attribute("open", "")
+    await visitor.shoot("help-phone", whole=False)
     assert not wrong, "\n".join(wrong)
 
 

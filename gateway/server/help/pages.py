@@ -26,7 +26,7 @@ _INDEX = "index"
 _SUFFIX = ".md"
 _WORDS = re.compile(r"[^\w\s-]")
 _SCROLLED = (
-    ("pre", '<pre tabindex="0">', "</pre>"),
+    ("pre", '<div class="code"><pre tabindex="0">', "</pre></div>"),
     ("table", '<div class="table" tabindex="0"><table>', "</table></div>"),
 )
 """Elements that may be wider than the page: the keyboard must reach them to scroll them."""
@@ -116,6 +116,7 @@ def parse_page(name: str, text: str) -> HelpPage:
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse(text)
     headings = list(_name_headings(tokens))
+    _label_cells(tokens)
     for token in tokens:
         for child in token.children or ():
             if child.type == "link_open":
@@ -137,6 +138,22 @@ def _name_headings(tokens: Sequence[Token]) -> Iterator[tuple[str, str, str]]:
             slug = _slugify(words, used)
             opening.attrSet("id", slug)
             yield opening.tag, slug, words
+
+
+def _label_cells(tokens: Sequence[Token]) -> None:
+    """Name every cell of a table by its column: on a phone the header is not shown."""
+    labels: list[str] = []
+    column = 0
+    for opening, inline in itertools.pairwise(tokens):
+        if opening.type == "thead_open":
+            labels = []
+        elif opening.type == "tr_open":
+            column = 0
+        elif opening.type == "th_open":
+            labels.append(inline.content)
+        elif opening.type == "td_open":
+            opening.attrSet("data-label", labels[column])
+            column += 1
 
 
 def _slugify(words: str, used: set[str]) -> str:

@@ -17,8 +17,8 @@ from scripts.extract_messages import CATALOGUES, CONSOLE, REFERENCE, build_templ
 from tests.support.console_names import NAMES
 
 TEMPLATES = sorted(path for path in (CONSOLE / "templates").glob("*.html") if path.name not in REFERENCE)
-SCRIPTS = sorted(path for path in (CONSOLE / "static").glob("*.js") if path.name != "docs.js")
-"""``docs.js`` belongs to the API reference, which is in English."""
+SCRIPTS = sorted(path for path in (CONSOLE / "static").glob("*.js") if path.name not in {"docs.js", "reading.js"})
+"""Without those of the API reference and the documentation, which are in English."""
 READ = frozenset({"title", "placeholder", "aria-label", "aria-valuetext", "alt", "data-confirm", "data-label"})
 """Attributes that a reader sees or hears; ``data-label`` is a column's name on a phone."""
 CODE = frozenset({"code", "pre", "script", "style"})

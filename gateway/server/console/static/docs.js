@@ -1,4 +1,4 @@
-// The API reference without this is whole; with it, it can be filtered, and its examples copied.
+// The API reference without this is whole; with it, it can be filtered.
 
 const filter = document.getElementById("filter");
 const count = document.getElementById("filter-count");
@@ -41,26 +41,6 @@ document.addEventListener("keydown", (event) => {
     filter.focus();
   }
 });
-
-for (const code of document.querySelectorAll(".code")) {
-  const button = document.createElement("button");
-  button.type = "button";
-  button.className = "quiet small";
-  button.textContent = "Copy";
-  button.addEventListener("click", async () => {
-    try {
-      await navigator.clipboard.writeText(code.querySelector("pre").textContent);
-      button.textContent = "Copied";
-    } catch {
-      button.textContent = "Select it by hand";
-    }
-    setTimeout(() => { button.textContent = "Copy"; }, 2000);
-  });
-  code.prepend(button);
-}
-
-// On a phone the contents would stand before everything.
-if (matchMedia("(max-width: 62rem)").matches) document.querySelector(".contents").open = false;
 
 // What a link leads to is open when one comes to it.
 function unfold() {

@@ -1,0 +1,21 @@
+// The API reference and the documentation are whole without this; with it, code can be copied.
+
+for (const code of document.querySelectorAll(".code")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "quiet small";
+  button.textContent = "Copy";
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(code.querySelector("pre").textContent);
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = "Select it by hand";
+    }
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
+  code.prepend(button);
+}
+
+// On a phone the contents would stand before everything.
+if (matchMedia("(max-width: 62rem)").matches) document.querySelector(".contents").open = false;
