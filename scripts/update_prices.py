@@ -51,22 +51,6 @@ HEADER = """\
 # then of sizes; where one costs more or less in a longer video or with a picture to start from, it is the most.
 """
 
-DEMO = (
-    PriceSpec(
-        "demo-chat",
-        input_usd_per_million=Decimal("0.10"),
-        cached_input_usd_per_million=Decimal("0.01"),
-        output_usd_per_million=Decimal("0.40"),
-    ),
-    PriceSpec("demo-embedding", input_usd_per_million=Decimal("0.02")),
-    PriceSpec("demo-rerank", input_usd_per_million=Decimal("0.02")),
-    PriceSpec("demo-moderation", "demo", input_usd_per_million=Decimal(0)),
-    PriceSpec("demo-image", usd_per_image=Decimal("0.002")),
-    PriceSpec("demo-video*", usd_per_second=Decimal("0.01")),
-    PriceSpec("demo-speech", usd_per_million_characters=Decimal(15)),
-    PriceSpec("demo-transcribe", usd_per_second=Decimal("0.0001")),
-)
-
 
 @attrs.frozen
 class Film:
@@ -420,8 +404,8 @@ def get_vendor(name: str) -> types.Provider:
 
 def build(day: date, left_out: collections.Counter[str]) -> Mapping[str, list[PriceSpec]]:
     """Every table of the file under its heading."""
-    tables = {"The built-in demo is free; it has prices so that costs can be seen": list(DEMO)}
-    own: list[PriceSpec] = list(DEMO)
+    tables: dict[str, list[PriceSpec]] = {}
+    own: list[PriceSpec] = []
     for source in SOURCES:
         sections = list(collect(source, day, left_out))
         if source.resells:

@@ -22,6 +22,7 @@ from gateway.domain.price import Price, PriceList
 from gateway.domain.setting import Source, name_setting
 from gateway.media.word_filter import WordList, parse_words
 from gateway.parsing import EnvText, Problem, ValidationErrors, join_path, parse_table
+from gateway.providers.demo import DEMO
 from gateway.providers.registry import PROVIDERS
 
 ENV_PREFIX = "GATEWAY_"
@@ -39,7 +40,8 @@ class ConfigError(Exception):
         self.problems = problems
 
 
-_LOCAL = tuple(Price("*", provider=provider.slug) for provider in PROVIDERS.values() if provider.local_port)
+_FREE = tuple(Price("*", provider=one.slug) for one in PROVIDERS.values() if one.local_port or one is DEMO)
+"""Local servers and the demo cost nothing, unless the configuration prices their models."""
 
 
 @attrs.frozen
@@ -106,7 +108,7 @@ def read_prices(config: Config, console: Iterable[PriceSpec] = ()) -> PriceList:
     Between them: what a model server on the operator's own machine answers costs nothing, whatever the model's name.
     """
     layers = ([spec.price() for spec in specs] for specs in (config.price, console))
-    return PriceList(*layers, _LOCAL, read_shipped())
+    return PriceList(*layers, _FREE, read_shipped())
 
 
 def read_shipped() -> PriceList:
