@@ -17,7 +17,6 @@ from genai_prices import types
 from gateway.billing.price_spec import PriceSpec
 from gateway.config.loader import ConfigError, find_data, read_config, read_prices, read_shipped
 from gateway.config.schema import Config
-from gateway.demo.requests import VIDEO_MODELS
 from gateway.domain.capability import Capability, find_capability
 from gateway.domain.price import ONE_PPM, Price, PriceList, Tier, cost_nanos, nanos, usd
 from gateway.domain.usage import MAX_CHARACTERS, MAX_DURATION_MS, MAX_IMAGES, MAX_TOKENS, Usage
@@ -286,7 +285,6 @@ _KLING_3 = {"720p": "0.084", "1080p": "0.112", "4k": "0.42"}
 _KLING_2 = {"720p": "0.042", "1080p": "0.07"}
 _HAILUO = {"768P": "0.056", "1080P": "0.081666667"}
 A_SECOND = {
-    "demo": {model: {"small": "0.01"} for model in VIDEO_MODELS},
     "openai": {"sora-2": {"small": "0.1"}, "sora-2-pro": {"small": "0.3", "middle": "0.5"}},
     "gemini": {
         "veo-3.1-generate-preview": {"720p": "0.4", "1080p": "0.4", "4k": "0.6"},
@@ -369,7 +367,12 @@ def test_every_size_of_every_video_costs_what_its_vendor_asks(shipped: PriceList
 
 def test_every_model_that_is_known_to_film_is_among_them_but_those_that_nobody_prices() -> None:
     priced = {(slug, find_entry(slug, model).name) for slug, models in A_SECOND.items() for model in models}
-    known = {(slug, entry.name) for slug, one in PROVIDERS.items() for entry in one.capabilities if entry.seconds}
+    known = {
+        (slug, entry.name)
+        for slug, one in PROVIDERS.items()
+        for entry in one.capabilities
+        if entry.seconds and slug != "demo"
+    }
     assert {pair for pair in known - priced if not pair[1].startswith(UNPRICED)} == set()
     assert not any(name.startswith(UNPRICED) for _, name in priced)
 
@@ -384,7 +387,7 @@ def test_where_no_size_is_named_a_video_costs_as_the_one_that_is_made(shipped: P
 
 
 def test_a_vendors_price_of_a_video_is_not_that_of_others_who_sell_it(shipped: PriceList) -> None:
-    models = [model for provider, models in A_SECOND.items() if provider != "demo" for model in models]
+    models = [model for models in A_SECOND.values() for model in models]
     assert [model for model in models if shipped.find(model, "custom")] == []
 
 
@@ -405,7 +408,7 @@ def test_the_list_that_ships_is_what_the_script_writes() -> None:
 @pytest.mark.slow
 def test_check_tells_a_list_that_was_edited_and_leaves_it(tmp_path: Path) -> None:
     path = tmp_path / "prices.toml"
-    path.write_text(find_data("prices.toml").read_text().replace("demo-video", "demo-film"))
+    path.write_text(find_data("prices.toml").read_text().replace("gpt-4o-mini", "gpt-4o-tiny"))
     before = path.read_text()
     done = run("--check", "--file", str(path))
     assert done.returncode == 1
