@@ -115,6 +115,7 @@ def table(server: Server, *words: str, width: int = 80) -> list[str]:
 
 @pytest.mark.slow
 def test_a_key_without_money_is_refused_until_it_is_topped_up(server: Server) -> None:
+    server.ask("prices", "set", "demo-chat", "--input", "0.1", "--output", "0.4")
     key = server.ask("keys", "create", "--quota-usd", "0")
     number = str(key["id"])
     with pytest.raises(urllib.error.HTTPError, match="403") as refused:

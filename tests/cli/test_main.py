@@ -200,7 +200,7 @@ def test_requests_are_listed_by_limit_key_model_and_status(server: Server) -> No
     assert "'since' must be a time" in refused_words.stderr
     table = server.invoke("requests", "list", "--key", number).stdout
     assert "refused" in table
-    assert "$0.000" in table
+    assert "$0.00 " in table
     assert "\x1b" not in table
     assert max(map(len, table.splitlines())) <= 80
 

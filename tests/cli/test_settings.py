@@ -87,7 +87,7 @@ async def test_prices_are_seen_set_and_taken_back(operator: Operator) -> None:
         ["m", "-", "$1.50", "-", "file"],
         ["my/painter-*", "openrouter", "-", "$0.04", "console"],
     ]
-    assert "shipped" in await operator.see("prices", "--model", "demo-chat")
+    assert "shipped" in await operator.see("prices", "--model", "gpt-4o")
     assert len((await operator.ask("prices", "--all"))["data"]) > 100
     gone = await operator.ask("prices", "reset", "my/painter-*", "--provider", "openrouter")
     assert gone == {"model": "my/painter-*", "provider": "openrouter", "deleted": True}
