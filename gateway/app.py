@@ -12,6 +12,8 @@ from gateway.server.console.page import ROOT, console_pages
 from gateway.server.console.routes import add_console
 from gateway.server.context import API, SERVICES, Services
 from gateway.server.cors import CORS, CrossOrigin
+from gateway.server.error_responses import GOOGLE_ROOT
+from gateway.server.google_api import add_google_routes
 from gateway.server.handlers.health import add_probes
 from gateway.server.handlers.media import add_media_routes
 from gateway.server.handlers.metrics import add_metrics
@@ -27,7 +29,7 @@ from gateway.services.media import MIB
 
 
 def create_app(options: AppOptions) -> web.Application:
-    """Build the gateway: three sub-applications under one root. Nothing is opened before startup."""
+    """Build the gateway: four sub-applications under one root. Nothing is opened before startup."""
     server = options.config.server
     app = web.Application(middlewares=[request_context, error_responses], client_max_size=server.max_body_mb * MIB)
     if options.config.tracing.endpoint:
@@ -36,15 +38,18 @@ def create_app(options: AppOptions) -> web.Application:
         app[CORS] = cors = CrossOrigin(server.cors_origins)
         app.middlewares.append(cors.handle)
     app[API] = api = web.Application(middlewares=[authenticate])
+    google = web.Application(middlewares=[authenticate])
     admin = web.Application(middlewares=[require_access, finish_changes])
     console = web.Application(middlewares=[console_pages])
     add_api_routes(api)
+    add_google_routes(google)
     operations = register_operations(admin, list_admin_operations())
     add_console(console)
     services = Services(options)
-    for part in (app, api, admin, console):
+    for part in (app, api, google, admin, console):
         part[SERVICES], part[OPERATIONS] = services, operations
     app.add_subapp("/v1", api)
+    app.add_subapp(GOOGLE_ROOT, google)
     app.add_subapp(PREFIX, admin)
     app.add_subapp(ROOT, console)
     app.router.add_get("/", get_root)

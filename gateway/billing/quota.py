@@ -16,7 +16,7 @@ from gateway.billing.request_record import build_start
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller
 from gateway.domain.balance import Charge, Reservation
-from gateway.domain.inference_request import OUTPUT_LIMITS, InferenceRequest, Operation
+from gateway.domain.inference_request import MAY_LIMIT, InferenceRequest, Operation
 from gateway.domain.output_limits import find_longest_answer
 from gateway.domain.price import cost_nanos
 from gateway.domain.rate_limit import RateLimiter
@@ -32,6 +32,7 @@ _LIMIT_FIELDS: Mapping[Operation, str] = MappingProxyType(
         "messages": "max_tokens",
         "responses": "max_output_tokens",
         "completions": "max_tokens",
+        "generate_content": "maxOutputTokens",
     }
 )
 """Operations whose answers are text as long as the model or the request allows, each with the field that limits it."""
@@ -109,7 +110,7 @@ class QuotaService:
         assert call is not None  # noqa: S101 - it is parsed before
         if self._write_queue.crowded:
             await self._wait_for_room()
-        may_be_longer = not OUTPUT_LIMITS.isdisjoint(call.body)
+        may_be_longer = not MAY_LIMIT.isdisjoint(call.body)
         reserve, need, makes_media = 0, call.need, call.image is not None or call.video is not None
         for target in options:
             bound = target.bound(call) if makes_media else need  # the model decides only what media take
@@ -195,7 +196,7 @@ def _extend(reservation: Reservation, call: InferenceRequest, options: Sequence[
 
     If it names no limit, they are as long as the model can make them, as far as that is known.
     """
-    allowed = 0 if OUTPUT_LIMITS.isdisjoint(call.body) else call.allowed_output
+    allowed = 0 if MAY_LIMIT.isdisjoint(call.body) else call.allowed_output
     most = 0
     for target in options:
         tokens = allowed or (find_longest_answer(target.model) if call.operation in _LIMIT_FIELDS else 0)

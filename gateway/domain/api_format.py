@@ -51,6 +51,7 @@ WIRES: Mapping[Operation, tuple[Wire, ...]] = MappingProxyType(
         "chat": ("openai_chat", "anthropic_messages", "gemini_generate"),
         "messages": ("anthropic_messages", "openai_chat", "gemini_generate"),
         "count_tokens": ("anthropic_count_tokens", "gemini_count_tokens"),
+        "generate_content": ("gemini_generate", "openai_chat", "anthropic_messages"),
         "embeddings": ("openai_embeddings", "gemini_embeddings"),
         "completions": ("openai_completions",),
         "moderations": ("openai_moderations",),

@@ -17,6 +17,7 @@ Operation = Literal[
     "chat",
     "messages",
     "count_tokens",
+    "generate_content",
     "embeddings",
     "completions",
     "moderations",
@@ -30,7 +31,8 @@ Operation = Literal[
     "videos",
     "video_remixes",
 ]
-"""The requested operation and the client's API format: ``chat`` is OpenAI's, ``messages`` Anthropic's."""
+"""The requested operation and the client's API format: ``chat`` is OpenAI's, ``messages`` Anthropic's,
+``generate_content`` Gemini's."""
 MAX_DIGEST_TOKENS = 256 * 1024
 """Tokens up to which a whole prompt is digested."""
 MAKES_MEDIA: frozenset[Operation] = frozenset({"images", "image_edits", "speech", "videos", "video_remixes"})
@@ -41,6 +43,7 @@ PATHS: Mapping[Operation, str] = MappingProxyType(
         "chat": "/v1/chat/completions",
         "messages": "/v1/messages",
         "count_tokens": "/v1/messages/count_tokens",
+        "generate_content": "/v1beta/models/{model}:generateContent",
         "embeddings": "/v1/embeddings",
         "completions": "/v1/completions",
         "moderations": "/v1/moderations",
@@ -58,8 +61,12 @@ PATHS: Mapping[Operation, str] = MappingProxyType(
 """The endpoint of each operation, for error messages that name the right one."""
 
 
-OUTPUT_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
+OUTPUT_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"})
 """Fields with which a client limits the tokens of one answer."""
+GENERATION_CONFIG = "generationConfig"
+"""The object in a body of Gemini's format that has the output limit and the other settings of the model."""
+MAY_LIMIT = OUTPUT_LIMITS | {GENERATION_CONFIG}
+"""Fields of a body with which a client may limit the tokens of one answer."""
 
 
 @frozen
@@ -125,10 +132,11 @@ class InferenceRequest:
     @property
     def makes_media(self) -> bool:
         """Whether the provider makes more than text: also if a chat asks for audio, or a tool makes images."""
-        modalities, tools = self.body.get("modalities"), self.body.get("tools")
+        settings, tools = self.settings, self.body.get("tools")
+        modalities = settings.get("modalities") or settings.get("responseModalities")
         return (
             self.operation in MAKES_MEDIA
-            or (isinstance(modalities, list) and any(one != "text" for one in modalities))
+            or (isinstance(modalities, list) and any(str(one).lower() != "text" for one in modalities))
             or (
                 isinstance(tools, list)
                 and any(isinstance(one, dict) and one.get("type") == "image_generation" for one in tools)
@@ -136,12 +144,17 @@ class InferenceRequest:
         )
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """The object that has the settings of the model: the body, or a part of it."""
+        return self.body.get(GENERATION_CONFIG) or {} if self.operation == "generate_content" else self.body
+
+    @property
     def allowed_output(self) -> int:
         """Tokens of one answer that the client allows explicitly; 0 if it names no number.
 
         ``max_output_tokens`` is less: few answers are as long as they may be.
         """
-        body, most = self.body, 0
+        body, most = self.settings, 0
         for name in OUTPUT_LIMITS:
             limit = body.get(name)
             if type(limit) is int and limit > most:

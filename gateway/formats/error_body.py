@@ -1,21 +1,31 @@
-"""Error objects in the API format of the client: Anthropic's or OpenAI's."""
+"""Error objects in the API format of the client: OpenAI's, Anthropic's or Google's."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Literal
 
 from gateway.domain.inference_request import Operation
 from gateway.errors import GatewayError
 from gateway.formats.anthropic.errors import build_messages_error, build_messages_error_event
+from gateway.formats.gemini.errors import build_google_error, build_google_error_event
 from gateway.formats.openai import errors as openai_error
 
 MESSAGES_PATH = "/v1/messages"
-_ANTHROPIC: frozenset[Operation] = frozenset({"messages", "count_tokens"})
+ErrorFormat = Literal["openai", "anthropic", "google"]
+_Build = Callable[[GatewayError, str], bytes]
+_BUILD: Mapping[ErrorFormat, _Build] = MappingProxyType(
+    {"openai": openai_error.build_error, "anthropic": build_messages_error, "google": build_google_error}
+)
+_EVENTS: Mapping[Operation, _Build] = MappingProxyType(
+    {"messages": build_messages_error_event, "generate_content": build_google_error_event}
+)
 
 
-def build_error(error: GatewayError, request_id: str, *, anthropic: bool) -> bytes:
+def build_error(error: GatewayError, request_id: str, error_format: ErrorFormat) -> bytes:
     """Build the error object."""
-    return build_messages_error(error, request_id) if anthropic else openai_error.build_error(error, request_id)
+    return _BUILD[error_format](error, request_id)
 
 
 def build_error_event(error: GatewayError, request_id: str, operation: Operation) -> bytes:
     """Build the error as the last event of a stream that answers ``operation``."""
-    if operation in _ANTHROPIC:
-        return build_messages_error_event(error, request_id)
-    return openai_error.build_error_event(error, request_id)
+    return _EVENTS.get(operation, openai_error.build_error_event)(error, request_id)

@@ -14,15 +14,23 @@ from gateway.domain.token_estimate import estimate_text
 
 _FIELDS = (
     "messages", "system", "input", "instructions", "prompt", "suffix", "keywords", "query", "documents",
+    "contents", "systemInstruction",
 )  # fmt: skip
 """Fields of a body that are the prompt, in any API format."""
 _SCHEMAS = ("tools", "functions", "response_format", "output_config", "text")
 """Fields that a provider writes into the prompt as JSON."""
-_NO_TEXT = frozenset({"type", "role", "id", "tool_call_id", "tool_use_id", "call_id", "cache_control", "media_type"})
+_NO_TEXT = frozenset(
+    {"type", "role", "id", "tool_call_id", "tool_use_id", "call_id", "cache_control", "media_type", "mimeType",
+     "thoughtSignature"},
+)  # fmt: skip
 """Fields of a message or a part that describe it."""
 _IMAGES = frozenset({"image", "image_url", "input_image", "input_reference"})
-_MEDIA = frozenset({"url", "data", "file_data", "file_url", "file_id", "image_url", "image", "video", "result"})
+_MEDIA = frozenset(
+    {"url", "data", "file_data", "file_url", "file_id", "image_url", "image", "video", "result", "fileUri"}
+)
 """Strings that stand for an image, a recording or a file: its base64, address or id."""
+_CALL_DATA = frozenset({"args", "response"})
+"""Fields of Gemini's function calls and their results with the client's own data."""
 _IMAGE_TOKENS = 1_000
 """An image of 1024x1024 has 765 tokens at OpenAI ("Images and vision") and 1,400 at Anthropic ("Vision")."""
 _BYTES_PER_TOKEN = 32
@@ -46,6 +54,10 @@ def estimate_prompt(call: InferenceRequest) -> int:
     return min(prompt, call.max_prompt_tokens) + (count_heard_tokens(call.sound_ms) if call.files else 0)
 
 
+def _is_image(media_type: object) -> bool:
+    return isinstance(media_type, str) and media_type.startswith("image/")
+
+
 def _find_texts(name: str, value: Any, texts: list[str]) -> Iterator[int]:
     """Append every text in ``value`` to ``texts``; yield the tokens of everything else."""
     rest: list[tuple[str, Any, bool]] = [(name, value, False)]
@@ -56,8 +68,10 @@ def _find_texts(name: str, value: Any, texts: list[str]) -> Iterator[int]:
                 yield _IMAGE_TOKENS if image else _IMAGE_TOKENS + len(value) // _BYTES_PER_TOKEN
             elif name not in _NO_TEXT:
                 texts.append(value)
+        elif isinstance(value, dict) and name in _CALL_DATA:
+            texts.append(orjson.dumps(value).decode())
         elif isinstance(value, dict):
-            image = image or name in _IMAGES or str(value.get("type")) in _IMAGES
+            image = image or name in _IMAGES or str(value.get("type")) in _IMAGES or _is_image(value.get("mimeType"))
             rest.extend((key, item, image) for key, item in value.items())
         elif isinstance(value, list):
             if value and type(value[0]) is int:  # a prompt in ids of tokens

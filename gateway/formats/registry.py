@@ -4,7 +4,7 @@ If both sides use the same format, bytes pass through and the answer is only ins
 ``ChatRequest``, the answer becomes a sequence of events, and each side's format is built from those.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -23,15 +23,17 @@ from gateway.formats.anthropic import request_writer as anthropic_writer
 from gateway.formats.anthropic import response as anthropic_response
 from gateway.formats.anthropic.passthrough import MessagesPassthrough
 from gateway.formats.anthropic.passthrough_body import build_passed_body
-from gateway.formats.anthropic.stream import MessagesStreamParser, MessagesStreamSerializer
+from gateway.formats.anthropic.stream import MessagesStreamParser
 from gateway.formats.chat import ChatRequest, Event
+from gateway.formats.client_formats import CLIENT_FORMATS, ClientFormat
 from gateway.formats.gemini import embeddings as gemini_embeddings
+from gateway.formats.gemini import passthrough as gemini_passthrough
 from gateway.formats.gemini import request_writer as gemini_writer
 from gateway.formats.gemini import response as gemini_response
+from gateway.formats.gemini.passthrough_body import build_passed_body as build_gemini_body
 from gateway.formats.openai import completion_to_stream as openai_whole
 from gateway.formats.openai import completions as openai_completions
 from gateway.formats.openai import moderations as openai_moderations
-from gateway.formats.openai import request_reader as openai_reader
 from gateway.formats.openai import request_writer as openai_writer
 from gateway.formats.openai import response as openai_response
 from gateway.formats.openai import response_to_stream as responses_whole
@@ -44,11 +46,10 @@ from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.image_stream import ImagesPassthrough
 from gateway.formats.openai.image_stream import build_whole as write_whole_images
 from gateway.formats.openai.images import build_edits_form, build_images_body
-from gateway.formats.openai.stream import ChatStreamParser, ChatStreamSerializer
+from gateway.formats.openai.stream import ChatStreamParser
 from gateway.formats.request_body import Payload
 from gateway.formats.stream import (
     StreamParser,
-    StreamSerializer,
     StreamTransform,
     TranslatingStream,
     parse_events_usage,
@@ -117,15 +118,6 @@ class _Passthrough:
 
 
 @attrs.frozen
-class _ClientFormat:
-    """An API format that clients use: requests are parsed from it, answers are built in it."""
-
-    parse_chat_request: Callable[[Body], ChatRequest]
-    open_writer: Callable[[InferenceRequest, ResponseIdentity], StreamSerializer]
-    write_answer: Callable[[Sequence[Event], ResponseIdentity], bytes]
-
-
-@attrs.frozen
 class _ProviderFormat:
     """An API format that providers use: requests are built in it, answers are parsed from it."""
 
@@ -140,7 +132,7 @@ class _ChatTranslation:
 
     call: InferenceRequest
     naming: ResponseIdentity
-    client: _ClientFormat
+    client: ClientFormat
     provider: _ProviderFormat
 
     @property
@@ -270,38 +262,17 @@ _PASSTHROUGH: Mapping[Wire, _PassthroughFormat] = MappingProxyType(
             anthropic_whole.build_whole,
         ),
         "anthropic_count_tokens": _PassthroughFormat(build_passed_body, _parse_count),
+        "gemini_generate": _PassthroughFormat(
+            build_gemini_body,
+            _untouched(gemini_passthrough.parse_passed_answer),
+            gemini_passthrough.GenerateContentPassthrough,
+            gemini_passthrough.build_whole,
+        ),
         "gemini_count_tokens": _PassthroughFormat(_build_gemini_count, _parse_gemini_count),
         "gemini_embeddings": _PassthroughFormat(
             gemini_embeddings.build_embeddings_body,
             lambda raw, call, naming, secrets: gemini_embeddings.parse_embeddings_answer(
                 raw, call, naming.model, secrets
-            ),
-        ),
-    },
-)
-
-_CLIENT_FORMATS: Mapping[str, _ClientFormat] = MappingProxyType(
-    {
-        "chat": _ClientFormat(
-            openai_reader.parse_chat_request,
-            lambda call, naming: ChatStreamSerializer(
-                answer_id=f"chatcmpl-{naming.id}",
-                model=naming.model,
-                created_s=naming.now_s,
-                include_usage=call.include_usage,
-            ),
-            lambda events, naming: openai_response.build_answer(
-                events,
-                answer_id=f"chatcmpl-{naming.id}",
-                model=naming.model,
-                created_s=naming.now_s,
-            ),
-        ),
-        "messages": _ClientFormat(
-            anthropic_reader.parse_chat_request,
-            lambda _call, naming: MessagesStreamSerializer(naming.model, f"msg_{naming.id}"),
-            lambda events, naming: anthropic_response.build_answer(
-                events, model=naming.model, message_id=f"msg_{naming.id}"
             ),
         ),
     },
@@ -328,14 +299,16 @@ _PROVIDER_FORMATS: Mapping[Wire, _ProviderFormat] = MappingProxyType(
         ),
     },
 )
-_NATIVE: Mapping[str, Wire] = MappingProxyType({"chat": "openai_chat", "messages": "anthropic_messages"})
+_NATIVE: Mapping[str, Wire] = MappingProxyType(
+    {"chat": "openai_chat", "messages": "anthropic_messages", "generate_content": "gemini_generate"}
+)
 """The native format of each operation that can be translated."""
 
 
 def make_exchange(call: InferenceRequest, wire: Wire, naming: ResponseIdentity) -> Translator:
     """Return the translator of ``call`` for ``wire``, a format of its operation (see ``domain/api_format.py``)."""
     if _NATIVE.get(call.operation, wire) != wire:
-        return _ChatTranslation(call, naming, _CLIENT_FORMATS[call.operation], _PROVIDER_FORMATS[wire])
+        return _ChatTranslation(call, naming, CLIENT_FORMATS[call.operation], _PROVIDER_FORMATS[wire])
     direct = _PASSTHROUGH.get(wire, _IMAGE_BACKEND)
     return _Passthrough(call, naming, direct, PLAIN if direct.find_manner is None else direct.find_manner(call))
 

@@ -25,11 +25,14 @@ _BYTES_TOKENS = 2
 """The most tokens per byte of base64: a page of a PDF is read as text and as an image."""
 _OVERSHOOT = 16
 """Tokens by which an answer may exceed its limit: the end mark, and tokens that cannot be split."""
-_LONGEST = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+_LONGEST = ("max_completion_tokens", "max_output_tokens", "max_tokens", "maxOutputTokens")
 _AGENTS = re.compile(r"search|sonar|compound|research|agent|:online", re.IGNORECASE)
 """Models that search by themselves: Perplexity's, Groq's compound, OpenRouter's ``:online``."""
-_READS = ("previous_response_id", "conversation", "web_search_options", "plugins", "search_parameters", "mcp_servers")
+_READS = ("previous_response_id", "conversation", "web_search_options", "plugins", "search_parameters", "mcp_servers",
+          "cachedContent")  # fmt: skip
 _OWN_TOOLS = frozenset({None, "function", "custom"})
+_TOOL_NAMES = frozenset({"type", "name", "function"})
+"""Fields of which a tool has one, except in Gemini's format."""
 _MEDIA = frozenset(
     {"url", "data", "file_data", "file_url", "file_id", "image_url", "image", "video", "document_url", "uri", "fileUri"}
 )
@@ -38,6 +41,8 @@ _WEB = ("http://", "https://", "gs://", "s3://")
 _OF_CALLER = frozenset({"metadata", "tools", "functions"})
 """Fields whose addresses are not fetched."""
 _TOOL_CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+_CALL_DATA = frozenset({"args", "response"})
+"""Fields of Gemini's function calls and their results with the client's own data."""
 
 
 def limit_usage(usage: Usage, call: InferenceRequest, model: str) -> Usage:
@@ -78,10 +83,11 @@ def _limit_prompt(reported: int, call: InferenceRequest, model: str) -> int:
 
 def _limit_completion(usage: Usage, call: InferenceRequest) -> int:
     reported = usage.completion_tokens
-    if call.operation not in {"chat", "messages", "responses", "completions"}:
+    if call.operation not in {"chat", "messages", "generate_content", "responses", "completions"}:
         bound = call.max_output_tokens * call.choices
         return reported if reported <= 4 * bound + _OVERSHOOT * call.choices else bound
-    asked = [value for name in _LONGEST if type(value := call.body.get(name)) is int]
+    settings = call.settings
+    asked = [value for name in _LONGEST if type(value := settings.get(name)) is int]
     tries = max(call.choices, call.choices * (call.body.get("best_of") or 1))
     longest = max(asked) if asked else MAX_ANSWER_TOKENS * (4 if _reads_more(call.body) else 1)
     thought = usage.reasoning_tokens if asked else 0
@@ -97,8 +103,13 @@ def _reads_more(body: dict[str, Any]) -> bool:
         return True
     tools = body.get("tools")
     return isinstance(tools, list) and any(
-        not isinstance(tool, dict) or tool.get("type") not in _OWN_TOOLS for tool in tools
+        not isinstance(tool, dict) or tool.get("type") not in _OWN_TOOLS or is_hosted_by_gemini(tool) for tool in tools
     )
+
+
+def is_hosted_by_gemini(tool: dict[str, Any]) -> bool:
+    """Return whether a tool of Gemini's format has more than functions of the client."""
+    return _TOOL_NAMES.isdisjoint(tool) and any(name != "functionDeclarations" for name in tool)
 
 
 def _measure_media(body: dict[str, Any]) -> int | None:
@@ -113,7 +124,7 @@ def _measure_media(body: dict[str, Any]) -> int | None:
         name, value, image = rest.pop()
         if isinstance(value, dict):
             kind = str(value.get("type"))
-            if kind not in _TOOL_CALLS:
+            if kind not in _TOOL_CALLS and name not in _CALL_DATA:
                 image = image or name in _IMAGES or kind in _IMAGES
                 rest.extend((key, item, image) for key, item in value.items())
         elif isinstance(value, list):
@@ -121,7 +132,9 @@ def _measure_media(body: dict[str, Any]) -> int | None:
         elif isinstance(value, str) and name in _MEDIA:
             image = image or name in _IMAGES
             # An address of an image is one image; a document at an address may have any length.
-            if name in {"file_id", "file_url", "video"} or (not image and value[:8].lower().startswith(_WEB)):
+            if name in {"file_id", "file_url", "fileUri", "video"} or (
+                not image and value[:8].lower().startswith(_WEB)
+            ):
                 return None
             tokens += MEDIA_TOKENS + _BYTES_TOKENS * len(value)
     return tokens

@@ -16,9 +16,10 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway.errors import InvalidRequest
+from gateway.formats.usage_bounds import is_hosted_by_gemini
 
 TOOLS = "tools"
-EVERYWHERE = frozenset({"service_tier", "web_search_options", TOOLS})
+EVERYWHERE = frozenset({"service_tier", "serviceTier", "web_search_options", TOOLS})
 """Fields of most vendors. ``tools`` stands for tools that the vendor runs, and bills."""
 ROUTING = frozenset({"models", "route", "preset", "provider", "plugins"})
 """OpenRouter's other fields: openrouter.ai/docs/guides/routing (model fallbacks, provider selection), .../presets and
@@ -28,6 +29,7 @@ ROUTING = frozenset({"models", "route", "preset", "provider", "plugins"})
 _HARMLESS: Mapping[str, tuple[Any, ...]] = MappingProxyType(
     {
         "service_tier": (None, "auto", "default", "standard", "standard_only", "on_demand"),
+        "serviceTier": (None, "", "unspecified", "standard"),
         "web_search_options": (None,),  # an empty object requests a search
         "speed": (None, "standard"),
         "inference_geo": (None, "global"),
@@ -41,6 +43,8 @@ _CLIENT_TOOL = re.compile(
     r"function|custom|namespace|mcp|local_shell|apply_patch|computer.*|bash_.*|text_editor_.*|memory_.*|tool_search.*"
 )
 """Types of tools that the client runs, or that cost only their tokens. The vendor runs every other one."""
+_FREE_AT_GEMINI = frozenset({"functionDeclarations", "codeExecution", "urlContext", "computerUse", "mcpServers"})
+"""Fields of a tool in Gemini's format that cost only their tokens (ai.google.dev/gemini-api/docs/pricing)."""
 _NAMING = ("models", "fallbacks")
 
 
@@ -58,10 +62,17 @@ def list_priced(body: Mapping[str, Any], fields: frozenset[str]) -> list[str]:
 def _list_hosted(tools: object) -> list[str]:
     if not isinstance(tools, list):
         return []
+    hosted = [
+        f"{TOOLS}.{name}"
+        for tool in tools
+        if isinstance(tool, dict) and is_hosted_by_gemini(tool)
+        for name in tool
+        if name not in _FREE_AT_GEMINI
+    ]
     kinds = [tool["type"] for tool in tools if isinstance(tool, dict) and "type" in tool]
     if kinds.count("function") == len(kinds):  # as usual
-        return []
-    return [f"{TOOLS}.{kind}" for kind in kinds if isinstance(kind, str) and not _CLIENT_TOOL.fullmatch(kind)]
+        return hosted
+    return hosted + [f"{TOOLS}.{kind}" for kind in kinds if isinstance(kind, str) and not _CLIENT_TOOL.fullmatch(kind)]
 
 
 def list_named_models(body: Mapping[str, Any], fields: frozenset[str]) -> Iterator[tuple[str, str]]:

@@ -69,7 +69,8 @@ def _check(
     target: Target, caller: Caller, call: InferenceRequest, *, catalog: ModelCatalog, tariff: PricingPolicy
 ) -> Target:
     wire, fields = target.endpoint.wire, PROVIDERS[target.channel.provider].priced_fields
-    if is_translated(call.operation, wire) or wire.partition("_")[0] in _BUILT:
+    passed = call.operation == "generate_content" and wire == "gemini_generate"
+    if is_translated(call.operation, wire) or (wire.partition("_")[0] in _BUILT and not passed):
         return target
     found = list_priced(call.body, fields)
     if not found:

@@ -13,11 +13,19 @@ from gateway.errors import (
     NotFound,
     RequestTooLarge,
 )
-from gateway.formats.error_body import MESSAGES_PATH, build_error
+from gateway.formats.error_body import MESSAGES_PATH, ErrorFormat, build_error
 from gateway.server.context import SERVICES
 from gateway.server.unserved_paths import find_hint, list_served
 
 ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models")
+GOOGLE_ROOT = "/v1beta"
+_GOOGLE_PATHS = (f"{GOOGLE_ROOT}/", f"/upload{GOOGLE_ROOT}/", "/upload/v1/")
+GOOGLE_KEY_HEADER = "x-goog-api-key"
+_SHARED_PATHS = (
+    "/v1/models", "/v1/batches", "/v1/cachedContents", "/v1/fileSearchStores", "/v1/files", "/v1/interactions",
+    "/v1/operations", "/v1/tunedModels",
+)  # fmt: skip
+"""Paths of Google's API below ``/v1``, some of which other APIs have, too."""
 VERSION_HEADER = "anthropic-version"
 """Every client library of the Anthropic API sends it, and no other does."""
 _MAX_PATH_CHARS = 200
@@ -50,19 +58,18 @@ def convert_error(error: Exception, request: web.Request, request_id: str) -> we
         if request.transport is not None:
             request.transport.abort()
         raise ConnectionResetError("the response had begun") from error
-    return build_error_response(answered, request_id, headers, anthropic=is_anthropic_request(request))
+    return build_error_response(answered, request_id, headers, find_error_format(request))
 
 
 def build_error_response(
     error: GatewayError,
     request_id: str,
     headers: dict[str, str] | None = None,
-    *,
-    anthropic: bool = False,
+    error_format: ErrorFormat = "openai",
 ) -> web.Response:
-    """Build the response for ``error``, in the OpenAI API format or in Anthropic's."""
+    """Build the response for ``error``."""
     headers = headers or {}
-    if anthropic:
+    if error_format == "anthropic":
         headers["request-id"] = request_id
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)
@@ -70,17 +77,36 @@ def build_error_response(
         headers["Content-Range"] = f"bytes */{error.size}"
     if error.should_retry is not None:
         headers["x-should-retry"] = "true" if error.should_retry else "false"
-    body = build_error(error, request_id, anthropic=anthropic)
+    body = build_error(error, request_id, error_format)
     return web.Response(body=body, status=error.status, headers=headers, content_type="application/json")
 
 
-def is_anthropic_request(request: web.Request) -> bool:
-    """Return whether a request uses the Anthropic API format: by its path, or by its client library's headers."""
+def find_error_format(request: web.Request) -> ErrorFormat:
+    """Return the API format that the client of a request uses: by its path, or by its client library's headers."""
     path, headers = request.path, request.headers
     if path == MESSAGES_PATH or path.startswith(f"{MESSAGES_PATH}/"):
-        return True
+        return "anthropic"
+    if is_google_request(request):
+        return "google"
     anthropic = VERSION_HEADER in headers or ("x-api-key" in headers and "Authorization" not in headers)
-    return anthropic and path.startswith("/v1/")
+    return "anthropic" if anthropic and path.startswith("/v1/") else "openai"
+
+
+def is_google_request(request: web.Request) -> bool:
+    """Return whether a request uses Google's API: by its path, by its client library's headers, or by its query.
+
+    Google has ``/v1beta`` and ``/v1``, and its client libraries use either. No other API has ``POST`` below the models.
+    """
+    path, headers = request.path, request.headers
+    if path == GOOGLE_ROOT or path.startswith(_GOOGLE_PATHS):
+        return True
+    if not path.startswith(_SHARED_PATHS):
+        return False
+    if GOOGLE_KEY_HEADER in headers or "x-goog-api-client" in headers:
+        return True
+    if request.method == "POST":
+        return path.startswith(f"{_SHARED_PATHS[0]}/")
+    return "key" in request.query and "Authorization" not in headers
 
 
 def parse_http_error(error: web.HTTPException, request: web.Request) -> GatewayError:

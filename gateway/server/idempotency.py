@@ -22,7 +22,9 @@ _NOT_STREAMED = f"{HEADER}: a stream is not replayed; the same request again is 
 _NOT_NAMED = f"{HEADER}: not used here; the same request again is a new request"
 _JSON = "application/json"
 _OK = 200
-_NAMED: frozenset[Operation] = frozenset({"chat", "images", "image_edits", "videos", "video_remixes"})
+_NAMED: frozenset[Operation] = frozenset(
+    {"chat", "generate_content", "images", "image_edits", "videos", "video_remixes"}
+)
 _VIDEOS: frozenset[Operation] = frozenset({"videos", "video_remixes"})
 _PIECE_BYTES = 256 * 1024
 

@@ -36,13 +36,20 @@ from gateway.request_context import RequestContext, make_request_id
 from gateway.server.active_inference import INFERENCE, ActiveInference
 from gateway.server.client_ip import check_client_ip, find_client_ip, find_origin
 from gateway.server.context import CALLER, CONTEXT, SERVICES, SIGNED
-from gateway.server.error_responses import ANTHROPIC_PATHS, VERSION_HEADER, convert_error
+from gateway.server.error_responses import (
+    ANTHROPIC_PATHS,
+    GOOGLE_KEY_HEADER,
+    VERSION_HEADER,
+    convert_error,
+    is_google_request,
+)
 from gateway.server.multipart import MIB, MultipartReader
 from gateway.server.query import is_number
 from gateway.server.request_body import read_arrived_json, read_sized_json
 from gateway.server.sessions import COOKIE, KEY_HEADER, SAFE, SECURE_COOKIE, find_signed
 
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
+_KEY_HEADERS = ("Authorization", "x-api-key", GOOGLE_KEY_HEADER)
 _STATIC = "/console/static/"
 _OPERATORS = ("/admin/", "/console")
 _ERROR_STATUS = 400
@@ -155,25 +162,47 @@ async def _find_caller(request: web.Request) -> Caller:
 
 async def delay_unknown_key(request: web.Request) -> None:
     """Delay the refusal of an unknown key if the client's address has sent many of them."""
-    if "Authorization" in request.headers or "x-api-key" in request.headers:
+    if any(name in request.headers for name in _KEY_HEADERS) or "key" in request.query:
         await request.app[SERVICES].auth.unknown_keys.note(find_client_ip(request))
 
 
 def _find_authorization(request: web.Request) -> str | None:
-    """Return the credentials of a request; clients of the Anthropic API send ``x-api-key`` instead.
+    """Return the credentials of a request; clients of Anthropic's and Google's APIs send them in other places, too.
 
     Raises ``InvalidRequest`` if it carries two different keys: it is not clear which one pays.
     """
     headers = request.headers
     authorizations = headers.getall("Authorization", ())
     key = headers.get("x-api-key")
+    maybe_google = GOOGLE_KEY_HEADER in headers or not (authorizations or key) or "?" in request.raw_path
+    if maybe_google and is_google_request(request):
+        return _find_google_authorization(request)
     if key and not (request.path.startswith(ANTHROPIC_PATHS) or VERSION_HEADER in headers):
         key = None
     if len(authorizations) > 1 or (key and len({*headers.getall("x-api-key"), *map(_parse_token, authorizations)}) > 1):
-        raise InvalidRequest("The request has more than one API key; send one", should_retry=False)
+        raise _make_ambiguous()
     if authorizations:
         return authorizations[0]
     return f"Bearer {key}" if key else None
+
+
+def _find_google_authorization(request: web.Request) -> str | None:
+    """Return the credentials of a request of Google's API: a token, ``x-goog-api-key``, or ``key`` in the query.
+
+    Raises ``InvalidRequest`` if it carries two different keys.
+    """
+    headers = request.headers
+    authorizations = headers.getall("Authorization", ())
+    keys = [*headers.getall(GOOGLE_KEY_HEADER, ()), *request.query.getall("key", ())]
+    found = {*filter(None, [*keys, *map(_parse_token, authorizations)])}
+    if len(authorizations) > 1 or len(found) > 1:
+        raise _make_ambiguous()
+    return f"Bearer {found.pop()}" if found else None
+
+
+def _make_ambiguous() -> InvalidRequest:
+    """Return the error for a request with two different keys."""
+    return InvalidRequest("The request has more than one API key; send one", should_retry=False)
 
 
 def _parse_token(authorization: str) -> str:

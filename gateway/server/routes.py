@@ -28,7 +28,8 @@ from gateway.formats.rerank import parse_rerank_call
 from gateway.routing.model_catalog import build_etag
 from gateway.server.client_ip import find_origin
 from gateway.server.context import CALLER, SERVICES
-from gateway.server.error_responses import VERSION_HEADER
+from gateway.server.error_responses import GOOGLE_KEY_HEADER, VERSION_HEADER, is_google_request
+from gateway.server.google_api import add_method_routes, get_google_model, get_google_models
 from gateway.server.handlers.billing import get_subscription, get_usage
 from gateway.server.handlers.inference import forward_inference
 from gateway.server.handlers.videos import add_video_routes
@@ -108,6 +109,7 @@ def add_api_routes(api: web.Application) -> None:
     for path, handler in list_inference_routes():
         api.router.add_post(path, handler)
     add_video_routes(api)
+    add_method_routes(api)
     api.router.add_get("/models", get_models)
     api.router.add_get("/models/{model:.+}", get_model)
     api.router.add_get("/dashboard/billing/subscription", get_subscription)
@@ -132,9 +134,11 @@ def _parse_with_headers(request: web.Request, parse: ParseMessages, body: dict[s
 
 async def get_models(request: web.Request) -> web.Response:
     """``GET /v1/models``: the models that this key may use now, in the API format of the client."""
+    if is_google_request(request):
+        return await get_google_models(request)
     models = request.app[SERVICES].routing.router.list_models(request[CALLER])
     etag = build_etag(models)
-    headers = {"ETag": etag, "Cache-Control": "private, no-cache", "Vary": VERSION_HEADER}
+    headers = {"ETag": etag, "Cache-Control": "private, no-cache", "Vary": f"{VERSION_HEADER}, {GOOGLE_KEY_HEADER}"}
     known = request.headers.get("If-None-Match", "")
     if known.strip() == "*" or etag in known:
         return web.Response(status=304, headers=headers)
@@ -144,6 +148,8 @@ async def get_models(request: web.Request) -> web.Response:
 
 async def get_model(request: web.Request) -> web.Response:
     """``GET /v1/models/{id}``: slashes in the id may be percent-encoded."""
+    if is_google_request(request):
+        return await get_google_model(request)
     model = request.match_info["model"]
     if model != model.strip("/"):
         raise web.HTTPNotFound

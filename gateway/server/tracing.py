@@ -9,7 +9,7 @@ from gateway.observability.spans import build_spans
 from gateway.observability.trace_context import open_trace
 from gateway.server.context import CONTEXT, SERVICES
 
-_API = "/v1/"
+_API = ("/v1/", "/v1beta/")
 _LEFT_STATUS = 499
 
 

@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
+import httpx2
 import openai
 import pytest
 import pytest_asyncio
 from anthropic import AsyncAnthropic
+from google import genai
+from google.genai import types
 from openai import AsyncOpenAI
 
 from tests.support.gateway import KEY, RunningGateway
@@ -17,6 +20,7 @@ from tests.support.sdk_clients import (
     THINKING,
     MakeClaude,
     MakeClient,
+    MakeGoogle,
     ProviderType,
     name_provider,
 )
@@ -69,6 +73,23 @@ async def claude() -> AsyncIterator[MakeClaude]:
     yield make
     for client in made:
         await client.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def google() -> AsyncIterator[MakeGoogle]:
+    """``google(gateway)``: the same of Google's library, which finds ``/v1beta`` by itself."""
+    opened: list[tuple[httpx2.Client, httpx2.AsyncClient]] = []
+
+    def make(gateway: RunningGateway, key: str = KEY) -> genai.Client:
+        whole, parted = httpx2.Client(verify=NO_TLS), httpx2.AsyncClient(verify=NO_TLS)
+        opened.append((whole, parted))
+        options = types.HttpOptions(base_url=gateway.url, httpx_client=whole, httpx_async_client=parted)
+        return genai.Client(api_key=key, vertexai=False, http_options=options)
+
+    yield make
+    for whole, parted in opened:
+        whole.close()
+        await parted.aclose()
 
 
 @pytest.fixture(params=PROVIDERS_OF_FORMATS, ids=name_provider)

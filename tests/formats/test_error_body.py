@@ -6,7 +6,16 @@ import orjson
 import pytest
 
 from gateway.domain.inference_request import Operation
-from gateway.errors import InvalidRequest, NoHealthyChannel, NotFound
+from gateway.errors import (
+    GatewayError,
+    InternalError,
+    InvalidApiKey,
+    InvalidRequest,
+    NoHealthyChannel,
+    NotFound,
+    QuotaExceeded,
+    RateLimited,
+)
 from gateway.formats import sse
 from gateway.formats.error_body import build_error, build_error_event
 
@@ -20,13 +29,52 @@ OURS = {
 THEIRS = {"type": "invalid_request_error", "message": OURS["message"], "param": "n", "code": "invalid_request"}
 
 
-def test_clients_of_anthropics_api_are_answered_in_its_shape_and_all_others_in_the_conventions() -> None:
-    assert orjson.loads(build_error(FAULT, "req_1", anthropic=True)) == {
+GOOGLES = {
+    "code": 400,
+    "message": OURS["message"],
+    "status": "INVALID_ARGUMENT",
+    "details": [
+        {
+            "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+            "reason": "INVALID_REQUEST",
+            "domain": "model-gateway",
+        },
+        {"@type": "type.googleapis.com/google.rpc.RequestInfo", "requestId": "req_1"},
+        {
+            "@type": "type.googleapis.com/google.rpc.BadRequest",
+            "fieldViolations": [{"field": "n", "description": "'n' must be 1"}],
+        },
+    ],
+}
+
+
+def test_every_client_is_answered_in_the_shape_of_its_api() -> None:
+    assert orjson.loads(build_error(FAULT, "req_1", "anthropic")) == {
         "type": "error",
         "error": THEIRS,
         "request_id": "req_1",
     }
-    assert orjson.loads(build_error(FAULT, "req_1", anthropic=False)) == {"error": OURS}
+    assert orjson.loads(build_error(FAULT, "req_1", "openai")) == {"error": OURS}
+    assert orjson.loads(build_error(FAULT, "req_1", "google")) == {"error": GOOGLES}
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "retry"),
+    [
+        (RateLimited("slower", retry_after_s=7), "RESOURCE_EXHAUSTED", "7s"),
+        (QuotaExceeded("spent", status=403), "RESOURCE_EXHAUSTED", None),
+        (NotFound("no such path"), "NOT_FOUND", None),
+        (InvalidApiKey("who are you?"), "UNAUTHENTICATED", None),
+        (NoHealthyChannel("all are down", retry_after_s=2), "UNAVAILABLE", "2s"),
+        (InternalError("a bug"), "INTERNAL", None),
+    ],
+)
+def test_googles_clients_are_told_the_status_they_know_and_when_to_try_again(
+    error: GatewayError, status: str, retry: str | None
+) -> None:
+    told = orjson.loads(build_error(error, "req_1", "google"))["error"]
+    assert (told["code"], told["status"]) == (error.status, status)
+    assert next((detail["retryDelay"] for detail in told["details"] if "retryDelay" in detail), None) == retry
 
 
 @pytest.mark.parametrize("operation", get_args(Operation))
@@ -35,9 +83,8 @@ def test_a_stream_ends_in_the_language_it_is_in(operation: Operation) -> None:
     (event,) = sse.SseSplitter().split(raw)
     assert event == raw
     value = orjson.loads(sse.parse_data(raw) or b"")
-    anthropic = operation in {"messages", "count_tokens"}
-    assert value["error"] == (THEIRS if anthropic else OURS)
-    assert raw.startswith(b"event: error\n") == anthropic
+    assert value["error"] == {"messages": THEIRS, "generate_content": GOOGLES}.get(operation, OURS)
+    assert raw.startswith(b"event: error\n") == (operation == "messages")
 
 
 @pytest.mark.parametrize(
@@ -45,5 +92,5 @@ def test_a_stream_ends_in_the_language_it_is_in(operation: Operation) -> None:
     [(NoHealthyChannel("all are down"), "overloaded_error"), (NotFound("no such path"), "not_found_error")],
 )
 def test_anthropics_clients_are_told_the_kind_they_know(fault: NotFound | NoHealthyChannel, kind: str) -> None:
-    assert orjson.loads(build_error(fault, "req_1", anthropic=True))["error"]["type"] == kind
-    assert orjson.loads(build_error(fault, "req_1", anthropic=False))["error"]["type"] == "new_api_error"
+    assert orjson.loads(build_error(fault, "req_1", "anthropic"))["error"]["type"] == kind
+    assert orjson.loads(build_error(fault, "req_1", "openai"))["error"]["type"] == "new_api_error"

@@ -21,6 +21,8 @@ from gateway.formats.anthropic.request import parse_count_call, parse_messages_c
 from gateway.formats.anthropic.stream import STOP_EVENT, MessagesStreamParser
 from gateway.formats.chat import ChoiceFinished, Event, TextDelta, ToolCallDelta, ToolCallStart
 from gateway.formats.form import ReceivedForm
+from gateway.formats.gemini import response as gemini_answer
+from gateway.formats.gemini.request import parse_generate_call
 from gateway.formats.gemini.response import GenerateContentParser
 from gateway.formats.openai import response as openai_answer
 from gateway.formats.openai.chat import DONE_EVENT, parse_chat_call
@@ -78,6 +80,20 @@ MESSAGES: dict[str, Any] = {
     ],
     "tools": [{"name": "f", "input_schema": WEATHER}],
 }
+GENERATE: dict[str, Any] = {
+    "model": "ours",
+    "systemInstruction": {"parts": [{"text": "Be brief"}]},
+    "contents": [
+        {"role": "user", "parts": [{"text": "Hi"}]},
+        {"role": "model", "parts": [{"functionCall": {"id": "c1", "name": "f", "args": {"city": "x"}}}]},
+        {
+            "role": "user",
+            "parts": [{"functionResponse": {"id": "c1", "name": "f", "response": {"output": "sunny"}}}],
+        },
+    ],
+    "tools": [{"functionDeclarations": [{"name": "f", "parametersJsonSchema": WEATHER}]}],
+    "generationConfig": {"maxOutputTokens": 99, "temperature": 0.5},
+}
 PNG = draw(width=16, height=16)
 IMAGE = upload(PNG)
 SOUND = Upload("file", "a.wav", "audio/wav", b"RIFF", InMemory(b"RIFF"), duration_ms=1_500)
@@ -97,10 +113,18 @@ def by_form(read: Callable[[ReceivedForm], InferenceRequest], *files: Upload) ->
     return read_form
 
 
+def read_generate(body: Body) -> InferenceRequest:
+    """A body whose model is in the path, and so is whether it is answered with a stream."""
+    model = body.get("model")
+    rest = {name: value for name, value in body.items() if name not in {"model", "stream"}}
+    return parse_generate_call(rest, model=model if isinstance(model, str) else "", stream=body.get("stream") is True)
+
+
 READ_CALL: Mapping[str, tuple[Callable[[Body], InferenceRequest], Body]] = {
     "chat": (parse_chat_call, CHAT),
     "messages": (parse_messages_call, MESSAGES),
     "count_tokens": (parse_count_call, {name: MESSAGES[name] for name in ("model", "system", "messages", "tools")}),
+    "generate_content": (read_generate, GENERATE),
     "embeddings": (parse_embeddings_call, {"model": "ours", "input": ["a", "b"]}),
     "completions": (parse_completions_call, {"model": "ours", "prompt": "once"}),
     "moderations": (parse_moderations_call, {"model": "ours", "input": "x"}),
@@ -187,9 +211,10 @@ STREAMS: dict[str, dict[str, bytes]] = {
     "anthropic_messages": {name: raw for name, (raw, _) in anthropic.ANSWERED.items()},
     "gemini_generate": GEMINI_STREAMS,
 }
+TALK = ("chat", "messages", "generate_content")
 STREAMED = [
     pytest.param(operation, wire, name, id=f"{operation}-{wire}-{name}")
-    for operation in ("chat", "messages")
+    for operation in TALK
     for wire in WIRES[operation]
     for name in STREAMS[wire]
 ]
@@ -275,7 +300,8 @@ def test_what_callers_own_is_never_changed(operation: str, wire: Wire) -> None:
 def test_in_its_own_language_a_call_is_sent_as_it_came(operation: str, wire: Wire) -> None:
     call = call_of(operation)
     said = make_exchange(call, wire, NAMING).write_body()
-    assert fields_of(said) == READ_CALL[operation][1] | {"model": "theirs"}
+    told = {name: value for name, value in READ_CALL[operation][1].items() if name != "model"}
+    assert fields_of(said) == told | ({} if operation == "generate_content" else {"model": "theirs"})
     assert isinstance(said, Form) == bool(call.files)
     if isinstance(said, Form):
         assert [file for _, file in said.files] == list(call.files)
@@ -287,7 +313,7 @@ def test_what_a_image_backend_says_is_not_said_in_one_body(operation: str, wire:
         exchange(operation, wire).write_body()
 
 
-@pytest.mark.parametrize("operation", ["chat", "messages"])
+@pytest.mark.parametrize("operation", TALK)
 def test_a_stream_is_asked_for_with_its_usage(operation: str) -> None:
     body = body_of(exchange(operation, "openai_chat", stream=True))
     assert (body["stream"], body["stream_options"]) == (True, {"include_usage": True})
@@ -295,7 +321,7 @@ def test_a_stream_is_asked_for_with_its_usage(operation: str) -> None:
     assert "stream" not in body_of(exchange(operation, "gemini_generate", stream=True))
 
 
-TRANSLATED = [pair for pair in PAIRS if pair[0] in {"chat", "messages"} and pair[1] != WIRES[pair[0]][0]]
+TRANSLATED = [pair for pair in PAIRS if pair[0] in TALK and pair[1] != WIRES[pair[0]][0]]
 
 
 @pytest.mark.parametrize(("operation", "wire"), TRANSLATED)
@@ -363,6 +389,15 @@ def test_an_answer_comes_in_the_callers_language_with_its_usage(operation: str, 
         assert value["content"][1]["input"] == {"city": "x"}
         assert value["usage"]["input_tokens"] == usage.prompt_tokens
         assert value["id"].startswith("msg_")
+    elif operation == "generate_content":
+        (candidate,) = value["candidates"]
+        assert candidate["finishReason"] == "STOP"
+        parts = candidate["content"]["parts"]
+        assert any(part.get("text") for part in parts)
+        called = next(part["functionCall"] for part in parts if "functionCall" in part)
+        assert called["args"] in ({"city": "x"}, {"city": "SF"})
+        assert value["usageMetadata"]["promptTokenCount"] == usage.prompt_tokens
+        assert (value["responseId"], value["modelVersion"]) == ("0123", "theirs")
     elif operation == "count_tokens":
         assert value == {"input_tokens": 42}
     else:
@@ -465,7 +500,8 @@ def play(made: Translator, raw: bytes, step: int) -> tuple[bytes, Usage]:
 def test_a_stream_comes_in_the_callers_language_whole_and_with_its_usage(operation: str, wire: Wire, name: str) -> None:
     raw, made = STREAMS[wire][name], exchange(operation, wire, stream=True)
     out, usage = play(made, raw, len(raw))
-    own, mark = ("openai_chat", DONE_EVENT) if operation == "chat" else ("anthropic_messages", STOP_EVENT)
+    own = WIRES[operation][0]
+    mark = {"chat": DONE_EVENT, "messages": STOP_EVENT}.get(operation, b"\n")
     assert out.endswith(mark) or wire == own
     theirs, ours = read_wire(wire, raw), read_wire(own, out)
     assert gist(ours) == gist(theirs)
@@ -490,7 +526,12 @@ def test_what_is_not_streamed_has_no_gate(operation: str, wire: Wire) -> None:
         exchange(operation, wire).open_gate([])
 
 
-TOLD_WHOLE = [pair for pair in WHOLE if pair[0] in {"chat", "messages", "completions", "responses", "transcriptions"}]
+READ_ANSWER: Mapping[str, Callable[[bytes], list[Event]]] = {
+    "chat": openai_answer.parse_answer,
+    "messages": anthropic_answer.parse_answer,
+    "generate_content": lambda raw: gemini_answer.parse_answer(raw, answer_id="0123", model="theirs"),
+}
+TOLD_WHOLE = [pair for pair in WHOLE if pair[0] in {*TALK, "completions", "responses", "transcriptions"}]
 """Calls for a stream that a provider may answer with one whole JSON answer."""
 
 
@@ -501,10 +542,9 @@ def test_a_whole_answer_to_a_call_for_a_stream_is_the_stream_that_says_the_same(
     made = exchange(operation, wire, stream=True)
     told, counted = made.build_whole(raw, [SECRET])
     assert counted == usage
-    if operation in ("chat", "messages"):
+    if operation in READ_ANSWER:
         whole, _ = exchange(operation, wire).parse_answer(raw, [])
-        read = openai_answer.parse_answer if operation == "chat" else anthropic_answer.parse_answer
-        assert gist(read_wire(WIRES[operation][0], told)) == gist(read(whole))
+        assert gist(read_wire(WIRES[operation][0], told)) == gist(READ_ANSWER[operation](whole))
     transform = exchange(operation, WIRES[operation][0], stream=True).open_gate([])
     assert transform.feed(told) + transform.finish() == told
     assert (transform.ended, transform.error) == (True, None)
@@ -544,7 +584,10 @@ def test_whatever_is_told_instead_of_a_stream_is_one_or_a_fault(
         return
     assert min(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.written_tokens) >= 0
     transform = exchange(operation, WIRES[operation][0], stream=True).open_gate([])
-    assert transform.feed(told) == told
+    out = transform.feed(told)
+    if operation == "generate_content":  # its last event waits for the end of the connection
+        out += transform.finish()
+    assert out == told
     assert transform.error is None
 
 
@@ -597,7 +640,7 @@ FAULTY = [
 
 
 @pytest.mark.parametrize(("wire", "raw"), FAULTY)
-@pytest.mark.parametrize("operation", ["chat", "messages"])
+@pytest.mark.parametrize("operation", TALK)
 def test_an_error_in_a_stream_is_a_fault_and_nothing_of_it_leaves(operation: str, wire: Wire, raw: bytes) -> None:
     transform, out, fault = exchange(operation, wire, stream=True).open_gate([SECRET]), b"", None
     try:
@@ -628,7 +671,7 @@ PIECES = [raw for streams in STREAMS.values() for stream in streams.values() for
 JUNK = st.binary(max_size=30) | st.sampled_from([*PIECES, DONE, b"data: {}\n\n", b"data: [[]]\n\n", b"event: error\n"])
 
 
-@pytest.mark.parametrize(("operation", "wire"), [pair for pair in PAIRS if pair[0] in {"chat", "messages"}])
+@pytest.mark.parametrize(("operation", "wire"), [pair for pair in PAIRS if pair[0] in TALK])
 @given(junk=st.lists(JUNK, max_size=8))
 def test_whatever_a_provider_streams_is_an_answer_or_a_fault(operation: str, wire: Wire, junk: list[bytes]) -> None:
     transform = exchange(operation, wire, stream=True).open_gate([SECRET])
@@ -642,7 +685,7 @@ def test_whatever_a_provider_streams_is_an_answer_or_a_fault(operation: str, wir
     assert min(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens) >= 0
 
 
-@pytest.mark.parametrize(("operation", "wire"), [pair for pair in PAIRS if pair[0] in {"chat", "messages"}])
+@pytest.mark.parametrize(("operation", "wire"), [pair for pair in PAIRS if pair[0] in TALK])
 @given(data=st.data())
 def test_a_spoilt_event_is_passed_over_or_a_fault(operation: str, wire: Wire, data: st.DataObject) -> None:
     pieces = [piece for piece in PIECES if read_json(piece) is not None]
@@ -663,12 +706,12 @@ def read_json(piece: bytes) -> Any:
 
 def test_a_call_keeps_its_own_words_where_it_is_passed() -> None:
     """Fields that nobody here knows go through to a provider of the same language, and only there."""
-    unknown = {"field_of_tomorrow": {"deep": [1]}}
-    for operation in ("chat", "messages"):
+    unknown = {"fieldOfTomorrow": {"deep": [1]}}
+    for operation in TALK:
         own, *others = WIRES[operation]
-        assert body_of(exchange(operation, own, **unknown))["field_of_tomorrow"] == {"deep": [1]}
+        assert body_of(exchange(operation, own, **unknown))["fieldOfTomorrow"] == {"deep": [1]}
         for wire in others:
-            assert "field_of_tomorrow" not in body_of(exchange(operation, wire, **unknown))
+            assert "fieldOfTomorrow" not in body_of(exchange(operation, wire, **unknown))
 
 
 def test_an_exchange_is_of_one_call() -> None:

@@ -124,7 +124,7 @@ async def test_another_origin_is_allowed_nothing(standing_with: StartGateway, or
     assert status == 403
     assert not [name for name in headers if name.startswith("Access-Control")]
     status, headers, _ = await ask(gateway, "GET", "/v1/models", {"Origin": origin, "Authorization": f"Bearer {KEY}"})
-    assert (status, headers["Vary"]) == (200, "anthropic-version, Origin")
+    assert (status, headers["Vary"]) == (200, "anthropic-version, x-goog-api-key, Origin")
     assert not [name for name in headers if name.startswith("Access-Control")]
 
 
@@ -162,7 +162,8 @@ async def test_answers_and_errors_can_be_read_by_the_page(standing_with: StartGa
         await check_readable(gateway, "GET", "/v1/files", 501)
         await check_readable(gateway, "PUT", CHAT, 405)
         await check_readable(gateway, "POST", CHAT, 417, headers={"Expect": "miracles"})
-        await check_readable(gateway, "GET", "/v1beta/models", 404)
+        await check_readable(gateway, "GET", "/v1beta/models", 200)
+        await check_readable(gateway, "GET", "/v1beta/nothing", 404)
         await check_readable(gateway, "GET", "/media/nothing.png", 404)
         await check_readable(gateway, "GET", "/v1/videos/video_x/content", 404)
 
@@ -192,7 +193,7 @@ async def test_a_star_is_every_page_and_no_cookie(standing_with: StartGateway) -
         assert (status, headers[ALLOW]) == (204, "*")
         told = {"Origin": origin, "Authorization": f"Bearer {KEY}"}
         status, headers, _ = await ask(gateway, "GET", "/v1/models", told)
-        assert (status, headers[ALLOW], headers["Vary"]) == (200, "*", "anthropic-version")
+        assert (status, headers[ALLOW], headers["Vary"]) == (200, "*", "anthropic-version, x-goog-api-key")
         assert "Access-Control-Allow-Credentials" not in headers
 
 

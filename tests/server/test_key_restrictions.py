@@ -25,6 +25,7 @@ EMBEDDINGS = "/v1/embeddings"
 EMBED = {"model": "e", "input": "hi"}
 ASK = {**HELLO, "max_tokens": 9}
 TEXT = {"model": "m", "input": "hi"}
+GENERATE = {"contents": [{"parts": [{"text": "hi"}]}]}
 RANK = {"model": "m", "query": "q", "documents": ["d"]}
 FORM_TYPE = "multipart/form-data; boundary=edge"
 
@@ -59,6 +60,12 @@ OPERATIONS: tuple[tuple[str, str, Any], ...] = (
     ("POST", "/v1/audio/speech", {**TEXT, "voice": "alloy"}),
     ("POST", "/v1/videos", FILM),
     ("POST", "/v1/video/generations", FILM),
+    ("POST", "/v1/models/m:generateContent", GENERATE),
+    ("POST", "/v1/models/m:streamGenerateContent", GENERATE),
+    ("POST", "/v1beta/models/m:generateContent", GENERATE),
+    ("POST", "/v1beta/models/m:streamGenerateContent", GENERATE),
+    ("GET", "/v1beta/models", None),
+    ("GET", "/v1beta/models/m", None),
     ("GET", "/v1/models", None),
     ("GET", "/v1/models/m", None),
     ("GET", SUBSCRIPTION, None),
@@ -98,7 +105,8 @@ async def ask(
         sent, lines["Content-Type"] = {"data": body}, FORM_TYPE
     async with gateway.client.request(method, gateway.url + path, **sent, headers=lines) as response:
         value = await response.json()
-        code = value.get("error", {}).get("code")
+        error = value.get("error", {})
+        code = error["details"][0]["reason"].lower() if "details" in error else error.get("code")
         return response.status, code, response.headers.get("x-should-retry")
 
 
@@ -107,7 +115,7 @@ async def test_the_table_of_operations_names_every_path_that_is_served(standing_
     served = set()
     for route in gateway.app.router.routes():
         path = route.resource.canonical
-        if path.startswith("/v1/") and route.handler is not refuse_unserved and route.method != "HEAD":
+        if path.startswith(("/v1/", "/v1beta/")) and route.handler is not refuse_unserved and route.method != "HEAD":
             served.add((route.method, path.replace("{model}", "m")))
     assert {(method, path) for method, path, _ in (*OPERATIONS, *OF_A_VIDEO)} == served
 

@@ -345,6 +345,7 @@ _TAKES_JSON = (
     *("chat/completions", "embeddings", "messages", "messages/count_tokens", "completions"),
     *("moderations", "rerank", "responses", "images/generations", "audio/speech", "videos", "video/generations"),
 )
+_METHODS = ("generateContent", "streamGenerateContent")
 _VIDEO = "/v1/videos/{id}"
 PUBLIC: Mapping[str, Row] = {
     **{f"POST /v1/{name}": Row(400, body={}) for name in _TAKES_JSON},
@@ -360,12 +361,20 @@ PUBLIC: Mapping[str, Row] = {
     f"POST {_VIDEO}/remix": Row(400, make=Site.find_video, body={}),
     "GET /v1/models": Row(),
     "GET /v1/models/{model}": Row(),
+    **{f"POST {path}/models/{{model}}:{name}": Row(400, body={}) for path in ("/v1", "/v1beta") for name in _METHODS},
+    "GET /v1beta/models": Row(),
+    "GET /v1beta/models/{model}": Row(),
     "GET /v1/dashboard/billing/subscription": Row(),
     "GET /v1/dashboard/billing/usage": Row(),
 }
 """By method and path; every path of the convention that is not served is a 501 to whom a key lets in."""
 UNSERVED = Row(501)
-UNSERVED_METHODS = {"GET /v1/chat/completions", "DELETE /v1/models/{model}"}
+UNSERVED_METHODS = {
+    "POST /v1/models/{model}:{method}",
+    "POST /v1beta/models/{model}:{method}",
+    "GET /v1/chat/completions",
+    "DELETE /v1/models/{model}",
+}
 
 OPEN: Mapping[str, int] = {
     "/": 200,

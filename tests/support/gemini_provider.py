@@ -188,7 +188,7 @@ def _read_blob(part: Json) -> ReceivedImage:
 
 def _read_tools(tools: Any) -> list[str]:
     names = []
-    known = {"name", "description", "parameters", "parametersJsonSchema", "response", "behavior"}
+    known = {"name", "description", "parameters", "parametersJsonSchema", "response", "responseJsonSchema", "behavior"}
     for tool in tools:
         listed = expect_object(tool, "tools", {"functionDeclarations", "googleSearch", "codeExecution", "urlContext"})
         for raw in listed.get("functionDeclarations") or ():

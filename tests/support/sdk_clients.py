@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from anthropic import AsyncAnthropic
+from google.genai import Client
 from openai import AsyncOpenAI
 
 from tests.support.anthropic_provider import AnthropicProvider
@@ -14,6 +15,9 @@ MakeClient = Callable[..., AsyncOpenAI]
 
 
 MakeClaude = Callable[..., AsyncAnthropic]
+
+
+MakeGoogle = Callable[..., Client]
 
 
 ProviderType = type[Provider]

@@ -197,7 +197,7 @@ def _measure_block(block: Any) -> Size:
         case "image":
             return 0, PART_TOKENS
         case "document":
-            return _measure_document(block)
+            return measure_document(block)
         case "tool_result":
             chars, tokens = _measure(block.get("content") or "")
             return chars, tokens + MESSAGE_TOKENS
@@ -205,7 +205,8 @@ def _measure_block(block: Any) -> Size:
             return 0, bound_json(block)
 
 
-def _measure_document(block: Body) -> Size:
+def measure_document(block: Body) -> Size:
+    """Return the size of a document block, whose content has not been checked."""
     heading = sum(bound_text(text) for name in ("title", "context") if isinstance(text := block.get(name), str))
     source: Any = block.get("source")
     if not isinstance(source, dict):

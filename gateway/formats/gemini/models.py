@@ -1,20 +1,27 @@
-"""Parses Gemini's model list.
+"""Gemini's model list, parsed and built.
 
 Shape: ai.google.dev/api/models, ``models.list``: ``{"models": [{"name": "models/…", "supportedGenerationMethods":
 […]}], "nextPageToken"}``. A page has 50 models unless ``pageSize`` asks for more, at most 1,000: it is requested with
 ``?pageSize=1000``, and further pages are not.
 """
 
+import base64
+import binascii
+from collections.abc import Sequence
 from typing import Any
 
+import orjson
+
 from gateway.domain.model_info import ModelInfo
-from gateway.errors import ProviderBadResponse
+from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.chat import parse_answer_object
 
 _METHODS = frozenset(
     {"generateContent", "streamGenerateContent", "embedContent", "batchEmbedContents", "predictLongRunning"},
 )
 """Models without one of these cannot be used here: they make images in another way, or use a socket."""
+_PAGE, _MAX_PAGE = 50, 1_000
+_MAX_DIGITS = 9
 
 
 def parse_models(raw: bytes, *, owned_by: str, now_s: int) -> list[ModelInfo]:
@@ -37,3 +44,39 @@ def _is_callable(item: dict[str, Any]) -> bool:
 def _parse_name(item: dict[str, Any]) -> str:
     name = item.get("name")
     return name.removeprefix("models/") if isinstance(name, str) else ""
+
+
+def build_model(model: ModelInfo, methods: Sequence[str]) -> dict[str, Any]:
+    """Build one model object; ``methods`` are those that work with it."""
+    return {
+        "name": f"models/{model.id}",
+        "version": model.id,
+        "displayName": model.id,
+        "description": f"Provided by {model.owned_by}" if model.owned_by else "",
+        "supportedGenerationMethods": list(methods),
+    }
+
+
+def build_page(models: Sequence[dict[str, Any]], next_id: str | None) -> bytes:
+    """Build one page of the list; ``next_id`` is the last id on it, None on the last page."""
+    page: dict[str, Any] = {"models": models}
+    if next_id is not None:
+        page["nextPageToken"] = base64.urlsafe_b64encode(next_id.encode()).decode()
+    return orjson.dumps(page)
+
+
+def parse_page_token(token: str) -> str:
+    """Return the id after which a page begins; empty for the first. Raises ``InvalidRequest``."""
+    try:
+        return base64.b64decode(token, altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError):
+        raise InvalidRequest("'pageToken' is not one of this list", param="pageToken") from None
+
+
+def parse_page_size(text: str | None) -> int:
+    """Return the models of a page: 50 unless ``pageSize`` says otherwise, at most 1,000. Raises ``InvalidRequest``."""
+    if text is None or text == "0":
+        return _PAGE
+    if not text.isascii() or not text.isdecimal():
+        raise InvalidRequest("'pageSize' must be a number", param="pageSize")
+    return min(int(text[:_MAX_DIGITS]), _MAX_PAGE)

@@ -11,15 +11,20 @@ from gateway.server.responses import SMALL, BufferedResponse
 from gateway.server.stream_response import EventStreamResponse, LargeResponse
 
 
-async def forward_inference(request: web.Request) -> web.StreamResponse:
-    """Forward one inference request. It has been parsed, and what it may cost is reserved."""
+async def forward_inference(
+    request: web.Request, open_stream: type[EventStreamResponse] = EventStreamResponse
+) -> web.StreamResponse:
+    """Forward one inference request. It has been parsed, and what it may cost is reserved.
+
+    ``open_stream`` sends an answer that is streamed.
+    """
     active = request[INFERENCE]
     ctx, services = active.context, active.services
     call = ctx.call
     assert call is not None  # noqa: S101 - it has been parsed
     images = None if call.image is None else services.media.images
     if call.stream:
-        client_stream = EventStreamResponse(request)
+        client_stream = open_stream(request)
         stream = forward.stream if images is None else images.fetch_stream
         await stream(services.proxy, ctx, client_stream, settle=active.settle_stream)
         return client_stream.response

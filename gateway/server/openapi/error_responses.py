@@ -92,18 +92,19 @@ _STATUSES = {name_error_response(status): status for status in _PHRASES}
 
 
 def build_error_responses(used: Iterable[str]) -> dict[str, Schema]:
-    """Build the error responses of these names. A name with the prefix ``Anthropic`` has Anthropic's error format."""
+    """Build the error responses of these names. A prefix names the error format: Anthropic's or Google's."""
     codes = list_codes()
     return {name: _build_error_response(name, codes) for name in used}
 
 
 def _build_error_response(name: str, codes: Mapping[int, Mapping[str, str]]) -> Schema:
-    plain = name.removeprefix("Anthropic")
+    schema = next((f"{prefix}Error" for prefix in ("Anthropic", "Google") if name.startswith(prefix)), "Error")
+    plain = name.removeprefix(schema.removesuffix("Error"))
     status = _STATUSES[plain]
     lines = [f"- `{code}`: {meaning}" for code, meaning in codes.get(status, {}).items()]
     headers = (*_HEADERS, *(("Retry-After",) if status in _WAITS else ()))
     return {
         "headers": {header: ref(header, "headers") for header in headers},
-        "content": {JSON: {"schema": ref("Error" if name == plain else "AnthropicError")}},
+        "content": {JSON: {"schema": ref(schema)}},
         "description": "\n".join([f"{_PHRASES[status]}.", "", *lines]).strip(),
     }

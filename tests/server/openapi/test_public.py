@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from tests.support.gateway import KEY
 from tests.support.image_providers import draw
 from tests.support.openai_audio import make_wav
 from tests.support.openapi_calls import Call, Caller, Memory, exceed, spoil
@@ -19,6 +20,8 @@ IMAGE, SOUND = draw(), make_wav(0.2)
 FILM = {"model": "film", "prompt": "waves", "seconds": "4", "size": "1280x720"}
 CHAT = {"model": MODEL, "messages": HELLO, "temperature": 0.5, "stop": ["x"], "n": 1, "user": None}
 SAY = {"model": "claude", "max_tokens": 9, "messages": HELLO}
+GENERATE = {"contents": [{"parts": [{"text": "hi"}]}], "system_instruction": {"parts": [{"text": "be kind"}]}}
+GOOGLES = {"model": MODEL}
 VIDEO = {"id": "$video"}
 
 
@@ -52,6 +55,18 @@ CALLS = (
     Call("create_message", {**SAY, "max_tokens": -1}, status=400),
     Call("create_message", SAY, headers={"Authorization": ""}, status=401),
     Call("count_tokens", {"model": "claude", "messages": HELLO}),
+    Call("generate_content", GENERATE, path=GOOGLES),
+    Call("generate_content", GENERATE, path={"model": "claude"}, headers={"Authorization": "", "x-goog-api-key": KEY}),
+    Call("generate_content", {**GENERATE, "generationConfig": {"topP": 2}}, path=GOOGLES, status=400),
+    Call("generate_content", GENERATE, path=GOOGLES, headers={"Authorization": ""}, status=401),
+    Call("stream_generate_content", GENERATE, path=GOOGLES),
+    Call("stream_generate_content", GENERATE, path=GOOGLES, query={"alt": "sse"}),
+    Call("generate_content_v1", GENERATE, path=GOOGLES),
+    Call("stream_generate_content_v1", GENERATE, path=GOOGLES, query={"alt": "sse"}),
+    Call("list_google_models", query={"pageSize": "1"}),
+    Call("list_google_models", query={"pageSize": "few"}, status=400),
+    Call("get_google_model", path=GOOGLES),
+    Call("get_google_model", path={"model": "org/none"}, status=404),
     Call("create_embeddings", {"model": MODEL, "input": ["hi"]}),
     Call("create_embeddings", {"model": MODEL, "input": "hi", "encoding_format": "base64"}),
     Call("rerank", {"model": MODEL, "query": "q", "documents": ["a", {"text": "b"}], "top_n": 1}),
@@ -156,7 +171,8 @@ async def check_named(caller: Caller, call: Call, field: str) -> None:
     caller.problems += [
         f"{call.operation}: {told}" for told in caller.reader.judge(call.operation, status, media_type, raw)
     ]
-    if status != 400 or f'"param":"{field}'.encode() not in raw:
+    named = (f'"param":"{field}', f'"fieldViolations":[{{"field":"{field}')  # the latter in Google's format
+    if status != 400 or not any(place.encode() in raw for place in named):
         caller.problems.append(
             f"{call.operation} with {field} of {call.body.get(field, 'nothing')}: {status} {raw[:200]!r}"
         )

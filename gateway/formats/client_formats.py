@@ -1,0 +1,63 @@
+"""The API formats of clients that can be translated: each is parsed into the common chat model and built from it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+
+from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.formats.anthropic import request_reader as anthropic_reader
+from gateway.formats.anthropic import response as anthropic_response
+from gateway.formats.anthropic.stream import MessagesStreamSerializer
+from gateway.formats.chat import ChatRequest, Event
+from gateway.formats.gemini import request_reader as gemini_reader
+from gateway.formats.gemini import response_writer as gemini_writer
+from gateway.formats.openai import request_reader as openai_reader
+from gateway.formats.openai import response as openai_response
+from gateway.formats.openai.stream import ChatStreamSerializer
+from gateway.formats.stream import StreamSerializer
+from gateway.formats.translator import ResponseIdentity
+
+
+@attrs.frozen
+class ClientFormat:
+    """An API format that clients use: requests are parsed from it, answers are built in it."""
+
+    parse_chat_request: Callable[[dict[str, Any]], ChatRequest]
+    open_writer: Callable[[InferenceRequest, ResponseIdentity], StreamSerializer]
+    write_answer: Callable[[Sequence[Event], ResponseIdentity], bytes]
+
+
+CLIENT_FORMATS: Mapping[Operation, ClientFormat] = MappingProxyType(
+    {
+        "chat": ClientFormat(
+            openai_reader.parse_chat_request,
+            lambda call, naming: ChatStreamSerializer(
+                answer_id=f"chatcmpl-{naming.id}",
+                model=naming.model,
+                created_s=naming.now_s,
+                include_usage=call.include_usage,
+            ),
+            lambda events, naming: openai_response.build_answer(
+                events,
+                answer_id=f"chatcmpl-{naming.id}",
+                model=naming.model,
+                created_s=naming.now_s,
+            ),
+        ),
+        "messages": ClientFormat(
+            anthropic_reader.parse_chat_request,
+            lambda _call, naming: MessagesStreamSerializer(naming.model, f"msg_{naming.id}"),
+            lambda events, naming: anthropic_response.build_answer(
+                events, model=naming.model, message_id=f"msg_{naming.id}"
+            ),
+        ),
+        "generate_content": ClientFormat(
+            gemini_reader.parse_chat_request,
+            lambda _call, naming: gemini_writer.GenerateContentSerializer(naming.model, naming.id),
+            lambda events, naming: gemini_writer.build_answer(events, model=naming.model, answer_id=naming.id),
+        ),
+    },
+)
+"""By the operation."""

@@ -1,0 +1,75 @@
+"""Errors as Google's clients expect them: as the body of an answer, and as an event of a stream.
+
+Shapes: google.rpc.Status as JSON (cloud.google.com/apis/design/errors), google/rpc/code.proto for the names of
+statuses, and google/rpc/error_details.proto. An error's message is already masked.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import orjson
+
+from gateway.errors import GatewayError, QuotaExceeded
+
+_STATUSES: Mapping[int, str] = MappingProxyType(
+    {
+        401: "UNAUTHENTICATED",
+        402: "RESOURCE_EXHAUSTED",
+        403: "PERMISSION_DENIED",
+        404: "NOT_FOUND",
+        408: "DEADLINE_EXCEEDED",
+        409: "ABORTED",
+        429: "RESOURCE_EXHAUSTED",
+        499: "CANCELLED",
+        501: "UNIMPLEMENTED",
+        502: "UNAVAILABLE",
+        503: "UNAVAILABLE",
+        504: "DEADLINE_EXCEEDED",
+    },
+)
+_DOMAIN = "model-gateway"
+_TYPES = "type.googleapis.com/google.rpc."
+
+
+def find_status(error: GatewayError) -> str:
+    """Return the ``error.status``: by the HTTP status, except that a spent quota is an exhausted resource."""
+    if isinstance(error, QuotaExceeded):
+        return "RESOURCE_EXHAUSTED"
+    return _STATUSES.get(error.status, "INVALID_ARGUMENT" if error.status < 500 else "INTERNAL")  # noqa: PLR2004
+
+
+def build_google_error(error: GatewayError, request_id: str) -> bytes:
+    """Build the error object as a JSON body."""
+    return orjson.dumps(
+        {
+            "error": {
+                "code": error.status,
+                "message": f"{error.message} (request id: {request_id})",
+                "status": find_status(error),
+                "details": _build_details(error, request_id),
+            }
+        },
+    )
+
+
+def _build_details(error: GatewayError, request_id: str) -> list[dict[str, Any]]:
+    details: list[dict[str, Any]] = [
+        {
+            "@type": f"{_TYPES}ErrorInfo",
+            "reason": (error.public_code or error.code).upper(),
+            "domain": _DOMAIN,
+        },
+        {"@type": f"{_TYPES}RequestInfo", "requestId": request_id},
+    ]
+    if error.param is not None:
+        violation = {"field": error.param, "description": error.message}
+        details.append({"@type": f"{_TYPES}BadRequest", "fieldViolations": [violation]})
+    if error.retry_after_s is not None:
+        details.append({"@type": f"{_TYPES}RetryInfo", "retryDelay": f"{error.retry_after_s}s"})
+    return details
+
+
+def build_google_error_event(error: GatewayError, request_id: str) -> bytes:
+    """Build the error object as an event, which ends a stream early."""
+    return b"data: " + build_google_error(error, request_id) + b"\n\n"

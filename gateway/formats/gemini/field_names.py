@@ -1,0 +1,71 @@
+"""Brings a client's body in Gemini's format into one spelling.
+
+Google's API takes every field in camelCase and in snake_case (protobuf's JSON mapping), and a single object where an
+array of them is expected. The gateway checks, bounds and charges a request by its fields: so there is one spelling of
+each from here on, and only the client's own data keep theirs (arguments, results, JSON Schemas, names of properties).
+"""
+
+from typing import Any
+
+from gateway.errors import InvalidRequest
+from gateway.formats.openai.fields import Body
+
+_OWN_DATA = frozenset(
+    {"args", "response", "parametersJsonSchema", "responseJsonSchema", "default", "example", "enum", "labels",
+     "headers", "partMetadata"},
+)  # fmt: skip
+"""Fields whose values belong to the client."""
+_OWN_NAMES = frozenset({"properties", "defs", "$defs"})
+"""Fields whose keys belong to the client: the names of a schema's properties."""
+_ARRAYS = frozenset({"contents", "parts", "tools", "functionDeclarations", "safetySettings", "requests"})
+_GOVERNED = frozenset(
+    {"cachedContent", "candidateCount", "contents", "content", "generationConfig", "generateContentRequest",
+     "maxOutputTokens", "model", "requests", "responseModalities", "serviceTier", "systemInstruction", "tools"},
+)  # fmt: skip
+"""Fields by which the gateway routes, bounds and charges a request."""
+_FOLDED = {name.casefold(): name for name in _GOVERNED}
+
+
+def unify_names(body: Body) -> Body:
+    """Return a copy of ``body`` in camelCase, with arrays where arrays belong.
+
+    Raises ``InvalidRequest`` for a field in two spellings, and for one of the governed fields in another case, which
+    some servers behind a channel may accept.
+    """
+    return _unify(body, "")
+
+
+def _unify(value: Body, where: str) -> Body:
+    unified: Body = {}
+    for given, item in value.items():
+        name = _build_camel(given) if "_" in given else given
+        if name in unified:
+            raise InvalidRequest(f"'{where}{name}' is given in two spellings", param=f"{where}{name}")
+        if name not in _GOVERNED:
+            _check_spelling(given, where)
+        unified[name] = _unify_value(name, item, f"{where}{name}")
+    return unified
+
+
+def _unify_value(name: str, value: Any, where: str) -> Any:
+    if name in _OWN_DATA:
+        return value
+    if isinstance(value, dict):
+        if name in _OWN_NAMES:
+            return {key: _unify_value("", item, f"{where}.{key}") for key, item in value.items()}
+        unified = _unify(value, f"{where}.")
+        return [unified] if name in _ARRAYS else unified
+    if isinstance(value, list):
+        return [_unify_value("", item, f"{where}[{index}]") for index, item in enumerate(value)]
+    return value
+
+
+def _build_camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word[:1].upper() + word[1:] for word in rest) if first else name
+
+
+def _check_spelling(name: str, where: str) -> None:
+    meant = _FOLDED.get(name.replace("_", "").casefold())
+    if meant is not None:
+        raise InvalidRequest(f"Unknown field '{where}{name}'; did you mean '{meant}'?", param=f"{where}{name}")

@@ -1,0 +1,221 @@
+"""Passthrough of Gemini's answers to a client of the same format: the stream (see ``StreamTransform``) and whole ones.
+
+Shapes: ai.google.dev/api/generate-content, ``GenerateContentResponse``. The stream has no end mark: an answer is
+complete if the connection has ended and every candidate has a finish reason, or the prompt was blocked.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.token_estimate import estimate_sample, estimate_text
+from gateway.domain.usage import Usage
+from gateway.errors import ProviderBadResponse
+from gateway.formats import sse
+from gateway.formats.gemini.response import parse_usage_metadata
+from gateway.formats.head_tail_buffer import HeadTailBuffer
+from gateway.formats.json_values import as_object, as_text, list_objects, loads_or_none
+from gateway.formats.openai.errors import Secrets, build_reported, parse_error_value
+from gateway.formats.prompt_tokens import estimate_prompt
+from gateway.formats.stream import PassthroughStream
+
+_BEGIN = b'data: {"'
+_ENDS = (b"}\r\n\r\n", b"}\n\n")
+_SAMPLE_BYTES = 512 * 1024
+_CUT = "The provider's stream ended before it was complete"
+_UNSPECIFIED = frozenset({"", "FINISH_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED"})
+
+
+class GenerateContentPassthrough(PassthroughStream):
+    """Forwards whole events, but no error; the event that completes the answer is held back to the end.
+
+    So the request is settled before the client has the whole answer. Forwarded events are byte for byte the provider's.
+    """
+
+    __slots__ = ("_buffer", "_call", "_finished", "_last", "_several", "_usage")
+
+    def __init__(self, call: InferenceRequest, secrets: Secrets = ()) -> None:
+        super().__init__(secrets)
+        self._call = call
+        self._several = call.choices > 1
+        self._buffer = HeadTailBuffer()
+        self._finished: dict[int, bool] = {}
+        self._last = b""
+        self._usage: Usage | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        # The usual piece consists of whole events in the middle of an answer: a few checks, and it is forwarded.
+        if (
+            data.startswith(_BEGIN)
+            and data.endswith(_ENDS)
+            and b'"finishReason"' not in data
+            and b'"error"' not in data
+            and b'"promptFeedback"' not in data
+            and not self._splitter.waiting
+            and not self.closed
+            and not self._several
+            and not self._last
+            and (data.isascii() or sse.is_utf8(data))
+        ):
+            ends = data.count(b"}\r\n\r\n") + data.count(b"}\n\n")
+            if data.count(_BEGIN) == ends == data.count(b"data:"):
+                self._begun = True
+                self.events += ends
+                self._buffer.feed(data)
+                return data
+        return self._feed_slowly(data)
+
+    def _pass(self, event: bytes) -> bytes:
+        """Return what can be forwarded of a whole event; an error is often bare JSON."""
+        if not self.closed and event.lstrip().startswith((b"{", b"[")) and self._find_error(loads_or_none(event)):
+            return b""
+        return super()._pass(event)
+
+    def _judge(self, event: bytes, payload: bytes) -> bytes:
+        value = loads_or_none(payload)
+        if self._find_error(value):
+            return b""
+        chunk = as_object(value)
+        self.events += 1
+        self._buffer.feed(event)
+        blocked = is_blocked(chunk)
+        for candidate in list_objects(chunk.get("candidates")):
+            index = candidate.get("index")
+            number = index if type(index) is int else 0
+            reason = as_text(candidate.get("finishReason"))
+            self._finished[number] = self._finished.get(number, False) or reason not in _UNSPECIFIED
+        before, self._last = self._last, b""
+        if blocked or self._complete:
+            self._last, self._usage = event, _parse_usage(chunk)
+            return before
+        return before + event
+
+    def _find_error(self, value: object) -> bool:
+        """Note the error that ``value`` reports; return whether it reports one."""
+        error = parse_error_value(value, self._secrets)
+        if error is not None:
+            self.error = build_reported(error.message, "stream")
+        return error is not None
+
+    @property
+    def _complete(self) -> bool:
+        return bool(self._finished) and all(self._finished.values())
+
+    def finish(self) -> bytes:
+        """Return the rest once the connection has ended. The last event may lack its blank line."""
+        if self.error is not None:
+            raise self.error
+        if self.ended:
+            return b""
+        rest = self._splitter.take()
+        written = b""
+        if rest.strip():
+            if loads_or_none(sse.parse_data(rest) or rest) is None:
+                raise ProviderBadResponse(_CUT, phase="stream")
+            written = self._pass(rest + b"\n\n")
+            if self.error is not None:
+                raise self.error
+        if not self._last:
+            raise ProviderBadResponse(_CUT, phase="stream")
+        self.ended = True
+        return written + self._last
+
+    def parse_usage(self) -> Usage:
+        """Return the provider's counts in the last event, or before it, else an estimate.
+
+        Each event counts all tokens so far, but the count of an answer that was cut may lag behind its text.
+        """
+        if self._usage is not None:
+            return self._usage
+        if not self.events:
+            return Usage()
+        tail = _parse_sample(self._buffer.tail)
+        if self._last and tail.usage is not None:
+            return tail.usage
+        begun = tail.usage or Usage(estimate_prompt(self._call))
+        return attrs.evolve(begun, completion_tokens=self._estimate_completion(tail), source="estimate")
+
+    def _estimate_completion(self, tail: "_Sample") -> int:
+        if self._buffer.whole:
+            return estimate_text(tail.text)
+        head = _parse_sample(self._buffer.head)
+        return estimate_sample((head.text, tail.text), head.events + tail.events, self.events)
+
+
+@attrs.frozen
+class _Sample:
+    """A part of a stream: its events, their texts, and the last counts."""
+
+    events: int
+    text: str
+    usage: Usage | None
+
+
+def _parse_sample(raw: bytes) -> _Sample:
+    events, texts = 0, []
+    usage: Usage | None = None
+    for event in sse.SseSplitter().split(raw[-_SAMPLE_BYTES:]):
+        chunk = as_object(loads_or_none(sse.parse_data(event) or b""))
+        events += 1
+        texts += list(_list_texts(chunk))
+        usage = _parse_usage(chunk) or usage
+    return _Sample(events, "".join(texts), usage)
+
+
+def _list_texts(answer: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the texts of an answer or a chunk, for an estimate; a function call is its JSON."""
+    for candidate in list_objects(answer.get("candidates")):
+        for part in list_objects(as_object(candidate.get("content")).get("parts")):
+            yield as_text(part.get("text"))
+            if part.get("functionCall"):
+                yield orjson.dumps(part["functionCall"]).decode()
+
+
+def _parse_usage(answer: Mapping[str, Any]) -> Usage | None:
+    report = parse_usage_metadata(answer.get("usageMetadata"))
+    return None if report is None else report.usage
+
+
+def is_blocked(answer: Mapping[str, Any]) -> bool:
+    """Return whether an answer only says that the prompt was blocked."""
+    return as_text(as_object(answer.get("promptFeedback")).get("blockReason")) not in _UNSPECIFIED
+
+
+def parse_passed_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
+    """Return the usage of a whole answer that is sent on unchanged. Raises ``ProviderBadResponse``."""
+    return _parse_answer_usage(_check_answer(loads_or_none(raw), secrets), call)
+
+
+def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+    """Build the events from a whole answer, or from a stream without ``alt=sse``, which is an array of chunks.
+
+    Returns the usage too. Raises ``ProviderBadResponse``.
+    """
+    value = loads_or_none(raw)
+    chunks = [_check_answer(chunk, secrets) for chunk in (value if isinstance(value, list) and value else [value])]
+    usage = _parse_answer_usage(chunks[-1], call)
+    for candidate in list_objects(chunks[-1].get("candidates")):
+        if as_text(candidate.get("finishReason")) in _UNSPECIFIED:
+            candidate["finishReason"] = "STOP"
+    return b"".join(b"data: %b\n\n" % orjson.dumps(chunk) for chunk in chunks), usage
+
+
+def _check_answer(value: object, secrets: Secrets) -> dict[str, Any]:
+    error = parse_error_value(value, secrets)
+    if error is not None:
+        raise build_reported(error.message, "answer")
+    if not isinstance(value, dict):
+        raise ProviderBadResponse("The provider's answer is not a JSON object")
+    if not list_objects(value.get("candidates")) and not is_blocked(value):
+        raise ProviderBadResponse("The provider's answer has no candidates")
+    return value
+
+
+def _parse_answer_usage(answer: Mapping[str, Any], call: InferenceRequest) -> Usage:
+    usage = _parse_usage(answer)
+    if usage is not None:
+        return usage
+    return Usage(estimate_prompt(call), estimate_text("".join(_list_texts(answer))), source="estimate")

@@ -1,0 +1,317 @@
+"""Parses a checked body in Gemini's format into the common chat model.
+
+Shapes: ai.google.dev/api/generate-content and ai.google.dev/api/caching (``Content``, ``Part``, ``Tool``). What only
+Gemini can do (tools that run on its servers, cached contents, files stored there, other answers than text) is rejected
+by name; options that only tune the answer (``safetySettings``, ``mediaResolution``, ``labels``) are dropped.
+"""
+
+from typing import Any, cast
+
+import attrs
+import orjson
+
+from gateway.domain.inference_request import GENERATION_CONFIG as CONFIG
+from gateway.errors import InvalidRequest
+from gateway.formats import chat
+from gateway.formats.gemini.openapi_schema import build_json_schema
+from gateway.formats.gemini.request import check_object
+from gateway.formats.gemini.signatures import is_foreign, parse_foreign
+from gateway.formats.openai.fields import Body
+
+_MODES: dict[str, chat.ToolChoice | None] = {
+    "MODE_UNSPECIFIED": None, "AUTO": "auto", "VALIDATED": "auto", "ANY": "required", "NONE": "none",
+}  # fmt: skip
+_LEVELS: dict[str, chat.Effort | None] = {
+    "THINKING_LEVEL_UNSPECIFIED": None, "MINIMAL": "minimal", "LOW": "low", "MEDIUM": "medium", "HIGH": "high",
+}  # fmt: skip
+_OWN_CONFIG = (
+    "speechConfig",
+    "imageConfig",
+    "responseLogprobs",
+    "logprobs",
+    "audioTranscriptionConfig",
+    "responseFormat",
+)
+_JSON = "application/json"
+_PLAIN = frozenset({None, "", "text/plain"})
+_PARTS = frozenset({"text", "inlineData", "fileData", "functionCall", "functionResponse"})
+_DESCRIBING = frozenset(
+    {"thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata", "mediaProcessing"},
+)
+_RESULTS = frozenset({"output", "result"})
+"""Names of a function's result, of which Google documents the first and uses the second in its SDK."""
+
+
+def parse_chat_request(body: Body) -> chat.ChatRequest:
+    """Parse a body that ``parse_generate_call`` or ``parse_count_call`` has checked.
+
+    Raises:
+        InvalidRequest: another format cannot express a field, which is named.
+    """
+    if body.get("cachedContent"):
+        raise _only_there("cachedContent", "'cachedContent'")
+    config: Body = body.get(CONFIG) or {}
+    for name in _OWN_CONFIG:
+        if config.get(name):
+            raise _only_there(f"{CONFIG}.{name}", f"'{CONFIG}.{name}'")
+    for index, modality in enumerate(config.get("responseModalities") or ()):
+        if modality.upper() != "TEXT":
+            where = f"{CONFIG}.responseModalities[{index}]"
+            raise _only_there(where, f"'{where}' other than TEXT")
+    tools = tuple(_parse_tools(body.get("tools") or []))
+    choice, tools = _parse_choice(body, tools)
+    tokens, effort = _parse_thinking(config.get("thinkingConfig") or {})
+    return chat.ChatRequest(
+        messages=_parse_messages(body),
+        max_tokens=config.get("maxOutputTokens"),
+        temperature=config.get("temperature"),
+        top_p=config.get("topP"),
+        top_k=config.get("topK"),
+        stop=tuple(config.get("stopSequences") or ()),
+        n=config.get("candidateCount") or 1,
+        seed=config.get("seed"),
+        presence_penalty=config.get("presencePenalty"),
+        frequency_penalty=config.get("frequencyPenalty"),
+        tools=tools,
+        tool_choice=choice,
+        format=_parse_format(config),
+        thinking_tokens=tokens,
+        effort=effort,
+    )
+
+
+def _only_there(param: str, what: str) -> InvalidRequest:
+    return InvalidRequest(f"{what} only works with a channel that speaks Gemini's own format", param=param)
+
+
+# Messages.
+
+
+def _parse_messages(body: Body) -> tuple[chat.Message, ...]:
+    messages: list[chat.Message] = []
+    if body.get("systemInstruction") is not None:
+        messages.append(chat.Message("system", _parse_system(body["systemInstruction"]["parts"])))
+    calls = _Calls()
+    for index, content in enumerate(body["contents"]):
+        where = f"contents[{index}].parts"
+        if content.get("role") != "model":
+            messages.append(chat.Message("user", tuple(_parse_user(content["parts"], where, calls))))
+            continue
+        parts = _parse_model(content["parts"], where, calls)
+        if messages and messages[-1].role == "assistant":  # the pieces of a stream that the client has kept
+            messages[-1] = chat.Message("assistant", _join([*messages[-1].parts, *parts]))
+        else:
+            messages.append(chat.Message("assistant", _join(parts)))
+    return tuple(messages)
+
+
+def _parse_system(parts: list[Body]) -> tuple[chat.Part, ...]:
+    written: list[chat.Part] = []
+    for index, part in enumerate(parts):
+        if not isinstance(part.get("text"), str):
+            where = f"systemInstruction.parts[{index}].text"
+            raise InvalidRequest(f"'{where}' must be a string: instructions are text", param=where)
+        written.append(chat.TextPart(part["text"]))
+    return tuple(written)
+
+
+@attrs.define
+class _Calls:
+    """The function calls so far that have no result yet: the id and the name of each; and how many there were."""
+
+    waiting: list[tuple[str, str]] = attrs.Factory(list)
+    count: int = 0
+
+    def add(self, call: Body) -> str:
+        """Note a call and return its id: Gemini's are optional."""
+        made = call.get("id")
+        name = made if isinstance(made, str) and made else f"call_{self.count}"
+        self.count += 1
+        self.waiting.append((name, call["name"]))
+        return name
+
+    def find(self, response: Body, where: str) -> str:
+        """Return the id of the call that ``response`` answers: by its id, else the first call of its name."""
+        given = response.get("id")
+        for index, (call_id, name) in enumerate(self.waiting):
+            if call_id == given or (not given and name == response["name"]):
+                del self.waiting[index]
+                return call_id
+        if isinstance(given, str) and given:
+            return given
+        raise InvalidRequest(f"'{where}': no function call before it has the name {response['name']!r}", param=where)
+
+
+def _parse_user(parts: list[Body], where: str, calls: _Calls) -> list[chat.Part]:
+    written: list[chat.Part] = []
+    for index, part in enumerate(parts):
+        here = f"{where}[{index}]"
+        kind = _find_kind(part, here)
+        if kind == "functionCall":
+            raise InvalidRequest(f"'{here}': a function call belongs to the role 'model'", param=here)
+        if kind == "functionResponse":
+            written.append(_parse_result(part[kind], f"{here}.{kind}", calls))
+        elif part.get("thought") is not True:
+            written.append(_parse_content(part, kind, here))
+    return written
+
+
+def _parse_model(parts: list[Body], where: str, calls: _Calls) -> list[chat.Part]:
+    written: list[chat.Part] = []
+    for index, part in enumerate(parts):
+        here = f"{where}[{index}]"
+        signature = part.get("thoughtSignature")
+        foreign = isinstance(signature, str) and is_foreign(signature)
+        if isinstance(signature, str) and foreign:
+            signed, redacted = parse_foreign(signature)
+            written.append(chat.ReasoningPart("", signed, redacted))
+        own = signature if isinstance(signature, str) and signature and not foreign else None
+        if part.get("thought") is True and not part.get("functionCall"):
+            thought = part.get("text") or ""
+            if foreign:
+                written[-1] = attrs.evolve(cast("chat.ReasoningPart", written[-1]), text=thought)
+            elif thought or own:
+                written.append(chat.ReasoningPart(thought, own and chat.GEMINI_PREFIX + own))
+            continue
+        kind = _find_kind(part, here)
+        if kind == "functionResponse":
+            raise InvalidRequest(f"'{here}': a function's response belongs to the role 'user'", param=here)
+        if kind == "functionCall":
+            call = part[kind]
+            arguments = orjson.dumps(call.get("args") or {}).decode()
+            written.append(chat.ToolCallPart(calls.add(call), call["name"], arguments, own))
+        else:
+            written.append(_parse_content(part, kind, here))
+    return written
+
+
+def _join(parts: list[chat.Part]) -> tuple[chat.Part, ...]:
+    """Join consecutive texts, and reasoning up to its signature: a stream delivers both in pieces."""
+    joined: list[chat.Part] = []
+    for part in parts:
+        last = joined[-1] if joined else None
+        if isinstance(part, chat.TextPart) and isinstance(last, chat.TextPart):
+            joined[-1] = chat.TextPart(last.text + part.text)
+        elif (
+            isinstance(part, chat.ReasoningPart)
+            and isinstance(last, chat.ReasoningPart)
+            and part.redacted is None
+            and last.redacted is None
+            and last.signature is None
+        ):
+            joined[-1] = chat.ReasoningPart(last.text + part.text, part.signature)
+        elif part != chat.TextPart(""):
+            joined.append(part)
+    return tuple(joined) or (chat.TextPart(""),)
+
+
+def _find_kind(part: Body, where: str) -> str:
+    """Return the field that holds the content of a part. Raises ``InvalidRequest`` for Gemini's own kinds."""
+    stray = next((name for name, value in part.items() if value and name not in _PARTS | _DESCRIBING), None)
+    if stray is not None:
+        raise _only_there(f"{where}.{stray}", f"'{where}.{stray}'")
+    return next((name for name in part if name in _PARTS and part[name] is not None), "text")
+
+
+def _parse_content(part: Body, kind: str, where: str) -> chat.TextPart | chat.MediaPart:
+    if kind == "text":
+        return chat.TextPart(part.get("text") or "")
+    inner = part[kind]
+    if kind == "inlineData":
+        return _parse_inline(inner)
+    media_type = inner.get("mimeType")
+    known = media_type if isinstance(media_type, str) and media_type else None
+    if not inner["fileUri"].startswith(("http://", "https://")) or "/v1beta/files/" in inner["fileUri"]:
+        raise _only_there(f"{where}.{kind}.fileUri", f"'{where}.{kind}.fileUri' of a file that is stored at Google")
+    return chat.MediaPart(_find_media(known or "image/"), media_type=known, url=inner["fileUri"])
+
+
+def _parse_inline(inner: Body) -> chat.MediaPart:
+    name = inner.get("displayName")
+    return chat.MediaPart(
+        _find_media(inner["mimeType"]),
+        media_type=inner["mimeType"],
+        data=inner["data"],
+        name=name if isinstance(name, str) and name else None,
+    )
+
+
+def _find_media(media_type: str) -> Any:
+    kind = media_type.partition("/")[0]
+    return kind if kind in {"image", "audio"} else "file"
+
+
+def _parse_result(response: Body, where: str, calls: _Calls) -> chat.ToolResultPart:
+    value: Body = response.get("response") or {}
+    failed = value.keys() == {"error"}
+    inside = next(iter(value.values())) if len(value) == 1 and (failed or value.keys() <= _RESULTS) else value
+    text = inside if isinstance(inside, str) else orjson.dumps(inside).decode()
+    media = [
+        _parse_inline(check_object(check_object(part, f"{where}.parts[{index}]").get("inlineData"), where))
+        for index, part in enumerate(response.get("parts") or ())
+    ]
+    return chat.ToolResultPart(calls.find(response, where), (chat.TextPart(text), *media), failed)
+
+
+# Tools and settings.
+
+
+def _parse_tools(tools: list[Body]) -> list[chat.Tool]:
+    written = []
+    for index, tool in enumerate(tools):
+        for name, value in tool.items():
+            if name != "functionDeclarations" and value is not None:
+                raise _only_there(f"tools[{index}].{name}", f"The tool '{name}'")
+        written += [_parse_tool(declaration) for declaration in tool.get("functionDeclarations") or ()]
+    return written
+
+
+def _parse_tool(declaration: Body) -> chat.Tool:
+    schema = declaration.get("parametersJsonSchema")
+    if schema is None and declaration.get("parameters") is not None:
+        schema = build_json_schema(declaration["parameters"])
+    description = declaration.get("description")
+    return chat.Tool(declaration["name"], description if isinstance(description, str) and description else None, schema)
+
+
+def _parse_choice(body: Body, tools: tuple[chat.Tool, ...]) -> tuple[chat.ToolChoice | None, tuple[chat.Tool, ...]]:
+    """Return the choice, and the tools that it leaves: those that may not be called are not offered."""
+    where = "toolConfig.functionCallingConfig"
+    calling: Body = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
+    mode = calling.get("mode") or "MODE_UNSPECIFIED"
+    if not isinstance(mode, str) or mode.upper() not in _MODES:
+        raise InvalidRequest(f"'{where}.mode' must be AUTO, ANY, NONE or VALIDATED", param=f"{where}.mode")
+    choice = _MODES[mode.upper()]
+    allowed = calling.get("allowedFunctionNames")
+    if not allowed or choice in {None, "none"}:
+        return choice, tools
+    names = {tool.name for tool in tools}
+    if not isinstance(allowed, list) or not all(isinstance(name, str) and name in names for name in allowed):
+        here = f"{where}.allowedFunctionNames"
+        raise InvalidRequest(f"'{here}' must be names of declared functions", param=here)
+    if len(allowed) == 1 and choice == "required":
+        return chat.ForcedTool(allowed[0]), tools
+    return choice, tuple(tool for tool in tools if tool.name in allowed)
+
+
+def _parse_thinking(thinking: Body) -> tuple[int | None, chat.Effort | None]:
+    budget = thinking.get("thinkingBudget")
+    level = thinking.get("thinkingLevel")
+    if level and level.upper() not in _LEVELS:
+        where = f"{CONFIG}.thinkingConfig.thinkingLevel"
+        raise InvalidRequest(f"'{where}' must be MINIMAL, LOW, MEDIUM or HIGH", param=where)
+    tokens = None if budget is None or budget < 0 else budget  # -1: the model decides
+    return tokens, _LEVELS[level.upper()] if level else None
+
+
+def _parse_format(config: Body) -> chat.ResponseFormat | None:
+    media_type = config.get("responseMimeType")
+    schema = config.get("responseJsonSchema")
+    if schema is None and config.get("responseSchema") is not None:
+        schema = build_json_schema(config["responseSchema"])
+    if media_type not in _PLAIN and media_type != _JSON:
+        where = f"{CONFIG}.responseMimeType"
+        raise _only_there(where, f"'{where}' other than {_JSON} or text/plain")
+    if schema is not None:
+        return chat.ResponseFormat("schema", schema)
+    return chat.ResponseFormat("json") if media_type == _JSON else None

@@ -1,0 +1,245 @@
+"""Builds answers in Gemini's format from events: whole ones, and the stream of ``:streamGenerateContent?alt=sse``.
+
+Shapes: ai.google.dev/api/generate-content, ``GenerateContentResponse``; a chunk of a stream has the same shape as a
+whole answer. The format has no end mark: the last chunk has the finish reasons and the usage.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.domain.usage import Usage
+from gateway.errors import ProviderBadResponse
+from gateway.formats.chat import (
+    GEMINI_PREFIX,
+    ChoiceFinished,
+    Event,
+    ImageOutput,
+    Reason,
+    ReasoningDelta,
+    ReasoningSignature,
+    RedactedReasoning,
+    RefusalDelta,
+    StreamEnd,
+    StreamError,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallStart,
+    UsageReport,
+)
+from gateway.formats.gemini.signatures import build_foreign, build_redacted
+
+MAX_HELD = 16 * 1024 * 1024
+"""Approximate bytes of the function calls that wait for the end: this format sends each of them whole."""
+_PIECE_BYTES = 64
+_CALL_BYTES = 1_024
+_REASONS: dict[Reason, str] = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
+_MALFORMED = "MALFORMED_FUNCTION_CALL"
+Json = dict[str, Any]
+
+
+@attrs.define
+class _Call:
+    """A function call so far."""
+
+    start: ToolCallStart
+    arguments: list[str] = attrs.Factory(list)
+
+
+@attrs.define
+class _Candidate:
+    """What one answer ends with."""
+
+    calls: dict[int, _Call] = attrs.Factory(dict)
+    reason: Reason | None = None
+
+    def build_end(self) -> tuple[list[Json], Json]:
+        """Return the parts of the function calls, and the finish reason.
+
+        Arguments that are no JSON object cannot be expressed: the call is left out, and the reason says so, unless the
+        answer was cut.
+        """
+        parts, broken = [], []
+        for call in self.calls.values():
+            part = _build_call(call)
+            if part is None:
+                broken.append(call.start.name)
+            else:
+                parts.append(part)
+        ended: Json = {"finishReason": _REASONS[self.reason or "stop"]}
+        if broken and ended["finishReason"] == "STOP":
+            ended = {"finishReason": _MALFORMED, "finishMessage": f"Malformed function call: {', '.join(broken)}"}
+        return parts, ended
+
+
+def _build_call(call: _Call) -> Json | None:
+    """Return the part of a function call; None if its arguments are no JSON object."""
+    text = "".join(call.arguments)
+    try:
+        arguments = orjson.loads(text) if text.strip() else {}
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(arguments, dict):
+        return None
+    part: Json = {"functionCall": {"id": call.start.id, "name": call.start.name, "args": arguments}}
+    return part | {"thoughtSignature": call.start.signature} if call.start.signature else part
+
+
+def _build_part(event: Event) -> Json | None:
+    """Return the part of an event that is one by itself."""
+    match event:
+        case TextDelta() | RefusalDelta():
+            return {"text": event.text} if event.text else None
+        case ReasoningDelta():
+            return {"text": event.text, "thought": True} if event.text else None
+        case ReasoningSignature():
+            return {"thought": True, "thoughtSignature": _build_signature(event.signature)}
+        case RedactedReasoning():
+            return {"thought": True, "thoughtSignature": build_redacted(event.data)}
+        case ImageOutput():
+            return {"inlineData": {"mimeType": event.media_type, "data": event.data}}
+    return None
+
+
+def _build_signature(signature: str) -> str:
+    if signature.startswith(GEMINI_PREFIX):
+        return signature.removeprefix(GEMINI_PREFIX)
+    return build_foreign(signature)
+
+
+def build_usage_metadata(usage: Usage, reasoning_tokens: int) -> Json:
+    """Build the usage; like Gemini, without counts of zero for what not every answer has."""
+    written: Json = {
+        "promptTokenCount": usage.prompt_tokens,
+        "candidatesTokenCount": max(usage.completion_tokens - reasoning_tokens, 0),
+        "totalTokenCount": usage.prompt_tokens + usage.completion_tokens,
+    }
+    if usage.cached_tokens:
+        written["cachedContentTokenCount"] = usage.cached_tokens
+    if reasoning_tokens:
+        written["thoughtsTokenCount"] = reasoning_tokens
+    return written
+
+
+class GenerateContentSerializer:
+    """Writes events as a stream of this format; see ``StreamSerializer``.
+
+    A function call is sent whole, with the finish reason. If too much would have to wait, ``write`` raises
+    ``ProviderBadResponse``.
+
+    Args:
+        model: the answer's model.
+        answer_id: the answer's id.
+    """
+
+    __slots__ = ("_candidates", "_held", "_identity", "_used")
+
+    def __init__(self, model: str, answer_id: str) -> None:
+        self._identity = {"modelVersion": model, "responseId": answer_id}
+        self._candidates: dict[int, _Candidate] = {}
+        self._held = 0
+        self._used: UsageReport | None = None
+
+    def write(self, event: Event) -> bytes:
+        match event:
+            case TextDelta() if event.text:  # the usual event
+                return self._build_chunk([_build_candidate([{"text": event.text}], event.choice)])
+            case ToolCallStart() | ToolCallDelta():
+                self._hold(event)
+            case ChoiceFinished():
+                candidate = self._candidates.setdefault(event.choice, _Candidate())
+                candidate.reason = candidate.reason or event.reason
+            case UsageReport():
+                self._used = event
+            case StreamEnd():
+                return self._end()
+            case RefusalDelta() | ReasoningDelta() | ReasoningSignature() | RedactedReasoning() | ImageOutput():
+                part = _build_part(event)
+                return b"" if part is None else self._build_chunk([_build_candidate([part], event.choice)])
+        return b""
+
+    def _hold(self, event: ToolCallStart | ToolCallDelta) -> None:
+        self._held += _note_call(self._candidates, event)
+        if self._held > MAX_HELD:
+            raise ProviderBadResponse("The provider's answer has unfinished tool calls", phase="stream")
+
+    def _end(self) -> bytes:
+        candidates = []
+        for index, candidate in sorted(self._candidates.items()) or [(0, _Candidate())]:
+            parts, ended = candidate.build_end()
+            # Google's SDK takes a content without parts for a broken answer, and Gemini ends with an empty text, too.
+            candidates.append(_build_candidate(parts or [{"text": ""}], index) | ended)
+        more: Json = {}
+        if self._used is not None:
+            more["usageMetadata"] = build_usage_metadata(self._used.usage, self._used.reasoning_tokens)
+        return self._build_chunk(candidates, more)
+
+    def _build_chunk(self, candidates: list[Json], more: Json | None = None) -> bytes:
+        return b"data: %b\n\n" % orjson.dumps({"candidates": candidates, **(more or {}), **self._identity})
+
+
+def _build_candidate(parts: list[Json], index: int) -> Json:
+    return {"content": {"parts": parts, "role": "model"}, "index": index}
+
+
+def _note_call(candidates: dict[int, _Candidate], event: ToolCallStart | ToolCallDelta) -> int:
+    """Add ``event`` to the function calls of its answer; return the approximate bytes that it takes."""
+    calls = candidates.setdefault(event.choice, _Candidate()).calls
+    if isinstance(event, ToolCallStart):
+        calls.setdefault(event.index, _Call(event))
+        return _CALL_BYTES
+    if event.index in calls:
+        calls[event.index].arguments.append(event.arguments)
+    return _PIECE_BYTES + len(event.arguments)
+
+
+def build_answer(events: Iterable[Event], *, model: str, answer_id: str) -> bytes:
+    """Build a whole answer from events. Raises the error of a ``StreamError``."""
+    candidates: dict[int, _Candidate] = {}
+    contents: dict[int, list[Json]] = {}
+    used: UsageReport | None = None
+    for event in events:
+        match event:
+            case ToolCallStart() | ToolCallDelta():
+                _note_call(candidates, event)
+            case ChoiceFinished():
+                candidates.setdefault(event.choice, _Candidate()).reason = event.reason
+            case UsageReport():
+                used = event
+            case StreamError():
+                raise event.error
+            case _ if (part := _build_part(event)) is not None:
+                _append(contents.setdefault(getattr(event, "choice", 0), []), part)
+    written = []
+    for index in sorted(candidates.keys() | contents.keys()) or [0]:
+        calls, ended = candidates.get(index, _Candidate()).build_end()
+        parts = [_finish(part) for part in contents.get(index, [])] + calls
+        written.append(_build_candidate(parts or [{"text": ""}], index) | ended)
+    answer: Json = {"candidates": written}
+    if used is not None:
+        answer["usageMetadata"] = build_usage_metadata(used.usage, used.reasoning_tokens)
+    return orjson.dumps({**answer, "modelVersion": model, "responseId": answer_id})
+
+
+def _append(parts: list[Json], part: Json) -> None:
+    """Append a part; a text continues the one before it, and a signature ends the reasoning before it."""
+    last = parts[-1] if parts else None
+    if last is None or "thoughtSignature" in last or "inlineData" in last or "inlineData" in part:
+        parts.append(_begin(part))
+    elif last.get("thought") is part.get("thought"):
+        if "text" in part:
+            last.setdefault("text", []).append(part["text"])
+        if "thoughtSignature" in part:
+            last["thoughtSignature"] = part["thoughtSignature"]
+    else:
+        parts.append(_begin(part))
+
+
+def _begin(part: Json) -> Json:
+    return part | {"text": [part["text"]]} if "text" in part else dict(part)
+
+
+def _finish(part: Json) -> Json:
+    return part | {"text": "".join(part["text"])} if "text" in part else part

@@ -1,0 +1,116 @@
+"""Google's API for clients, below ``/v1beta`` and ``/v1``: the models of any provider in Gemini's format.
+
+Paths and parameters: ai.google.dev/api/generate-content, .../api/tokens, .../api/embeddings and .../api/models. The
+model and the method are in the path.
+"""
+
+from functools import partial
+from typing import Any, Protocol
+
+import orjson
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.model_info import ModelInfo
+from gateway.formats.gemini import models as gemini_models
+from gateway.formats.gemini.request import parse_generate_call
+from gateway.server.array_response import ArrayStreamResponse
+from gateway.server.context import CALLER, SERVICES
+from gateway.server.handlers.inference import forward_inference
+from gateway.server.middlewares import (
+    parse_request,
+    quota,
+    replay_response,
+    settle_request,
+    with_middlewares,
+)
+from gateway.server.unserved_paths import refuse_unserved
+
+_MODEL = "/models/{model:.+}"
+_UNSERVED = (
+    "/tunedModels{rest:.*}", "/files{rest:.*}", "/cachedContents{rest:.*}",
+    "/operations{rest:.*}", "/batches{rest:.*}", "/fileSearchStores{rest:.*}", "/corpora{rest:.*}",
+    "/interactions{rest:.*}", "/dynamic{rest:.*}", "/authTokens{rest:.*}", "/auth_tokens{rest:.*}",
+)  # fmt: skip
+"""Paths of Google's API that the gateway does not serve."""
+_CONTENT_METHODS = ("generateContent", "countTokens")
+
+
+class ParseNamed(Protocol):
+    """Parses a body whose model is in the path."""
+
+    def __call__(self, body: dict[str, Any], *, model: str) -> InferenceRequest:
+        """Return the checked request. Raises ``InvalidRequest``."""
+        ...
+
+
+_METHODS: tuple[tuple[str, Operation, ParseNamed], ...] = (
+    ("generateContent", "generate_content", parse_generate_call),
+    ("streamGenerateContent", "generate_content", partial(parse_generate_call, stream=True)),
+)
+
+
+def add_google_routes(api: web.Application) -> None:
+    """Register the routes of Google's API; their paths are below ``/v1beta``."""
+    add_method_routes(api)
+    api.router.add_get("/models", get_google_models)
+    api.router.add_get(_MODEL, get_google_model)
+    for path in _UNSERVED:
+        api.router.add_route("*", path, refuse_unserved)
+
+
+def add_method_routes(api: web.Application) -> None:
+    """Register the methods of models; they are below ``/v1``, too, where no other API has ``POST`` below the models."""
+    for method, operation, parse in _METHODS:
+        settle = partial(settle_request, operation=operation)
+        parsing = partial(parse_named_request, parse=parse)
+        handler = with_middlewares(forward_content, [settle, parsing, replay_response, quota])
+        api.router.add_post(f"{_MODEL}:{method}", handler)
+    api.router.add_post(f"{_MODEL}:{{method:.+}}", refuse_unserved)
+
+
+async def parse_named_request(request: web.Request, handler: Handler, parse: ParseNamed) -> web.StreamResponse:
+    """Parse a body whose model is in the path."""
+    return await parse_request(request, handler, partial(parse, model=request.match_info["model"]))
+
+
+async def forward_content(request: web.Request) -> web.StreamResponse:
+    """Forward a request; a stream without ``alt=sse`` is one JSON array."""
+    query = request.query
+    if "sse" in (query.get("alt"), query.get("$alt")):
+        return await forward_inference(request)
+    return await forward_inference(request, ArrayStreamResponse)
+
+
+async def get_google_models(request: web.Request) -> web.Response:
+    """``GET /v1beta/models``: the models that this key may use now, a page at a time, by id."""
+    query = request.query
+    size = gemini_models.parse_page_size(query.get("pageSize"))
+    after = gemini_models.parse_page_token(query.get("pageToken", ""))
+    left = [model for model in _list_models(request) if model.id > after]
+    page = left[:size]
+    models = [gemini_models.build_model(model, _list_supported(request, model)) for model in page]
+    body = gemini_models.build_page(models, page[-1].id if len(left) > size else None)
+    return web.Response(body=body, content_type="application/json")
+
+
+def _list_models(request: web.Request) -> list[ModelInfo]:
+    models = request.app[SERVICES].routing.router.list_models(request[CALLER])
+    return sorted(models, key=lambda model: model.id)
+
+
+def _list_supported(request: web.Request, model: ModelInfo) -> list[str]:
+    """Return the methods of this API that work with a model."""
+    router, caller = request.app[SERVICES].routing.router, request[CALLER]
+    methods: list[str] = []
+    if router.list_options(caller, model.id, "generate_content"):
+        methods += _CONTENT_METHODS
+    return methods
+
+
+async def get_google_model(request: web.Request) -> web.Response:
+    """``GET /v1beta/models/{model}``."""
+    listed = request.app[SERVICES].routing.router.get_model(request[CALLER], request.match_info["model"])
+    body = orjson.dumps(gemini_models.build_model(listed, _list_supported(request, listed)))
+    return web.Response(body=body, content_type="application/json")
