@@ -85,8 +85,8 @@ An error in the OpenAI API format is this object. `param` names the field at fau
 }
 ```
 
-Clients of Anthropic's and Google's APIs get the format of these APIs. The header `X-Request-Id` names the request in the gateway's
-records. An error after the first byte of a stream is the last event of the stream.
+Clients of Anthropic's and Google's APIs get the format of these APIs. The header `X-Request-Id` names the request in
+the gateway's records. An error after the first byte of a stream is the last event of the stream.
 
 If a provider rejects the client's request, the gateway passes on the provider's status and message.
 """
