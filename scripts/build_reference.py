@@ -7,11 +7,18 @@ from types import MappingProxyType
 from scripts.reference_parts.api import build_api
 from scripts.reference_parts.commands import build_commands
 from scripts.reference_parts.errors import build_errors
+from scripts.reference_parts.providers import build_providers
 from scripts.reference_parts.settings import build_settings
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 PAGES: Mapping[str, Callable[[], str]] = MappingProxyType(
-    {"settings.md": build_settings, "commands.md": build_commands, "api.md": build_api, "errors.md": build_errors}
+    {
+        "settings.md": build_settings,
+        "providers.md": build_providers,
+        "commands.md": build_commands,
+        "api.md": build_api,
+        "errors.md": build_errors,
+    }
 )
 
 if __name__ == "__main__":
