@@ -43,6 +43,7 @@ import orjson
 import gateway
 from gateway.config.schema import Config
 from gateway.config.loader import find_data, read_config, read_prices
+from gateway.server.help.pages import build_pages
 from gateway.storage.database import open_database
 
 async def migrate():
@@ -59,6 +60,7 @@ print(orjson.dumps({
     "settings": str(settings),
     "settings_exist": settings.exists(),
     "settings_are_good": bool(read_config(settings, {})),
+    "help": list(build_pages()),
     "database": Path(sys.argv[1]).stat().st_size,
 }).decode())
 """
@@ -134,6 +136,7 @@ def test_an_installed_gateway_needs_nothing_of_the_checkout(installed: Path, tmp
     assert found["settings_exist"]
     assert Path(found["settings"]).is_relative_to(home)
     assert found["settings_are_good"]
+    assert found["help"][0] == "index"
     assert found["database"] > 0
 
 

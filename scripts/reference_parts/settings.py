@@ -32,6 +32,18 @@ refer to an environment variable: `"${NAME}"`. Each key of a section in single b
 `GATEWAY_<SECTION>__<KEY>`, for instance `GATEWAY_SERVER__PORT=9000`. A variable takes precedence over the file.
 
 `gateway check` reports every problem of the file. `gateway reload` applies the file to the running gateway.
+
+## Other variables
+
+| Variable | Meaning |
+| --- | --- |
+| `GATEWAY_DATA` | The data folder, as `--data` |
+| `GATEWAY_DISCOVER` | `0`: neither provider keys of the environment nor local model servers are used |
+| `GATEWAY_KEY` | The API key of `gateway chat` |
+| `GATEWAY_BACKUP_PASSPHRASE` | The passphrase of `gateway backup --encrypt` and of `gateway restore` |
+| `NO_COLOR` | Any value switches off the colors of commands |
+
+The variables of providers are in [Providers](providers.md).
 """
 _TABLES = """\
 ## Tables
