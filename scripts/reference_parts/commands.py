@@ -1,6 +1,7 @@
 """docs/reference/commands.md: every command with its options, from click."""
 
 import inspect
+import re
 from collections.abc import Iterator
 
 import click
@@ -12,6 +13,8 @@ _AS_IS = "\b\n"
 """Click's mark of a paragraph that is not wrapped."""
 COMMON = frozenset({"--data", "--config", "--json"})
 """Options of nearly every command: the page describes them once."""
+_CHOICES = re.compile(r"(.+) \[(.+\|.+)\]")
+"""An option's names, and its values between bars."""
 _EXAMPLES = "Examples:"
 _INTRODUCTION = """\
 # Commands
@@ -72,4 +75,7 @@ def _join_lines(lines: list[str]) -> str:
 
 def _build_option(option: click.Option, context: click.Context) -> tuple[str, str]:
     names, words = option.get_help_record(context) or ("", "")
-    return f"`{names}`", write_text(" ".join(words.split()))
+    written = f"`{names}`"
+    if choices := _CHOICES.fullmatch(names):  # mkdocs shows the backslash of an escaped bar in code
+        written = f"`{choices[1]}` {', '.join(f'`{choice}`' for choice in choices[2].split('|'))}"
+    return written, write_text(" ".join(words.split()))

@@ -36,6 +36,7 @@ def test_every_page_is_built_and_takes_nothing_from_elsewhere(site: Path) -> Non
         text = (site / path.relative_to(DOCS).with_suffix(".html")).read_text()
         assert ELSEWHERE.findall(text) == [], path
         assert "fonts.googleapis" not in text
+        assert "\\|" not in text[text.index("<article") : text.index("</article>")], f"{path}: a bar in code in a table"
     for sheet in site.rglob("*.css"):
         assert not re.search(r"(?:@import|url\()\s*[\"']?https?:", sheet.read_text()), sheet
 
