@@ -36,6 +36,8 @@ AT_MS = 1_772_323_200_000
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 LARGE = 2**53 + 1
 """Nano-USD that a floating-point number cannot represent."""
+SESSION = bytes([6] * 32)
+"""The digest of the session, whose table came with the sixth migration."""
 VIDEO = "video_0123456789abcdef0123456789abcdef"
 
 
@@ -83,6 +85,8 @@ def list_rows() -> dict[str, list[Row]]:
         "members": [{"account_id": 1, "role": "owner", "status": "active", "totp": None, "recovery": []}],
         "sessions": [{"member_id": 1}],
         "links": [{"account_id": 1, "member_id": None}],
+        "identities": [{"issuer": "https://id.example.com", "subject": "ann", "member_id": 1}],
+        "provider_sessions": [{"digest": SESSION}],
         "settings": [{"path": "routing.retry_ratio", "value": 0.25}],
         "fingerprints": [{"name": name, "fingerprint": fingerprint(name, find_secret(name))} for name in SECRETS],
     }

@@ -53,8 +53,11 @@ class Invitations:
         self._setting_up = asyncio.Lock()
 
     async def find_setup_token(self) -> str | None:
-        """Return the token that creates the first administrator. None if there is an active one."""
-        return None if await self._members.is_administered() else self._setup_token
+        """Return the token that creates the first administrator.
+
+        None if there is an active one, or if members have no passwords.
+        """
+        return None if not self._sessions.is_local or await self._members.is_administered() else self._setup_token
 
     async def set_up(self, token: str, name: str, passphrase: str, visitor: ClientInfo) -> NewSession:
         """Create the first administrator and sign it in. Raises ``NotFound`` for the token, ``InvalidRequest``."""
@@ -72,7 +75,7 @@ class Invitations:
     async def open_link(self, token: str) -> OpenedInvite:
         """Return what a link is for. Raises ``NotFound`` if it is invalid."""
         link = await self._members.find_link(digest_reference(token))
-        if link is None or self._now_ms() >= link.expires_ms:
+        if not self._sessions.is_local or link is None or self._now_ms() >= link.expires_ms:
             raise NotFound(LINK_GONE, param="token", should_retry=False)
         accounts = await self._accounts.list_accounts()
         account = next((account for account in accounts if account.id == link.account_id), None)

@@ -99,8 +99,8 @@ class LoginThrottle:
         self._at_home: OrderedDict[bytes, None] = OrderedDict()
 
     @contextmanager
-    def attempt(self, name: str, address: str) -> Iterator[None]:
-        """Run the block as one attempt, which fails if the block raises ``WrongPassphrase``.
+    def attempt(self, name: str, address: str, fails: type[Exception] = WrongPassphrase) -> Iterator[None]:
+        """Run the block as one attempt, which fails if the block raises ``fails``.
 
         It counts from its start, so that parallel attempts gain nothing. Raises ``RateLimited``.
         """
@@ -115,7 +115,7 @@ class LoginThrottle:
         take_back = [self._pairs.count(pair), self._names.count(named), self._addresses.count(placed)]
         try:
             yield
-        except WrongPassphrase:
+        except fails:
             take_back.clear()
             raise
         finally:

@@ -12,7 +12,15 @@ from gateway.auth.sessions import digest_reference, make_reference
 from gateway.domain.account import Account
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow
-from gateway.domain.member import LAST_ADMINISTRATOR, LINK_MS, InviteLink, LinkKind, Member, find_difference
+from gateway.domain.member import (
+    LAST_ADMINISTRATOR,
+    LINK_MS,
+    NO_PASSWORDS,
+    InviteLink,
+    LinkKind,
+    Member,
+    find_difference,
+)
 from gateway.domain.member_spec import InviteSpec, MemberSpec, build_member
 from gateway.errors import Conflict, NotFound
 from gateway.storage.accounts import AccountRepository
@@ -35,6 +43,7 @@ class Members:
     Attributes:
         changing: held during every change of a member; the same lock as that of the accounts, because one active
             administrator must remain whichever is removed.
+        is_local: whether members may have a password; if not, no link is created.
     """
 
     def __init__(self, members: MemberRepository, accounts: AccountRepository, *, clock: Callable[[], float]) -> None:
@@ -42,6 +51,7 @@ class Members:
         self._accounts = accounts
         self._clock = clock
         self.changing = asyncio.Lock()
+        self.is_local = True
 
     async def list_members(self, account: str | None = None) -> list[Fields]:
         """Return every member, or those of the account of that name. Raises ``NotFound``."""
@@ -68,6 +78,8 @@ class Members:
         return await self._link(link, by, member.name)
 
     async def _link(self, link: InviteLink, by: Actor, subject: str) -> Fields:
+        if not self.is_local:
+            raise Conflict(NO_PASSWORDS)
         token = make_reference()
         made = attrs.evolve(
             link, digest=digest_reference(token), created_ms=self._now_ms(), created_by=by.name or by.kind

@@ -15,7 +15,9 @@ from gateway.domain.account import Account
 from gateway.domain.audit_log import Actor, AuditRow
 from gateway.domain.member import (
     ABSOLUTE_MS,
+    NO_PASSWORDS,
     Credential,
+    Forbidden,
     Member,
     Session,
     SignedOut,
@@ -85,6 +87,9 @@ class SessionService:
         factors: compares codes.
         throttle: slows down guessing.
         clock: Unix seconds.
+
+    Attributes:
+        is_local: whether members may sign in with a password.
     """
 
     def __init__(
@@ -102,6 +107,7 @@ class SessionService:
         self._throttle = throttle
         self._clock = clock
         self._enrolments: dict[bytes, tuple[Enrolment, int]] = {}
+        self.is_local = True
 
     @property
     def now_ms(self) -> int:
@@ -129,6 +135,8 @@ class SessionService:
         Raises ``WrongPassphrase``, ``SecondFactorNeeded``, ``RateLimited`` with the wait, and ``Forbidden`` if both
         are right but the member or the account is disabled.
         """
+        if not self.is_local:
+            raise Forbidden(NO_PASSWORDS, should_retry=False)
         name = name.strip().lower()
         with self._throttle.attempt(name, visitor.address):
             member = await self._members.find_member_called(name)
@@ -140,13 +148,16 @@ class SessionService:
             await self._renew(member, passphrase)
         return entry
 
-    async def open(self, member: Member, proof: Credential, visitor: ClientInfo) -> NewSession:
-        """Create a session for a verified credential. Raises ``WrongPassphrase``, ``Forbidden``."""
+    async def open(self, member: Member, proof: Credential, visitor: ClientInfo, *, detail: str = "{}") -> NewSession:
+        """Create a session for a verified credential. Raises ``WrongPassphrase``, ``Forbidden``.
+
+        ``detail``: of the audit row.
+        """
         reference, now_ms = make_reference(), self.now_ms
         agent = "".join(mark for mark in visitor.agent[:_MAX_AGENT] if mark.isprintable())
         session = Session(digest_reference(reference), member.id, now_ms, now_ms, visitor.address[:_MAX_ADDRESS], agent)
         actor = Actor("member", member.name, member.id, member.account_id, None, visitor.address)
-        audit = build_audit(actor, "member.signed_in", member, now_ms)
+        audit = build_audit(actor, "member.signed_in", member, now_ms, detail)
         replaced = None if visitor.reference is None else digest_reference(visitor.reference)
         await self._members.add_session(session, proof, audit, replaces=replaced)
         signed = await self.find(reference)

@@ -36,7 +36,8 @@ from gateway.storage.settings import SettingRepository
 log = structlog.stdlib.get_logger(__name__)
 
 AT_START = ("server", "store", "ledger", "tracing")
-"""Sections that are read once: the socket stays bound, the database stays open, the exporter keeps its receiver."""
+"""Sections that are read once: the socket stays bound, the database stays open, the exporter keeps its receiver. So are
+the tables ``[[sign_in]]``."""
 
 
 def build_tariff(effective: EffectiveConfig) -> PricingPolicy:
@@ -169,6 +170,8 @@ class Reloader:
             if renewed is not None:
                 changes.append(f"the certificate changed; it expires at {renewed.expires}")
             restart = [line for name in AT_START for line in _describe_section(name, self._at_start, config)]
+            if config.sign_in != self._at_start.sign_in:
+                restart.append("sign_in")
             tariff = build_tariff(effective)
             before = {channel.name: channel for channel in router.catalog.channels}
             # The database first: only it can fail. The rest changes memory.

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import attrs
 
+from gateway.auth.sign_in_provider import SignInProvider
 from gateway.billing.abandoned import Abandoned
 from gateway.billing.price_spec import MODEL, GroupSpec, PriceSpec
 from gateway.config.observability_schema import MetricsSection, TracingSection
@@ -319,11 +320,19 @@ class Config:
     key: tuple[KeySpec, ...] = ()
     price: tuple[PriceSpec, ...] = ()
     model: tuple[ModelSection, ...] = ()
+    sign_in: tuple[SignInProvider, ...] = ()
+
+    def find_problems(self) -> Iterator[tuple[str, str]]:
+        """Yield key and problem of each rule between sections."""
+        administered = any(provider.create and provider.roles.administrator for provider in self.sign_in)
+        if not self.server.local_sign_in and not administered:
+            needed = "a [[sign_in]] with create = true and roles.administrator"
+            yield "server.local_sign_in", f"expected true: without {needed} no administrator could sign in"
 
     @staticmethod
     def find_table_problems(tables: Mapping[str, Any]) -> Iterator[Problem]:
         """Yield problems between tables; tables with problems of their own are checked as well."""
-        for what in ("channel", "group", "account", "model"):
+        for what in ("channel", "group", "account", "model", "sign_in"):
             yield from _find_repeated(tables, what, ("name",), "expected a name of its own")
         any_provider = {"provider": ""}
         yield from _find_repeated(tables, "price", ("provider", "model"), "expected a model of its own", any_provider)

@@ -104,6 +104,13 @@ class ServerSection:
             'proxies whose X-Forwarded-For header is trusted (for allow_ips): ["127.0.0.1", "10.0.0.0/8"]', NETWORKS
         ),
     )
+    local_sign_in: bool = attrs.field(
+        default=True,
+        metadata=about(
+            "members may sign in with a passphrase; false: only by a [[sign_in]] provider, of which one needs "
+            "create = true and roles.administrator"
+        ),
+    )
     cors_origins: tuple[str, ...] = attrs.field(
         default=(),
         metadata=about(

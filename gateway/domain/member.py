@@ -57,6 +57,7 @@ def find_passphrase_problem(passphrase: str, name: str) -> str | None:
 CHANGED_MEANWHILE = "Another user has changed this member: reload and try again"
 DISABLED = "You are known here, but may not come in: you or your account is disabled. Ask an administrator"
 LAST_ADMINISTRATOR = "This is the only administrator who is active: make another one first"
+NO_PASSWORDS = "Nobody signs in to this gateway with a passphrase: use a sign-in provider"
 LINK_GONE = "This link is not good, or not any more: ask for a new one"
 
 
@@ -194,3 +195,12 @@ class InviteLink:
     @property
     def id(self) -> str:
         return self.digest.hex()[:16]
+
+
+@attrs.frozen
+class Identity:
+    """A person as an OpenID Connect provider knows it. ``member_id`` None: the member was removed."""
+
+    issuer: str
+    subject: str
+    member_id: int | None = None

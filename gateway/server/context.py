@@ -60,7 +60,8 @@ from gateway.videos.content import VideoContent
 from gateway.videos.jobs import Videos
 from gateway.videos.submit import VideoSubmitter
 
-if TYPE_CHECKING:  # it imports OpenTelemetry, which is an extra
+if TYPE_CHECKING:  # they import Authlib and OpenTelemetry, which are extras
+    from gateway.auth.provider_sign_in import ProviderSignIn
     from gateway.observability.span_export import SpanExporter
 
 
@@ -231,6 +232,7 @@ class Services:
         live_config: the configuration in force.
         clock: Unix seconds.
         client: sends requests to providers.
+        sign_in: sign-in by OpenID Connect; None without a ``[[sign_in]]``.
     """
 
     options: AppOptions = attrs.field(repr=False)
@@ -248,6 +250,7 @@ class Services:
     videos: VideoServices = attrs.field(init=False)
     idempotency: IdempotencyService = attrs.field(init=False)
     auth: AuthServices = attrs.field(init=False)
+    sign_in: "ProviderSignIn | None" = attrs.field(init=False, default=None)
     admin: AdminServices = attrs.field(init=False)
     metrics: RequestMetrics = attrs.field(init=False)
     tracing: TracingServices | None = attrs.field(init=False, default=None)

@@ -27,6 +27,7 @@ from gateway.services.billing import open_billing
 from gateway.services.media import MIB, open_media
 from gateway.services.metrics import open_metrics
 from gateway.services.routing import open_routing
+from gateway.services.sign_in import open_sign_in
 from gateway.services.storage import open_live_config, open_storage
 from gateway.services.tracing import open_tracing
 from gateway.services.videos import open_videos, start_video_workers
@@ -64,7 +65,7 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
         with _explain_store_errors(services.options):
             services.videos, services.idempotency = await open_videos(services, stack)
         services.auth = open_members(services, accounts, stack)
-        services.admin = open_admin(services)
+        services.admin, services.sign_in = open_admin(services), open_sign_in(services)
         stack.push_async_callback(services.admin.finish_changes)
         services.metrics = open_metrics(services)
         services.startup_info = _describe_startup(first_secret, services.routing.catalog)

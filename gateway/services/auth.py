@@ -56,10 +56,12 @@ def open_members(services: Services, accounts: AccountService, stack: AsyncExitS
     sessions = SessionService(
         repository, hasher, Totp(services.routing.secret_box), LoginThrottle(time.monotonic), clock=clock
     )
+    sessions.is_local = local = services.options.config.server.local_sign_in
     account_repository = AccountRepository(database)
     members = Members(repository, account_repository, clock=clock)
     accounts.check_account_may_go = members.check_account_may_go
     members.changing = accounts.changing
+    members.is_local = local
     accounts.find_groups = partial(_find_groups, services)
     invitations = Invitations(repository, account_repository, sessions, clock=clock)
     return AuthServices(accounts, accounts.directory, members, sessions, invitations)

@@ -19,6 +19,7 @@ from gateway.domain.member import (
     LINK_GONE,
     Credential,
     Forbidden,
+    Identity,
     InviteLink,
     Member,
     Session,
@@ -27,6 +28,7 @@ from gateway.domain.member import (
 )
 from gateway.errors import Conflict, NotFound
 from gateway.storage.database import Database
+from gateway.storage.identities import put_identity
 from gateway.storage.row_mapping import (
     MEMBER_COLUMNS,
     SESSION_COLUMNS,
@@ -78,23 +80,34 @@ class MemberRepository:
         """Return whether an active member of an active account is an administrator."""
         return bool(await self._database.read(_ADMINISTRATORS))
 
-    async def add_member(self, member: Member, audit: AuditRow | None = None, *, link: bytes | None = None) -> Member:
+    async def add_member(
+        self,
+        member: Member,
+        audit: AuditRow | None = None,
+        *,
+        link: bytes | None = None,
+        identity: Identity | None = None,
+    ) -> Member:
         """Store a new member (its ``id`` is ignored) and return it with its id.
 
         Args:
             member: the new member.
             audit: the audit row of the change.
             link: the digest of the invitation link, which the same commit uses up.
+            identity: belongs to the member from now on; its ``member_id`` is ignored.
 
         Raises:
-            Conflict: another member has the name.
+            Conflict: another member has the name, or the identity.
             NotFound: the account or the link does not exist.
         """
 
         async def add(connection: AsyncConnection) -> int:
             await _use_up(connection, link)
             statement = insert(members).values(build_member(member)).returning(members.c.id)
-            return int((await connection.execute(statement)).scalar_one())
+            member_id = int((await connection.execute(statement)).scalar_one())
+            if identity is not None:
+                await put_identity(connection, attrs.evolve(identity, member_id=member_id))
+            return member_id
 
         try:
             return attrs.evolve(member, id=await self._database.write(add, audit))

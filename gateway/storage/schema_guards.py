@@ -1,8 +1,8 @@
-"""Tables that bind records: a database to its secret files, a response to its account."""
+"""Tables that bind records: a database to its secret files, a response to its account, an identity to its member."""
 
-from sqlalchemy import BigInteger, Column, Index, String, Table
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, LargeBinary, String, Table
 
-from gateway.storage.schema_base import metadata
+from gateway.storage.schema_base import BIG, metadata
 
 fingerprints = Table(
     "fingerprints",
@@ -21,3 +21,22 @@ response_owners = Table(
     Column("created_ms", BigInteger, nullable=False),
     Index("response_owners_by_age", "created_ms"),
 )
+
+identities = Table(
+    "identities",
+    metadata,
+    Column("issuer", String(512), primary_key=True),
+    Column("subject", String(255), primary_key=True),
+    Column("member_id", BIG, ForeignKey("members.id", ondelete="SET NULL")),
+    Index("identities_by_member", "member_id"),
+)
+"""Members as OpenID Connect providers know them. A row without a member is of one that was removed."""
+
+provider_sessions = Table(
+    "provider_sessions",
+    metadata,
+    Column("digest", LargeBinary(32), ForeignKey("sessions.digest", ondelete="CASCADE"), primary_key=True),
+    Column("provider", String(32), nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+)
+"""Sessions that a provider began, with its ID token, encrypted: the provider wants it back at the sign-out."""

@@ -183,6 +183,22 @@ class Fetcher(Protocol):
         """
         ...
 
+    async def post_form(
+        self,
+        url: str,
+        form: Mapping[str, str],
+        headers: Mapping[str, str],
+        *,
+        trusted_origin: str,
+        limit_bytes: int,
+        timeout_s: float,
+    ) -> bytes:
+        """Post a form and return the answer. Redirects are not followed, as they would repeat what is secret.
+
+        Raises as ``fetch``, and ``FileRefused`` for every status except 200.
+        """
+        ...
+
     async def fetch(
         self, url: str, *, trusted_origin: str | None, proxy: str | None, limit_bytes: int, timeout_s: float
     ) -> bytes:

@@ -144,6 +144,7 @@ SCALARS: dict[str, tuple[str, Any]] = {
     "SERVER__MAX_BODY_MB": ("64", 64),
     "SERVER__MAX_UPLOAD_MB": ("256", 256),
     "SERVER__MAX_FILE_MB": ("50", 50),
+    "SERVER__LOCAL_SIGN_IN": ("true", True),
     "SERVER__CORS_ORIGINS": ("https://a.example.com,http://b:1", ("https://a.example.com", "http://b:1")),
     "SERVER__LOG_FORMAT": ("json", "json"),
     "SERVER__CLIENT": ("ordinary", "ordinary"),
@@ -331,7 +332,7 @@ def test_a_relative_file_of_words_is_beside_the_file_that_names_it(tmp_path: Pat
 
 def test_the_file_that_ships_is_valid_with_everything_in_it(path: Path) -> None:
     text = COMMENTED.sub(r"\1", find_data("gateway.toml").read_text())
-    config = read(path, text, OPENAI_API_KEY="k", GATEWAY_DEV_KEY="sk-0123456789abcdef")
+    config = read(path, text, OPENAI_API_KEY="k", GATEWAY_DEV_KEY="sk-0123456789abcdef", SIGN_IN_SECRET="s")
     assert (config.server, config.store) == (ServerSection(), StoreSection())
     assert (config.ledger, config.billing, config.routing) == (LedgerSection(), BillingSection(), RoutingSection())
     assert config.videos == VideosSection()

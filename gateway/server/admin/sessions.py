@@ -22,7 +22,7 @@ from gateway.errors import RequestTooLarge
 from gateway.parsing import parse_spec
 from gateway.server.admin.io import respond_json, respond_list
 from gateway.server.admin.operation import AdminOperation
-from gateway.server.client_ip import find_client_ip
+from gateway.server.client_ip import find_client_ip, find_origin
 from gateway.server.context import SERVICES
 from gateway.server.openapi import schema as s
 from gateway.server.request_body import read_json
@@ -42,6 +42,7 @@ _MAX_BODY = 16 * 1024
 _ACCOUNT = s.record(id=s.INTEGER, name=s.TEXT)
 _SESSION = s.record(id=s.TEXT, created_at=s.MOMENT, seen_at=s.MOMENT, address=s.TEXT, agent=s.TEXT)
 _ENTRY = s.record(member=MEMBER, account=_ACCOUNT, expires_at=s.MOMENT)
+_SIGNED_OUT = s.record(signed_out=s.FLAG, continue_at=s.maybe(s.TEXT))
 _OPENED = s.record(
     kind=s.one_of("invite", "reset"), account=s.TEXT, role=s.one_of(*ROLES), name=s.maybe(s.TEXT), expires_at=s.MOMENT
 )
@@ -68,9 +69,16 @@ async def get_session(request: web.Request) -> web.Response:
 
 
 async def sign_out(request: web.Request) -> web.Response:
-    """Sign out: end the session and clear its cookie."""
-    await request.app[SERVICES].auth.sessions.sign_out(get_signed(request), build_client_info(request))
-    response = respond_json({"signed_out": True})
+    """Sign out: end the session and clear its cookie.
+
+    ``continue_at`` is the page at which the browser ends its session at the sign-in provider that began this one.
+    """
+    services, signed = request.app[SERVICES], get_signed(request)
+    origin = services.http.base_url or find_origin(request)
+    back = f"{origin}/console/sign-in" if origin else None
+    elsewhere = None if services.sign_in is None else await services.sign_in.sign_out(signed, back)
+    await services.auth.sessions.sign_out(signed, build_client_info(request))
+    response = respond_json({"signed_out": True, "continue_at": elsewhere})
     clear_cookie(request, response)
     return response
 
@@ -177,7 +185,9 @@ SESSION_OPERATIONS: tuple[AdminOperation, ...] = (
     AdminOperation(
         "GET", "/session", get_session, "viewer", answer=s.record(member=MEMBER, account=_ACCOUNT, session=_SESSION)
     ),
-    AdminOperation("DELETE", "/session", sign_out, "viewer", answer=s.record(signed_out=s.FLAG)),
+    AdminOperation(
+        "DELETE", "/session", sign_out, "viewer", answer=s.record(signed_out=s.FLAG, continue_at=s.maybe(s.TEXT))
+    ),
     AdminOperation("GET", "/sessions", list_sessions, "viewer", answer=s.listing(s.extend(_SESSION, current=s.FLAG))),
     AdminOperation("DELETE", "/sessions", end_other_sessions, "viewer", answer=s.record(deleted=s.COUNT)),
     AdminOperation("DELETE", "/sessions/{id}", end_session, "viewer", answer=s.record(id=s.TEXT, deleted=s.FLAG)),

@@ -12,6 +12,7 @@ from gateway.server.console.overview import OVERVIEW_PAGES
 from gateway.server.console.page import Page, register_pages
 from gateway.server.console.playground import PLAYGROUND_PAGES
 from gateway.server.console.prices import PRICE_PAGES
+from gateway.server.console.provider_sign_in import add_provider_sign_in
 from gateway.server.console.requests import REQUEST_PAGES
 from gateway.server.console.sign_in import SIGN_IN_PAGES
 from gateway.server.console.static_files import find_static, register_static_files
@@ -39,4 +40,5 @@ def list_pages() -> tuple[Page, ...]:
 def add_console(app: web.Application) -> None:
     """Add everything below ``/console``."""
     register_static_files(app)
+    add_provider_sign_in(app)
     register_pages(app, list_pages(), find_static)

@@ -9,16 +9,29 @@ from gateway.domain.member import MAX_PASSPHRASE, MIN_PASSPHRASE
 from gateway.server.admin.operation import OPERATIONS, PREFIX
 from gateway.server.console.language import mark
 from gateway.server.console.page import ROOT, Data, Page
+from gateway.server.context import SERVICES
 
 _OWN_PATH = re.compile(r"/(?:console|docs)(?:[/?#][\x21-\x7e]*)?\Z")
+_MAX_PATH = 1_024
 LENGTHS = {"shortest": MIN_PASSPHRASE, "longest": MAX_PASSPHRASE}
 """Length limits of a new password, for the page's hint."""
 
 
 async def load_sign_in(request: web.Request) -> Data:
-    """Load the page to go to afterwards, which must be one of the gateway's own."""
+    """Load the page to go to afterwards, and the ways to sign in."""
+    server, providers = request.app[SERVICES].options.config.server, request.app[SERVICES].options.config.sign_in
+    return {
+        "next": find_next(request),
+        "setup_open": await _is_setup_open(request),
+        "local": server.local_sign_in,
+        "providers": [{"name": provider.name, "title": provider.title} for provider in providers],
+    }
+
+
+def find_next(request: web.Request) -> str:
+    """Return the page to go to after the sign-in, which must be one of the gateway's own."""
     wanted = request.query.get("next", "")
-    return {"next": wanted if _OWN_PATH.match(wanted) else f"{ROOT}/", "setup_open": await _is_setup_open(request)}
+    return wanted if len(wanted) <= _MAX_PATH and _OWN_PATH.match(wanted) else f"{ROOT}/"
 
 
 async def load_setup(request: web.Request) -> Data:

@@ -3,7 +3,7 @@
 //   <form data-call="POST /admin/v1/keys" data-then="/console/keys/{id}">
 //     its fields become the body; data-as="number|list|json|bool|time" says what of. In a PATCH those do that were
 //     touched, and an empty one takes a setting back (null; with data-blank="omit" it stays); elsewhere all that are not
-//     empty. data-then: where to go afterwards ("reload": here again; {names} are of the answer); without it a "done"
+//     empty. data-then: where to go afterwards ("reload": here again; {names} are of the answer, whose "continue_at" goes first); without it a "done"
 //     event carries the answer. A {name} in data-call is a field's value.
 //     data-once: a credit, which has a reference of its own; a second try is not a second one.
 //   <button data-call="DELETE /admin/v1/keys/3" data-confirm="…" data-body='{"a": 1}' data-then="reload">
@@ -85,7 +85,7 @@ function fill(text, answer) {
 function goOn(element, answer) {
   const then = element.dataset.then;
   if (then === "reload") location.reload();
-  else if (then) location.assign(fill(then, answer));
+  else if (then) location.assign(answer?.continue_at ?? fill(then, answer));
   element.dispatchEvent(new CustomEvent("done", { detail: answer, bubbles: true }));
 }
 

@@ -1,0 +1,109 @@
+"""Checks of an ID token (OpenID Connect Core 1.0, section 3.1.3.7).
+
+Only a gateway with ``[[sign_in]]`` imports this module.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+from authlib.oidc.core import CodeIDToken  # type: ignore[import-untyped]
+from joserfc import jws, jwt
+from joserfc.errors import InvalidKeyIdError, JoseError
+from joserfc.jwk import KeySet
+
+ALGORITHMS = frozenset(
+    {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"}
+)
+"""Signatures by a private key. ``none`` and HMAC are missing: any client can make the first, and also the second if the
+provider's public key is taken for a shared secret."""
+LEEWAY_S = 60
+MAX_AGE_S = 600
+"""An ID token is issued during the sign-in, which takes at most this long."""
+_PUBLIC = frozenset({"RSA", "EC", "OKP"})
+
+
+class InvalidIdToken(Exception):
+    """The ID token is not valid; the message says why and is for the log."""
+
+
+class UnknownSigningKey(InvalidIdToken):
+    """The ID token names a key that is not in the key set: the provider may have a new one."""
+
+
+@attrs.frozen
+class ExpectedToken:
+    """What an ID token must state."""
+
+    issuer: str
+    client_id: str
+    nonce: str
+    algorithms: Sequence[str]
+
+
+def choose_algorithms(offered: Any) -> tuple[str, ...]:
+    """Return the allowed algorithms among those that the provider's metadata names; RS256 if it names none."""
+    names = offered if isinstance(offered, list) else ["RS256"]
+    return tuple(name for name in names if isinstance(name, str) and name in ALGORITHMS)
+
+
+def read_keys(document: Mapping[str, Any]) -> KeySet:
+    """Return the public keys of a JSON Web Key Set; keys of unknown types and keys to encrypt are left out.
+
+    Raises ``InvalidIdToken``.
+    """
+    keys = document.get("keys")
+    found = [key for key in (keys if isinstance(keys, list) else []) if isinstance(key, dict)]
+    public = [key for key in found if key.get("kty") in _PUBLIC and key.get("use", "sig") == "sig"]
+    try:
+        return KeySet.import_key_set({"keys": public})
+    except (JoseError, ValueError, TypeError) as error:
+        raise InvalidIdToken(f"the key set cannot be read: {error}") from None
+
+
+def check_id_token(token: str, keys: KeySet, expected: ExpectedToken, now_s: float) -> dict[str, Any]:
+    """Return the claims of a valid ID token. Raises ``InvalidIdToken``, ``UnknownSigningKey``."""
+    try:
+        header = jws.extract_compact(token.encode()).protected
+        if header.get("alg") not in expected.algorithms:
+            raise InvalidIdToken(f"the algorithm {str(header.get('alg'))[:20]!r} is not allowed")
+        if "kid" in header:
+            keys.get_by_kid(str(header["kid"]))
+        elif len(keys.keys) != 1:
+            raise InvalidIdToken("the token does not name its key, and the provider has several")
+        decoded = jwt.decode(token, keys, algorithms=list(expected.algorithms))
+        claims = CodeIDToken(
+            decoded.claims,
+            decoded.header,
+            options={"iss": {"essential": True, "value": expected.issuer}},
+            params={"nonce": expected.nonce, "client_id": expected.client_id},
+        )
+        claims.validate(now=int(now_s), leeway=LEEWAY_S)
+    except InvalidKeyIdError:
+        raise UnknownSigningKey("the token names an unknown key") from None
+    except (JoseError, ValueError, TypeError) as error:
+        raise InvalidIdToken(str(error)) from None
+    _check_rest(decoded.claims, expected, now_s)
+    return decoded.claims
+
+
+def _check_rest(claims: Mapping[str, Any], expected: ExpectedToken, now_s: float) -> None:
+    """Check what the library leaves open: types, the audience, the age and the subject."""
+    audience = claims["aud"]
+    audiences = audience if isinstance(audience, list) else [audience]
+    if expected.client_id not in audiences:
+        raise InvalidIdToken("the token is for another client")
+    if not isinstance(claims["iss"], str) or claims["iss"] != expected.issuer:
+        raise InvalidIdToken("the token is of another issuer")
+    subject = claims["sub"]
+    if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT:
+        raise InvalidIdToken("the token has no subject")
+    times = (claims["exp"], claims["iat"])
+    if not all(isinstance(time, int | float) and not isinstance(time, bool) for time in times):
+        raise InvalidIdToken("the token's times are no numbers")
+    if now_s - claims["iat"] > MAX_AGE_S + LEEWAY_S:
+        raise InvalidIdToken("the token is too old")
+
+
+MAX_SUBJECT = 255
+"""Characters (OpenID Connect Core 1.0, section 2)."""

@@ -1,0 +1,246 @@
+"""The client of one OpenID Connect provider: its metadata, its keys, the authorization URL and the exchange of a code.
+
+Only a gateway with ``[[sign_in]]`` imports this module.
+"""
+
+import asyncio
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+from urllib.parse import quote, urlencode, urlsplit
+
+import attrs
+import orjson
+import structlog
+from authlib.oauth2.rfc7636 import create_s256_code_challenge  # type: ignore[import-untyped]
+from joserfc.jwk import KeySet
+
+from gateway.auth.id_token import (
+    ExpectedToken,
+    InvalidIdToken,
+    UnknownSigningKey,
+    check_id_token,
+    choose_algorithms,
+    read_keys,
+)
+from gateway.auth.sign_in_flow import Flow
+from gateway.auth.sign_in_provider import SignInProvider
+from gateway.domain.member import Forbidden
+from gateway.errors import GatewayError, ProviderBadResponse
+from gateway.upstream.interface import Fetcher
+
+METADATA_TTL_S = 3_600.0
+KEYS_TTL_S = 3_600.0
+KEYS_PAUSE_S = 30.0
+"""For an unknown key the key set is fetched at most this often: anyone can invent the id of a key."""
+TIMEOUT_S = 10.0
+MAX_BYTES = 256 * 1024
+MAX_TOKEN, MAX_CODE = 16 * 1024, 4 * 1024
+"""Characters of an ID token and of an authorization code."""
+UNREACHABLE = "The sign-in provider did not answer as it should: try again, or ask an administrator"
+REFUSED = "The answer of the sign-in provider was not accepted: begin again, or ask an administrator"
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+@attrs.frozen
+class Metadata:
+    """What discovery found (OpenID Connect Discovery 1.0, section 3)."""
+
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+    algorithms: tuple[str, ...]
+    end_session_endpoint: str | None
+    sends_issuer: bool
+    post_secret: bool
+
+
+@attrs.frozen
+class Verified:
+    """A verified ID token and its claims."""
+
+    token: str = attrs.field(repr=False)
+    claims: Mapping[str, Any] = attrs.field(repr=False)
+
+
+class OidcProvider:
+    """Signs in at one provider.
+
+    Args:
+        spec: the settings.
+        fetcher: sends requests; the issuer's origin is trusted, other hosts must be public or in ``egress.allow``.
+        clock: Unix seconds.
+        monotonic: seconds.
+    """
+
+    def __init__(
+        self, spec: SignInProvider, fetcher: Fetcher, *, clock: Callable[[], float], monotonic: Callable[[], float]
+    ) -> None:
+        self.spec = spec
+        self._fetcher = fetcher
+        self._clock = clock
+        self._monotonic = monotonic
+        self._metadata: tuple[Metadata, float] | None = None
+        self._keys: tuple[KeySet, float] | None = None
+        self._fetching = asyncio.Lock()
+
+    async def build_authorization_url(self, flow: Flow, nonce: str, verifier: str) -> str:
+        """Return where the browser begins (RFC 6749, 4.1.1; RFC 7636). Raises ``ProviderBadResponse``."""
+        metadata = await self._find_metadata()
+        query = {
+            "response_type": "code",
+            "client_id": self.spec.client_id,
+            "redirect_uri": flow.redirect_uri,
+            "scope": " ".join(self.spec.scopes),
+            "state": flow.state,
+            "nonce": nonce,
+            "code_challenge": create_s256_code_challenge(verifier),
+            "code_challenge_method": "S256",
+        }
+        return add_query(metadata.authorization_endpoint, query)
+
+    async def check_issuer(self, given: str | None) -> None:
+        """Check ``iss`` of the authorization response, against mix-up attacks (RFC 9207). Raises ``Forbidden``."""
+        metadata = await self._find_metadata()
+        if given is None and not metadata.sends_issuer:
+            return
+        if given != self.spec.issuer:
+            self._refuse("the response is of another issuer")
+
+    async def redeem(self, code: str, flow: Flow, nonce: str, verifier: str) -> Verified:
+        """Exchange a code for an ID token and verify it. Raises ``Forbidden``, ``ProviderBadResponse``."""
+        metadata = await self._find_metadata()
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": flow.redirect_uri,
+            "code_verifier": verifier,
+        }
+        token = (await self._post_code(metadata, form)).get("id_token")
+        if not isinstance(token, str) or not 0 < len(token) <= MAX_TOKEN or not token.isascii():
+            self._refuse("the token endpoint returned no ID token")
+        expected = ExpectedToken(self.spec.issuer, self.spec.client_id, nonce, metadata.algorithms)
+        try:
+            return Verified(token, await self._check(token, metadata, expected))
+        except InvalidIdToken as error:
+            self._refuse(str(error))
+
+    async def build_sign_out_url(self, token: str, back: str | None) -> str | None:
+        """Return where the browser ends its session at the provider; None if the provider has no such page.
+
+        ``back``: where the provider then sends the browser (OpenID Connect RP-Initiated Logout 1.0).
+        """
+        endpoint = (await self._find_metadata()).end_session_endpoint
+        if endpoint is None:
+            return None
+        query = {"id_token_hint": token, "client_id": self.spec.client_id}
+        return add_query(endpoint, query if back is None else {**query, "post_logout_redirect_uri": back})
+
+    async def _check(self, token: str, metadata: Metadata, expected: ExpectedToken) -> dict[str, Any]:
+        keys = await self._find_keys(metadata)
+        try:
+            return check_id_token(token, keys, expected, self._clock())
+        except UnknownSigningKey:
+            fresh = await self._find_keys(metadata, pause_s=KEYS_PAUSE_S)
+            if fresh is keys:
+                raise
+            return check_id_token(token, fresh, expected, self._clock())
+
+    async def _find_metadata(self) -> Metadata:
+        async with self._fetching:
+            if self._metadata is None or self._monotonic() >= self._metadata[1] + METADATA_TTL_S:
+                url = f"{self.spec.issuer.rstrip('/')}/.well-known/openid-configuration"
+                found = self._read_metadata(await self._get(url))
+                self._metadata = found, self._monotonic()
+            return self._metadata[0]
+
+    async def _find_keys(self, metadata: Metadata, pause_s: float = KEYS_TTL_S) -> KeySet:
+        """Return the key set; it is fetched if the last time is ``pause_s`` ago."""
+        async with self._fetching:
+            if self._keys is None or self._monotonic() >= self._keys[1] + pause_s:
+                self._keys = read_keys(await self._get(metadata.jwks_uri)), self._monotonic()
+            return self._keys[0]
+
+    def _read_metadata(self, document: Mapping[str, Any]) -> Metadata:
+        if document.get("issuer") != self.spec.issuer:
+            self._fail("the metadata is of another issuer")
+        algorithms = choose_algorithms(document.get("id_token_signing_alg_values_supported"))
+        if not algorithms:
+            self._fail("the provider signs ID tokens with no algorithm that is allowed")
+        methods = document.get("token_endpoint_auth_methods_supported")
+        return Metadata(
+            self._read_endpoint(document, "authorization_endpoint"),
+            self._read_endpoint(document, "token_endpoint"),
+            self._read_endpoint(document, "jwks_uri"),
+            algorithms,
+            self._read_endpoint(document, "end_session_endpoint") if document.get("end_session_endpoint") else None,
+            sends_issuer=document.get("authorization_response_iss_parameter_supported") is True,
+            # The default is client_secret_basic (OpenID Connect Discovery 1.0, section 3).
+            post_secret=isinstance(methods, list) and "client_secret_basic" not in methods,
+        )
+
+    def _read_endpoint(self, document: Mapping[str, Any], name: str) -> str:
+        """Return an address of the metadata, which must be of HTTPS or of the issuer's own origin."""
+        url = document.get(name)
+        if not isinstance(url, str) or not url.isascii() or not url.isprintable():
+            self._fail(f"the metadata has no {name}")
+        try:
+            parts, issuer = urlsplit(url), urlsplit(self.spec.issuer)
+        except ValueError:
+            self._fail(f"the metadata has no valid {name}")
+        own = (parts.scheme, parts.netloc) == (issuer.scheme, issuer.netloc)
+        if not parts.netloc or parts.fragment or not (own or parts.scheme == "https"):
+            self._fail(f"{name} is neither https:// nor of the issuer")
+        return url
+
+    async def _get(self, url: str) -> dict[str, Any]:
+        try:
+            body = await self._fetcher.fetch(
+                url, trusted_origin=self.spec.issuer, proxy=None, limit_bytes=MAX_BYTES, timeout_s=TIMEOUT_S
+            )
+        except GatewayError as error:
+            self._fail(error.message)
+        return self._parse(body)
+
+    async def _post_code(self, metadata: Metadata, form: Mapping[str, str]) -> dict[str, Any]:
+        headers = {"Accept": "application/json"}
+        if metadata.post_secret:
+            form = {**form, "client_id": self.spec.client_id, "client_secret": self.spec.client_secret}
+        else:
+            pair = f"{quote(self.spec.client_id, safe='')}:{quote(self.spec.client_secret, safe='')}"
+            headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"  # RFC 6749, section 2.3.1
+        try:
+            body = await self._fetcher.post_form(
+                metadata.token_endpoint,
+                form,
+                headers,
+                trusted_origin=self.spec.issuer,
+                limit_bytes=MAX_BYTES,
+                timeout_s=TIMEOUT_S,
+            )
+        except GatewayError as error:
+            self._refuse(f"the code was not exchanged: {error.message}")
+        return self._parse(body)
+
+    def _parse(self, body: bytes) -> dict[str, Any]:
+        try:
+            document = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            document = None
+        if not isinstance(document, dict):
+            self._fail("an answer is no JSON object")
+        return document
+
+    def _fail(self, reason: str) -> NoReturn:
+        log.warning("sign_in_provider_failed", provider=self.spec.name, reason=reason)
+        raise ProviderBadResponse(UNREACHABLE, phase="headers")
+
+    def _refuse(self, reason: str) -> NoReturn:
+        log.warning("sign_in_refused", provider=self.spec.name, reason=reason)
+        raise Forbidden(REFUSED, should_retry=False)
+
+
+def add_query(url: str, query: Mapping[str, str]) -> str:
+    """Return ``url`` with more query parameters."""
+    return f"{url}{'&' if '?' in url else '?'}{urlencode(query)}"

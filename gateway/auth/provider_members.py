@@ -1,0 +1,133 @@
+"""Members of OpenID Connect providers: whom the claims of an ID token admit, with which role and to which account.
+
+A member is identified by issuer and subject, never by its name or e-mail address, which others may choose. Each sign-in
+evaluates role and account anew. A removed member comes back only if ``create`` is true, as a new member, and the audit
+log says so; who must not come back is disabled instead, or loses the role at the provider.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import attrs
+import orjson
+
+from gateway.auth.sessions import ClientInfo, build_audit
+from gateway.auth.sign_in_flow import Flow
+from gateway.auth.sign_in_provider import Claims, SignInProvider, list_names
+from gateway.domain.account import Account
+from gateway.domain.audit_log import GATEWAY, Actor, build_change
+from gateway.domain.member import DISABLED, Forbidden, Identity, Member, find_difference
+from gateway.storage.accounts import AccountRepository
+from gateway.storage.identities import IdentityRepository
+from gateway.storage.members import MemberRepository
+
+BEGIN_AGAIN = "This sign-in was not begun in this browser, has ended, or took too long: begin again"
+NO_ROLE = "The sign-in provider knows you, but has given you no role here. Ask an administrator"
+NO_MEMBER = "You are not a member here. Ask an administrator"
+NO_ACCOUNT = "The account that you belong to does not exist here, or is disabled. Ask an administrator"
+
+
+class ProviderMembers:
+    """Finds, creates and changes members by their claims.
+
+    Args:
+        members: the repository of members.
+        identities: the repository of identities.
+        accounts: the account repository.
+        clock: Unix seconds.
+
+    Attributes:
+        changing: held while a member is changed; the lock of ``Members``.
+    """
+
+    def __init__(
+        self,
+        members: MemberRepository,
+        identities: IdentityRepository,
+        accounts: AccountRepository,
+        *,
+        clock: Callable[[], float],
+    ) -> None:
+        self._members = members
+        self._identities = identities
+        self._accounts = accounts
+        self._clock = clock
+        self.changing = asyncio.Lock()
+
+    async def admit(self, spec: SignInProvider, claims: Claims, visitor: ClientInfo) -> Member:
+        """Return the member of the claims, created or changed as they say. Raises ``Forbidden``, ``Conflict``."""
+        async with self.changing:
+            identity = await self._identities.find_identity(claims["iss"], claims["sub"])
+            member = None
+            if identity is not None and identity.member_id is not None:
+                member = await self._members.find_member(identity.member_id)
+            if member is None:
+                return await self._create(spec, claims, visitor, again=identity is not None)
+            return await self._update(spec, claims, member, visitor)
+
+    async def _create(self, spec: SignInProvider, claims: Claims, visitor: ClientInfo, *, again: bool) -> Member:
+        role = spec.find_role(claims) if spec.roles else "viewer"
+        if not spec.create:
+            raise Forbidden(NO_MEMBER, should_retry=False)
+        if role is None:
+            raise Forbidden(NO_ROLE, should_retry=False)
+        account = await self._find_account(spec, claims)
+        identity, now_ms = Identity(claims["iss"], claims["sub"]), self._now_ms()
+        detail = orjson.dumps({"provider": spec.name, "role": role, "removed_before": again}).decode()
+        taken = {member.name for member in await self._members.list_members()}
+        names = list_names(claims)
+        name = next((name for name in names if name not in taken), names[-1])
+        member = Member(0, account.id, name, role, created_ms=now_ms)
+        audit = build_audit(_act(visitor), "member.created", member, now_ms, detail)
+        return await self._members.add_member(member, audit, identity=identity)
+
+    async def _update(self, spec: SignInProvider, claims: Claims, before: Member, visitor: ClientInfo) -> Member:
+        """Give the member the role and the account of its claims; its other sessions end if they differ."""
+        if before.status != "active":
+            raise Forbidden(DISABLED, should_retry=False)
+        role = spec.find_role(claims) if spec.roles else before.role
+        if role is None:
+            await self._end_sessions(before, visitor)
+            raise Forbidden(NO_ROLE, should_retry=False)
+        account_id = before.account_id
+        if spec.account_claim is not None:
+            account_id = (await self._find_account(spec, claims)).id
+        after = attrs.evolve(before, role=role, account_id=account_id)
+        if find_difference(before, after):
+            fields = ("role", "account_id")
+            change = build_change(*({name: getattr(member, name) for name in fields} for member in (before, after)))
+            audit = build_audit(_act(visitor), "member.edited", before, self._now_ms(), change)
+            await self._members.put_member(before, after, audit, end_sessions=True)
+        return after
+
+    async def _end_sessions(self, member: Member, visitor: ClientInfo) -> None:
+        digests = [session.digest for session in await self._members.list_sessions(member.id)]
+        audit = build_audit(_act(visitor), "session.ended", member, self._now_ms())
+        await self._members.delete_sessions(digests, audit)
+
+    async def _find_account(self, spec: SignInProvider, claims: Claims) -> Account:
+        name = spec.find_account(claims)
+        for account in await self._accounts.list_accounts():
+            if account.name == name and account.status == "active":
+                return account
+        raise Forbidden(NO_ACCOUNT, should_retry=False)
+
+    async def link(self, claims: Claims, flow: Flow, visitor: ClientInfo) -> None:
+        """Link the identity to the member whose session began the flow, if the session has not ended.
+
+        Raises ``Forbidden``, ``Conflict``.
+        """
+        found = await self._members.find_session(bytes.fromhex(flow.session))
+        if found is None or found[0].is_over(self._now_ms()) or found[1].status != "active":
+            raise Forbidden(BEGIN_AGAIN, should_retry=False)
+        member, detail = found[1], orjson.dumps({"provider": flow.provider}).decode()
+        audit = build_audit(_act(visitor), "member.linked", member, self._now_ms(), detail)
+        async with self.changing:
+            await self._identities.link(Identity(claims["iss"], claims["sub"], member.id), audit)
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+
+def _act(visitor: ClientInfo) -> Actor:
+    return attrs.evolve(GATEWAY, address=visitor.address)

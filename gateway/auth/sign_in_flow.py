@@ -1,0 +1,90 @@
+"""What a browser brings back from a sign-in provider: a signed cookie, from which nonce and PKCE verifier are derived.
+
+The cookie binds the flow to the browser that began it; the gateway remembers nothing until the flow ends.
+"""
+
+import hashlib
+import hmac
+import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
+
+import attrs
+import orjson
+
+FLOW_S = 600
+"""How long a member may take at the provider."""
+_STATE_BYTES, _DIGEST_BYTES = 32, 32
+_SEPARATOR = "."
+
+
+@attrs.frozen
+class Flow:
+    """One sign-in under way.
+
+    Attributes:
+        provider: the name of the provider.
+        state: 256 random bits as text.
+        redirect_uri: where the provider sends the browser.
+        next: the page to go to afterwards.
+        expires_s: Unix seconds.
+        session: the digest, in hexadecimal, of the session whose member is to be linked; empty: a sign-in.
+    """
+
+    provider: str
+    state: str
+    redirect_uri: str
+    next: str
+    expires_s: int
+    session: str = ""
+
+
+class FlowSigner:
+    """Makes and opens the cookies of flows, under a key that a restart replaces.
+
+    Args:
+        clock: Unix seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._key = secrets.token_bytes(_DIGEST_BYTES)
+        self._used: dict[str, int] = {}
+
+    def begin(self, provider: str, redirect_uri: str, after: str, session: str = "") -> tuple[Flow, str]:
+        """Return a new flow and its cookie."""
+        state = secrets.token_urlsafe(_STATE_BYTES)
+        flow = Flow(provider, state, redirect_uri, after, int(self._clock()) + FLOW_S, session)
+        body = _encode(orjson.dumps(attrs.asdict(flow)))
+        return flow, f"{body}{_SEPARATOR}{self._derive('cookie', body)}"
+
+    def open(self, cookie: str) -> Flow | None:
+        """Return the flow of a cookie; None if it is not one of ours, or has expired."""
+        body, _, signature = cookie.partition(_SEPARATOR)
+        if not hmac.compare_digest(signature.encode("utf-8", "surrogateescape"), self._derive("cookie", body).encode()):
+            return None
+        flow = Flow(**orjson.loads(urlsafe_b64decode(body + "=" * (-len(body) % 4))))
+        return flow if self._clock() < flow.expires_s else None
+
+    def use_up(self, flow: Flow) -> bool:
+        """Return whether the flow has not ended before; now it has."""
+        now_s = self._clock()
+        self._used = {state: until for state, until in self._used.items() if until > now_s}
+        is_new = flow.state not in self._used
+        self._used[flow.state] = flow.expires_s
+        return is_new
+
+    def find_nonce(self, flow: Flow) -> str:
+        return self._derive("nonce", flow.state)
+
+    def find_verifier(self, flow: Flow) -> str:
+        """Return the PKCE verifier: 43 characters (RFC 7636, section 4.1)."""
+        return self._derive("verifier", flow.state)
+
+    def _derive(self, purpose: str, text: str) -> str:
+        message = f"{purpose}:{text}".encode("utf-8", "surrogateescape")
+        return _encode(hmac.new(self._key, message, hashlib.sha256).digest())
+
+
+def _encode(data: bytes) -> str:
+    return urlsafe_b64encode(data).decode().rstrip("=")

@@ -1,0 +1,45 @@
+"""Open sign-in by OpenID Connect, if there is a ``[[sign_in]]``. Without one nothing of its libraries is imported."""
+
+import time
+from typing import TYPE_CHECKING
+
+from gateway.auth.login_throttle import LoginThrottle
+from gateway.auth.provider_members import ProviderMembers
+from gateway.config.loader import ConfigError
+from gateway.server.context import Services
+from gateway.storage.accounts import AccountRepository
+from gateway.storage.audit_log import AuditLogRepository
+from gateway.storage.identities import IdentityRepository
+from gateway.storage.members import MemberRepository
+
+if TYPE_CHECKING:  # it imports Authlib, which is an extra
+    from gateway.auth.provider_sign_in import ProviderSignIn
+
+EXTRA = "pip install 'model-gateway[sso]'"
+
+
+def open_sign_in(services: Services) -> "ProviderSignIn | None":
+    """Open the providers; None if there are none. Raises ``ConfigError`` if the extra is not installed."""
+    specs = services.options.config.sign_in
+    if not specs:
+        return None
+    try:
+        from gateway.auth.oidc_provider import OidcProvider  # noqa: PLC0415 - only if there is a provider
+        from gateway.auth.provider_sign_in import ProviderSignIn  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError([f"sign_in: signing in needs an extra; install it with: {EXTRA} ({error})"]) from None
+    database, fetcher = services.storage.database, services.media.fetcher
+    providers = (OidcProvider(spec, fetcher, clock=services.clock, monotonic=time.monotonic) for spec in specs)
+    identities, clock = IdentityRepository(database), services.clock
+    people = ProviderMembers(MemberRepository(database), identities, AccountRepository(database), clock=clock)
+    people.changing = services.auth.members.changing
+    return ProviderSignIn(
+        {provider.spec.name: provider for provider in providers},
+        services.auth.sessions,
+        people=people,
+        identities=identities,
+        audit_log=AuditLogRepository(database),
+        throttle=LoginThrottle(time.monotonic),
+        seal=services.routing.secret_box,
+        clock=clock,
+    )

@@ -1,0 +1,57 @@
+"""Identities of members at OpenID Connect providers, and the sessions that providers began, in the database."""
+
+import attrs
+from sqlalchemy import insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.audit_log import AuditRow
+from gateway.domain.member import Identity
+from gateway.errors import Conflict
+from gateway.storage.database import Database
+from gateway.storage.schema import identities, provider_sessions
+
+LINKED_ALREADY = "This identity belongs to another member: an administrator must remove that member first"
+
+
+class IdentityRepository:
+    """The tables of identities and of the sessions that providers began."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find_identity(self, issuer: str, subject: str) -> Identity | None:
+        """Return an identity; None if it has never signed in."""
+        own = (identities.c.issuer == issuer, identities.c.subject == subject)
+        rows = await self._database.read(select(identities.c.member_id).where(*own))
+        return Identity(issuer, subject, rows[0].member_id) if rows else None
+
+    async def link(self, identity: Identity, audit: AuditRow) -> None:
+        """Link an identity to its member. Raises ``Conflict`` if it belongs to another one."""
+
+        async def put(connection: AsyncConnection) -> None:
+            await put_identity(connection, identity)
+
+        await self._database.write(put, audit)
+
+    async def add_session(self, digest: bytes, provider: str, sealed: bytes) -> None:
+        """Remember which provider began a session, with its encrypted ID token."""
+        values = {"digest": digest, "provider": provider, "sealed": sealed}
+        await self._database.change(insert(provider_sessions).values(values))
+
+    async def find_session(self, digest: bytes) -> tuple[str, bytes] | None:
+        """Return the provider that began a session, and the encrypted ID token; None: no provider began it."""
+        wanted = select(provider_sessions.c.provider, provider_sessions.c.sealed)
+        rows = await self._database.read(wanted.where(provider_sessions.c.digest == digest))
+        return (rows[0].provider, rows[0].sealed) if rows else None
+
+
+async def put_identity(connection: AsyncConnection, identity: Identity) -> None:
+    """Link an identity to its member. Raises ``Conflict`` if it belongs to another one."""
+    own = (identities.c.issuer == identity.issuer, identities.c.subject == identity.subject)
+    row = (await connection.execute(select(identities.c.member_id).where(*own))).first()
+    if row is not None and row.member_id not in {None, identity.member_id}:
+        raise Conflict(LINKED_ALREADY)
+    if row is not None:
+        await connection.execute(update(identities).where(*own).values(member_id=identity.member_id))
+    else:
+        await connection.execute(insert(identities).values(attrs.asdict(identity)))
