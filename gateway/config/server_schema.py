@@ -107,8 +107,7 @@ class ServerSection:
     local_sign_in: bool = attrs.field(
         default=True,
         metadata=about(
-            "members may sign in with a passphrase; false: only by a [[sign_in]] provider, of which one needs "
-            "create = true and roles.administrator"
+            "members may sign in with a passphrase; if not, a [[sign_in]] provider must create administrators"
         ),
     )
     cors_origins: tuple[str, ...] = attrs.field(

@@ -139,7 +139,7 @@ def _name_type(field: "attrs.Attribute[Any]") -> str:
     elif get_origin(kind) is not None:
         words = _TYPES[get_origin(kind)]
     else:
-        words = _TYPES.get(kind, "date and time")
+        words = "table" if attrs.has(kind) else _TYPES.get(kind, "date and time")
     if check is None:
         return words
     return (
@@ -164,4 +164,6 @@ def _write_default(field: "attrs.Attribute[Any]") -> str:
 def _write_value(value: Any) -> str:
     if isinstance(value, Decimal):
         return str(value)
+    if attrs.has(type(value)):
+        return "{}"
     return orjson.dumps(list(value) if isinstance(value, tuple) else value).decode()

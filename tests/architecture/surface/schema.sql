@@ -76,6 +76,13 @@ CREATE TABLE fingerprints (
 	fingerprint VARCHAR(64) NOT NULL, 
 	PRIMARY KEY (name)
 );
+CREATE TABLE identities (
+	issuer VARCHAR(512) NOT NULL, 
+	subject VARCHAR(255) NOT NULL, 
+	member_id INTEGER, 
+	PRIMARY KEY (issuer, subject), 
+	FOREIGN KEY(member_id) REFERENCES members (id) ON DELETE SET NULL
+);
 CREATE TABLE keys (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	account_id INTEGER NOT NULL, 
@@ -126,6 +133,13 @@ CREATE TABLE members (
 	signed_in_ms BIGINT, 
 	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE, 
 	UNIQUE (name)
+);
+CREATE TABLE provider_sessions (
+	digest BLOB NOT NULL, 
+	provider VARCHAR(32) NOT NULL, 
+	sealed BLOB NOT NULL, 
+	PRIMARY KEY (digest), 
+	FOREIGN KEY(digest) REFERENCES sessions (digest) ON DELETE CASCADE
 );
 CREATE TABLE replays (
 	key_id BIGINT NOT NULL, 
@@ -289,6 +303,7 @@ CREATE INDEX deliveries_by_end ON deliveries (ended_ms);
 CREATE INDEX deliveries_by_video ON deliveries (video_id, sequence);
 CREATE INDEX deliveries_due ON deliveries (due_ms) WHERE due_ms IS NOT NULL;
 CREATE INDEX entries_of_credit ON entries (account_id, key_id, sequence) WHERE kind != 'charge';
+CREATE INDEX identities_by_member ON identities (member_id);
 CREATE INDEX replays_by_age ON replays (created_ms);
 CREATE INDEX replays_running ON replays (owner) WHERE state = 'running';
 CREATE INDEX requests_by_account ON requests (account_id, sequence);
