@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 from gateway.domain.balance import Charge
 from gateway.domain.content_filter import is_block_code
+from gateway.domain.inference_request import COUNTS
 from gateway.domain.request_log import (
     ANSWERED,
     INTERRUPTED_STATUS,
@@ -78,7 +79,7 @@ def build_record(
         *(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.source, charge.cost_nanos),
         *(reserved, charge.overrun_nanos, first_byte_ms, total_ms, ctx.client_request_id),
         *(tried, usage.images, usage.duration_ms, usage.characters, error),
-        unpriced=bool(attempts) and attempts[-1].target.unpriced and ctx.operation != "count_tokens",
+        unpriced=bool(attempts) and attempts[-1].target.unpriced and ctx.operation not in COUNTS,
     )
 
 

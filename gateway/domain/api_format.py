@@ -51,6 +51,8 @@ WIRES: Mapping[Operation, tuple[Wire, ...]] = MappingProxyType(
         "chat": ("openai_chat", "anthropic_messages", "gemini_generate"),
         "messages": ("anthropic_messages", "openai_chat", "gemini_generate"),
         "count_tokens": ("anthropic_count_tokens", "gemini_count_tokens"),
+        "count_content_tokens": ("gemini_count_tokens", "anthropic_count_tokens"),
+        "embed_contents": ("gemini_embeddings", "openai_embeddings"),
         "generate_content": ("gemini_generate", "openai_chat", "anthropic_messages"),
         "embeddings": ("openai_embeddings", "gemini_embeddings"),
         "completions": ("openai_completions",),

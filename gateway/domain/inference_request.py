@@ -18,6 +18,8 @@ Operation = Literal[
     "messages",
     "count_tokens",
     "generate_content",
+    "count_content_tokens",
+    "embed_contents",
     "embeddings",
     "completions",
     "moderations",
@@ -32,11 +34,14 @@ Operation = Literal[
     "video_remixes",
 ]
 """The requested operation and the client's API format: ``chat`` is OpenAI's, ``messages`` Anthropic's,
-``generate_content`` Gemini's."""
+``generate_content`` Gemini's, which has its own counts of tokens and embeddings, too."""
 MAX_DIGEST_TOKENS = 256 * 1024
 """Tokens up to which a whole prompt is digested."""
 MAKES_MEDIA: frozenset[Operation] = frozenset({"images", "image_edits", "speech", "videos", "video_remixes"})
 """Operations that make and bill images, video or speech: such a request is never sent to a provider twice."""
+
+COUNTS: frozenset[Operation] = frozenset({"count_tokens", "count_content_tokens"})
+"""Operations that only count the tokens of a prompt: nothing is bought."""
 
 PATHS: Mapping[Operation, str] = MappingProxyType(
     {
@@ -44,6 +49,8 @@ PATHS: Mapping[Operation, str] = MappingProxyType(
         "messages": "/v1/messages",
         "count_tokens": "/v1/messages/count_tokens",
         "generate_content": "/v1beta/models/{model}:generateContent",
+        "count_content_tokens": "/v1beta/models/{model}:countTokens",
+        "embed_contents": "/v1beta/models/{model}:embedContent",
         "embeddings": "/v1/embeddings",
         "completions": "/v1/completions",
         "moderations": "/v1/moderations",

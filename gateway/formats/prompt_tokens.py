@@ -14,14 +14,14 @@ from gateway.domain.token_estimate import estimate_text
 
 _FIELDS = (
     "messages", "system", "input", "instructions", "prompt", "suffix", "keywords", "query", "documents",
-    "contents", "systemInstruction",
+    "contents", "systemInstruction", "requests", "content", "title",
 )  # fmt: skip
 """Fields of a body that are the prompt, in any API format."""
 _SCHEMAS = ("tools", "functions", "response_format", "output_config", "text")
 """Fields that a provider writes into the prompt as JSON."""
 _NO_TEXT = frozenset(
     {"type", "role", "id", "tool_call_id", "tool_use_id", "call_id", "cache_control", "media_type", "mimeType",
-     "thoughtSignature"},
+     "thoughtSignature", "taskType"},
 )  # fmt: skip
 """Fields of a message or a part that describe it."""
 _IMAGES = frozenset({"image", "image_url", "input_image", "input_reference"})

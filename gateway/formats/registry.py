@@ -26,6 +26,7 @@ from gateway.formats.anthropic.passthrough_body import build_passed_body
 from gateway.formats.anthropic.stream import MessagesStreamParser
 from gateway.formats.chat import ChatRequest, Event
 from gateway.formats.client_formats import CLIENT_FORMATS, ClientFormat
+from gateway.formats.gemini import client_embeddings, token_counts
 from gateway.formats.gemini import embeddings as gemini_embeddings
 from gateway.formats.gemini import passthrough as gemini_passthrough
 from gateway.formats.gemini import request_writer as gemini_writer
@@ -176,6 +177,11 @@ def _without_identity(parse: _BuildWhole) -> _ParseAnswer:
     return lambda raw, call, _naming, secrets: parse(raw, call, secrets)
 
 
+def _uncounted(convert: Callable[[bytes, Secrets], bytes]) -> _ParseAnswer:
+    """Wrap the conversion of an answer that nothing is charged for."""
+    return lambda raw, _call, _naming, secrets: (convert(raw, secrets), NO_USAGE)
+
+
 def _parse_chat(raw: bytes, call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets) -> _Parsed:
     return raw, parse_chat_answer(parse_answer_object(raw, secrets), call)  # hot: not through ``_untouched``
 
@@ -299,6 +305,27 @@ _PROVIDER_FORMATS: Mapping[Wire, _ProviderFormat] = MappingProxyType(
         ),
     },
 )
+_OF_GOOGLE: Mapping[Operation, Mapping[Wire, _PassthroughFormat]] = MappingProxyType(
+    {
+        "count_content_tokens": {
+            "gemini_count_tokens": _PassthroughFormat(
+                token_counts.build_gemini_body, _uncounted(token_counts.check_gemini_answer)
+            ),
+            "anthropic_count_tokens": _PassthroughFormat(
+                token_counts.build_anthropic_body, _uncounted(token_counts.convert_anthropic_answer)
+            ),
+        },
+        "embed_contents": {
+            "gemini_embeddings": _PassthroughFormat(
+                client_embeddings.build_batch_body, _without_identity(client_embeddings.parse_batch_answer)
+            ),
+            "openai_embeddings": _PassthroughFormat(
+                client_embeddings.build_openai_body, _without_identity(client_embeddings.build_google_answer)
+            ),
+        },
+    }
+)
+"""Operations of Google's API whose formats are built from each other directly."""
 _NATIVE: Mapping[str, Wire] = MappingProxyType(
     {"chat": "openai_chat", "messages": "anthropic_messages", "generate_content": "gemini_generate"}
 )
@@ -309,7 +336,7 @@ def make_exchange(call: InferenceRequest, wire: Wire, naming: ResponseIdentity) 
     """Return the translator of ``call`` for ``wire``, a format of its operation (see ``domain/api_format.py``)."""
     if _NATIVE.get(call.operation, wire) != wire:
         return _ChatTranslation(call, naming, CLIENT_FORMATS[call.operation], _PROVIDER_FORMATS[wire])
-    direct = _PASSTHROUGH.get(wire, _IMAGE_BACKEND)
+    direct = _OF_GOOGLE.get(call.operation, _PASSTHROUGH).get(wire, _IMAGE_BACKEND)
     return _Passthrough(call, naming, direct, PLAIN if direct.find_manner is None else direct.find_manner(call))
 
 

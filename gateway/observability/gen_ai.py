@@ -8,7 +8,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 OPERATIONS: Mapping[str, str] = MappingProxyType(
-    {"messages": "chat", "responses": "chat", "completions": "text_completion"}
+    {
+        "messages": "chat",
+        "responses": "chat",
+        "completions": "text_completion",
+        "count_content_tokens": "count_tokens",
+        "embed_contents": "embeddings",
+    }
 )
 PROVIDERS: Mapping[str, str] = MappingProxyType(
     {

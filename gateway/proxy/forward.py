@@ -12,6 +12,7 @@ from gateway.domain.usage import Usage, estimate_tokens
 from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats.anthropic.response import build_count_answer
 from gateway.formats.content_filter import parse_image_fault, parse_worded_fault
+from gateway.formats.gemini.token_counts import build_count_answer as build_google_count
 from gateway.formats.json_or_stream import JsonOrStream
 from gateway.formats.openai.errors import Secrets, parse_error, parse_retry_after
 from gateway.formats.openai.responses import find_response_id
@@ -192,7 +193,8 @@ def _end(
 
 async def _estimate(call: InferenceRequest) -> ProviderAnswer:
     """Return the gateway's own estimate of the tokens of a prompt."""
-    return ProviderAnswer(build_count_answer(estimate_tokens(call.prompt_chars)))
+    build = build_google_count if call.operation == "count_content_tokens" else build_count_answer
+    return ProviderAnswer(build(estimate_tokens(call.prompt_chars)))
 
 
 def _parse_large(exchange: Translator, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:

@@ -8,7 +8,7 @@ import attrs
 
 from gateway.domain.account import Caller
 from gateway.domain.channel import Channel
-from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.inference_request import COUNTS, InferenceRequest
 from gateway.domain.price import Price
 from gateway.errors import GatewayError, InvalidRequest, ModelNotAllowed
 from gateway.formats.registry import is_translated
@@ -52,7 +52,7 @@ def keep_allowed(
 
     Raises ``InvalidRequest`` naming the field that none allows, or why the caller may not have a model it names.
     """
-    if call.operation == "count_tokens":  # nothing is bought
+    if call.operation in COUNTS:  # nothing is bought
         return options
     kept, problem = [], None
     for target in options:

@@ -6,7 +6,7 @@ from functools import partial
 from gateway.domain.account import Caller
 from gateway.domain.api_format import WIRES
 from gateway.domain.capability import UNKNOWN, Capability, Problem, find_capability, find_shared_problem
-from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.inference_request import COUNTS, InferenceRequest, Operation
 from gateway.domain.model_info import ModelInfo
 from gateway.domain.price import ONE_PPM
 from gateway.domain.video import VideoJob
@@ -74,7 +74,7 @@ class Router:
             options = _keep_channel(options, call.channel)
         if call.image is not None or call.video is not None:
             options = _keep_able(options, call)
-        if call.operation == "count_tokens":  # without an available channel the gateway estimates
+        if call.operation in COUNTS:  # without an available channel the gateway estimates
             now = self.load_balancer.now
             account = caller.account.id
             options = [target for target in options if target.state.find_obstacle(target.place, account, now) is None]
@@ -119,7 +119,7 @@ class Router:
 
         A count of tokens costs nothing. Raises ``ModelNotPriced`` if none is left.
         """
-        counts = operation == "count_tokens" and self.tariff.unpriced != "refuse"
+        counts = operation in COUNTS and self.tariff.unpriced != "refuse"
         if counts or not self.tariff.refuses_unpriced(caller):
             return options
         priced = [option for option in options if not option.unpriced]
@@ -185,7 +185,7 @@ class Router:
         if not self.catalog.list_serving(model):
             raise model_not_found(model, self.list_models(caller))
         if self.catalog.list_serving(model, caller):
-            if call.operation == "count_tokens" and self.list_options(caller, model, "messages"):
+            if call.operation in COUNTS and self.list_options(caller, model, "messages"):
                 if self.tariff.unpriced == "refuse" and not self._has_price(model, caller):
                     self.tariff.check_priced(caller, model)
                 return

@@ -14,7 +14,9 @@ from aiohttp.typedefs import Handler
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.model_info import ModelInfo
 from gateway.formats.gemini import models as gemini_models
+from gateway.formats.gemini.client_embeddings import parse_batch_embed_call, parse_embed_call
 from gateway.formats.gemini.request import parse_generate_call
+from gateway.formats.gemini.token_counts import parse_count_call
 from gateway.server.array_response import ArrayStreamResponse
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.handlers.inference import forward_inference
@@ -34,7 +36,11 @@ _UNSERVED = (
     "/interactions{rest:.*}", "/dynamic{rest:.*}", "/authTokens{rest:.*}", "/auth_tokens{rest:.*}",
 )  # fmt: skip
 """Paths of Google's API that the gateway does not serve."""
-_CONTENT_METHODS = ("generateContent", "countTokens")
+_SUPPORTED: tuple[tuple[Operation, tuple[str, ...]], ...] = (
+    ("generate_content", ("generateContent", "countTokens")),
+    ("embed_contents", ("embedContent", "batchEmbedContents")),
+)
+"""What a model list says of a model that has an operation: the words of Google's list."""
 
 
 class ParseNamed(Protocol):
@@ -48,6 +54,9 @@ class ParseNamed(Protocol):
 _METHODS: tuple[tuple[str, Operation, ParseNamed], ...] = (
     ("generateContent", "generate_content", parse_generate_call),
     ("streamGenerateContent", "generate_content", partial(parse_generate_call, stream=True)),
+    ("countTokens", "count_content_tokens", parse_count_call),
+    ("embedContent", "embed_contents", parse_embed_call),
+    ("batchEmbedContents", "embed_contents", parse_batch_embed_call),
 )
 
 
@@ -103,10 +112,12 @@ def _list_models(request: web.Request) -> list[ModelInfo]:
 def _list_supported(request: web.Request, model: ModelInfo) -> list[str]:
     """Return the methods of this API that work with a model."""
     router, caller = request.app[SERVICES].routing.router, request[CALLER]
-    methods: list[str] = []
-    if router.list_options(caller, model.id, "generate_content"):
-        methods += _CONTENT_METHODS
-    return methods
+    return [
+        method
+        for operation, methods in _SUPPORTED
+        if router.list_options(caller, model.id, operation)
+        for method in methods
+    ]
 
 
 async def get_google_model(request: web.Request) -> web.Response:

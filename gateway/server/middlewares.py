@@ -54,7 +54,7 @@ _STATIC = "/console/static/"
 _OPERATORS = ("/admin/", "/console")
 _ERROR_STATUS = 400
 _VIDEOS = "/v1/videos"
-_TEXT_OPERATIONS = frozenset({"embeddings", "completions", "moderations", "rerank", "speech"})
+_TEXT_OPERATIONS = frozenset({"embeddings", "embed_contents", "completions", "moderations", "rerank", "speech"})
 _NOT_STORED = "store: the gateway does not keep completions: this one cannot be retrieved"
 
 log = structlog.stdlib.get_logger("gateway.request")

@@ -13,7 +13,7 @@ from tests.support.gateway import channels
 from tests.support.gemini_provider import GeminiProvider
 from tests.support.openai_provider import OpenAIProvider
 from tests.support.providers import Call, Fails, Provider, ReceivedImage, Says
-from tests.support.scripted_upstream import FIN, SSE_HEAD, ScriptedUpstream, chunk, delta, event
+from tests.support.scripted_upstream import FIN, SSE_HEAD, ScriptedUpstream, answer, chunk, delta, event
 from tests.support.sdk_clients import MakeGoogle, ProviderType
 from tests.support.started_gateways import StartGateway
 
@@ -72,12 +72,12 @@ async def test_a_chat_remembers(
     async with provider_type(Says("Hello there"), Says("You said hi")) as up:
         gateway = await standing_with({"channel": [up.channel()]})
         chat = google(gateway).aio.chats.create(model="m")
-        for text, answer in (("Hi", "Hello there"), ("What did I say?", "You said hi")):
+        for text, expected in (("Hi", "Hello there"), ("What did I say?", "You said hi")):
             if streamed:
                 pieces = [each.text or "" async for each in await chat.send_message_stream(text)]
             else:
                 pieces = [(await chat.send_message(text)).text or ""]
-            assert "".join(pieces) == answer
+            assert "".join(pieces) == expected
         assert "".join(up.heard[1].messages).replace("assistant: ", "") == "user: HiHello thereuser: What did I say?"
         assert not up.refusals
 
@@ -99,8 +99,8 @@ async def test_functions_are_called_automatically(
             config = types.GenerateContentConfig(tools=[get_weather])
             return google(gateway).models.generate_content(model="m", contents="Weather?", config=config)
 
-        answer = await asyncio.to_thread(talk)
-        assert answer.text == "It rains."
+        whole = await asyncio.to_thread(talk)
+        assert whole.text == "It rains."
         assert asked == [('Os"lo', 2), ("Åbo", 1)]
         assert up.heard[1].tools == ("get_weather",)
         assert [name for name, _ in up.heard[1].results] == ["get_weather", "get_weather"]
@@ -304,3 +304,81 @@ async def test_models_are_listed_a_page_at_a_time(standing_with: StartGateway, g
         assert all("generateContent" in (model.supported_actions or []) for model in models)
         for name in names:
             assert (await client.aio.models.get(model=name)).name == f"models/{name}"
+
+
+@pytest.mark.parametrize("kind", [AnthropicProvider, GeminiProvider])
+async def test_tokens_are_counted_by_who_can(
+    kind: type[Provider], standing_with: StartGateway, google: MakeGoogle
+) -> None:
+    async with kind() as up:
+        gateway = await standing_with({"channel": [up.channel()]})
+        counted = await google(gateway).aio.models.count_tokens(model="m", contents=ASK)
+        assert counted.total_tokens == 42
+        assert up.heard[0].messages == (f"user: {ASK}",)
+        (row,) = await gateway.rows(1)
+        assert (row.operation, row.cost_nanos, row.prompt_tokens) == ("count_content_tokens", 0, 0)
+
+
+async def test_tokens_are_estimated_where_nobody_counts(standing_with: StartGateway, google: MakeGoogle) -> None:
+    async with OpenAIProvider() as up:
+        gateway = await standing_with({"channel": [up.channel()]})
+        client = google(gateway)
+        short = await client.aio.models.count_tokens(model="m", contents="hi")
+        long = await client.aio.models.count_tokens(model="m", contents="hi, " * 500)
+        assert 0 < (short.total_tokens or 0) < 10 < (long.total_tokens or 0) < 2000
+        assert not up.received
+
+
+async def test_texts_are_embedded_by_gemini(standing_with: StartGateway, google: MakeGoogle) -> None:
+    async with GeminiProvider() as up:
+        gateway = await standing_with({"channel": [up.channel()]})
+        config = types.EmbedContentConfig(output_dimensionality=2, task_type="RETRIEVAL_QUERY")
+        told = await google(gateway).aio.models.embed_content(model="m", contents=["one", "three"], config=config)
+        assert [embedding.values for embedding in told.embeddings or ()] == [[0.25, -0.5]] * 2
+        assert {asked["taskType"] for asked in up.received[0].json["requests"]} == {"RETRIEVAL_QUERY"}
+        single = {"content": {"parts": [{"text": "one"}]}}
+        async with gateway.client.post(f"{gateway.url}/v1beta/models/m:embedContent", json=single) as response:
+            assert (await response.json())["embedding"]["values"] == [0.25, -0.5, 3]
+
+
+async def test_texts_are_embedded_by_others(standing_with: StartGateway, google: MakeGoogle) -> None:
+    vectors = [{"index": index, "embedding": [0.5, index]} for index in (1, 0)]
+    script = [answer({"object": "list", "data": vectors, "usage": {"prompt_tokens": 9}})]
+    async with ScriptedUpstream(script) as up:
+        gateway = await standing_with(channels([up]))
+        config = types.EmbedContentConfig(output_dimensionality=2, task_type="RETRIEVAL_QUERY")
+        told = await google(gateway).aio.models.embed_content(model="m", contents=["one", "three"], config=config)
+        assert [embedding.values for embedding in told.embeddings or ()] == [[0.5, 0], [0.5, 1]]
+        sent = up.received[0].json
+        assert (sent["input"], sent["dimensions"]) == (["one", "three"], 2)
+        (row,) = await gateway.rows(1)
+        assert (row.operation, row.outcome, row.prompt_tokens) == ("embed_contents", "completed", 9)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_chat_goes_on_at_another_provider(
+    streamed: bool, standing_with: StartGateway, google: MakeGoogle
+) -> None:
+    """Signed thoughts of the one mean nothing to the other, and come back to the first as they were."""
+    declared = types.Tool(function_declarations=[types.FunctionDeclaration(name="get_time")])
+    more: Any = {"tools": [declared], "thinking_config": {"include_thoughts": True, "thinking_budget": 2048}}
+    calls = Says(thought="Let me look", calls=(Call("get_time"),))
+    async with AnthropicProvider(calls, Says("It is noon.")) as claude, GeminiProvider(Says("Noon.")) as gemini:
+        there = {"models": ["n"], "model_map": {"n": gemini.model}, "name": "other"}
+        gateway = await standing_with({"channel": [claude.channel(), gemini.channel(**there)]})
+        client = google(gateway)
+        parts, _ = await ask(client, streamed, **more)
+        contents = [
+            types.Content(role="user", parts=[types.Part(text=ASK)]),
+            types.Content(role="model", parts=parts),
+            types.Content(
+                role="user", parts=[types.Part.from_function_response(name="get_time", response={"output": "12:00"})]
+            ),
+        ]
+        config = types.GenerateContentConfig(**more)
+        there_said = await client.aio.models.generate_content(model="n", contents=contents, config=config)
+        assert there_said.text == "Noon."
+        parts, _ = await ask(client, streamed, contents=contents, **more)
+        assert said(parts) == "It is noon."
+        assert claude.heard[1].thoughts == ("Let me look",)
+        assert [*claude.refusals, *gemini.refusals] == []

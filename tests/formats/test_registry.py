@@ -22,6 +22,8 @@ from gateway.formats.anthropic.stream import STOP_EVENT, MessagesStreamParser
 from gateway.formats.chat import ChoiceFinished, Event, TextDelta, ToolCallDelta, ToolCallStart
 from gateway.formats.form import ReceivedForm
 from gateway.formats.gemini import response as gemini_answer
+from gateway.formats.gemini import token_counts as gemini_counts
+from gateway.formats.gemini.client_embeddings import parse_batch_embed_call
 from gateway.formats.gemini.request import parse_generate_call
 from gateway.formats.gemini.response import GenerateContentParser
 from gateway.formats.openai import response as openai_answer
@@ -94,6 +96,7 @@ GENERATE: dict[str, Any] = {
     "tools": [{"functionDeclarations": [{"name": "f", "parametersJsonSchema": WEATHER}]}],
     "generationConfig": {"maxOutputTokens": 99, "temperature": 0.5},
 }
+VECTOR = {"content": {"parts": [{"text": "a"}]}}
 PNG = draw(width=16, height=16)
 IMAGE = upload(PNG)
 SOUND = Upload("file", "a.wav", "audio/wav", b"RIFF", InMemory(b"RIFF"), duration_ms=1_500)
@@ -120,11 +123,30 @@ def read_generate(body: Body) -> InferenceRequest:
     return parse_generate_call(rest, model=model if isinstance(model, str) else "", stream=body.get("stream") is True)
 
 
+def by_path(parse: Callable[..., InferenceRequest]) -> Callable[[Body], InferenceRequest]:
+    """``parse`` for a body with the model that is in the path."""
+
+    def read(body: Body) -> InferenceRequest:
+        model = body.get("model")
+        rest = {name: value for name, value in body.items() if name != "model"}
+        return parse(rest, model=model if isinstance(model, str) else "")
+
+    return read
+
+
 READ_CALL: Mapping[str, tuple[Callable[[Body], InferenceRequest], Body]] = {
     "chat": (parse_chat_call, CHAT),
     "messages": (parse_messages_call, MESSAGES),
     "count_tokens": (parse_count_call, {name: MESSAGES[name] for name in ("model", "system", "messages", "tools")}),
     "generate_content": (read_generate, GENERATE),
+    "count_content_tokens": (
+        by_path(gemini_counts.parse_count_call),
+        {"model": "ours", "generateContentRequest": {name: GENERATE[name] for name in GENERATE if name != "model"}},
+    ),
+    "embed_contents": (
+        by_path(parse_batch_embed_call),
+        {"model": "ours", "requests": [{"content": {"parts": [{"text": text}]}} for text in ("a", "b")]},
+    ),
     "embeddings": (parse_embeddings_call, {"model": "ours", "input": ["a", "b"]}),
     "completions": (parse_completions_call, {"model": "ours", "prompt": "once"}),
     "moderations": (parse_moderations_call, {"model": "ours", "input": "x"}),
@@ -300,8 +322,13 @@ def test_what_callers_own_is_never_changed(operation: str, wire: Wire) -> None:
 def test_in_its_own_language_a_call_is_sent_as_it_came(operation: str, wire: Wire) -> None:
     call = call_of(operation)
     said = make_exchange(call, wire, NAMING).write_body()
-    told = {name: value for name, value in READ_CALL[operation][1].items() if name != "model"}
-    assert fields_of(said) == told | ({} if operation == "generate_content" else {"model": "theirs"})
+    told = orjson.loads(orjson.dumps(READ_CALL[operation][1] | {"model": "theirs"}))
+    if operation in {"generate_content", "count_content_tokens", "embed_contents"}:  # the model is in the path
+        del told["model"]
+    for inner in told.get("requests", [told.get("generateContentRequest", {})]):
+        if inner:
+            inner["model"] = "models/theirs"
+    assert fields_of(said) == told
     assert isinstance(said, Form) == bool(call.files)
     if isinstance(said, Form):
         assert [file for _, file in said.files] == list(call.files)
@@ -336,6 +363,21 @@ def test_a_translated_call_says_all_it_said(operation: str, wire: Wire) -> None:
     [
         ("chat", "anthropic_messages", {"n": 2}, "n"),
         ("embeddings", "gemini_embeddings", {"input": [1, 2]}, "input"),
+        ("generate_content", "anthropic_messages", {"generationConfig": {"candidateCount": 2}}, "n"),
+        ("generate_content", "openai_chat", {"tools": [{"googleSearch": {}}]}, "tools[0].googleSearch"),
+        ("generate_content", "openai_chat", {"cachedContent": "cachedContents/1"}, "cachedContent"),
+        (
+            "embed_contents",
+            "openai_embeddings",
+            {"requests": [VECTOR, VECTOR | {"outputDimensionality": 2}]},
+            "requests[1].outputDimensionality",
+        ),
+        (
+            "embed_contents",
+            "openai_embeddings",
+            {"requests": [{"content": {"parts": [{"fileData": {"fileUri": "https://x.org/a"}}]}}]},
+            "requests[0].content.parts[0]",
+        ),
     ],
 )
 def test_what_cannot_be_said_names_the_field(operation: str, wire: Wire, more: dict[str, Any], param: str) -> None:
@@ -398,6 +440,10 @@ def test_an_answer_comes_in_the_callers_language_with_its_usage(operation: str, 
         assert called["args"] in ({"city": "x"}, {"city": "SF"})
         assert value["usageMetadata"]["promptTokenCount"] == usage.prompt_tokens
         assert (value["responseId"], value["modelVersion"]) == ("0123", "theirs")
+    elif operation == "count_content_tokens":
+        assert value == {"totalTokens": 42}
+    elif operation == "embed_contents":
+        assert value == {"embeddings": [{"values": [0.5, 1.5]}] * 2, "usageMetadata": {"promptTokenCount": 5}}
     elif operation == "count_tokens":
         assert value == {"input_tokens": 42}
     else:
@@ -519,7 +565,11 @@ def test_however_a_stream_is_cut_the_same_leaves(operation: str, wire: Wire, nam
 
 @pytest.mark.parametrize(
     ("operation", "wire"),
-    [pair for pair in PAIRS if pair[0] in {"embeddings", "moderations", "rerank", "count_tokens"}],
+    [
+        pair
+        for pair in PAIRS
+        if pair[0] in {"embeddings", "moderations", "rerank", "count_tokens", "count_content_tokens"}
+    ],
 )
 def test_what_is_not_streamed_has_no_gate(operation: str, wire: Wire) -> None:
     with pytest.raises(ProviderBadResponse, match="not streamed"):

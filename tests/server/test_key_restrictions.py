@@ -25,6 +25,8 @@ EMBEDDINGS = "/v1/embeddings"
 EMBED = {"model": "e", "input": "hi"}
 ASK = {**HELLO, "max_tokens": 9}
 TEXT = {"model": "m", "input": "hi"}
+CONTENT = {"content": {"parts": [{"text": "hi"}]}}
+BATCH = {"requests": [CONTENT]}
 GENERATE = {"contents": [{"parts": [{"text": "hi"}]}]}
 RANK = {"model": "m", "query": "q", "documents": ["d"]}
 FORM_TYPE = "multipart/form-data; boundary=edge"
@@ -64,6 +66,11 @@ OPERATIONS: tuple[tuple[str, str, Any], ...] = (
     ("POST", "/v1/models/m:streamGenerateContent", GENERATE),
     ("POST", "/v1beta/models/m:generateContent", GENERATE),
     ("POST", "/v1beta/models/m:streamGenerateContent", GENERATE),
+    *(
+        ("POST", f"{root}/models/m:{method}", body)
+        for root in ("/v1", "/v1beta")
+        for method, body in (("countTokens", GENERATE), ("embedContent", CONTENT), ("batchEmbedContents", BATCH))
+    ),
     ("GET", "/v1beta/models", None),
     ("GET", "/v1beta/models/m", None),
     ("GET", "/v1/models", None),

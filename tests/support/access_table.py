@@ -345,7 +345,7 @@ _TAKES_JSON = (
     *("chat/completions", "embeddings", "messages", "messages/count_tokens", "completions"),
     *("moderations", "rerank", "responses", "images/generations", "audio/speech", "videos", "video/generations"),
 )
-_METHODS = ("generateContent", "streamGenerateContent")
+_METHODS = ("generateContent", "streamGenerateContent", "countTokens", "embedContent", "batchEmbedContents")
 _VIDEO = "/v1/videos/{id}"
 PUBLIC: Mapping[str, Row] = {
     **{f"POST /v1/{name}": Row(400, body={}) for name in _TAKES_JSON},

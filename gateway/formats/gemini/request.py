@@ -57,8 +57,8 @@ def parse_generate_call(body: Body, *, model: str, stream: bool = False) -> Infe
     """Check a body for ``:generateContent`` and return the request. Raises ``InvalidRequest`` naming the field."""
     model = parse_model({"model": model})
     body = unify_names(body)
-    config = _check(body)
-    chars, tokens = _measure_prompt(body)
+    config = check_body(body)
+    chars, tokens = measure_prompt(body)
     longest: int = config.get("maxOutputTokens") or MAX_RESERVED_OUTPUT
     cached = read_text(body, "cachedContent")
     return InferenceRequest(
@@ -75,7 +75,7 @@ def parse_generate_call(body: Body, *, model: str, stream: bool = False) -> Infe
     )
 
 
-def _check(body: Body) -> Body:
+def check_body(body: Body) -> Body:
     """Check a body in one spelling; return its ``generationConfig``, empty if there is none."""
     body.pop("model", None)  # the path names it
     stray = next((name for name in body if name in _MISPLACED), None)
@@ -85,9 +85,9 @@ def _check(body: Body) -> Body:
     if not contents:
         raise InvalidRequest("Missing required field 'contents': at least one content", param="contents")
     for index, content in enumerate(contents):
-        _check_content(content, f"contents[{index}]")
+        check_content(content, f"contents[{index}]")
     if body.get("systemInstruction") is not None:
-        _check_content(body["systemInstruction"], "systemInstruction", roles=False)
+        check_content(body["systemInstruction"], "systemInstruction", roles=False)
     for index, tool in enumerate(parse_list(body, "tools") or ()):
         _check_tool(tool, f"tools[{index}]")
     calling = "toolConfig.functionCallingConfig"
@@ -124,7 +124,8 @@ def _check_config(config: Body) -> Body:
     return config
 
 
-def _check_content(content: object, where: str, *, roles: bool = True) -> None:
+def check_content(content: object, where: str, *, roles: bool = True) -> None:
+    """Raise ``InvalidRequest`` if ``content``, which is at ``where``, is no content; ``roles``: it has a role."""
     fields = check_object(content, where)
     role = fields.get("role")
     if roles and role not in _ROLES:
@@ -193,11 +194,12 @@ def _check_text(value: object, where: str) -> None:
         raise InvalidRequest(f"'{where}' must be a string, not {kind_of(value)}", param=where)
 
 
-def _measure_prompt(body: Body) -> Size:
-    sizes = [_measure_parts(content["parts"]) for content in body["contents"]]
+def measure_prompt(body: Body) -> Size:
+    """Return the size of the prompt of a checked body."""
+    sizes = [measure_parts(content["parts"]) for content in body["contents"]]
     system = body.get("systemInstruction")
     if system is not None:
-        sizes.append(_measure_parts(system["parts"]))
+        sizes.append(measure_parts(system["parts"]))
     chars, tokens = _add(sizes)
     config = body.get(CONFIG) or {}
     tokens += sum(bound_json(schema) for name in _PROMPT_SCHEMAS if (schema := config.get(name)))
@@ -206,7 +208,8 @@ def _measure_prompt(body: Body) -> Size:
     return chars, tokens + MESSAGE_TOKENS * (len(sizes) + 1)
 
 
-def _measure_parts(parts: list[Any]) -> Size:
+def measure_parts(parts: list[Any]) -> Size:
+    """Return the size of checked parts."""
     return _add(map(_measure_part, parts))
 
 

@@ -20,8 +20,12 @@ IMAGE, SOUND = draw(), make_wav(0.2)
 FILM = {"model": "film", "prompt": "waves", "seconds": "4", "size": "1280x720"}
 CHAT = {"model": MODEL, "messages": HELLO, "temperature": 0.5, "stop": ["x"], "n": 1, "user": None}
 SAY = {"model": "claude", "max_tokens": 9, "messages": HELLO}
-GENERATE = {"contents": [{"parts": [{"text": "hi"}]}], "system_instruction": {"parts": [{"text": "be kind"}]}}
+GENERATE: dict[str, Any] = {
+    "contents": [{"parts": [{"text": "hi"}]}],
+    "system_instruction": {"parts": [{"text": "be kind"}]},
+}
 GOOGLES = {"model": MODEL}
+EMBED = {"content": {"parts": [{"text": "hi"}]}}
 VIDEO = {"id": "$video"}
 
 
@@ -63,6 +67,13 @@ CALLS = (
     Call("stream_generate_content", GENERATE, path=GOOGLES, query={"alt": "sse"}),
     Call("generate_content_v1", GENERATE, path=GOOGLES),
     Call("stream_generate_content_v1", GENERATE, path=GOOGLES, query={"alt": "sse"}),
+    Call("count_content_tokens", {"contents": GENERATE["contents"]}, path={"model": "claude"}),
+    Call("count_content_tokens_v1", {"generateContentRequest": GENERATE}, path=GOOGLES),
+    Call("embed_content", EMBED, path=GOOGLES),
+    Call("embed_content_v1", {**EMBED, "output_dimensionality": 3}, path=GOOGLES),
+    Call("batch_embed_contents", {"requests": [EMBED]}, path=GOOGLES),
+    Call("batch_embed_contents_v1", {"requests": [EMBED]}, path=GOOGLES),
+    Call("batch_embed_contents_v1", {"requests": []}, path=GOOGLES, status=400),
     Call("list_google_models", query={"pageSize": "1"}),
     Call("list_google_models", query={"pageSize": "few"}, status=400),
     Call("get_google_model", path=GOOGLES),
@@ -155,7 +166,7 @@ async def test_what_is_missing_or_of_the_wrong_kind_is_named(caller: Caller) -> 
             for value in exceed(told):
                 asked += 1
                 await check_named(caller, Call(name, {**example, field: value}), field)
-        for field in schema["required"]:
+        for field in schema.get("required", ()):
             rest = {key: value for key, value in example.items() if key != field}
             for body in (rest, {**rest, field: spoil(schema["properties"][field])}):
                 asked += 1

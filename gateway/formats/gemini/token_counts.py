@@ -1,0 +1,63 @@
+"""Counts of tokens for clients of Gemini's format, from providers that count.
+
+Shapes: ai.google.dev/api/tokens, and platform.claude.com/docs/en/api/messages-count-tokens. A body has the contents
+alone, or the whole ``generateContentRequest``.
+"""
+
+import orjson
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.errors import InvalidRequest
+from gateway.formats.anthropic import request_writer as anthropic_writer
+from gateway.formats.anthropic import response as anthropic_response
+from gateway.formats.gemini import request_writer as gemini_writer
+from gateway.formats.gemini.field_names import unify_names
+from gateway.formats.gemini.passthrough_body import build_passed_body
+from gateway.formats.gemini.request import check_body, measure_prompt
+from gateway.formats.gemini.request_reader import parse_chat_request
+from gateway.formats.openai.errors import Secrets
+from gateway.formats.openai.fields import Body, parse_model, parse_object
+
+_INNER = "generateContentRequest"
+_COUNTED_BY_ANTHROPIC = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config")
+
+
+def parse_count_call(body: Body, *, model: str) -> InferenceRequest:
+    """Check a body for ``:countTokens`` and return the request. Raises ``InvalidRequest``. Nothing is reserved."""
+    model = parse_model({"model": model})
+    body = unify_names(body)
+    inner = parse_object(body, _INNER)
+    if inner is not None and body.get("contents") is not None:
+        raise InvalidRequest(f"'contents' and '{_INNER}' exclude each other", param="contents")
+    asked = body if inner is None else inner
+    check_body(asked)
+    return InferenceRequest(
+        operation="count_content_tokens", model=model, body=asked, prompt_chars=measure_prompt(asked)[0]
+    )
+
+
+def build_gemini_body(call: InferenceRequest, model: str) -> Body:
+    """Build the body for Gemini. ``contents`` alone would leave out the instructions and the tools."""
+    return {_INNER: {"model": f"models/{model.removeprefix('models/')}", **build_passed_body(call, model)}}
+
+
+def check_gemini_answer(raw: bytes, secrets: Secrets = ()) -> bytes:
+    """Return Gemini's answer unchanged. Raises ``ProviderBadResponse`` if it has no count."""
+    gemini_writer.parse_count_answer(raw, secrets)
+    return raw
+
+
+def build_anthropic_body(call: InferenceRequest, model: str) -> Body:
+    """Build the body for Anthropic. Raises ``InvalidRequest``."""
+    written = anthropic_writer.build_body(parse_chat_request(call.body), model, stream=False)
+    return {name: written[name] for name in _COUNTED_BY_ANTHROPIC if name in written}
+
+
+def convert_anthropic_answer(raw: bytes, secrets: Secrets = ()) -> bytes:
+    """Convert Anthropic's answer. Raises ``ProviderBadResponse``."""
+    return build_count_answer(anthropic_response.parse_count_answer(raw, secrets))
+
+
+def build_count_answer(tokens: int) -> bytes:
+    """Build the answer to a count."""
+    return orjson.dumps({"totalTokens": tokens})
