@@ -112,8 +112,8 @@ def _join_text(parts: list[Body], prefix: str) -> str:
 
 def build_google_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Convert an answer in OpenAI's format, and return the usage too. Raises ``ProviderBadResponse``."""
-    told, usage = parse_embeddings_answer(raw, call, secrets)
-    items = sorted(enumerate(orjson.loads(told)["data"]), key=lambda numbered: _find_index(*numbered))
+    converted, usage = parse_embeddings_answer(raw, call, secrets)
+    items = sorted(enumerate(orjson.loads(converted)["data"]), key=lambda numbered: _find_index(*numbered))
     vectors = [{"values": item["embedding"]} for _, item in items]
     if len(vectors) != len(_list_named(call.body)):
         raise ProviderBadResponse("The provider's answer does not have one embedding for each content")
