@@ -107,7 +107,7 @@ def _build_table(name: str, kind: type[Any], comments: Mapping[str, str]) -> Ite
                 f"`{field.name}`",
                 write_text(_name_type(field)),
                 _write_default(field),
-                write_text(comments.get(f"{name}.{field.name}", "")),
+                write_text(find_about(field) or comments.get(f"{name}.{field.name}", "")),
             )
             for field in attrs.fields(kind)
         ),
