@@ -88,6 +88,7 @@ def list_rows() -> dict[str, list[Row]]:
         "identities": [{"issuer": "https://id.example.com", "subject": "ann", "member_id": 1}],
         "provider_sessions": [{"digest": SESSION}],
         "settings": [{"path": "routing.retry_ratio", "value": 0.25}],
+        "alerts": [{"kind": "channel_failing", "subject": "up1", "open": True}],
         "fingerprints": [{"name": name, "fingerprint": fingerprint(name, find_secret(name))} for name in SECRETS],
     }
 

@@ -32,6 +32,7 @@ from gateway.cli.admin_client import (
     require_running,
     run_without_trace,
 )
+from gateway.cli.alerts import alerts
 from gateway.cli.audit_log import audit_log
 from gateway.cli.backup import backup, restore
 from gateway.cli.billing import usage, verify
@@ -99,6 +100,7 @@ def main(ctx: click.Context) -> None:
       gateway check                      check the configuration and test all channels
       gateway doctor                     find what is wrong with folder, database, disk or port
       gateway health                     show the health of the running gateway
+      gateway alerts test                send a test alert to every target
       gateway reload                     reload the configuration file
       gateway settings                   show or change settings
       gateway backup FILE                back up the data folder, while the gateway runs
@@ -227,7 +229,7 @@ def _set_address(file_config: "FileConfig", host: str | None, port: int | None) 
     return attrs.evolve(file_config, config=config, sources={**file_config.sources, **sources})
 
 
-for _command in (accounts, keys, members, channels, chat, open_console, explain, requests, running, videos):
+for _command in (accounts, alerts, keys, members, channels, chat, open_console, explain, requests, running, videos):
     main.add_command(_command)
 for _command in (usage, verify, audit_log, completion, settings, groups, prices, health, backup, restore, doctor):
     main.add_command(_command)

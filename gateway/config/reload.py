@@ -172,6 +172,8 @@ class Reloader:
             restart = [line for name in AT_START for line in _describe_section(name, self._at_start, config)]
             if config.sign_in != self._at_start.sign_in:
                 restart.append("sign_in")
+            if config.alert != self._at_start.alert:
+                restart.append("alert")
             tariff = build_tariff(effective)
             before = {channel.name: channel for channel in router.catalog.channels}
             # The database first: only it can fail. The rest changes memory.

@@ -13,6 +13,7 @@ import attrs
 from gateway.auth.sign_in_provider import SignInProvider
 from gateway.billing.abandoned import Abandoned
 from gateway.billing.price_spec import MODEL, GroupSpec, PriceSpec
+from gateway.config.alert_schema import AlertSpec
 from gateway.config.observability_schema import MetricsSection, TracingSection
 from gateway.config.server_schema import ServerSection, StoreSection
 from gateway.domain.account_spec import NETWORKS, AccountSpec, KeySpec
@@ -321,6 +322,7 @@ class Config:
     price: tuple[PriceSpec, ...] = ()
     model: tuple[ModelSection, ...] = ()
     sign_in: tuple[SignInProvider, ...] = ()
+    alert: tuple[AlertSpec, ...] = ()
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
         """Yield key and problem of each rule between sections."""
@@ -332,7 +334,7 @@ class Config:
     @staticmethod
     def find_table_problems(tables: Mapping[str, Any]) -> Iterator[Problem]:
         """Yield problems between tables; tables with problems of their own are checked as well."""
-        for what in ("channel", "group", "account", "model", "sign_in"):
+        for what in ("channel", "group", "account", "model", "sign_in", "alert"):
             yield from _find_repeated(tables, what, ("name",), "expected a name of its own")
         any_provider = {"provider": ""}
         yield from _find_repeated(tables, "price", ("provider", "model"), "expected a model of its own", any_provider)

@@ -31,6 +31,8 @@ MAX_LABEL_SETS = 1_000
 """Combinations of operation, model, channel and outcome. A histogram has some 20 series for each of its own."""
 MAX_LATENCIES = 250
 """Combinations of operation, provider, model and error that have histograms of their own."""
+MAX_UNPRICED = 50
+"""Models without a price that are remembered: clients can invent names of models."""
 OTHER = "other"
 COUNT_EVERY_S = 0.25
 """As long as a record waits for the database: a longer wait would keep more of them in memory, and out of the cache."""
@@ -120,6 +122,7 @@ class RequestMetrics:
         sums: by operation, model, channel and outcome.
         latencies: by operation, provider, model and error; only of requests that a channel was asked for.
         errors: requests that ended with an error, by channel, outcome and code.
+        unpriced: models without a price that were asked for, with the time of the last request in Unix milliseconds.
     """
 
     def __init__(
@@ -128,6 +131,7 @@ class RequestMetrics:
         self.sums: dict[SumKey, RequestSums] = {}
         self.latencies: dict[LatencyKey, Latencies] = {}
         self.errors: Counter[tuple[str, str, str]] = Counter()
+        self.unpriced: dict[str, int] = {}
         self._ended = ended
         self._find_model = find_model
         self._find_provider = find_provider
@@ -166,6 +170,14 @@ class RequestMetrics:
             latencies.observe(record)
         if record.error_code is not None:
             self._count_error(record.channel or "", record.outcome, find_code(record.error_code))
+        if record.unpriced or record.error_code == "model_not_priced":
+            self._note_unpriced(record)
+
+    def _note_unpriced(self, record: RequestRecord) -> None:
+        self.unpriced.pop(record.model, None)
+        self.unpriced[record.model] = record.settled_ms
+        if len(self.unpriced) > MAX_UNPRICED:
+            del self.unpriced[next(iter(self.unpriced))]
 
     def _count_error(self, channel: str, outcome: str, code: str) -> None:
         key = (channel, outcome, code)

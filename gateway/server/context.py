@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 from aiohttp import web
 
+from gateway.alerts.watcher import AlertWatcher
 from gateway.auth.accounts import AccountService
 from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.auth.invitations import Invitations
@@ -253,6 +254,7 @@ class Services:
     sign_in: "ProviderSignIn | None" = attrs.field(init=False, default=None)
     admin: AdminServices = attrs.field(init=False)
     metrics: RequestMetrics = attrs.field(init=False)
+    alerts: AlertWatcher | None = attrs.field(init=False, default=None)
     tracing: TracingServices | None = attrs.field(init=False, default=None)
     startup_info: StartupInfo = attrs.field(init=False)
 

@@ -22,6 +22,7 @@ from gateway.routing.sync_worker import ChannelRetrier, ModelSyncer
 from gateway.server.context import SERVICES, HttpSettings, Services
 from gateway.server.multipart import FormLimits
 from gateway.services.admin import open_admin
+from gateway.services.alerts import open_alerts
 from gateway.services.auth import open_accounts, open_members
 from gateway.services.billing import open_billing
 from gateway.services.media import MIB, open_media
@@ -69,7 +70,7 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
         stack.push_async_callback(services.admin.finish_changes)
         services.metrics = open_metrics(services)
         services.startup_info = _describe_startup(first_secret, services.routing.catalog)
-        _start_workers(services, jobs)
+        _start_workers(services, jobs, stack)
         if services.options.declare:
             # Another command than serve may know other channels and shorter retention: it must not end jobs or delete.
             _start_cleanup(services, jobs)
@@ -118,7 +119,7 @@ def describe_channels(info: StartupInfo, catalog: ModelCatalog) -> StartupInfo:
     )
 
 
-def _start_workers(services: Services, jobs: JobRunner) -> None:
+def _start_workers(services: Services, jobs: JobRunner, stack: AsyncExitStack) -> None:
     routing, storage = services.routing, services.storage
     interval = services.live_config.find_sync_interval_s
     jobs.start("flush_ledger", services.billing.flusher.run)
@@ -131,6 +132,8 @@ def _start_workers(services: Services, jobs: JobRunner) -> None:
     # ``sweep_media`` keeps media within its limits, whichever command runs.
     rules, clock = services.live_config.find_media_rules, storage.retention_clock.now
     jobs.start("sweep_media", MediaCleanup(services.media.files, rules, clock).run)
+    if services.options.declare:
+        services.alerts = open_alerts(services, stack, jobs)
 
 
 def _start_cleanup(services: Services, jobs: JobRunner) -> None:

@@ -1,6 +1,6 @@
 """Tables that bind records: a database to its secret files, a response to its account, an identity to its member."""
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Index, LargeBinary, String, Table
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, LargeBinary, String, Table
 
 from gateway.storage.schema_base import BIG, metadata
 
@@ -40,3 +40,13 @@ provider_sessions = Table(
     Column("sealed", LargeBinary, nullable=False),
 )
 """Sessions that a provider began, with its ID token, encrypted: the provider wants it back at the sign-out."""
+
+alerts = Table(
+    "alerts",
+    metadata,
+    Column("kind", String(32), primary_key=True),
+    Column("subject", String(512), primary_key=True),
+    Column("since_s", BigInteger, nullable=False),
+    Column("open", Boolean, nullable=False),
+)
+"""Alerts that were sent, and those that ended within the last hour."""

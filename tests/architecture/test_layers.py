@@ -22,6 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("videos",),
     ("systemd", "retention_clock", "cleanup", "observability"),
     ("config",),
+    ("alerts",),
     ("options",),
     ("demo",),
     ("server",),
@@ -33,7 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 LEVELS = {name: level for level, names in enumerate(LAYERS) for name in names}
 TOP = len(LAYERS)
 PURE = {"errors", "wording", "parsing", "domain", "formats", "providers"}
-WITH_AIOHTTP = {"server", "upstream", "demo", "services", "app", "serve", "cli"}
+WITH_AIOHTTP = {"alerts", "server", "upstream", "demo", "services", "app", "serve", "cli"}
 IMPURE = {"time", "random", "secrets", "os", "socket", "asyncio"}
 FORBIDDEN_NAMES = {"common", "utils", "helpers", "misc", "manager", "dto", "core"}
 REASONS = {

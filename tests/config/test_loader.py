@@ -330,9 +330,13 @@ def test_a_relative_file_of_words_is_beside_the_file_that_names_it(tmp_path: Pat
     assert read_config(path, {}) == Config()
 
 
+ALERT = {"ALERT_URL": "https://example.com/alerts", "ALERT_SECRET": "0123456789abcdef01234567"}
+
+
 def test_the_file_that_ships_is_valid_with_everything_in_it(path: Path) -> None:
     text = COMMENTED.sub(r"\1", find_data("gateway.toml").read_text())
-    config = read(path, text, OPENAI_API_KEY="k", GATEWAY_DEV_KEY="sk-0123456789abcdef", SIGN_IN_SECRET="s")
+    secrets = {"OPENAI_API_KEY": "k", "GATEWAY_DEV_KEY": "sk-0123456789abcdef", "SIGN_IN_SECRET": "s", **ALERT}
+    config = read(path, text, **secrets)
     assert (config.server, config.store) == (ServerSection(), StoreSection())
     assert (config.ledger, config.billing, config.routing) == (LedgerSection(), BillingSection(), RoutingSection())
     assert config.videos == VideosSection()

@@ -5,6 +5,7 @@ from aiohttp import web
 from gateway import __version__
 from gateway.server.admin.accounts import ACCOUNT_OPERATIONS
 from gateway.server.admin.active_requests import RUNNING_OPERATIONS
+from gateway.server.admin.alerts import ALERT_OPERATIONS
 from gateway.server.admin.audit_log import AUDIT_OPERATIONS
 from gateway.server.admin.billing import BILLING_OPERATIONS
 from gateway.server.admin.channels import CHANNEL_OPERATIONS
@@ -46,6 +47,7 @@ def list_admin_operations() -> tuple[AdminOperation, ...]:
         *EXPORT_OPERATIONS,
         *REQUEST_OPERATIONS,
         *SETTING_OPERATIONS,
+        *ALERT_OPERATIONS,
         *AUDIT_OPERATIONS,
         *RUNNING_OPERATIONS,
         *PROVIDER_OPERATIONS,

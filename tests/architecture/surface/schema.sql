@@ -17,6 +17,13 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
+CREATE TABLE alerts (
+	kind VARCHAR(32) NOT NULL, 
+	subject VARCHAR(512) NOT NULL, 
+	since_s BIGINT NOT NULL, 
+	open BOOLEAN NOT NULL, 
+	PRIMARY KEY (kind, subject)
+);
 CREATE TABLE audit (
 	sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	at_ms BIGINT NOT NULL, 

@@ -159,6 +159,10 @@ SEEN = (
     Call("admin_cancel_video", path={"id": "$video"}),
     Call("admin_list_videos", query={"ids": "$video"}),
     Call("admin_list_deliveries"),
+    Call("admin_test_alerts"),
+    Call("admin_test_alert", path={"name": "ops"}),
+    Call("admin_test_alert", path={"name": "nobody"}, status=404),
+    Call("admin_list_alerts"),
     Call("admin_list_running", keep=keep_first("running")),
     Call("admin_get_running_events", endless=True),
     Call("admin_cancel_running", path={"id": "$running"}),
@@ -182,6 +186,7 @@ async def caller(gateway_with: StartGateway) -> AsyncIterator[Caller]:
                 "group": [{"name": "b"}],
                 "key": [key],
                 "egress": {"allow": ["127.0.0.1"]},
+                "alert": [{"name": "ops", "url": f"{up.answers_url}/told"}],
                 "videos": {"webhook_hosts": ["127.0.0.1"]},
             },
         )

@@ -1,0 +1,49 @@
+"""Sends alerts by Apprise: Slack, Telegram, Discord, mail and many more. Imported only if a target needs it."""
+
+import asyncio
+
+import apprise
+
+from gateway.alerts.delivery import DeliveryFailed
+from gateway.config.alert_schema import AlertSpec
+from gateway.domain.alert import Alert
+
+TITLE = "Model gateway"
+TIMEOUT_S = 30.0
+_GOOD = frozenset({"channel_recovered", "store_recovered", "test"})
+_SOON = frozenset({"budget_80", "certificate_expiring", "key_expiring", "model_unpriced"})
+
+
+class AppriseSender:
+    """Makes one attempt to deliver an alert to one address of Apprise. Raises ``ValueError`` if it is none."""
+
+    def __init__(self, spec: AlertSpec) -> None:
+        self._client = apprise.Apprise()
+        if not self._client.add(spec.url):
+            raise ValueError("Apprise does not know this address")
+
+    async def __call__(self, alert: Alert) -> None:
+        """Deliver ``alert`` in a thread. Raises ``DeliveryFailed``."""
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                problem = await asyncio.to_thread(self._notify, alert)
+        except TimeoutError:
+            problem = f"The service did not answer within {TIMEOUT_S:.0f} seconds"
+        if problem is not None:
+            raise DeliveryFailed(problem)
+
+    def _notify(self, alert: Alert) -> str | None:
+        """Return why it was not delivered; None if it was."""
+        with apprise.LogCapture(  # type: ignore[no-untyped-call]
+            level=apprise.logging.WARNING, fmt="%(message)s"
+        ) as captured:
+            delivered = self._client.notify(alert.message, title=TITLE, notify_type=find_type(alert))
+            reported = captured.getvalue().strip()
+        return None if delivered else reported.splitlines()[-1] if reported else "The service did not take the message"
+
+
+def find_type(alert: Alert) -> apprise.NotifyType:
+    """Return how urgent an alert is, as services show it by a color."""
+    if alert.kind in _GOOD:
+        return apprise.NotifyType.SUCCESS
+    return apprise.NotifyType.WARNING if alert.kind in _SOON else apprise.NotifyType.FAILURE

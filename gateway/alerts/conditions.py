@@ -1,0 +1,158 @@
+"""Finds what an operator should know of now. Nothing here is called by a request."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+from gateway.billing.balances import Balances
+from gateway.config.certificate import WARN_DAYS, Certificate
+from gateway.domain.account import ApiKey
+from gateway.domain.alert import Condition, Findings, Subject
+from gateway.domain.balance import Balance, Owner, UtcDay
+from gateway.domain.price import NANOS_PER_USD
+from gateway.routing.channel_health import describe_state
+from gateway.routing.load_balancer import LoadBalancer
+
+WARN_KEY_DAYS = 7
+_DAY_S = 86_400
+_MOST, _ALL = 80, 100
+"""Percent of a budget."""
+_UNDECIDED = frozenset({"untested", "recovering"})
+
+
+def find_budgets(balances: Balances, names: Mapping[tuple[Owner, int], str], day: UtcDay) -> Iterator[Condition]:
+    """Yield keys and accounts that have spent 80 % or 100 % of their budget; ``names`` are those of (owner, id)."""
+    for owner in get_args(Owner):
+        for owner_id, balance in balances.list_balances(owner):
+            used, known = _measure(balance, day), names.get((owner, owner_id))
+            if used is None or used[0] < _MOST or known is None:  # a deleted key keeps its balance
+                continue
+            percent, left, limit = used
+            name = f"{owner} {known}"
+            period = "" if balance.quota.period == "lifetime" else f"{balance.quota.period} "
+            spent = f"{_usd(limit - left)} of {_usd(limit)}"
+            yield Condition(
+                "budget_80",
+                name,
+                f"The {name} has spent {percent} % of its {period}budget: {spent}. At 100 % its requests are refused; "
+                f"raise the budget or add credit with: gateway {owner}s top-up",
+                silent=percent >= _ALL,
+            )
+            if percent >= _ALL:
+                yield Condition(
+                    "budget_100",
+                    name,
+                    f"The {name} has spent its {period}budget of {_usd(limit)}, and its requests are refused. Raise "
+                    f"the budget or add credit with: gateway {owner}s top-up",
+                )
+
+
+def _measure(balance: Balance, day: UtcDay) -> tuple[int, int, int] | None:
+    """Return the percent that is spent, what is left, and the budget with credits (nano-USD). None without a budget."""
+    left = balance.find_balance(day)
+    if left is None:
+        return None
+    limit = left + balance.tally(day).spent_nanos
+    if limit <= 0:
+        return None  # a budget of nothing is not spent by anyone
+    return (limit - left) * 100 // limit, left, limit
+
+
+def _usd(nanos: int) -> str:
+    return f"${nanos / NANOS_PER_USD:,.2f}"
+
+
+def find_channels(load_balancer: LoadBalancer) -> Findings:
+    """Return failing channels, keys that providers refuse, and channels that are well or not known to be."""
+    conditions: list[Condition] = []
+    unknown: set[Subject] = set()
+    well: set[Subject] = set()
+    for state in load_balancer.lines.values():
+        name, shown = state.channel.name, describe_state(state, load_balancer)
+        health, reason = shown["health"], shown["health_reason"] or "no reason is known"
+        refused = list(_find_refused_keys(name, shown["keys"]))
+        conditions += refused
+        if health in _UNDECIDED:
+            unknown.add(("channel_failing", name))
+        elif health == "healthy":
+            well.add(("channel_failing", name))
+        elif health in {"failing", "cooling_down"}:
+            conditions.append(
+                Condition(
+                    "channel_failing",
+                    name,
+                    f"The channel {name} is failing: {_end(reason)} Requests use other channels that serve the model. "
+                    f"See: gateway channels show {name}",
+                )
+            )
+    return Findings(tuple(conditions), frozenset(unknown), frozenset(well))
+
+
+def _find_refused_keys(channel: str, keys: Sequence[Mapping[str, Any]]) -> Iterator[Condition]:
+    for number, key in enumerate(keys, 1):
+        if key["state"] == "closed" or not key["reason"]:
+            continue
+        shown = f"that ends in {key['last4']}" if key["last4"] else f"number {number}"
+        yield Condition(
+            "provider_key_refused",
+            f"{channel} {key['last4'] or number}",
+            f"The provider of the channel {channel} refuses the API key {shown}: {_end(key['reason'])} Replace the key "
+            f"with: gateway channels edit {channel} --api-key",
+        )
+
+
+def find_unpriced(models: Iterable[str]) -> Iterator[Condition]:
+    """Yield the models without a price that were asked for."""
+    for model in models:
+        yield Condition(
+            "model_unpriced",
+            model,
+            f"The model {model} was requested and has no price, so that its requests are refused or not counted. Set "
+            f"a price with: gateway prices set {model}",
+        )
+
+
+def find_store_problem(problem: str | None) -> Iterator[Condition]:
+    """Yield that the store cannot be written; ``problem`` None: it can."""
+    if problem is not None:
+        yield Condition(
+            "store_not_writable",
+            "",
+            f"The gateway cannot store requests: {_end(problem)} New requests are refused until it can. Check the disk "
+            "of the data folder, and run: gateway doctor",
+        )
+
+
+def find_certificate(certificate: Certificate | None, now_s: float) -> Iterator[Condition]:
+    """Yield that the certificate for TLS expires soon, or has expired."""
+    if certificate is not None and (days := certificate.find_days_left(now_s)) < WARN_DAYS:
+        when = f"expires in {days} days" if days >= 0 else "has expired"
+        yield Condition(
+            "certificate_expiring",
+            certificate.expires,
+            f"The TLS certificate {when} ({certificate.expires}). Replace the files of server.tls_certificate and "
+            "server.tls_key; the gateway reads them within a minute.",
+        )
+
+
+def find_expiring_keys(keys: Iterable[ApiKey], names: Mapping[int, str], now_s: float) -> Iterator[Condition]:
+    """Yield active API keys that expire within a week, and those that have expired within the last one."""
+    for key in keys:
+        if key.status != "active" or key.expires_s is None or abs(key.expires_s - now_s) > WARN_KEY_DAYS * _DAY_S:
+            continue
+        name = f"{names.get(key.account_id, key.account_id)}/{key.name}"
+        when = datetime.fromtimestamp(key.expires_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        fix = f"gateway keys edit {key.id} --expires-at"
+        if key.expires_s > now_s:
+            yield Condition("key_expiring", name, f"The API key {name} expires at {when}. Extend it with: {fix}")
+        else:
+            yield Condition(
+                "key_expired",
+                name,
+                f"The API key {name} expired at {when}, and its requests are refused. Extend it with: {fix}",
+            )
+
+
+def _end(reason: str) -> str:
+    """Return a reason as a sentence."""
+    return reason if reason.endswith((".", "!", "?")) else f"{reason}."

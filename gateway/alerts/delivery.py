@@ -1,0 +1,116 @@
+"""Delivers alerts: a queue for each target, so that one that does not answer delays no other."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import attrs
+import structlog
+
+from gateway.config.alert_schema import AlertSpec
+from gateway.domain.alert import Alert, TargetStatus
+
+MOST_WAITING = 100
+"""Alerts that wait for a target; beyond it the oldest is dropped and logged."""
+RETRY_AFTER_S: tuple[float, ...] = (5.0, 30.0, 120.0)
+"""Waits between the attempts to deliver one alert."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class DeliveryFailed(Exception):
+    """A target did not take an alert; the message says why."""
+
+
+class Send(Protocol):
+    """Makes one attempt to deliver."""
+
+    async def __call__(self, alert: Alert) -> None:
+        """Deliver ``alert``. Raises ``DeliveryFailed``."""
+        ...
+
+
+class AlertTarget:
+    """One target with its queue.
+
+    Args:
+        spec: its settings.
+        send: makes one attempt.
+        clock: Unix seconds.
+        pause: waits that many seconds before another attempt.
+    """
+
+    def __init__(
+        self,
+        spec: AlertSpec,
+        send: Send,
+        clock: Callable[[], float],
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.status = TargetStatus(spec.name, hide_secrets(spec.url), spec.list_kinds())
+        self._send = send
+        self._clock = clock
+        self._pause = pause
+        self._waiting: deque[Alert] = deque()
+        self._arrived = asyncio.Event()
+
+    def put(self, alert: Alert) -> None:
+        """Queue ``alert`` if the target wants its kind."""
+        if alert.kind not in self.status.kinds:
+            return
+        if len(self._waiting) >= MOST_WAITING:
+            dropped = self._waiting.popleft()
+            self._note_failure(dropped, "too many alerts wait for this target")
+        self._waiting.append(alert)
+        self._arrived.set()
+
+    async def run(self) -> None:
+        """Deliver what is queued, for ever."""
+        while True:
+            await self._arrived.wait()
+            while self._waiting:
+                await self._deliver(self._waiting.popleft())
+            self._arrived.clear()
+
+    async def try_once(self, alert: Alert) -> str | None:
+        """Make one attempt; return why it failed, or None."""
+        try:
+            await self._send(alert)
+        except DeliveryFailed as error:
+            self.status = attrs.evolve(self.status, last_error=str(error))
+            return str(error)
+        self.status = attrs.evolve(
+            self.status,
+            delivered=self.status.delivered + 1,
+            last_delivered_s=int(self._clock()),
+            last_error=None,
+        )
+        return None
+
+    async def _deliver(self, alert: Alert) -> None:
+        problem = await self.try_once(alert)
+        for wait_s in RETRY_AFTER_S:
+            if problem is None:
+                return
+            await self._pause(wait_s)
+            problem = await self.try_once(alert)
+        if problem is not None:
+            self._note_failure(alert, problem)
+
+    def _note_failure(self, alert: Alert, problem: str) -> None:
+        self.status = attrs.evolve(self.status, failed=self.status.failed + 1, last_error=problem)
+        log.warning("alert_not_delivered", job=self.status.name, code=alert.kind, error=problem)
+
+
+def hide_secrets(url: str) -> str:
+    """Return the scheme of ``url`` and the host of a webhook: the rest of an address may be a secret."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname or ''}" if parts.scheme in {"http", "https"} else f"{parts.scheme}://"
+
+
+def format_time(at_s: float) -> str:
+    """Return Unix seconds as text: ``2027-01-31T12:00:00Z``."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

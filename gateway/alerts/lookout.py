@@ -1,0 +1,91 @@
+"""Collects the conditions of all services for ``AlertWatcher``."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import chain
+
+import attrs
+
+from gateway.alerts.conditions import (
+    find_budgets,
+    find_certificate,
+    find_channels,
+    find_expiring_keys,
+    find_store_problem,
+    find_unpriced,
+)
+from gateway.auth.accounts import AccountService
+from gateway.billing.balances import Balances
+from gateway.config.certificate import ServerCertificate
+from gateway.domain.account import ApiKey
+from gateway.domain.alert import Findings, Subject
+from gateway.domain.balance import Owner
+from gateway.errors import StoreUnavailable
+from gateway.routing.load_balancer import LoadBalancer
+
+KEYS_READ_EVERY_S = 60.0
+"""Keys are read from the database, and there may be thousands."""
+_STORE: Subject = ("store_not_writable", "")
+
+
+@attrs.define(eq=False)
+class Lookout:
+    """Looks at everything that alerts are about.
+
+    Attributes:
+        list_unpriced: returns the models without a price that were asked for lately.
+        check_store: raises ``StoreUnavailable`` if nothing can be stored.
+        clock: Unix seconds.
+    """
+
+    balances: Balances
+    load_balancer: LoadBalancer
+    accounts: AccountService
+    certificate: ServerCertificate | None
+    list_unpriced: Callable[[], Iterable[str]]
+    check_store: Callable[[], Awaitable[None]]
+    clock: Callable[[], float]
+    _keys: tuple[ApiKey, ...] = ()
+    _names: dict[int, str] = attrs.Factory(dict)
+    _read_s: float = float("-inf")
+
+    async def look(self) -> Findings:
+        """Return what holds now."""
+        now_s = self.clock()
+        problem = await self._find_store_problem()
+        if problem is None:
+            await self._read_keys(now_s)
+        channels = find_channels(self.load_balancer)
+        certificate = None if self.certificate is None else self.certificate.current
+        conditions = chain(
+            find_store_problem(problem),
+            channels.conditions,
+            find_budgets(self.balances, self._name_owners(), self.balances.day_at(now_s)),
+            find_unpriced(self.list_unpriced()),
+            find_certificate(certificate, now_s),
+            find_expiring_keys(self._keys, self._names, now_s),
+        )
+        well = channels.well if problem else channels.well | {_STORE}
+        return Findings(tuple(conditions), channels.unknown, well)
+
+    async def _find_store_problem(self) -> str | None:
+        try:
+            await self.check_store()
+        except StoreUnavailable as error:
+            return error.message
+        return None
+
+    async def _read_keys(self, now_s: float) -> None:
+        if abs(now_s - self._read_s) < KEYS_READ_EVERY_S:
+            return
+        try:
+            self._keys = tuple(await self.accounts.register.keys.list_keys())
+            self._names = await self.accounts.name_accounts()
+        except StoreUnavailable:
+            return  # the next look says so
+        self._read_s = now_s
+
+    def _name_owners(self) -> dict[tuple[Owner, int], str]:
+        names: dict[tuple[Owner, int], str] = {("account", number): name for number, name in self._names.items()}
+        for key in self._keys:
+            names["key", key.id] = f"{self._names.get(key.account_id, key.account_id)}/{key.name}"
+        return names

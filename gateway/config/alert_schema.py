@@ -1,0 +1,65 @@
+"""``[[alert]]``: where alerts are sent."""
+
+import re
+from urllib.parse import urlsplit
+
+import attrs
+
+from gateway.domain.alert import KINDS, AlertKind
+from gateway.domain.webhook import SECRET_PREFIX
+from gateway.parsing import about, must
+
+
+def _is_url(value: str) -> bool:
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return False
+    return bool(parts.scheme) and "://" in value and value.isprintable() and " " not in value
+
+
+_KINDS = tuple(kind for kind in KINDS if kind != "test")
+_NAME = must("1 to 64 letters, digits, '.', '_' or '-'", lambda value: re.fullmatch(r"[\w.-]{1,64}", value) is not None)
+_URL = must("a URL such as https://… or slack://…", _is_url)
+_WANTED = must(f"some of {', '.join(_KINDS)}", lambda value: all(kind in _KINDS for kind in value))
+_SECRET = must(
+    f"at least 24 characters, or {SECRET_PREFIX} and base64",
+    lambda value: not value or len(value.removeprefix(SECRET_PREFIX)) >= _SHORTEST,
+)
+_SHORTEST = 24
+WEB_SCHEMES = frozenset({"http", "https"})
+
+
+@attrs.frozen
+class AlertSpec:
+    """``[[alert]]``: a receiver of alerts.
+
+    Attributes:
+        url: ``https://`` and ``http://`` are signed webhooks; every other scheme is one of Apprise's.
+        kinds: the kinds that it gets; none: all.
+        secret: signs the webhook; needed for one.
+    """
+
+    name: str = attrs.field(metadata=about("name for logs and `gateway alerts`", _NAME))
+    url: str = attrs.field(
+        metadata=about(
+            "https://… for a signed webhook; slack://, tgram://, discord://, mailtos:// and the other addresses of "
+            "Apprise need pip install 'model-gateway[alerts]'",
+            _URL,
+        ),
+        repr=False,
+    )
+    kinds: tuple[str, ...] = attrs.field(
+        default=(), metadata=about("the kinds of alerts to send; default: all", _WANTED)
+    )
+    secret: str = attrs.field(
+        default="", metadata=about("signs a webhook by the rules of Standard Webhooks", _SECRET), repr=False
+    )
+
+    @property
+    def is_webhook(self) -> bool:
+        return urlsplit(self.url).scheme.lower() in WEB_SCHEMES
+
+    def list_kinds(self) -> tuple[AlertKind, ...]:
+        """Return the kinds that it gets."""
+        return tuple(kind for kind in KINDS if not self.kinds or kind in self.kinds or kind == "test")

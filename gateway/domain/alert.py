@@ -1,0 +1,107 @@
+"""Alerts: conditions that an operator should know of, and the messages about them."""
+
+import hashlib
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+import attrs
+
+AlertKind = Literal[
+    "budget_80",
+    "budget_100",
+    "channel_failing",
+    "channel_recovered",
+    "provider_key_refused",
+    "model_unpriced",
+    "store_not_writable",
+    "store_recovered",
+    "certificate_expiring",
+    "key_expiring",
+    "key_expired",
+    "test",
+]
+KINDS: tuple[AlertKind, ...] = get_args(AlertKind)
+RECOVERIES: Mapping[AlertKind, AlertKind] = MappingProxyType(
+    {"channel_failing": "channel_recovered", "store_not_writable": "store_recovered"}
+)
+"""What is sent when a condition ends; the end of any other condition is not news."""
+REPEAT_AFTER_S = 3_600.0
+"""A condition that ends and returns within this time is not sent again."""
+
+Subject = tuple[AlertKind, str]
+"""What an alert is about: at most one alert for each is open."""
+
+
+@attrs.frozen
+class Condition:
+    """Something that an operator should know of, as long as it holds.
+
+    Attributes:
+        subject: the name of the channel, key, account, model or file; empty for the gateway itself.
+        message: one sentence that says what happened, and one that says what to do.
+        silent: it is known, but another condition says more.
+    """
+
+    kind: AlertKind
+    subject: str
+    message: str
+    silent: bool = False
+
+
+@attrs.frozen
+class Findings:
+    """What holds now.
+
+    Attributes:
+        unknown: subjects whose condition may hold or not.
+        well: subjects whose condition has ended for good.
+    """
+
+    conditions: tuple[Condition, ...] = ()
+    unknown: frozenset[Subject] = frozenset()
+    well: frozenset[Subject] = frozenset()
+
+
+@attrs.frozen
+class Alert:
+    """A message to an operator. ``at_s`` is in Unix seconds."""
+
+    kind: AlertKind
+    subject: str
+    message: str
+    at_s: int
+
+    @property
+    def id(self) -> str:
+        """The same in every attempt to deliver it, so that a receiver can discard duplicates."""
+        text = f"{self.kind}\n{self.subject}\n{self.message}\n{self.at_s}"
+        return f"alert_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+@attrs.frozen
+class OpenAlert:
+    """A condition that was sent; ``open`` is false once it has ended. Times are Unix seconds."""
+
+    kind: AlertKind
+    subject: str
+    since_s: int
+    open: bool = True
+
+
+@attrs.frozen
+class TargetStatus:
+    """How deliveries to one target have gone since the start of the process."""
+
+    name: str
+    address: str
+    kinds: tuple[AlertKind, ...]
+    delivered: int = 0
+    failed: int = 0
+    last_delivered_s: int | None = None
+    last_error: str | None = None
+
+
+def build_alert_body(alert: Alert, at: str) -> dict[str, Any]:
+    """Return the JSON of a webhook; ``at`` is its time as text."""
+    return {"id": alert.id, "type": alert.kind, "subject": alert.subject, "message": alert.message, "at": at}

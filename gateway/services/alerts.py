@@ -1,0 +1,68 @@
+"""Open alerts, if an ``[[alert]]`` names a target."""
+
+from contextlib import AsyncExitStack
+
+import aiohttp
+
+from gateway.alerts.delivery import AlertTarget, Send
+from gateway.alerts.lookout import Lookout
+from gateway.alerts.watcher import AlertWatcher
+from gateway.alerts.webhook import WebhookSender
+from gateway.background import JobRunner
+from gateway.config.alert_schema import AlertSpec
+from gateway.config.loader import ConfigError
+from gateway.domain.alert import REPEAT_AFTER_S
+from gateway.server.context import Services
+from gateway.storage.alerts import AlertRepository
+
+EXTRA = "pip install 'model-gateway[alerts]'"
+
+
+def open_alerts(services: Services, stack: AsyncExitStack, jobs: JobRunner) -> AlertWatcher | None:
+    """Open the targets and start looking; None without targets. Raises ``ConfigError``."""
+    specs = services.options.config.alert
+    if not specs:
+        return None
+    session = aiohttp.ClientSession()
+    stack.push_async_callback(session.close)
+    targets = [
+        AlertTarget(spec, _open_sender(index, spec, session, services), services.clock)
+        for index, spec in enumerate(specs)
+    ]
+    lookout = Lookout(
+        balances=services.billing.balances,
+        load_balancer=services.routing.load_balancer,
+        accounts=services.auth.accounts,
+        certificate=services.options.certificate,
+        list_unpriced=lambda: _list_unpriced(services),
+        check_store=services.storage.check_writable,
+        clock=services.clock,
+    )
+    watcher = AlertWatcher(lookout.look, AlertRepository(services.storage.database), targets, services.clock)
+    jobs.start("watch_alerts", watcher.run)
+    for target in targets:
+        jobs.start(f"deliver_alerts_{target.status.name}", target.run)
+    return watcher
+
+
+def _open_sender(index: int, spec: AlertSpec, session: aiohttp.ClientSession, services: Services) -> Send:
+    if spec.is_webhook:
+        return WebhookSender(spec, session, services.clock)
+    try:
+        from gateway.alerts.apprise_sender import AppriseSender  # noqa: PLC0415 - only if a target needs it
+    except ImportError as error:
+        problem = f"alert[{index}].url: this address needs an extra; install it with: {EXTRA} ({error})"
+        raise ConfigError([problem]) from None
+    try:
+        return AppriseSender(spec)
+    except ValueError as error:
+        raise ConfigError([f"alert[{index}].url: {error}; https://… is a webhook, others: {_KNOWN}"]) from None
+
+
+_KNOWN = "slack://, tgram://, discord://, mailtos://, https://appriseit.com lists more"
+
+
+def _list_unpriced(services: Services) -> list[str]:
+    """Return the models without a price that were asked for in the last hour and have none now."""
+    since_ms = (services.clock() - REPEAT_AFTER_S) * 1000
+    return [model for model, asked_ms in services.metrics.unpriced.items() if asked_ms >= since_ms]
