@@ -170,10 +170,7 @@ class Reloader:
             if renewed is not None:
                 changes.append(f"the certificate changed; it expires at {renewed.expires}")
             restart = [line for name in AT_START for line in _describe_section(name, self._at_start, config)]
-            if config.sign_in != self._at_start.sign_in:
-                restart.append("sign_in")
-            if config.alert != self._at_start.alert:
-                restart.append("alert")
+            restart += [name for name in ("sign_in", "alert") if getattr(config, name) != getattr(self._at_start, name)]
             tariff = build_tariff(effective)
             before = {channel.name: channel for channel in router.catalog.channels}
             # The database first: only it can fail. The rest changes memory.
