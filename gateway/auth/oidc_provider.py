@@ -84,6 +84,7 @@ class OidcProvider:
         self._metadata: tuple[Metadata, float] | None = None
         self._keys: tuple[KeySet, float] | None = None
         self._fetching = asyncio.Lock()
+        self._failures = 0
 
     async def build_authorization_url(self, flow: Flow, nonce: str, verifier: str) -> str:
         """Return where the browser begins (RFC 6749, 4.1.1; RFC 7636). Raises ``ProviderBadResponse``."""
@@ -148,7 +149,10 @@ class OidcProvider:
             return check_id_token(token, fresh, expected, self._clock())
 
     async def _find_metadata(self) -> Metadata:
+        failures = self._failures
         async with self._fetching:
+            if self._failures > failures:  # while this call waited: a slow provider must not make a queue
+                self._fail("it has just failed")
             if self._metadata is None or self._monotonic() >= self._metadata[1] + METADATA_TTL_S:
                 url = f"{self.spec.issuer.rstrip('/')}/.well-known/openid-configuration"
                 found = self._read_metadata(await self._get(url))
@@ -233,6 +237,7 @@ class OidcProvider:
         return document
 
     def _fail(self, reason: str) -> NoReturn:
+        self._failures += 1
         log.warning("sign_in_provider_failed", provider=self.spec.name, reason=reason)
         raise ProviderBadResponse(UNREACHABLE, phase="headers")
 

@@ -13,11 +13,12 @@ import structlog
 from gateway.auth.login_throttle import LoginThrottle
 from gateway.auth.oidc_provider import MAX_CODE, REFUSED, OidcProvider, Verified
 from gateway.auth.provider_members import BEGIN_AGAIN, ProviderMembers
-from gateway.auth.sessions import ClientInfo, CurrentUser, NewSession, SessionService
+from gateway.auth.sessions import ClientInfo, CurrentUser, NewSession, SessionService, build_audit
 from gateway.auth.sign_in_flow import Flow, FlowSigner
 from gateway.auth.sign_in_provider import SignInProvider
 from gateway.domain.audit_log import GATEWAY
-from gateway.domain.member import Credential, Forbidden
+from gateway.domain.ip_address import find_subnet
+from gateway.domain.member import Credential, Forbidden, Member
 from gateway.errors import GatewayError, NotFound, StoreUnavailable
 from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.encryption import DecryptionFailed, SecretBox
@@ -100,7 +101,7 @@ class ProviderSignIn:
             log.warning("sign_in_refused", provider=name, address=visitor.address, reason="state")
             raise Forbidden(BEGIN_AGAIN, should_retry=False)
         # Per address only: the guesses of one client must not block the others.
-        with self._throttle.attempt(f"{name} {visitor.address}", visitor.address, fails=Forbidden):
+        with self._throttle.attempt(f"{name} {find_subnet(visitor.address)}", visitor.address, fails=Forbidden):
             try:
                 verified = await self._verify(provider, query, flow)
                 if not provider.spec.may_sign_in(verified.claims):
@@ -127,6 +128,22 @@ class ProviderSignIn:
             return await provider.build_sign_out_url(token, back)
         except (DecryptionFailed, GatewayError):  # the session here must end whatever the provider does
             return None
+
+    async def list_identities(self, member: Member) -> list[Mapping[str, str | bool]]:
+        """Return every provider, with ``linked`` true if the member can sign in with it."""
+        issuers = await self._identities.list_issuers(member.id)
+        return [
+            {"name": spec.name, "title": spec.title, "linked": spec.issuer in issuers}
+            for spec in (provider.spec for provider in self._providers.values())
+        ]
+
+    async def unlink(self, name: str, signed: CurrentUser, visitor: ClientInfo) -> None:
+        """Unlink a member's identities at a provider. Raises ``NotFound``."""
+        issuer, member = self._get(name).spec.issuer, signed.member
+        detail = orjson.dumps({"provider": name}).decode()
+        audit = build_audit(signed.act(visitor.address), "member.unlinked", member, self._sessions.now_ms, detail)
+        if not await self._identities.unlink(issuer, member.id, audit):
+            raise NotFound("You have no identity at this sign-in provider")
 
     def _get(self, name: str) -> OidcProvider:
         provider = self._providers.get(name)

@@ -199,8 +199,7 @@ class SessionService:
         Raises ``WrongPassphrase``, ``RateLimited``, ``InvalidRequest``, ``Conflict``.
         """
         member = signed.member
-        with self._throttle.attempt(member.name, visitor.address):
-            await self._check_passphrase(member, current, visitor)
+        await self.check_consent(signed, current, visitor)
         after = attrs.evolve(member, passphrase=await self.hash_passphrase(passphrase, member.name))
         audit = build_audit(signed.act(visitor.address), "member.passphrase_changed", member, self.now_ms)
         await self._members.put_member(member, after, audit, end_sessions=True)
@@ -216,13 +215,20 @@ class SessionService:
     async def enrol(self, signed: CurrentUser, passphrase: str, visitor: ClientInfo) -> Enrolment:
         """Create a second factor, to be confirmed by its first code. Raises ``Conflict`` if the member has one."""
         _check_has_none(signed.member)
-        with self._throttle.attempt(signed.member.name, visitor.address):
-            await self._check_passphrase(signed.member, passphrase, visitor)
+        await self.check_consent(signed, passphrase, visitor)
         now_ms = self.now_ms
         self._enrolments = {key: value for key, value in self._enrolments.items() if value[1] > now_ms}
         enrolment = self._factors.enrol(signed.member.name)
         self._enrolments[signed.session.digest] = enrolment, now_ms + ENROLMENT_MS
         return enrolment
+
+    async def check_consent(self, signed: CurrentUser, passphrase: str, visitor: ClientInfo) -> None:
+        """Check the passphrase again, before what a stolen session must not do.
+
+        Raises ``WrongPassphrase``, ``RateLimited``.
+        """
+        with self._throttle.attempt(signed.member.name, visitor.address):
+            await self._check_passphrase(signed.member, passphrase, visitor)
 
     async def confirm(self, signed: CurrentUser, code: str, visitor: ClientInfo) -> list[str]:
         """Confirm the second factor. Returns its recovery codes, which only this result contains.

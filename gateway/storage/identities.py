@@ -1,7 +1,7 @@
 """Identities of members at OpenID Connect providers, and the sessions that providers began, in the database."""
 
 import attrs
-from sqlalchemy import insert, select, update
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.audit_log import AuditRow
@@ -32,6 +32,16 @@ class IdentityRepository:
             await put_identity(connection, identity)
 
         await self._database.write(put, audit)
+
+    async def list_issuers(self, member_id: int) -> set[str]:
+        """Return the issuers of a member's identities."""
+        rows = await self._database.read(select(identities.c.issuer).where(identities.c.member_id == member_id))
+        return {row.issuer for row in rows}
+
+    async def unlink(self, issuer: str, member_id: int, audit: AuditRow) -> bool:
+        """Delete a member's identities of an issuer; return whether there was one."""
+        own = (identities.c.issuer == issuer, identities.c.member_id == member_id)
+        return bool(await self._database.change(delete(identities).where(*own), audit))
 
     async def add_session(self, digest: bytes, provider: str, sealed: bytes) -> None:
         """Remember which provider began a session, with its encrypted ID token."""

@@ -220,6 +220,8 @@ def test_every_route_is_in_the_table(tmp_path: Path) -> None:
     unserved = {name for name in routes if name.startswith(("* /v1/", "* /v1beta/"))} | UNSERVED_METHODS
     named = {
         "/console/static/console.css": "/console/static/{name}",
+        "/console/sign-in/corp": "/console/sign-in/{provider}",
+        "/console/sign-in/corp/callback": "/console/sign-in/{provider}/callback",
         "/media/nothing.png": "/media/{id}",
         "/help/reference/settings": "/help/{page}",
     }

@@ -220,6 +220,8 @@ ACCESS: Mapping[str, frozenset[str]] = {
         {
             *("GET /session", "DELETE /session", "GET /sessions", "DELETE /sessions", "DELETE /sessions/{id}"),
             *("POST /session/passphrase", "POST /session/second-factor", "POST /session/second-factor/confirm"),
+            *("GET /session/identities", "POST /session/identities/{provider}"),
+            "DELETE /session/identities/{provider}",
             *("DELETE /session/second-factor", "GET /account", "GET /keys", "GET /keys/{id}", "GET /keys/{id}/credits"),
             *("GET /requests", "GET /requests/{id}", "GET /requests/facets", "GET /requests/export", "GET /usage"),
             *("GET /running", "GET /running/events", "GET /videos", "GET /videos/{id}", "GET /deliveries"),
@@ -293,6 +295,9 @@ ADMIN: Mapping[str, Row] = {
     "POST /session/second-factor": Row(signed=True, apart=True, body=WORDS),
     "POST /session/second-factor/confirm": Row(409, signed=True, body={"code": "000000"}),
     "DELETE /session/second-factor": Row(409, signed=True, body={**WORDS, "code": "000000"}),
+    "GET /session/identities": Row(signed=True),
+    "POST /session/identities/{provider}": Row(404, signed=True, body=WORDS),
+    "DELETE /session/identities/{provider}": Row(404, signed=True, body=WORDS),
     "GET /setup": Row(),
     "POST /setup": Row(404, body={**TOKEN, **WORDS, "name": "eve"}),
     "POST /links/open": Row(404, body=TOKEN),
@@ -380,6 +385,8 @@ OPEN: Mapping[str, int] = {
     "/": 200,
     "/console/static/console.css": 200,
     "/console/sign-in": 200,
+    "/console/sign-in/corp": 404,
+    "/console/sign-in/corp/callback": 404,
     "/console/setup": 200,
     "/console/join": 200,
     "/openapi.json": 200,
@@ -393,7 +400,13 @@ OPEN: Mapping[str, int] = {
 """What anybody is answered, whoever they are: there is nothing of anybody's in it. A signed link is its own key."""
 BY_ADDRESS = frozenset({"GET /metrics"})
 """Routes for a machine rather than a person: ``tests/server/handlers/test_metrics.py`` asks there."""
-NAMED = {"{section}/{key}": "routing/max_attempts", "{model}": MODEL, "{rest}": "x", "{id}": "0" * 16}
+NAMED = {
+    "{section}/{key}": "routing/max_attempts",
+    "{model}": MODEL,
+    "{rest}": "x",
+    "{provider}": "corp",
+    "{id}": "0" * 16,
+}
 """What stands for a path's parameter where no row makes it."""
 
 

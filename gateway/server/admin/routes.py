@@ -11,6 +11,7 @@ from gateway.server.admin.billing import BILLING_OPERATIONS
 from gateway.server.admin.channels import CHANNEL_OPERATIONS
 from gateway.server.admin.export import EXPORT_OPERATIONS
 from gateway.server.admin.health import HEALTH_OPERATIONS
+from gateway.server.admin.identities import IDENTITY_OPERATIONS
 from gateway.server.admin.io import respond_json
 from gateway.server.admin.members import MEMBER_OPERATIONS
 from gateway.server.admin.models import MODEL_OPERATIONS
@@ -41,6 +42,7 @@ def list_admin_operations() -> tuple[AdminOperation, ...]:
         *CHANNEL_OPERATIONS,
         *HEALTH_OPERATIONS,
         *MEMBER_OPERATIONS,
+        *IDENTITY_OPERATIONS,
         *MODEL_OPERATIONS,
         *BILLING_OPERATIONS,
         *USAGE_OPERATIONS,

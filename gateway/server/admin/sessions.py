@@ -55,7 +55,7 @@ async def sign_in(request: web.Request) -> web.Response:
     wait
     (429, ``Retry-After``).
     """
-    spec = await _read(request, SignInSpec)
+    spec = await read_small(request, SignInSpec)
     entry = await request.app[SERVICES].auth.sessions.sign_in(
         spec.name, spec.passphrase, spec.code, build_client_info(request)
     )
@@ -107,7 +107,7 @@ async def end_other_sessions(request: web.Request) -> web.Response:
 
 async def change_passphrase(request: web.Request) -> web.Response:
     """Change your passphrase. All other sessions end, and the answer sets a new cookie."""
-    spec, signed = await _read(request, PassphraseSpec), get_signed(request)
+    spec, signed = await read_small(request, PassphraseSpec), get_signed(request)
     sessions = request.app[SERVICES].auth.sessions
     entry = await sessions.change_passphrase(signed, spec.current, spec.passphrase, build_client_info(request))
     return _respond_signed_in(request, entry, 200)
@@ -115,7 +115,7 @@ async def change_passphrase(request: web.Request) -> web.Response:
 
 async def begin_second_factor(request: web.Request) -> web.Response:
     """Start the setup of a second factor. It is in force after ``confirm`` gets a code, within 10 minutes."""
-    spec = await _read(request, ConsentSpec)
+    spec = await read_small(request, ConsentSpec)
     made = await request.app[SERVICES].auth.sessions.enrol(
         get_signed(request), spec.passphrase, build_client_info(request)
     )
@@ -124,7 +124,7 @@ async def begin_second_factor(request: web.Request) -> web.Response:
 
 async def confirm_second_factor(request: web.Request) -> web.Response:
     """Confirm a second factor with its first code. The answer is the only one that shows the recovery codes."""
-    spec = await _read(request, CodeSpec)
+    spec = await read_small(request, CodeSpec)
     codes = await request.app[SERVICES].auth.sessions.confirm(
         get_signed(request), spec.code, build_client_info(request)
     )
@@ -133,7 +133,7 @@ async def confirm_second_factor(request: web.Request) -> web.Response:
 
 async def remove_second_factor(request: web.Request) -> web.Response:
     """Remove your second factor."""
-    spec, signed = await _read(request, RemovalSpec), get_signed(request)
+    spec, signed = await read_small(request, RemovalSpec), get_signed(request)
     sessions = request.app[SERVICES].auth.sessions
     await sessions.remove_second_factor(signed, spec.passphrase, spec.code, build_client_info(request))
     return respond_json({"second_factor": False})
@@ -146,7 +146,7 @@ async def get_setup(request: web.Request) -> web.Response:
 
 async def set_up(request: web.Request) -> web.Response:
     """Create the first administrator, with the token of the link that the gateway prints at its start, and sign in."""
-    spec = await _read(request, SetupSpec)
+    spec = await read_small(request, SetupSpec)
     entry = await request.app[SERVICES].auth.invitations.set_up(
         spec.token, spec.name, spec.passphrase, build_client_info(request)
     )
@@ -155,7 +155,7 @@ async def set_up(request: web.Request) -> web.Response:
 
 async def open_link(request: web.Request) -> web.Response:
     """Get the purpose of a link; ``name`` is the member whose passphrase it resets."""
-    opened = await request.app[SERVICES].auth.invitations.open_link((await _read(request, TokenSpec)).token)
+    opened = await request.app[SERVICES].auth.invitations.open_link((await read_small(request, TokenSpec)).token)
     member, link = opened.member, opened.link
     return respond_json(
         {
@@ -173,7 +173,7 @@ async def use_link(request: web.Request) -> web.Response:
 
     401 ``second_factor_needed``: repeat the request with the ``code`` of the member whose passphrase is reset.
     """
-    spec, visitor = await _read(request, LinkUseSpec), build_client_info(request)
+    spec, visitor = await read_small(request, LinkUseSpec), build_client_info(request)
     entry = await request.app[SERVICES].auth.invitations.use_link(
         spec.token, spec.name, spec.passphrase, spec.code, visitor
     )
@@ -223,7 +223,7 @@ SESSION_OPERATIONS: tuple[AdminOperation, ...] = (
 )
 
 
-async def _read(request: web.Request, kind: type[S]) -> S:
+async def read_small(request: web.Request, kind: type[S]) -> S:
     """Parse a small body: anyone may send one, signed in or not."""
     try:
         fields = await read_json(request.clone(client_max_size=_MAX_BODY))

@@ -39,6 +39,7 @@ async def load_account(request: web.Request) -> Data:
     changed = request.query.get("changed")
     return {
         "own": own,
+        "providers": (await ask(request, "/session/identities"))["data"],
         "sessions": [{**session, "device": format_device(session["agent"])} for session in sessions],
         "others": sum(not session["current"] for session in sessions),
         "changed": changed if changed in CHANGES else None,

@@ -107,6 +107,7 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "member.second_factor_removed": mark("second factor removed"),
         "member.signed_in": mark("signed in"),
         "member.signed_out": mark("signed out"),
+        "member.unlinked": mark("sign-in provider unlinked"),
         "price.changed": mark("price changed"),
         "price.removed": mark("price reset"),
         "request.cancelled": mark("request cancelled"),

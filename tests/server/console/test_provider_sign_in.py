@@ -13,12 +13,13 @@ from yarl import URL
 
 from gateway.server.admin.operation import PREFIX
 from gateway.server.context import SERVICES
-from tests.support.console_people import Person, make_administrator, meet
+from tests.support.console_people import PASSPHRASE, Person, invite, make_administrator, meet
 from tests.support.gateway import RunningGateway
 from tests.support.oidc_provider import CLIENT, Claims, OidcProvider, encode_part, run_provider
 from tests.support.started_gateways import StartGateway
 
 START = "/sign-in/corp"
+IDENTITY = "/session/identities/corp"
 ROLES = {"administrator": ["gw-admins"], "member": ["staff"], "viewer": ["guests"]}
 
 
@@ -32,6 +33,11 @@ async def go_to(person: Person, path: str = START) -> str:
     """Begin; return the callback's path and query, with which the provider sends the browser back."""
     status, url = await person.open(path)
     assert status == 303, url
+    return await pass_provider(person, url)
+
+
+async def pass_provider(person: Person, url: str) -> str:
+    """The provider's page; it sends the browser back at once."""
     async with person.session.get(URL(url, encoded=True), allow_redirects=False) as response:
         assert response.status == 302
         back = response.headers["Location"]
@@ -49,6 +55,13 @@ async def come_back(person: Person, back: str) -> tuple[int, str]:
 
 async def sign_in(person: Person, path: str = START) -> tuple[int, str]:
     return await come_back(person, await go_to(person, path))
+
+
+async def begin_link(person: Person) -> str:
+    """As ``go_to``, for a member who links its identity."""
+    status, answer = await person.call("POST", IDENTITY, {"passphrase": PASSPHRASE})
+    assert status == 200, answer
+    return await pass_provider(person, answer["continue_at"])
 
 
 async def see_member(person: Person) -> Claims:
@@ -170,8 +183,9 @@ async def test_a_removed_member_comes_back_only_as_a_new_one_and_not_unseen(
     async with ada.session, ann.session:
         if not create:
             assert (await sign_in(ann))[0] == 403
-            status, page = await sign_in(ada, f"{START}?link=1")
+            status, page = await come_back(ada, await begin_link(ada))
             assert status == 200, page
+            assert 'content="0; url=/console/account"' in page
             assert (await sign_in(ann))[0] == 200
             assert (await see_member(ann))["name"] == "ada"
             return
@@ -195,18 +209,37 @@ async def test_a_disabled_member_stays_out(gateway_with: StartGateway, provider:
         assert (await sign_in(ann))[0] == 403
 
 
-async def test_only_a_member_who_is_signed_in_links_its_identity_and_nobody_takes_it_over(
+async def test_a_member_links_its_identity_with_its_passphrase_and_a_session_that_goes_on(
+    gateway_with: StartGateway, provider: OidcProvider
+) -> None:
+    gateway = await gateway_with({"sign_in": [provider.settings(create=False)]})
+    ada, stranger = await make_administrator(gateway), meet(gateway)
+    async with ada.session, stranger.session:
+        assert (await ada.call("POST", IDENTITY, {"passphrase": "of somebody else"}))[0] == 401
+        back = await begin_link(ada)
+        assert (await ada.call("DELETE", "/session"))[0] == 200
+        assert (await come_back(ada, back))[0] == 403, "the session that began it has ended"
+        assert (await sign_in(stranger))[0] == 403
+
+
+async def test_an_identity_has_one_member_until_it_is_unlinked(
     gateway_with: StartGateway, provider: OidcProvider
 ) -> None:
     gateway = await gateway_with({"sign_in": [provider.settings(create=False)]})
     ada = await make_administrator(gateway)
-    async with ada.session, meet(gateway).session as nobody:
-        stranger = Person(gateway, nobody)
-        assert (await stranger.open(f"{START}?link=1"))[0] == 401
-        back = await go_to(ada, f"{START}?link=1")
-        assert (await ada.call("DELETE", "/session"))[0] == 200
-        assert (await come_back(ada, back))[0] == 403, "the session that began it has ended"
-        assert (await sign_in(stranger))[0] == 403
+    async with ada.session, (ben := await invite(ada, "ben", "member", "acme")).session:
+        assert (await come_back(ada, await begin_link(ada)))[0] == 200
+        assert (await come_back(ben, await begin_link(ben)))[0] == 409
+        assert (await ben.call("DELETE", IDENTITY, {"passphrase": PASSPHRASE}))[0] == 404
+        assert [one["linked"] for one in (await ada.call("GET", "/session/identities"))[1]["data"]] == [True]
+        page = (await ada.open("/account"))[1]
+        assert 'data-call="DELETE /admin/v1/session/identities/corp"' in page
+        assert (await ada.call("DELETE", IDENTITY, {"passphrase": PASSPHRASE}))[0] == 200
+        assert (await come_back(ben, await begin_link(ben)))[0] == 200
+        assert (await sign_in(ada))[0] == 200
+        assert (await see_member(ada))["name"] == "ben"
+    assert [row["subject"] for row in await list_audit(gateway, "member.linked")] == ["ben", "ada"]
+    assert len(await list_audit(gateway, "member.unlinked")) == 1
 
 
 async def test_signing_out_ends_the_session_of_the_provider_too(

@@ -84,8 +84,9 @@ function fill(text, answer) {
 
 function goOn(element, answer) {
   const then = element.dataset.then;
-  if (then === "reload") location.reload();
-  else if (then) location.assign(answer?.continue_at ?? fill(then, answer));
+  if (then && answer?.continue_at) location.assign(answer.continue_at);
+  else if (then === "reload") location.reload();
+  else if (then) location.assign(fill(then, answer));
   element.dispatchEvent(new CustomEvent("done", { detail: answer, bubbles: true }));
 }
 

@@ -1,0 +1,79 @@
+"""Begins sign-ins by a provider: the redirect URI, and the cookie that binds the flow to its browser."""
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from gateway.auth.sessions import CurrentUser
+from gateway.auth.sign_in_flow import FLOW_S
+from gateway.config.exposure import is_loopback
+from gateway.errors import InvalidRequest, NotFound
+from gateway.server.client_ip import find_origin
+from gateway.server.context import SERVICES
+from gateway.server.sessions import is_secure
+
+if TYPE_CHECKING:  # it imports Authlib, which is an extra
+    from gateway.auth.provider_sign_in import BegunFlow, ProviderSignIn
+
+CALLBACK = "/console/sign-in/{provider}/callback"
+_COOKIE, _SECURE_COOKIE = "gateway_sign_in", "__Host-gateway_sign_in"
+_MARK = 12
+"""Characters of the state in the cookie's name, so that two tabs have two cookies."""
+
+
+async def begin_flow(request: web.Request, after: str, signed: CurrentUser | None = None) -> "BegunFlow":
+    """Begin a sign-in by the provider of the request's path; ``signed``: link this member.
+
+    Raises ``NotFound``, ``InvalidRequest``, ``ProviderBadResponse``.
+    """
+    name = request.match_info["provider"]
+    service = get_provider_sign_in(request)
+    return await service.begin(name, _find_own_origin(request) + CALLBACK.format(provider=name), after, signed)
+
+
+def get_provider_sign_in(request: web.Request) -> "ProviderSignIn":
+    """Return the service. Raises ``NotFound`` if no provider is configured."""
+    service = request.app[SERVICES].sign_in
+    if service is None:
+        raise NotFound("There is no such sign-in provider")
+    return service
+
+
+def set_flow_cookie(request: web.Request, response: web.StreamResponse, begun: "BegunFlow") -> None:
+    """Bind the flow to the browser."""
+    _put_cookie(request, response, begun.flow.state, begun.cookie, FLOW_S)
+
+
+def find_flow_cookie(request: web.Request) -> str:
+    """Return the cookie of the flow that the query's state names; empty if the browser has none."""
+    return request.cookies.get(_name_cookie(request, request.query.get("state", "")), "")
+
+
+def clear_flow_cookie(request: web.Request, response: web.StreamResponse) -> None:
+    """Delete the cookie of the flow that the query's state names."""
+    _put_cookie(request, response, request.query.get("state", ""), "", 0)
+
+
+def _find_own_origin(request: web.Request) -> str:
+    """Return the origin that the provider sends the browser to.
+
+    It is ``base_url``. Without one, ``Host`` counts only if it is this machine: any client can write one.
+    """
+    base_url = request.app[SERVICES].http.base_url
+    if base_url:
+        return base_url
+    origin = find_origin(request)
+    if not is_loopback(urlsplit(origin).hostname or ""):
+        raise InvalidRequest("Set server.base_url to sign in with a provider from another machine")
+    return origin
+
+
+def _put_cookie(request: web.Request, response: web.StreamResponse, state: str, value: str, max_age: int) -> None:
+    name, secure = _name_cookie(request, state), is_secure(request) or None
+    response.set_cookie(name, value, path="/", httponly=True, samesite="Lax", secure=secure, max_age=max_age)
+
+
+def _name_cookie(request: web.Request, state: str) -> str:
+    name = _SECURE_COOKIE if is_secure(request) else _COOKIE
+    return f"{name}_{state[:_MARK]}"
