@@ -54,6 +54,9 @@ PEOPLE = (
     Call("admin_get_session", status=403),
     Call("admin_list_sessions", signed="ada", keep=keep_other_session),
     Call("admin_end_session", path={"id": "$session"}, signed="ada"),
+    Call("admin_list_identities", signed="ada"),
+    Call("admin_link_identity", {"passphrase": WORDS}, signed="ada", path={"provider": "corp"}, status=404),
+    Call("admin_unlink_identity", {"passphrase": WORDS}, signed="ada", path={"provider": "corp"}, status=404),
     Call("admin_begin_second_factor", {"passphrase": WORDS}, signed="ada", keep=keep_code),
     Call("admin_confirm_second_factor", {"code": "$code"}, signed="ada", keep=keep_recovery),
     Call("admin_sign_in", SIGN_IN, status=401),
@@ -168,8 +171,9 @@ SEEN = (
     Call("admin_cancel_running", path={"id": "$running"}),
     Call("admin_cancel_running", path={"id": "$running"}, status=404),
 )
-NEVER_WELL: set[str] = {"admin_reload"}
-"""There is no file here that could be read again; ``tests/config/test_reload.py`` has one."""
+NEVER_WELL: set[str] = {"admin_reload", "admin_link_identity", "admin_unlink_identity"}
+"""There is no file here that could be read again, and no sign-in provider: ``tests/config/test_reload.py`` and
+``tests/server/console/test_provider_sign_in.py`` have them."""
 
 
 @pytest.fixture
@@ -236,7 +240,7 @@ async def test_what_nobody_knows_or_is_of_the_wrong_kind_is_named(caller: Caller
     assert not caller.problems, "\n".join(caller.problems)
 
 
-PLACES = {"id": "$key", "name": "it", "model": "m", "section": "routing", "key": "max_attempts"}
+PLACES = {"id": "$key", "name": "it", "provider": "corp", "model": "m", "section": "routing", "key": "max_attempts"}
 
 
 async def check_named(caller: Caller, call: Call, field: str) -> None:
