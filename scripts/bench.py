@@ -5,6 +5,7 @@
     make bench ARGS="--only sse --rounds 9"     parts of it: json, sse, latency, streams
     make bench ARGS="--before ../other-tree"    the gateway of another tree beside this one's
     make bench ARGS="--nice -15"                as root, where others use the machine, too
+    make bench ARGS="--relay gateway,observed"  what metrics and traces cost: scraped each 5 s, 1 % of requests traced
     make bench ARGS="--with litellm"            a peer beside them, where it is installed
     make bench ARGS="--compare A.json B.json"   two runs, beside each other
 

@@ -61,7 +61,7 @@ def check_journal(data: Path) -> Iterator[Finding]:
         fix = "Restore the folder from a backup (gateway restore). Without one, a start settles the readable lines"
         yield Finding("journal", "problem", f"{text}", fix)
     else:
-        yield Finding("journal", "ok", f"The journal can be read: {len(requests)} requests")
+        yield Finding("journal", "ok", f"The journal can be read; requests in it: {len(requests)}")
 
 
 def check_space(data: Path, database: Path) -> Iterator[Finding]:

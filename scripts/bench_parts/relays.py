@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -53,6 +54,11 @@ base_url = "http://127.0.0.1:{{upstream}}/v1"
 api_key = "provider-key-of-the-bench"
 models = ["{MODEL}"]
 max_concurrency = 100000
+"""
+OBSERVED = """
+[tracing]
+endpoint = "http://127.0.0.1:{observer}"
+sample_ratio = 0.01
 """
 NGINX = """
 daemon off;
@@ -138,9 +144,12 @@ class Relay:
     pid: int
     port: int
     _process: subprocess.Popen[bytes]
+    observer: "Relay | None" = None
 
     def stop(self) -> None:
         """End it; killed where it does not."""
+        if self.observer is not None:
+            self.observer.stop()
         self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(END_S)
@@ -204,10 +213,19 @@ def start_before(place: Place) -> Relay:
     return _start_gateway(place, "before", place.before)
 
 
-def _start_gateway(place: Place, name: str, tree: Path) -> Relay:
+def start_observed(place: Place) -> Relay:
+    """The same gateway, its metrics scraped every five seconds, and one request of a hundred traced."""
+    observer = start_python("observer", ["scripts.bench_parts.observer"], place.others, place.others)
+    relay = _start_gateway(place, "observed", place.tree, OBSERVED.format(observer=observer.port))
+    relay.observer = observer
+    with urllib.request.urlopen(f"http://127.0.0.1:{observer.port}/watch/{relay.port}", b""):
+        return relay
+
+
+def _start_gateway(place: Place, name: str, tree: Path, more: str = "") -> Relay:
     folder = _make_folder(place, name)
     config, data, log = folder / "gateway.toml", folder / "data", folder / "log"
-    config.write_text(GATEWAY.format(upstream=place.upstream))
+    config.write_text(GATEWAY.format(upstream=place.upstream) + more)
     command = [sys.executable, "-m", "gateway", "serve", "--config", str(config), "--data", str(data)]
     with log.open("wb") as file:
         process = _launch(place, command, file, tree)
@@ -278,6 +296,7 @@ def start_litellm(place: Place) -> Relay:
 
 STARTS: dict[str, Callable[[Place], Relay]] = {
     "gateway": start_gateway,
+    "observed": start_observed,
     "before": start_before,
     "nginx": start_nginx,
     "bare": start_bare,

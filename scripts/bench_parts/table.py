@@ -47,6 +47,7 @@ def write_run(run: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield from write_absolutes(figures, metrics, relays)
     pairs = [(ours, theirs) for theirs in ("nginx", "bare") for ours in relays if ours != theirs and theirs in relays]
+    pairs += [(name, "gateway") for name in ("observed",) if {"gateway", name} <= {*relays}]
     pairs += [("gateway", "before")] if {"gateway", "before"} <= {*relays} else []
     pairs = [pair for pair in pairs if pair != ("nginx", "bare")]
     for at in range(0, len(pairs), _ABREAST):
