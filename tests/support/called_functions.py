@@ -1,5 +1,6 @@
 """Which functions a piece of work calls: a measure of its cost that is the same on every machine."""
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -15,10 +16,13 @@ def list_called(work: Callable[[], Any]) -> list[str]:
         if event == "call" and frame.f_code.co_filename not in ours:
             names.append(frame.f_code.co_qualname)
 
+    gc.collect()  # finalizers and callbacks of other objects are no part of the work
+    gc.disable()
     before = sys.getprofile()
     sys.setprofile(note)
     try:
         work()
     finally:
         sys.setprofile(before)
+        gc.enable()
     return names

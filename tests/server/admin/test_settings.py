@@ -316,35 +316,35 @@ async def test_groups_are_those_that_are_used_and_those_that_pay_something(desk:
 
 async def test_a_price_of_the_console_goes_before_those_that_ship_and_after_the_files(desk: Desk) -> None:
     find = desk.gateway.app[SERVICES].routing.router.tariff.find_price
-    shipped = find("demo-chat", "demo-chat", "demo")
+    shipped = find("gpt-4o-mini", "gpt-4o-mini", "custom")
 
     def rate() -> int:
         tariff = desk.gateway.app[SERVICES].routing.router.tariff
-        return int(tariff.find_price("demo-chat", "demo-chat", "demo").input_nanos_per_million)
+        return int(tariff.find_price("gpt-4o-mini", "gpt-4o-mini", "custom").input_nanos_per_million)
 
-    told = await desk("PUT", "/prices/demo-chat", {"input_usd_per_million": 7, "tiers": [{"above_tokens": 5}]})
-    assert told == {**told, "model": "demo-chat", "provider": None, "source": "console", "in_force": True}
+    told = await desk("PUT", "/prices/gpt-4o-mini", {"input_usd_per_million": 7, "tiers": [{"above_tokens": 5}]})
+    assert told == {**told, "model": "gpt-4o-mini", "provider": None, "source": "console", "in_force": True}
     assert (told["input_usd_per_million"], told["tiers"][0]["input_usd_per_million"]) == (7, 7)
     assert rate() == 7 * 10**9
     rest = {name: value for name, value in told.items() if name not in {"source", "in_force"}}
-    assert await desk("PUT", "/prices/demo-chat", rest) == told, "what is told can be told back"
-    await desk("PUT", "/prices/demo-chat", {"provider": "openai", "usd_per_image": 0.5})
+    assert await desk("PUT", "/prices/gpt-4o-mini", rest) == told, "what is told can be told back"
+    await desk("PUT", "/prices/gpt-4o-mini", {"provider": "openai", "usd_per_image": 0.5})
     assert rate() == 7 * 10**9
-    listed = (await desk("GET", "/prices?model=demo-chat"))["data"]
+    listed = (await desk("GET", "/prices?model=gpt-4o-mini"))["data"]
     assert [(price["provider"], price["source"]) for price in listed] == [(None, "console"), ("openai", "console")]
-    await desk("DELETE", "/prices/demo-chat?provider=openai")
-    await desk("DELETE", "/prices/demo-chat")
+    await desk("DELETE", "/prices/gpt-4o-mini?provider=openai")
+    await desk("DELETE", "/prices/gpt-4o-mini")
     assert rate() == shipped.input_nanos_per_million
-    (back,) = (await desk("GET", "/prices?model=demo-chat"))["data"]
+    (back,) = (await desk("GET", "/prices?model=gpt-4o-mini"))["data"]
     assert back["source"] == "shipped"
-    for path, status in (("demo-chat", 404), ("m", 409), ("m?provider=openai", 404)):
+    for path, status in (("gpt-4o-mini", 404), ("m", 409), ("m?provider=openai", 404)):
         await desk("DELETE", f"/prices/{path}", status=status)
     assert [row[:2] for row in await desk.list_trail("price")] == [
-        ("price.changed", "demo-chat"),
-        ("price.changed", "demo-chat"),
-        ("price.changed", "demo-chat at openai"),
-        ("price.removed", "demo-chat at openai"),
-        ("price.removed", "demo-chat"),
+        ("price.changed", "gpt-4o-mini"),
+        ("price.changed", "gpt-4o-mini"),
+        ("price.changed", "gpt-4o-mini at openai"),
+        ("price.removed", "gpt-4o-mini at openai"),
+        ("price.removed", "gpt-4o-mini"),
     ]
     assert (await desk.list_trail("price"))[0][2]["input_usd_per_million"] == [0, 7]
 
