@@ -303,6 +303,9 @@ ADMIN: Mapping[str, Row] = {
     "POST /links/open": Row(404, body=TOKEN),
     "POST /links/use": Row(404, body={**TOKEN, **WORDS, "name": "eve"}),
     "POST /session": Row(apart=True, body=sign_in),
+    "GET /alerts": Row(),
+    "POST /alerts/test": Row(404),
+    "POST /alerts/{name}/test": Row(404),
     "GET /members": Row(),
     "PATCH /members/{id}": Row(make=Site.make_member, body={"role": "member"}),
     "DELETE /members/{id}": Row(make=Site.make_member),
@@ -405,6 +408,7 @@ NAMED = {
     "{model}": MODEL,
     "{rest}": "x",
     "{provider}": "corp",
+    "{name}": "nothing",
     "{id}": "0" * 16,
 }
 """What stands for a path's parameter where no row makes it."""
