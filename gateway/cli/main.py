@@ -269,7 +269,8 @@ def reload(context: CliContext) -> None:
     """Reload the configuration file of the running gateway, and print what changed.
 
     If the file has a problem, nothing is applied and the command exits with 1. Running requests are not affected.
-    SIGHUP does the same and logs the result. Changes of [server], [store], [ledger] and [tracing] need a restart.
+    SIGHUP does the same and logs the result. Changes of [server], [store], [ledger], [tracing],
+    [[sign_in]] and [[alert]] need a restart.
 
     \b
     Examples:

@@ -36,8 +36,9 @@ from gateway.storage.settings import SettingRepository
 log = structlog.stdlib.get_logger(__name__)
 
 AT_START = ("server", "store", "ledger", "tracing")
-"""Sections that are read once: the socket stays bound, the database stays open, the exporter keeps its receiver. So are
-the tables ``[[sign_in]]``."""
+"""Sections that are read once: the socket stays bound, the database stays open, the exporter keeps its receiver."""
+TABLES_AT_START = ("sign_in", "alert")
+"""Tables in double brackets that are read once."""
 
 
 def build_tariff(effective: EffectiveConfig) -> PricingPolicy:
@@ -170,7 +171,7 @@ class Reloader:
             if renewed is not None:
                 changes.append(f"the certificate changed; it expires at {renewed.expires}")
             restart = [line for name in AT_START for line in _describe_section(name, self._at_start, config)]
-            restart += [name for name in ("sign_in", "alert") if getattr(config, name) != getattr(self._at_start, name)]
+            restart += [name for name in TABLES_AT_START if getattr(config, name) != getattr(self._at_start, name)]
             tariff = build_tariff(effective)
             before = {channel.name: channel for channel in router.catalog.channels}
             # The database first: only it can fail. The rest changes memory.

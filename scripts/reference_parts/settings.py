@@ -11,7 +11,7 @@ import orjson
 
 from gateway.config.loader import find_data
 from gateway.config.merge import EDITABLE
-from gateway.config.reload import AT_START
+from gateway.config.reload import AT_START, TABLES_AT_START
 from gateway.config.schema import Config
 from gateway.parsing import find_about, find_check
 from scripts.reference_parts.markdown import join_blocks, write_table, write_text
@@ -100,6 +100,7 @@ def _build_section(name: str, kind: type[Any]) -> Iterator[str]:
 def _build_table(name: str, kind: type[Any], comments: Mapping[str, str]) -> Iterator[str]:
     yield f"### [[{name}]]"
     yield write_text(_describe(kind))
+    yield f"Applied by: {'a restart' if name in TABLES_AT_START else '`gateway reload`'}."
     yield write_table(
         ("Key", "Type", "Default", "Description"),
         (

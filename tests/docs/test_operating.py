@@ -5,7 +5,8 @@ from typing import get_args
 
 import yaml
 
-from gateway.config.reload import AT_START
+from gateway.config.reload import AT_START, TABLES_AT_START
+from gateway.domain.alert import KINDS
 from gateway.routing.channel_health import Health
 from gateway.storage.data_folder import SECRETS
 from tests.support.documentation import DOCS, ROOT
@@ -41,3 +42,10 @@ def test_the_pages_name_the_secret_files_and_what_needs_a_restart() -> None:
     assert set(re.findall(r"^\| `([\w.]+)` \|", backup, re.MULTILINE)) == set(SECRETS)
     upgrade = (DOCS / "operating" / "upgrade.md").read_text()
     assert re.findall(r"`\[(\w+)\]`", upgrade) == list(AT_START)
+    assert re.findall(r"`\[\[(\w+)\]\]`", upgrade) == list(TABLES_AT_START)
+
+
+def test_the_page_has_every_kind_of_alert() -> None:
+    alerts = (DOCS / "operating" / "alerts.md").read_text()
+    cells = re.findall(r"^\| (`\w+`[^|]*) \|", alerts, re.MULTILINE)
+    assert re.findall(r"`(\w+)`", " ".join(cells)) == [kind for kind in KINDS if kind != "test"]

@@ -28,6 +28,8 @@ from tests.support.documentation import (
 BLOCKS = list(list_blocks())
 LANGUAGES = {"sh", "toml", "json", "python", "js", "yaml", "text"}
 LOCAL = re.compile(r"(?!https?:)[^#]*")
+ADDRESS, SECRET = "https://example.com/hook", "sk-0123456789abcdef0123456789abcdef"
+"""What examples take from the environment."""
 FILE = re.compile(r"(?:config|deploy|scripts)/[\w./-]+|(?:compose\.yaml|Dockerfile|Makefile)\Z")
 
 
@@ -74,7 +76,8 @@ def test_toml_is_valid_settings(block: CodeBlock, tmp_path: Path) -> None:
     path.write_text(block.text)
     for name in ("words.txt", "fullchain.pem", "privkey.pem"):
         (tmp_path / name).write_text("word\n")
-    read_declared(path, dict.fromkeys(re.findall(r"\$\{(\w+)\}", block.text), "sk-0123456789abcdef"))
+    names = re.findall(r"\$\{(\w+)\}", block.text)
+    read_declared(path, {name: ADDRESS if name.endswith("_URL") else SECRET for name in names})
 
 
 @pytest.mark.parametrize("block", pick("json"), ids=lambda block: block.where)
