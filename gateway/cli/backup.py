@@ -1,4 +1,4 @@
-"""The ``backup`` and ``restore`` commands."""
+"""The ``backup``, ``restore`` and ``downgrade`` commands."""
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 # ruff: noqa: PLC0415 - SQLAlchemy and the cipher are imported where they are used: help is printed faster without them.
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from gateway.cli.admin_client import CliContext, CliError, Json, load_file_config
+from gateway.cli.admin_client import CliContext, CliError, Json, load_file_config, open_folder
 from gateway.cli.options import client_command, data_option
 from gateway.cli.output import print_answer, print_json
 from gateway.cli.text import format_bytes
-from gateway.storage.data_folder import DATABASE, find_database, is_used
+from gateway.storage.data_folder import DATABASE, DataFolderLocked, find_database, is_used
 
 PASSPHRASE = "GATEWAY_BACKUP_PASSPHRASE"  # noqa: S105 - the name of a variable
 
@@ -82,10 +82,51 @@ def restore(ctx: click.Context, *, file: Path, data: Path, as_json: bool) -> Non
         _print_restored(data, manifest)
 
 
+@click.command(short_help="Take the database back to an older version.")
+@click.argument("version")
+@client_command
+def downgrade(context: CliContext, *, version: str) -> None:
+    """Take the database back to what the older VERSION of the gateway opens, with all of today's rows.
+
+    The gateway must be stopped. What the older version does not know is deleted, for instance alerts, linked
+    identities and the requests-at-once limit; a copy of the database is kept beside it. Then install the older version.
+
+    \b
+    Examples:
+      gateway downgrade 0.7.0
+    """
+    from gateway.storage.downgrade import DowngradeRefused, downgrade_database
+
+    config = load_file_config(context.config, context.environ).config
+    database = find_database(context.data, config.store.url)
+    if not is_used(context.data) or not database.exists():
+        raise CliError(f"No gateway here (looked in {context.data}). Use --data or GATEWAY_DATA")
+    try:
+        folder = open_folder(context.data)
+    except DataFolderLocked as busy:
+        raise CliError(f"{busy}. Stop it first") from None
+    try:
+        done = downgrade_database(folder, database, version)
+    except DowngradeRefused as error:
+        raise CliError(str(error)) from None
+    except OSError as error:
+        raise CliError(f"Nothing was changed: {error}") from None
+    finally:
+        folder.close()
+    report = {"schema": done.after, "schema_before": done.before, "copy": str(done.copy), "version": version}
+    print_answer(context, report, lambda _: _print_downgraded(report))
+
+
 def _ask_passphrase(environ: Mapping[str, str], *, new: bool) -> str:
     given = environ.get(PASSPHRASE)
     passphrase = given or click.prompt("Passphrase of the backup", hide_input=True, confirmation_prompt=new, err=True)
     return str(passphrase)
+
+
+def _print_downgraded(report: Mapping[str, str]) -> None:
+    click.echo(f"The database has schema {report['schema']} (it was {report['schema_before']}).")
+    click.echo(f"The former database is {report['copy']}.")
+    click.echo(f"Install version {report['version']} before you start the gateway: this one would upgrade it again.")
 
 
 def _print_backup(file: Path, manifest: Mapping[str, Json]) -> None:

@@ -34,7 +34,7 @@ from gateway.cli.admin_client import (
 )
 from gateway.cli.alerts import alerts
 from gateway.cli.audit_log import audit_log
-from gateway.cli.backup import backup, restore
+from gateway.cli.backup import backup, downgrade, restore
 from gateway.cli.billing import usage, verify
 from gateway.cli.channels import channels, explain
 from gateway.cli.chat import chat, open_console
@@ -105,6 +105,7 @@ def main(ctx: click.Context) -> None:
       gateway settings                   show or change settings
       gateway backup FILE                back up the data folder, while the gateway runs
       gateway restore FILE               restore a backup into a new data folder
+      gateway downgrade VERSION          take the database back to an older version
       gateway completion bash            print the script that completes commands in your shell
 
     The commands talk to the gateway that runs with the data folder (./data, --data, or GATEWAY_DATA). If none runs,
@@ -231,7 +232,9 @@ def _set_address(file_config: "FileConfig", host: str | None, port: int | None) 
 
 for _command in (accounts, alerts, keys, members, channels, chat, open_console, explain, requests, running, videos):
     main.add_command(_command)
-for _command in (usage, verify, audit_log, completion, settings, groups, prices, health, backup, restore, doctor):
+for _command in (usage, verify, audit_log, completion, settings, groups, prices, health):
+    main.add_command(_command)
+for _command in (backup, restore, downgrade, doctor):
     main.add_command(_command)
 
 

@@ -3,16 +3,22 @@
 A migration writes the program's version into SQLite's ``user_version``, an integer of the file's head.
 """
 
+from types import MappingProxyType
+
 from gateway import __version__
 from gateway.storage.schema import REVISION
 
+RELEASES = MappingProxyType(
+    {"0.1": "0001", "0.2": "0002", "0.3": "0003", "0.4": "0004", "0.5": "0005", "0.6": "0006", "0.7": "0006"}
+)
+"""The schema of each older release; that of this one is ``REVISION``."""
 _PLACES = 1000
 """Version 1.2.3 is 1_002_003."""
 
 
-def write_user_version() -> str:
-    """Return the statement that records this version as the one that the schema needs."""
-    major, minor, patch = (int(part) for part in __version__.split(".")[:3])
+def write_user_version(version: str = __version__) -> str:
+    """Return the statement that records ``version`` as the one that the schema needs."""
+    major, minor, patch = (int(part) for part in (*version.split("."), "0", "0")[:3])
     return f"PRAGMA user_version = {(major * _PLACES + minor) * _PLACES + patch}"
 
 
@@ -27,5 +33,5 @@ def describe_newer(schema: str, version: str) -> str:
     wanted = f"version {version} or newer" if version else "the version that wrote it"
     return (
         f"of a newer version of the gateway: it has schema {schema}, and this one, {__version__}, knows {REVISION}. "
-        f"There is no way back from a schema: install {wanted}, or restore a backup from before the upgrade"
+        f"Install {wanted}; that one can take the database back (gateway downgrade {__version__})"
     )

@@ -24,6 +24,7 @@ ARGUMENTS = {
     "model": "demo-chat",
     "shell": "bash",
     "file": "missing.gwb",
+    "version": "0.7.0",
 }
 OPTIONS = {
     ("accounts", "edit"): ["--rpm", "5"],

@@ -137,7 +137,7 @@ DAMAGE: dict[str, tuple[Damage, str, str, str]] = {
     "newer schema": (
         lambda at: execute(at, "UPDATE alembic_version SET version_num = '9999'", "PRAGMA user_version = 7008009"),
         "schema",
-        "install version 7.8.9 or newer",
+        "Install version 7.8.9 or newer",
         "Install",
     ),
     "channel not opened": (break_sealed, "secrets", "'up' of channels", "from one backup"),

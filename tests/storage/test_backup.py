@@ -272,7 +272,7 @@ def test_a_member_that_is_missing_is_named(folder: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("schema", "9999", r"newer version.*schema 9999.*install version 7\.8\.9 or newer"),
+        ("schema", "9999", r"newer version.*schema 9999.*Install version 7\.8\.9 or newer"),
         ("format", 2, r"another format \(2\); version 7\.8\.9 wrote it"),
         ("members", None, "manifest is damaged"),
     ],

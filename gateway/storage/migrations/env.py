@@ -1,4 +1,4 @@
-"""Alembic's entry: the connection comes from ``run.upgrade``."""
+"""Alembic's entry: the connection comes from ``run.py``."""
 
 from alembic import context
 

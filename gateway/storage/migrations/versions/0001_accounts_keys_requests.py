@@ -79,3 +79,8 @@ def upgrade() -> None:
     )
     op.create_index("requests_by_key", "requests", ["key_id", "sequence"])
     op.create_index("requests_by_model", "requests", ["model", "sequence"])
+
+
+def downgrade() -> None:
+    for table in ("requests", "keys", "accounts"):
+        op.drop_table(table)

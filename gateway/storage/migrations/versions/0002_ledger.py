@@ -68,3 +68,10 @@ def upgrade() -> None:
         "SUM(completion_tokens), SUM(cached_tokens), SUM(cost_nanos) FROM requests WHERE attempts > 0 "
         "GROUP BY settled_ms / 86400000, account_id, key_id, model",
     )
+
+
+def downgrade() -> None:
+    op.drop_table("usage_days")
+    op.drop_table("entries")
+    for name in ("settled_ms", "account_id", "reserved_nanos", "overrun_nanos"):
+        op.drop_column("requests", name)

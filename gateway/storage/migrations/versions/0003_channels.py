@@ -25,3 +25,8 @@ def upgrade() -> None:
         sqlite_autoincrement=True,
     )
     op.add_column("requests", sa.Column("tried", sa.Text, nullable=False, server_default=sa.text("''")))
+
+
+def downgrade() -> None:
+    op.drop_column("requests", "tried")
+    op.drop_table("channels")

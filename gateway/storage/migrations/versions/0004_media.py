@@ -12,3 +12,8 @@ depends_on = None
 def upgrade() -> None:
     for name in ("images", "duration_ms", "characters"):
         op.add_column("requests", sa.Column(name, sa.Integer, nullable=False, server_default="0"))
+
+
+def downgrade() -> None:
+    for name in ("images", "duration_ms", "characters"):
+        op.drop_column("requests", name)

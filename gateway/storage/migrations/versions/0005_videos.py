@@ -23,6 +23,12 @@ def upgrade() -> None:
         make()
 
 
+def downgrade() -> None:
+    for table in ("replays", "deliveries", "video_prompts", "videos"):
+        op.drop_table(table)
+    op.drop_column("keys", "webhook_url")
+
+
 def _make_videos() -> None:
     op.create_table(
         "videos",

@@ -38,6 +38,17 @@ def upgrade() -> None:
         make()
 
 
+def downgrade() -> None:
+    for table in ("settings", "audit", "links", "sessions", "members", "retired", "usage_hours"):
+        op.drop_table(table)
+    op.drop_index("requests_wrong", "requests")
+    op.drop_index("deliveries_by_account", "deliveries")
+    op.drop_index("requests_by_account", "requests")
+    op.drop_column("requests", "error")
+    op.drop_column("keys", "former_until_s")
+    op.drop_column("keys", "former_digest")
+
+
 def _make_sums() -> None:
     op.create_table(
         "usage_hours",

@@ -15,3 +15,7 @@ def upgrade() -> None:
         sa.Column("name", sa.String(64), primary_key=True),
         sa.Column("fingerprint", sa.String(64), nullable=False),
     )
+
+
+def downgrade() -> None:
+    op.drop_table("fingerprints")

@@ -11,3 +11,7 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("videos", sa.Column("status_words", sa.String(16), nullable=False, server_default="spec"))
+
+
+def downgrade() -> None:
+    op.drop_column("videos", "status_words")

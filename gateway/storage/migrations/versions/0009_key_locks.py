@@ -11,3 +11,7 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("keys", sa.Column("locked", sa.JSON, nullable=False, server_default=sa.text("'[]'")))
+
+
+def downgrade() -> None:
+    op.drop_column("keys", "locked")

@@ -18,3 +18,7 @@ def upgrade() -> None:
         sa.Column("created_ms", sa.BigInteger, nullable=False),
     )
     op.create_index("response_owners_by_age", "response_owners", ["created_ms"])
+
+
+def downgrade() -> None:
+    op.drop_table("response_owners")

@@ -12,3 +12,8 @@ depends_on = None
 def upgrade() -> None:
     for table in ("accounts", "keys"):
         op.add_column(table, sa.Column("burst", sa.Integer))
+
+
+def downgrade() -> None:
+    for table in ("accounts", "keys"):
+        op.drop_column(table, "burst")

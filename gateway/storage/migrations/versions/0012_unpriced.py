@@ -11,3 +11,7 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("requests", sa.Column("unpriced", sa.Boolean, nullable=False, server_default=sa.text("0")))
+
+
+def downgrade() -> None:
+    op.drop_column("requests", "unpriced")

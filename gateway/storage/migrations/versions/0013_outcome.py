@@ -18,6 +18,11 @@ UPDATE requests SET outcome = CASE
     ELSE outcome END
 WHERE outcome NOT IN ('completed', 'client_closed')
 """
+_FORMER = sa.text("ending NOT IN ('completed', 'client_closed')")
+_FORMER_WORDS = """
+UPDATE requests SET outcome = CASE WHEN attempts > 0 AND outcome != 'cancelled' THEN 'upstream_failed' ELSE 'failed' END
+WHERE outcome IN ('failed', 'blocked', 'cancelled')
+"""
 
 
 def upgrade() -> None:
@@ -25,3 +30,10 @@ def upgrade() -> None:
     op.execute("ALTER TABLE requests RENAME COLUMN ending TO outcome")
     op.execute(_WORDS)
     op.create_index("requests_wrong", "requests", ["sequence"], sqlite_where=_WRONG, postgresql_where=_WRONG)
+
+
+def downgrade() -> None:
+    op.drop_index("requests_wrong", "requests")
+    op.execute(_FORMER_WORDS)
+    op.execute("ALTER TABLE requests RENAME COLUMN outcome TO ending")
+    op.create_index("requests_wrong", "requests", ["sequence"], sqlite_where=_FORMER, postgresql_where=_FORMER)

@@ -25,3 +25,8 @@ def upgrade() -> None:
         sa.Column("provider", sa.String(32), nullable=False),
         sa.Column("sealed", sa.LargeBinary, nullable=False),
     )
+
+
+def downgrade() -> None:
+    op.drop_table("provider_sessions")
+    op.drop_table("identities")

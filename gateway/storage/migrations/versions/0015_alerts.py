@@ -17,3 +17,7 @@ def upgrade() -> None:
         sa.Column("since_s", sa.BigInteger, nullable=False),
         sa.Column("open", sa.Boolean, nullable=False),
     )
+
+
+def downgrade() -> None:
+    op.drop_table("alerts")

@@ -1,0 +1,104 @@
+"""Takes the database back to the schema of an older version, so that the older version opens it with today's rows.
+
+What the older schema has no place for is deleted: tables, columns, and words that are replaced by their former ones. A
+copy of the database is kept beside it. The journal has the fields of this version; it must be empty, and is removed.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import attrs
+from sqlalchemy import Connection, create_engine
+
+from gateway import __version__
+from gateway.storage.data_folder import JOURNAL, DataFolder, sync_folder
+from gateway.storage.database import is_damage
+from gateway.storage.journal import parse_journal
+from gateway.storage.migrations.run import downgrade
+from gateway.storage.schema import REVISION
+from gateway.storage.schema_version import RELEASES, write_user_version
+
+_SETTLE = f"Start version {__version__} with 'gateway serve', and stop it with Ctrl-C; then downgrade"
+_OWNER_ONLY = 0o600
+
+
+class DowngradeRefused(Exception):
+    """The database is as it was; the message is for the operator."""
+
+
+@attrs.frozen
+class Downgrade:
+    """What was done: the schema before and after, and the ``copy`` of the database as it was before."""
+
+    before: str
+    after: str
+    copy: Path
+
+
+def downgrade_database(folder: DataFolder, database: Path, version: str) -> Downgrade:
+    """Take ``database`` back to what ``version`` (``0.7.0``) opens, whole or not at all.
+
+    Raises ``DowngradeRefused`` or ``OSError``.
+    """
+    wanted = RELEASES.get(".".join(version.split(".")[:2]))
+    if wanted is None:
+        raise DowngradeRefused(f"No version {version!r} is known; known: {', '.join(RELEASES)}")
+    journal = folder.path / JOURNAL
+    if folder.killed or (journal.exists() and any(parse_journal(journal.read_bytes()))):
+        raise DowngradeRefused(f"The gateway did not stop in order, so requests wait to be settled. {_SETTLE}")
+    try:
+        before = _read_schema(database)
+    except sqlite3.Error as error:
+        raise DowngradeRefused(f"The database {database} cannot be read: {error}. Run 'gateway doctor'") from None
+    if before != REVISION:
+        raise DowngradeRefused(f"The database has schema {before}, and this version knows {REVISION}. {_SETTLE}")
+    if wanted == before:
+        raise DowngradeRefused(f"Version {version} opens this database as it is (schema {before})")
+    copy = database.with_name(f"{database.name}.schema-{before}")
+    _copy(database, copy)
+    with open_transaction(database) as connection:
+        downgrade(connection, wanted)
+        connection.exec_driver_sql(write_user_version(version))
+    journal.unlink(missing_ok=True)
+    sync_folder(folder.path)
+    return Downgrade(before, wanted, copy)
+
+
+def _read_schema(database: Path) -> str:
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    return str(row[0]) if row else ""
+
+
+def _copy(database: Path, copy: Path) -> None:
+    """Copy the database into the new file ``copy``. Raises ``DowngradeRefused`` if it exists or the copy fails."""
+    if copy.exists():
+        raise DowngradeRefused(f"{copy} exists already; it is not replaced. Move it away first")
+    draft = copy.with_name(f".{copy.name}")
+    try:
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _OWNER_ONLY))
+        with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(draft)) as target:
+            source.backup(target)
+        draft.rename(copy)
+        sync_folder(copy.parent)
+    except sqlite3.Error as error:
+        what = "is damaged; run 'gateway doctor'" if is_damage(error) else f"cannot be copied: {error}"
+        raise DowngradeRefused(f"The database {database} {what}") from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def open_transaction(database: Path) -> Iterator[Connection]:
+    """Yield a connection in one write transaction that is committed at the end. Foreign keys are not enforced in it."""
+    engine = create_engine(f"sqlite:///{database}", connect_args={"isolation_level": None})
+    try:
+        with engine.connect() as connection:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            yield connection
+            connection.commit()
+    finally:
+        engine.dispose()

@@ -1,0 +1,146 @@
+"""A database goes back to the schema of every released version with all rows that the version knows."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli.main import main
+from gateway.storage.data_folder import JOURNAL
+from gateway.storage.database import open_database
+from gateway.storage.downgrade import open_transaction
+from gateway.storage.journal import RequestJournal
+from gateway.storage.migrations.run import downgrade
+from gateway.storage.schema import REVISION
+from gateway.storage.schema_version import RELEASES, parse_user_version
+from tests.support.request_records import make_row
+from tests.support.schema_fixtures import REVISIONS, load_fixture, make_folder, open_scripts
+
+OLDER = REVISIONS[:-1]
+VERSIONS = {revision: version for version, revision in RELEASES.items()}
+
+
+def read_shape(path: Path) -> dict[str, Any]:
+    """The columns, keys and indexes of every table, in no order: a column that comes back comes last."""
+    with closing(sqlite3.connect(path)) as database:
+        names = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        shape: dict[str, Any] = {}
+        for name in names:
+            columns = {row[1:] for row in database.execute(f'PRAGMA table_info("{name}")')}
+            keys = {row[2:] for row in database.execute(f'PRAGMA foreign_key_list("{name}")')}
+            shape[name] = columns, keys
+        indexes = database.execute("SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'index'")
+        return {**shape, "indexes": {(one, table, " ".join((sql or "").split())) for one, table, sql in indexes}}
+
+
+def read_rows(path: Path) -> dict[str, list[dict[str, Any]]]:
+    with closing(sqlite3.connect(path)) as database:
+        database.row_factory = sqlite3.Row
+        tables = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {
+            table: [dict(row) for row in database.execute(f'SELECT * FROM "{table}"')]  # noqa: S608
+            for table in tables
+            if table not in {"alembic_version", "sqlite_sequence"}
+        }
+
+
+def take_back(folder: Path, version: str) -> Result:
+    words = ["downgrade", version, "--data", str(folder)]
+    return CliRunner().invoke(main, words, env={"GATEWAY_DISCOVER": "0"})
+
+
+def test_every_migration_leads_back() -> None:
+    assert all(hasattr(script.module, "downgrade") for script in open_scripts().walk_revisions())
+
+
+@pytest.mark.parametrize("revision", OLDER)
+async def test_what_was_upgraded_goes_back_to_the_same_rows_and_the_same_schema(revision: str, tmp_path: Path) -> None:
+    folder = make_folder(revision, tmp_path / "data")
+    path = folder / "gateway.db"
+    before, shape = read_rows(path), read_shape(path)
+    await (await open_database(f"sqlite:///{path}")).close()
+    newest = read_rows(path)
+    version = VERSIONS.get(revision)
+    if version is None:  # of no release: its neighbours are tested through the command
+        with open_transaction(path) as connection:
+            downgrade(connection, revision)
+    else:
+        done = take_back(folder, f"{version}.0")
+        assert done.exit_code == 0, done.output
+        assert f"schema {revision} (it was {REVISION})" in done.output
+        copy = folder / f"gateway.db.schema-{REVISION}"
+        assert read_rows(copy) == newest
+        assert copy.stat().st_mode & 0o777 == 0o600
+        with closing(sqlite3.connect(path)) as database:
+            assert parse_user_version(database.execute("PRAGMA user_version").fetchone()[0]) == f"{version}.0"
+    assert read_shape(path) == shape
+    assert read_rows(path) == before
+    await (await open_database(f"sqlite:///{path}")).close()
+    again = read_rows(path)
+    assert {table: len(rows) for table, rows in again.items() if table in before} == {
+        table: len(rows) for table, rows in newest.items() if table in before
+    }
+
+
+@pytest.mark.parametrize("revision", [RELEASES["0.1"], RELEASES["0.7"]])
+def test_the_newest_rows_go_back_with_every_amount(revision: str, tmp_path: Path) -> None:
+    folder = make_folder(REVISION, tmp_path / "data")
+    newest = read_rows(folder / "gateway.db")
+    assert take_back(folder, f"{VERSIONS[revision]}.0").exit_code == 0
+    with closing(sqlite3.connect(load_fixture(revision, tmp_path / "known.db"))) as database:
+        known = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    after = read_rows(folder / "gateway.db")
+    for table, rows in after.items():
+        assert table in known
+        for old, new in zip(newest[table], rows, strict=True):
+            shared = old.keys() & new.keys()
+            assert {name: old[name] for name in shared} == {name: new[name] for name in shared}
+    endings = {row["ending"] for row in after["requests"]}
+    assert endings <= {"completed", "refused", "upstream_failed", "client_closed", "interrupted", "failed"}
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [("0.8.0", "No version '0.8.0' is known"), ("last", "No version 'last' is known")],
+)
+def test_only_older_versions_are_known(version: str, message: str, tmp_path: Path) -> None:
+    folder = make_folder(REVISION, tmp_path / "data")
+    done = take_back(folder, version)
+    assert done.exit_code != 0
+    assert message in done.output
+    assert sorted(path.name for path in folder.glob("gateway.db*")) == ["gateway.db"]
+
+
+def test_requests_that_wait_in_the_journal_are_settled_first(tmp_path: Path) -> None:
+    folder = make_folder(REVISION, tmp_path / "data")
+    journal = RequestJournal(folder / JOURNAL)
+    journal.close()
+    assert take_back(folder, "0.7.0").exit_code == 0
+    assert not (folder / JOURNAL).exists(), "an empty one has the fields of this version"
+
+    folder = make_folder(REVISION, tmp_path / "other")
+    journal = RequestJournal(folder / JOURNAL)
+    journal.settle(make_row("req_waiting"))
+    journal.close()
+    content = (folder / JOURNAL).read_bytes()
+    refused = take_back(folder, "0.7.0")
+    assert refused.exit_code != 0
+    assert "requests wait to be settled" in refused.output
+    assert (folder / JOURNAL).read_bytes() == content
+
+
+def test_a_copy_that_exists_is_never_replaced_and_another_schema_is_left_alone(tmp_path: Path) -> None:
+    folder = make_folder(REVISION, tmp_path / "data")
+    copy = folder / f"gateway.db.schema-{REVISION}"
+    copy.write_text("mine")
+    refused = take_back(folder, "0.7.0")
+    assert (refused.exit_code, copy.read_text()) == (1, "mine"), refused.output
+    assert "exists already" in refused.output
+    folder = make_folder("0009", tmp_path / "old")
+    refused = take_back(folder, "0.7.0")
+    assert "has schema 0009" in refused.output
+    assert refused.exit_code == 1
+    assert "No gateway here" in take_back(tmp_path / "nothing", "0.7.0").output
