@@ -298,10 +298,14 @@ def check(context: CliContext) -> None:
       gateway check
       gateway check --config new.toml
     """
+    from gateway.config.extras import list_missing
+
     try:
-        load_file_config(context.config, context.environ)
+        problems = list_missing(load_file_config(context.config, context.environ).config)
     except CliError as error:
-        report: Json = {"ok": False, "problems": error.message.splitlines(), "channels": [], "unpriced": []}
+        problems = error.message.splitlines()
+    if problems:
+        report: Json = {"ok": False, "problems": problems, "channels": [], "unpriced": []}
     else:
         results, unpriced = run_without_trace(context, _test)
         ok = all(result["ok"] for result in results)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from gateway.config.extras import list_missing
 from gateway.config.loader import ConfigError, read_declared
 from gateway.config.merge import FileConfig
 from gateway.config.schema import Config
@@ -24,6 +25,8 @@ def examine(data: Path, config_path: Path | None, environ: Mapping[str, str]) ->
         fix = "Correct it; until then the other checks use the defaults"
         yield from (Finding("settings", "problem", problem, fix) for problem in str(error).splitlines())
     config = declared.config
+    for problem in list_missing(config):
+        yield Finding("settings", "problem", problem, "Install it where the gateway is installed, and restart")
     database = find_database(data, config.store.url)
     if not is_used(data) and not database.exists():
         text = f"No gateway has used the data folder {data}"

@@ -10,12 +10,11 @@ from gateway.alerts.watcher import AlertWatcher
 from gateway.alerts.webhook import WebhookSender
 from gateway.background import JobRunner
 from gateway.config.alert_schema import AlertSpec
+from gateway.config.extras import describe_missing
 from gateway.config.loader import ConfigError
 from gateway.domain.alert import REPEAT_AFTER_S
 from gateway.server.context import Services
 from gateway.storage.alerts import AlertRepository
-
-EXTRA = "pip install 'model-gateway[alerts]'"
 
 
 def open_alerts(services: Services, stack: AsyncExitStack, jobs: JobRunner) -> AlertWatcher | None:
@@ -51,8 +50,7 @@ def _open_sender(index: int, spec: AlertSpec, session: aiohttp.ClientSession, se
     try:
         from gateway.alerts.apprise_sender import AppriseSender  # noqa: PLC0415 - only if a target needs it
     except ImportError as error:
-        problem = f"alert[{index}].url: this address needs an extra; install it with: {EXTRA} ({error})"
-        raise ConfigError([problem]) from None
+        raise ConfigError([describe_missing(f"alert[{index}].url", "alerts")]) from error
     try:
         return AppriseSender(spec)
     except ValueError as error:

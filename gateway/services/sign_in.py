@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from gateway.auth.login_throttle import LoginThrottle
 from gateway.auth.provider_members import ProviderMembers
+from gateway.config.extras import describe_missing
 from gateway.config.loader import ConfigError
 from gateway.server.context import Services
 from gateway.storage.accounts import AccountRepository
@@ -14,8 +15,6 @@ from gateway.storage.members import MemberRepository
 
 if TYPE_CHECKING:  # it imports Authlib, which is an extra
     from gateway.auth.provider_sign_in import ProviderSignIn
-
-EXTRA = "pip install 'model-gateway[sso]'"
 
 
 def open_sign_in(services: Services) -> "ProviderSignIn | None":
@@ -27,7 +26,7 @@ def open_sign_in(services: Services) -> "ProviderSignIn | None":
         from gateway.auth.oidc_provider import OidcProvider  # noqa: PLC0415 - only if there is a provider
         from gateway.auth.provider_sign_in import ProviderSignIn  # noqa: PLC0415
     except ImportError as error:
-        raise ConfigError([f"sign_in: signing in needs an extra; install it with: {EXTRA} ({error})"]) from None
+        raise ConfigError([describe_missing("sign_in", "sso")]) from error
     database, fetcher = services.storage.database, services.media.fetcher
     providers = (OidcProvider(spec, fetcher, clock=services.clock, monotonic=time.monotonic) for spec in specs)
     identities, clock = IdentityRepository(database), services.clock

@@ -2,12 +2,11 @@
 
 from contextlib import AsyncExitStack
 
+from gateway.config.extras import describe_missing
 from gateway.config.loader import ConfigError
 from gateway.config.observability_schema import TracingSection
 from gateway.log import add_log_fields
 from gateway.server.context import Services, TracingServices
-
-EXTRA = "pip install 'model-gateway[tracing]'"
 
 
 def open_tracing(services: Services, stack: AsyncExitStack) -> TracingServices | None:
@@ -25,5 +24,5 @@ def _build(section: TracingSection) -> TracingServices:
     try:
         from gateway.observability.span_export import SpanExporter  # noqa: PLC0415 - only if tracing is on
     except ImportError as error:
-        raise ConfigError([f"tracing.endpoint: tracing needs an extra; install it with: {EXTRA} ({error})"]) from None
+        raise ConfigError([describe_missing("tracing.endpoint", "tracing")]) from error
     return TracingServices(SpanExporter(section.traces_url, section.parse_headers()), section.sample_ratio)

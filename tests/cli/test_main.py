@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 from gateway import __version__
 from gateway.cli.main import main
+from gateway.config.extras import MODULES
 from gateway.storage.data_folder import DataFolder, find_holder
 from tests.support.command_line import (
     AT_A_TERMINAL,
@@ -311,6 +312,27 @@ def test_check_reports_every_problem_of_the_configuration_and_exits_with_1(confi
     told = {"ok": False, "problems": result.stderr.splitlines(), "channels": [], "unpriced": []}
     assert json.loads(report.stdout) == told
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("extra", "text"),
+    [
+        ("tracing", '[tracing]\nendpoint = "http://127.0.0.1:9"'),
+        ("alerts", '[[alert]]\nname = "mail"\nurl = "mailtos://user:word@example.com"'),
+        ("sso", '[[sign_in]]\nname = "a"\nissuer = "https://a.example"\nclient_id = "b"\nclient_secret = "cc"'),
+    ],
+)
+def test_check_and_doctor_name_an_extra_that_is_not_installed(
+    extra: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "gateway.toml"
+    config.write_text(text)
+    monkeypatch.setitem(sys.modules, MODULES[extra], None)
+    for command in ("check", "doctor"):
+        words = [command, "--config", str(config), "--data", str(tmp_path / "data")]
+        result = CliRunner().invoke(main, words, env={"GATEWAY_DISCOVER": "0"})
+        assert result.exit_code == 1
+        assert f"pip install 'model-gateway[{extra}]'" in " ".join(result.output.split()), result.output
 
 
 @pytest.mark.slow

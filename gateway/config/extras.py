@@ -1,0 +1,39 @@
+"""Extras: packages that only some settings need, and that a plain installation lacks."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from types import MappingProxyType
+
+from gateway.config.schema import Config
+
+MODULES = MappingProxyType(
+    {"tracing": "opentelemetry.exporter.otlp.proto.http", "alerts": "apprise", "sso": "authlib.oidc"}
+)
+"""A module of each extra that is there only if the extra is installed."""
+
+
+def describe_missing(setting: str, extra: str) -> str:
+    """Return the problem of a ``setting`` whose extra is not installed, with the command that installs it."""
+    return f"{setting}: needs an extra that is not installed; install it with: pip install 'model-gateway[{extra}]'"
+
+
+def list_missing(config: Config) -> list[str]:
+    """Return a problem for each setting whose extra is not installed."""
+    return [describe_missing(setting, extra) for setting, extra in _list_wanted(config) if not _is_installed(extra)]
+
+
+def _list_wanted(config: Config) -> Iterator[tuple[str, str]]:
+    if config.tracing.endpoint:
+        yield "tracing.endpoint", "tracing"
+    for index, spec in enumerate(config.alert):
+        if not spec.is_webhook:
+            yield f"alert[{index}].url", "alerts"
+    if config.sign_in:
+        yield "sign_in", "sso"
+
+
+def _is_installed(extra: str) -> bool:
+    try:
+        return find_spec(MODULES[extra]) is not None
+    except ModuleNotFoundError:  # of its package
+        return False
