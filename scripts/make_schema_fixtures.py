@@ -86,6 +86,7 @@ def list_rows() -> dict[str, list[Row]]:
         "sessions": [{"member_id": 1}],
         "links": [{"account_id": 1, "member_id": None}],
         "identities": [{"issuer": "https://id.example.com", "subject": "ann", "member_id": 1}],
+        "passkeys": [{"member_id": 1, "transports": ["internal"]}],
         "provider_sessions": [{"digest": SESSION}],
         "settings": [{"path": "routing.retry_ratio", "value": 0.25}],
         "alerts": [{"kind": "channel_failing", "subject": "up1", "open": True}],

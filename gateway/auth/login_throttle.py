@@ -99,10 +99,13 @@ class LoginThrottle:
         self._at_home: OrderedDict[bytes, None] = OrderedDict()
 
     @contextmanager
-    def attempt(self, name: str, address: str, fails: type[Exception] = WrongPassphrase) -> Iterator[None]:
+    def attempt(
+        self, name: str, address: str, fails: type[Exception] = WrongPassphrase, *, is_whole: bool = True
+    ) -> Iterator[None]:
         """Run the block as one attempt, which fails if the block raises ``fails``.
 
-        It counts from its start, so that parallel attempts gain nothing. Raises ``RateLimited``.
+        It counts from its start, so that parallel attempts gain nothing. ``is_whole`` False: its success admits nobody
+        yet, and earlier failures stay counted. Raises ``RateLimited``.
         """
         network = find_subnet(address)
         pair, named, placed = _key(name, network), _key(name), _key(network)
@@ -121,8 +124,9 @@ class LoginThrottle:
         finally:
             for take in take_back:
                 take()
-        self._pairs.forget(pair)
-        self._note_home(pair)
+        if is_whole:
+            self._pairs.forget(pair)
+            self._note_home(pair)
 
     def _note_home(self, pair: bytes) -> None:
         self._at_home[pair] = None

@@ -60,6 +60,10 @@ class Members:
         found = await self._members.list_members()
         return [_show(member, names) for member in found if wanted in {None, member.account_id}]
 
+    async def get(self, member_id: int) -> Fields:
+        """Return a member. Raises ``NotFound``."""
+        return _show(await self._get(member_id), await self._name_accounts())
+
     async def invite(self, spec: InviteSpec, by: Actor = OPERATOR) -> Fields:
         """Create a link for a new member, which only this result contains. Raises ``NotFound``, ``Conflict``."""
         account = await self._get_account(spec.account)
@@ -117,7 +121,9 @@ class Members:
             status=spec.status or before.status,
         )
         if spec.second_factor is False:
-            after = attrs.evolve(after, totp=None, recovery=())
+            after = attrs.evolve(after, totp=None, recovery=(), passkeys=0)
+        if spec.passkeys is False:
+            after = attrs.evolve(after, passkeys=0)
         different = find_difference(before, after)
         if different:
             detail: Fields = {
@@ -125,6 +131,8 @@ class Members:
             }
             if before.has_second_factor != after.has_second_factor:
                 detail["second_factor"] = [True, False]
+            if before.passkeys != after.passkeys:
+                detail["passkeys"] = [before.passkeys, 0]
             audit = self._tell(by, "member.edited", before.account_id, before.name, detail)
             ends = bool(different & {"role", "status"})
             async with self.changing:

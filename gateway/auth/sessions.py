@@ -205,6 +205,29 @@ class SessionService:
         await self._members.put_member(member, after, audit, end_sessions=True)
         return await self.open(after, Credential(after.passphrase, is_known=True), visitor)
 
+    async def check_consent(self, signed: CurrentUser, passphrase: str, visitor: ClientInfo) -> None:
+        """Check the passphrase of a signed-in member, for what a stolen session must not do.
+
+        Raises ``WrongPassphrase``, ``RateLimited``.
+        """
+        with self._throttle.attempt(signed.member.name, visitor.address):
+            await self._check_passphrase(signed.member, passphrase, visitor)
+
+    async def check_passphrase(self, name: str, passphrase: str, visitor: ClientInfo) -> Member:
+        """Return the member of a name and passphrase, who is not signed in by that.
+
+        Raises ``WrongPassphrase``, ``RateLimited``, ``Forbidden``.
+        """
+        if not self.is_local:
+            raise Forbidden(NO_PASSWORDS, should_retry=False)
+        name = name.strip().lower()
+        with self._throttle.attempt(name, visitor.address, is_whole=False):
+            member = await self._members.find_member_called(name)
+            await self._check_passphrase(member, passphrase, visitor)
+            if member is None:
+                raise WrongPassphrase
+        return member
+
     async def hash_passphrase(self, passphrase: str, name: str) -> str:
         """Return the hash of a new passphrase. Raises ``InvalidRequest`` if it is too weak, ``RateLimited``."""
         problem = find_passphrase_problem(passphrase, name)
@@ -252,7 +275,7 @@ class SessionService:
     async def remove_second_factor(self, signed: CurrentUser, passphrase: str, code: str, visitor: ClientInfo) -> None:
         """Remove it. Raises ``WrongPassphrase``, ``SecondFactorNeeded``, ``RateLimited``, ``Conflict``."""
         member = signed.member
-        if not member.has_second_factor:
+        if member.totp is None:
             raise Conflict("You have no second factor")
         with self._throttle.attempt(member.name, visitor.address):
             await self._check_passphrase(member, passphrase, visitor)
@@ -267,14 +290,14 @@ class SessionService:
 
     async def _check_passphrase(self, member: Member | None, passphrase: str, visitor: ClientInfo) -> None:
         if not await self.hasher.fits(None if member is None else member.passphrase, passphrase):
-            _note_refusal(member, visitor)
+            note_refusal(member, visitor)
             raise WrongPassphrase
 
     def _prove(self, member: Member, code: str | None, visitor: ClientInfo) -> Credential:
         try:
             return self._factors.prove(member, code, self._clock())
         except WrongPassphrase:
-            _note_refusal(member, visitor)
+            note_refusal(member, visitor)
             raise
 
     async def _renew(self, member: Member, passphrase: str) -> None:
@@ -285,11 +308,12 @@ class SessionService:
 
 
 def _check_has_none(member: Member) -> None:
-    if member.has_second_factor:
+    if member.totp is not None:
         raise Conflict("You already have a second factor: remove it first")
 
 
-def _note_refusal(member: Member | None, visitor: ClientInfo) -> None:
+def note_refusal(member: Member | None, visitor: ClientInfo) -> None:
+    """Log that a sign-in was refused."""
     # An unknown name is not logged: it may be a passphrase in the wrong field.
     log.warning("sign_in_refused", member=None if member is None else member.name, address=visitor.address)
 

@@ -68,6 +68,9 @@ class Totp:
         """
         if not member.has_second_factor:
             return Credential(member.passphrase, is_known=True)
+        has_passkeys = member.passkeys > 0
+        if member.totp is None:
+            raise SecondFactorNeeded(has_codes=False, has_passkeys=has_passkeys)
         typed = _parse_code(code or "")
         if len(typed) == _DIGITS and typed.isascii() and typed.isdigit():
             step = find_step(self._open(member), typed, now_s)
@@ -75,7 +78,7 @@ class Totp:
                 raise WrongPassphrase
             return Credential(member.passphrase, step=step)
         if len(typed) != _RECOVERY_BYTES * 8 // 5:
-            raise SecondFactorNeeded
+            raise SecondFactorNeeded(has_passkeys=has_passkeys)
         digest = _digest(typed)
         if not any(hmac.compare_digest(digest, known) for known in member.recovery):
             raise WrongPassphrase

@@ -10,6 +10,7 @@ from typing import Literal
 import attrs
 
 from gateway.domain.account import Status
+from gateway.domain.passkey import PasskeyUse
 from gateway.errors import GatewayError
 
 Role = Literal["viewer", "member", "administrator"]
@@ -72,17 +73,26 @@ class WrongPassphrase(GatewayError):
 
     code = "wrong_passphrase"
 
-    def __init__(self) -> None:
-        super().__init__("The name, passphrase or code is wrong", should_retry=False)
+    def __init__(self, message: str = "The name, passphrase or code is wrong") -> None:
+        super().__init__(message, should_retry=False)
 
 
 class SecondFactorNeeded(GatewayError):
-    """The passphrase is right; ``code``, of an authenticator or a recovery code, is also needed."""
+    """The passphrase is right; a second factor is also needed.
+
+    ``param`` is ``passkey`` if the member has only passkeys, ``passkey_or_code`` if it also has an authenticator, and
+    None if it needs a ``code``, of an authenticator or a recovery code.
+    """
 
     code = "second_factor_needed"
 
-    def __init__(self) -> None:
-        super().__init__("Now the code: of your authenticator, or one of your recovery codes", should_retry=False)
+    def __init__(self, *, has_codes: bool = True, has_passkeys: bool = False) -> None:
+        message, param = "Now the code: of your authenticator, or one of your recovery codes", None
+        if has_passkeys:
+            message, param = "Now your passkey", "passkey"
+        if has_passkeys and has_codes:
+            message, param = "Now your passkey, or the code of your authenticator", "passkey_or_code"
+        super().__init__(message, param=param, should_retry=False)
 
 
 class Forbidden(GatewayError):
@@ -101,6 +111,7 @@ class Member:
         totp: the second factor's secret, encrypted; None without one.
         totp_step: the newest time step of a used code: no code is valid twice.
         recovery: digests of the recovery codes; each is valid once.
+        passkeys: how many it has.
     """
 
     id: int
@@ -114,16 +125,17 @@ class Member:
     recovery: tuple[str, ...] = attrs.field(default=(), repr=False)
     created_ms: int = 0
     signed_in_ms: int | None = None
+    passkeys: int = 0
 
     @property
     def has_second_factor(self) -> bool:
-        return self.totp is not None
+        return self.totp is not None or self.passkeys > 0
 
     def accept(self, proof: "Credential") -> "Member | None":
         """Return the member after ``proof`` was used. None if it is not valid: another passphrase, or a used code."""
         if self.passphrase != proof.passphrase:
             return None
-        if not self.has_second_factor or proof.is_known:
+        if not self.has_second_factor or proof.is_known or proof.passkey is not None:
             return self
         if proof.step is not None:
             return attrs.evolve(self, totp_step=proof.step) if proof.step > self.totp_step else None
@@ -147,12 +159,14 @@ class Credential:
         step: the time step of an authenticator's code.
         recovery: the digest of a recovery code.
         is_known: the member is signed in already, or has no second factor yet.
+        passkey: the use of a passkey; the repository checks its counter again.
     """
 
     passphrase: str = attrs.field(repr=False)
     step: int | None = None
     recovery: str | None = attrs.field(default=None, repr=False)
     is_known: bool = False
+    passkey: PasskeyUse | None = None
 
 
 @attrs.frozen

@@ -98,12 +98,18 @@ class InviteSpec:
 
 @attrs.frozen
 class MemberSpec:
-    """An administrator's change of a member. ``second_factor`` false removes it."""
+    """An administrator's change of a member.
+
+    Attributes:
+        second_factor: False removes the authenticator, its recovery codes and all passkeys.
+        passkeys: False removes all passkeys.
+    """
 
     name: str | None = attrs.field(default=None, metadata=_TYPED)
     role: Role | None = None
     status: Status | None = None
     second_factor: bool | None = attrs.field(default=None, metadata=_NO)
+    passkeys: bool | None = attrs.field(default=None, metadata=_NO)
 
 
 def build_member(member: Member) -> dict[str, Any]:
@@ -115,6 +121,7 @@ def build_member(member: Member) -> dict[str, Any]:
         "role": member.role,
         "second_factor": member.has_second_factor,
         "recovery_left": len(member.recovery),
+        "passkeys": member.passkeys,
         "created_at": build_time(member.created_ms // 1000),
         "signed_in_at": None if signed_in_ms is None else build_time(signed_in_ms // 1000),
     }

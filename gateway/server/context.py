@@ -12,6 +12,7 @@ from gateway.auth.accounts import AccountService
 from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.auth.invitations import Invitations
 from gateway.auth.members import Members
+from gateway.auth.passkeys import PasskeyService
 from gateway.auth.sessions import CurrentUser, SessionService
 from gateway.auth.unknown_keys import UnknownKeys
 from gateway.billing.accounting import AccountingService
@@ -136,6 +137,7 @@ class AuthServices:
     members: Members
     sessions: SessionService
     invitations: Invitations
+    passkeys: PasskeyService
     unknown_keys: UnknownKeys = attrs.field(factory=UnknownKeys)
 
 

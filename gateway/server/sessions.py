@@ -11,7 +11,8 @@ from aiohttp import web
 from gateway.auth.sessions import CurrentUser
 from gateway.domain.ip_address import is_inside
 from gateway.domain.member import Forbidden, SignedOut
-from gateway.server.client_ip import find_peer
+from gateway.domain.passkey import RelyingParty, find_relying_party, is_localhost
+from gateway.server.client_ip import find_origin, find_peer
 from gateway.server.context import SERVICES, SIGNED
 
 COOKIE, SECURE_COOKIE = "gateway_session", "__Host-gateway_session"
@@ -108,6 +109,24 @@ def _is_own(request: web.Request, origin: str) -> bool:
     # A proxy that the configuration does not name may terminate TLS.
     schemes = {"https"} if is_secure(request) else {"http", "https"}
     return bool(host) and host == request.host.lower() and parsed.scheme in schemes
+
+
+def find_site(request: web.Request) -> RelyingParty | None:
+    """Return the site that passkeys are bound to. None if browsers allow no passkeys at the gateway's address.
+
+    Without ``server.base_url`` the ``Host`` counts only if it is this machine, or a trusted proxy sent it: a passkey
+    must not be made for a name that the client chose.
+    """
+    http = request.app[SERVICES].http
+    if http.base_url:
+        return find_relying_party(http.base_url)
+    site = find_relying_party(f"{'https' if is_secure(request) else 'http'}://{_write_host(request)}")
+    trusted = site is not None and (is_localhost(site.id) or is_inside(find_peer(request), http.trusted_proxies))
+    return site if trusted else None
+
+
+def _write_host(request: web.Request) -> str:
+    return find_origin(request).partition("://")[2]
 
 
 def is_secure(request: web.Request) -> bool:

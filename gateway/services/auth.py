@@ -10,6 +10,7 @@ from gateway.auth.declared import declare
 from gateway.auth.invitations import Invitations
 from gateway.auth.login_throttle import LoginThrottle
 from gateway.auth.members import Members
+from gateway.auth.passkeys import PasskeyService
 from gateway.auth.passwords import PasswordService
 from gateway.auth.sessions import SessionService
 from gateway.auth.totp import Totp
@@ -18,7 +19,9 @@ from gateway.options import AppOptions
 from gateway.server.context import AuthServices, Services
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
+from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.members import MemberRepository
+from gateway.storage.passkeys import PasskeyRepository
 
 FIRST_ACCOUNT = "local"
 FIRST_KEY = "first"
@@ -53,9 +56,8 @@ def open_members(services: Services, accounts: AccountService, stack: AsyncExitS
     repository = MemberRepository(database)
     hasher = PasswordService()
     stack.callback(hasher.close)
-    sessions = SessionService(
-        repository, hasher, Totp(services.routing.secret_box), LoginThrottle(time.monotonic), clock=clock
-    )
+    throttle = LoginThrottle(time.monotonic)
+    sessions = SessionService(repository, hasher, Totp(services.routing.secret_box), throttle, clock=clock)
     sessions.is_local = local = services.options.config.server.local_sign_in
     account_repository = AccountRepository(database)
     members = Members(repository, account_repository, clock=clock)
@@ -64,7 +66,10 @@ def open_members(services: Services, accounts: AccountService, stack: AsyncExitS
     members.is_local = local
     accounts.find_groups = partial(_find_groups, services)
     invitations = Invitations(repository, account_repository, sessions, clock=clock)
-    return AuthServices(accounts, accounts.directory, members, sessions, invitations)
+    passkeys = PasskeyService(
+        PasskeyRepository(database), repository, sessions, AuditLogRepository(database), throttle, clock=clock
+    )
+    return AuthServices(accounts, accounts.directory, members, sessions, invitations, passkeys)
 
 
 def _find_groups(services: Services) -> set[str]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
-from sqlalchemy import delete, insert, or_, select, update
+from sqlalchemy import delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -29,6 +29,7 @@ from gateway.domain.member import (
 from gateway.errors import Conflict, NotFound
 from gateway.storage.database import Database
 from gateway.storage.identities import put_identity
+from gateway.storage.passkeys import use_passkey
 from gateway.storage.row_mapping import (
     MEMBER_COLUMNS,
     SESSION_COLUMNS,
@@ -40,9 +41,12 @@ from gateway.storage.row_mapping import (
     parse_member,
     parse_session,
 )
-from gateway.storage.schema import accounts, links, members, sessions
+from gateway.storage.schema import accounts, links, members, passkeys, sessions
 
-_MEMBER = tuple(members.c[name].label(f"member_{name}") for name in MEMBER_COLUMNS)
+_PASSKEYS = select(func.count()).where(passkeys.c.member_id == members.c.id).correlate(members).scalar_subquery()
+_MEMBER = tuple(
+    (_PASSKEYS if name == "passkeys" else members.c[name]).label(f"member_{name}") for name in MEMBER_COLUMNS
+)
 _SESSION = tuple(sessions.c[name].label(f"session_{name}") for name in SESSION_COLUMNS)
 _MEMBERS = select(*_MEMBER)
 _SESSIONS = select(*_SESSION)
@@ -125,7 +129,8 @@ class MemberRepository:
     ) -> None:
         """Store the fields that differ between ``before`` and ``after``; other fields keep their stored values.
 
-        With ``end_sessions`` all sessions of the member end, and its reset links are deleted.
+        If ``after`` has no ``passkeys``, they are deleted. With ``end_sessions`` all sessions of the member end, and
+        its reset links are deleted.
 
         Raises:
             NotFound: the member or ``link`` does not exist.
@@ -144,6 +149,8 @@ class MemberRepository:
                 await connection.execute(update(members).where(members.c.id == after.id).values(values))
             if administered and not await _is_administered(connection):
                 raise Conflict(LAST_ADMINISTRATOR)
+            if "passkeys" in different:
+                await connection.execute(delete(passkeys).where(passkeys.c.member_id == after.id))
             if end_sessions:
                 await connection.execute(delete(sessions).where(sessions.c.member_id == after.id))
                 await connection.execute(delete(links).where(links.c.member_id == after.id))
@@ -200,6 +207,8 @@ class MemberRepository:
                 raise WrongPassphrase
             if {member.status, row.status} != {"active"}:
                 raise Forbidden(DISABLED, should_retry=False)
+            if proof.passkey is not None and not await use_passkey(connection, member.id, proof.passkey, session):
+                raise WrongPassphrase
             used = {"totp_step": member.totp_step, "recovery": list(member.recovery)}
             await connection.execute(update(members).where(own).values(signed_in_ms=session.created_ms, **used))
             if replaces is not None:

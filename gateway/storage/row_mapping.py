@@ -164,9 +164,9 @@ def parse_audit(row: Row[Any]) -> AuditRow:
 
 
 def build_member(member: Member) -> Values:
-    """Return the columns of a row of ``members`` except the id."""
+    """Return the columns of a row of ``members`` except the id; its passkeys have rows of their own."""
     values = attrs.asdict(member)
-    del values["id"]
+    del values["id"], values["passkeys"]
     return values | {"recovery": list(member.recovery)}
 
 

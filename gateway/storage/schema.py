@@ -21,15 +21,23 @@ from sqlalchemy import (
 
 from gateway.storage.schema_base import BIG as _BIG
 from gateway.storage.schema_base import metadata
-from gateway.storage.schema_guards import alerts, fingerprints, identities, provider_sessions, response_owners
+from gateway.storage.schema_guards import (
+    alerts,
+    fingerprints,
+    identities,
+    passkeys,
+    provider_sessions,
+    response_owners,
+)
 
 __all__ = (
     "REVISION", "accounts", "alerts", "audit", "channels", "deliveries", "entries", "fingerprints", "identities",
-    "keys", "links", "members", "metadata", "provider_sessions", "replays", "requests", "response_owners", "retired",
+    "keys", "links", "members", "metadata", "passkeys", "provider_sessions", "replays", "requests", "response_owners",
+    "retired",
     "sessions", "settings", "usage_days", "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0015"
+REVISION = "0016"
 """The newest migration; a database at this revision needs none, and Alembic is not imported."""
 
 accounts = Table(

@@ -1,6 +1,6 @@
 """Tables that bind records: a database to its secret files, a response to its account, an identity to its member."""
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, LargeBinary, String, Table
+from sqlalchemy import JSON, BigInteger, Boolean, Column, ForeignKey, Index, LargeBinary, String, Table
 
 from gateway.storage.schema_base import BIG, metadata
 
@@ -50,3 +50,20 @@ alerts = Table(
     Column("open", Boolean, nullable=False),
 )
 """Alerts that were sent, and those that ended within the last hour."""
+
+passkeys = Table(
+    "passkeys",
+    metadata,
+    Column("id", BIG, primary_key=True, autoincrement=True),
+    Column("member_id", BIG, ForeignKey("members.id", ondelete="CASCADE"), nullable=False),
+    Column("credential_id", LargeBinary(1023), nullable=False, unique=True),
+    Column("public_key", LargeBinary, nullable=False),
+    Column("sign_count", BigInteger, nullable=False),
+    Column("name", String(64), nullable=False),
+    Column("transports", JSON, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("used_ms", BigInteger),
+    Index("passkeys_by_member", "member_id"),
+    sqlite_autoincrement=True,
+)
+"""Public keys of members' authenticators (WebAuthn)."""

@@ -149,6 +149,7 @@ def test_a_member_is_shown_without_what_is_secret() -> None:
         "role": "member",
         "second_factor": True,
         "recovery_left": 2,
+        "passkeys": 0,
         "created_at": "1970-01-01T00:00:00Z",
         "signed_in_at": "2027-01-15T08:00:00Z",
     }

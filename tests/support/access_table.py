@@ -215,7 +215,12 @@ async def sign_in(site: Site) -> Json:
 
 
 ACCESS: Mapping[str, frozenset[str]] = {
-    "anyone": frozenset({"POST /session", "GET /setup", "POST /setup", "POST /links/open", "POST /links/use"}),
+    "anyone": frozenset(
+        {
+            *("POST /session", "GET /setup", "POST /setup", "POST /links/open", "POST /links/use"),
+            *("POST /session/passkey", "POST /session/passkey/options"),
+        }
+    ),
     "viewer": frozenset(
         {
             *("GET /session", "DELETE /session", "GET /sessions", "DELETE /sessions", "DELETE /sessions/{id}"),
@@ -225,7 +230,8 @@ ACCESS: Mapping[str, frozenset[str]] = {
             *("DELETE /session/second-factor", "GET /account", "GET /keys", "GET /keys/{id}", "GET /keys/{id}/credits"),
             *("GET /requests", "GET /requests/{id}", "GET /requests/facets", "GET /requests/export", "GET /usage"),
             *("GET /running", "GET /running/events", "GET /videos", "GET /videos/{id}", "GET /deliveries"),
-            "GET /models",
+            *("GET /models", "GET /session/passkeys", "POST /session/passkeys", "POST /session/passkeys/options"),
+            *("PATCH /session/passkeys/{id}", "DELETE /session/passkeys/{id}"),
         }
     ),
     "member": frozenset(
@@ -253,6 +259,8 @@ KEY = Site.make_key
 LIMIT = {"value": 4}
 TOKEN = {"token": "x" * 43}
 WORDS = {"passphrase": FROGS}
+ASSERTION = ("id", "client_data", "authenticator_data", "signature")
+ATTESTATION = ("id", "client_data", "attestation_object")
 ADMIN: Mapping[str, Row] = {
     "GET /status": Row(),
     "GET /account": Row(signed=True),
@@ -298,6 +306,13 @@ ADMIN: Mapping[str, Row] = {
     "GET /session/identities": Row(signed=True),
     "POST /session/identities/{provider}": Row(404, signed=True, body=WORDS),
     "DELETE /session/identities/{provider}": Row(404, signed=True, body=WORDS),
+    "POST /session/passkey/options": Row(409, body={}),
+    "POST /session/passkey": Row(409, body=dict.fromkeys(ASSERTION, "AAAA")),
+    "GET /session/passkeys": Row(signed=True),
+    "POST /session/passkeys/options": Row(409, signed=True, body=WORDS),
+    "POST /session/passkeys": Row(409, signed=True, body={**dict.fromkeys(ATTESTATION, "AAAA"), "name": "mine"}),
+    "PATCH /session/passkeys/{id}": Row(404, signed=True, body={"name": "mine"}),
+    "DELETE /session/passkeys/{id}": Row(404, signed=True, body=WORDS),
     "GET /setup": Row(),
     "POST /setup": Row(404, body={**TOKEN, **WORDS, "name": "eve"}),
     "POST /links/open": Row(404, body=TOKEN),
@@ -307,6 +322,7 @@ ADMIN: Mapping[str, Row] = {
     "POST /alerts/test": Row(404),
     "POST /alerts/{name}/test": Row(404),
     "GET /members": Row(),
+    "GET /members/{id}": Row(make=Site.make_member),
     "PATCH /members/{id}": Row(make=Site.make_member, body={"role": "member"}),
     "DELETE /members/{id}": Row(make=Site.make_member),
     "POST /members/{id}/reset": Row(make=Site.make_member),

@@ -6,10 +6,12 @@ from aiohttp import web
 
 from gateway.domain.member import ROLES
 from gateway.domain.member_spec import InviteSpec, MemberSpec
+from gateway.domain.passkey_spec import build_passkey
 from gateway.errors import NotFound
 from gateway.parsing import parse_spec
 from gateway.server.admin.io import read_change, respond_json, respond_list
 from gateway.server.admin.operation import AdminOperation, Query
+from gateway.server.admin.passkeys import PASSKEY, PASSKEY_OPERATIONS
 from gateway.server.admin.sessions import MEMBER, SESSION_OPERATIONS
 from gateway.server.client_ip import find_origin
 from gateway.server.context import ACTOR, SERVICES
@@ -38,10 +40,19 @@ async def list_members(request: web.Request) -> web.Response:
     return respond_list(await request.app[SERVICES].auth.members.list_members(request.query.get("account")))
 
 
+async def get_member(request: web.Request) -> web.Response:
+    """Get a member with its passkeys, as ``passkey_list``."""
+    auth, member_id = request.app[SERVICES].auth, _parse_member_id(request)
+    member = await auth.members.get(member_id)
+    passkeys = await auth.passkeys.list_passkeys(member_id)
+    return respond_json({**member, "passkey_list": list(map(build_passkey, passkeys))})
+
+
 async def edit_member(request: web.Request) -> web.Response:
     """Change fields of a member.
 
-    A change of role or status ends its sessions; ``second_factor: false`` removes that.
+    A change of role or status ends its sessions; ``second_factor: false`` removes that with all passkeys, and
+    ``passkeys: false`` only the passkeys.
     """
     spec = parse_spec(await read_change(request), MemberSpec)
     return respond_json(await request.app[SERVICES].auth.members.edit(_parse_member_id(request), spec, request[ACTOR]))
@@ -82,7 +93,9 @@ _DELETED = s.record(id=s.INTEGER, name=s.TEXT, deleted=s.FLAG)
 
 MEMBER_OPERATIONS: tuple[AdminOperation, ...] = (
     *SESSION_OPERATIONS,
+    *PASSKEY_OPERATIONS,
     AdminOperation("GET", "/members", list_members, query=(Query("account", "A name."),), answer=s.listing(_SHOWN)),
+    AdminOperation("GET", "/members/{id}", get_member, answer=s.extend(_SHOWN, passkey_list=s.array(PASSKEY))),
     AdminOperation("PATCH", "/members/{id}", edit_member, takes=MemberSpec, partly=True, answer=_SHOWN),
     AdminOperation("DELETE", "/members/{id}", delete_member, answer=_DELETED),
     AdminOperation("POST", "/members/{id}/reset", reset_member, answer=_NEW_LINK, status=201),

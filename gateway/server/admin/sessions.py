@@ -34,6 +34,7 @@ MEMBER = s.record(
     role=s.one_of(*ROLES),
     second_factor=s.FLAG,
     recovery_left=s.COUNT,
+    passkeys=s.COUNT,
     created_at=s.MOMENT,
     signed_in_at=s.maybe(s.MOMENT),
 )
@@ -41,7 +42,7 @@ S = TypeVar("S")
 _MAX_BODY = 16 * 1024
 _ACCOUNT = s.record(id=s.INTEGER, name=s.TEXT)
 _SESSION = s.record(id=s.TEXT, created_at=s.MOMENT, seen_at=s.MOMENT, address=s.TEXT, agent=s.TEXT)
-_ENTRY = s.record(member=MEMBER, account=_ACCOUNT, expires_at=s.MOMENT)
+ENTRY = s.record(member=MEMBER, account=_ACCOUNT, expires_at=s.MOMENT)
 _SIGNED_OUT = s.record(signed_out=s.FLAG, continue_at=s.maybe(s.TEXT))
 _OPENED = s.record(
     kind=s.one_of("invite", "reset"), account=s.TEXT, role=s.one_of(*ROLES), name=s.maybe(s.TEXT), expires_at=s.MOMENT
@@ -59,7 +60,7 @@ async def sign_in(request: web.Request) -> web.Response:
     entry = await request.app[SERVICES].auth.sessions.sign_in(
         spec.name, spec.passphrase, spec.code, build_client_info(request)
     )
-    return _respond_signed_in(request, entry)
+    return respond_signed_in(request, entry)
 
 
 async def get_session(request: web.Request) -> web.Response:
@@ -110,7 +111,7 @@ async def change_passphrase(request: web.Request) -> web.Response:
     spec, signed = await read_small(request, PassphraseSpec), get_signed(request)
     sessions = request.app[SERVICES].auth.sessions
     entry = await sessions.change_passphrase(signed, spec.current, spec.passphrase, build_client_info(request))
-    return _respond_signed_in(request, entry, 200)
+    return respond_signed_in(request, entry, 200)
 
 
 async def begin_second_factor(request: web.Request) -> web.Response:
@@ -150,7 +151,7 @@ async def set_up(request: web.Request) -> web.Response:
     entry = await request.app[SERVICES].auth.invitations.set_up(
         spec.token, spec.name, spec.passphrase, build_client_info(request)
     )
-    return _respond_signed_in(request, entry)
+    return respond_signed_in(request, entry)
 
 
 async def open_link(request: web.Request) -> web.Response:
@@ -177,11 +178,11 @@ async def use_link(request: web.Request) -> web.Response:
     entry = await request.app[SERVICES].auth.invitations.use_link(
         spec.token, spec.name, spec.passphrase, spec.code, visitor
     )
-    return _respond_signed_in(request, entry)
+    return respond_signed_in(request, entry)
 
 
 SESSION_OPERATIONS: tuple[AdminOperation, ...] = (
-    AdminOperation("POST", "/session", sign_in, "anyone", takes=SignInSpec, answer=_ENTRY, status=201),
+    AdminOperation("POST", "/session", sign_in, "anyone", takes=SignInSpec, answer=ENTRY, status=201),
     AdminOperation(
         "GET", "/session", get_session, "viewer", answer=s.record(member=MEMBER, account=_ACCOUNT, session=_SESSION)
     ),
@@ -191,7 +192,7 @@ SESSION_OPERATIONS: tuple[AdminOperation, ...] = (
     AdminOperation("GET", "/sessions", list_sessions, "viewer", answer=s.listing(s.extend(_SESSION, current=s.FLAG))),
     AdminOperation("DELETE", "/sessions", end_other_sessions, "viewer", answer=s.record(deleted=s.COUNT)),
     AdminOperation("DELETE", "/sessions/{id}", end_session, "viewer", answer=s.record(id=s.TEXT, deleted=s.FLAG)),
-    AdminOperation("POST", "/session/passphrase", change_passphrase, "viewer", takes=PassphraseSpec, answer=_ENTRY),
+    AdminOperation("POST", "/session/passphrase", change_passphrase, "viewer", takes=PassphraseSpec, answer=ENTRY),
     AdminOperation(
         "POST",
         "/session/second-factor",
@@ -217,9 +218,9 @@ SESSION_OPERATIONS: tuple[AdminOperation, ...] = (
         answer=s.record(second_factor=s.FLAG),
     ),
     AdminOperation("GET", "/setup", get_setup, "anyone", answer=s.record(open=s.FLAG)),
-    AdminOperation("POST", "/setup", set_up, "anyone", takes=SetupSpec, answer=_ENTRY, status=201),
+    AdminOperation("POST", "/setup", set_up, "anyone", takes=SetupSpec, answer=ENTRY, status=201),
     AdminOperation("POST", "/links/open", open_link, "anyone", takes=TokenSpec, answer=_OPENED),
-    AdminOperation("POST", "/links/use", use_link, "anyone", takes=LinkUseSpec, answer=_ENTRY, status=201),
+    AdminOperation("POST", "/links/use", use_link, "anyone", takes=LinkUseSpec, answer=ENTRY, status=201),
 )
 
 
@@ -239,7 +240,8 @@ def build_client_info(request: web.Request) -> ClientInfo:
     return ClientInfo(find_client_ip(request) or "", agent, find_reference(request))
 
 
-def _respond_signed_in(request: web.Request, entry: NewSession, status: int = 201) -> web.Response:
+def respond_signed_in(request: web.Request, entry: NewSession, status: int = 201) -> web.Response:
+    """Return the member who signed in, with the cookie of the session."""
     response = respond_json(
         {**_build_user(entry.signed), "expires_at": build_time(entry.signed.expires_ms // 1000)}, status
     )

@@ -80,7 +80,6 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "reference": "Your own reference: a second credit with the same one is not made.",
         "role": "The role: viewers read, members use, administrators change everything.",
         "rpm": "Requests per minute; null: unlimited.",
-        "second_factor": "False removes the second factor.",
         "secret": "The key itself; generated if missing.",
         "size": "The size of a video, or a glob: `1920x1080`, `*x1080`.",
         "sizes": "The price of a second of video, by its size.",

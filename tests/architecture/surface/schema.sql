@@ -141,6 +141,19 @@ CREATE TABLE members (
 	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE, 
 	UNIQUE (name)
 );
+CREATE TABLE passkeys (
+	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
+	member_id INTEGER NOT NULL, 
+	credential_id BLOB NOT NULL, 
+	public_key BLOB NOT NULL, 
+	sign_count BIGINT NOT NULL, 
+	name VARCHAR(64) NOT NULL, 
+	transports JSON NOT NULL, 
+	created_ms BIGINT NOT NULL, 
+	used_ms BIGINT, 
+	FOREIGN KEY(member_id) REFERENCES members (id) ON DELETE CASCADE, 
+	UNIQUE (credential_id)
+);
 CREATE TABLE provider_sessions (
 	digest BLOB NOT NULL, 
 	provider VARCHAR(32) NOT NULL, 
@@ -311,6 +324,7 @@ CREATE INDEX deliveries_by_video ON deliveries (video_id, sequence);
 CREATE INDEX deliveries_due ON deliveries (due_ms) WHERE due_ms IS NOT NULL;
 CREATE INDEX entries_of_credit ON entries (account_id, key_id, sequence) WHERE kind != 'charge';
 CREATE INDEX identities_by_member ON identities (member_id);
+CREATE INDEX passkeys_by_member ON passkeys (member_id);
 CREATE INDEX replays_by_age ON replays (created_ms);
 CREATE INDEX replays_running ON replays (owner) WHERE state = 'running';
 CREATE INDEX requests_by_account ON requests (account_id, sequence);

@@ -1,0 +1,50 @@
+"""Challenges that authenticators sign: each is valid for one purpose, five minutes, and once."""
+
+import hmac
+import secrets
+from collections.abc import Callable
+
+from gateway.domain.passkey import CHALLENGE_MS
+
+_EXPIRY, _RANDOM, _CODE = 8, 16, 32
+_BODY = _EXPIRY + _RANDOM
+"""Bytes. The random part is as long as WebAuthn asks for (section 13.4.3)."""
+
+
+class Challenges:
+    """Makes and checks challenges.
+
+    A challenge carries its expiry and an authentication code. Nothing is stored for visitors who only ask for one, so
+    nobody can push out the challenges of others by asking for many.
+
+    Args:
+        clock: Unix seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._key = secrets.token_bytes(32)
+        self._used: dict[bytes, int] = {}
+
+    def make(self, purpose: str) -> bytes:
+        """Return a new challenge for ``purpose``."""
+        body = (self._now_ms() + CHALLENGE_MS).to_bytes(_EXPIRY, "big") + secrets.token_bytes(_RANDOM)
+        return body + self._sign(body, purpose)
+
+    def use(self, challenge: bytes, purpose: str) -> bool:
+        """Use up a challenge; return whether it was valid for ``purpose``."""
+        body, code = challenge[:_BODY], challenge[_BODY:]
+        if len(code) != _CODE or not hmac.compare_digest(code, self._sign(body, purpose)):
+            return False
+        now_ms, until_ms = self._now_ms(), int.from_bytes(body[:_EXPIRY], "big")
+        if now_ms >= until_ms or challenge in self._used:
+            return False
+        self._used = {used: until for used, until in self._used.items() if until > now_ms}
+        self._used[challenge] = until_ms
+        return True
+
+    def _sign(self, body: bytes, purpose: str) -> bytes:
+        return hmac.digest(self._key, body + purpose.encode(), "sha256")
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)

@@ -1,0 +1,231 @@
+"""Passkeys of members: registered on the account page; they sign in alone, or after the passphrase."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import orjson
+
+from gateway.auth.challenges import Challenges
+from gateway.auth.login_throttle import LoginThrottle
+from gateway.auth.sessions import ClientInfo, CurrentUser, NewSession, SessionService, build_audit, note_refusal
+from gateway.auth.webauthn_check import (
+    EXTRA,
+    NotVerified,
+    check_assertion,
+    check_attestation,
+    is_installed,
+    parse_challenge,
+)
+from gateway.domain.audit_log import Actor
+from gateway.domain.member import NO_PASSWORDS, Credential, Forbidden, Member, WrongPassphrase
+from gateway.domain.passkey import (
+    CHALLENGE_MS,
+    MOST_PASSKEYS,
+    NO_PASSKEYS,
+    NOT_ACCEPTED,
+    Assertion,
+    Attestation,
+    Passkey,
+    PasskeyUse,
+    RelyingParty,
+    write_user_handle,
+)
+from gateway.domain.passkey_spec import encode
+from gateway.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
+from gateway.storage.audit_log import AuditLogRepository
+from gateway.storage.members import MemberRepository
+from gateway.storage.passkeys import PasskeyRepository
+
+Options = dict[str, Any]
+NO_SITE = "Passkeys need the console at a host name over HTTPS, or at localhost: set server.base_url"
+_NAME = "Model gateway"
+"""What authenticators show."""
+_ALGORITHMS = (-8, -7, -257)
+"""Ed25519, ES256 and RS256 as COSE numbers, the best first: every authenticator has one of them."""
+_ALONE = "sign in"
+
+
+class PasskeyService:
+    """Registers passkeys, and signs in with them.
+
+    Args:
+        passkeys: the passkey repository.
+        members: the member repository.
+        sessions: opens sessions and checks passphrases.
+        audit_log: gets refusals of known passkeys.
+        throttle: slows down guessing; that of ``sessions``.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        passkeys: PasskeyRepository,
+        members: MemberRepository,
+        sessions: SessionService,
+        audit_log: AuditLogRepository,
+        throttle: LoginThrottle,
+        *,
+        clock: Callable[[], float],
+    ) -> None:
+        self._passkeys = passkeys
+        self._members = members
+        self._sessions = sessions
+        self._audit_log = audit_log
+        self._throttle = throttle
+        self._challenges = Challenges(clock)
+
+    def check_ready(self, site: RelyingParty | None) -> RelyingParty:
+        """Return ``site`` if passkeys can be used there. Raises ``Conflict``, ``Forbidden``."""
+        if not self._sessions.is_local:
+            raise Forbidden(NO_PASSWORDS, should_retry=False)
+        if not is_installed():
+            raise Conflict(f"Passkeys need an extra of the gateway: {EXTRA}", should_retry=False)
+        if site is None:
+            raise Conflict(NO_SITE, should_retry=False)
+        return site
+
+    async def list_passkeys(self, member_id: int) -> Sequence[Passkey]:
+        """Return a member's passkeys, oldest first."""
+        return await self._passkeys.list_passkeys(member_id)
+
+    async def start_registration(
+        self, site: RelyingParty, signed: CurrentUser, passphrase: str, visitor: ClientInfo
+    ) -> Options:
+        """Return options for ``navigator.credentials.create()``. Raises ``WrongPassphrase``, ``Conflict``."""
+        await self._sessions.check_consent(signed, passphrase, visitor)
+        member = signed.member
+        present = await self._passkeys.list_passkeys(member.id)
+        if len(present) >= MOST_PASSKEYS:
+            raise Conflict(f"You have {MOST_PASSKEYS} passkeys already: remove one first")
+        return {
+            "challenge": encode(self._challenges.make(_write_registration(signed))),
+            "rp": {"id": site.id, "name": _NAME},
+            "user": {"id": encode(write_user_handle(member.id)), "name": member.name, "displayName": member.name},
+            "pubKeyCredParams": [{"type": "public-key", "alg": number} for number in _ALGORITHMS],
+            "authenticatorSelection": {"residentKey": "preferred", "userVerification": "preferred"},
+            "attestation": "none",
+            "excludeCredentials": list(map(_describe, present)),
+            "timeout": CHALLENGE_MS,
+        }
+
+    async def register(
+        self, site: RelyingParty, signed: CurrentUser, answer: Attestation, visitor: ClientInfo
+    ) -> Passkey:
+        """Store a new passkey. Raises ``InvalidRequest`` if the answer is not valid, ``Conflict``."""
+        challenge = parse_challenge(answer.client_data)
+        if not self._challenges.use(challenge, _write_registration(signed)):
+            raise InvalidRequest("The registration took too long, or is not of this session: start again")
+        try:
+            made = await check_attestation(answer, challenge, site)
+        except NotVerified:
+            raise InvalidRequest("The passkey's answer is not valid here: start again") from None
+        member, now_ms = signed.member, self._sessions.now_ms
+        key, count = made.public_key, made.sign_count
+        passkey = Passkey(
+            0, member.id, answer.credential_id, key, count, answer.name, answer.transports, created_ms=now_ms
+        )
+        detail = orjson.dumps({"passkey": passkey.name}).decode()
+        audit = build_audit(signed.act(visitor.address), "member.passkey_added", member, now_ms, detail)
+        return await self._passkeys.add_passkey(passkey, audit)
+
+    async def rename(self, signed: CurrentUser, passkey_id: int, name: str, visitor: ClientInfo) -> Passkey:
+        """Give one of the member's passkeys another name. Raises ``NotFound``."""
+        passkey = await self._find_own(signed, passkey_id)
+        detail = orjson.dumps({"passkey": [passkey.name, name.strip()]}).decode()
+        now_ms = self._sessions.now_ms
+        audit = build_audit(signed.act(visitor.address), "member.passkey_renamed", signed.member, now_ms, detail)
+        await self._passkeys.rename_passkey(passkey, name.strip(), audit)
+        return await self._find_own(signed, passkey_id)
+
+    async def remove(self, signed: CurrentUser, passkey_id: int, passphrase: str, visitor: ClientInfo) -> None:
+        """Remove one of the member's passkeys. Raises ``WrongPassphrase``, ``RateLimited``, ``NotFound``."""
+        passkey = await self._find_own(signed, passkey_id)
+        await self._sessions.check_consent(signed, passphrase, visitor)
+        detail = orjson.dumps({"passkey": passkey.name}).decode()
+        now_ms = self._sessions.now_ms
+        audit = build_audit(signed.act(visitor.address), "member.passkey_removed", signed.member, now_ms, detail)
+        await self._passkeys.delete_passkey(passkey, audit)
+
+    def start_sign_in(self, site: RelyingParty) -> Options:
+        """Return options for ``navigator.credentials.get()``: the browser offers what it has, no name is needed."""
+        return self._build_request(site, _ALONE, (), "required")
+
+    async def start_second_factor(self, site: RelyingParty, name: str, passphrase: str, visitor: ClientInfo) -> Options:
+        """Return options for ``navigator.credentials.get()`` after the passphrase.
+
+        Raises ``WrongPassphrase``, ``RateLimited``, ``Conflict`` if the member has no passkey.
+        """
+        member = await self._sessions.check_passphrase(name, passphrase, visitor)
+        present = await self._passkeys.list_passkeys(member.id)
+        if not present:
+            raise Conflict(NO_PASSKEYS)
+        return self._build_request(site, _write_second(member), present, "preferred")
+
+    async def sign_in(self, site: RelyingParty, answer: Assertion, visitor: ClientInfo) -> NewSession:
+        """Create a session for the answer to a challenge.
+
+        Raises ``WrongPassphrase``, ``RateLimited``, and ``Forbidden`` if the member or the account is disabled.
+        """
+        passkey = await self._passkeys.find_passkey(answer.credential_id)
+        member = None if passkey is None else await self._members.find_member(passkey.member_id)
+        with self._throttle.attempt("" if member is None else member.name, visitor.address):
+            if passkey is None or member is None:
+                note_refusal(None, visitor)
+                raise WrongPassphrase(NOT_ACCEPTED)
+            try:
+                use = await self._check(site, passkey, member, answer)
+            except NotVerified as refused:
+                await self._note_refusal(passkey, member, str(refused), visitor)
+                raise WrongPassphrase(NOT_ACCEPTED) from None
+            detail = orjson.dumps({"passkey": passkey.name}).decode()
+            return await self._sessions.open(member, Credential(member.passphrase, passkey=use), visitor, detail=detail)
+
+    async def _check(self, site: RelyingParty, passkey: Passkey, member: Member, answer: Assertion) -> PasskeyUse:
+        """Verify an answer (WebAuthn, section 7.2). Raises ``NotVerified``."""
+        challenge = parse_challenge(answer.client_data)
+        is_alone = self._challenges.use(challenge, _ALONE)
+        if not is_alone and not self._challenges.use(challenge, _write_second(member)):
+            raise NotVerified("challenge")
+        if answer.user_handle is not None and answer.user_handle != write_user_handle(member.id):
+            raise NotVerified("user handle")
+        signed = await check_assertion(answer, challenge, site, passkey.public_key, needs_user=is_alone)
+        if not passkey.accepts(signed.sign_count):
+            raise NotVerified("sign count")
+        return PasskeyUse(passkey.id, signed.sign_count)
+
+    async def _note_refusal(self, passkey: Passkey, member: Member, reason: str, visitor: ClientInfo) -> None:
+        note_refusal(member, visitor)
+        actor = Actor("gateway", address=visitor.address)
+        detail = orjson.dumps({"passkey": passkey.name, "reason": reason[:200]}).decode()
+        audit = build_audit(actor, "member.passkey_refused", member, self._sessions.now_ms, detail)
+        with suppress(StoreUnavailable):  # it is refused all the same
+            await self._audit_log.add_audit(audit)
+
+    async def _find_own(self, signed: CurrentUser, passkey_id: int) -> Passkey:
+        for passkey in await self._passkeys.list_passkeys(signed.member.id):
+            if passkey.id == passkey_id:
+                return passkey
+        raise NotFound(f"You have no passkey with the id {passkey_id}")
+
+    def _build_request(self, site: RelyingParty, purpose: str, allowed: Sequence[Passkey], verify: str) -> Options:
+        return {
+            "challenge": encode(self._challenges.make(purpose)),
+            "rpId": site.id,
+            "allowCredentials": list(map(_describe, allowed)),
+            "userVerification": verify,
+            "timeout": CHALLENGE_MS,
+        }
+
+
+def _write_registration(signed: CurrentUser) -> str:
+    return f"register {signed.session.digest.hex()}"
+
+
+def _write_second(member: Member) -> str:
+    """Return the purpose of a challenge after a passphrase: another passphrase makes it void."""
+    return f"second factor {member.id} {member.passphrase}"
+
+
+def _describe(passkey: Passkey) -> Options:
+    return {"type": "public-key", "id": encode(passkey.credential_id), "transports": list(passkey.transports)}

@@ -1,0 +1,119 @@
+"""Checks of what authenticators answer, by the ``webauthn`` package of the extra ``sso``."""
+# ruff: noqa: PLC0415 - the extra may be missing, and is imported at the first use of a passkey
+
+import asyncio
+from importlib.util import find_spec
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.domain.passkey import Assertion, Attestation, RelyingParty
+from gateway.domain.passkey_spec import decode
+
+EXTRA = "pip install 'model-gateway[sso]'"
+_MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
+"""Besides its own exceptions, the package raises these for bytes that are nothing at all."""
+
+
+class NotVerified(Exception):
+    """An answer is not what the authenticator of that key signs for this site and challenge."""
+
+
+@attrs.frozen
+class NewCredential:
+    """A verified registration: the public key as COSE, and the signature counter."""
+
+    public_key: bytes = attrs.field(repr=False)
+    sign_count: int
+
+
+@attrs.frozen
+class Signed:
+    """A verified assertion; ``is_verified`` tells whether the device checked who uses it (a PIN, a fingerprint)."""
+
+    sign_count: int
+    is_verified: bool
+
+
+def is_installed() -> bool:
+    """Return whether the extra is there."""
+    return find_spec("webauthn") is not None
+
+
+def parse_challenge(client_data: bytes) -> bytes:
+    """Return the challenge that an authenticator signed; empty if there is none."""
+    try:
+        return decode(orjson.loads(client_data)["challenge"])
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return b""
+
+
+async def check_attestation(answer: Attestation, challenge: bytes, site: RelyingParty) -> NewCredential:
+    """Verify a registration. Raises ``NotVerified``."""
+    return await asyncio.to_thread(_check_attestation, answer, challenge, site)
+
+
+async def check_assertion(
+    answer: Assertion, challenge: bytes, site: RelyingParty, public_key: bytes, *, needs_user: bool
+) -> Signed:
+    """Verify a signature; its counter is for the caller to compare. Raises ``NotVerified``.
+
+    ``needs_user``: the device must have checked who uses it.
+    """
+    return await asyncio.to_thread(_check_assertion, answer, challenge, site, public_key, needs_user=needs_user)
+
+
+def _check_attestation(answer: Attestation, challenge: bytes, site: RelyingParty) -> NewCredential:
+    from webauthn import verify_registration_response
+    from webauthn.helpers.exceptions import WebAuthnException
+    from webauthn.helpers.structs import AuthenticatorAttestationResponse, RegistrationCredential
+
+    response = AuthenticatorAttestationResponse(
+        client_data_json=answer.client_data, attestation_object=answer.attestation_object
+    )
+    try:
+        made = verify_registration_response(
+            credential=RegistrationCredential(_write(answer.credential_id), answer.credential_id, response),
+            expected_challenge=challenge,
+            expected_rp_id=site.id,
+            expected_origin=site.origin,
+        )
+    except (WebAuthnException, *_MALFORMED) as error:
+        raise NotVerified(str(error)) from None
+    if made.credential_id != answer.credential_id:
+        raise NotVerified("another credential was attested")
+    return NewCredential(made.credential_public_key, made.sign_count)
+
+
+def _check_assertion(
+    answer: Assertion, challenge: bytes, site: RelyingParty, public_key: bytes, *, needs_user: bool
+) -> Signed:
+    from webauthn import verify_authentication_response
+    from webauthn.helpers.exceptions import WebAuthnException
+    from webauthn.helpers.structs import AuthenticationCredential, AuthenticatorAssertionResponse
+
+    response = AuthenticatorAssertionResponse(
+        client_data_json=answer.client_data,
+        authenticator_data=answer.authenticator_data,
+        signature=answer.signature,
+    )
+    try:
+        done = verify_authentication_response(
+            credential=AuthenticationCredential(_write(answer.credential_id), answer.credential_id, response),
+            expected_challenge=challenge,
+            expected_rp_id=site.id,
+            expected_origin=site.origin,
+            credential_public_key=public_key,
+            credential_current_sign_count=0,  # the package compares it before the signature: anyone could fake a fault
+            require_user_verification=needs_user,
+        )
+    except (WebAuthnException, *_MALFORMED) as error:
+        raise NotVerified(str(error)) from None
+    return Signed(done.new_sign_count, done.user_verified)
+
+
+def _write(credential_id: bytes) -> Any:
+    from webauthn.helpers import bytes_to_base64url
+
+    return bytes_to_base64url(credential_id)

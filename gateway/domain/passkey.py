@@ -1,0 +1,122 @@
+"""Passkeys (W3C Web Authentication, Level 3): a device keeps the private key, the gateway the public one."""
+
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+import attrs
+
+from gateway.domain.origin import parse_origins
+
+MOST_PASSKEYS = 10
+"""Of one member."""
+CHALLENGE_MS = 5 * 60 * 1000
+"""How long a challenge may be answered."""
+NOT_ACCEPTED = "This passkey is not accepted here: sign in with your passphrase"
+NO_PASSKEYS = "You have no passkey"
+
+
+@attrs.frozen
+class Passkey:
+    """A registered credential.
+
+    Attributes:
+        credential_id: the authenticator's name for it, unique over all members.
+        public_key: as COSE (RFC 9052).
+        sign_count: the highest signature counter seen; 0 if the authenticator has none.
+        transports: how browsers reach the authenticator, as it said at the registration.
+        used_ms: of the last sign-in; None before the first.
+    """
+
+    id: int
+    member_id: int
+    credential_id: bytes
+    public_key: bytes = attrs.field(repr=False)
+    sign_count: int
+    name: str
+    transports: tuple[str, ...] = ()
+    created_ms: int = 0
+    used_ms: int | None = None
+
+    def accepts(self, sign_count: int) -> bool:
+        """Return whether a counter went on. One that stands or goes back shows a copied key (section 6.1.1)."""
+        return sign_count > self.sign_count or sign_count == self.sign_count == 0
+
+
+@attrs.frozen
+class PasskeyUse:
+    """A verified signature of a passkey; ``sign_count`` is the authenticator's counter after it."""
+
+    id: int
+    sign_count: int
+
+
+@attrs.frozen
+class Assertion:
+    """What an authenticator answers to a challenge at a sign-in.
+
+    Attributes:
+        user_handle: the member's, as the authenticator stored it; None if it stored none.
+    """
+
+    credential_id: bytes
+    client_data: bytes = attrs.field(repr=False)
+    authenticator_data: bytes = attrs.field(repr=False)
+    signature: bytes = attrs.field(repr=False)
+    user_handle: bytes | None = attrs.field(default=None, repr=False)
+
+
+@attrs.frozen
+class Attestation:
+    """What an authenticator answers to a challenge at a registration; ``name`` and ``transports`` of the passkey."""
+
+    credential_id: bytes
+    client_data: bytes = attrs.field(repr=False)
+    attestation_object: bytes = attrs.field(repr=False)
+    name: str
+    transports: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class RelyingParty:
+    """The site that passkeys are made for: browsers use them at no other.
+
+    Attributes:
+        id: its host.
+        origin: of its pages.
+    """
+
+    id: str
+    origin: str
+
+
+def find_relying_party(address: str) -> RelyingParty | None:
+    """Return the relying party at the URL ``address``. None if browsers allow no passkeys there.
+
+    They want a host name, no IP address (section 5.1.2), and TLS except on ``localhost`` (Secure Contexts, 3.1).
+    """
+    try:
+        parsed = urlsplit(address)
+        host = parsed.hostname or ""
+    except ValueError:
+        return None
+    if not host or _is_address(host) or (parsed.scheme != "https" and not is_localhost(host)):
+        return None
+    return RelyingParty(host, *parse_origins([f"{parsed.scheme}://{parsed.netloc}"]))
+
+
+def is_localhost(host: str) -> bool:
+    """Return whether a host name is of this machine, whatever a name server says (RFC 6761, section 6.3)."""
+    return host == "localhost" or host.endswith(".localhost")
+
+
+def write_user_handle(member_id: int) -> bytes:
+    """Return what authenticators store as the owner of a passkey: nothing that tells who it is."""
+    return member_id.to_bytes(8, "big")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,126 @@
+"""Requests about passkeys: bytes come as base64url without padding, as browsers write them."""
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Any
+
+import attrs
+
+from gateway.domain.account_spec import build_time
+from gateway.domain.member import MAX_PASSPHRASE
+from gateway.domain.member_spec import MASKED, MAX_TYPED
+from gateway.domain.passkey import Assertion, Attestation, Passkey
+from gateway.parsing import must
+
+_BASE64URL = re.compile(r"[A-Za-z0-9_-]*\Z", re.ASCII)
+_MAX_ID, _MAX_BYTES = 1364, 12_288
+"""Characters: of a credential id of at most 1023 bytes (section 5.8.3), and of anything else."""
+_MAX_TRANSPORTS, _MAX_TRANSPORT = 8, 32
+
+
+def _is_base64url(text: str, longest: int) -> bool:
+    return 0 < len(text) <= longest and _BASE64URL.match(text) is not None and len(text) % 4 != 1
+
+
+_ID = must("base64url of 1 to 1023 bytes", lambda value: _is_base64url(value, _MAX_ID))
+_BYTES = must("base64url", lambda value: _is_base64url(value, _MAX_BYTES))
+_NAME = must(
+    "1 to 64 characters that can be seen",
+    lambda value: 0 < len(value) <= MAX_TYPED and value.isprintable() and bool(value.strip()),
+)
+_TYPED = must("1 to 64 characters", lambda value: 0 < len(value) <= MAX_TYPED)
+_PASSPHRASE = must(f"at most {MAX_PASSPHRASE} characters", lambda value: len(value) <= MAX_PASSPHRASE)
+_TRANSPORTS = must(
+    "a few short words",
+    lambda value: len(value) <= _MAX_TRANSPORTS and all(len(one) <= _MAX_TRANSPORT for one in value),
+)
+
+
+@attrs.frozen
+class PasskeyStartSpec:
+    """Starts a sign-in with a passkey: alone, or after ``name`` and ``passphrase``.
+
+    Attributes:
+        name: The member's name; null: the passkey tells who it is.
+    """
+
+    name: str | None = attrs.field(default=None, metadata=_TYPED, repr=MASKED)
+    passphrase: str | None = attrs.field(default=None, metadata=_PASSPHRASE, repr=MASKED)
+
+
+@attrs.frozen
+class AssertionSpec:
+    """Signs in with a passkey: the answer of ``navigator.credentials.get()``.
+
+    Attributes:
+        id: The credential's id, as all bytes here in base64url.
+        client_data: `response.clientDataJSON`.
+        authenticator_data: `response.authenticatorData`.
+        signature: `response.signature`.
+        user_handle: `response.userHandle`; null if there is none.
+    """
+
+    id: str = attrs.field(metadata=_ID, repr=MASKED)
+    client_data: str = attrs.field(metadata=_BYTES, repr=MASKED)
+    authenticator_data: str = attrs.field(metadata=_BYTES, repr=MASKED)
+    signature: str = attrs.field(metadata=_BYTES, repr=MASKED)
+    user_handle: str | None = attrs.field(default=None, metadata=_BYTES, repr=MASKED)
+
+    def parse(self) -> Assertion:
+        """Return the bytes."""
+        handle = None if self.user_handle is None else decode(self.user_handle)
+        return Assertion(
+            decode(self.id), decode(self.client_data), decode(self.authenticator_data), decode(self.signature), handle
+        )
+
+
+@attrs.frozen
+class AttestationSpec:
+    """Registers a passkey: the answer of ``navigator.credentials.create()``, and a name for lists.
+
+    Attributes:
+        id: The credential's id, as all bytes here in base64url.
+        client_data: `response.clientDataJSON`.
+        attestation_object: `response.attestationObject`.
+        transports: `response.getTransports()`.
+    """
+
+    id: str = attrs.field(metadata=_ID, repr=MASKED)
+    client_data: str = attrs.field(metadata=_BYTES, repr=MASKED)
+    attestation_object: str = attrs.field(metadata=_BYTES, repr=MASKED)
+    name: str = attrs.field(metadata=_NAME)
+    transports: tuple[str, ...] = attrs.field(default=(), metadata=_TRANSPORTS)
+
+    def parse(self) -> Attestation:
+        """Return the bytes."""
+        client_data, made = decode(self.client_data), decode(self.attestation_object)
+        return Attestation(decode(self.id), client_data, made, self.name.strip(), self.transports)
+
+
+@attrs.frozen
+class PasskeyNameSpec:
+    """Renames a passkey."""
+
+    name: str = attrs.field(metadata=_NAME)
+
+
+def build_passkey(passkey: Passkey) -> dict[str, Any]:
+    """Return a passkey as JSON."""
+    used_ms = passkey.used_ms
+    return {
+        "id": passkey.id,
+        "name": passkey.name,
+        "transports": list(passkey.transports),
+        "created_at": build_time(passkey.created_ms // 1000),
+        "used_at": None if used_ms is None else build_time(used_ms // 1000),
+    }
+
+
+def encode(data: bytes) -> str:
+    """Return base64url without padding (RFC 4648, section 5)."""
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def decode(text: str) -> bytes:
+    """Return the bytes of base64url without padding."""
+    return urlsafe_b64decode(text + "=" * (-len(text) % 4))

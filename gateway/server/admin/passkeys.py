@@ -1,0 +1,141 @@
+"""Admin API: passkeys of members. Options and answers are those of the browser's ``navigator.credentials``."""
+
+from aiohttp import web
+
+from gateway.domain.member_spec import ConsentSpec
+from gateway.domain.passkey import RelyingParty
+from gateway.domain.passkey_spec import AssertionSpec, AttestationSpec, PasskeyNameSpec, PasskeyStartSpec, build_passkey
+from gateway.errors import InvalidRequest, NotFound
+from gateway.server.admin.io import respond_json, respond_list
+from gateway.server.admin.operation import AdminOperation
+from gateway.server.admin.sessions import ENTRY, build_client_info, read_small, respond_signed_in
+from gateway.server.context import SERVICES
+from gateway.server.openapi import schema as s
+from gateway.server.query import is_number
+from gateway.server.sessions import find_site, get_signed
+
+PASSKEY = s.record(
+    id=s.INTEGER, name=s.TEXT, transports=s.array(s.TEXT), created_at=s.MOMENT, used_at=s.maybe(s.MOMENT)
+)
+_CREDENTIALS = s.array(s.record(type=s.TEXT, id=s.TEXT, transports=s.array(s.TEXT)))
+_CREATION = s.record(
+    challenge=s.TEXT,
+    rp=s.record(id=s.TEXT, name=s.TEXT),
+    user=s.record(id=s.TEXT, name=s.TEXT, displayName=s.TEXT),
+    pubKeyCredParams=s.array(s.record(type=s.TEXT, alg=s.INTEGER)),
+    authenticatorSelection=s.record(residentKey=s.TEXT, userVerification=s.TEXT),
+    attestation=s.TEXT,
+    excludeCredentials=_CREDENTIALS,
+    timeout=s.COUNT,
+)
+_REQUEST = s.record(
+    challenge=s.TEXT, rpId=s.TEXT, allowCredentials=_CREDENTIALS, userVerification=s.TEXT, timeout=s.COUNT
+)
+
+
+async def start_passkey_sign_in(request: web.Request) -> web.Response:
+    """Get options to sign in with a passkey: alone, or as second factor after ``name`` and ``passphrase``.
+
+    The challenge is valid for five minutes and for one sign-in.
+    """
+    spec, service, site = (
+        await read_small(request, PasskeyStartSpec),
+        request.app[SERVICES].auth.passkeys,
+        _site(request),
+    )
+    if spec.name is None and spec.passphrase is None:
+        return respond_json(service.start_sign_in(site))
+    if spec.name is None or spec.passphrase is None:
+        raise InvalidRequest("Send both name and passphrase, or none of them", param="name")
+    client = build_client_info(request)
+    return respond_json(await service.start_second_factor(site, spec.name, spec.passphrase, client))
+
+
+async def sign_in_with_passkey(request: web.Request) -> web.Response:
+    """Sign in with a passkey. The answer sets the session's cookie."""
+    spec = await read_small(request, AssertionSpec)
+    entry = await request.app[SERVICES].auth.passkeys.sign_in(_site(request), spec.parse(), build_client_info(request))
+    return respond_signed_in(request, entry)
+
+
+async def list_passkeys(request: web.Request) -> web.Response:
+    """List your own passkeys, the oldest first."""
+    found = await request.app[SERVICES].auth.passkeys.list_passkeys(get_signed(request).member.id)
+    return respond_list(list(map(build_passkey, found)))
+
+
+async def start_passkey_registration(request: web.Request) -> web.Response:
+    """Get options to register a passkey. The challenge is valid for five minutes, once, in this session."""
+    spec, signed = await read_small(request, ConsentSpec), get_signed(request)
+    client = build_client_info(request)
+    return respond_json(
+        await request.app[SERVICES].auth.passkeys.start_registration(_site(request), signed, spec.passphrase, client)
+    )
+
+
+async def register_passkey(request: web.Request) -> web.Response:
+    """Register a passkey. From now on you sign in with it, or with your passphrase and a second factor."""
+    spec, signed = await read_small(request, AttestationSpec), get_signed(request)
+    client = build_client_info(request)
+    made = await request.app[SERVICES].auth.passkeys.register(_site(request), signed, spec.parse(), client)
+    return respond_json(build_passkey(made), 201)
+
+
+async def rename_passkey(request: web.Request) -> web.Response:
+    """Rename one of your own passkeys."""
+    spec, signed = await read_small(request, PasskeyNameSpec), get_signed(request)
+    service = request.app[SERVICES].auth.passkeys
+    return respond_json(
+        build_passkey(await service.rename(signed, _parse_id(request), spec.name, build_client_info(request)))
+    )
+
+
+async def remove_passkey(request: web.Request) -> web.Response:
+    """Remove one of your own passkeys."""
+    spec, signed, passkey_id = await read_small(request, ConsentSpec), get_signed(request), _parse_id(request)
+    service = request.app[SERVICES].auth.passkeys
+    await service.remove(signed, passkey_id, spec.passphrase, build_client_info(request))
+    return respond_json({"id": passkey_id, "deleted": True})
+
+
+PASSKEY_OPERATIONS: tuple[AdminOperation, ...] = (
+    AdminOperation(
+        "POST", "/session/passkey/options", start_passkey_sign_in, "anyone", takes=PasskeyStartSpec, answer=_REQUEST
+    ),
+    AdminOperation(
+        "POST", "/session/passkey", sign_in_with_passkey, "anyone", takes=AssertionSpec, answer=ENTRY, status=201
+    ),
+    AdminOperation("GET", "/session/passkeys", list_passkeys, "viewer", answer=s.listing(PASSKEY)),
+    AdminOperation(
+        "POST",
+        "/session/passkeys/options",
+        start_passkey_registration,
+        "viewer",
+        takes=ConsentSpec,
+        answer=_CREATION,
+    ),
+    AdminOperation(
+        "POST", "/session/passkeys", register_passkey, "viewer", takes=AttestationSpec, answer=PASSKEY, status=201
+    ),
+    AdminOperation("PATCH", "/session/passkeys/{id}", rename_passkey, "viewer", takes=PasskeyNameSpec, answer=PASSKEY),
+    AdminOperation(
+        "DELETE",
+        "/session/passkeys/{id}",
+        remove_passkey,
+        "viewer",
+        takes=ConsentSpec,
+        answer=s.record(id=s.INTEGER, deleted=s.FLAG),
+    ),
+)
+
+
+def _site(request: web.Request) -> RelyingParty:
+    return request.app[SERVICES].auth.passkeys.check_ready(find_site(request))
+
+
+def _parse_id(request: web.Request) -> int:
+    """Return the passkey id in the path. Raises ``NotFound``."""
+    text = request.match_info["id"]
+    if not is_number(text):
+        raise NotFound(f"You have no passkey with the id {text[:40]!r}")
+    return int(text)

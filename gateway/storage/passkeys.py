@@ -1,0 +1,84 @@
+"""Passkeys in the database: public keys, no secrets."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+from sqlalchemy import Row, delete, func, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.audit_log import AuditRow
+from gateway.domain.member import Session
+from gateway.domain.passkey import MOST_PASSKEYS, Passkey, PasskeyUse
+from gateway.errors import Conflict, NotFound
+from gateway.storage.database import Database
+from gateway.storage.schema import passkeys
+
+
+class PasskeyRepository:
+    """The ``passkeys`` table. An ``audit`` row is written in the same commit as the change that it describes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def list_passkeys(self, member_id: int) -> Sequence[Passkey]:
+        """Return a member's passkeys, oldest first."""
+        own = select(passkeys).where(passkeys.c.member_id == member_id).order_by(passkeys.c.id)
+        return [_parse(row) for row in await self._database.read(own)]
+
+    async def find_passkey(self, credential_id: bytes) -> Passkey | None:
+        rows = await self._database.read(select(passkeys).where(passkeys.c.credential_id == credential_id))
+        return _parse(rows[0]) if rows else None
+
+    async def add_passkey(self, passkey: Passkey, audit: AuditRow | None = None) -> Passkey:
+        """Store a new passkey (its ``id`` is ignored) and return it with its id.
+
+        Raises:
+            Conflict: the credential is registered already, or the member has as many as it may.
+            NotFound: the member does not exist.
+        """
+        values = attrs.asdict(passkey) | {"transports": list(passkey.transports)}
+        del values["id"]
+        count = select(func.count()).where(passkeys.c.member_id == passkey.member_id).select_from(passkeys)
+
+        async def add(connection: AsyncConnection) -> int:
+            if (await connection.execute(count)).scalar_one() >= MOST_PASSKEYS:
+                raise Conflict(f"You have {MOST_PASSKEYS} passkeys already: remove one first")
+            statement = insert(passkeys).values(values).returning(passkeys.c.id)
+            return int((await connection.execute(statement)).scalar_one())
+
+        try:
+            return attrs.evolve(passkey, id=await self._database.write(add, audit))
+        except IntegrityError as error:
+            if "foreign key" in str(error.orig).lower():
+                raise NotFound(f"No member has the id {passkey.member_id}") from None
+            raise Conflict("This passkey is registered already") from None
+
+    async def rename_passkey(self, passkey: Passkey, name: str, audit: AuditRow | None = None) -> None:
+        """Store another name. Raises ``NotFound``."""
+        if not await self._database.change(update(passkeys).where(_own(passkey)).values(name=name), audit):
+            raise NotFound("This passkey was removed")
+
+    async def delete_passkey(self, passkey: Passkey, audit: AuditRow | None = None) -> None:
+        """Delete a passkey. Raises ``NotFound``."""
+        if not await self._database.change(delete(passkeys).where(_own(passkey)), audit):
+            raise NotFound("This passkey was removed")
+
+
+async def use_passkey(connection: AsyncConnection, member_id: int, use: PasskeyUse, session: Session) -> bool:
+    """Store the use of a passkey that begins a session; return whether its counter still went on."""
+    count = passkeys.c.sign_count
+    goes_on = or_(count < use.sign_count, (count == 0) & (use.sign_count == 0))
+    own = update(passkeys).where(passkeys.c.id == use.id, passkeys.c.member_id == member_id, goes_on)
+    values = {"sign_count": use.sign_count, "used_ms": session.created_ms}
+    return bool((await connection.execute(own.values(values))).rowcount)
+
+
+def _own(passkey: Passkey) -> Any:
+    return (passkeys.c.id == passkey.id) & (passkeys.c.member_id == passkey.member_id)
+
+
+def _parse(row: Row[Any]) -> Passkey:
+    values = row._mapping  # noqa: SLF001 - the documented way to a row's names
+    return Passkey(**{**values, "transports": tuple(values["transports"])})
