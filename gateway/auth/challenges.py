@@ -15,7 +15,7 @@ class Challenges:
     """Makes and checks challenges.
 
     A challenge carries its expiry and an authentication code. Nothing is stored for visitors who only ask for one, so
-    nobody can push out the challenges of others by asking for many.
+    no visitor can push out the challenges of others by asking for many.
 
     Args:
         clock: Unix seconds.

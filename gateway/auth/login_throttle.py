@@ -104,8 +104,8 @@ class LoginThrottle:
     ) -> Iterator[None]:
         """Run the block as one attempt, which fails if the block raises ``fails``.
 
-        It counts from its start, so that parallel attempts gain nothing. ``is_whole`` False: its success admits nobody
-        yet, and earlier failures stay counted. Raises ``RateLimited``.
+        It counts from its start, so that parallel attempts gain nothing. ``is_whole`` False: its success opens no
+        session yet, and earlier failures stay counted. Raises ``RateLimited``.
         """
         network = find_subnet(address)
         pair, named, placed = _key(name, network), _key(name), _key(network)

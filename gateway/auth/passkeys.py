@@ -52,7 +52,7 @@ class PasskeyService:
     Args:
         passkeys: the passkey repository.
         members: the member repository.
-        sessions: opens sessions and checks passphrases.
+        sessions: opens sessions and checks the passphrase of a member.
         audit_log: gets refusals of known passkeys.
         throttle: slows down guessing; that of ``sessions``.
         clock: Unix seconds.
@@ -199,7 +199,7 @@ class PasskeyService:
         actor = Actor("gateway", address=visitor.address)
         detail = orjson.dumps({"passkey": passkey.name, "reason": reason[:200]}).decode()
         audit = build_audit(actor, "member.passkey_refused", member, self._sessions.now_ms, detail)
-        with suppress(StoreUnavailable):  # it is refused all the same
+        with suppress(StoreUnavailable):  # it is refused in any case
             await self._audit_log.add_audit(audit)
 
     async def _find_own(self, signed: CurrentUser, passkey_id: int) -> Passkey:

@@ -245,14 +245,6 @@ class SessionService:
         self._enrolments[signed.session.digest] = enrolment, now_ms + ENROLMENT_MS
         return enrolment
 
-    async def check_consent(self, signed: CurrentUser, passphrase: str, visitor: ClientInfo) -> None:
-        """Check the passphrase again, before what a stolen session must not do.
-
-        Raises ``WrongPassphrase``, ``RateLimited``.
-        """
-        with self._throttle.attempt(signed.member.name, visitor.address):
-            await self._check_passphrase(signed.member, passphrase, visitor)
-
     async def confirm(self, signed: CurrentUser, code: str, visitor: ClientInfo) -> list[str]:
         """Confirm the second factor. Returns its recovery codes, which only this result contains.
 

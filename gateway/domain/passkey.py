@@ -23,7 +23,7 @@ class Passkey:
         credential_id: the authenticator's name for it, unique over all members.
         public_key: as COSE (RFC 9052).
         sign_count: the highest signature counter seen; 0 if the authenticator has none.
-        transports: how browsers reach the authenticator, as it said at the registration.
+        transports: how browsers reach the authenticator, as it reported at the registration.
         used_ms: of the last sign-in; None before the first.
     """
 

@@ -1,6 +1,6 @@
 """Members, their sessions and links in the database: digests and hashes, never what they are of."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -144,11 +144,8 @@ class MemberRepository:
             if find_difference(before, now) & different:
                 raise Conflict(CHANGED_MEANWHILE)
             await _use_up(connection, link)
-            administered = await _is_administered(connection)
             if values:
-                await connection.execute(update(members).where(members.c.id == after.id).values(values))
-            if administered and not await _is_administered(connection):
-                raise Conflict(LAST_ADMINISTRATOR)
+                await _change(connection, after.id, values)
             if "passkeys" in different:
                 await connection.execute(delete(passkeys).where(passkeys.c.member_id == after.id))
             if end_sessions:
@@ -281,6 +278,14 @@ async def _get_member(connection: AsyncConnection, member_id: int) -> Member:
     if row is None:
         raise NotFound(f"No member has the id {member_id}")
     return parse_member(row)
+
+
+async def _change(connection: AsyncConnection, member_id: int, values: Mapping[str, Any]) -> None:
+    """Set columns of a member. Raises ``Conflict`` if no administrator would be left."""
+    administered = await _is_administered(connection)
+    await connection.execute(update(members).where(members.c.id == member_id).values(values))
+    if administered and not await _is_administered(connection):
+        raise Conflict(LAST_ADMINISTRATOR)
 
 
 async def _is_administered(connection: AsyncConnection) -> bool:

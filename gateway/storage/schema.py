@@ -21,20 +21,13 @@ from sqlalchemy import (
 
 from gateway.storage.schema_base import BIG as _BIG
 from gateway.storage.schema_base import metadata
-from gateway.storage.schema_guards import (
-    alerts,
-    fingerprints,
-    identities,
-    passkeys,
-    provider_sessions,
-    response_owners,
-)
+from gateway.storage.schema_guards import alerts, fingerprints, response_owners
+from gateway.storage.schema_members import identities, links, members, passkeys, provider_sessions, sessions
 
 __all__ = (
     "REVISION", "accounts", "alerts", "audit", "channels", "deliveries", "entries", "fingerprints", "identities",
     "keys", "links", "members", "metadata", "passkeys", "provider_sessions", "replays", "requests", "response_owners",
-    "retired",
-    "sessions", "settings", "usage_days", "usage_hours", "video_prompts", "videos",
+    "retired", "sessions", "settings", "usage_days", "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
 REVISION = "0016"
@@ -222,48 +215,6 @@ retired = Table(
     sqlite_with_rowid=False,
 )
 """What the deleted old rows of each key cost, and when the last was settled: none of them is charged again."""
-
-members = Table(
-    "members",
-    metadata,
-    Column("id", _BIG, primary_key=True, autoincrement=True),
-    Column("account_id", _BIG, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
-    Column("name", String(64), nullable=False, unique=True),
-    Column("role", String(16), nullable=False),
-    Column("status", String(16), nullable=False),
-    Column("passphrase", Text, nullable=False),
-    Column("totp", LargeBinary),
-    Column("totp_step", BigInteger, nullable=False),
-    Column("recovery", JSON, nullable=False),
-    Column("created_ms", BigInteger, nullable=False),
-    Column("signed_in_ms", BigInteger),
-    sqlite_autoincrement=True,
-)
-
-sessions = Table(
-    "sessions",
-    metadata,
-    Column("digest", LargeBinary(32), primary_key=True),
-    Column("member_id", _BIG, ForeignKey("members.id", ondelete="CASCADE"), nullable=False),
-    Column("created_ms", BigInteger, nullable=False),
-    Column("seen_ms", BigInteger, nullable=False),
-    Column("address", String(64), nullable=False),
-    Column("agent", String(256), nullable=False),
-    Index("sessions_by_member", "member_id"),
-)
-
-links = Table(
-    "links",
-    metadata,
-    Column("digest", LargeBinary(32), primary_key=True),
-    Column("kind", String(16), nullable=False),
-    Column("account_id", _BIG, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
-    Column("role", String(16), nullable=False),
-    Column("created_ms", BigInteger, nullable=False),
-    Column("expires_ms", BigInteger, nullable=False),
-    Column("member_id", _BIG, ForeignKey("members.id", ondelete="CASCADE")),
-    Column("created_by", String(64), nullable=False),
-)
 
 audit = Table(
     "audit",

@@ -1,8 +1,8 @@
-"""Tables that bind records: a database to its secret files, a response to its account, an identity to its member."""
+"""Tables that guard: a database's secret files, the owners of responses, and the alerts that were sent."""
 
-from sqlalchemy import JSON, BigInteger, Boolean, Column, ForeignKey, Index, LargeBinary, String, Table
+from sqlalchemy import BigInteger, Boolean, Column, Index, String, Table
 
-from gateway.storage.schema_base import BIG, metadata
+from gateway.storage.schema_base import metadata
 
 fingerprints = Table(
     "fingerprints",
@@ -22,25 +22,6 @@ response_owners = Table(
     Index("response_owners_by_age", "created_ms"),
 )
 
-identities = Table(
-    "identities",
-    metadata,
-    Column("issuer", String(512), primary_key=True),
-    Column("subject", String(255), primary_key=True),
-    Column("member_id", BIG, ForeignKey("members.id", ondelete="SET NULL")),
-    Index("identities_by_member", "member_id"),
-)
-"""Members as OpenID Connect providers know them. A row without a member is of one that was removed."""
-
-provider_sessions = Table(
-    "provider_sessions",
-    metadata,
-    Column("digest", LargeBinary(32), ForeignKey("sessions.digest", ondelete="CASCADE"), primary_key=True),
-    Column("provider", String(32), nullable=False),
-    Column("sealed", LargeBinary, nullable=False),
-)
-"""Sessions that a provider began, with its ID token, encrypted: the provider wants it back at the sign-out."""
-
 alerts = Table(
     "alerts",
     metadata,
@@ -50,20 +31,3 @@ alerts = Table(
     Column("open", Boolean, nullable=False),
 )
 """Alerts that were sent, and those that ended within the last hour."""
-
-passkeys = Table(
-    "passkeys",
-    metadata,
-    Column("id", BIG, primary_key=True, autoincrement=True),
-    Column("member_id", BIG, ForeignKey("members.id", ondelete="CASCADE"), nullable=False),
-    Column("credential_id", LargeBinary(1023), nullable=False, unique=True),
-    Column("public_key", LargeBinary, nullable=False),
-    Column("sign_count", BigInteger, nullable=False),
-    Column("name", String(64), nullable=False),
-    Column("transports", JSON, nullable=False),
-    Column("created_ms", BigInteger, nullable=False),
-    Column("used_ms", BigInteger),
-    Index("passkeys_by_member", "member_id"),
-    sqlite_autoincrement=True,
-)
-"""Public keys of members' authenticators (WebAuthn)."""

@@ -15,6 +15,8 @@ _SAMPLES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "InviteSpec": {"account": "acme", "role": "member"},
         "RotateSpec": {"overlap_h": 24},
         "SettingSpec": {"value": 2},
+        "AssertionSpec": dict.fromkeys(("id", "client_data", "authenticator_data", "signature"), "AAAA"),
+        "AttestationSpec": {**dict.fromkeys(("id", "client_data", "attestation_object"), "AAAA"), "name": "my laptop"},
     },
 )
 _CHANGES: Mapping[str, Mapping[str, Any]] = MappingProxyType(

@@ -57,6 +57,9 @@ PEOPLE = (
     Call("admin_list_identities", signed="ada"),
     Call("admin_link_identity", {"passphrase": WORDS}, signed="ada", path={"provider": "corp"}, status=404),
     Call("admin_unlink_identity", {"passphrase": WORDS}, signed="ada", path={"provider": "corp"}, status=404),
+    Call("admin_list_passkeys", signed="ada"),
+    Call("admin_start_passkey_sign_in", {}, status=409),
+    Call("admin_start_passkey_registration", {"passphrase": WORDS}, signed="ada", status=409),
     Call("admin_begin_second_factor", {"passphrase": WORDS}, signed="ada", keep=keep_code),
     Call("admin_confirm_second_factor", {"code": "$code"}, signed="ada", keep=keep_recovery),
     Call("admin_sign_in", SIGN_IN, status=401),
@@ -84,6 +87,7 @@ PEOPLE = (
         query={"account": "acme"},
         keep=lambda told, memory: memory.update(bob_id=told["data"][-1]["id"]),
     ),
+    Call("admin_get_member", path={"id": "$bob_id"}),
     Call("admin_edit_member", {"role": "viewer"}, path={"id": "$bob_id"}),
     Call("admin_reset_member", path={"id": "$bob_id"}, status=201),
     Call("admin_delete_member", path={"id": "$bob_id"}),
@@ -171,9 +175,14 @@ SEEN = (
     Call("admin_cancel_running", path={"id": "$running"}),
     Call("admin_cancel_running", path={"id": "$running"}, status=404),
 )
-NEVER_WELL: set[str] = {"admin_reload", "admin_link_identity", "admin_unlink_identity"}
-"""There is no file here that could be read again, and no sign-in provider: ``tests/config/test_reload.py`` and
-``tests/server/console/test_provider_sign_in.py`` have them."""
+NEVER_WELL: set[str] = {
+    *("admin_reload", "admin_link_identity", "admin_unlink_identity", "admin_start_passkey_sign_in"),
+    *("admin_sign_in_with_passkey", "admin_start_passkey_registration", "admin_register_passkey"),
+    *("admin_rename_passkey", "admin_remove_passkey"),
+}
+"""There is no file here that could be read again, no sign-in provider, and no host name that passkeys need:
+``tests/config/test_reload.py``, ``tests/server/console/test_provider_sign_in.py`` and
+``tests/server/admin/test_passkeys.py`` have them."""
 
 
 @pytest.fixture
