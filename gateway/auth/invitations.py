@@ -10,10 +10,14 @@ from gateway.auth.sessions import ClientInfo, NewSession, SessionService, build_
 from gateway.domain.account import Account
 from gateway.domain.audit_log import GATEWAY, KINDS, Actor
 from gateway.domain.member import LINK_GONE, MEMBER_NAME, Credential, InviteLink, Member
-from gateway.errors import InvalidRequest, NotFound
+from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.members import MemberRepository
 
+ONLY_PASSKEYS = (
+    "Your second factor is a passkey, which a reset link cannot ask for: sign in with the passkey alone, or ask an "
+    "administrator to remove your passkeys"
+)
 FIRST_ACCOUNT = "local"
 """The first administrator's account, if it exists."""
 
@@ -105,6 +109,8 @@ class Invitations:
     async def _reset(
         self, link: InviteLink, member: Member, passphrase: str, code: str | None, visitor: ClientInfo
     ) -> NewSession:
+        if member.passkeys and member.totp is None:
+            raise Conflict(ONLY_PASSKEYS)
         proof = self._sessions.prove(member, code, visitor)
         kept = await self._sessions.hash_passphrase(passphrase, member.name)
         after = attrs.evolve(member, passphrase=kept)

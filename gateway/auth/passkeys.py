@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -75,11 +75,18 @@ class PasskeyService:
         self._throttle = throttle
         self._challenges = Challenges(clock)
 
+    def find_obstacle(self, site: RelyingParty | None) -> Literal["passphrases", "extra", "site"] | None:
+        """Return why passkeys cannot be used at ``site``: sign-in, installation or address. None: they can."""
+        if not self._sessions.is_local:
+            return "passphrases"
+        return "extra" if not is_installed() else "site" if site is None else None
+
     def check_ready(self, site: RelyingParty | None) -> RelyingParty:
         """Return ``site`` if passkeys can be used there. Raises ``Conflict``, ``Forbidden``."""
-        if not self._sessions.is_local:
+        obstacle = self.find_obstacle(site)
+        if obstacle == "passphrases":
             raise Forbidden(NO_PASSWORDS, should_retry=False)
-        if not is_installed():
+        if obstacle == "extra":
             raise Conflict(f"Passkeys need an extra of the gateway: {EXTRA}", should_retry=False)
         if site is None:
             raise Conflict(NO_SITE, should_retry=False)

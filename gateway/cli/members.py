@@ -24,6 +24,12 @@ MEMBERS = (
     Column("2ND FACTOR", "second_factor", drop=1),
     Column("SIGNED IN", lambda member: format_moment(member["signed_in_at"])),
 )
+PASSKEYS = (
+    Column("ID", "id", right=True),
+    Column("PASSKEY", "name", shrinks=True, width=16),
+    Column("ADDED", lambda passkey: format_moment(passkey["created_at"])),
+    Column("USED", lambda passkey: format_moment(passkey["used_at"])),
+)
 
 
 @click.group(cls=ListByDefault)
@@ -39,6 +45,7 @@ def members() -> None:
       gateway members invite team
       gateway members invite local --role administrator
       gateway members reset ann
+      gateway members show ann
       gateway members disable ann
     """
 
@@ -48,6 +55,18 @@ def members() -> None:
 def list_members(context: CliContext) -> None:
     """List all members."""
     print_answer(context, run(context, lambda admin: admin.get("members")), print_members)
+
+
+@members.command("show")
+@click.argument("name")
+@client_command
+def show_member(context: CliContext, name: str) -> None:
+    """Show the member NAME with its passkeys."""
+
+    async def work(admin: AdminClient) -> Json:
+        return await admin.get("members", str((await find_member(admin, name))["id"]))
+
+    print_answer(context, run(context, work), print_member)
 
 
 @members.command("invite")
@@ -81,11 +100,19 @@ def reset(context: CliContext, name: str) -> None:
 @click.argument("name")
 @click.option("--name", "new_name", metavar="NEW", help="New name.")
 @click.option("--role", type=click.Choice(_ROLES), help="New role; the member must sign in again.")
-@click.option("--no-second-factor", is_flag=True, help="Remove the second factor of a member who has lost it.")
+@click.option("--no-second-factor", is_flag=True, help="Remove authenticator and passkeys of a member who lost them.")
+@click.option("--no-passkeys", is_flag=True, help="Remove the passkeys.")
 @client_command
-def edit(context: CliContext, name: str, new_name: str | None, role: str | None, *, no_second_factor: bool) -> None:
+def edit(
+    context: CliContext, name: str, new_name: str | None, role: str | None, *, no_second_factor: bool, no_passkeys: bool
+) -> None:
     """Edit the member NAME."""
-    given: Json = {"name": new_name, "role": role, "second_factor": False if no_second_factor else None}
+    given: Json = {
+        "name": new_name,
+        "role": role,
+        "second_factor": False if no_second_factor else None,
+        "passkeys": False if no_passkeys else None,
+    }
     body = {field: value for field, value in given.items() if value is not None}
     if not body:
         raise click.UsageError("There is nothing to change")
@@ -147,6 +174,26 @@ def print_link(link: Json, about: str) -> None:
     """Print the link to standard output, so that ``$(…)`` captures it, and the rest to standard error."""
     click.echo(link["url"])
     click.echo(f"{about}, valid once until {link['expires_at']}. It is not shown again.", err=True)
+
+
+def print_member(member: Json) -> None:
+    """Print the facts of a member, and a table of its passkeys."""
+    factors = [
+        name for name, has in (("authenticator", member["authenticator"]), ("passkey", member["passkeys"])) if has
+    ]
+    facts = {
+        "account": member["account"],
+        "role": member["role"],
+        "status": member["status"],
+        "second factor": " or ".join(factors) or "none",
+        "signed in": format_moment(member["signed_in_at"]),
+    }
+    click.echo(member["name"])
+    for label, fact in facts.items():
+        click.echo(f"  {label:<14}{fact}")
+    if member["passkey_list"]:
+        click.echo()
+        print_table(PASSKEYS, member["passkey_list"], "")
 
 
 def print_members(members: Sequence[Json]) -> None:

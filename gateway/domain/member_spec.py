@@ -120,6 +120,7 @@ def build_member(member: Member) -> dict[str, Any]:
         "name": member.name,
         "role": member.role,
         "second_factor": member.has_second_factor,
+        "authenticator": member.totp is not None,
         "recovery_left": len(member.recovery),
         "passkeys": member.passkeys,
         "created_at": build_time(member.created_ms // 1000),

@@ -17,7 +17,8 @@ PLACES = ("chromium-headless-shell", "chromium", "chromium-browser")
 OPTIONS = (
     "--no-sandbox",  # root in a container has none; the pages are ours
     "--disable-gpu",
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # whatever a page asks another host for stays here
+    # Whatever a page asks another host for stays here.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
 )
 BROWSER = [
     pytest.mark.browser,

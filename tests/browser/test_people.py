@@ -151,6 +151,68 @@ async def test_a_second_factor_is_set_up_asked_for_and_taken_away(house: House, 
     await expect(page.get_by_text("Second factor removed")).to_be_visible()
 
 
+async def test_a_passkey_is_added_signs_in_alone_and_after_the_passphrase_and_is_removed(
+    house: House, enter: Enter
+) -> None:
+    """With an authenticator of the browser's own, which signs as a device does."""
+    await house.know("hana", "member", "acme")
+    hana = await enter()
+    page = hana.page
+    hana.url = hana.watch.origin = hana.url.replace("127.0.0.1", "localhost")  # an address of numbers has no passkeys
+    device = await page.context.new_cdp_session(page)
+    await device.send("WebAuthn.enable")
+    options = {
+        "protocol": "ctap2",
+        "transport": "internal",
+        "hasResidentKey": True,
+        "hasUserVerification": True,
+        "isUserVerified": True,
+        "automaticPresenceSimulation": True,
+    }
+    await device.send("WebAuthn.addVirtualAuthenticator", {"options": options})
+    await hana.go("/sign-in")
+    await sign_in(hana, "hana", then="/")
+    await hana.go("/account")
+    await hana.unfold("Add passkey")
+    form = page.locator("#add-passkey")
+    await hana.write("Name of the passkey", "my laptop", within=form)
+    await hana.write("Passphrase", FROGS, within=form)
+    await hana.shoot("passkey-form")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_text("Passkey added")).to_be_visible()
+    await expect(page.get_by_role("row", name="my laptop")).to_be_visible()
+    await hana.shoot("passkeys")
+
+    await hana.press("Sign out")
+    await hana.arrive("/sign-in")
+    await hana.shoot("sign-in-passkey")
+    await hana.press("Sign in with a passkey")
+    await hana.arrive("/")
+
+    await hana.press("Sign out")
+    await hana.arrive("/sign-in")
+    hana.watch.refusals = {401}
+    await sign_in(hana, "hana", then="")
+    await expect(page.get_by_text("Now use your passkey")).to_be_visible()
+    await expect(page.get_by_label("Code")).to_be_hidden()
+    await hana.shoot("sign-in-passkey-second")
+    await hana.press("Use passkey")
+    await hana.arrive("/")
+
+    await hana.go("/account")
+    await hana.press("Edit: my laptop")
+    dialog = page.get_by_role("dialog", name="my laptop")
+    await hana.write("Name of the passkey", "old laptop", within=dialog)
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("row", name="old laptop")).to_be_visible()
+    await hana.press("Edit: old laptop")
+    dialog = page.get_by_role("dialog", name="old laptop")
+    await hana.write("Passphrase", FROGS, within=dialog)
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_text("Passkey removed")).to_be_visible()
+    await expect(page.get_by_role("row", name="old laptop")).to_be_hidden()
+
+
 async def test_a_new_passphrase_ends_every_other_session(house: House, enter: Enter) -> None:
     """What was being written there is not lost: it is sent again after signing in beside it."""
     gus, elsewhere = await enter("gus"), await enter("gus")

@@ -8,8 +8,10 @@ from click.testing import CliRunner
 
 from gateway.cli.main import main
 from gateway.cli.startup_message import print_startup_message
+from gateway.domain.passkey import Passkey
 from gateway.options import StartupInfo
 from gateway.server.context import SERVICES
+from gateway.storage.passkeys import PasskeyRepository
 from tests.support.cli_operator import log, sit_down
 from tests.support.console import add_member, open_session, spare_work
 from tests.support.started_gateways import StartGateway
@@ -87,3 +89,17 @@ def test_a_start_says_where_the_console_is_and_how_its_first_administrator_gets_
     lines = read_greeting(capsys, StartupInfo())
     assert "console   http://127.0.0.1:8080/console" in lines
     assert not any("setup" in line for line in lines)
+
+
+async def test_a_member_is_shown_with_its_passkeys_which_an_operator_removes(gateway_with: StartGateway) -> None:
+    operator = await sit_down(gateway_with)
+    ann = await add_member(operator.gateway, "ann")
+    repository = PasskeyRepository(operator.gateway.app[SERVICES].storage.database)
+    await repository.add_passkey(Passkey(0, ann.id, b"id", b"key", 0, "my laptop"), None)
+    shown = (await operator.see("members", "show", "ann")).splitlines()
+    assert shown[0] == "ann"
+    assert ["second", "factor", "passkey"] in [line.split() for line in shown]
+    assert any("my laptop" in line for line in shown)
+    assert (await operator.ask("members", "show", "ann"))["passkey_list"][0]["name"] == "my laptop"
+    assert "passkeys" in await operator.see("members", "edit", "ann", "--no-passkeys")
+    assert "my laptop" not in await operator.see("members", "show", "ann")

@@ -34,6 +34,7 @@ MEMBER = s.record(
     role=s.one_of(*ROLES),
     second_factor=s.FLAG,
     recovery_left=s.COUNT,
+    authenticator=s.FLAG,
     passkeys=s.COUNT,
     created_at=s.MOMENT,
     signed_in_at=s.maybe(s.MOMENT),

@@ -1,12 +1,15 @@
-"""The page of a member's own account: password, second factor and sessions."""
+"""The page of a member's own account: password, second factor, passkeys and sessions."""
 
 import re
 
 from aiohttp import web
 
 from gateway.domain.member import MAX_PASSPHRASE, MIN_PASSPHRASE
+from gateway.domain.passkey import MOST_PASSKEYS
 from gateway.server.console.language import mark
 from gateway.server.console.page import Data, Page, ask
+from gateway.server.context import SERVICES
+from gateway.server.sessions import find_site
 
 _BROWSERS = (
     ("Edge", re.compile(r"\bEdgA?/|\bEdgiOS/")),
@@ -28,7 +31,7 @@ _SYSTEMS = (
 )
 """The first match counts: most browsers name others too."""
 _SHOWN = 60
-CHANGES = ("passphrase", "second-factor-off", "others-ended")
+CHANGES = ("passphrase", "second-factor-off", "others-ended", "passkey-added", "passkey-removed")
 """What the page reports as done after it was reloaded."""
 
 
@@ -39,6 +42,9 @@ async def load_account(request: web.Request) -> Data:
     changed = request.query.get("changed")
     return {
         "own": own,
+        "passkeys": (await ask(request, "/session/passkeys"))["data"],
+        "obstacle": request.app[SERVICES].auth.passkeys.find_obstacle(find_site(request)),
+        "most": MOST_PASSKEYS,
         "providers": (await ask(request, "/session/identities"))["data"],
         "sessions": [{**session, "device": format_device(session["agent"])} for session in sessions],
         "others": sum(not session["current"] for session in sessions),

@@ -10,6 +10,7 @@ from gateway.server.admin.operation import OPERATIONS, PREFIX
 from gateway.server.console.language import mark
 from gateway.server.console.page import ROOT, Data, Page
 from gateway.server.context import SERVICES
+from gateway.server.sessions import find_site
 
 _OWN_PATH = re.compile(r"/(?:console|docs)(?:[/?#][\x21-\x7e]*)?\Z")
 _MAX_PATH = 1_024
@@ -24,6 +25,7 @@ async def load_sign_in(request: web.Request) -> Data:
         "next": find_next(request),
         "setup_open": await _is_setup_open(request),
         "local": server.local_sign_in,
+        "passkeys": request.app[SERVICES].auth.passkeys.find_obstacle(find_site(request)) is None,
         "providers": [{"name": provider.name, "title": provider.title} for provider in providers],
     }
 

@@ -397,3 +397,17 @@ async def test_the_site_is_the_configured_one_or_this_machine(
     async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as client:
         status, said = await Site(gateway, client, Clock()).send("POST", "/session/passkey/options", {}, **headers)
     assert (status, said.get("rpId")) == ((409, None) if rp_id is None else (200, rp_id)), said
+
+
+async def test_a_reset_link_does_not_get_around_a_passkey(site: Site) -> None:
+    """The page of the link cannot ask for one: the passphrase stays, and so does the link."""
+    ann, reference = await site.add()
+    device = await site.register(reference)
+    operator = {"Authorization": f"Bearer {site.gateway.admin_token}"}
+    _, link = await site.send("POST", f"/members/{ann.id}/reset", {}, **operator)
+    new = {"token": link["token"], "passphrase": "seven quiet lanterns drift"}
+    status, said = await site.send("POST", "/links/use", new)
+    assert (status, "passkey" in said["error"]["message"]) == (409, True)
+    assert (await site.sign_in(device.get(await site.start())))[0] == 201
+    await site.send("PATCH", f"/members/{ann.id}", {"passkeys": False}, **operator)
+    assert (await site.send("POST", "/links/use", new))[0] == 201

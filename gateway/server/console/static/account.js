@@ -1,7 +1,8 @@
-// The second factor, step by step: the passphrase, the code of an authenticator, the recovery codes.
+// Passkeys, and the second factor, step by step: the passphrase, the code of an authenticator, the recovery codes.
 import { call } from "./api.js";
 import { clearFaults } from "./faults.js";
 import { showFault } from "./forms.js";
+import { addPasskey, isSupported } from "./passkeys.js";
 import "./passphrase.js";
 import { t } from "./language.js";
 
@@ -29,6 +30,12 @@ function writeImage(svg) {
   const alone = svg.includes("xmlns=") ? svg : svg.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"');
   return `data:image/svg+xml,${encodeURIComponent(alone)}`;
 }
+
+onSubmit(byId("add-passkey"), async () => {
+  if (!isSupported()) throw new Error(t("This browser has no passkeys"));
+  await addPasskey(byId("passkey-name").value, byId("passkey-passphrase").value);
+  location.assign(byId("add-passkey").dataset.then);
+});
 
 byId("enrol")?.addEventListener("click", (event) => {
   event.currentTarget.hidden = true;
