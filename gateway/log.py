@@ -7,7 +7,7 @@ log by mistake.
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, MutableMapping
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any, Literal, TextIO
@@ -148,16 +148,11 @@ def _write_escaped(logger: LineWriter, method: str, event: MutableMapping[str, A
     return f"{structlog.processors.JSONRenderer()(logger, method, event)!s}\n".replace("\x7f", "\\u007f")
 
 
-def add_log_fields(find: Callable[[], Mapping[str, str]]) -> Callable[[], None]:
-    """Add the fields that ``find`` returns to every event from now on; return what ends that."""
-
-    def add(_logger: LineWriter, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        event.update(find())
-        return event
-
+def add_processor(processor: structlog.typing.Processor) -> Callable[[], None]:
+    """Let ``processor`` see every event from now on, before all others; return what ends that."""
     processors = structlog.get_config()["processors"]
-    processors.insert(0, add)
-    return partial(processors.remove, add)
+    processors.insert(0, processor)
+    return partial(processors.remove, processor)
 
 
 class _LineLogger(structlog.BoundLoggerBase):

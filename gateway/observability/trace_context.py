@@ -6,10 +6,10 @@ a look at its headers and one random number.
 
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, MutableMapping
 from contextvars import ContextVar
 from time import time_ns
-from types import MappingProxyType
+from typing import Any
 
 import attrs
 
@@ -23,7 +23,7 @@ MAX_STATE = 512
 _SHAPE = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
 _PRINTABLE = re.compile(r"[\t\x20-\x7e]*\Z")
 _SAMPLED = 1
-_NO_FIELDS: Mapping[str, str] = MappingProxyType({})
+LogEvent = MutableMapping[str, Any]
 
 
 @attrs.define(eq=False)
@@ -78,12 +78,14 @@ class CurrentTrace:
         self.get: Callable[[], RequestTrace | None] = trace.get
         self.set: Callable[[RequestTrace | None], object] = trace.set
 
-    def find_log_fields(self) -> Mapping[str, str]:
-        """Return the fields that name it in a line of the log."""
+    def add_log_fields(
+        self, _logger: object, _method: str, event: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        """Add the fields that name it to a line of the log: a processor of structlog."""
         trace = self.get()
-        if trace is None:
-            return _NO_FIELDS
-        return {"trace_id": f"{trace.trace_id:032x}", "span_id": f"{trace.span_id:016x}"}
+        if trace is not None:
+            event["trace_id"], event["span_id"] = f"{trace.trace_id:032x}", f"{trace.span_id:016x}"
+        return event
 
 
 def make_id(bits: int) -> int:
@@ -137,12 +139,12 @@ class TracedHttpClient:
         self._client = client
         self._current = current
 
-    async def send(self, plan: HttpRequest) -> HttpResponse:
+    def send(self, plan: HttpRequest) -> Coroutine[Any, Any, HttpResponse]:
         trace = self._current.get()
         if trace is not None:
             own = {name: value for name, value in plan.headers.items() if name.lower() not in {PARENT, STATE}}
             plan = attrs.evolve(plan, headers={**own, **trace.build_headers()}, template=None)
-        return await self._client.send(plan)
+        return self._client.send(plan)
 
     async def close(self) -> None:
         await self._client.close()

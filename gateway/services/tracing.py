@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 from gateway.config.extras import describe_missing
 from gateway.config.loader import ConfigError
 from gateway.config.observability_schema import TracingSection
-from gateway.log import add_log_fields
+from gateway.log import add_processor
 from gateway.server.context import Services, TracingServices
 
 
@@ -16,7 +16,7 @@ def open_tracing(services: Services, stack: AsyncExitStack) -> TracingServices |
         return None
     tracing = _build(section)
     stack.push_async_callback(tracing.exporter.close)
-    stack.callback(add_log_fields(tracing.current.find_log_fields))
+    stack.callback(add_processor(tracing.current.add_log_fields))
     return tracing
 
 

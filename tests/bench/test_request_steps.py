@@ -170,9 +170,10 @@ async def test_a_streamed_request(gateway_with: StartGateway) -> None:
 
 
 async def test_a_request_that_is_not_traced_costs_few_steps_more(gateway_with: StartGateway) -> None:
-    """Tracing is on, and samples none: a middleware, a random number, a look where it is sent and logged."""
+    """Tracing is on, and samples none: a middleware, a random number, a look where it is sent and logged; no coroutine
+    more."""
     end = orjson.dumps(COMPLETION)[-12:]
     tracing = {"endpoint": "http://127.0.0.1:9", "sample_ratio": 0}
     counts = await count_third(gateway_with, [answer(COMPLETION)], hello(), end, tracing=tracing)
     show(counts, "a JSON request that is sampled out")
-    assert counts.total <= 130 + 5, counts.calls
+    assert counts.total <= 130 + 4, counts.calls

@@ -77,8 +77,8 @@ def test_a_state_that_cannot_be_forwarded_is_dropped(state: str) -> None:
 
 def test_lines_of_the_log_name_the_current_trace() -> None:
     current = CurrentTrace()
-    assert not current.find_log_fields()
+    assert not current.add_log_fields(None, "info", {})
     current.set(open_trace(make_context(), {"traceparent": PARENT}, 0.0))
-    fields = current.find_log_fields()
+    fields = current.add_log_fields(None, "info", {})
     assert fields.keys() == {"trace_id", "span_id"}
     assert fields["trace_id"] == TRACE_ID
