@@ -50,6 +50,8 @@ async def test_the_snippets_have_the_address_and_a_model_and_no_secret(gateway_w
         assert orjson.loads(command[-1])["model"] == MODEL
         assert orjson.loads(plain["zed"])["language_models"]["openai_compatible"]["Gateway"]["api_url"] == plain["base"]
         assert 'ANTHROPIC_BASE_URL="https://ai.example.com"' in plain["claude-code"]
+        assert '{"base_url": "https://ai.example.com"}' in plain["google"]
+        assert "GOOGLE_GEMINI_BASE_URL" in plain["google-env"]
         assert "host.docker.internal" not in text
         assert "<b>&" not in text
         for tab in re.findall(r'aria-controls="(panel-\S+)"', text):
