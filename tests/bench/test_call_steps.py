@@ -17,11 +17,15 @@ from gateway.domain.circuit_breaker import DEFAULT_RULES, CircuitBreaker
 from gateway.domain.price import Price, cost_nanos, usd
 from gateway.domain.rate_limit import Limits, RateLimitStatus, RateLimitSubject, RateLimitWindow
 from gateway.domain.usage import Usage
+from gateway.formats.gemini.passthrough import GenerateContentPassthrough
+from gateway.formats.gemini.request import parse_generate_call
 from gateway.formats.openai.chat import ChatPassthrough, parse_chat_call
 from gateway.formats.openai.rate_limit_headers import build_limits
 from gateway.formats.registry import make_exchange
+from gateway.formats.stream import StreamTransform
 from gateway.formats.strict_json import parse_json_object
 from gateway.formats.translator import ResponseIdentity
+from tests.support import gemini_cassettes as gemini
 from tests.support.called_functions import list_called
 
 NOW_S = 1_750_000_000.0
@@ -60,6 +64,8 @@ EVENT = (
     b'"system_fingerprint":"fp_1","choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,'
     b'"finish_reason":null}]}\n\n'
 )
+GENERATE = parse_generate_call({"contents": [{"parts": [{"text": "Say hello."}]}]}, model="m", stream=True)
+GEMINI_EVENT = gemini.stream(gemini.chunk({"text": " word"}, used=gemini.usage(11, 3, totalTokenCount=14), index=0))
 PRICE = Price("m", input_nanos_per_million=10**9, output_nanos_per_million=2 * 10**9)
 USED = Usage(19, 10, 0, "upstream")
 CALL = parse_chat_call(BODY)
@@ -123,13 +129,12 @@ def exchange() -> None:
     made.parse_answer(ANSWER, ())
 
 
-def pass_events() -> Callable[[], Any]:
+def pass_events(transform: StreamTransform, event: bytes) -> Callable[[], Any]:
     """A hundred events of a stream."""
-    transform = ChatPassthrough(CALL)
 
     def feed() -> None:
         for _ in range(100):
-            transform.feed(EVENT)
+            transform.feed(event)
             assert not transform.closed
 
     feed()
@@ -145,7 +150,8 @@ STAGES = {
     "a breaker": (lean_on(), 5),
     "an exchange": (exchange, 15),
     "limits said": (lambda: build_limits(STANDING), 3),
-    "100 events": (pass_events(), 112),
+    "100 events": (pass_events(ChatPassthrough(CALL), EVENT), 112),
+    "100 events of Gemini": (pass_events(GenerateContentPassthrough(GENERATE), GEMINI_EVENT), 213),
 }
 
 

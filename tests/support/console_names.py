@@ -5,6 +5,7 @@ NAMES = {
     "s",  # the unit, a second
     "YOUR_KEY", "MODEL",  # in snippets
     "Node.js", "Open WebUI", "LibreChat", "Cherry Studio", "Chatbox", "Continue", "Cline", "Zed", "Claude Code",
+    "Google Gen AI",
     "OpenAI Compatible", "API Provider", "API Key", "URL", "API Address (API Host)", "API Host", "API Path", "Model ID",
 }  # fmt: skip
 """Names: of formats and products, and of the settings of other apps as those show them in English."""
