@@ -97,13 +97,7 @@ def check_body(body: Body) -> Body:
 
 
 def _check_config(config: Body) -> Body:
-    for name, value in config.items():
-        if (
-            type(value) is float
-            and value.is_integer()
-            and name in {"topK", "maxOutputTokens", "candidateCount", "seed"}
-        ):
-            config[name] = int(value)  # Google's SDK sends ``topK`` as a float
+    _unify_integers(config, "topK", "maxOutputTokens", "candidateCount", "seed")
     named = {f"{CONFIG}.{name}": value for name, value in config.items()}
     for name, low, high in _INTEGERS:
         parse_integer(named, f"{CONFIG}.{name}", low, high)
@@ -116,12 +110,20 @@ def _check_config(config: Body) -> Body:
     for name in ("responseSchema", "responseJsonSchema", "thinkingConfig"):
         parse_object(named, f"{CONFIG}.{name}")
     read_text(named, f"{CONFIG}.responseMimeType")
-    thinking = {
-        f"{CONFIG}.thinkingConfig.{name}": value for name, value in (config.get("thinkingConfig") or {}).items()
-    }
+    thinking_config: Body = config.get("thinkingConfig") or {}
+    _unify_integers(thinking_config, "thinkingBudget")
+    thinking = {f"{CONFIG}.thinkingConfig.{name}": value for name, value in thinking_config.items()}
     parse_integer(thinking, f"{CONFIG}.thinkingConfig.thinkingBudget", -1, MAX_TOKENS)
     read_text(thinking, f"{CONFIG}.thinkingConfig.thinkingLevel")
     return config
+
+
+def _unify_integers(fields: Body, *names: str) -> None:
+    """Turn whole numbers that are written as floats into integers: Google's SDK sends ``topK`` so."""
+    for name in names:
+        value = fields.get(name)
+        if type(value) is float and value.is_integer():
+            fields[name] = int(value)
 
 
 def check_content(content: object, where: str, *, roles: bool = True) -> None:
