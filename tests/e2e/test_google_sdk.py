@@ -382,3 +382,22 @@ async def test_a_chat_goes_on_at_another_provider(
         assert said(parts) == "It is noon."
         assert claude.heard[1].thoughts == ("Let me look",)
         assert [*claude.refusals, *gemini.refusals] == []
+
+
+async def test_the_demo_answers(gateway_with: StartGateway, google: MakeGoogle) -> None:
+    """A gateway without a channel has the demo: Google's library works with it at once."""
+    gateway = await gateway_with({})
+    client = google(gateway)
+    stream = await client.aio.models.generate_content_stream(model="demo-chat", contents="Say hello.")
+    assert len([each.text async for each in stream if each.text]) > 1
+    chat = client.aio.chats.create(model="demo-chat")
+    assert (await chat.send_message("Hi")).text
+    embedded = await client.aio.models.embed_content(model="demo-embedding", contents="one")
+    assert len((embedded.embeddings or [])[0].values or ()) > 1
+    assert (await client.aio.models.count_tokens(model="demo-chat", contents="one two")).total_tokens
+    listed = {model.name: model.supported_actions async for model in await client.aio.models.list()}
+    assert listed["models/demo-chat"] == ["generateContent", "countTokens"]
+    assert listed["models/demo-embedding"] == ["embedContent", "batchEmbedContents"]
+    assert listed["models/demo-image"] == []
+    with pytest.raises(errors.ClientError, match="does not serve the model 'demo-embedding'"):
+        await client.aio.models.generate_content(model="demo-embedding", contents="one")

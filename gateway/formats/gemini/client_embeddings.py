@@ -104,7 +104,7 @@ def build_openai_body(call: InferenceRequest, model: str) -> Body:
 
 def _join_text(parts: list[Body], prefix: str) -> str:
     for index, part in enumerate(parts):
-        if part.keys() != {"text"}:
+        if part.keys() != {"text"} or part["text"] is None:
             where = f"{prefix}content.parts[{index}]"
             raise InvalidRequest(f"'{where}': this model embeds only text", param=where)
     return "\n".join(part["text"] for part in parts)
