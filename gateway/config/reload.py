@@ -21,6 +21,7 @@ from gateway.config.schema import Config
 from gateway.domain.audit_log import FILE, Actor, build_change
 from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
+from gateway.domain.client_file import FileRules
 from gateway.domain.ip_address import Networks, parse_networks
 from gateway.domain.media import MediaRules
 from gateway.domain.price import ONE_PPM
@@ -85,6 +86,9 @@ class LiveConfig:
 
     def find_video_content_rules(self) -> MediaRules:
         return self.config.videos.media_rules()
+
+    def find_file_rules(self) -> FileRules:
+        return self.config.files.rules()
 
     def find_polls(self) -> int:
         return self.config.videos.polls_per_channel

@@ -26,6 +26,8 @@ from gateway.config.reload import LiveConfig, Reloader
 from gateway.domain.account import Caller
 from gateway.domain.audit_log import Actor
 from gateway.domain.ip_address import Networks
+from gateway.media.client_files import ClientFiles
+from gateway.media.client_uploads import ClientUploads
 from gateway.media.images import ImageService
 from gateway.media.signed_links import SignedLinks
 from gateway.observability.process_monitor import ProcessMonitor
@@ -171,6 +173,14 @@ class MediaServices:
 
 
 @attrs.frozen
+class FileServices:
+    """Clients' files."""
+
+    files: ClientFiles
+    uploads: ClientUploads
+
+
+@attrs.frozen
 class VideoServices:
     """Video jobs.
 
@@ -250,6 +260,7 @@ class Services:
     routing: RoutingServices = attrs.field(init=False)
     proxy: Proxy = attrs.field(init=False)
     media: MediaServices = attrs.field(init=False)
+    files: FileServices = attrs.field(init=False)
     videos: VideoServices = attrs.field(init=False)
     idempotency: IdempotencyService = attrs.field(init=False)
     auth: AuthServices = attrs.field(init=False)

@@ -21,12 +21,12 @@ from multipart import (  # type: ignore[import-untyped]
 )
 
 from gateway.domain.media import sniff_image
-from gateway.domain.upload import HEAD_BYTES, Upload
+from gateway.domain.upload import HEAD_BYTES, Spooled, Upload
 from gateway.errors import ClientDisconnected, InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedMediaType
 from gateway.formats.form import ReceivedForm
 from gateway.formats.request_body import ANY_TYPE, MEDIA_TYPE
 from gateway.server.media_type import read_media_type
-from gateway.storage.upload_spool import SpooledFile, SpooledSlice, UploadSpool
+from gateway.storage.upload_spool import SpooledSlice, UploadSpool
 
 MIB = 1024 * 1024
 READ_BYTES = 64 * 1024
@@ -77,16 +77,36 @@ class FormLimits:
     pace_s: float = 60.0
 
 
+class FileSink(Spooled, Protocol):
+    """Takes the bytes of all files of a form, one after the other."""
+
+    async def write(self, data: bytes) -> None:
+        """Append ``data``."""
+        ...
+
+    def close(self) -> None:
+        """Delete what is not kept."""
+        ...
+
+
 class MultipartReader:
     """Reads the form of one request; its files exist until ``close``.
 
-    All files share one spooled file, so that a form takes only one descriptor.
+    All files share one spooled file, so that a form takes only one descriptor. ``sink``: it takes the files instead.
     """
 
-    def __init__(self, request: web.Request, spool: UploadSpool, limits: FormLimits, *, account_id: int) -> None:
+    def __init__(
+        self,
+        request: web.Request,
+        spool: UploadSpool,
+        limits: FormLimits,
+        *,
+        account_id: int,
+        sink: FileSink | None = None,
+    ) -> None:
         self._request = request
         self._share = spool.find_share(account_id)
-        self._spooled = self._share.open()
+        self._spooled: FileSink = self._share.open() if sink is None else sink
         self._limits = limits
         self._parts = 0
         self._files_begun = 0
@@ -219,7 +239,7 @@ class _File:
     field: str
     filename: str
     declared: str | None
-    spooled: SpooledFile
+    spooled: FileSink
     limit: int
     keep: Callable[[Upload], None]
     head: bytes = b""

@@ -31,6 +31,7 @@ from gateway.server.context import CALLER, SERVICES
 from gateway.server.error_responses import GOOGLE_KEY_HEADER, VERSION_HEADER, is_google_request
 from gateway.server.google_api import add_method_routes, get_google_model, get_google_models
 from gateway.server.handlers.billing import get_subscription, get_usage
+from gateway.server.handlers.client_files import add_file_routes
 from gateway.server.handlers.inference import forward_inference
 from gateway.server.handlers.videos import add_video_routes
 from gateway.server.middlewares import (
@@ -109,6 +110,7 @@ def add_api_routes(api: web.Application) -> None:
     for path, handler in list_inference_routes():
         api.router.add_post(path, handler)
     add_video_routes(api)
+    add_file_routes(api)
     add_method_routes(api)
     api.router.add_get("/models", get_models)
     api.router.add_get("/models/{model:.+}", get_model)

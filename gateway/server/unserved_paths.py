@@ -10,8 +10,8 @@ from gateway.wording import find_nearest
 
 _UNSERVED = (
     "assistants", "batches", "chatkit", "complete", "containers", "content_provenance_checks", "conversations", "evals",
-    "files", "fine_tuning", "messages/batches", "organization", "organizations", "projects", "realtime", "skills",
-    "threads", "uploads", "vector_stores", "videos/characters", "videos/edits", "videos/extensions",
+    "fine_tuning", "messages/batches", "organization", "organizations", "projects", "realtime", "skills",
+    "threads", "vector_stores", "videos/characters", "videos/edits", "videos/extensions",
 )  # fmt: skip
 """Paths of the OpenAI API (its OpenAPI document) and of the Anthropic API that the gateway does not serve."""
 _PARTLY_SERVED = {

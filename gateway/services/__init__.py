@@ -25,7 +25,7 @@ from gateway.services.admin import open_admin
 from gateway.services.alerts import open_alerts
 from gateway.services.auth import open_accounts, open_members
 from gateway.services.billing import open_billing
-from gateway.services.media import MIB, open_media
+from gateway.services.media import MIB, open_files, open_media
 from gateway.services.metrics import open_metrics
 from gateway.services.routing import open_routing
 from gateway.services.sign_in import open_sign_in
@@ -62,7 +62,7 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
         stack.push_async_callback(jobs.stop)
         services.routing = await open_routing(services, stack)
         services.proxy = Proxy(services.client, services.routing.load_balancer, clock=services.clock)
-        services.media = open_media(services, stack)
+        services.media, services.files = open_media(services, stack), open_files(services)
         with _explain_store_errors(services.options):
             services.videos, services.idempotency = await open_videos(services, stack)
         services.auth = open_members(services, accounts, stack)
@@ -141,3 +141,4 @@ def _start_cleanup(services: Services, jobs: JobRunner) -> None:
     repository, keep_days = RetentionRepository(storage.database), services.live_config.find_keep_days
     worker = RetentionWorker(repository, storage.write_queue, keep_days, storage.retention_clock.now)
     jobs.start("retire_requests", worker.run)
+    jobs.start("sweep_files", services.files.files.run)

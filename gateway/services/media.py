@@ -2,10 +2,14 @@
 
 from contextlib import AsyncExitStack
 
+from gateway.media.client_files import ClientFiles
+from gateway.media.client_uploads import ClientUploads
 from gateway.media.image_delivery import ImageDelivery
 from gateway.media.images import ImageService
 from gateway.media.signed_links import SignedLinks
-from gateway.server.context import MediaServices, Services
+from gateway.server.context import FileServices, MediaServices, Services
+from gateway.storage.client_files import ClientFileRepository
+from gateway.storage.file_folder import FileFolder
 from gateway.storage.media_files import MediaFiles
 from gateway.storage.upload_spool import UploadSpool
 from gateway.upstream.safe_fetch import SafeFetcher
@@ -33,3 +37,13 @@ def open_media(services: Services, stack: AsyncExitStack) -> MediaServices:
     stack.push_async_callback(images.close)
     limit_bytes = SPOOLED_UPLOADS * options.config.server.max_upload_mb * MIB
     return MediaServices(files, links, images, UploadSpool(folder.path / "uploads", limit_bytes=limit_bytes), fetcher)
+
+
+def open_files(services: Services) -> FileServices:
+    """Open clients' files."""
+    storage = services.storage
+    store, folder = ClientFileRepository(storage.database), FileFolder(services.options.folder.path / "files")
+    files = ClientFiles(
+        store, folder, services.live_config.find_file_rules, services.clock, storage.retention_clock.now
+    )
+    return FileServices(files, ClientUploads(files))

@@ -35,7 +35,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 CONFIG = "gateway.toml"
 TOKEN = "admin.token"  # noqa: S105 - the name of a file
-MEDIA = "media"
+FILES, MEDIA = "files", "media"
 LEVEL = 6
 _OWNER_ONLY = 0o600
 _COPY = ".backup-"
@@ -54,7 +54,7 @@ class BackupSource:
         folder: the data folder.
         database: the path of its database.
         config: the configuration file; None: none.
-        media: include images and videos.
+        media: include images, videos and clients' files.
         master_key: the setting ``store.master_key`` replaces the file ``master.key``.
     """
 
@@ -172,7 +172,8 @@ def _read_journals(folder: Path) -> dict[str, bytes]:
 def _list_media(source: BackupSource) -> Iterator[Path]:
     """Yield every stored media file; drafts are in the folder itself."""
     if source.media:
-        yield from sorted((source.folder / MEDIA).glob("[0-9a-f][0-9a-f]/*"))
+        for kept in (FILES, MEDIA):
+            yield from sorted((source.folder / kept).glob("[0-9a-f][0-9a-f]/*"))
 
 
 @contextmanager

@@ -36,7 +36,7 @@ STALE_DRAFT_S = 3600.0
 """A draft without a write for so long, in seconds, is left by a crash."""
 ROOM_KNOWN_S = 1.0
 REMOVE_AT_ONCE = 200
-_DRAFT = "draft-"
+DRAFT = "draft-"
 _SHARD = re.compile(r"[0-9a-f]{2}")
 _ID_BYTES = 16
 _OWNER_ONLY = 0o600
@@ -163,7 +163,7 @@ class FileDraft:
     def __init__(self, folder: Path, check_room: Callable[[], None]) -> None:
         self._folder = folder
         self._check_room = check_room
-        self._path = folder / f"{_DRAFT}{secrets.token_hex(_ID_BYTES)}"
+        self._path = folder / f"{DRAFT}{secrets.token_hex(_ID_BYTES)}"
         self._lock = threading.Lock()
         self._file: io.FileIO | None = None
         self._ended = False
@@ -210,9 +210,21 @@ class FileDraft:
         if file is None or media_type is None:
             self._remove(file)
             raise UnknownMedia("The gateway does not keep files of this type")
+        return self._store(file, f"{secrets.token_hex(_ID_BYTES)}.{EXTENSIONS[media_type]}", media_type)
+
+    def keep_as(self, name: str, media_type: str) -> Media:
+        """Store the file durably under ``name``, in the calling thread. Raises ``StoreUnavailable``; it is deleted."""
+        self.write_now(b"")  # an empty file exists, too
+        with self._lock:
+            file = self._take()
+        if file is None:
+            raise StoreUnavailable("The file was discarded while it was stored", retry_after_s=5)
+        return self._store(file, name, media_type)
+
+    def _store(self, file: io.FileIO, media_id: str, media_type: str) -> Media:
         try:
             with _storing():
-                return self._publish(file, media_type)
+                return self._publish(file, media_id, media_type)
         except StoreUnavailable:
             self._remove(file)
             raise
@@ -227,11 +239,10 @@ class FileDraft:
         while rest:
             rest = rest[self._file.write(rest) :]
 
-    def _publish(self, file: io.FileIO, media_type: str) -> Media:
+    def _publish(self, file: io.FileIO, media_id: str, media_type: str) -> Media:
         os.fsync(file.fileno())
         status = os.fstat(file.fileno())
         file.close()
-        media_id = f"{secrets.token_hex(_ID_BYTES)}.{EXTENSIONS[media_type]}"
         path = _find_path(self._folder, media_id)
         if not path.parent.is_dir():
             path.parent.mkdir(exist_ok=True, mode=_OWNER_ONLY_FOLDER)
@@ -290,7 +301,7 @@ class _FileCleanup:
         for entry in self._list(folder):
             if _SHARD.fullmatch(entry.name):
                 shards.append(folder / entry.name)
-            elif entry.name.startswith(_DRAFT) and (stored := self._look(entry)) and stored[0] < before_s:
+            elif entry.name.startswith(DRAFT) and (stored := self._look(entry)) and stored[0] < before_s:
                 self._remove(stored)
         return shards
 

@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 import attrs
 
+from gateway.domain.upload import Spooled
 from gateway.errors import Overloaded, RateLimited, StoreUnavailable
 
 MEMORY_BYTES = 64 * 1024
@@ -207,7 +208,7 @@ class SpooledFile:
 class SpooledSlice:
     """A ``domain.upload.Spooled``: one of several files that are concatenated in a spooled file."""
 
-    whole: SpooledFile
+    whole: Spooled
     start: int
     size: int
 

@@ -28,7 +28,6 @@ UNSERVED = (
     "/v1/chat/completions/chatcmpl-1/messages",
     "/v1/messages/batches",
     "/v1/messages/batches/msgbatch_1/results",
-    "/v1/files",
     "/v1/batches/",
 )
 
@@ -83,19 +82,21 @@ SERVED = {
     "post /audio/speech", "post /audio/transcriptions", "post /audio/translations", "post /chat/completions",
     "post /completions", "post /embeddings", "post /images/edits", "post /images/generations", "get /models",
     "get /models/m", "post /moderations", "post /responses", "get /videos", "post /videos", "get /videos/v",
-    "delete /videos/v", "get /videos/v/content", "post /videos/v/remix",
+    "delete /videos/v", "get /videos/v/content", "post /videos/v/remix", "get /files", "post /files", "get /files/f",
+    "delete /files/f", "get /files/f/content", "post /uploads", "post /uploads/u/parts", "post /uploads/u/complete",
+    "post /uploads/u/cancel",
 }  # fmt: skip
 CONVENTION = """
 audio/voice_consents audio/voice_consents/x audio/voices batches batches/x batches/x/cancel chat/completions/x
 chat/completions/x/messages containers containers/x containers/x/files containers/x/files/y
 containers/x/files/y/content conversations conversations/x conversations/x/items conversations/x/items/y evals evals/x
-evals/x/runs evals/x/runs/y evals/x/runs/y/output_items evals/x/runs/y/output_items/z files files/x files/x/content
+evals/x/runs evals/x/runs/y evals/x/runs/y/output_items evals/x/runs/y/output_items/z
 fine_tuning/alpha/graders/run fine_tuning/checkpoints/x/permissions/y fine_tuning/jobs fine_tuning/jobs/x
 fine_tuning/jobs/x/events images/variations assistants assistants/x organization/admin_api_keys organization/costs
 organization/projects/x/api_keys/y organization/usage/completions organization/users/x projects/x/roles
 projects/x/users/y/roles/z realtime/calls realtime/calls/x/accept realtime/client_secrets realtime/sessions responses/x
 responses/x/cancel responses/x/input_items responses/input_tokens responses/compact threads threads/runs threads/x
-threads/x/messages/y threads/x/runs/y/steps/z uploads uploads/x/parts vector_stores vector_stores/x/search
+threads/x/messages/y threads/x/runs/y/steps/z vector_stores vector_stores/x/search
 content_provenance_checks videos/characters videos/characters/x videos/edits videos/extensions skills skills/x
 skills/x/versions/y/content chatkit/sessions chatkit/sessions/x/cancel chatkit/threads/x/items
 complete messages/batches messages/batches/x/results organizations/me organizations/users/x

@@ -27,6 +27,7 @@ from tests.support.gateway import furnish, make_template
 from tests.support.request_records import make_row
 
 PICTURE = Path("media/ab/ab0123456789abcdef0123456789abcd.png")
+FILE = Path("files/cd/cd0123456789abcdef0123456789abcd.bin")
 HEAD = len(MAGIC) + 16
 CHUNK = CHUNK_BYTES + 16
 BACKUPS = 15
@@ -44,6 +45,8 @@ async def folder(tmp_path: Path, template_path: Path) -> Path:
     (home / "requests.journal.unread-1").write_bytes(b"unread\n")
     (home / PICTURE).write_bytes(os.urandom(300_000))  # more than one chunk of an encrypted backup
     os.utime(home / PICTURE, (1_700_000_000, 1_700_000_000))
+    (home / FILE).parent.mkdir(parents=True, mode=0o700)
+    (home / FILE).write_bytes(b"lines")
     (home / "media" / "draft-1").write_bytes(b"half an image")
     return home
 

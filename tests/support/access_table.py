@@ -5,11 +5,13 @@ hand: what is another account's (``foreign``), and what is only for somebody who
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import attrs
 
+from gateway.domain.account import Caller
 from gateway.domain.audit_log import OPERATOR, Actor, AuditFilter, AuditRow
+from gateway.domain.client_file import NewFile
 from gateway.domain.member import ROLES, Role
 from gateway.domain.member_spec import InviteSpec
 from gateway.request_context import RequestContext
@@ -129,9 +131,22 @@ class Site:
     async def make_call(self) -> str:
         """A call of ours that is under way."""
         services, call_id = self.gateway.app[SERVICES], f"req_{self.name()}"
-        caller = next(one for one in services.auth.api_keys._by_key.values() if one.account.name == OURS)
-        services.active_requests.calls[call_id] = UnderWay(make_context(caller, request_id=call_id))
+        services.active_requests.calls[call_id] = UnderWay(make_context(self._find_caller(), request_id=call_id))
         return call_id
+
+    async def make_file(self) -> str:
+        files = self.services.files.files
+        received = files.receive()
+        await received.write(b"ours")
+        return str((await files.add(NewFile(self.name(), "batch"), self._find_caller(), received.draft, 4)).id)
+
+    async def make_upload(self) -> str:
+        new = NewFile(self.name(), "batch")
+        return str((await self.services.files.uploads.create(new, "text/plain", 4, self._find_caller())).id)
+
+    def _find_caller(self) -> Caller:
+        keys = self.services.auth.api_keys._by_key.values()
+        return cast("Caller", next(one for one in keys if one.account.name == OURS))
 
     async def find_video(self) -> str:
         return self.video_id
@@ -383,6 +398,15 @@ PUBLIC: Mapping[str, Row] = {
     "GET /v1/video/generations/{id}": Row(make=Site.find_video, foreign=404),
     f"DELETE {_VIDEO}": Row(make=Site.make_video, foreign=404),
     f"POST {_VIDEO}/remix": Row(400, make=Site.find_video, body={}),
+    "POST /v1/files": Row(415, body={}),
+    "GET /v1/files": Row(),
+    "GET /v1/files/{id}": Row(make=Site.make_file, foreign=404),
+    "GET /v1/files/{id}/content": Row(make=Site.make_file, foreign=404),
+    "DELETE /v1/files/{id}": Row(make=Site.make_file, foreign=404),
+    "POST /v1/uploads": Row(400, body={}),
+    "POST /v1/uploads/{id}/parts": Row(415, make=Site.make_upload, body={}, foreign=404),
+    "POST /v1/uploads/{id}/complete": Row(400, make=Site.make_upload, body={}),
+    "POST /v1/uploads/{id}/cancel": Row(make=Site.make_upload, foreign=404),
     "GET /v1/models": Row(),
     "GET /v1/models/{model}": Row(),
     **{f"POST {path}/models/{{model}}:{name}": Row(400, body={}) for path in ("/v1", "/v1beta") for name in _METHODS},

@@ -78,6 +78,19 @@ CREATE TABLE entries (
 	reference VARCHAR(64), 
 	note VARCHAR(256)
 );
+CREATE TABLE files (
+	sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
+	id VARCHAR(64) NOT NULL, 
+	account_id INTEGER NOT NULL, 
+	key_id BIGINT NOT NULL, 
+	filename TEXT NOT NULL, 
+	purpose VARCHAR(32) NOT NULL, 
+	bytes BIGINT NOT NULL, 
+	created_ms BIGINT NOT NULL, 
+	expires_ms BIGINT, 
+	UNIQUE (id), 
+	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE
+);
 CREATE TABLE fingerprints (
 	name VARCHAR(64) NOT NULL, 
 	fingerprint VARCHAR(64) NOT NULL, 
@@ -234,6 +247,30 @@ CREATE TABLE settings (
 	PRIMARY KEY (path)
 );
 CREATE TABLE sqlite_sequence(name,seq);
+CREATE TABLE upload_parts (
+	id VARCHAR(64) NOT NULL, 
+	upload_id VARCHAR(64) NOT NULL, 
+	bytes BIGINT NOT NULL, 
+	created_ms BIGINT NOT NULL, 
+	PRIMARY KEY (id), 
+	FOREIGN KEY(upload_id) REFERENCES uploads (id) ON DELETE CASCADE
+);
+CREATE TABLE uploads (
+	id VARCHAR(64) NOT NULL, 
+	account_id INTEGER NOT NULL, 
+	key_id BIGINT NOT NULL, 
+	filename TEXT NOT NULL, 
+	purpose VARCHAR(32) NOT NULL, 
+	mime_type TEXT NOT NULL, 
+	bytes BIGINT NOT NULL, 
+	created_ms BIGINT NOT NULL, 
+	expires_ms BIGINT NOT NULL, 
+	status VARCHAR(16) NOT NULL, 
+	kept_s INTEGER, 
+	file_id VARCHAR(64), 
+	PRIMARY KEY (id), 
+	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE
+);
 CREATE TABLE usage_days (
 	day INTEGER NOT NULL, 
 	account_id BIGINT NOT NULL, 
@@ -323,6 +360,8 @@ CREATE INDEX deliveries_by_end ON deliveries (ended_ms);
 CREATE INDEX deliveries_by_video ON deliveries (video_id, sequence);
 CREATE INDEX deliveries_due ON deliveries (due_ms) WHERE due_ms IS NOT NULL;
 CREATE INDEX entries_of_credit ON entries (account_id, key_id, sequence) WHERE kind != 'charge';
+CREATE INDEX files_by_account ON files (account_id, sequence);
+CREATE INDEX files_by_expiry ON files (expires_ms) WHERE expires_ms IS NOT NULL;
 CREATE INDEX identities_by_member ON identities (member_id);
 CREATE INDEX passkeys_by_member ON passkeys (member_id);
 CREATE INDEX replays_by_age ON replays (created_ms);
@@ -333,6 +372,9 @@ CREATE INDEX requests_by_model ON requests (model, sequence);
 CREATE INDEX requests_wrong ON requests (sequence) WHERE outcome NOT IN ('completed', 'client_closed', 'cancelled');
 CREATE INDEX response_owners_by_age ON response_owners (created_ms);
 CREATE INDEX sessions_by_member ON sessions (member_id);
+CREATE INDEX upload_parts_by_upload ON upload_parts (upload_id);
+CREATE INDEX uploads_by_account ON uploads (account_id);
+CREATE INDEX uploads_by_expiry ON uploads (expires_ms);
 CREATE INDEX videos_by_account ON videos (account_id, sequence);
 CREATE INDEX videos_due ON videos (due_ms) WHERE due_ms IS NOT NULL;
 CREATE INDEX videos_failed ON videos (sequence) WHERE state = 'failed';

@@ -1,7 +1,7 @@
 """Every operation of the public API is called, and answers what the document says; what is refused is refused so."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -27,6 +27,7 @@ GENERATE: dict[str, Any] = {
 GOOGLES = {"model": MODEL}
 EMBED = {"content": {"parts": [{"text": "hi"}]}}
 VIDEO = {"id": "$video"}
+UPLOAD = {"filename": "x.jsonl", "purpose": "batch", "bytes": 2, "mime_type": "application/jsonl"}
 
 
 def keep_link(answer: Any, memory: Memory) -> None:
@@ -37,6 +38,13 @@ def keep_link(answer: Any, memory: Memory) -> None:
 
 def keep_video(answer: Any, memory: Memory) -> None:
     memory["video"] = answer["id"]
+
+
+def keep_as(name: str) -> Callable[[Any, Memory], None]:
+    def keep(answer: Any, memory: Memory) -> None:
+        memory[name] = answer["id"]
+
+    return keep
 
 
 LINK = {"expires": "$expires", "signature": "$signature"}
@@ -106,6 +114,24 @@ CALLS = (
     Call("create_video", {**FILM, "duration": 9}, status=400),
     Call("create_video_generation", form={**FILM, "prompt": "by form", "input_reference": IMAGE}),
     Call("get_video", path={"id": "nobody's"}, status=404),
+    Call("create_file", form={"purpose": "batch", "file": b"{}"}, keep=keep_as("file")),
+    Call("create_file", form={"purpose": "none", "file": b"{}"}, status=400),
+    Call("create_file", {}, status=415),
+    Call("list_files", query={"limit": "1", "purpose": "batch", "order": "asc"}),
+    Call("list_files", query={"limit": "0"}, status=400),
+    Call("get_file", path={"id": "$file"}),
+    Call("get_file_content", path={"id": "$file"}),
+    Call("get_file_content", path={"id": "$file"}, headers={"Range": "bytes=0-0"}, status=206),
+    Call("delete_file", path={"id": "$file"}),
+    Call("get_file", path={"id": "$file"}, status=404),
+    Call("create_upload", {**UPLOAD, "bytes": 10**12}, status=413),
+    Call("create_upload", UPLOAD, keep=keep_as("upload")),
+    Call("add_upload_part", path={"id": "$upload"}, form={"data": b"{}"}, keep=keep_as("part")),
+    Call("add_upload_part", path={"id": "$upload"}, form={"data": b"{}"}, status=413),
+    Call("complete_upload", {"part_ids": ["$part"]}, path={"id": "$upload"}),
+    Call("cancel_upload", path={"id": "$upload"}, status=409),
+    Call("create_upload", UPLOAD, keep=keep_as("upload")),
+    Call("cancel_upload", path={"id": "$upload"}),
 )
 FINISHED = (
     Call("get_video", path=VIDEO),

@@ -1,0 +1,29 @@
+"""``[files]``: files that clients send."""
+
+import attrs
+
+from gateway.domain.client_file import FileRules
+from gateway.parsing import about, between
+
+_DAY_MS = 24 * 3_600 * 1000
+
+
+@attrs.frozen
+class FilesSection:
+    """``[files]``: files that clients send to /v1/files and /v1/uploads, and that batches write."""
+
+    max_mb: int = attrs.field(
+        default=512, metadata=about("largest file; stored in the data folder (0 = no limit)", between(0, 1_000_000))
+    )
+    max_total_mb_per_account: int = attrs.field(
+        default=10_240,
+        metadata=about("all files of an account together (0 = no limit)", between(0, 1_000_000_000)),
+    )
+    keep_days: int = attrs.field(
+        default=30,
+        metadata=about("days to keep a file whose client names no expires_after (0 = forever)", between(0, 36_500)),
+    )
+
+    def rules(self) -> FileRules:
+        mib = 1024**2
+        return FileRules(self.max_mb * mib, self.max_total_mb_per_account * mib, self.keep_days * _DAY_MS)

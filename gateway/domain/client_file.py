@@ -1,0 +1,124 @@
+"""Files and uploads of clients: what the gateway keeps for an account until the client deletes it or it expires."""
+
+import re
+from typing import Literal, get_args
+
+import attrs
+
+Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
+"""Purposes that a client may name (OpenAI's OpenAPI document, ``CreateFileRequest``)."""
+PURPOSES: tuple[str, ...] = get_args(Purpose)
+BATCH_OUTPUT = "batch_output"
+"""The purpose of the files that a batch writes."""
+LEAST_KEPT_S, MOST_KEPT_S = 3_600, 2_592_000
+"""The shortest and the longest ``expires_after`` (OpenAI's OpenAPI document, ``FileExpirationAfter``)."""
+UPLOAD_TTL_MS = 3_600_000
+"""An upload that is not completed expires after an hour, as OpenAI's."""
+MAX_PART_BYTES = 64 * 1024**2
+"""Of one part of an upload, as OpenAI's."""
+
+UploadStatus = Literal["pending", "completed", "cancelled", "expired"]
+
+_ID = re.compile(r"(?:file-|upload_|part_|batch_)[0-9a-f]{32}", re.ASCII)
+_DIGITS = 32
+
+
+def is_client_id(text: str, prefix: str) -> bool:
+    """Return whether ``text`` is an id with that prefix."""
+    return text.startswith(prefix) and _ID.fullmatch(text) is not None
+
+
+def find_digits(object_id: str) -> str:
+    """Return the digits of an id, which name its bytes on the disk."""
+    return object_id[-_DIGITS:]
+
+
+@attrs.frozen
+class FileRules:
+    """The limits of clients' files; 0: none.
+
+    Attributes:
+        max_bytes: of one file.
+        max_total_bytes: of all files of an account, with the parts of its uploads.
+        keep_ms: how long a file is kept if its client names no time.
+    """
+
+    max_bytes: int
+    max_total_bytes: int
+    keep_ms: int
+
+
+@attrs.frozen
+class ClientFile:
+    """One file. Times are Unix milliseconds; ``expires_ms`` is None if it does not expire."""
+
+    id: str
+    account_id: int
+    key_id: int
+    filename: str
+    purpose: str
+    bytes: int
+    created_ms: int
+    expires_ms: int | None = None
+
+
+@attrs.frozen
+class NewFile:
+    """What a client says of a file that it sends. ``kept_s``: its ``expires_after``; None if it names none."""
+
+    filename: str
+    purpose: str
+    kept_s: int | None = None
+
+
+@attrs.frozen
+class ClientUpload:
+    """A file that is sent in parts. Times are Unix milliseconds.
+
+    Attributes:
+        bytes: how many the parts must have together.
+        kept_s: the ``expires_after`` of the file; None if the client names none.
+        file_id: the completed file; None before.
+    """
+
+    id: str
+    account_id: int
+    key_id: int
+    filename: str
+    purpose: str
+    mime_type: str
+    bytes: int
+    created_ms: int
+    expires_ms: int
+    status: UploadStatus = "pending"
+    kept_s: int | None = None
+    file_id: str | None = None
+
+    def find_status(self, now_ms: int) -> UploadStatus:
+        """Return the status at ``now_ms``: a pending upload expires by itself."""
+        return "expired" if self.status == "pending" and now_ms >= self.expires_ms else self.status
+
+
+@attrs.frozen
+class UploadPart:
+    """One part of an upload."""
+
+    id: str
+    upload_id: str
+    bytes: int
+    created_ms: int
+
+
+@attrs.frozen
+class FileFilter:
+    """Which files of an account a list contains: those that have not expired at ``now_ms``.
+
+    ``purpose`` and ``after`` (an id) may be None.
+    """
+
+    account_id: int
+    now_ms: int
+    limit: int
+    purpose: str | None = None
+    after: str | None = None
+    newest_first: bool = True

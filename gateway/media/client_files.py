@@ -1,0 +1,156 @@
+"""Clients' files: received into the data folder, listed, and deleted when they expire."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from gateway.domain.account import Caller
+from gateway.domain.client_file import ClientFile, FileFilter, FileRules, NewFile, is_client_id
+from gateway.domain.media import Media
+from gateway.errors import GatewayError, NotFound, StoreUnavailable
+from gateway.storage.client_files import ClientFileRepository
+from gateway.storage.file_folder import FileFolder, make_client_id
+from gateway.storage.media_files import FileDraft
+
+FIRST_AFTER_S = 20.0
+SWEEP_EVERY_S = 3_600.0
+_UPLOADS_KEPT_MS = 24 * 3_600 * 1000
+_PREFIX = "file-"
+_SECOND_MS = 1000
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class ReceivedFile:
+    """A file on its way in: what a form's reader writes to.
+
+    Args:
+        draft: takes the bytes; the last step of receiving keeps it.
+    """
+
+    def __init__(self, draft: FileDraft) -> None:
+        self.draft = draft
+        self._size = 0
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    async def write(self, data: bytes) -> None:
+        """Append ``data``. Raises ``StoreUnavailable``."""
+        await self.draft.write(data)
+        self._size += len(data)
+
+    async def read(self, offset: int, size: int) -> bytes:
+        """Raise ``NotImplementedError``: the file is written only."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Delete the draft unless it was kept."""
+        self.draft.discard()
+
+
+class ClientFiles:
+    """The files of all accounts.
+
+    Args:
+        store: their rows.
+        folder: their bytes.
+        rules: returns the current limits.
+        clock: Unix seconds.
+        expiry: the same, of the clock that records are deleted by.
+    """
+
+    def __init__(
+        self,
+        store: ClientFileRepository,
+        folder: FileFolder,
+        rules: Callable[[], FileRules],
+        clock: Callable[[], float],
+        expiry: Callable[[], float],
+    ) -> None:
+        self._expiry = expiry
+        self.store = store
+        self.folder = folder
+        self._rules = rules
+        self._clock = clock
+
+    @property
+    def rules(self) -> FileRules:
+        return self._rules()
+
+    @property
+    def now_ms(self) -> int:
+        return int(self._clock() * _SECOND_MS)
+
+    def receive(self) -> ReceivedFile:
+        """Return a new, empty file. Raises ``StoreUnavailable`` if the disk is nearly full."""
+        self.folder.check_room()
+        return ReceivedFile(self.folder.open_draft())
+
+    def plan(self, new: NewFile, account_id: int, key_id: int, size: int) -> ClientFile:
+        """Return the row of a new file; it is not stored."""
+        now_ms, kept_ms = self.now_ms, self.rules.keep_ms
+        if new.kept_s is not None:
+            kept_ms = new.kept_s * _SECOND_MS
+        return ClientFile(
+            id=make_client_id(_PREFIX),
+            account_id=account_id,
+            key_id=key_id,
+            filename=new.filename,
+            purpose=new.purpose,
+            bytes=size,
+            created_ms=now_ms,
+            expires_ms=now_ms + kept_ms if kept_ms else None,
+        )
+
+    async def add(self, new: NewFile, caller: Caller, draft: FileDraft, size: int) -> ClientFile:
+        """Keep a received file of ``size`` bytes. Raises ``RequestTooLarge``, ``StoreUnavailable``."""
+        file = self.plan(new, caller.account.id, caller.key.id, size)
+        await self.folder.keep(draft, file.id)
+        try:
+            await self.store.add_file(file, self.rules.max_total_bytes)
+        except GatewayError:
+            await self.folder.remove(file.id)
+            raise
+        return file
+
+    async def get(self, file_id: str, account_id: int) -> ClientFile:
+        """Return a file of the account. Raises ``NotFound`` for every other, and for one that has expired."""
+        found = await self.store.find_file(file_id, account_id) if is_client_id(file_id, _PREFIX) else None
+        if found is None or (found.expires_ms is not None and found.expires_ms <= self.now_ms):
+            raise NotFound(f"There is no file with the id {file_id[:64]!r}", param="file_id", should_retry=False)
+        return found
+
+    async def open(self, file: ClientFile) -> Media:
+        """Return where the bytes of a file are. Raises ``NotFound``, ``StoreUnavailable``."""
+        return await self.folder.find(file.id)
+
+    async def list_files(self, wanted: FileFilter) -> Sequence[ClientFile]:
+        """Return the files that ``wanted`` describes."""
+        return await self.store.list_files(wanted)
+
+    async def remove(self, file: ClientFile) -> None:
+        """Delete a file."""
+        await self.store.delete_file(file)
+        await self.folder.remove(file.id)
+
+    async def run(self) -> None:
+        """Sweep soon after the start and then every ``SWEEP_EVERY_S``; never returns."""
+        await asyncio.sleep(FIRST_AFTER_S)
+        while True:
+            await self.sweep()
+            await asyncio.sleep(SWEEP_EVERY_S)
+
+    async def sweep(self) -> None:
+        """Delete expired files, and bytes that belong to no row: those of deleted accounts and ended uploads."""
+        now_ms = int(self._expiry() * _SECOND_MS)
+        try:
+            rows = await self.store.sweep_files(now_ms, now_ms - _UPLOADS_KEPT_MS)
+            swept = await self.folder.sweep(await self.store.list_kept())
+        except (StoreUnavailable, OSError) as error:
+            log.warning("files_not_swept", error=str(error))
+            return
+        if rows or swept.files:
+            log.info("files_swept", rows=rows, files=swept.files, bytes=swept.freed_bytes)

@@ -1,0 +1,138 @@
+"""Uploads: files that clients send in parts, which are joined on the disk."""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+
+from gateway.domain.account import Caller
+from gateway.domain.client_file import (
+    UPLOAD_TTL_MS,
+    ClientFile,
+    ClientUpload,
+    NewFile,
+    UploadPart,
+    is_client_id,
+)
+from gateway.errors import Conflict, GatewayError, InvalidRequest, NotFound, RequestTooLarge
+from gateway.media.client_files import ClientFiles
+from gateway.storage.file_folder import make_client_id
+from gateway.storage.media_files import FileDraft
+
+JOIN_BYTES = 1024 * 1024
+"""Bytes of a part that are in memory while the parts are joined."""
+
+
+class ClientUploads:
+    """The uploads of all accounts. ``files`` get what is completed."""
+
+    def __init__(self, files: ClientFiles) -> None:
+        self._files = files
+        self._store = files.store
+        self._folder = files.folder
+
+    @property
+    def now_ms(self) -> int:
+        return self._files.now_ms
+
+    async def create(self, new: NewFile, mime_type: str, size: int, caller: Caller) -> ClientUpload:
+        """Begin an upload of ``size`` bytes. Raises ``RequestTooLarge``."""
+        limit = self._files.rules.max_bytes
+        if limit and size > limit:
+            raise RequestTooLarge(f"A file may have {limit // 1024**2} MB at most", param="bytes")
+        now_ms = self.now_ms
+        upload = ClientUpload(
+            id=make_client_id("upload_"),
+            account_id=caller.account.id,
+            key_id=caller.key.id,
+            filename=new.filename,
+            purpose=new.purpose,
+            mime_type=mime_type,
+            bytes=size,
+            created_ms=now_ms,
+            expires_ms=now_ms + UPLOAD_TTL_MS,
+            kept_s=new.kept_s,
+        )
+        await self._store.add_upload(upload)
+        return upload
+
+    async def get(self, upload_id: str, account_id: int) -> ClientUpload:
+        """Return an upload of the account. Raises ``NotFound`` for every other."""
+        found = await self._store.find_upload(upload_id, account_id) if is_client_id(upload_id, "upload_") else None
+        if found is None:
+            text = f"There is no upload with the id {upload_id[:64]!r}"
+            raise NotFound(text, param="upload_id", should_retry=False)
+        return found
+
+    async def find_pending(self, upload_id: str, account_id: int) -> ClientUpload:
+        """Return a pending upload of the account. Raises ``NotFound``, ``Conflict``."""
+        upload = await self.get(upload_id, account_id)
+        status = upload.find_status(self.now_ms)
+        if status != "pending":
+            raise Conflict(f"The upload is {status}", param="upload_id", should_retry=False)
+        return upload
+
+    async def add_part(self, upload: ClientUpload, draft: FileDraft, size: int) -> UploadPart:
+        """Keep a received part. Raises ``Conflict``, ``RequestTooLarge``, ``StoreUnavailable``."""
+        part = UploadPart(make_client_id("part_"), upload.id, size, self.now_ms)
+        await self._folder.keep(draft, part.id)
+        try:
+            await self._store.add_part(part, upload, self._files.rules.max_total_bytes)
+        except GatewayError:
+            await self._folder.remove(part.id)
+            raise
+        return part
+
+    async def complete(self, upload: ClientUpload, part_ids: Sequence[str], md5: str | None) -> ClientFile:
+        """Join the parts in the order of ``part_ids`` to a file.
+
+        Parts that ``part_ids`` leaves out are deleted. Raises ``InvalidRequest``, ``Conflict``, ``StoreUnavailable``.
+        """
+        parts = {part.id: part for part in await self._store.list_parts(upload.id)}
+        unknown = next((part_id for part_id in part_ids if part_id not in parts), None)
+        if unknown is not None:
+            raise InvalidRequest(f"The upload has no part with the id {unknown!r}", param="part_ids")
+        size = sum(parts[part_id].bytes for part_id in part_ids)
+        if size != upload.bytes:
+            text = f"The parts have {size} bytes together, the upload was to have {upload.bytes}"
+            raise InvalidRequest(text, param="part_ids")
+        draft = self._folder.open_draft()
+        try:
+            digest = await self._join(part_ids, draft)
+            if md5 is not None and digest != md5:
+                raise InvalidRequest("The parts do not have this checksum", param="md5")
+            new = NewFile(upload.filename, upload.purpose, upload.kept_s)
+            file = self._files.plan(new, upload.account_id, upload.key_id, size)
+            await self._folder.keep(draft, file.id)
+        finally:
+            draft.discard()
+        try:
+            await self._store.complete_upload(upload, file)
+        except GatewayError:
+            await self._folder.remove(file.id)
+            raise
+        await self._remove_parts(tuple(parts))
+        return file
+
+    async def _join(self, part_ids: Sequence[str], draft: FileDraft) -> str:
+        """Copy the parts into ``draft``; return the MD5 of all, which is no protection but what the client names."""
+        digest = hashlib.md5(usedforsecurity=False)
+        for part_id in part_ids:
+            path = (await self._folder.find(part_id)).path
+            file = await asyncio.to_thread(path.open, "rb")
+            try:
+                while piece := await asyncio.to_thread(file.read, JOIN_BYTES):
+                    await asyncio.to_thread(digest.update, piece)
+                    await draft.write(piece)
+            finally:
+                file.close()
+        return digest.hexdigest()
+
+    async def cancel(self, upload: ClientUpload) -> None:
+        """End a pending upload and delete its parts. Raises ``Conflict``."""
+        parts = await self._store.list_parts(upload.id)
+        await self._store.end_upload(upload, "cancelled")
+        await self._remove_parts(tuple(part.id for part in parts))
+
+    async def _remove_parts(self, part_ids: Sequence[str]) -> None:
+        for part_id in part_ids:
+            await self._folder.remove(part_id)

@@ -1,0 +1,203 @@
+"""``/v1/files`` and ``/v1/uploads``: files that the gateway keeps for an account."""
+
+import attrs
+import orjson
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from gateway.domain.client_file import MAX_PART_BYTES, ClientFile, FileFilter, is_client_id
+from gateway.errors import InvalidRequest
+from gateway.formats.form import ReceivedForm
+from gateway.formats.openai.files import (
+    build_deleted_file,
+    build_file,
+    build_list,
+    build_part,
+    build_upload,
+    find_file,
+    parse_completion,
+    parse_file_form,
+    parse_upload,
+)
+from gateway.formats.request_body import Body
+from gateway.media.client_files import ReceivedFile
+from gateway.server.client_ip import check_client_ip
+from gateway.server.context import CALLER, SERVICES
+from gateway.server.error_responses import VERSION_HEADER
+from gateway.server.handlers.media import FileResponse, check_dates
+from gateway.server.middlewares import with_middlewares
+from gateway.server.multipart import FormLimits, MultipartReader
+from gateway.server.request_body import read_json
+from gateway.server.sessions import check_still_signed
+from gateway.server.stream_response import LargeResponse
+from gateway.server.unserved_paths import refuse_unserved
+
+MAX_PAGE = 10_000
+_UNBOUNDED_BYTES = 1024**4
+_FORM_BYTES = 64 * 1024
+"""Room for the text fields and the boundaries of a form."""
+_PRIVATE = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"}
+_BY_ID = "{id:[^/]+}"
+
+
+def add_file_routes(app: web.Application) -> None:
+    """Register the routes. ``{id}`` matches anything without a slash; an invalid id is not found."""
+    for method, path, handler in (
+        ("POST", "/files", post_file),
+        ("GET", "/files", get_files),
+        ("GET", f"/files/{_BY_ID}", get_file),
+        ("DELETE", f"/files/{_BY_ID}", delete_file),
+        ("GET", f"/files/{_BY_ID}/content", get_content),
+    ):
+        app.router.add_route(method, path, with_middlewares(handler, [refuse_anthropic]))
+    app.router.add_post("/uploads", post_upload)
+    app.router.add_post(f"/uploads/{_BY_ID}/parts", post_part)
+    app.router.add_post(f"/uploads/{_BY_ID}/complete", complete_upload)
+    app.router.add_post(f"/uploads/{_BY_ID}/cancel", cancel_upload)
+
+
+async def refuse_anthropic(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer 501 to clients of the Anthropic API: its files have the same paths, but other shapes."""
+    return await (refuse_unserved if VERSION_HEADER in request.headers else handler)(request)
+
+
+async def post_file(request: web.Request) -> web.Response:
+    """``POST /v1/files``: keep a file."""
+    files = request.app[SERVICES].files.files
+    limit = files.rules.max_bytes or _UNBOUNDED_BYTES
+    received = files.receive()
+    try:
+        form = await _read_form(request, received, limit)
+        file = await files.add(parse_file_form(form), request[CALLER], received.draft, received.size)
+    finally:
+        received.close()
+    return _answer(request, build_file(file))
+
+
+async def _read_form(request: web.Request, received: ReceivedFile, limit: int) -> ReceivedForm:
+    """Read a form with one file of at most ``limit`` bytes, and check the caller again: that may take minutes."""
+    services, caller = request.app[SERVICES], request[CALLER]
+    await services.billing.quota.check_rate(caller)
+    limits = attrs.evolve(
+        services.http.form_limits, max_body_bytes=limit + _FORM_BYTES, max_file_bytes=limit, max_files=1
+    )
+    form = await _make_reader(request, received, limits).read()
+    await check_still_signed(request)
+    refreshed = services.auth.api_keys.refresh(caller)
+    if refreshed is not caller:
+        request[CALLER] = refreshed
+        check_client_ip(request, refreshed)
+    return form
+
+
+def _make_reader(request: web.Request, received: ReceivedFile, limits: FormLimits) -> MultipartReader:
+    spool = request.app[SERVICES].media.spool
+    return MultipartReader(request, spool, limits, account_id=request[CALLER].account.id, sink=received)
+
+
+async def get_files(request: web.Request) -> web.Response:
+    """``GET /v1/files``: the account's files, a page at a time."""
+    wanted = _read_page(request)
+    found = await request.app[SERVICES].files.files.list_files(attrs.evolve(wanted, limit=wanted.limit + 1))
+    page = [build_file(file) for file in found[: wanted.limit]]
+    return _answer(request, build_list(page, more=len(found) > len(page)))
+
+
+def _read_page(request: web.Request) -> FileFilter:
+    query = request.query
+    order = query.get("order", "desc")
+    if order not in {"asc", "desc"}:
+        raise InvalidRequest("'order' must be 'asc' or 'desc'", param="order")
+    return FileFilter(
+        request[CALLER].account.id,
+        request.app[SERVICES].files.files.now_ms,
+        read_limit(request, MAX_PAGE, MAX_PAGE),
+        query.get("purpose") or None,
+        read_after(request, "file-"),
+        newest_first=order == "desc",
+    )
+
+
+def read_limit(request: web.Request, usual: int, most: int) -> int:
+    """Return the ``limit`` of a list. Raises ``InvalidRequest``."""
+    text = request.query.get("limit", str(usual))
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(most)) and 0 < int(text) <= most):
+        raise InvalidRequest(f"'limit' must be a whole number from 1 to {most}", param="limit")
+    return int(text)
+
+
+def read_after(request: web.Request, prefix: str) -> str | None:
+    """Return the id in ``after`` of a list; None without one. Raises ``InvalidRequest``."""
+    after = request.query.get("after") or None
+    if after is not None and not is_client_id(after, prefix):
+        raise InvalidRequest(f"'after' must be an id such as {prefix}…", param="after")
+    return after
+
+
+async def get_file(request: web.Request) -> web.Response:
+    """``GET /v1/files/{id}``: a file without its content."""
+    return _answer(request, build_file(await _find_file(request)))
+
+
+async def get_content(request: web.Request) -> web.StreamResponse:
+    """``GET /v1/files/{id}/content``: the bytes of a file, or a range of them."""
+    check_dates(request)
+    file = await _find_file(request)
+    media = await request.app[SERVICES].files.files.open(file)
+    disposition = f'attachment; filename="{file.id}"'
+    response = FileResponse(media, _PRIVATE | {"Content-Disposition": disposition})
+    await response.prepare(request)
+    return response
+
+
+async def delete_file(request: web.Request) -> web.Response:
+    """``DELETE /v1/files/{id}``: delete a file."""
+    file = await _find_file(request)
+    await request.app[SERVICES].files.files.remove(file)
+    return _answer(request, build_deleted_file(file.id))
+
+
+async def _find_file(request: web.Request) -> ClientFile:
+    """Return a file of the caller's account. Raises ``NotFound`` for every other."""
+    return await request.app[SERVICES].files.files.get(request.match_info["id"], request[CALLER].account.id)
+
+
+async def post_upload(request: web.Request) -> web.Response:
+    """``POST /v1/uploads``: begin a file that is sent in parts."""
+    new = parse_upload(await read_json(request))
+    upload = await request.app[SERVICES].files.uploads.create(new.file, new.mime_type, new.bytes, request[CALLER])
+    return _answer(request, build_upload(upload, upload.status))
+
+
+async def post_part(request: web.Request) -> web.Response:
+    """``POST /v1/uploads/{id}/parts``: send a part."""
+    services = request.app[SERVICES].files
+    upload = await services.uploads.find_pending(request.match_info["id"], request[CALLER].account.id)
+    received = services.files.receive()
+    try:
+        find_file(await _read_form(request, received, MAX_PART_BYTES), "data")
+        part = await services.uploads.add_part(upload, received.draft, received.size)
+    finally:
+        received.close()
+    return _answer(request, build_part(part))
+
+
+async def complete_upload(request: web.Request) -> web.Response:
+    """``POST /v1/uploads/{id}/complete``: join the parts to a file."""
+    uploads = request.app[SERVICES].files.uploads
+    completed = parse_completion(await read_json(request))
+    upload = await uploads.find_pending(request.match_info["id"], request[CALLER].account.id)
+    file = await uploads.complete(upload, completed.part_ids, completed.md5)
+    return _answer(request, build_upload(upload, "completed", file))
+
+
+async def cancel_upload(request: web.Request) -> web.Response:
+    """``POST /v1/uploads/{id}/cancel``: end an upload without a file."""
+    uploads = request.app[SERVICES].files.uploads
+    upload = await uploads.find_pending(request.match_info["id"], request[CALLER].account.id)
+    await uploads.cancel(upload)
+    return _answer(request, build_upload(upload, "cancelled"))
+
+
+def _answer(request: web.Request, body: Body) -> web.Response:
+    return LargeResponse(request, orjson.dumps(body), {"Content-Type": "application/json"})

@@ -1,0 +1,156 @@
+"""Clients' files and uploads in the database."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+from sqlalchemy import Row, delete, func, insert, or_, select, union_all, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.client_file import ClientFile, ClientUpload, FileFilter, UploadPart, UploadStatus
+from gateway.errors import Conflict, NotFound, RequestTooLarge
+from gateway.storage.database import Database
+from gateway.storage.schema import files, upload_parts, uploads
+
+_FILE = [column for column in files.c if column.name != "sequence"]
+
+
+class ClientFileRepository:
+    """The tables ``files``, ``uploads`` and ``upload_parts``.
+
+    Every method raises ``StoreUnavailable`` if the database does not answer.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add_file(self, file: ClientFile, max_total_bytes: int) -> None:
+        """Store a new file. Raises ``RequestTooLarge`` if the account has no room for it, ``NotFound`` without one."""
+
+        async def add(connection: AsyncConnection) -> None:
+            await _check_room(connection, file.account_id, file.bytes, max_total_bytes)
+            await connection.execute(insert(files).values(attrs.asdict(file)))
+
+        await self._write(add)
+
+    async def find_file(self, file_id: str, account_id: int) -> ClientFile | None:
+        """Return a file of that account; None for every other."""
+        own = select(*_FILE).where(files.c.id == file_id, files.c.account_id == account_id)
+        rows = await self._database.read(own)
+        return _parse_file(rows[0]) if rows else None
+
+    async def list_files(self, wanted: FileFilter) -> Sequence[ClientFile]:
+        """Return the files that ``wanted`` describes."""
+        number = files.c.sequence
+        lives = or_(files.c.expires_ms.is_(None), files.c.expires_ms > wanted.now_ms)
+        own = select(*_FILE).where(files.c.account_id == wanted.account_id, lives).limit(wanted.limit)
+        if wanted.purpose is not None:
+            own = own.where(files.c.purpose == wanted.purpose)
+        if wanted.after is not None:
+            at = select(number).where(files.c.id == wanted.after, files.c.account_id == wanted.account_id)
+            bound = at.scalar_subquery()
+            own = own.where(number < bound if wanted.newest_first else number > bound)
+        own = own.order_by(number.desc() if wanted.newest_first else number)
+        return [_parse_file(row) for row in await self._database.read(own)]
+
+    async def delete_file(self, file: ClientFile) -> bool:
+        """Delete the row of a file; return whether there was one."""
+        return bool(await self._database.change(delete(files).where(files.c.id == file.id)))
+
+    async def add_upload(self, upload: ClientUpload) -> None:
+        """Store a new upload. Raises ``NotFound`` if its account was deleted."""
+
+        async def add(connection: AsyncConnection) -> None:
+            await connection.execute(insert(uploads).values(attrs.asdict(upload)))
+
+        await self._write(add)
+
+    async def find_upload(self, upload_id: str, account_id: int) -> ClientUpload | None:
+        """Return an upload of that account; None for every other."""
+        own = select(uploads).where(uploads.c.id == upload_id, uploads.c.account_id == account_id)
+        rows = await self._database.read(own)
+        return ClientUpload(**rows[0]._mapping) if rows else None  # noqa: SLF001 - the documented way to a row's names
+
+    async def list_parts(self, upload_id: str) -> Sequence[UploadPart]:
+        """Return the parts of an upload."""
+        rows = await self._database.read(select(upload_parts).where(upload_parts.c.upload_id == upload_id))
+        return [UploadPart(**row._mapping) for row in rows]  # noqa: SLF001 - as above
+
+    async def add_part(self, part: UploadPart, upload: ClientUpload, max_total_bytes: int) -> None:
+        """Store a new part.
+
+        Raises:
+            Conflict: the upload has ended.
+            RequestTooLarge: the parts have more bytes than the upload, or the account has no room for this one.
+        """
+
+        async def add(connection: AsyncConnection) -> None:
+            sent = select(func.coalesce(func.sum(upload_parts.c.bytes), 0)).where(upload_parts.c.upload_id == upload.id)
+            if (await connection.execute(sent)).scalar_one() + part.bytes > upload.bytes:
+                raise RequestTooLarge(f"The parts have more than the {upload.bytes} bytes of the upload", param="data")
+            await _check_room(connection, upload.account_id, part.bytes, max_total_bytes)
+            await _check_pending(connection, upload)
+            await connection.execute(insert(upload_parts).values(attrs.asdict(part)))
+
+        await self._write(add)
+
+    async def complete_upload(self, upload: ClientUpload, file: ClientFile) -> None:
+        """Replace the parts of a pending upload by its file. Raises ``Conflict`` if the upload has ended."""
+
+        async def complete(connection: AsyncConnection) -> None:
+            await _check_pending(connection, upload)
+            await connection.execute(delete(upload_parts).where(upload_parts.c.upload_id == upload.id))
+            ended = update(uploads).where(uploads.c.id == upload.id).values(status="completed", file_id=file.id)
+            await connection.execute(ended)
+            await connection.execute(insert(files).values(attrs.asdict(file)))
+
+        await self._write(complete)
+
+    async def end_upload(self, upload: ClientUpload, status: UploadStatus) -> None:
+        """End a pending upload without a file and delete its parts. Raises ``Conflict`` if it has ended."""
+
+        async def end(connection: AsyncConnection) -> None:
+            await _check_pending(connection, upload)
+            await connection.execute(delete(upload_parts).where(upload_parts.c.upload_id == upload.id))
+            await connection.execute(update(uploads).where(uploads.c.id == upload.id).values(status=status))
+
+        await self._write(end)
+
+    async def sweep_files(self, now_ms: int, uploads_before_ms: int) -> int:
+        """Delete expired files, and uploads that expired before ``uploads_before_ms``; return how many."""
+        gone = await self._database.change(delete(files).where(files.c.expires_ms <= now_ms))
+        return gone + await self._database.change(delete(uploads).where(uploads.c.expires_ms < uploads_before_ms))
+
+    async def list_kept(self) -> set[str]:
+        """Return the ids of all files and parts."""
+        return {row[0] for row in await self._database.read(union_all(select(files.c.id), select(upload_parts.c.id)))}
+
+    async def _write(self, work: Any) -> None:
+        try:
+            await self._database.write(work)
+        except IntegrityError:
+            raise NotFound("The account or the upload was deleted") from None
+
+
+async def _check_room(connection: AsyncConnection, account_id: int, size: int, max_total_bytes: int) -> None:
+    if not max_total_bytes:
+        return
+    own = select(func.coalesce(func.sum(files.c.bytes), 0)).where(files.c.account_id == account_id)
+    joined = upload_parts.join(uploads, uploads.c.id == upload_parts.c.upload_id)
+    parts = select(func.coalesce(func.sum(upload_parts.c.bytes), 0)).select_from(joined)
+    held = (await connection.execute(own)).scalar_one()
+    held += (await connection.execute(parts.where(uploads.c.account_id == account_id))).scalar_one()
+    if held + size > max_total_bytes:
+        limit = max_total_bytes // 1024**2
+        raise RequestTooLarge(f"The account's files may have {limit} MB together: delete some", param="file")
+
+
+async def _check_pending(connection: AsyncConnection, upload: ClientUpload) -> None:
+    found = await connection.execute(select(uploads.c.status).where(uploads.c.id == upload.id))
+    if found.scalar() != "pending":
+        raise Conflict("The upload has ended", param="upload_id", should_retry=False)
+
+
+def _parse_file(row: Row[Any]) -> ClientFile:
+    return ClientFile(**row._mapping)  # noqa: SLF001 - the documented way to a row's names

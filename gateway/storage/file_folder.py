@@ -1,0 +1,118 @@
+"""The bytes of clients' files: ``<folder>/<first two digits>/<32 digits>.bin``, written whole or not at all."""
+
+import asyncio
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import structlog
+
+from gateway.domain.client_file import find_digits
+from gateway.domain.media import CleanupResult, Media
+from gateway.errors import NotFound, StoreUnavailable
+from gateway.storage.media_files import DRAFT, STALE_DRAFT_S, FileDraft, MediaFiles
+
+MEDIA_TYPE = "application/octet-stream"
+_STORED = re.compile(r"(?P<digits>[0-9a-f]{32})\.bin\Z", re.ASCII)
+
+_ID_BYTES = 16
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class FileFolder:
+    """The folder, which is created if it does not exist. Raises ``OSError`` if that fails.
+
+    Args:
+        folder: contains clients' files only.
+        clock: Unix seconds, the clock of the file system.
+    """
+
+    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
+        self._media = MediaFiles(folder, clock=clock)
+        self._clock = clock
+        self.path = folder.resolve()
+
+    def check_room(self) -> None:
+        """Raise ``StoreUnavailable`` if the disk is nearly full."""
+        self._media.check_room()
+
+    def open_draft(self) -> FileDraft:
+        """Return a draft for data that arrives in pieces; ``keep`` stores it."""
+        return self._media.open_draft()
+
+    async def keep(self, draft: FileDraft, object_id: str) -> int:
+        """Store a draft durably as the bytes of ``object_id``; return its size. Raises ``StoreUnavailable``."""
+        return (await asyncio.to_thread(draft.keep_as, name_file(object_id), MEDIA_TYPE)).size
+
+    async def find(self, object_id: str) -> Media:
+        """Return the stored bytes of a file or a part. Raises ``NotFound``, ``StoreUnavailable``."""
+        return await asyncio.to_thread(self._find, object_id)
+
+    def _find(self, object_id: str) -> Media:
+        path = self._find_path(object_id)
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            raise NotFound("The gateway no longer has the content of this file", should_retry=False) from None
+        except OSError as error:
+            raise StoreUnavailable("The gateway cannot read its files at the moment", retry_after_s=5) from error
+        return Media(object_id, MEDIA_TYPE, status.st_size, status.st_mtime, path)
+
+    async def remove(self, object_id: str) -> None:
+        """Delete the bytes of a file or a part. If that fails, the next sweep deletes them."""
+        try:
+            await asyncio.to_thread(self._find_path(object_id).unlink, missing_ok=True)
+        except OSError as error:
+            log.warning("file_not_removed", error=error.strerror or str(error))
+
+    async def sweep(self, kept: set[str]) -> CleanupResult:
+        """Delete the bytes of every id that is not in ``kept``, and old drafts.
+
+        A file that is younger than an hour stays: its row may be about to be written.
+        """
+        digits = {find_digits(one) for one in kept}
+        return await asyncio.to_thread(self._sweep, digits, self._clock() - STALE_DRAFT_S)
+
+    def _sweep(self, digits: set[str], before_s: float) -> CleanupResult:
+        files = freed = left = 0
+        for entry in self._list_entries():
+            stored = _STORED.match(entry.name)
+            known = stored["digits"] in digits if stored else not entry.name.startswith(DRAFT)
+            try:
+                status = entry.stat(follow_symlinks=False)
+                if known or status.st_mtime >= before_s:
+                    left += status.st_size
+                    continue
+                os.unlink(entry.path)  # noqa: PTH108 - an entry of a folder has its path as a string
+            except OSError as error:
+                log.warning("file_not_removed", error=error.strerror or str(error))
+                continue
+            files, freed = files + 1, freed + status.st_size
+        return CleanupResult(files, freed, left)
+
+    def _list_entries(self) -> Iterator["os.DirEntry[str]"]:
+        with os.scandir(self.path) as shards:
+            for shard in shards:
+                if not shard.is_dir(follow_symlinks=False):
+                    yield shard
+                    continue
+                with os.scandir(shard.path) as entries:
+                    yield from entries
+
+    def _find_path(self, object_id: str) -> Path:
+        name = name_file(object_id)
+        return self.path / name[:2] / name
+
+
+def name_file(object_id: str) -> str:
+    """Return the name of the file with the bytes of ``object_id``."""
+    return f"{find_digits(object_id)}.bin"
+
+
+def make_client_id(prefix: str) -> str:
+    """Return ``prefix`` and 32 random hexadecimal digits."""
+    return f"{prefix}{secrets.token_hex(_ID_BYTES)}"

@@ -1,0 +1,53 @@
+"""Tables of clients' files and uploads. The bytes are in the folder ``files`` (``storage/file_folder.py``)."""
+
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, String, Table, Text, text
+
+from gateway.storage.schema_base import BIG, metadata
+
+EXPIRES = text("expires_ms IS NOT NULL")
+
+files = Table(
+    "files",
+    metadata,
+    Column("sequence", BIG, primary_key=True, autoincrement=True),
+    Column("id", String(64), nullable=False, unique=True),
+    Column("account_id", BIG, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("key_id", BigInteger, nullable=False),
+    Column("filename", Text, nullable=False),
+    Column("purpose", String(32), nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger),
+    Index("files_by_account", "account_id", "sequence"),
+    Index("files_by_expiry", "expires_ms", sqlite_where=EXPIRES),
+    sqlite_autoincrement=True,
+)
+
+uploads = Table(
+    "uploads",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("account_id", BIG, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("key_id", BigInteger, nullable=False),
+    Column("filename", Text, nullable=False),
+    Column("purpose", String(32), nullable=False),
+    Column("mime_type", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("kept_s", Integer),
+    Column("file_id", String(64)),
+    Index("uploads_by_account", "account_id"),
+    Index("uploads_by_expiry", "expires_ms"),
+)
+
+upload_parts = Table(
+    "upload_parts",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("upload_id", String(64), ForeignKey("uploads.id", ondelete="CASCADE"), nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Index("upload_parts_by_upload", "upload_id"),
+)
