@@ -58,7 +58,7 @@ WIRES: Mapping[Operation, tuple[Wire, ...]] = MappingProxyType(
         "completions": ("openai_completions",),
         "moderations": ("openai_moderations",),
         "rerank": ("rerank",),
-        "responses": ("openai_responses",),
+        "responses": ("openai_responses", "openai_chat", "anthropic_messages", "gemini_generate"),
         "images": (
             "openai_images",
             "gemini_pictures",

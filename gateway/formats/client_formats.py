@@ -15,6 +15,9 @@ from gateway.formats.gemini import request_reader as gemini_reader
 from gateway.formats.gemini import response_writer as gemini_writer
 from gateway.formats.openai import request_reader as openai_reader
 from gateway.formats.openai import response as openai_response
+from gateway.formats.openai import responses_reader
+from gateway.formats.openai.responses_writer import ResponseStreamSerializer
+from gateway.formats.openai.responses_writer import build_answer as build_response
 from gateway.formats.openai.stream import ChatStreamSerializer
 from gateway.formats.stream import StreamSerializer
 from gateway.formats.translator import ResponseIdentity
@@ -26,7 +29,7 @@ class ClientFormat:
 
     parse_chat_request: Callable[[dict[str, Any]], ChatRequest]
     open_writer: Callable[[InferenceRequest, ResponseIdentity], StreamSerializer]
-    write_answer: Callable[[Sequence[Event], ResponseIdentity], bytes]
+    write_answer: Callable[[Sequence[Event], InferenceRequest, ResponseIdentity], bytes]
 
 
 CLIENT_FORMATS: Mapping[Operation, ClientFormat] = MappingProxyType(
@@ -39,7 +42,7 @@ CLIENT_FORMATS: Mapping[Operation, ClientFormat] = MappingProxyType(
                 created_s=naming.now_s,
                 include_usage=call.include_usage,
             ),
-            lambda events, naming: openai_response.build_answer(
+            lambda events, _call, naming: openai_response.build_answer(
                 events,
                 answer_id=f"chatcmpl-{naming.id}",
                 model=naming.model,
@@ -49,14 +52,19 @@ CLIENT_FORMATS: Mapping[Operation, ClientFormat] = MappingProxyType(
         "messages": ClientFormat(
             anthropic_reader.parse_chat_request,
             lambda _call, naming: MessagesStreamSerializer(naming.model, f"msg_{naming.id}"),
-            lambda events, naming: anthropic_response.build_answer(
+            lambda events, _call, naming: anthropic_response.build_answer(
                 events, model=naming.model, message_id=f"msg_{naming.id}"
             ),
+        ),
+        "responses": ClientFormat(
+            responses_reader.parse_chat_request,
+            ResponseStreamSerializer,
+            build_response,
         ),
         "generate_content": ClientFormat(
             gemini_reader.parse_chat_request,
             lambda _call, naming: gemini_writer.GenerateContentSerializer(naming.model, naming.id),
-            lambda events, naming: gemini_writer.build_answer(events, model=naming.model, answer_id=naming.id),
+            lambda events, _call, naming: gemini_writer.build_answer(events, model=naming.model, answer_id=naming.id),
         ),
     },
 )

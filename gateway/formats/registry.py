@@ -162,7 +162,7 @@ class _ChatTranslation:
     def parse_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         events = self.provider.parse_answer(raw, self.naming, secrets)
         try:
-            written = self.client.write_answer(events, self.naming)
+            written = self.client.write_answer(events, self.call, self.naming)
         except orjson.JSONEncodeError:
             raise ProviderBadResponse(_TOO_DEEP) from None
         return written, parse_events_usage(events, self.call)
@@ -327,7 +327,12 @@ _OF_GOOGLE: Mapping[Operation, Mapping[Wire, _PassthroughFormat]] = MappingProxy
 )
 """Operations of Google's API whose formats are built from each other directly."""
 _NATIVE: Mapping[str, Wire] = MappingProxyType(
-    {"chat": "openai_chat", "messages": "anthropic_messages", "generate_content": "gemini_generate"}
+    {
+        "chat": "openai_chat",
+        "messages": "anthropic_messages",
+        "responses": "openai_responses",
+        "generate_content": "gemini_generate",
+    }
 )
 """The native format of each operation that can be translated."""
 

@@ -103,23 +103,24 @@ def _parse_part(part: Body, where: str, role: str) -> TextPart | MediaPart:
         return TextPart(expect_text(part.get(kind), f"{where}.{kind}"), parse_cache(part, where))
     if kind == "image_url":
         return _parse_image(part, where)
-    return _parse_audio(part, where) if kind == "input_audio" else _parse_file(part, where)
+    return parse_audio(part, where) if kind == "input_audio" else _parse_file(part, where)
 
 
 def _parse_image(part: Body, where: str) -> MediaPart:
     cache = parse_cache(part, where)
     image = part.get("image_url")
     if isinstance(image, str):  # not OpenAI's form, but common
-        return _parse_address(image, f"{where}.image_url", detail=None, cache=cache)
+        return parse_address(image, f"{where}.image_url", detail=None, cache=cache)
     image = expect_object(image, f"{where}.image_url")
     url = expect_text(image.get("url"), f"{where}.image_url.url")
     detail = image.get("detail")
     if detail is not None:
         detail = expect_text(detail, f"{where}.image_url.detail")
-    return _parse_address(url, f"{where}.image_url.url", detail=detail, cache=cache)
+    return parse_address(url, f"{where}.image_url.url", detail=detail, cache=cache)
 
 
-def _parse_address(url: str, where: str, *, detail: str | None, cache: Json | None) -> MediaPart:
+def parse_address(url: str, where: str, *, detail: str | None, cache: Json | None = None) -> MediaPart:
+    """Parse the address of an image, which may be a data URL. Raises ``InvalidRequest``."""
     if url[:8].lower().startswith(_WEB):
         return MediaPart("image", url=url, detail=detail, cache=cache)
     found = split_data_url(url)
@@ -128,7 +129,8 @@ def _parse_address(url: str, where: str, *, detail: str | None, cache: Json | No
     return MediaPart("image", found[0], found[1], detail=detail, cache=cache)
 
 
-def _parse_audio(part: Body, where: str) -> MediaPart:
+def parse_audio(part: Body, where: str) -> MediaPart:
+    """Parse an ``input_audio`` part. Raises ``InvalidRequest``."""
     audio = expect_object(part.get("input_audio"), f"{where}.input_audio")
     data = expect_text(audio.get("data"), f"{where}.input_audio.data")
     form = expect_text(audio.get("format"), f"{where}.input_audio.format")
@@ -138,22 +140,25 @@ def _parse_audio(part: Body, where: str) -> MediaPart:
 
 
 def _parse_file(part: Body, where: str) -> MediaPart:
-    file = expect_object(part.get("file"), f"{where}.file")
+    return parse_file(expect_object(part.get("file"), f"{where}.file"), f"{where}.file", parse_cache(part, where))
+
+
+def parse_file(file: Body, where: str, cache: Json | None = None) -> MediaPart:
+    """Parse an object with ``file_data`` and ``filename``. Raises ``InvalidRequest``, also for an uploaded file."""
     if file.get("file_id") is not None:
         raise refuse(
-            f"{where}.file.file_id",
+            f"{where}.file_id",
             "An uploaded file only works with a channel that speaks the convention; send file_data",
         )
-    data = expect_text(file.get("file_data"), f"{where}.file.file_data")
+    data = expect_text(file.get("file_data"), f"{where}.file_data")
     name = file.get("filename")
     if name is not None:
-        name = expect_text(name, f"{where}.file.filename")
-    cache = parse_cache(part, where)
+        name = expect_text(name, f"{where}.filename")
     if data[:8].lower().startswith(_WEB):
         return MediaPart("file", url=data, name=name, cache=cache)
     if not data.startswith("data:"):
         return MediaPart("file", _PDF, data, name=name, cache=cache)
     found = split_data_url(data)
     if found is None:
-        raise refuse(f"{where}.file.file_data", f"'{where}.file.file_data' must be base64 or a data URL in base64")
+        raise refuse(f"{where}.file_data", f"'{where}.file_data' must be base64 or a data URL in base64")
     return MediaPart("file", found[0], found[1], name=name, cache=cache)

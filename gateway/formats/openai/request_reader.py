@@ -67,7 +67,7 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
         frequency_penalty=parse_number(body, "frequency_penalty", -2, 2),
         tools=tools,
         tool_choice=choice,
-        parallel_tools=_parse_parallel(body),
+        parallel_tools=parse_parallel(body),
         format=_parse_format(body),
         thinking_tokens=thinking,
         effort=effort,
@@ -237,7 +237,8 @@ def _parse_tool(value: object, where: str) -> chat.Tool:
     )
 
 
-def _parse_parallel(body: Body) -> bool | None:
+def parse_parallel(body: Body) -> bool | None:
+    """Parse ``parallel_tool_calls``; None if it is not set."""
     return None if body.get("parallel_tool_calls") is None else parse_flag(body, "parallel_tool_calls")
 
 
@@ -275,11 +276,11 @@ def _parse_format(body: Body) -> chat.ResponseFormat | None:
 
 def _parse_thinking(body: Body) -> tuple[chat.Effort | None, int | None]:
     """Return effort and token budget of reasoning, from any of the three forms."""
-    effort = _parse_effort(body.get("reasoning_effort"), "reasoning_effort")
+    effort = parse_effort(body.get("reasoning_effort"), "reasoning_effort")
     tokens = None
     reasoning = parse_object(body, "reasoning") or {}
     if reasoning:
-        effort = effort or _parse_effort(reasoning.get("effort"), "reasoning.effort")
+        effort = effort or parse_effort(reasoning.get("effort"), "reasoning.effort")
         tokens = _parse_budget(reasoning, "reasoning", "max_tokens")
         enabled = reasoning.get("enabled")
         if effort is None and tokens is None and isinstance(enabled, bool):
@@ -294,7 +295,8 @@ def _parse_thinking(body: Body) -> tuple[chat.Effort | None, int | None]:
     return effort, tokens
 
 
-def _parse_effort(value: object, where: str) -> chat.Effort | None:
+def parse_effort(value: object, where: str) -> chat.Effort | None:
+    """Parse the word for how hard to think. Raises ``InvalidRequest``."""
     if value is None:
         return None
     if not isinstance(value, str) or value not in _EFFORTS:

@@ -43,6 +43,7 @@ from gateway.formats.openai.fields import (
     parse_model,
     read_text,
 )
+from gateway.formats.openai.response_reasoning import drop_own
 from gateway.formats.openai.stream_tail import DONE, split_events
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS, bound_text
 from gateway.formats.prompt_tokens import estimate_prompt
@@ -167,8 +168,14 @@ def _list_texts(value: Any) -> list[str]:
 
 
 def build_responses_body(call: InferenceRequest, model: str) -> Body:
-    """Build the body with the provider's name of the model. A stream reports its usage by default."""
-    return call.body | {"model": model}
+    """Build the body with the provider's name of the model, without reasoning that another provider has made.
+
+    A stream reports its usage by default.
+    """
+    body = call.body | {"model": model}
+    if (items := body.get("input")) is not None:
+        body["input"] = drop_own(items)
+    return body
 
 
 def parse_responses_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
