@@ -8,6 +8,7 @@ import structlog
 from gateway.domain.idempotency import KEEP_MS
 from gateway.errors import StoreUnavailable
 from gateway.proxy.idempotency import IdempotencyService
+from gateway.routing.kept_responses import KeptResponses
 from gateway.routing.response_owners import ResponseOwners
 from gateway.storage.members import MemberRepository
 from gateway.storage.videos import VideoRepository
@@ -34,6 +35,7 @@ class RecordCleanup:
         members: their sessions and links are deleted once they expire.
         clock: Unix seconds.
         owners: response owners, kept as long as providers keep responses.
+        kept: responses that the gateway keeps, until they expire.
     """
 
     def __init__(
@@ -45,7 +47,9 @@ class RecordCleanup:
         clock: Callable[[], float],
         *,
         owners: ResponseOwners | None = None,
+        kept: KeptResponses | None = None,
     ) -> None:
+        self._kept = kept
         self._owners = owners
         self._idempotency = idempotency
         self._deliveries = deliveries
@@ -69,6 +73,7 @@ class RecordCleanup:
             rows += await self._sweep_videos(now_ms - VIDEOS_KEPT_MS)
             rows += await self._members.sweep_sessions(now_ms)
             rows += await self._owners.sweep(now_ms) if self._owners is not None else 0
+            rows += await self._kept.sweep(now_ms) if self._kept is not None else 0
         except StoreUnavailable as error:
             log.warning("records_not_swept", error=error.message)
             return

@@ -176,6 +176,16 @@ class MediaSection:
 
 
 @attrs.frozen
+class ResponsesSection:
+    """``[responses]``: responses of the Responses API that are kept for clients if the provider does not."""
+
+    keep_days: float = attrs.field(
+        default=30.0,
+        metadata=about("how long such a response can be retrieved and continued; 0 keeps none", between(0, 3_650)),
+    )
+
+
+@attrs.frozen
 class VideosSection:
     """``[videos]``: video jobs and their content.
 
@@ -312,6 +322,7 @@ class Config:
     media: MediaSection = attrs.Factory(MediaSection)
     videos: VideosSection = attrs.Factory(VideosSection)
     files: FilesSection = attrs.Factory(FilesSection)
+    responses: ResponsesSection = attrs.Factory(ResponsesSection)
     safety: SafetySection = attrs.Factory(SafetySection)
     egress: EgressSection = attrs.Factory(EgressSection)
     requests: RequestsSection = attrs.Factory(RequestsSection)

@@ -16,7 +16,7 @@ from aiohttp import hdrs, web
 from attrs import frozen
 
 from gateway.demo import chat as talk
-from gateway.demo import completions, responses, scores
+from gateway.demo import completions, scores
 from gateway.demo import requests as asks
 from gateway.demo import text as words
 from gateway.demo.audio import DemoAudio
@@ -76,7 +76,6 @@ class DemoUpstream:
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_post("/v1/embeddings", _embeddings)
         completions.add_routes(app, pace_s=self._pace_s)
-        responses.add_routes(app, pace_s=self._pace_s)
         scores.add_routes(app)
         app.router.add_get("/v1/models", _models)
         app.router.add_get("/v1/models/{model:.+}", _model)

@@ -1,6 +1,6 @@
 """A client's request: the checked and parsed body."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -104,6 +104,8 @@ class InferenceRequest:
         origin: the gateway's URL as the client reaches it, for links to media: ``https://host``.
         channel: the only channel that can serve it, because it made what the request continues; empty: any.
         large: the body is so long that no step over all of it runs on the event loop.
+        continues: the id of the response whose conversation the body has been given; empty: none.
+        keep: takes the whole response if the gateway writes it, and keeps it; None: it is not kept.
     """
 
     operation: Operation
@@ -128,6 +130,8 @@ class InferenceRequest:
     origin: str = ""
     channel: str = ""
     large: bool = False
+    continues: str = ""
+    keep: Callable[[bytes], None] | None = attrs.field(default=None, repr=False, eq=False)
 
     @property
     def digest(self) -> int:

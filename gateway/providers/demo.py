@@ -14,7 +14,7 @@ DEMO = base.Provider(
     slug="demo",
     title="Built-in demo",
     endpoints=(
-        *_only("demo-chat", base.CHAT, base.COMPLETIONS, base.RESPONSES),
+        *_only("demo-chat", base.CHAT, base.COMPLETIONS),
         *_only("demo-embedding", base.EMBEDDINGS),
         *_only("demo-moderation", base.MODERATIONS),
         *_only("demo-rerank", base.RERANK),

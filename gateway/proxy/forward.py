@@ -115,7 +115,7 @@ async def _read(proxy: Proxy, ctx: RequestContext, attempt: Attempt) -> Provider
         body, ctx.usage = exchange.parse_answer(raw, attempt.channel.secrets)
     if attempt.target.find_price is not None:
         attempt.answered = find_answered(body)
-    if ctx.operation == "responses":
+    if attempt.target.endpoint.wire == "openai_responses":
         attempt.response_id = find_response_id(body)
     proxy.load_balancer.record_success(attempt.lease)
     return ProviderAnswer(body, exchange.manner.media_type)
@@ -176,7 +176,7 @@ def _record_first_event(proxy: Proxy, attempt: Attempt, received: Iterable[bytes
     proxy.load_balancer.record_success(attempt.lease)
     if attempt.target.find_price is not None:
         attempt.answered = find_answered(b"".join(received))
-    if attempt.exchange.call.operation == "responses":
+    if attempt.target.endpoint.wire == "openai_responses":
         attempt.response_id = find_response_id(b"".join(received))
 
 

@@ -9,6 +9,7 @@ import structlog
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.response_owner import KEPT_MS, LONGEST_ID, ResponseOwner
 from gateway.errors import NotFound, StoreUnavailable
+from gateway.routing.kept_responses import KeptResponses, make_missing
 from gateway.storage.response_owners import ResponseOwnerRepository
 
 MOST_RECENT = 10_000
@@ -22,17 +23,30 @@ class ResponseOwners:
 
     Args:
         store: where that is kept.
+        kept: responses that the gateway keeps itself.
         clock: Unix seconds.
     """
 
-    def __init__(self, store: ResponseOwnerRepository, clock: Callable[[], float]) -> None:
+    def __init__(self, store: ResponseOwnerRepository, kept: KeptResponses, clock: Callable[[], float]) -> None:
         self._store = store
+        self._kept = kept
         self._clock = clock
         self._recent: dict[str, ResponseOwner] = {}
         self._writing: set[asyncio.Task[None]] = set()
 
+    async def find(self, response_id: str, account_id: int) -> ResponseOwner | None:
+        """Return the owner of a response if that is the account. Raises ``StoreUnavailable``."""
+        owner = self._recent.get(response_id) or await self._store.find_owner(response_id)
+        return owner if owner is not None and owner.account_id == account_id else None
+
+    async def forget(self, response_id: str) -> None:
+        """Forget a response that its provider has deleted. Raises ``StoreUnavailable``."""
+        await asyncio.gather(*self._writing)
+        self._recent.pop(response_id, None)
+        await self._store.delete_owner(response_id)
+
     async def check(self, call: InferenceRequest, account_id: int) -> InferenceRequest:
-        """Return the request, bound to the channel of the response that it continues.
+        """Return the request with the conversation that it continues, or bound to the channel that has that.
 
         Raises ``NotFound`` if the response is unknown or of another account, or if the request names a conversation.
         """
@@ -42,10 +56,12 @@ class ResponseOwners:
         previous = call.body.get("previous_response_id")
         if previous is None:
             return call
-        owner = self._recent.get(previous) or await self._store.find_owner(previous)
-        if owner is None or owner.account_id != account_id:
-            text = f"Previous response with id {previous[:LONGEST_ID]!r} not found"
-            raise NotFound(text, param="previous_response_id", should_retry=False)
+        kept = await self._kept.find(previous, account_id)
+        if kept is not None:
+            return await self._kept.extend(call, kept)
+        owner = await self.find(previous, account_id)
+        if owner is None:
+            raise make_missing(previous, "previous_response_id")
         return attrs.evolve(call, channel=owner.channel)
 
     def note(self, response_id: str, account_id: int, channel: str) -> None:

@@ -41,6 +41,7 @@ from gateway.request_context import RequestContext
 from gateway.retention_clock import RetentionClock
 from gateway.routing.channel_tester import Fetch
 from gateway.routing.channels import ChannelService
+from gateway.routing.kept_responses import KeptResponses
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.response_owners import ResponseOwners
@@ -157,6 +158,7 @@ class RoutingServices:
     channels: ChannelService
     router: Router
     response_owners: ResponseOwners
+    kept_responses: KeptResponses
     fetch_models: Fetch
     secret_box: SecretBox
 

@@ -33,6 +33,7 @@ from gateway.server.google_api import add_method_routes, get_google_model, get_g
 from gateway.server.handlers.billing import get_subscription, get_usage
 from gateway.server.handlers.client_files import add_file_routes
 from gateway.server.handlers.inference import forward_inference
+from gateway.server.handlers.responses import add_response_routes
 from gateway.server.handlers.videos import add_video_routes
 from gateway.server.middlewares import (
     parse_form,
@@ -111,6 +112,7 @@ def add_api_routes(api: web.Application) -> None:
         api.router.add_post(path, handler)
     add_video_routes(api)
     add_file_routes(api)
+    add_response_routes(api)
     add_method_routes(api)
     api.router.add_get("/models", get_models)
     api.router.add_get("/models/{model:.+}", get_model)

@@ -18,8 +18,7 @@ _PARTLY_SERVED = {
     "audio": r"(?!(?:speech|transcriptions|translations)/*\Z).+",
     "chat/completions": r"[^/].*",
     "images": r"(?!(?:edits|generations)/*\Z).+",
-    # Only the provider that made a response knows it later, and the gateway does not record which one that was.
-    "responses": r"[^/].*",
+    "responses": r"(?:compact|input_tokens)/*\Z",
 }
 """Patterns of the unserved paths below served ones."""
 _OTHER_METHODS = (("GET", "/chat/completions"), ("DELETE", "/models/{model:.+}"))

@@ -13,6 +13,7 @@ from gateway.options import AppOptions
 from gateway.routing.channels import ChannelService, Found
 from gateway.routing.chat_request import send_chat
 from gateway.routing.discovery import find_keyed, find_local
+from gateway.routing.kept_responses import KeptResponses
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.model_listing import fetch_models
@@ -22,6 +23,7 @@ from gateway.server.context import RoutingServices, Services
 from gateway.storage.channels import ChannelRepository
 from gateway.storage.database import DatabaseStartupError
 from gateway.storage.encryption import DecryptionFailed, SecretBox
+from gateway.storage.kept_responses import KeptResponseRepository
 from gateway.storage.response_owners import ResponseOwnerRepository
 from gateway.upstream.interface import HttpClient
 
@@ -48,9 +50,14 @@ async def open_routing(services: Services, stack: AsyncExitStack) -> RoutingServ
         raise DatabaseStartupError(str(error)) from None
     router = Router(catalog, load_balancer, build_tariff(services.live_config.effective))
     router.models = build_models(options.config)
-    owners = ResponseOwners(ResponseOwnerRepository(database), options.clock)
+    live_config = services.live_config
+    kept = KeptResponses(
+        KeptResponseRepository(database, secret_box), options.clock, lambda: live_config.config.responses.keep_days
+    )
+    owners = ResponseOwners(ResponseOwnerRepository(database), kept, options.clock)
     stack.push_async_callback(owners.close)
-    return RoutingServices(catalog, load_balancer, channels, router, owners, fetch, secret_box)
+    stack.push_async_callback(kept.close)
+    return RoutingServices(catalog, load_balancer, channels, router, owners, kept, fetch, secret_box)
 
 
 async def _fetch_models(client: HttpClient, clock: Callable[[], float], channel: Channel) -> list[ModelInfo]:

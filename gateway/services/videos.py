@@ -87,9 +87,9 @@ def start_video_workers(services: Services, stack: AsyncExitStack) -> None:
     poller.idle, deliverer.idle = not storage.leftovers.videos, not storage.leftovers.deliveries
     jobs.begun, jobs.ended, jobs.cancelled = poller.wake, deliverer.wake, poller.drop
     members = MemberRepository(storage.database)
-    owners = services.routing.response_owners
+    owners, kept = services.routing.response_owners, services.routing.kept_responses
     cleanup = RecordCleanup(
-        services.idempotency, videos.deliveries, jobs.store, members, retention_clock, owners=owners
+        services.idempotency, videos.deliveries, jobs.store, members, retention_clock, owners=owners, kept=kept
     )
     runner = JobRunner()
     stack.push_async_callback(runner.stop)  # before ``jobs.close``, so that no stopped job is claimed again

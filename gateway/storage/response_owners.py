@@ -22,6 +22,10 @@ class ResponseOwnerRepository:
         found = await self._database.read(select(response_owners).where(response_owners.c.id == response_id))
         return ResponseOwner(found[0].account_id, found[0].channel) if found else None
 
+    async def delete_owner(self, response_id: str) -> None:
+        """Delete the owner of a response."""
+        await self._database.change(delete(response_owners).where(response_owners.c.id == response_id))
+
     async def sweep_owners(self, before_ms: int) -> int:
         """Delete the owners of responses that were created before ``before_ms``; return how many."""
         return await self._database.change(delete(response_owners).where(response_owners.c.created_ms < before_ms))

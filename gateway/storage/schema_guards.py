@@ -1,8 +1,8 @@
-"""Tables that guard: a database's secret files, the owners of responses, and the alerts that were sent."""
+"""Tables that guard: a database's secret files, the owners of responses, kept responses, and the alerts sent."""
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, String, Table
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, LargeBinary, String, Table
 
-from gateway.storage.schema_base import metadata
+from gateway.storage.schema_base import BIG, metadata
 
 fingerprints = Table(
     "fingerprints",
@@ -21,6 +21,19 @@ response_owners = Table(
     Column("created_ms", BigInteger, nullable=False),
     Index("response_owners_by_age", "created_ms"),
 )
+
+kept_responses = Table(
+    "kept_responses",
+    metadata,
+    Column("id", String(256), primary_key=True),
+    Column("account_id", BIG, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    Index("kept_responses_by_account", "account_id"),
+    Index("kept_responses_by_expiry", "expires_ms"),
+)
+"""Responses that their providers do not keep: ``sealed`` has the response and the input of its conversation."""
 
 alerts = Table(
     "alerts",

@@ -28,12 +28,16 @@ _TEXT: Body = {"format": {"type": "text"}}
 _REASONING: Body = {"effort": None, "summary": None}
 
 
-def build_echo(body: Body) -> bytes:
-    """Return the settings as a JSON object. Raises ``InvalidRequest`` if they are nested too deeply."""
+def build_echo(body: Body, continues: str = "") -> bytes:
+    """Return the settings as a JSON object; ``continues``: the id of the response before.
+
+    Raises ``InvalidRequest`` if they are nested too deeply.
+    """
     echoed = {name: body[name] for name in _DEFAULTS if body.get(name) is not None}
     settings: Body = {
         **_DEFAULTS,
         **echoed,
+        "previous_response_id": continues or None,
         "reasoning": _REASONING | _without_nulls(body.get("reasoning")),
         "text": _TEXT | _without_nulls(body.get("text")),
         "tools": [_build_tool(tool) for tool in body.get("tools") or ()],

@@ -69,6 +69,7 @@ class ResponseStreamSerializer:
         "_custom",
         "_echo",
         "_finished",
+        "_keep",
         "_model",
         "_name",
         "_now_s",
@@ -81,7 +82,8 @@ class ResponseStreamSerializer:
     )  # fmt: skip
 
     def __init__(self, call: InferenceRequest, naming: ResponseIdentity) -> None:
-        self._echo = build_echo(call.body)
+        self._echo = build_echo(call.body, call.continues)
+        self._keep = call.keep
         self._custom = find_custom_tools(call.body)
         self._name, self._model, self._now_s = naming.id, naming.model, naming.now_s
         self._number = 0
@@ -137,6 +139,8 @@ class ResponseStreamSerializer:
 
     def _end(self) -> bytes:
         whole = self.build_response()
+        if self._keep is not None:
+            self._keep(whole)
         kind = "incomplete" if self._finished is not None and self._finished.reason not in _WHOLE else "completed"
         return self._write(f"response.{kind}", response=orjson.Fragment(whole))
 
@@ -368,4 +372,7 @@ def build_answer(events: Iterable[chat.Event], call: InferenceRequest, naming: R
         if isinstance(event, chat.StreamError):
             raise event.error
         writer.write(event)
-    return writer.build_response()
+    whole = writer.build_response()
+    if call.keep is not None:
+        call.keep(whole)
+    return whole

@@ -1,0 +1,132 @@
+"""Keeps responses of the Responses API for clients if their providers do not: those that were translated.
+
+A conversation that goes on is sent as a whole, so that any channel can serve it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import orjson
+import structlog
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.kept_response import KeptResponse
+from gateway.domain.response_owner import LONGEST_ID
+from gateway.errors import InvalidRequest, NotFound, StoreUnavailable
+from gateway.formats.openai.responses import parse_responses_call
+from gateway.large_work import MAX_ON_LOOP, work_aside
+from gateway.storage.encryption import DecryptionFailed
+from gateway.storage.kept_responses import KeptResponseRepository
+
+MOST_RECENT = 256
+"""Responses in memory, on their way into the database."""
+MAX_BYTES = 32 * 1024 * 1024
+"""The longest conversation that is kept."""
+_DAY_MS = 24 * 3_600 * 1000
+_TOO_LONG = "The conversation has become too long to be continued"
+
+Body = dict[str, Any]
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class KeptResponses:
+    """Keeps responses, finds them, and continues their conversations.
+
+    Args:
+        store: the kept responses.
+        clock: Unix seconds.
+        find_days: returns ``responses.keep_days``; 0 keeps nothing.
+    """
+
+    def __init__(
+        self, store: KeptResponseRepository, clock: Callable[[], float], find_days: Callable[[], float]
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._find_days = find_days
+        self._recent: dict[str, KeptResponse] = {}
+        self._writing: set[asyncio.Task[None]] = set()
+
+    def wants(self, call: InferenceRequest) -> bool:
+        """Return whether the response to ``call`` is kept if the provider does not keep it."""
+        return self._find_days() > 0 and call.body.get("store") is not False
+
+    def note(self, response_id: str, account_id: int, call: InferenceRequest, body: bytes) -> None:
+        """Keep a new response. It is stored in the background."""
+        items = orjson.dumps(_list_items(call.body.get("input")))
+        if len(self._writing) >= MOST_RECENT or len(items) + len(body) > MAX_BYTES:
+            log.warning("response_not_kept", response_id=response_id, reason="too many, or too long")
+            return
+        now_ms = int(self._clock() * 1000)
+        expires_ms = now_ms + int(self._find_days() * _DAY_MS)
+        response = self._recent[response_id] = KeptResponse(response_id, account_id, now_ms, expires_ms, body, items)
+        task = asyncio.get_running_loop().create_task(self._keep(response))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def find(self, response_id: str, account_id: int) -> KeptResponse | None:
+        """Return a response of the account; None if the gateway keeps none. Raises ``StoreUnavailable``."""
+        if len(response_id) > LONGEST_ID:
+            return None
+        try:
+            found = self._recent.get(response_id) or await self._store.find_response(response_id)
+        except DecryptionFailed as error:
+            log.warning("response_unreadable", response_id=response_id, error=str(error))
+            return None
+        if found is None or found.account_id != account_id or found.expires_ms <= self._clock() * 1000:
+            return None
+        return found
+
+    async def delete(self, response: KeptResponse) -> None:
+        """Delete a response. Raises ``StoreUnavailable``."""
+        await asyncio.gather(*self._writing)
+        await self._store.delete_response(response.id)
+        self._recent.pop(response.id, None)
+
+    async def extend(self, call: InferenceRequest, before: KeptResponse) -> InferenceRequest:
+        """Return the request with the conversation up to ``before`` in front of its own input."""
+        if len(before.items) + len(before.body) > MAX_ON_LOOP or call.large:
+            return attrs.evolve(await work_aside(_extend, call, before), large=True)
+        return _extend(call, before)
+
+    async def sweep(self, now_ms: int) -> int:
+        """Delete the responses that have expired; how many. Raises ``StoreUnavailable``."""
+        return await self._store.sweep_responses(now_ms)
+
+    async def close(self) -> None:
+        """Wait for what is being stored."""
+        await asyncio.gather(*self._writing)
+
+    async def _keep(self, response: KeptResponse) -> None:
+        try:
+            await self._store.add_response(response)
+        except StoreUnavailable as error:
+            log.warning("response_not_kept", response_id=response.id, reason=error.message)
+        finally:
+            self._recent.pop(response.id, None)
+
+
+def make_missing(response_id: str, param: str | None = None) -> NotFound:
+    """Return the error for a response that is unknown or of another account."""
+    before = "Previous response" if param else "Response"
+    return NotFound(f"{before} with id {response_id[:LONGEST_ID]!r} not found", param=param, should_retry=False)
+
+
+def _extend(call: InferenceRequest, before: KeptResponse) -> InferenceRequest:
+    output = orjson.loads(before.body)["output"]
+    items = [*orjson.loads(before.items), *output, *_list_items(call.body.get("input"))]
+    body = {name: value for name, value in call.body.items() if name != "previous_response_id"} | {"input": items}
+    longer = attrs.evolve(parse_responses_call(body), continues=before.id)
+    if longer.max_prompt_tokens > MAX_BYTES:
+        raise InvalidRequest(_TOO_LONG, param="previous_response_id")
+    return longer
+
+
+def _list_items(value: object) -> list[Body]:
+    """Return the ``input`` of a request as items."""
+    if isinstance(value, list):
+        return value
+    return [{"type": "message", "role": "user", "content": value}] if value else []

@@ -1,0 +1,51 @@
+"""A request about a response that a provider keeps, at the channel that has made it."""
+
+import asyncio
+from typing import Literal
+from urllib.parse import quote
+
+from gateway.domain.channel import Channel
+from gateway.errors import NotFound, ProviderTimeout
+from gateway.formats.content_filter import parse_worded_fault
+from gateway.formats.image_backend import ProviderCall
+from gateway.providers.registry import PROVIDERS
+from gateway.routing.target import Way
+from gateway.upstream.interface import HttpClient
+
+REQUEST_TIMEOUT_S = 60.0
+MAX_BYTES = 64 * 1024 * 1024
+_OK = range(200, 300)
+
+
+async def ask_provider(
+    upstream: HttpClient,
+    channel: Channel,
+    response_id: str,
+    method: Literal["GET", "POST", "DELETE"] = "GET",
+    *,
+    below: str = "",
+    now_s: int,
+) -> bytes:
+    """Return the provider's answer. ``below``: the rest of the path (``/input_items``) with its query.
+
+    Raises ``NotFound`` if the channel has no Responses API any more, ``ProviderError``.
+    """
+    endpoints = PROVIDERS[channel.provider].endpoints
+    endpoint = next((one for one in endpoints if one.wire == "openai_responses"), None)
+    if endpoint is None:
+        raise NotFound(f"The channel of the response {response_id!r} does not keep responses any more")
+    path = f"{endpoint.path}/{quote(response_id, safe='')}{below}"
+    way = Way(channel, endpoint, "", next(iter(channel.api_keys), ""), "response")
+    plan = way.plan(ProviderCall({} if method == "POST" else None, method, path, passing=True), now_s)
+    try:
+        async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            reply = await upstream.send(plan)
+            try:
+                raw = await reply.read(MAX_BYTES)
+            finally:
+                reply.close()
+    except TimeoutError:
+        raise ProviderTimeout("The provider took too long to answer") from None
+    if reply.status not in _OK:
+        raise parse_worded_fault(reply.status, raw, channel.secrets, path=path.partition("?")[0])
+    return raw

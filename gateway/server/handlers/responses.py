@@ -1,0 +1,138 @@
+"""Responses of the Responses API after their request: get, input items, delete, cancel.
+
+A response that its provider keeps is asked for there; a translated one is kept by the gateway.
+"""
+
+from typing import Any, Literal
+from urllib.parse import urlencode
+
+import orjson
+from aiohttp import web
+
+from gateway.domain.channel import Channel
+from gateway.domain.kept_response import KeptResponse
+from gateway.errors import InvalidRequest
+from gateway.formats.openai.response_to_stream import build_whole
+from gateway.formats.openai.responses import parse_responses_call
+from gateway.routing.kept_responses import make_missing
+from gateway.routing.provider_response import ask_provider
+from gateway.server.context import CALLER, SERVICES
+from gateway.server.stream_response import LargeResponse
+
+PAGE = 20
+MAX_PAGE = 100
+_LIMITS = frozenset(map(str, range(1, MAX_PAGE + 1)))
+_JSON = {"Content-Type": "application/json"}
+_EVENTS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
+_PATH = "/responses/{id:[^/]+}"
+_PASSED = ("after", "before", "limit", "order")
+_FLAGS = {"true": True, "false": False}
+Item = dict[str, Any]
+
+
+def add_response_routes(app: web.Application) -> None:
+    """Register the routes of stored responses."""
+    app.router.add_get(_PATH, get_response)
+    app.router.add_get(f"{_PATH}/input_items", get_input_items)
+    app.router.add_delete(_PATH, delete_response)
+    app.router.add_post(f"{_PATH}/cancel", cancel_response)
+
+
+async def get_response(request: web.Request) -> web.Response:
+    """``GET /v1/responses/{id}``: the response, with ``stream=true`` as the events that it consists of."""
+    streamed = _FLAGS.get(request.query.get("stream", "false"))
+    if streamed is None:
+        raise InvalidRequest("'stream' must be true or false", param="stream")
+    kept = await _find_kept(request)
+    raw = await _ask(request) if kept is None else kept.body
+    if not streamed:
+        return LargeResponse(request, raw, _JSON)
+    events, _ = build_whole(raw, parse_responses_call({"model": "none", "input": ""}))
+    return LargeResponse(request, events, _EVENTS)
+
+
+async def get_input_items(request: web.Request) -> web.Response:
+    """``GET /v1/responses/{id}/input_items``: what the response answers, a page at a time."""
+    limit, order = request.query.get("limit", str(PAGE)), request.query.get("order", "desc")
+    if limit not in _LIMITS:
+        raise InvalidRequest(f"'limit' must be a whole number from 1 to {MAX_PAGE}", param="limit")
+    if order not in {"asc", "desc"}:
+        raise InvalidRequest("'order' must be 'asc' or 'desc'", param="order")
+    kept = await _find_kept(request)
+    if kept is None:
+        query = urlencode([(name, request.query[name]) for name in _PASSED if name in request.query])
+        return LargeResponse(request, await _ask(request, below=f"/input_items?{query}"), _JSON)
+    items = _list_items(kept)
+    if order == "desc":
+        items.reverse()
+    after = request.query.get("after")
+    if after:
+        at = next((at for at, item in enumerate(items) if item["id"] == after), None)
+        if at is None:
+            raise InvalidRequest("'after' must be the id of an item", param="after")
+        items = items[at + 1 :]
+    page = items[: int(limit)]
+    body = {
+        "object": "list",
+        "data": page,
+        "first_id": page[0]["id"] if page else None,
+        "last_id": page[-1]["id"] if page else None,
+        "has_more": len(items) > len(page),
+    }
+    return LargeResponse(request, orjson.dumps(body), _JSON)
+
+
+async def delete_response(request: web.Request) -> web.Response:
+    """``DELETE /v1/responses/{id}``: delete the response."""
+    services, kept, response_id = request.app[SERVICES], await _find_kept(request), request.match_info["id"]
+    if kept is None:
+        raw = await _ask(request, "DELETE")
+        await services.routing.response_owners.forget(response_id)
+        return LargeResponse(request, raw, _JSON)
+    await services.routing.kept_responses.delete(kept)
+    body = {"id": kept.id, "object": "response", "deleted": True}
+    return LargeResponse(request, orjson.dumps(body), _JSON)
+
+
+async def cancel_response(request: web.Request) -> web.Response:
+    """``POST /v1/responses/{id}/cancel``: cancel a response that its provider makes in the background."""
+    if await _find_kept(request) is not None:
+        raise InvalidRequest("Only a response that was created with 'background' can be cancelled", param="id")
+    return LargeResponse(request, await _ask(request, "POST", below="/cancel"), _JSON)
+
+
+async def _find_kept(request: web.Request) -> KeptResponse | None:
+    kept_responses, account_id = request.app[SERVICES].routing.kept_responses, request[CALLER].account.id
+    return await kept_responses.find(request.match_info["id"], account_id)
+
+
+async def _ask(request: web.Request, method: Literal["GET", "POST", "DELETE"] = "GET", below: str = "") -> bytes:
+    """Ask the channel that has made the response; it counts as a request of the caller. Raises ``NotFound``."""
+    services, caller, response_id = request.app[SERVICES], request[CALLER], request.match_info["id"]
+    owner = await services.routing.response_owners.find(response_id, caller.account.id)
+    channel = None if owner is None else _find_channel(request, owner.channel)
+    if channel is None:
+        raise make_missing(response_id)
+    async with services.billing.quota.enter(caller):
+        now_s = int(services.clock())
+        return await ask_provider(services.client, channel, response_id, method, below=below, now_s=now_s)
+
+
+def _find_channel(request: web.Request, name: str) -> Channel | None:
+    state = request.app[SERVICES].routing.load_balancer.lines.get(name)
+    return None if state is None else state.channel
+
+
+def _list_items(kept: KeptResponse) -> list[Item]:
+    """Return the input items, each with an id, and a text as the part that it stands for."""
+    digits = kept.id.removeprefix("resp_")
+    items: list[Item] = []
+    for index, item in enumerate(orjson.loads(kept.items)):
+        listed = {"type": "message", "id": f"in_{digits}_{index}", **item}
+        if listed["type"] == "message" and isinstance(text := item.get("content"), str):
+            kind = "output_text" if item.get("role") == "assistant" else "input_text"
+            part = {"type": kind, "text": text}
+            listed["content"] = [part if kind == "input_text" else {**part, "annotations": [], "logprobs": []}]
+            listed.setdefault("status", "completed")
+        items.append(listed)
+    return items
