@@ -371,6 +371,10 @@ class UnsupportedByProvider(ProviderRejected):
         self.public_code = InvalidRequest.code
 
 
+class EndpointMissing(UnsupportedByProvider):
+    """The channel's server does not have the endpoint of this API format: another one of the channel may do."""
+
+
 class ShuttingDown(ProviderError):
     """The gateway is being stopped while the request runs."""
 

@@ -21,8 +21,8 @@ ALLOWED = frozenset(
         "cooldown_s", "cost_nanos", "delivery_id", "outcome", "error", "event", "exc_info", "exception", "failures",
         "files", "first_byte_ms", "interrupted", "job", "key", "level", "logger", "member", "method", "model",
         "models", "operation", "overrun_nanos", "path", "pid", "provider", "reason", "request_id", "restart_after_s",
-        "rows", "running", "schema", "signal", "span_id", "status", "timestamp", "tokens", "total_ms", "trace_id",
-        "url", "usage_source", "version", "video_id", "went",
+        "response_id", "rows", "running", "schema", "signal", "span_id", "status", "timestamp", "tokens", "total_ms",
+        "trace_id", "url", "usage_source", "version", "video_id", "went",
     },
 )  # fmt: skip
 """Every field a log line may carry."""

@@ -46,6 +46,9 @@ _VIDEOS: tuple[Wire, ...] = (
     "volcengine_videos",
 )
 
+OPTIONAL_WIRES: frozenset[Wire] = frozenset({"openai_responses"})
+"""API formats whose endpoint a server may lack although others of its kind have it."""
+
 WIRES: Mapping[Operation, tuple[Wire, ...]] = MappingProxyType(
     {
         "chat": ("openai_chat", "anthropic_messages", "gemini_generate"),

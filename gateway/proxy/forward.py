@@ -6,10 +6,11 @@ from typing import Any
 
 import attrs
 
+from gateway.domain.api_format import OPTIONAL_WIRES
 from gateway.domain.frozen import frozen
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage, estimate_tokens
-from gateway.errors import ProviderBadResponse, ProviderError
+from gateway.errors import EndpointMissing, ProviderBadResponse, ProviderError
 from gateway.formats.anthropic.response import build_count_answer
 from gateway.formats.content_filter import parse_image_fault, parse_worded_fault
 from gateway.formats.gemini.token_counts import build_count_answer as build_google_count
@@ -31,6 +32,7 @@ from gateway.upstream.interface import HttpResponse
 
 MAX_ERROR_BYTES = 64 * 1024
 OK = range(200, 300)
+_NOT_FOUND, _NOT_ALLOWED = 404, 405
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 LARGE_ANSWER_BYTES = 1024 * 1024
 MAX_CONTAINERS = 200_000
@@ -78,10 +80,22 @@ async def _send(proxy: Proxy, attempt: Attempt) -> HttpResponse:
 
 async def _parse_error_response(proxy: Proxy, reply: HttpResponse, attempt: Attempt) -> ProviderError:
     raw = await reply.read(MAX_ERROR_BYTES)
+    if attempt.target.endpoint.wire in OPTIONAL_WIRES and _is_missing(reply.status, raw, attempt):
+        proxy.load_balancer.note_missing(attempt.target.state, attempt.target.endpoint.wire)
+        return EndpointMissing(f"The provider has no endpoint {attempt.target.endpoint.path}")
     retry_after_s = parse_retry_after(reply.headers.get("Retry-After"), proxy.clock())
     parse = parse_worded_fault if attempt.exchange.call.image is None else parse_image_fault
     path = attempt.target.endpoint.path.replace("{model}", attempt.target.model)
     return parse(reply.status, raw, attempt.channel.secrets, provider_retry_after_s=retry_after_s, path=path)
+
+
+def _is_missing(status: int, raw: bytes, attempt: Attempt) -> bool:
+    """Return whether an answer says that the server lacks the path, and not the model or what the request names."""
+    if status == _NOT_ALLOWED:
+        return True
+    error = parse_error(raw, attempt.channel.secrets) if status == _NOT_FOUND else None
+    named = error is not None and (attempt.target.model in error.message or bool(error.param))
+    return status == _NOT_FOUND and not named and "previous_response_id" not in attempt.exchange.call.body
 
 
 async def _check_audio(reply: HttpResponse, attempt: Attempt) -> None:

@@ -6,6 +6,7 @@ from typing import Literal
 
 import attrs
 
+from gateway.domain.api_format import Wire
 from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import BreakerSettings, CircuitBreaker, State
 from gateway.domain.circuits import WHOLE, Circuits, Place, StartedAttempt, Tripped
@@ -139,6 +140,7 @@ class ChannelState:
         probed_at: time of the last probe.
         probe_failed: the last probe failed.
         test: the result of the last test; None before the first.
+        missing: API formats whose endpoint the server turned out to lack.
     """
 
     channel: Channel
@@ -154,6 +156,7 @@ class ChannelState:
     probed_at: float = -math.inf
     probe_failed: bool = False
     test: TestResult | None = None
+    missing: frozenset[Wire] = frozenset()
     circuits: Circuits = attrs.field(init=False)
     _insisting: float = attrs.field(default=0.0, init=False)
     _insisting_of: dict[int, float] = attrs.field(factory=dict, init=False)
@@ -172,6 +175,7 @@ class ChannelState:
             self.tat = change_limit(self.tat, before, after, now)
         self.keys = list_keys(channel, self.keys if channel.headers == self.channel.headers else ())
         self.channel = channel
+        self.missing = frozenset()
         self.turn = 0
 
     def is_free(self, place: Place) -> bool:

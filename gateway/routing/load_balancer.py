@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 import attrs
 import structlog
 
+from gateway.domain.api_format import Wire
 from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import DEFAULT_RULES, BreakerSettings, CircuitBreaker
 from gateway.domain.circuits import Failure, Place, StartedAttempt
@@ -117,6 +118,11 @@ class LoadBalancer:
         """Return whether the retry budget allows another retry. If everything is down, retries only add load."""
         settings = self.settings
         return self.retrying < max(settings.least_retries, settings.retry_ratio * self.running)
+
+    def note_missing(self, state: ChannelState, wire: Wire) -> None:
+        """Note that the server of a channel lacks the endpoint of an API format."""
+        state.missing |= {wire}
+        self.lines = dict(self.lines)  # another object: what was derived from the channels is derived again
 
     def lease(self, state: ChannelState, place: Place, account: int, *, retry: bool, insisting: bool = False) -> Lease:
         """Take a place on an available channel; ``insisting``: despite its failures. ``retry``: it is a retry."""

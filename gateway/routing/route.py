@@ -6,11 +6,20 @@ from functools import lru_cache
 
 import attrs
 
+from gateway.domain.api_format import WIRES
 from gateway.domain.channel import DEFAULT_TIMEOUTS, Timeouts
 from gateway.domain.inference_request import InferenceRequest
-from gateway.errors import ContextExceeded, NoHealthyChannel, ProviderError, ProviderRateLimited, UnsupportedByProvider
+from gateway.errors import (
+    ContextExceeded,
+    EndpointMissing,
+    NoHealthyChannel,
+    ProviderError,
+    ProviderRateLimited,
+    UnsupportedByProvider,
+)
 from gateway.formats.registry import make_exchange
 from gateway.formats.translator import ResponseIdentity
+from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_state import AFTER_FAILURES
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.selection import Candidate, choose
@@ -97,6 +106,8 @@ class Route:
         """Return whether another attempt follows ``failed``, which is released; if not, ``error`` is the answer."""
         if isinstance(error, UnsupportedByProvider):  # nothing was sent: the next attempt is no retry
             self._attempts -= 1
+            if isinstance(error, EndpointMissing):
+                return self._may_take_other_endpoint(failed)
         elif not error.retryable or self._attempts >= self._load_balancer.settings.max_attempts:
             return False
         # A stale connection is no failure of the channel: it gets the request again, over a new connection.
@@ -116,6 +127,13 @@ class Route:
         if self._may_repeat(failed, error):
             self._again, self._repeated, self.pause_s = failed.target, True, error.provider_retry_after_s or 0.0
         return self._again is not None
+
+    def _may_take_other_endpoint(self, failed: Attempt) -> bool:
+        """Return whether the channel, or another one, can serve the request without an endpoint that is missing."""
+        self._again = _find_other_endpoint(failed.target, self._call)
+        if self._again is None:
+            self._tried += (failed.channel.name,)
+        return self.is_open
 
     def _may_repeat(self, failed: Attempt, error: ProviderError) -> bool:
         """Return whether the only channel gets a second try: never if it may have processed the request."""
@@ -137,8 +155,11 @@ class Route:
 
     def next(self, failed: Attempt) -> Attempt | None:
         """Start the attempt after ``failed``; None if no channel can take it any more."""
-        target, naming, again = self._choose(), failed.exchange.naming, self._again
+        naming, again = failed.exchange.naming, self._again
         self._again, self.pause_s = None, 0.0
+        if again is not None and again.endpoint is not failed.target.endpoint:
+            return self._take(again, naming.id, naming.now_s)
+        target = self._choose()
         if target is not None:
             return self._take(target, naming.id, naming.now_s)
         if again is None or again.state.find_insisting_s(again.place, self._account, self._load_balancer.now) is None:
@@ -204,6 +225,13 @@ class Route:
             f"Every channel that serves the model {self._call.model!r} is cooling down or full",
             retry_after_s=wait,
         )
+
+
+def _find_other_endpoint(target: Target, call: InferenceRequest) -> Target | None:
+    """Return the same channel and model with the next API format that serves the request; None if there is none."""
+    wires = tuple(wire for wire in WIRES[call.operation] if wire not in target.state.missing)
+    endpoint = PROVIDERS[target.channel.provider].find_endpoint(wires, target.model)
+    return None if endpoint is None else attrs.evolve(target, endpoint=endpoint)
 
 
 @lru_cache(maxsize=256)

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from functools import partial
 
 from gateway.domain.account import Caller
-from gateway.domain.api_format import WIRES
+from gateway.domain.api_format import WIRES, Wire
 from gateway.domain.capability import UNKNOWN, Capability, Problem, find_capability, find_shared_problem
 from gateway.domain.inference_request import COUNTS, InferenceRequest, Operation
 from gateway.domain.model_info import ModelInfo
@@ -16,7 +16,7 @@ from gateway.errors import (
     ModelNotAllowed,
     NotFound,
 )
-from gateway.providers.base import Provider
+from gateway.providers.base import Endpoint, Provider
 from gateway.providers.registry import PRICED_FIELDS, PROVIDERS
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog, model_not_found
@@ -138,7 +138,7 @@ class Router:
         options = []
         for channel, sure in self.catalog.list_serving(model, caller):
             provider, theirs = PROVIDERS[channel.provider], channel.upstream_model(model)
-            endpoint = provider.find_endpoint(wires, theirs)
+            endpoint = _find_endpoint(provider, wires, theirs, lines[channel.name].missing)
             if endpoint is not None and find_refused_variant(channel, provider, theirs) is None:
                 price = self.tariff.find_price(model, theirs, channel.provider)
                 ppm = -(-channel.multiplier_ppm * group_ppm // ONE_PPM)
@@ -200,6 +200,14 @@ class Router:
         group = caller.key.group
         whom = "API keys without a group" if group is None else f"the group {group!r} of this API key"
         raise GroupNotAllowed(f"The model {model!r} is not available to {whom}", param="model", should_retry=False)
+
+
+def _find_endpoint(
+    provider: Provider, wires: tuple[Wire, ...], model: str, missing: frozenset[Wire]
+) -> Endpoint | None:
+    if missing:
+        wires = tuple(wire for wire in wires if wire not in missing)
+    return provider.find_endpoint(wires, model)
 
 
 def _keep_able(options: list[Target], call: InferenceRequest) -> list[Target]:

@@ -10,15 +10,15 @@ from gateway.wording import find_nearest
 
 _UNSERVED = (
     "assistants", "batches", "chatkit", "complete", "containers", "content_provenance_checks", "conversations", "evals",
-    "fine_tuning", "messages/batches", "organization", "organizations", "projects", "realtime", "skills",
-    "threads", "vector_stores", "videos/characters", "videos/edits", "videos/extensions",
+    "fine_tuning", "messages/batches", "organization", "organizations", "projects", "realtime", "responses/compact",
+    "responses/input_tokens", "skills", "threads", "vector_stores", "videos/characters", "videos/edits",
+    "videos/extensions",
 )  # fmt: skip
 """Paths of the OpenAI API (its OpenAPI document) and of the Anthropic API that the gateway does not serve."""
 _PARTLY_SERVED = {
     "audio": r"(?!(?:speech|transcriptions|translations)/*\Z).+",
     "chat/completions": r"[^/].*",
     "images": r"(?!(?:edits|generations)/*\Z).+",
-    "responses": r"(?:compact|input_tokens)/*\Z",
 }
 """Patterns of the unserved paths below served ones."""
 _OTHER_METHODS = (("GET", "/chat/completions"), ("DELETE", "/models/{model:.+}"))

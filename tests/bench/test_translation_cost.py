@@ -30,6 +30,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.formats.anthropic.request import parse_messages_call
 from gateway.formats.gemini.request import parse_generate_call
 from gateway.formats.openai.chat import parse_chat_call
+from gateway.formats.openai.responses import parse_responses_call
 from gateway.formats.registry import is_translated, make_exchange
 from gateway.formats.translator import ResponseIdentity
 from tests.support import anthropic_cassettes as messages
@@ -57,7 +58,10 @@ GATE_ROUNDS = 15
 MOST = 4.5
 """Times what an event costs that passes, on whatever cores they are."""
 WORD = " wordy"
+ALONE = b'" wordy"'
+"""As the whole of a text: a response repeats at its end what it has said."""
 GOOGLE, STREAMED = "/v1beta/models/", "streamGenerateContent?alt=sse"
+RESPONSES = "/v1/responses"
 NAMING = ResponseIdentity("0123456789abcdef01234567", "m", 1_750_000_000)
 
 
@@ -97,12 +101,16 @@ class Kind:
     def call(self) -> InferenceRequest:
         if self.path.startswith(GOOGLE):
             return parse_generate_call(self.body, model=self.name, stream=True)
+        if self.path == RESPONSES:
+            return parse_responses_call(self.body)
         return parse_chat_call(self.body) if self.path == CHAT else parse_messages_call(self.body)
 
     @property
     def body(self) -> dict[str, Any]:
         if self.path.startswith(GOOGLE):
             return {"contents": [{"parts": [{"text": "hi"}]}]}
+        if self.path == RESPONSES:
+            return {"model": self.name, "stream": True, "input": "hi", "store": False}
         asked = {"model": self.name, "stream": True, "messages": [{"role": "user", "content": "hi"}]}
         return asked if self.path == CHAT else {**asked, "max_tokens": 8_000}
 
@@ -113,6 +121,8 @@ KINDS = (
     Kind("messages", "/v1/messages", "anthropic", "anthropic_messages", MESSAGES_STREAM),
     Kind("anthropic -> chat", CHAT, "anthropic", "anthropic_messages", MESSAGES_STREAM),
     Kind("chat -> anthropic", "/v1/messages", "custom", "openai_chat", CHAT_STREAM),
+    Kind("chat -> responses", RESPONSES, "mistral", "openai_chat", CHAT_STREAM),
+    Kind("anthropic -> responses", RESPONSES, "anthropic", "anthropic_messages", MESSAGES_STREAM),
     Kind("gemini -> chat", CHAT, "gemini", "gemini_generate", GEMINI_STREAM),
     Kind("gemini", f"{GOOGLE}gemini:{STREAMED}", "gemini", "gemini_generate", GEMINI_STREAM),
     Kind("chat -> gemini", f"{GOOGLE}chat%20-%3E%20gemini:{STREAMED}", "custom", "openai_chat", CHAT_STREAM),
@@ -151,7 +161,7 @@ def test_a_gate_alone() -> None:
     for _ in range(GATE_ROUNDS):
         for kind in KINDS:
             took, left = feed(kind)
-            assert left.count(WORD.encode()) == EVENTS
+            assert left.count(ALONE) == EVENTS
             costs[kind.name].append(took / EVENTS * 1e6)
     report("the gate alone", costs)
 
@@ -161,6 +171,8 @@ MOST_STEPS = {
     "anthropic -> chat": 680,
     "chat -> anthropic": 1_170,
     "gemini -> chat": 1_700,
+    "chat -> responses": 900,
+    "anthropic -> responses": 900,
     "chat -> gemini": 870,
     "anthropic -> gemini": 710,
 }
@@ -261,7 +273,7 @@ async def hear(
     async with session.post(gateway.url + kind.path, json=kind.body) as response:
         assert response.status == 200, await response.text()
         async for piece in response.content.iter_any():
-            words = piece.count(WORD.encode())
+            words = piece.count(ALONE)
             if words and not heard:
                 began = measure_cpu_s(gateway.pid)
             heard += words

@@ -113,7 +113,7 @@ def test_a_model_nobody_serves_is_not_found_and_the_message_says_where_to_look()
     ("call", "provider", "operation"),
     [
         (parse_embeddings_call({"model": "m", "input": "a"}), "anthropic", "embeddings"),
-        (InferenceRequest("responses", "m", {}), "gemini", "responses"),
+        (InferenceRequest("completions", "m", {}), "gemini", "completions"),
         (InferenceRequest("rerank", "m", {}), "openai", "rerank"),
     ],
 )

@@ -22,8 +22,8 @@ UNSERVED = (
     "/v1/videos/characters/char_1",
     "/v1/audio/voices",
     "/v1/audio/speech/more",
-    "/v1/responses/resp_1",
-    "/v1/responses/resp_1/cancel",
+    "/v1/responses/compact",
+    "/v1/responses/input_tokens",
     "/v1/chat/completions/chatcmpl-1",
     "/v1/chat/completions/chatcmpl-1/messages",
     "/v1/messages/batches",
@@ -85,6 +85,7 @@ SERVED = {
     "delete /videos/v", "get /videos/v/content", "post /videos/v/remix", "get /files", "post /files", "get /files/f",
     "delete /files/f", "get /files/f/content", "post /uploads", "post /uploads/u/parts", "post /uploads/u/complete",
     "post /uploads/u/cancel",
+    "get /responses/x", "delete /responses/x", "get /responses/x/input_items", "post /responses/x/cancel",
 }  # fmt: skip
 CONVENTION = """
 audio/voice_consents audio/voice_consents/x audio/voices batches batches/x batches/x/cancel chat/completions/x
@@ -94,8 +95,8 @@ evals/x/runs evals/x/runs/y evals/x/runs/y/output_items evals/x/runs/y/output_it
 fine_tuning/alpha/graders/run fine_tuning/checkpoints/x/permissions/y fine_tuning/jobs fine_tuning/jobs/x
 fine_tuning/jobs/x/events images/variations assistants assistants/x organization/admin_api_keys organization/costs
 organization/projects/x/api_keys/y organization/usage/completions organization/users/x projects/x/roles
-projects/x/users/y/roles/z realtime/calls realtime/calls/x/accept realtime/client_secrets realtime/sessions responses/x
-responses/x/cancel responses/x/input_items responses/input_tokens responses/compact threads threads/runs threads/x
+projects/x/users/y/roles/z realtime/calls realtime/calls/x/accept realtime/client_secrets realtime/sessions
+responses/input_tokens responses/compact threads threads/runs threads/x
 threads/x/messages/y threads/x/runs/y/steps/z vector_stores vector_stores/x/search
 content_provenance_checks videos/characters videos/characters/x videos/edits videos/extensions skills skills/x
 skills/x/versions/y/content chatkit/sessions chatkit/sessions/x/cancel chatkit/threads/x/items

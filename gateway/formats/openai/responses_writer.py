@@ -229,6 +229,8 @@ class ResponseStreamSerializer:
         signed = chat.GEMINI_PREFIX + (event.signature or "")
         if event.signature and signed != self._signature:
             written += self._sign(signed)
+        if event.index in self._calls:
+            written += self._close_call(self._calls.pop(event.index), "completed")
         called: Body = {"call_id": event.id, "name": event.name}
         if event.name in self._custom:
             item, begun = self._start({"type": "custom_tool_call", **called, "input": ""})

@@ -103,6 +103,15 @@ CREATE TABLE identities (
 	PRIMARY KEY (issuer, subject), 
 	FOREIGN KEY(member_id) REFERENCES members (id) ON DELETE SET NULL
 );
+CREATE TABLE kept_responses (
+	id VARCHAR(256) NOT NULL, 
+	account_id INTEGER NOT NULL, 
+	created_ms BIGINT NOT NULL, 
+	expires_ms BIGINT NOT NULL, 
+	sealed BLOB NOT NULL, 
+	PRIMARY KEY (id), 
+	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE
+);
 CREATE TABLE keys (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	account_id INTEGER NOT NULL, 
@@ -363,6 +372,8 @@ CREATE INDEX entries_of_credit ON entries (account_id, key_id, sequence) WHERE k
 CREATE INDEX files_by_account ON files (account_id, sequence);
 CREATE INDEX files_by_expiry ON files (expires_ms) WHERE expires_ms IS NOT NULL;
 CREATE INDEX identities_by_member ON identities (member_id);
+CREATE INDEX kept_responses_by_account ON kept_responses (account_id);
+CREATE INDEX kept_responses_by_expiry ON kept_responses (expires_ms);
 CREATE INDEX passkeys_by_member ON passkeys (member_id);
 CREATE INDEX replays_by_age ON replays (created_ms);
 CREATE INDEX replays_running ON replays (owner) WHERE state = 'running';

@@ -36,6 +36,10 @@ def keep_link(answer: Any, memory: Memory) -> None:
     memory |= dict(parse_qsl(link.query))
 
 
+def keep_response(answer: Any, memory: Memory) -> None:
+    memory["response"] = answer["id"]
+
+
 def keep_video(answer: Any, memory: Memory) -> None:
     memory["video"] = answer["id"]
 
@@ -59,6 +63,17 @@ CALLS = (
     Call("create_chat_completion", form={"model": MODEL}, status=415),
     Call("create_response", {"model": MODEL, "input": "hi"}),
     Call("create_response", {"model": MODEL, "input": HELLO, "stream": True}),
+    Call("create_response", {"model": "claude", "input": "hi"}, keep=keep_response),
+    Call("create_response", {"model": "claude", "input": "hi", "previous_response_id": "$response"}),
+    Call("create_response", {"model": "claude", "input": "hi", "previous_response_id": "resp_none"}, status=404),
+    Call("get_response", path={"id": "$response"}),
+    Call("get_response", path={"id": "$response"}, query={"stream": "true"}),
+    Call("get_response", path={"id": "resp_none"}, status=404),
+    Call("list_response_input_items", path={"id": "$response"}, query={"limit": "1", "order": "asc"}),
+    Call("list_response_input_items", path={"id": "$response"}, query={"limit": "0"}, status=400),
+    Call("cancel_response", path={"id": "$response"}, status=400),
+    Call("delete_response", path={"id": "$response"}),
+    Call("delete_response", path={"id": "$response"}, status=404),
     Call("create_completion", {"model": MODEL, "prompt": "hi"}),
     Call("create_completion", {"model": MODEL, "prompt": ["hi"], "stream": True}),
     Call("create_message", SAY, headers={"anthropic-version": "2023-06-01"}),
@@ -158,7 +173,7 @@ FINISHED = (
     Call("get_openapi"),
     Call("get_docs"),
 )
-NEVER_WELL = {"create_image_variation"}
+NEVER_WELL = {"create_image_variation", "cancel_response"}
 
 
 @pytest.fixture
