@@ -91,6 +91,7 @@ def list_rows() -> dict[str, list[Row]]:
         "upload_parts": [{"upload_id": "upload_1"}],
         "passkeys": [{"member_id": 1, "transports": ["internal"]}],
         "provider_sessions": [{"digest": SESSION}],
+        "kept_responses": [{"account_id": 1}],
         "settings": [{"path": "routing.retry_ratio", "value": 0.25}],
         "alerts": [{"kind": "channel_failing", "subject": "up1", "open": True}],
         "fingerprints": [{"name": name, "fingerprint": fingerprint(name, find_secret(name))} for name in SECRETS],

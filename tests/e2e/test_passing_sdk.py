@@ -249,7 +249,7 @@ async def test_an_error_is_the_sdks_own(
         assert caught.value.code == ("odd" if status == 400 else "upstream_error")
 
 
-@pytest.mark.parametrize("name", ["completions", "moderations", "responses"])
+@pytest.mark.parametrize("name", ["completions", "moderations"])
 async def test_a_channel_of_another_language_has_none_of_these(
     name: str,
     standing_with: StartGateway,

@@ -431,6 +431,11 @@ def test_an_answer_comes_in_the_callers_language_with_its_usage(operation: str, 
         assert value["content"][1]["input"] == {"city": "x"}
         assert value["usage"]["input_tokens"] == usage.prompt_tokens
         assert value["id"].startswith("msg_")
+    elif operation == "responses":
+        assert (value["object"], value["status"], value["id"]) == ("response", "completed", "resp_0123")
+        called = next(item for item in value["output"] if item["type"] == "function_call")
+        assert json.loads(called["arguments"]) in ({"city": "x"}, {"city": "SF"})
+        assert value["usage"]["input_tokens"] == usage.prompt_tokens
     elif operation == "generate_content":
         (candidate,) = value["candidates"]
         assert candidate["finishReason"] == "STOP"

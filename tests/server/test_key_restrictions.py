@@ -79,13 +79,17 @@ OPERATIONS: tuple[tuple[str, str, Any], ...] = (
     ("GET", USAGE, None),
     ("GET", "/v1/videos", None),
 )
-OF_A_VIDEO: tuple[tuple[str, str, Any], ...] = (
+OF_ONE: tuple[tuple[str, str, Any], ...] = (
     ("GET", "/v1/videos/{id}", None),
     ("GET", "/v1/video/generations/{id}", None),
     ("GET", "/v1/videos/{id}/content", None),
     ("GET", "/v1/videos/{id}/events", None),
     ("POST", "/v1/videos/{id}/remix", {"prompt": "at night"}),
     ("DELETE", "/v1/videos/{id}", None),
+    ("GET", "/v1/responses/{id}", None),
+    ("GET", "/v1/responses/{id}/input_items", None),
+    ("DELETE", "/v1/responses/{id}", None),
+    ("POST", "/v1/responses/{id}/cancel", {}),
 )
 """They say that there is none, to whoever may ask."""
 CALLS = tuple(operation for operation in OPERATIONS if operation[0] == "POST")
@@ -124,7 +128,7 @@ async def test_the_table_of_operations_names_every_path_that_is_served(standing_
         path = route.resource.canonical
         if path.startswith(("/v1/", "/v1beta/")) and route.handler is not refuse_unserved and route.method != "HEAD":
             served.add((route.method, path.replace("{model}", "m")))
-    assert {(method, path) for method, path, _ in (*OPERATIONS, *OF_A_VIDEO)} == served
+    assert {(method, path) for method, path, _ in (*OPERATIONS, *OF_ONE)} == served
 
 
 @pytest.mark.parametrize(
@@ -146,7 +150,7 @@ async def test_a_key_that_may_not_be_used_is_refused_on_every_path(
     refusal: tuple[int, str, str],
 ) -> None:
     gateway = await standing_with({"channel": [NOWHERE], **config})
-    for operation in (*OPERATIONS, *OF_A_VIDEO, UNSERVED):
+    for operation in (*OPERATIONS, *OF_ONE, UNSERVED):
         assert await ask(gateway, operation) == refusal, operation
     await gateway.rows(0)
 
@@ -307,7 +311,7 @@ async def test_a_peer_that_is_no_trusted_proxy_cannot_claim_another_address(
     server = {"server": {"trusted_proxies": trusted}}
     gateway = await standing_with({"channel": [NOWHERE], **server, **key_with(allow_ips=[THERE])})
     claim = "for=203.0.113.7" if name == "Forwarded" else "203.0.113.7"
-    for operation in (*OPERATIONS, *OF_A_VIDEO):
+    for operation in (*OPERATIONS, *OF_ONE):
         assert (await ask(gateway, operation, **{name: claim}))[:2] == (403, "ip_not_allowed")
 
 

@@ -119,6 +119,9 @@ PATHS = (
 )
 STREAMED = tuple(path for path in PATHS if path.stream)
 every_path = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.operation)
+every_untranslated = pytest.mark.parametrize(
+    "path", [path for path in PATHS if path.operation != "responses"], ids=lambda path: path.operation
+)
 every_stream = pytest.mark.parametrize("path", STREAMED, ids=lambda path: path.operation)
 
 
@@ -180,7 +183,7 @@ async def test_who_asks_for_the_usage_of_a_completion_hears_it(standing_with: St
         assert body == b"".join(path.stream)
 
 
-@every_path
+@every_untranslated
 async def test_where_no_channel_takes_the_operation_the_sentence_says_so(
     standing_with: StartGateway,
     path: Path,
@@ -234,7 +237,7 @@ async def test_every_endpoint_names_the_one_that_serves_the_model(standing_with:
             assert "unsupported_operation" in told or path.startswith("/v1/messages")
 
 
-@every_path
+@every_untranslated
 async def test_a_channel_that_takes_the_operation_is_asked_whatever_others_have_a_higher_priority(
     standing_with: StartGateway,
     path: Path,
@@ -371,19 +374,6 @@ async def test_another_method_is_a_405(standing_with: StartGateway) -> None:
             async with gateway.client.request(method, gateway.url + path.path) as found:
                 assert (found.status, found.headers["Allow"]) == (405, "POST")
                 assert error_of(await found.read())["code"] == "method_not_allowed"
-
-
-LATER = ("resp_1", "resp_1/cancel", "resp_1/input_items", "input_tokens", "compact")
-
-
-async def test_what_became_of_a_response_later_is_not_known_here(standing_with: StartGateway) -> None:
-    gateway = await standing_with({"channel": [channel(NOWHERE)]})
-    for rest in LATER:
-        for method in ("GET", "POST", "DELETE"):
-            async with gateway.client.request(method, f"{gateway.url}/v1/responses/{rest}") as found:
-                assert found.status == 501
-                assert error_of(await found.read())["code"] == "api_not_implemented"
-    await gateway.rows(0)
 
 
 REFUSALS: tuple[tuple[Path, dict[str, Any], str], ...] = (
