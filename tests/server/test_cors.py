@@ -159,7 +159,7 @@ async def test_answers_and_errors_can_be_read_by_the_page(standing_with: StartGa
         await check_readable(gateway, "GET", "/v1/models", 200)
         await check_readable(gateway, "GET", "/v1/models/nobody", 404)
         await check_readable(gateway, "GET", "/v1/nothing", 404)
-        await check_readable(gateway, "GET", "/v1/files", 501)
+        await check_readable(gateway, "GET", "/v1/assistants", 501)
         await check_readable(gateway, "PUT", CHAT, 405)
         await check_readable(gateway, "POST", CHAT, 417, headers={"Expect": "miracles"})
         await check_readable(gateway, "GET", "/v1beta/models", 200)

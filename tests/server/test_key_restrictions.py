@@ -90,6 +90,15 @@ OF_ONE: tuple[tuple[str, str, Any], ...] = (
     ("GET", "/v1/responses/{id}/input_items", None),
     ("DELETE", "/v1/responses/{id}", None),
     ("POST", "/v1/responses/{id}/cancel", {}),
+    ("POST", "/v1/files", form(("file", b"x"), purpose="batch")),
+    ("GET", "/v1/files", None),
+    ("GET", "/v1/files/{id}", None),
+    ("GET", "/v1/files/{id}/content", None),
+    ("DELETE", "/v1/files/{id}", None),
+    ("POST", "/v1/uploads", {}),
+    ("POST", "/v1/uploads/{id}/parts", form(("data", b"x"))),
+    ("POST", "/v1/uploads/{id}/complete", {}),
+    ("POST", "/v1/uploads/{id}/cancel", {}),
 )
 """They say that there is none, to whoever may ask."""
 CALLS = tuple(operation for operation in OPERATIONS if operation[0] == "POST")
