@@ -8,22 +8,25 @@ several vendors (``fallbacks``: docs.litellm.ai/docs/proxy/reliability).
 from gateway.providers import base
 from gateway.providers.priced_fields import EVERYWHERE, ROUTING
 
+ENDPOINTS = (
+    base.CHAT,
+    base.EMBEDDINGS,
+    base.COMPLETIONS,
+    base.MODERATIONS,
+    base.RESPONSES,
+    base.RERANK,
+    base.IMAGES,
+    base.EDITS,
+    base.TRANSCRIPTIONS,
+    base.TRANSLATIONS,
+    base.SPEECH,
+    base.VIDEOS,
+)
+PRICED = EVERYWHERE | ROUTING | {"fallbacks", "search_parameters", "enable_search", "speed"}
+
 CUSTOM = base.Provider(
     slug="custom",
     title="Any OpenAI-compatible server",
-    endpoints=(
-        base.CHAT,
-        base.EMBEDDINGS,
-        base.COMPLETIONS,
-        base.MODERATIONS,
-        base.RESPONSES,
-        base.RERANK,
-        base.IMAGES,
-        base.EDITS,
-        base.TRANSCRIPTIONS,
-        base.TRANSLATIONS,
-        base.SPEECH,
-        base.VIDEOS,
-    ),
-    priced_fields=EVERYWHERE | ROUTING | {"fallbacks", "search_parameters", "enable_search", "speed"},
+    endpoints=ENDPOINTS,
+    priced_fields=PRICED,
 )

@@ -32,6 +32,7 @@ LISTS = dict.fromkeys(PROVIDERS, "/models") | {
     "gemini": "/models?pageSize=1000",
     "kling": None,
     "minimax": None,
+    "qianfan": None,
     "replicate": None,
     "runway": None,
     "volcengine": None,

@@ -36,6 +36,10 @@ def test_a_tier_and_a_search_are_bought_from_every_vendor_but_ones_own_machine(s
         ("groq", {"search_settings": {"country": "x"}}),
         ("xai", {"search_parameters": {"mode": "auto"}}),
         ("dashscope", {"enable_search": True}),
+        ("perplexity", {"preset": "high"}),
+        ("perplexity", {"models": ["a/b"]}),
+        ("qianfan", {"web_search": {"enable": True}}),
+        ("model_gateway", {"fallbacks": [{"model": "a/b"}]}),
         ("custom", {"models": ["a/b"]}),
         ("custom", {"fallbacks": [{"model": "a/b"}]}),
     ],
@@ -114,3 +118,10 @@ def test_any_json_is_looked_through(body: dict[str, Any], slug: str) -> None:
 def test_a_variant_of_a_model_is_told_by_its_name(model: str, variant: str | None) -> None:
     assert PROVIDERS["openrouter"].find_variant(model) == variant
     assert PROVIDERS["openai"].find_variant(model) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "variant"), [("a/b", None), ("a/b:groq", ":groq"), ("a/b:fireworks-ai", ":fireworks-ai"), ("a:x/b", None)]
+)
+def test_a_vendor_that_serves_a_model_of_hugging_face_has_its_own_price(model: str, variant: str | None) -> None:
+    assert PROVIDERS["huggingface"].find_variant(model) == variant

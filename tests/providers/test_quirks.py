@@ -42,11 +42,11 @@ def shape(slug: str, body: dict[str, Any], model: str = "m") -> dict[str, Any]:
 def test_the_vendors_with_quirks_are_these() -> None:
     assert {case.id.partition("-")[0] for case in QUIRKY if case.id} == {
         "openai", "azure_openai", "deepseek", "groq", "lm_studio", "mistral", "moonshot", "ollama", "siliconflow",
-        "xai", "zai", "zhipu", "anthropic", "openrouter",
+        "xai", "zai", "zhipu", "anthropic", "openrouter", "cerebras", "qianfan", "stepfun",
     }  # fmt: skip
 
 
-OLDER_NAME = ("deepseek", "lm_studio", "mistral", "ollama", "siliconflow", "zai", "zhipu")
+OLDER_NAME = ("deepseek", "lm_studio", "mistral", "ollama", "siliconflow", "stepfun", "zai", "zhipu")
 
 
 @pytest.mark.parametrize("slug", OLDER_NAME)
@@ -317,7 +317,7 @@ def test_what_is_no_name_of_a_user_is_the_vendors_to_refuse(name: object) -> Non
     assert shape("openai", {"user": name}) == {"user": name}
 
 
-@pytest.mark.parametrize("slug", ["deepseek", "mistral", "moonshot", "zai", "zhipu"])
+@pytest.mark.parametrize("slug", ["cerebras", "deepseek", "mistral", "moonshot", "qianfan", "stepfun", "zai", "zhipu"])
 def test_a_developer_is_a_system_where_only_that_is_known(slug: str) -> None:
     messages = [{"role": "developer", "content": "Be brief"}, USER]
     assert shape(slug, {"messages": messages})["messages"] == [{"role": "system", "content": "Be brief"}, USER]

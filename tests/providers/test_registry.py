@@ -14,7 +14,7 @@ from gateway.providers.registry import PROVIDERS
 
 NOT_VENDORS = {"base", "priced_fields", "quirks", "registry"}
 MODULES = [module.name for module in pkgutil.iter_modules(gateway.providers.__path__)]
-PAGE = re.compile(r"\b([a-z0-9-]+\.)+(ai|cn|com|dev)(/[\w.-]+)+")
+PAGE = re.compile(r"\b([a-z0-9-]+\.)+(ai|cn|co|com|dev)(/[\w.-]+)+")
 """An address of a documentation, without its scheme."""
 
 
@@ -76,7 +76,9 @@ def test_remote_vendors_are_reached_by_tls_and_local_ones_on_their_port() -> Non
 
 
 def test_those_without_an_address_are_the_ones_whose_channels_say_it() -> None:
-    assert {slug for slug, provider in PROVIDERS.items() if not provider.base_url} == {"azure_openai", "custom", "demo"}
+    assert {slug for slug, provider in PROVIDERS.items() if not provider.base_url} == {
+        "azure_openai", "model_gateway", "custom", "demo",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("provider", PROVIDERS.values(), ids=lambda provider: provider.slug)
@@ -107,19 +109,23 @@ def test_every_vendor_can_be_chatted_with_from_both_chat_languages() -> None:
 SPEAKS = {
     "anthropic_messages": {
         "anthropic", "openrouter", "deepseek", "fireworks", "llama_cpp", "lm_studio", "ollama", "siliconflow", "vllm",
+        "stepfun", "tokenhub", "model_gateway",
     },
-    "anthropic_count_tokens": {"anthropic", "llama_cpp", "vllm"},
+    "anthropic_count_tokens": {"anthropic", "llama_cpp", "vllm", "model_gateway"},
     "openai_responses": {
         "openai", "azure_openai", "openrouter", "dashscope", "deepseek", "fireworks", "groq", "llama_cpp", "lm_studio",
-        "moonshot", "ollama", "vllm", "xai", "custom", "demo",
+        "moonshot", "ollama", "vllm", "xai", "huggingface", "perplexity", "stepfun", "tokenhub", "model_gateway",
+        "custom",
     },
     "openai_completions": {
         "openai", "azure_openai", "openrouter", "deepseek", "fireworks", "llama_cpp", "lm_studio", "ollama", "together",
-        "vllm", "xai", "custom", "demo",
+        "vllm", "xai", "cerebras", "nvidia", "model_gateway", "custom", "demo",
     },
-    "openai_moderations": {"openai", "mistral", "custom", "demo"},
-    "rerank": {"openrouter", "llama_cpp", "siliconflow", "together", "vllm", "zhipu", "custom", "demo"},
-    "openai_videos": {"openai", "custom", "demo"},
+    "openai_moderations": {"openai", "mistral", "model_gateway", "custom", "demo"},
+    "rerank": {
+        "openrouter", "llama_cpp", "siliconflow", "together", "vllm", "zhipu", "model_gateway", "custom", "demo",
+    },
+    "openai_videos": {"openai", "model_gateway", "custom", "demo"},
     "gemini_videos": {"gemini"},
     "kling_videos": {"kling"},
     "minimax_videos": {"minimax"},
@@ -127,7 +133,10 @@ SPEAKS = {
     "dashscope_videos": {"dashscope"},
     "volcengine_videos": {"volcengine"},
 }  # fmt: skip
-WITHOUT_EMBEDDINGS = {"anthropic", "deepseek", "groq", "moonshot", "replicate", "xai", "zai"} | ONLY_VIDEOS
+WITHOUT_EMBEDDINGS = ONLY_VIDEOS | {
+    "anthropic", "cerebras", "deepseek", "groq", "huggingface", "moonshot", "perplexity", "replicate", "stepfun",
+    "tokenhub", "xai", "zai",
+}  # fmt: skip
 NOT_THE_CONVENTION = {"anthropic", "gemini", "replicate"} | ONLY_VIDEOS
 
 
@@ -160,14 +169,20 @@ def test_the_variables_are_those_people_have_set_already() -> None:
         "gemini": "GEMINI_API_KEY",
         "openrouter": "OPENROUTER_API_KEY",
         "azure_openai": "AZURE_OPENAI_API_KEY",
+        "cerebras": "CEREBRAS_API_KEY",
         "dashscope": "DASHSCOPE_API_KEY",
         "deepseek": "DEEPSEEK_API_KEY",
         "fireworks": "FIREWORKS_API_KEY",
         "groq": "GROQ_API_KEY",
+        "huggingface": "HF_TOKEN",
         "mistral": "MISTRAL_API_KEY",
         "moonshot": "MOONSHOT_API_KEY",
+        "nvidia": "NVIDIA_API_KEY",
+        "perplexity": "PERPLEXITY_API_KEY",
         "siliconflow": "SILICONFLOW_API_KEY",
+        "stepfun": "STEP_API_KEY",
         "together": "TOGETHER_API_KEY",
+        "tokenhub": "TOKENHUB_API_KEY",
         "xai": "XAI_API_KEY",
         "zai": "ZAI_API_KEY",
         "zhipu": "ZHIPUAI_API_KEY",

@@ -12,10 +12,12 @@ from gateway.providers.registry import PROVIDERS
 
 SPEAKS: dict[Wire, set[str]] = {
     "openai_transcriptions": {
-        "openai", "azure_openai", "custom", "groq", "mistral", "siliconflow", "together", "vllm",
+        "openai", "azure_openai", "custom", "groq", "mistral", "model_gateway", "siliconflow", "together", "vllm",
     },
-    "openai_translations": {"openai", "azure_openai", "custom", "groq", "together", "vllm"},
-    "openai_speech": {"openai", "azure_openai", "custom", "groq", "openrouter", "siliconflow", "together"},
+    "openai_translations": {"openai", "azure_openai", "custom", "groq", "model_gateway", "together", "vllm"},
+    "openai_speech": {
+        "openai", "azure_openai", "custom", "groq", "model_gateway", "openrouter", "siliconflow", "together",
+    },
 }  # fmt: skip
 FORM: dict[str, Any] = {
     "model": "m", "language": "en", "prompt": "hi", "temperature": 0.2, "stream": True, "response_format": "srt",

@@ -1,0 +1,30 @@
+"""Cerebras; it has no embeddings.
+
+inference-docs.cerebras.ai/resources/openai, .../api-reference/completions: chat and text completions in OpenAI's
+format. The penalties and ``logit_bias`` are rejected; they only tune an answer, so they are not sent. So are
+``parallel_tool_calls`` and ``service_tier``, which are sent unless they have their default.
+"""
+
+from gateway.providers.base import CHAT, COMPLETIONS, Body, Endpoint, Provider
+from gateway.providers.quirks import developer_as_system, drop
+
+_drop_penalties = drop("frequency_penalty", "presence_penalty", "logit_bias")
+
+
+def _drop_defaults(body: Body, _model: str) -> None:
+    if body.get("parallel_tool_calls") in (None, True):
+        body.pop("parallel_tool_calls", None)
+    if body.get("service_tier") in (None, "auto", "default"):
+        body.pop("service_tier", None)
+
+
+CEREBRAS = Provider(
+    slug="cerebras",
+    title="Cerebras",
+    base_url="https://api.cerebras.ai/v1",
+    env_key="CEREBRAS_API_KEY",
+    endpoints=(
+        Endpoint("openai_chat", CHAT.path, quirks=(_drop_penalties, _drop_defaults, developer_as_system)),
+        Endpoint("openai_completions", COMPLETIONS.path, quirks=(_drop_penalties,)),
+    ),
+)

@@ -1,0 +1,22 @@
+"""Hugging Face Inference Providers: one address for the models of many vendors.
+
+huggingface.co/docs/inference-providers/index (chat, model list), .../guides/responses-api (beta). Embeddings, images
+and sound are at each vendor's own path there and are not supported. A request is billed to the organization that a
+channel's header ``X-HF-Bill-To`` names.
+
+A suffix of a model's name selects the vendor, or the fastest or cheapest one (``:fastest``, ``:cheapest``,
+``:preferred``, ``:VENDOR``), each with its own price.
+"""
+
+import re
+
+from gateway.providers.base import CHAT, RESPONSES, Provider
+
+HUGGINGFACE = Provider(
+    slug="huggingface",
+    title="Hugging Face",
+    base_url="https://router.huggingface.co/v1",
+    env_key="HF_TOKEN",
+    endpoints=(CHAT, RESPONSES),
+    priced_variant=re.compile(r":[\w-]+$"),
+)

@@ -1,0 +1,31 @@
+"""Another gateway of this kind, at the channel's ``base_url``: ``http://HOST:PORT/v1``.
+
+It takes every request in the client's own format, so that nothing is translated twice: OpenAI's
+(developers.openai.com/api/reference), Anthropic's (platform.claude.com/docs/en/api/messages) and Google's
+(ai.google.dev/api/generate-content), which is below the server's root. Its keys are accepted as Bearer tokens for all
+of them. Every vendor's priced fields count here.
+"""
+
+from gateway.providers.base import COUNT_TOKENS, MESSAGES, Endpoint, Provider
+from gateway.providers.custom import ENDPOINTS, PRICED
+
+_GOOGLE = "/v1beta/models/{model}"
+
+MODEL_GATEWAY = Provider(
+    slug="model_gateway",
+    title="Another Model Gateway",
+    endpoints=(
+        *ENDPOINTS,
+        MESSAGES,
+        COUNT_TOKENS,
+        Endpoint(
+            "gemini_generate",
+            f"{_GOOGLE}:generateContent",
+            stream_path=f"{_GOOGLE}:streamGenerateContent?alt=sse",
+            rooted=True,
+        ),
+        Endpoint("gemini_count_tokens", f"{_GOOGLE}:countTokens", rooted=True),
+        Endpoint("gemini_embeddings", f"{_GOOGLE}:batchEmbedContents", rooted=True),
+    ),
+    priced_fields=PRICED,
+)

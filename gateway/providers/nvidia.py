@@ -1,0 +1,17 @@
+"""NVIDIA NIM: the models of build.nvidia.com, and containers of one's own.
+
+docs.nvidia.com/nim/large-language-models/latest/reference/api-reference.html: chat, text completions and the model list
+in OpenAI's format; embeddings of the models for retrieval need their ``input_type``, which is forwarded
+(docs.litellm.ai/docs/providers/nvidia_nim). A container is at ``base_url`` ``http://HOST:8000/v1``. The hosted rerank
+is at another address, in another format, and is not supported.
+"""
+
+from gateway.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, Provider
+
+NVIDIA = Provider(
+    slug="nvidia",
+    title="NVIDIA NIM",
+    base_url="https://integrate.api.nvidia.com/v1",
+    env_key="NVIDIA_API_KEY",
+    endpoints=(CHAT, COMPLETIONS, EMBEDDINGS),
+)

@@ -1,0 +1,24 @@
+"""Baidu Qianfan, its API version 2.
+
+cloud.baidu.com/doc/qianfan-api/s/omk3qc205 (chat: roles system, user, assistant and tool), .../s/Fm7u3ropn
+(embeddings). A search (``web_search``) is billed. The ``appid`` of an application is a channel's header. The path of
+its rerank differs between its documents; it is not supported.
+
+A model list is not documented: a channel lists its models, and no environment variable creates one.
+"""
+
+from gateway.providers.base import CHAT, EMBEDDINGS, Endpoint, Provider
+from gateway.providers.priced_fields import EVERYWHERE
+from gateway.providers.quirks import developer_as_system
+
+QIANFAN = Provider(
+    slug="qianfan",
+    title="Baidu Qianfan",
+    base_url="https://qianfan.baidubce.com/v2",
+    endpoints=(
+        Endpoint("openai_chat", CHAT.path, quirks=(developer_as_system,)),
+        EMBEDDINGS,
+    ),
+    models_path=None,
+    priced_fields=EVERYWHERE | {"web_search"},
+)
