@@ -12,6 +12,7 @@ from gateway.errors import (
     GATEWAY_TYPE,
     Conflict,
     ContentBlocked,
+    EndpointMissing,
     GatewayError,
     ImageBlocked,
     NoHealthyChannel,
@@ -60,7 +61,12 @@ CHOOSING = (ProviderRejected, QuotaExceeded)
 
 
 def make(kind: type[GatewayError]) -> GatewayError:
-    chooses = issubclass(kind, CHOOSING) and kind not in {UnsupportedByProvider, ImageBlocked, ContentBlocked}
+    chooses = issubclass(kind, CHOOSING) and kind not in {
+        UnsupportedByProvider,
+        EndpointMissing,
+        ImageBlocked,
+        ContentBlocked,
+    }
     extra: dict[str, Any] = {"status": 418} if chooses else {}
     return kind("why", **extra)
 
@@ -126,6 +132,7 @@ VERDICTS = {
     "ProviderContentGone": ("nobody", True, True),
     "ContextExceeded": ("nobody", True, True),
     "UnsupportedByProvider": ("nobody", False, True),
+    "EndpointMissing": ("nobody", False, True),
     "ShuttingDown": ("nobody", False, False),
     "RequestCancelled": ("nobody", False, False),
 }

@@ -148,6 +148,7 @@ def test_a_member_is_shown_without_what_is_secret() -> None:
         "name": "ann",
         "role": "member",
         "second_factor": True,
+        "authenticator": True,
         "recovery_left": 2,
         "passkeys": 0,
         "created_at": "1970-01-01T00:00:00Z",
