@@ -13,6 +13,7 @@ Wire = Literal[
     "openai_moderations",
     "openai_responses",
     "rerank",
+    "rerank_data",
     "anthropic_messages",
     "anthropic_count_tokens",
     "gemini_generate",
@@ -60,7 +61,7 @@ WIRES: Mapping[Operation, tuple[Wire, ...]] = MappingProxyType(
         "embeddings": ("openai_embeddings", "gemini_embeddings"),
         "completions": ("openai_completions",),
         "moderations": ("openai_moderations",),
-        "rerank": ("rerank",),
+        "rerank": ("rerank", "rerank_data"),
         "responses": ("openai_responses", "openai_chat", "anthropic_messages", "gemini_generate"),
         "images": (
             "openai_images",

@@ -261,6 +261,7 @@ _PASSTHROUGH: Mapping[Wire, _PassthroughFormat] = MappingProxyType(
             find_manner=_find_speech_manner,
         ),
         "rerank": _PassthroughFormat(rerank.build_rerank_body, _untouched(rerank.parse_rerank_answer)),
+        "rerank_data": _PassthroughFormat(rerank.build_rerank_body, _without_identity(rerank.parse_data_answer)),
         "anthropic_messages": _PassthroughFormat(
             build_passed_body,
             _untouched(anthropic_response.parse_passed_answer),

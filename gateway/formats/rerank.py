@@ -3,11 +3,13 @@
 Request: ``model``, ``query``, ``documents``, ``top_n``, ``return_documents`` and more; answer: ``results``, each with
 an ``index`` and a ``relevance_score``. Sources: Cohere's "Best Practices for using Rerank" (at most 10,000 documents),
 SiliconFlow's and Novita's "Create rerank", Alibaba Cloud's "Text rerank" (token counts), and the request and answer
-classes of vLLM's server. Each reports its tokens in a different place.
+classes of vLLM's server. Each reports its tokens in a different place. Voyage's answer has ``data`` for ``results``.
 """
 
 from collections.abc import Iterable
 from typing import Any
+
+import orjson
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import MAX_TOKENS, Usage, parse_count
@@ -89,7 +91,23 @@ def parse_rerank_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = (
 
     Raises ``ProviderBadResponse`` if it is no valid answer. The bytes are forwarded unchanged.
     """
+    return _parse_usage(parse_answer_object(raw, secrets), call)
+
+
+def parse_data_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+    """Return an answer whose list is ``data`` in the common format, and its usage.
+
+    Raises ``ProviderBadResponse`` if it is no valid answer.
+    """
     value = parse_answer_object(raw, secrets)
+    if "results" not in value:
+        value["results"] = value.pop("data", None)
+    usage = _parse_usage(value, call)
+    value.pop("object", None)  # "list", which the common format's answer is not
+    return orjson.dumps(value), usage
+
+
+def _parse_usage(value: Body, call: InferenceRequest) -> Usage:
     if not isinstance(value.get("results"), list):
         raise ProviderBadResponse("The provider's answer has no results")
     for path in _COUNTS:

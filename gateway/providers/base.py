@@ -110,7 +110,7 @@ class Provider:
         sign_at: key and Unix seconds -> headers, for a vendor with short-lived signatures.
         sign_list: like ``sign``, for its model list, if that differs.
         models_path: the path of its model list, with its query; None if it has none.
-        list_format: the API format of that list.
+        list_format: the API format of that list; Gemini's has ``models`` with a ``name``.
         parse_model_id: id in the list -> id that clients use.
         capabilities: what its models support.
         priced_fields: request fields that change what is bought; see ``priced_fields.py``.

@@ -29,6 +29,7 @@ SIGNED = dict.fromkeys(PROVIDERS, BEARER) | {
 LISTS = dict.fromkeys(PROVIDERS, "/models") | {
     "anthropic": "/models?limit=1000",
     "azure_openai": None,
+    "cohere": "/v1/models?page_size=1000",
     "gemini": "/models?pageSize=1000",
     "kling": None,
     "minimax": None,
@@ -36,6 +37,7 @@ LISTS = dict.fromkeys(PROVIDERS, "/models") | {
     "replicate": None,
     "runway": None,
     "volcengine": None,
+    "voyage": None,
 }
 
 
@@ -74,8 +76,8 @@ def test_a_model_list_is_asked_for_as_its_vendor_documents(slug: str) -> None:
     assert plan.headers == {"Accept": "application/json", "Accept-Encoding": "identity"} | SIGNED[slug]
 
 
-def test_only_gemini_lists_its_models_in_a_language_of_its_own_and_some_not_at_all() -> None:
-    assert {slug for slug, found in PROVIDERS.items() if found.list_format != "openai"} == {"gemini"}
+def test_gemini_and_cohere_list_their_models_in_another_shape_and_some_not_at_all() -> None:
+    assert {slug for slug, found in PROVIDERS.items() if found.list_format != "openai"} == {"gemini", "cohere"}
     silent = {slug for slug, found in PROVIDERS.items() if found.models_path is None}
     assert silent == {slug for slug, path in LISTS.items() if path is None}
 

@@ -42,11 +42,12 @@ def shape(slug: str, body: dict[str, Any], model: str = "m") -> dict[str, Any]:
 def test_the_vendors_with_quirks_are_these() -> None:
     assert {case.id.partition("-")[0] for case in QUIRKY if case.id} == {
         "openai", "azure_openai", "deepseek", "groq", "lm_studio", "mistral", "moonshot", "ollama", "siliconflow",
-        "xai", "zai", "zhipu", "anthropic", "openrouter", "cerebras", "qianfan", "stepfun",
+        "xai", "zai", "zhipu", "anthropic", "openrouter", "cerebras", "cohere", "jina", "qianfan", "stepfun",
+        "voyage",
     }  # fmt: skip
 
 
-OLDER_NAME = ("deepseek", "lm_studio", "mistral", "ollama", "siliconflow", "stepfun", "zai", "zhipu")
+OLDER_NAME = ("cohere", "deepseek", "lm_studio", "mistral", "ollama", "siliconflow", "stepfun", "zai", "zhipu")
 
 
 @pytest.mark.parametrize("slug", OLDER_NAME)
@@ -391,6 +392,7 @@ def test_a_quirk_takes_any_json_changes_only_the_outermost_object_and_has_done_w
         "max_completion_tokens",
         "random_seed",
         "output_dimension",
+        "top_k",
         "user_id",
     }
     again = dict(shaped)

@@ -90,16 +90,18 @@ def test_a_vendor_speaks_known_languages_each_at_one_place(provider: Provider) -
     for endpoint in provider.endpoints:
         for path in (endpoint.path, endpoint.stream_path or endpoint.path):
             assert re.fullmatch(r"(/[\w-]+|/\{model\}:\w+)+(\?(alt=sse|api-version=preview))?", path)
-    assert provider.models_path is None or provider.models_path.startswith("/models")
+    assert provider.models_path is None or provider.models_path.startswith(("/models", "/v1/models"))
 
 
 ONLY_IMAGES = {"replicate"}
+ONLY_SEARCH = {"jina", "voyage"}
+"""Embeddings and rerank."""
 ONLY_VIDEOS = {"kling", "minimax", "runway"}
 
 
 def test_every_vendor_can_be_chatted_with_from_both_chat_languages() -> None:
     for provider in PROVIDERS.values():
-        if provider.slug in ONLY_IMAGES | ONLY_VIDEOS:
+        if provider.slug in ONLY_IMAGES | ONLY_SEARCH | ONLY_VIDEOS:
             continue
         model = "demo-chat" if provider.slug == "demo" else "m"
         assert provider.find_endpoint(WIRES["chat"], model), provider.slug
@@ -123,8 +125,10 @@ SPEAKS = {
     },
     "openai_moderations": {"openai", "mistral", "model_gateway", "custom", "demo"},
     "rerank": {
-        "openrouter", "llama_cpp", "siliconflow", "together", "vllm", "zhipu", "model_gateway", "custom", "demo",
+        "openrouter", "cohere", "jina", "llama_cpp", "siliconflow", "together", "vllm", "zhipu", "model_gateway",
+        "custom", "demo",
     },
+    "rerank_data": {"voyage"},
     "openai_videos": {"openai", "model_gateway", "custom", "demo"},
     "gemini_videos": {"gemini"},
     "kling_videos": {"kling"},
@@ -137,7 +141,7 @@ WITHOUT_EMBEDDINGS = ONLY_VIDEOS | {
     "anthropic", "cerebras", "deepseek", "groq", "huggingface", "moonshot", "perplexity", "replicate", "stepfun",
     "tokenhub", "xai", "zai",
 }  # fmt: skip
-NOT_THE_CONVENTION = {"anthropic", "gemini", "replicate"} | ONLY_VIDEOS
+NOT_THE_CONVENTION = {"anthropic", "gemini", "replicate"} | ONLY_SEARCH | ONLY_VIDEOS
 
 
 @pytest.mark.parametrize("wire", SPEAKS)
@@ -170,11 +174,13 @@ def test_the_variables_are_those_people_have_set_already() -> None:
         "openrouter": "OPENROUTER_API_KEY",
         "azure_openai": "AZURE_OPENAI_API_KEY",
         "cerebras": "CEREBRAS_API_KEY",
+        "cohere": "COHERE_API_KEY",
         "dashscope": "DASHSCOPE_API_KEY",
         "deepseek": "DEEPSEEK_API_KEY",
         "fireworks": "FIREWORKS_API_KEY",
         "groq": "GROQ_API_KEY",
         "huggingface": "HF_TOKEN",
+        "jina": "JINA_API_KEY",
         "mistral": "MISTRAL_API_KEY",
         "moonshot": "MOONSHOT_API_KEY",
         "nvidia": "NVIDIA_API_KEY",

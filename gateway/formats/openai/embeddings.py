@@ -96,13 +96,21 @@ def parse_embeddings_answer(raw: bytes, call: InferenceRequest, secrets: Secrets
     items = value.get("data")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise ProviderBadResponse("The provider's answer has no embeddings")
-    usage = parse_usage(value.get("usage")) or Usage(estimate_prompt(call), 0, 0, "estimate")
+    usage = _parse_usage(value.get("usage"), call)
     wanted = str if call.encoding == "base64" else list
     if all(isinstance(item.get("embedding"), wanted) for item in items):
         return raw, usage
     for item in items:
         item["embedding"] = _convert(item.get("embedding"), call.encoding)
     return orjson.dumps(value), usage
+
+
+def _parse_usage(reported: object, call: InferenceRequest) -> Usage:
+    """Return the reported usage, else an estimate. Voyage reports only a total (docs.voyageai.com, "Embeddings")."""
+    usage = parse_usage(reported)
+    if usage is None and isinstance(reported, dict) and reported.keys() == {"total_tokens"}:
+        usage = parse_usage({"prompt_tokens": reported["total_tokens"]})
+    return usage or Usage(estimate_prompt(call), 0, 0, "estimate")
 
 
 def _convert(vector: Any, encoding: str) -> Any:

@@ -1,0 +1,26 @@
+"""Jina AI: embeddings and rerank only.
+
+api.jina.ai/openapi.json and jina.ai/embeddings: ``dimensions`` as in OpenAI's format; the encoding is an
+``embedding_type``, numbers by default, which the gateway converts to what the client requested. What an input is for is
+the field ``task``, which is forwarded. The model list has OpenAI's shape, with ``jina-ai/`` before each name.
+"""
+
+from gateway.providers.base import EMBEDDINGS, RERANK, Endpoint, Provider
+from gateway.providers.quirks import drop
+
+
+def _parse_model_id(listed: str) -> str:
+    return listed.removeprefix("jina-ai/")
+
+
+JINA = Provider(
+    slug="jina",
+    title="Jina AI",
+    base_url="https://api.jina.ai/v1",
+    env_key="JINA_API_KEY",
+    endpoints=(
+        Endpoint("openai_embeddings", EMBEDDINGS.path, quirks=(drop("encoding_format", "user"),)),
+        RERANK,
+    ),
+    parse_model_id=_parse_model_id,
+)
