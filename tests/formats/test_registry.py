@@ -205,6 +205,10 @@ ANSWERS: dict[Wire, tuple[dict[str, Any], Usage]] = {
         {"results": [{"index": 0, "relevance_score": 0.5}], "usage": {"total_tokens": 6}},
         Usage(6, 0, 0, "upstream"),
     ),
+    "rerank_data": (
+        {"object": "list", "data": [{"index": 0, "relevance_score": 0.5}], "usage": {"total_tokens": 6}},
+        Usage(6, 0, 0, "upstream"),
+    ),
     "openai_transcriptions": ({"text": "hello", "usage": HEARD}, Usage(5, 7, 0, "upstream", duration_ms=1_500)),
     "openai_translations": ({"text": "hello", "usage": HEARD}, Usage(5, 7, 0, "upstream", duration_ms=1_500)),
 }
@@ -451,6 +455,8 @@ def test_an_answer_comes_in_the_callers_language_with_its_usage(operation: str, 
         assert value == {"embeddings": [{"values": [0.5, 1.5]}] * 2, "usageMetadata": {"promptTokenCount": 5}}
     elif operation == "count_tokens":
         assert value == {"input_tokens": 42}
+    elif operation == "rerank":
+        assert value == {"results": [{"index": 0, "relevance_score": 0.5}], "usage": {"total_tokens": 6}}
     else:
         assert [item["embedding"] for item in value["data"]] == [[0.5, 1.5]] * 2
 
