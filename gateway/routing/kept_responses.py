@@ -48,14 +48,14 @@ class KeptResponses:
         self._clock = clock
         self._find_days = find_days
         self._recent: dict[str, KeptResponse] = {}
-        self._writing: set[asyncio.Task[None]] = set()
+        self._writing: dict[str, asyncio.Task[None]] = {}
 
     def wants(self, call: InferenceRequest) -> bool:
         """Return whether the response to ``call`` is kept if the provider does not keep it."""
         return self._find_days() > 0 and call.body.get("store") is not False
 
     def note(self, response_id: str, account_id: int, call: InferenceRequest, body: bytes) -> None:
-        """Keep a new response. It is stored in the background."""
+        """Keep a response, or what it has become. It is stored in the background."""
         items = orjson.dumps(_list_items(call.body.get("input")))
         if len(self._writing) >= MOST_RECENT or len(items) + len(body) > MAX_BYTES:
             log.warning("response_not_kept", response_id=response_id, reason="too many, or too long")
@@ -63,9 +63,8 @@ class KeptResponses:
         now_ms = int(self._clock() * 1000)
         expires_ms = now_ms + int(self._find_days() * _DAY_MS)
         response = self._recent[response_id] = KeptResponse(response_id, account_id, now_ms, expires_ms, body, items)
-        task = asyncio.get_running_loop().create_task(self._keep(response))
-        self._writing.add(task)
-        task.add_done_callback(self._writing.discard)
+        before = self._writing.get(response_id)
+        self._writing[response_id] = asyncio.get_running_loop().create_task(self._keep(response, before))
 
     async def find(self, response_id: str, account_id: int) -> KeptResponse | None:
         """Return a response of the account; None if the gateway keeps none. Raises ``StoreUnavailable``."""
@@ -82,7 +81,7 @@ class KeptResponses:
 
     async def delete(self, response: KeptResponse) -> None:
         """Delete a response. Raises ``StoreUnavailable``."""
-        await asyncio.gather(*self._writing)
+        await self.close()
         await self._store.delete_response(response.id)
         self._recent.pop(response.id, None)
 
@@ -98,15 +97,17 @@ class KeptResponses:
 
     async def close(self) -> None:
         """Wait for what is being stored."""
-        await asyncio.gather(*self._writing)
+        await asyncio.gather(*self._writing.values())
 
-    async def _keep(self, response: KeptResponse) -> None:
+    async def _keep(self, response: KeptResponse, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await before
         try:
-            await self._store.add_response(response)
+            await self._store.put_response(response)
         except StoreUnavailable as error:
             log.warning("response_not_kept", response_id=response.id, reason=error.message)
-        finally:
-            self._recent.pop(response.id, None)
+        if self._recent.get(response.id) is response:  # no newer state is on its way
+            del self._recent[response.id], self._writing[response.id]
 
 
 def make_missing(response_id: str, param: str | None = None) -> NotFound:

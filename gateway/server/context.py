@@ -15,6 +15,7 @@ from gateway.auth.members import Members
 from gateway.auth.passkeys import PasskeyService
 from gateway.auth.sessions import CurrentUser, SessionService
 from gateway.auth.unknown_keys import UnknownKeys
+from gateway.background import TaskSet
 from gateway.billing.accounting import AccountingService
 from gateway.billing.balances import Balances
 from gateway.billing.flush_worker import LedgerFlusher
@@ -246,6 +247,7 @@ class Services:
         options: what the process was started with; at startup, the stored settings are merged into its configuration.
         live_config: the configuration in force.
         clock: Unix seconds.
+        background: requests that go on after their response.
         client: sends requests to providers.
         sign_in: sign-in by OpenID Connect; None without a ``[[sign_in]]``.
     """
@@ -254,6 +256,7 @@ class Services:
     clock: Callable[[], float] = attrs.field(init=False)
     drain: DrainState = attrs.field(factory=DrainState)
     active_requests: ActiveRequests = attrs.field(factory=ActiveRequests)
+    background: TaskSet = attrs.field(factory=TaskSet)
     storage: StorageServices = attrs.field(init=False)
     live_config: LiveConfig = attrs.field(init=False)
     http: HttpSettings = attrs.field(init=False)

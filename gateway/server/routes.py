@@ -26,6 +26,7 @@ from gateway.formats.openai.speech import parse_speech_call
 from gateway.formats.openai.transcriptions import parse_transcription_call, parse_translation_call
 from gateway.formats.rerank import parse_rerank_call
 from gateway.routing.model_catalog import build_etag
+from gateway.server.background_responses import forward_response
 from gateway.server.client_ip import find_origin
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.error_responses import GOOGLE_KEY_HEADER, VERSION_HEADER, is_google_request
@@ -89,7 +90,10 @@ def list_inference_routes() -> Iterator[tuple[str, Handler]]:
     for path, operation, parse in _JSON:
         yield (
             path,
-            with_middlewares(forward_inference, [_settle(operation), partial(parse_request, parse=parse), quota]),
+            with_middlewares(
+                forward_response if operation == "responses" else forward_inference,
+                [_settle(operation), partial(parse_request, parse=parse), quota],
+            ),
         )
     for path, operation, parse in _REPLAYED:
         parsing = partial(parse_request, parse=parse)

@@ -37,6 +37,9 @@ from gateway.storage.integrity_worker import IntegrityWorker
 from gateway.storage.retention import RetentionRepository
 from gateway.upstream.client import FallbackHttpClient
 
+_GRACE_S = 2.0
+"""How long requests in the background may take to settle at the end; a drain has waited for them before."""
+
 
 async def open_services(app: web.Application) -> AsyncIterator[None]:
     """Fill ``app[SERVICES]`` and start the workers; a ``cleanup_ctx`` of aiohttp.
@@ -69,6 +72,7 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
         services.admin, services.sign_in = open_admin(services), open_sign_in(services)
         stack.push_async_callback(services.admin.finish_changes)
         services.metrics = open_metrics(services)
+        stack.push_async_callback(services.background.close, _GRACE_S)
         services.startup_info = _describe_startup(first_secret, services.routing.catalog)
         _start_workers(services, jobs, stack)
         if services.options.declare:

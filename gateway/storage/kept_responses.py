@@ -24,8 +24,8 @@ class KeptResponseRepository:
         self._database = database
         self._seal = seal.derive(_PURPOSE)
 
-    async def add_response(self, response: KeptResponse) -> None:
-        """Store a response; nothing if there is one with its id."""
+    async def put_response(self, response: KeptResponse) -> None:
+        """Store a response; it replaces an earlier state of itself."""
         row = {
             "id": response.id,
             "account_id": response.account_id,
@@ -33,7 +33,7 @@ class KeptResponseRepository:
             "expires_ms": response.expires_ms,
             "sealed": await asyncio.to_thread(self._pack, response),
         }
-        await self._database.change(insert(kept_responses).prefix_with("OR IGNORE").values(row))
+        await self._database.change(insert(kept_responses).prefix_with("OR REPLACE").values(row))
 
     async def find_response(self, response_id: str) -> KeptResponse | None:
         """Return a response. Raises ``DecryptionFailed`` if it was encrypted with another secret."""

@@ -1,6 +1,9 @@
 """The Responses API with the ``openai`` SDK, over channels of every language."""
 
+import asyncio
 import base64
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import openai
@@ -10,13 +13,14 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
+from gateway.formats.openai.responses import parse_responses_call
 from gateway.server.context import SERVICES
 from tests.support.anthropic_provider import AnthropicProvider
 from tests.support.gateway import RunningGateway, channels
 from tests.support.gemini_provider import GeminiProvider
 from tests.support.openai_provider import OpenAIProvider
 from tests.support.providers import Call, Fails, Provider, ReceivedImage, Says
-from tests.support.scripted_upstream import FIN, SSE_HEAD, ScriptedUpstream, answer, chunk, delta, event
+from tests.support.scripted_upstream import FIN, SSE_HEAD, STALL, ScriptedUpstream, answer, chunk, delta, event
 from tests.support.sdk_clients import MakeClient, ProviderType
 from tests.support.started_gateways import StartGateway
 
@@ -202,7 +206,8 @@ async def test_a_failure_in_mid_stream_ends_the_stream_with_an_error(
     [
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tools": [{"type": "mcp", "server_label": "x", "server_url": "https://x"}]}, "tools[0].type"),
-        ({"background": True}, "background"),
+        ({"background": True, "store": False}, "background"),
+        ({"background": True, "stream": True}, "background"),
         ({"prompt": {"id": "pmpt_1"}}, "prompt"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0]"),
@@ -398,6 +403,92 @@ async def test_a_response_that_its_provider_keeps_is_asked_for_there(
             ("DELETE", "/v1/responses/resp_theirs"),
         ]
         assert all(one.headers["authorization"] == "Bearer k" for one in up.received)
+
+
+async def await_end(client: AsyncOpenAI, made: Response) -> Response:
+    """The response once it is queued no more."""
+    async with asyncio.timeout(10):
+        while made.status == "queued":
+            await asyncio.sleep(0.01)
+            made = await client.responses.retrieve(made.id)
+    return made
+
+
+async def test_a_response_is_made_in_the_background(
+    provider_type: ProviderType, standing_with: StartGateway, sdk: MakeClient
+) -> None:
+    async with provider_type(Says("A door.")) as up:
+        gateway = await standing_with({"channel": [up.channel(provider=BARE.get(up.slug, up.slug))]})
+        client = sdk(gateway)
+        queued = await client.responses.create(model="m", input=ASK, background=True)
+        assert (queued.status, queued.background, queued.output, queued.usage) == ("queued", True, [], None)
+        made = await await_end(client, queued)
+        assert (made.id, made.status, made.background, made.output_text) == (queued.id, "completed", True, "A door.")
+        (row,) = await gateway.rows(1)
+        assert (row.id, row.outcome) == (f"req_{queued.id.removeprefix('resp_')}", "completed")
+        assert (await client.responses.cancel(made.id)).status == "completed"
+        after = await client.responses.create(model="m", input="Why?", previous_response_id=made.id, store=False)
+        assert after.previous_response_id == made.id
+
+
+BARE = {"openai": "mistral"}
+"""A vendor of the same language without the Responses API."""
+
+
+async def test_what_fails_in_the_background_has_failed(standing_with: StartGateway, sdk: MakeClient) -> None:
+    async with AnthropicProvider(Fails(400, "no such thing")) as up:
+        gateway = await standing_with({"channel": [up.channel()]})
+        client = sdk(gateway)
+        made = await await_end(client, await client.responses.create(model="m", input=ASK, background=True))
+        assert made.status == "failed"
+        assert made.error is not None
+        assert (made.error.code, "no such thing" in made.error.message) == ("server_error", True)
+        (row,) = await gateway.rows(1)
+        assert row.outcome in {"failed", "refused"}
+
+
+async def test_a_response_in_the_background_is_cancelled(standing_with: StartGateway, sdk: MakeClient) -> None:
+    async with ScriptedUpstream([STALL]) as up:
+        gateway = await standing_with(channels([up], provider="mistral"))
+        client = sdk(gateway)
+        queued = await client.responses.create(model="m", input=ASK, background=True)
+        await await_request(up)
+        assert (await client.responses.cancel(queued.id)).status == "cancelled"
+        (row,) = await gateway.rows(1)
+        assert row.outcome == "cancelled"
+        assert (await await_end(client, await client.responses.retrieve(queued.id))).status == "cancelled"
+
+
+async def test_a_stop_ends_what_is_in_the_background(gateway_with: StartGateway, sdk: MakeClient) -> None:
+    async with ScriptedUpstream([STALL]) as up:
+        gateway = await gateway_with({**channels([up], provider="mistral"), "server": {"drain_timeout_s": 0}})
+        queued = await sdk(gateway).responses.create(model="m", input=ASK, background=True)
+        await await_request(up)
+        await gateway.stop()
+        with closing(sqlite3.connect(gateway.folder.path / "gateway.db")) as database:
+            assert database.execute("SELECT outcome FROM requests").fetchall() == [("interrupted",)]
+        assert queued.status == "queued"
+
+
+async def test_what_was_in_the_background_when_the_process_ended_has_failed(
+    gateway_with: StartGateway, sdk: MakeClient
+) -> None:
+    """As after kill -9: the response is kept as queued, and no request makes it."""
+    gateway = await gateway_with({})
+    made = await sdk(gateway).responses.create(model="demo-chat", input="x")
+    routing = gateway.app[SERVICES].routing
+    kept = await routing.kept_responses.find(made.id, 1)
+    assert kept is not None
+    body = orjson.loads(kept.body) | {"status": "queued", "background": True, "output": []}
+    routing.kept_responses.note(made.id, 1, parse_responses_call({"model": "m", "input": "x"}), orjson.dumps(body))
+    for now in (await sdk(gateway).responses.retrieve(made.id), await sdk(gateway).responses.cancel(made.id)):
+        assert (now.status, now.error and now.error.code) == ("failed", "server_error")
+
+
+async def await_request(up: ScriptedUpstream) -> None:
+    async with asyncio.timeout(10):
+        while not up.received:  # noqa: ASYNC110 - the scripted provider has no event for it
+            await asyncio.sleep(0.01)
 
 
 class Clock:

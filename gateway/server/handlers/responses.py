@@ -16,6 +16,7 @@ from gateway.formats.openai.response_to_stream import build_whole
 from gateway.formats.openai.responses import parse_responses_call
 from gateway.routing.kept_responses import make_missing
 from gateway.routing.provider_response import ask_provider
+from gateway.server.background_responses import cancel_kept, read_kept
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.stream_response import LargeResponse
 
@@ -44,7 +45,7 @@ async def get_response(request: web.Request) -> web.Response:
     if streamed is None:
         raise InvalidRequest("'stream' must be true or false", param="stream")
     kept = await _find_kept(request)
-    raw = await _ask(request) if kept is None else kept.body
+    raw = await _ask(request) if kept is None else read_kept(request.app[SERVICES], kept)
     if not streamed:
         return LargeResponse(request, raw, _JSON)
     events, _ = build_whole(raw, parse_responses_call({"model": "none", "input": ""}))
@@ -95,9 +96,10 @@ async def delete_response(request: web.Request) -> web.Response:
 
 
 async def cancel_response(request: web.Request) -> web.Response:
-    """``POST /v1/responses/{id}/cancel``: cancel a response that its provider makes in the background."""
-    if await _find_kept(request) is not None:
-        raise InvalidRequest("Only a response that was created with 'background' can be cancelled", param="id")
+    """``POST /v1/responses/{id}/cancel``: cancel a response that is made in the background."""
+    kept = await _find_kept(request)
+    if kept is not None:
+        return LargeResponse(request, cancel_kept(request.app[SERVICES], kept), _JSON)
     return LargeResponse(request, await _ask(request, "POST", below="/cancel"), _JSON)
 
 

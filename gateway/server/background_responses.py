@@ -1,0 +1,123 @@
+"""Responses that are made in the background, for models whose channels do not have the Responses API themselves.
+
+The client gets a queued response at once and asks for it later. The request goes on as usual: it is among those in
+progress, can be cancelled there, and is settled once. If the gateway is stopped meanwhile, the response has failed.
+"""
+
+import asyncio
+from typing import Any
+
+import attrs
+import orjson
+from aiohttp import web
+
+from gateway.billing.request_record import find_outcome
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.kept_response import KeptResponse
+from gateway.domain.request_log import ID_PREFIX
+from gateway.errors import GatewayError, InternalError, InvalidRequest, ShuttingDown
+from gateway.formats.openai.responses import UNFINISHED
+from gateway.formats.openai.responses_writer import ResponseStreamSerializer
+from gateway.formats.translator import ResponseIdentity
+from gateway.proxy import forward
+from gateway.server.active_inference import INFERENCE, ActiveInference
+from gateway.server.context import SERVICES, Services
+from gateway.server.handlers.inference import forward_inference
+from gateway.server.stream_response import LargeResponse
+
+_JSON = {"Content-Type": "application/json"}
+_PREFIX = "resp_"
+_NATIVE = "openai_responses"
+_RESTARTED = "The gateway was stopped while this response was made"
+Body = dict[str, Any]
+
+
+async def forward_response(request: web.Request) -> web.StreamResponse:
+    """Forward a request of the Responses API; one in the background is answered at once, unless its provider can."""
+    active = request[INFERENCE]
+    ctx, call = active.context, active.context.call
+    assert call is not None  # noqa: S101 - it has been parsed
+    assert ctx.route is not None  # noqa: S101 - it has been found
+    if call.body.get("background") is not True or any(one.endpoint.wire == _NATIVE for one in ctx.route.options):
+        return await forward_inference(request)
+    if call.stream or call.keep is None:
+        name = "stream" if call.stream else "store"
+        raise InvalidRequest(
+            f"'background' with '{name}: {orjson.dumps(call.body.get(name)).decode()}' only works with a channel that "
+            "speaks the Responses API",
+            param="background",
+        )
+    return LargeResponse(request, _start(request.app[SERVICES], active, call), _JSON)
+
+
+def _start(services: Services, active: ActiveInference, call: InferenceRequest) -> bytes:
+    """Start the request as a task, and return the queued response."""
+    ctx = active.context
+    naming = ResponseIdentity(ctx.id.removeprefix(ID_PREFIX), call.model, ctx.started_ms // 1000)
+    queued = orjson.loads(ResponseStreamSerializer(call, naming).build_response())
+    queued |= {"status": "queued", "output": [], "usage": None}
+    assert call.keep is not None  # noqa: S101 - it was checked
+    own = {name: value for name, value in call.body.items() if name != "background"}
+    ctx.call = attrs.evolve(call, body=own, keep=None)
+    ctx.route = services.routing.router.route(ctx.caller, ctx.call)
+    raw = orjson.dumps(queued)
+    call.keep(raw)
+    services.background.start(_run(services, active, call, queued))
+    return raw
+
+
+async def _run(services: Services, active: ActiveInference, call: InferenceRequest, queued: Body) -> None:
+    """Make the response, settle the request, and keep what has become of it."""
+    ctx, keep = active.context, call.keep
+    assert keep is not None  # noqa: S101 - it was checked
+    services.drain.inside += 1
+    try:
+        answer = await forward.fetch(services.proxy, ctx)
+        ctx.first_byte_at = active.loop.time()
+        active.settle("completed")
+        keep(orjson.dumps(orjson.loads(answer.body) | {"background": True}))
+    except GatewayError as fault:
+        active.settle("interrupted" if isinstance(fault, ShuttingDown) else find_outcome(fault), fault)
+        status = "cancelled" if active.cancelled else "failed"
+        keep(orjson.dumps(queued | {"status": status, "error": _build_error(fault) if status == "failed" else None}))
+    except asyncio.CancelledError:
+        active.settle("interrupted")
+        raise
+    except Exception:
+        bug = InternalError("Unexpected gateway error")
+        active.settle("failed", bug)
+        keep(orjson.dumps(queued | {"status": "failed", "error": _build_error(bug)}))
+        raise
+    finally:
+        services.drain.inside -= 1
+
+
+def read_kept(services: Services, kept: KeptResponse) -> bytes:
+    """Return a kept response as it is now: one that no request makes any more has failed."""
+    if _find_active(services, kept) is not None:
+        return kept.body
+    body = orjson.loads(kept.body)
+    if body.get("status") not in UNFINISHED:
+        return kept.body
+    error = {"code": "server_error", "message": _RESTARTED}
+    return orjson.dumps(body | {"status": "failed", "error": error})
+
+
+def cancel_kept(services: Services, kept: KeptResponse) -> bytes:
+    """Cancel a kept response and return it. Raises ``InvalidRequest`` unless it was made in the background."""
+    body = orjson.loads(kept.body)
+    if body.get("background") is not True:
+        raise InvalidRequest("Only a response that was created with 'background' can be cancelled", param="id")
+    active = _find_active(services, kept)
+    if active is None:
+        return read_kept(services, kept)
+    active.cancel()
+    return orjson.dumps(body | {"status": "cancelled"})
+
+
+def _find_active(services: Services, kept: KeptResponse) -> Any:
+    return services.active_requests.calls.get(f"{ID_PREFIX}{kept.id.removeprefix(_PREFIX)}")
+
+
+def _build_error(fault: GatewayError) -> Body:
+    return {"code": "server_error", "message": fault.message}
