@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 import orjson
+import structlog
 from aiohttp import web
 
 from gateway.billing.request_record import find_outcome
@@ -30,6 +31,8 @@ _PREFIX = "resp_"
 _NATIVE = "openai_responses"
 _RESTARTED = "The gateway was stopped while this response was made"
 Body = dict[str, Any]
+
+log = structlog.stdlib.get_logger(__name__)
 
 
 async def forward_response(request: web.Request) -> web.StreamResponse:
@@ -83,13 +86,13 @@ async def _run(services: Services, active: ActiveInference, call: InferenceReque
     except asyncio.CancelledError:
         active.settle("interrupted")
         raise
-    except Exception:
-        bug = InternalError("Unexpected gateway error")
-        active.settle("failed", bug)
-        keep(orjson.dumps(queued | {"status": "failed", "error": _build_error(bug)}))
-        raise
     finally:
         services.drain.inside -= 1
+        if ctx.record is None:  # a bug, which nothing after this task reports
+            log.exception("request_failed", request_id=ctx.id)
+            bug = InternalError("Unexpected gateway error")
+            active.settle("failed", bug)
+            keep(orjson.dumps(queued | {"status": "failed", "error": _build_error(bug)}))
 
 
 def read_kept(services: Services, kept: KeptResponse) -> bytes:

@@ -72,7 +72,6 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
         services.admin, services.sign_in = open_admin(services), open_sign_in(services)
         stack.push_async_callback(services.admin.finish_changes)
         services.metrics = open_metrics(services)
-        stack.push_async_callback(services.background.close, _GRACE_S)
         services.startup_info = _describe_startup(first_secret, services.routing.catalog)
         _start_workers(services, jobs, stack)
         if services.options.declare:
@@ -125,6 +124,7 @@ def describe_channels(info: StartupInfo, catalog: ModelCatalog) -> StartupInfo:
 
 def _start_workers(services: Services, jobs: JobRunner, stack: AsyncExitStack) -> None:
     routing, storage = services.routing, services.storage
+    stack.push_async_callback(services.background.close, _GRACE_S)
     interval = services.live_config.find_sync_interval_s
     jobs.start("flush_ledger", services.billing.flusher.run)
     jobs.start("sync_models", ModelSyncer(routing.catalog, routing.channels, interval=interval).run)
