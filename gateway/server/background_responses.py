@@ -89,7 +89,7 @@ async def _run(services: Services, active: ActiveInference, call: InferenceReque
     finally:
         services.drain.inside -= 1
         if ctx.record is None:  # a bug, which nothing after this task reports
-            log.exception("request_failed", request_id=ctx.id)
+            log.error("request_failed", request_id=ctx.id, exc_info=True)
             bug = InternalError("Unexpected gateway error")
             active.settle("failed", bug)
             keep(orjson.dumps(queued | {"status": "failed", "error": _build_error(bug)}))
