@@ -86,13 +86,13 @@ async def _run(services: Services, active: ActiveInference, call: InferenceReque
     except asyncio.CancelledError:
         active.settle("interrupted")
         raise
+    except Exception:
+        log.exception("request_failed", request_id=ctx.id)  # nothing after this task reports a bug
+        bug = InternalError("Unexpected gateway error")
+        active.settle("failed", bug)
+        keep(orjson.dumps(queued | {"status": "failed", "error": _build_error(bug)}))
     finally:
         services.drain.inside -= 1
-        if ctx.record is None:  # a bug, which nothing after this task reports
-            log.error("request_failed", request_id=ctx.id, exc_info=True)
-            bug = InternalError("Unexpected gateway error")
-            active.settle("failed", bug)
-            keep(orjson.dumps(queued | {"status": "failed", "error": _build_error(bug)}))
 
 
 def read_kept(services: Services, kept: KeptResponse) -> bytes:
