@@ -56,6 +56,7 @@ from gateway.formats.stream import (
     parse_events_usage,
 )
 from gateway.formats.translator import PLAIN, ResponseIdentity, ResponseMode, Translator
+from gateway.formats.vendors import deepgram_speech
 
 Body = dict[str, Any]
 
@@ -256,6 +257,12 @@ _PASSTHROUGH: Mapping[Wire, _PassthroughFormat] = MappingProxyType(
         ),
         "openai_speech": _PassthroughFormat(
             openai_speech.build_speech_body,
+            _refuse_whole,
+            openai_speech.open_speech_gate,
+            find_manner=_find_speech_manner,
+        ),
+        "deepgram_speech": _PassthroughFormat(
+            deepgram_speech.build_speech_body,
             _refuse_whole,
             openai_speech.open_speech_gate,
             find_manner=_find_speech_manner,

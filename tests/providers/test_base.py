@@ -24,11 +24,13 @@ BEARER = {"Authorization": "Bearer the-key"}
 SIGNED = dict.fromkeys(PROVIDERS, BEARER) | {
     "anthropic": {"x-api-key": "the-key", "anthropic-version": "2023-06-01"},
     "azure_openai": {"api-key": "the-key"},
+    "deepgram": {"Authorization": "Token the-key"},
     "gemini": {"x-goog-api-key": "the-key"},
 }
 LISTS = dict.fromkeys(PROVIDERS, "/models") | {
     "anthropic": "/models?limit=1000",
     "azure_openai": None,
+    "deepgram": None,
     "cohere": "/v1/models?page_size=1000",
     "gemini": "/models?pageSize=1000",
     "kling": None,

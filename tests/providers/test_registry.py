@@ -89,11 +89,12 @@ def test_a_vendor_speaks_known_languages_each_at_one_place(provider: Provider) -
     assert set(wires) <= {wire for operation in WIRES.values() for wire in operation}
     for endpoint in provider.endpoints:
         for path in (endpoint.path, endpoint.stream_path or endpoint.path):
-            assert re.fullmatch(r"(/[\w-]+|/\{model\}:\w+)+(\?(alt=sse|api-version=preview))?", path)
+            assert re.fullmatch(r"(/[\w-]+|/\{model\}:\w+)+(\?(alt=sse|api-version=preview|model=\{model\}))?", path)
     assert provider.models_path is None or provider.models_path.startswith(("/models", "/v1/models"))
 
 
 ONLY_IMAGES = {"replicate"}
+ONLY_SPEECH = {"deepgram"}
 ONLY_SEARCH = {"jina", "voyage"}
 """Embeddings and rerank."""
 ONLY_VIDEOS = {"kling", "minimax", "runway"}
@@ -101,7 +102,7 @@ ONLY_VIDEOS = {"kling", "minimax", "runway"}
 
 def test_every_vendor_can_be_chatted_with_from_both_chat_languages() -> None:
     for provider in PROVIDERS.values():
-        if provider.slug in ONLY_IMAGES | ONLY_SEARCH | ONLY_VIDEOS:
+        if provider.slug in ONLY_IMAGES | ONLY_SEARCH | ONLY_SPEECH | ONLY_VIDEOS:
             continue
         model = "demo-chat" if provider.slug == "demo" else "m"
         assert provider.find_endpoint(WIRES["chat"], model), provider.slug
@@ -129,6 +130,7 @@ SPEAKS = {
         "custom", "demo",
     },
     "rerank_data": {"voyage"},
+    "deepgram_speech": {"deepgram"},
     "openai_videos": {"openai", "model_gateway", "custom", "demo"},
     "gemini_videos": {"gemini"},
     "kling_videos": {"kling"},
@@ -137,11 +139,11 @@ SPEAKS = {
     "dashscope_videos": {"dashscope"},
     "volcengine_videos": {"volcengine"},
 }  # fmt: skip
-WITHOUT_EMBEDDINGS = ONLY_VIDEOS | {
+WITHOUT_EMBEDDINGS = ONLY_SPEECH | ONLY_VIDEOS | {
     "anthropic", "cerebras", "deepseek", "groq", "huggingface", "moonshot", "perplexity", "replicate", "stepfun",
     "tokenhub", "xai", "zai",
 }  # fmt: skip
-NOT_THE_CONVENTION = {"anthropic", "gemini", "replicate"} | ONLY_SEARCH | ONLY_VIDEOS
+NOT_THE_CONVENTION = {"anthropic", "gemini", "replicate"} | ONLY_SEARCH | ONLY_SPEECH | ONLY_VIDEOS
 
 
 @pytest.mark.parametrize("wire", SPEAKS)
