@@ -20,8 +20,8 @@ from gateway.large_work import MAX_ON_LOOP, work_aside
 from gateway.storage.encryption import DecryptionFailed
 from gateway.storage.kept_responses import KeptResponseRepository
 
-MOST_RECENT = 256
-"""Responses in memory, on their way into the database."""
+MOST_PENDING = 256
+"""Responses on their way into the database."""
 MAX_BYTES = 32 * 1024 * 1024
 """The longest conversation that is kept."""
 _DAY_MS = 24 * 3_600 * 1000
@@ -47,7 +47,6 @@ class KeptResponses:
         self._store = store
         self._clock = clock
         self._find_days = find_days
-        self._recent: dict[str, KeptResponse] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
 
     def wants(self, call: InferenceRequest) -> bool:
@@ -56,22 +55,23 @@ class KeptResponses:
 
     def note(self, response_id: str, account_id: int, call: InferenceRequest, body: bytes) -> None:
         """Keep a response, or what it has become. It is stored in the background."""
-        items = orjson.dumps(_list_items(call.body.get("input")))
-        if len(self._writing) >= MOST_RECENT or len(items) + len(body) > MAX_BYTES:
-            log.warning("response_not_kept", response_id=response_id, reason="too many, or too long")
+        if len(self._writing) >= MOST_PENDING:
+            log.warning("response_not_kept", response_id=response_id, reason="too many responses wait for the database")
             return
         now_ms = int(self._clock() * 1000)
         expires_ms = now_ms + int(self._find_days() * _DAY_MS)
-        response = self._recent[response_id] = KeptResponse(response_id, account_id, now_ms, expires_ms, body, items)
-        before = self._writing.get(response_id)
-        self._writing[response_id] = asyncio.get_running_loop().create_task(self._keep(response, before))
+        response = KeptResponse(response_id, account_id, now_ms, expires_ms, body, b"")
+        keeping = self._keep(response, call, self._writing.get(response_id))
+        self._writing[response_id] = asyncio.get_running_loop().create_task(keeping)
 
     async def find(self, response_id: str, account_id: int) -> KeptResponse | None:
         """Return a response of the account; None if the gateway keeps none. Raises ``StoreUnavailable``."""
         if len(response_id) > LONGEST_ID:
             return None
+        if (pending := self._writing.get(response_id)) is not None:
+            await asyncio.shield(pending)
         try:
-            found = self._recent.get(response_id) or await self._store.find_response(response_id)
+            found = await self._store.find_response(response_id)
         except DecryptionFailed as error:
             log.warning("response_unreadable", response_id=response_id, error=str(error))
             return None
@@ -83,7 +83,6 @@ class KeptResponses:
         """Delete a response. Raises ``StoreUnavailable``."""
         await self.close()
         await self._store.delete_response(response.id)
-        self._recent.pop(response.id, None)
 
     async def extend(self, call: InferenceRequest, before: KeptResponse) -> InferenceRequest:
         """Return the request with the conversation up to ``before`` in front of its own input."""
@@ -99,15 +98,21 @@ class KeptResponses:
         """Wait for what is being stored."""
         await asyncio.gather(*self._writing.values())
 
-    async def _keep(self, response: KeptResponse, before: asyncio.Task[None] | None) -> None:
+    async def _keep(self, response: KeptResponse, call: InferenceRequest, before: asyncio.Task[None] | None) -> None:
+        """Store a response with its items, after its state before."""
         if before is not None:
             await before
         try:
-            await self._store.put_response(response)
+            items = await work_aside(_write_items, call) if call.large else _write_items(call)
+            if len(items) + len(response.body) > MAX_BYTES:
+                log.warning("response_not_kept", response_id=response.id, reason="the conversation is too long")
+            else:
+                await self._store.put_response(attrs.evolve(response, items=items))
         except StoreUnavailable as error:
             log.warning("response_not_kept", response_id=response.id, reason=error.message)
-        if self._recent.get(response.id) is response:  # no newer state is on its way
-            del self._recent[response.id], self._writing[response.id]
+        finally:
+            if self._writing.get(response.id) is asyncio.current_task():  # no newer state is on its way
+                del self._writing[response.id]
 
 
 def make_missing(response_id: str, param: str | None = None) -> NotFound:
@@ -124,6 +129,10 @@ def _extend(call: InferenceRequest, before: KeptResponse) -> InferenceRequest:
     if longer.max_prompt_tokens > MAX_BYTES:
         raise InvalidRequest(_TOO_LONG, param="previous_response_id")
     return longer
+
+
+def _write_items(call: InferenceRequest) -> bytes:
+    return orjson.dumps(_list_items(call.body.get("input")))
 
 
 def _list_items(value: object) -> list[Body]:
