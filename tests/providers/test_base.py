@@ -24,6 +24,7 @@ BEARER = {"Authorization": "Bearer the-key"}
 SIGNED = dict.fromkeys(PROVIDERS, BEARER) | {
     "anthropic": {"x-api-key": "the-key", "anthropic-version": "2023-06-01"},
     "azure_openai": {"api-key": "the-key"},
+    "bedrock": BEARER | {"anthropic-version": "2023-06-01"},
     "deepgram": {"Authorization": "Token the-key"},
     "gemini": {"x-goog-api-key": "the-key"},
 }
@@ -38,6 +39,7 @@ LISTS = dict.fromkeys(PROVIDERS, "/models") | {
     "qianfan": None,
     "replicate": None,
     "runway": None,
+    "vertex": None,
     "volcengine": None,
     "voyage": None,
 }
@@ -65,7 +67,7 @@ def test_a_post_carries_the_body_and_no_header_but_ours(provider: Provider, stre
 
 @pytest.mark.parametrize("provider", PROVIDERS.values(), ids=lambda provider: provider.slug)
 def test_without_a_key_nothing_is_signed(provider: Provider) -> None:
-    version = {"anthropic-version": "2023-06-01"} if provider.slug == "anthropic" else {}
+    version = {"anthropic-version": "2023-06-01"} if provider.slug in {"anthropic", "bedrock"} else {}
     plan = plan_json(provider, provider.endpoints[0], key="")
     assert plan.headers == OURS | {"Accept": "application/json"} | version
 

@@ -77,7 +77,7 @@ def test_remote_vendors_are_reached_by_tls_and_local_ones_on_their_port() -> Non
 
 def test_those_without_an_address_are_the_ones_whose_channels_say_it() -> None:
     assert {slug for slug, provider in PROVIDERS.items() if not provider.base_url} == {
-        "azure_openai", "model_gateway", "custom", "demo",
+        "azure_openai", "bedrock", "vertex", "model_gateway", "custom", "demo",
     }  # fmt: skip
 
 
@@ -98,13 +98,14 @@ ONLY_SPEECH = {"deepgram"}
 ONLY_SEARCH = {"jina", "voyage"}
 """Embeddings and rerank."""
 ONLY_VIDEOS = {"kling", "minimax", "runway"}
+SOME_MODEL = {"demo": "demo-chat", "vertex": "gemini-3-flash"}
 
 
 def test_every_vendor_can_be_chatted_with_from_both_chat_languages() -> None:
     for provider in PROVIDERS.values():
         if provider.slug in ONLY_IMAGES | ONLY_SEARCH | ONLY_SPEECH | ONLY_VIDEOS:
             continue
-        model = "demo-chat" if provider.slug == "demo" else "m"
+        model = SOME_MODEL.get(provider.slug, "m")
         assert provider.find_endpoint(WIRES["chat"], model), provider.slug
         assert provider.find_endpoint(WIRES["messages"], model), provider.slug
 
@@ -112,13 +113,13 @@ def test_every_vendor_can_be_chatted_with_from_both_chat_languages() -> None:
 SPEAKS = {
     "anthropic_messages": {
         "anthropic", "openrouter", "deepseek", "fireworks", "llama_cpp", "lm_studio", "ollama", "siliconflow", "vllm",
-        "stepfun", "tokenhub", "model_gateway",
+        "stepfun", "tokenhub", "bedrock", "vertex", "model_gateway",
     },
     "anthropic_count_tokens": {"anthropic", "llama_cpp", "vllm", "model_gateway"},
     "openai_responses": {
         "openai", "azure_openai", "openrouter", "dashscope", "deepseek", "fireworks", "groq", "llama_cpp", "lm_studio",
-        "moonshot", "ollama", "vllm", "xai", "huggingface", "perplexity", "stepfun", "tokenhub", "model_gateway",
-        "custom",
+        "moonshot", "ollama", "vllm", "xai", "huggingface", "perplexity", "stepfun", "tokenhub", "bedrock",
+        "model_gateway", "custom",
     },
     "openai_completions": {
         "openai", "azure_openai", "openrouter", "deepseek", "fireworks", "llama_cpp", "lm_studio", "ollama", "together",
@@ -140,10 +141,10 @@ SPEAKS = {
     "volcengine_videos": {"volcengine"},
 }  # fmt: skip
 WITHOUT_EMBEDDINGS = ONLY_SPEECH | ONLY_VIDEOS | {
-    "anthropic", "cerebras", "deepseek", "groq", "huggingface", "moonshot", "perplexity", "replicate", "stepfun",
-    "tokenhub", "xai", "zai",
+    "anthropic", "bedrock", "cerebras", "deepseek", "groq", "huggingface", "moonshot", "perplexity", "replicate",
+    "stepfun", "tokenhub", "vertex", "xai", "zai",
 }  # fmt: skip
-NOT_THE_CONVENTION = {"anthropic", "gemini", "replicate"} | ONLY_SEARCH | ONLY_SPEECH | ONLY_VIDEOS
+NOT_THE_CONVENTION = {"anthropic", "gemini", "replicate", "vertex"} | ONLY_SEARCH | ONLY_SPEECH | ONLY_VIDEOS
 
 
 @pytest.mark.parametrize("wire", SPEAKS)
@@ -175,6 +176,7 @@ def test_the_variables_are_those_people_have_set_already() -> None:
         "gemini": "GEMINI_API_KEY",
         "openrouter": "OPENROUTER_API_KEY",
         "azure_openai": "AZURE_OPENAI_API_KEY",
+        "bedrock": "AWS_BEARER_TOKEN_BEDROCK",
         "cerebras": "CEREBRAS_API_KEY",
         "cohere": "COHERE_API_KEY",
         "dashscope": "DASHSCOPE_API_KEY",

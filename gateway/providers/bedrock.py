@@ -1,0 +1,35 @@
+"""Amazon Bedrock, through its endpoints in OpenAI's and Anthropic's formats.
+
+docs.aws.amazon.com/bedrock/latest/userguide/bedrock-mantle.html and .../inference-chat-completions-mantle.html: a
+channel's ``base_url`` is ``https://bedrock-mantle.REGION.api.aws/v1``; some models have ``/openai/v1`` instead and
+need a separate channel (.../inference-responses-api.html). Claude is below ``/anthropic`` at the server's root and
+needs a version (.../inference-messages-api.html). The model list: .../models-get-info.html.
+
+The key is a Bedrock API key, sent as a Bearer token. Requests signed with AWS credentials (Signature Version 4) are not
+supported, nor is the Converse API, so models that only that serves are missing.
+"""
+
+from gateway.providers.base import CHAT, MESSAGES, RESPONSES, Endpoint, Provider, sign_bearer
+from gateway.providers.priced_fields import EVERYWHERE
+
+_CLAUDE = "anthropic.*"
+_OTHERS = ("[!a]*", "a[!n]*")
+"""Globs of the models that are not Claude, which the endpoints in OpenAI's format do not serve."""
+
+
+def _sign(key: str) -> dict[str, str]:
+    return {"anthropic-version": "2023-06-01"} | sign_bearer(key)
+
+
+BEDROCK = Provider(
+    slug="bedrock",
+    title="Amazon Bedrock",
+    env_key="AWS_BEARER_TOKEN_BEDROCK",
+    endpoints=(
+        Endpoint("openai_chat", CHAT.path, models=_OTHERS),
+        Endpoint("anthropic_messages", f"/anthropic/v1{MESSAGES.path}", rooted=True, models=(_CLAUDE,)),
+        Endpoint("openai_responses", RESPONSES.path, models=_OTHERS),
+    ),
+    sign=_sign,
+    priced_fields=EVERYWHERE | {"speed", "inference_geo"},
+)

@@ -1,0 +1,101 @@
+"""Google Vertex AI: Gemini, Claude, and the open models that Google serves, each in its own format.
+
+A channel's ``base_url`` is ``https://aiplatform.googleapis.com/v1/projects/PROJECT/locations/global``, or that of a
+region (``https://REGION-aiplatform.googleapis.com/v1/projects/PROJECT/locations/REGION``).
+
+Gemini: docs.cloud.google.com/vertex-ai/generative-ai/docs/model-reference/inference. Claude:
+cloud.google.com/vertex-ai/generative-ai/docs/partner-models/claude/use-claude; the model is in the path instead of the
+body, which has an ``anthropic_version``. Others, named ``owner/model``, in OpenAI's format:
+docs.cloud.google.com/vertex-ai/generative-ai/docs/multimodal/call-vertex-using-openai-library. There is no model list:
+a channel lists its models. Embeddings, images and videos are not supported.
+
+The key is a service account's key file (JSON), in base64 and in one line. Each request carries a token that the account
+signs itself, so that none has to be fetched (google.aip.dev/auth/4111, with a scope); a token serves for half an hour.
+Any other key is sent as it is: an access token.
+"""
+
+from base64 import b64decode
+from functools import lru_cache
+
+import orjson
+
+from gateway.errors import ProviderAuthError
+from gateway.providers.base import Body, Endpoint, Provider, sign_bearer
+from gateway.providers.priced_fields import EVERYWHERE
+
+LIFETIME_S = 3_600
+"""The longest that google.aip.dev/auth/4111 allows."""
+PERIOD_S = 1_800
+"""A token is signed as of the start of such a period: it is valid for at least half an hour more."""
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+VERSION = "vertex-2023-10-16"
+"""Of the API, in the body of a request to Claude; any other is rejected."""
+
+
+def _address_in_path(body: Body, _model: str) -> None:
+    """Leave the model to the path, and name the version of the API."""
+    body.pop("model", None)
+    body["anthropic_version"] = VERSION
+
+
+@lru_cache(maxsize=64)
+def _sign_token(key: str, issued_s: int) -> str:
+    """Return a token (RFC 7519, RS256) of the account whose key file is ``key``, or ``key`` if it is no key file.
+
+    Raises ``ProviderAuthError`` if the file lacks something: it is not sent.
+    """
+    file = _decode(key)
+    if not file.startswith(b"{"):
+        return key
+    from jwt import PyJWTError, encode  # noqa: PLC0415 - loads cryptography, which most gateways do not need
+
+    try:
+        account = orjson.loads(file)
+        email = account["client_email"]
+        claims = {"iss": email, "sub": email, "scope": SCOPE, "iat": issued_s, "exp": issued_s + LIFETIME_S}
+        return encode(claims, account["private_key"], "RS256", headers={"kid": account["private_key_id"]})
+    except (ValueError, KeyError, TypeError, PyJWTError):
+        raise ProviderAuthError("The channel's key is not the key file of a service account") from None
+
+
+def _decode(key: str) -> bytes:
+    try:
+        return b64decode(key, validate=True).lstrip()
+    except ValueError:
+        return b""
+
+
+def sign_at(key: str, now_s: int) -> dict[str, str]:
+    """Sign with a token of a service account at ``now_s`` (Unix seconds), or with ``key`` itself.
+
+    Raises ``ProviderAuthError``.
+    """
+    return sign_bearer(_sign_token(key, now_s - now_s % PERIOD_S))
+
+
+_GEMINI = "/publishers/google/models/{model}"
+_CLAUDE = "/publishers/anthropic/models/{model}"
+
+VERTEX = Provider(
+    slug="vertex",
+    title="Google Vertex AI",
+    endpoints=(
+        Endpoint("openai_chat", "/endpoints/openapi/chat/completions", models=("*/*",)),
+        Endpoint(
+            "anthropic_messages",
+            f"{_CLAUDE}:rawPredict",
+            stream_path=f"{_CLAUDE}:streamRawPredict",
+            quirks=(_address_in_path,),
+            models=("claude-*",),
+        ),
+        Endpoint(
+            "gemini_generate",
+            f"{_GEMINI}:generateContent",
+            stream_path=f"{_GEMINI}:streamGenerateContent?alt=sse",
+            models=("gemini-*",),
+        ),
+    ),
+    sign_at=sign_at,
+    models_path=None,
+    priced_fields=EVERYWHERE | {"speed", "inference_geo"},
+)

@@ -1,0 +1,94 @@
+"""Requests to Vertex AI: signed by the service account itself, each model in its own format at its own path."""
+
+from typing import Any
+
+import jwt
+import pytest
+
+from gateway.domain.api_format import WIRES
+from gateway.domain.channel import Channel
+from gateway.errors import ProviderAuthError
+from gateway.providers.base import EndpointRequest
+from gateway.providers.vertex import SCOPE, VERTEX, sign_at
+from tests.support.service_account import ACCOUNT, KEY, PRIVATE, pack, read_token
+
+ROOT = "https://aiplatform.googleapis.com/v1/projects/p/locations/global"
+NOON_S = 1_800_000_000
+
+
+def test_a_token_is_signed_by_the_account_with_a_scope_and_no_audience() -> None:
+    token = read_token(sign_at(KEY, NOON_S))
+    claims = jwt.decode(
+        token, PRIVATE.public_key(), algorithms=["RS256"], options={"verify_exp": False, "verify_iat": False}
+    )
+    assert claims == {
+        "iss": ACCOUNT["client_email"],
+        "sub": ACCOUNT["client_email"],
+        "scope": SCOPE,
+        "iat": NOON_S,
+        "exp": NOON_S + 3_600,
+    }
+    assert jwt.get_unverified_header(token) == {"alg": "RS256", "typ": "JWT", "kid": "key-1"}
+
+
+def test_a_token_serves_half_an_hour_and_is_valid_as_long_again() -> None:
+    first = sign_at(KEY, NOON_S)
+    assert sign_at(KEY, NOON_S + 1_799) is not first
+    assert sign_at(KEY, NOON_S + 1_799) == first
+    later = sign_at(KEY, NOON_S + 1_800)
+    assert later != first
+    expires_s = jwt.decode(read_token(first), options={"verify_signature": False})["exp"]
+    assert expires_s - (NOON_S + 1_799) > 1_800
+
+
+@pytest.mark.parametrize("key", ["ya29.token", "", "key-of-another-kind"])
+def test_a_key_that_is_no_key_file_is_sent_as_it_is(key: str) -> None:
+    assert sign_at(key, 1) == ({"Authorization": f"Bearer {key}"} if key else {})
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        b"{",
+        b"\n {",
+        {},
+        {"client_email": 5},
+        ACCOUNT | {"private_key": "no PEM"},
+        ACCOUNT | {"private_key": None},
+        ACCOUNT | {"private_key_id": None} | {"private_key": 5},
+    ],
+    ids=repr,
+)
+def test_a_broken_key_file_is_an_error_of_the_key_and_is_never_sent(file: Any) -> None:
+    with pytest.raises(ProviderAuthError) as caught:
+        sign_at(pack(file), NOON_S)
+    assert "private" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "stream", "url"),
+    [
+        ("gemini-3-flash", False, "/publishers/google/models/gemini-3-flash:generateContent"),
+        ("gemini-3-flash", True, "/publishers/google/models/gemini-3-flash:streamGenerateContent?alt=sse"),
+        ("claude-opus-4-1@20250805", False, "/publishers/anthropic/models/claude-opus-4-1%4020250805:rawPredict"),
+        ("claude-opus-4-1@20250805", True, "/publishers/anthropic/models/claude-opus-4-1%4020250805:streamRawPredict"),
+        ("meta/llama-4-maverick-17b-128e-instruct-maas", True, "/endpoints/openapi/chat/completions"),
+        ("google/gemini-3-flash", False, "/endpoints/openapi/chat/completions"),
+    ],
+)
+@pytest.mark.parametrize("operation", ["chat", "messages", "generate_content"])
+def test_a_model_has_one_format_whatever_the_clients(operation: str, model: str, stream: bool, url: str) -> None:
+    endpoint = VERTEX.find_endpoint(WIRES[operation], model)  # type: ignore[index]
+    assert endpoint is not None
+    request = EndpointRequest(b"{}", stream=stream)
+    plan = VERTEX.plan(Channel("up", "vertex", ROOT), endpoint, request, model=model, key=KEY, now_s=NOON_S)
+    assert plan.url == ROOT + url
+    assert read_token(plan.headers) == read_token(sign_at(KEY, NOON_S))
+
+
+def test_claude_is_named_in_the_path_alone() -> None:
+    endpoint = VERTEX.find_endpoint(("anthropic_messages",), "claude-x")
+    assert endpoint is not None
+    body = {"model": "claude-x", "max_tokens": 1, "messages": [], "stream": True}
+    endpoint.apply_quirks(body, "claude-x")
+    assert body == {"max_tokens": 1, "messages": [], "stream": True, "anthropic_version": "vertex-2023-10-16"}
