@@ -72,6 +72,10 @@ class TaskSet:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    async def wait(self) -> None:
+        """Wait for the tasks under way."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     def _forget(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():

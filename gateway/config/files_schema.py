@@ -1,4 +1,4 @@
-"""``[files]``: files that clients send."""
+"""``[files]`` and ``[batches]``: files that clients send, and the requests in them."""
 
 import attrs
 
@@ -27,3 +27,12 @@ class FilesSection:
     def rules(self) -> FileRules:
         mib = 1024**2
         return FileRules(self.max_mb * mib, self.max_total_mb_per_account * mib, self.keep_days * _DAY_MS)
+
+
+@attrs.frozen
+class BatchesSection:
+    """``[batches]``: requests that clients send as one file to /v1/batches."""
+
+    max_active: int = attrs.field(
+        default=8, metadata=about("requests of all batches that run at a time", between(1, 10_000))
+    )

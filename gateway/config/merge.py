@@ -15,7 +15,7 @@ from gateway.config.schema import Config
 from gateway.domain.setting import Setting, Source, find_group, is_price, name_price, name_setting
 from gateway.parsing import ValidationErrors, join_path, parse_table
 
-EDITABLE = frozenset({"routing", "billing", "media", "videos", "files", "responses", "egress", "requests"})
+EDITABLE = frozenset({"routing", "billing", "media", "videos", "files", "batches", "responses", "egress", "requests"})
 """Sections whose keys can be set while the gateway runs. The others are read at start, or name files."""
 _NO_SOURCES: Mapping[str, Source] = MappingProxyType({})
 _UNKNOWN = "expected one of the settings that can be changed while the gateway runs"

@@ -90,6 +90,9 @@ class LiveConfig:
     def find_file_rules(self) -> FileRules:
         return self.config.files.rules()
 
+    def find_batch_slots(self) -> int:
+        return self.config.batches.max_active
+
     def find_polls(self) -> int:
         return self.config.videos.polls_per_channel
 

@@ -14,7 +14,7 @@ from gateway.auth.sign_in_provider import SignInProvider
 from gateway.billing.abandoned import Abandoned
 from gateway.billing.price_spec import MODEL, GroupSpec, PriceSpec
 from gateway.config.alert_schema import AlertSpec
-from gateway.config.files_schema import FilesSection
+from gateway.config.files_schema import BatchesSection, FilesSection
 from gateway.config.observability_schema import MetricsSection, TracingSection
 from gateway.config.server_schema import ServerSection, StoreSection
 from gateway.domain.account_spec import NETWORKS, AccountSpec, KeySpec
@@ -322,6 +322,7 @@ class Config:
     media: MediaSection = attrs.Factory(MediaSection)
     videos: VideosSection = attrs.Factory(VideosSection)
     files: FilesSection = attrs.Factory(FilesSection)
+    batches: BatchesSection = attrs.Factory(BatchesSection)
     responses: ResponsesSection = attrs.Factory(ResponsesSection)
     safety: SafetySection = attrs.Factory(SafetySection)
     egress: EgressSection = attrs.Factory(EgressSection)

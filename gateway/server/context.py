@@ -16,6 +16,7 @@ from gateway.auth.passkeys import PasskeyService
 from gateway.auth.sessions import CurrentUser, SessionService
 from gateway.auth.unknown_keys import UnknownKeys
 from gateway.background import TaskSet
+from gateway.batches.service import Batches
 from gateway.billing.accounting import AccountingService
 from gateway.billing.balances import Balances
 from gateway.billing.flush_worker import LedgerFlusher
@@ -269,6 +270,7 @@ class Services:
     videos: VideoServices = attrs.field(init=False)
     idempotency: IdempotencyService = attrs.field(init=False)
     auth: AuthServices = attrs.field(init=False)
+    batches: Batches = attrs.field(init=False)
     sign_in: "ProviderSignIn | None" = attrs.field(init=False, default=None)
     admin: AdminServices = attrs.field(init=False)
     metrics: RequestMetrics = attrs.field(init=False)

@@ -31,6 +31,7 @@ from gateway.server.client_ip import find_origin
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.error_responses import GOOGLE_KEY_HEADER, VERSION_HEADER, is_google_request
 from gateway.server.google_api import add_method_routes, get_google_model, get_google_models
+from gateway.server.handlers.batches import add_batch_routes
 from gateway.server.handlers.billing import get_subscription, get_usage
 from gateway.server.handlers.client_files import add_file_routes
 from gateway.server.handlers.inference import forward_inference
@@ -116,6 +117,7 @@ def add_api_routes(api: web.Application) -> None:
         api.router.add_post(path, handler)
     add_video_routes(api)
     add_file_routes(api)
+    add_batch_routes(api)
     add_response_routes(api)
     add_method_routes(api)
     api.router.add_get("/models", get_models)

@@ -9,7 +9,7 @@ from gateway.errors import ApiNotImplemented
 from gateway.wording import find_nearest
 
 _UNSERVED = (
-    "assistants", "batches", "chatkit", "complete", "containers", "content_provenance_checks", "conversations", "evals",
+    "assistants", "chatkit", "complete", "containers", "content_provenance_checks", "conversations", "evals",
     "fine_tuning", "messages/batches", "organization", "organizations", "projects", "realtime", "responses/compact",
     "responses/input_tokens", "skills", "threads", "vector_stores", "videos/characters", "videos/edits",
     "videos/extensions",

@@ -24,6 +24,7 @@ from gateway.server.multipart import FormLimits
 from gateway.services.admin import open_admin
 from gateway.services.alerts import open_alerts
 from gateway.services.auth import open_accounts, open_members
+from gateway.services.batches import open_batches
 from gateway.services.billing import open_billing
 from gateway.services.media import MIB, open_files, open_media
 from gateway.services.metrics import open_metrics
@@ -69,6 +70,7 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
         with _explain_store_errors(services.options):
             services.videos, services.idempotency = await open_videos(services, stack)
         services.auth = open_members(services, accounts, stack)
+        services.batches = await open_batches(services, stack)
         services.admin, services.sign_in = open_admin(services), open_sign_in(services)
         stack.push_async_callback(services.admin.finish_changes)
         services.metrics = open_metrics(services)

@@ -13,6 +13,7 @@ import structlog
 from gateway.domain.client_file import find_digits
 from gateway.domain.media import CleanupResult, Media
 from gateway.errors import NotFound, StoreUnavailable
+from gateway.storage.data_folder import sync_folder
 from gateway.storage.media_files import DRAFT, STALE_DRAFT_S, FileDraft, MediaFiles
 
 MEDIA_TYPE = "application/octet-stream"
@@ -68,6 +69,19 @@ class FileFolder:
             await asyncio.to_thread(self._find_path(object_id).unlink, missing_ok=True)
         except OSError as error:
             log.warning("file_not_removed", error=error.strerror or str(error))
+
+    def adopt(self, path: Path, object_id: str) -> int:
+        """Store a complete, flushed file of the folder as the bytes of ``object_id``; return its size.
+
+        Blocks. A call that was interrupted can be repeated. Raises ``OSError``.
+        """
+        target = self._find_path(object_id)
+        if path.exists():
+            target.parent.mkdir(exist_ok=True, mode=0o700)
+            path.rename(target)
+            sync_folder(target.parent)
+            sync_folder(self.path)
+        return target.stat().st_size
 
     async def sweep(self, kept: set[str]) -> CleanupResult:
         """Delete the bytes of every id that is not in ``kept``, and old drafts.

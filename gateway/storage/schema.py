@@ -21,18 +21,18 @@ from sqlalchemy import (
 
 from gateway.storage.schema_base import BIG as _BIG
 from gateway.storage.schema_base import metadata
-from gateway.storage.schema_files import files, upload_parts, uploads
+from gateway.storage.schema_files import batches, files, upload_parts, uploads
 from gateway.storage.schema_guards import alerts, fingerprints, kept_responses, response_owners
 from gateway.storage.schema_members import identities, links, members, passkeys, provider_sessions, sessions
 
 __all__ = (
-    "REVISION", "accounts", "alerts", "audit", "channels", "deliveries", "entries", "files", "fingerprints",
+    "REVISION", "accounts", "alerts", "audit", "batches", "channels", "deliveries", "entries", "files", "fingerprints",
     "identities", "kept_responses", "keys", "links", "members", "metadata", "passkeys", "provider_sessions", "replays",
     "requests", "response_owners", "retired", "sessions", "settings", "upload_parts", "uploads", "usage_days",
     "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0018"
+REVISION = "0019"
 """The newest migration; a database at this revision needs none, and Alembic is not imported."""
 
 accounts = Table(

@@ -1,6 +1,6 @@
-"""Tables of clients' files and uploads. The bytes are in the folder ``files`` (``storage/file_folder.py``)."""
+"""Tables of clients' files, uploads and batches. The bytes are in the folder ``files`` (``storage/file_folder.py``)."""
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, String, Table, Text, text
+from sqlalchemy import JSON, BigInteger, Column, ForeignKey, Index, Integer, String, Table, Text, text
 
 from gateway.storage.schema_base import BIG, metadata
 
@@ -51,3 +51,21 @@ upload_parts = Table(
     Column("created_ms", BigInteger, nullable=False),
     Index("upload_parts_by_upload", "upload_id"),
 )
+
+batches = Table(
+    "batches",
+    metadata,
+    Column("sequence", BIG, primary_key=True, autoincrement=True),
+    Column("id", String(64), nullable=False, unique=True),
+    Column("account_id", BIG, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("key_id", BigInteger, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger, nullable=False),
+    Column("claimed", Integer, nullable=False),
+    Column("detail", JSON, nullable=False),
+    Index("batches_by_account", "account_id", "sequence"),
+    Index("batches_by_status", "status"),
+    sqlite_autoincrement=True,
+)
+"""``claimed``: lines that may have been sent, from the first on. ``detail``: the other fields of ``Batch``."""

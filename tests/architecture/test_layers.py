@@ -20,6 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("proxy",),
     ("media",),
     ("videos",),
+    ("batches",),
     ("systemd", "retention_clock", "cleanup", "observability"),
     ("config",),
     ("alerts",),

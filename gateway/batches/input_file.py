@@ -1,0 +1,106 @@
+"""Reads the input of a batch line by line, in pieces, and checks it before anything is sent."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from pathlib import Path
+from typing import BinaryIO
+
+import attrs
+
+from gateway.domain.batch import MAX_ERRORS, MAX_LINES, BatchError, BatchLine
+from gateway.errors import GatewayError
+from gateway.formats.openai.batches import LineError, parse_line
+from gateway.large_work import work_aside
+
+PIECE_LINES = 64
+PIECE_BYTES = 1024 * 1024
+_MARK = b"\xef\xbb\xbf"
+
+Parsed = tuple[int, BatchLine | LineError]
+"""The number of a line, from 1, and its content."""
+CheckModel = Callable[[BatchLine], GatewayError | None]
+"""Returns why the batch's key cannot have a line's model; None if it can."""
+
+
+@attrs.frozen
+class CheckedInput:
+    """What the validation found. ``model``: of every line; None if they name several."""
+
+    total: int
+    model: str | None
+    errors: tuple[BatchError, ...]
+
+
+async def read_lines(path: Path, endpoint: str, max_line_bytes: int) -> AsyncGenerator[Parsed, None]:
+    """Yield the lines of an input file except blank ones. Raises ``OSError``."""
+    file = await asyncio.to_thread(path.open, "rb")
+    number = 0
+    try:
+        while True:
+            raw = await asyncio.to_thread(_read_piece, file, max_line_bytes)
+            if not raw:
+                return
+            for line in await work_aside(_parse_piece, raw, number, endpoint, max_line_bytes):
+                yield line
+            number += len(raw)
+    finally:
+        file.close()
+
+
+def _read_piece(file: BinaryIO, max_line_bytes: int) -> list[bytes]:
+    """Read some lines. One that is too long is cut off, just beyond the limit."""
+    lines: list[bytes] = []
+    size = 0
+    while len(lines) < PIECE_LINES and size < PIECE_BYTES and (line := file.readline(max_line_bytes + 2)):
+        rest = line
+        while len(rest) > max_line_bytes and not rest.endswith(b"\n") and rest:
+            rest = file.readline(max_line_bytes + 2)
+        lines.append(line)
+        size += len(line)
+    return lines
+
+
+def _parse_piece(raw: list[bytes], before: int, endpoint: str, max_line_bytes: int) -> list[Parsed]:
+    parsed: list[Parsed] = []
+    for number, line in enumerate(raw, before + 1):
+        text = (line.removeprefix(_MARK) if number == 1 else line).strip()
+        if not text:
+            continue
+        try:
+            if len(text) > max_line_bytes:
+                limit = f"{max_line_bytes // 1024**2} MB"
+                raise LineError("line_too_long", f"This line is longer than {limit}.")  # noqa: TRY301 - as the parser's
+            parsed.append((number, parse_line(text, endpoint)))
+        except LineError as error:
+            parsed.append((number, error))
+    return parsed
+
+
+async def check_input(lines: AsyncIterator[Parsed], check_model: CheckModel) -> CheckedInput:
+    """Check every line; at most ``MAX_ERRORS`` errors are returned."""
+    total, errors = 0, list[BatchError]()
+    seen, models = set[str](), dict[str, GatewayError | None]()
+    async for number, line in lines:
+        total += 1
+        if total > MAX_LINES:
+            errors.insert(0, BatchError("too_many_lines", f"The file has more than {MAX_LINES} lines."))
+            break
+        problem = line if isinstance(line, LineError) else _find_problem(line, seen, models, check_model)
+        if problem is not None and len(errors) < MAX_ERRORS:
+            errors.append(problem.at(number))
+    if not total:
+        errors.append(BatchError("empty_file", "The input file has no lines."))
+    return CheckedInput(total, next(iter(models)) if len(models) == 1 else None, tuple(errors[:MAX_ERRORS]))
+
+
+def _find_problem(
+    line: BatchLine, seen: set[str], models: dict[str, GatewayError | None], check_model: CheckModel
+) -> LineError | None:
+    if line.custom_id in seen:
+        text = f"The custom_id {line.custom_id[:64]!r} is there more than once."
+        return LineError("duplicate_custom_id", text, "custom_id")
+    seen.add(line.custom_id)
+    if line.model not in models:
+        models[line.model] = check_model(line)
+    error = models[line.model]
+    return None if error is None else LineError(error.code, error.message, "body.model")

@@ -1,0 +1,98 @@
+"""Makes the progress of a batch durable: the claims of lines before they are sent, and their results after it.
+
+One writer commits what all lines of the batch have brought since its last commit, so that thousands of lines cost few
+flushes of the disk.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import attrs
+import structlog
+
+from gateway.batches.result_files import ResultFiles
+from gateway.domain.batch import Batch, LineResult
+from gateway.errors import StoreUnavailable
+from gateway.storage.batches import BatchRepository
+
+RETRY_S = 5.0
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class BatchGone(Exception):
+    """The batch was deleted with its account."""
+
+
+class BatchJournal:
+    """The progress of one batch.
+
+    Args:
+        batch: as it is stored.
+        files: get the results.
+        store: gets the row.
+        retry_s: seconds to wait after the disk or the database has refused a commit.
+
+    Attributes:
+        batch: the newest state; what has changed since the last commit is in the next.
+    """
+
+    def __init__(self, batch: Batch, files: ResultFiles, store: BatchRepository, retry_s: float = RETRY_S) -> None:
+        self.batch = batch
+        self._files = files
+        self._store = store
+        self._retry_s = retry_s
+        self._results: list[LineResult] = []
+        self._waiting: list[asyncio.Future[None]] = []
+        self._dirty = asyncio.Event()
+        self._gone = False
+
+    def add(self, result: LineResult) -> None:
+        """Add a result to the next commit."""
+        self._results.append(result)
+        self._dirty.set()
+
+    async def claim(self, number: int) -> None:
+        """Return once it is durable that the first ``number`` lines may have been sent. Raises ``BatchGone``."""
+        await self.change(lambda batch: attrs.evolve(batch, claimed=max(batch.claimed, number)))
+
+    async def change(self, edit: Callable[[Batch], Batch] = lambda batch: batch) -> None:
+        """Change the batch; return once this and every result so far is durable. Raises ``BatchGone``."""
+        if self._gone:
+            raise BatchGone
+        self.batch = edit(self.batch)
+        committed = asyncio.get_running_loop().create_future()
+        self._waiting.append(committed)
+        self._dirty.set()
+        await committed
+
+    async def run(self) -> None:
+        """Commit for ever."""
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            results, self._results = self._results, []
+            waiting, self._waiting = self._waiting, []
+            self._gone = not await self._commit(results)
+            for committed in waiting:
+                if committed.done():  # its line was cancelled
+                    continue
+                if self._gone:
+                    committed.set_exception(BatchGone())
+                else:
+                    committed.set_result(None)
+
+    async def _commit(self, results: list[LineResult]) -> bool:
+        """Write the results, then the row; return whether the batch still exists. Repeats what fails."""
+        while True:
+            try:
+                if results:
+                    await asyncio.to_thread(self._files.append, results)
+                    tally = self.batch.tally
+                    for result in results:
+                        tally = tally.add(result.tally)
+                    self.batch, results = attrs.evolve(self.batch, tally=tally), []
+                return await self._store.save_batch(self.batch)
+            except (OSError, StoreUnavailable) as error:
+                log.warning("batch_not_saved", batch=self.batch.id, error=str(error))
+                await asyncio.sleep(self._retry_s)

@@ -1,0 +1,262 @@
+"""Runs one batch: checks its input, sends its lines, writes the files of results. A restart continues where it ended.
+
+A line is claimed durably before it is sent, and its result is durable soon after it. After a crash the lines that were
+claimed and have no result are not sent again: nobody knows whether the provider has answered them.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
+
+import attrs
+import structlog
+
+from gateway.background import TaskSet
+from gateway.batches.input_file import Parsed, check_input, read_lines
+from gateway.batches.journal import BatchGone, BatchJournal
+from gateway.batches.line_request import BatchStopped, LineRequest, LineServices
+from gateway.batches.result_files import ResultFiles
+from gateway.batches.slots import LineSlots
+from gateway.domain.batch import Batch, BatchError, BatchLine, BatchStatus
+from gateway.domain.client_file import BATCH_OUTPUT, NewFile
+from gateway.errors import NotFound
+from gateway.formats.openai.batches import LineError, build_unsent_line
+from gateway.media.client_files import ClientFiles
+from gateway.storage.batches import BatchRepository
+from gateway.storage.file_folder import make_client_id
+
+COMMIT_LINES = 500
+"""Results without a request that wait for one commit."""
+LONGEST_LOOK_S = 60.0
+"""How often a batch looks whether it has expired: the clock may be set."""
+LOOK_S = 1.0
+"""How often a line that waits looks whether the gateway shuts down."""
+FINISH_S = 10.0
+"""How long running lines may take once their task is cancelled."""
+_EXPIRED = "This request could not be executed before the completion window expired."
+_INTERRUPTED = "The gateway stopped while this request ran: it is unknown whether the provider answered it."
+_NAMES = {True: "output", False: "errors"}
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+@attrs.frozen
+class BatchServices:
+    """What batches need. ``max_line_bytes``: the longest line of an input."""
+
+    store: BatchRepository
+    files: ClientFiles
+    lines: LineServices
+    slots: LineSlots
+    max_line_bytes: int
+    clock: Callable[[], float]
+
+
+class BatchRun:
+    """One batch under way."""
+
+    def __init__(self, services: BatchServices, batch: Batch) -> None:
+        self._services = services
+        self._files = ResultFiles(services.files.folder, batch.id)
+        self._journal = BatchJournal(batch, self._files, services.store)
+        self._stop = asyncio.Event()
+        self._tasks = TaskSet()
+        self._closing = False
+        self._expiry = asyncio.get_running_loop().call_soon(self.check_expiry)
+
+    @property
+    def batch(self) -> Batch:
+        """The newest state."""
+        return self._journal.batch
+
+    async def run(self) -> None:
+        """Run to the end of the batch, or until ``close``."""
+        writer = asyncio.get_running_loop().create_task(self._journal.run())
+        try:
+            await self._advance()
+        except BatchGone:
+            await asyncio.to_thread(self._files.remove)
+        except (NotFound, FileNotFoundError):  # the input was deleted
+            error = BatchError("input_file_missing", "The input file was deleted.")
+            await self._finalize("failed", (error,))
+        finally:
+            self._expiry.cancel()
+            await self._tasks.close(FINISH_S)
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    async def cancel(self) -> Batch:
+        """Let no further line begin. Returns the batch. Raises ``BatchGone``."""
+        if self.batch.status in {"validating", "in_progress"}:
+            await self._journal.change(lambda batch: batch.enter("cancelling", self._now_s))
+        self._stop.set()
+        return self.batch
+
+    def close(self) -> None:
+        """Let no further line begin: the gateway shuts down. ``run`` ends once those under way have ended."""
+        self._closing = True
+        self._stop.set()
+
+    @property
+    def _now_s(self) -> int:
+        return int(self._services.clock())
+
+    def check_expiry(self) -> None:
+        """Let no further line begin if the batch has expired; else look again when it will have."""
+        left_s = self.batch.expires_ms / 1000 - self._services.clock()
+        if left_s <= 0:
+            self._stop.set()
+        else:
+            self._expiry = asyncio.get_running_loop().call_later(min(left_s, LONGEST_LOOK_S), self.check_expiry)
+
+    async def _advance(self) -> None:
+        if self.batch.status == "validating" and not await self._validate():
+            return
+        if self.batch.status in {"in_progress", "cancelling"} and not self._is_written:
+            done, tally = await asyncio.to_thread(self._files.recover)
+            self._journal.batch = attrs.evolve(self.batch, tally=tally)
+            await self._send_lines(done)
+            await self._tasks.wait()
+        if self._closing:
+            await self._journal.change()
+            return
+        times = self.batch.times
+        await self._finalize(
+            "cancelled" if "cancelling_at" in times else "expired" if "expired_at" in times else "completed"
+        )
+
+    @property
+    def _is_written(self) -> bool:
+        """Whether the results are complete."""
+        return self.batch.status == "finalizing" or bool(self.batch.output_file_id or self.batch.error_file_id)
+
+    async def _validate(self) -> bool:
+        """Check the input; return whether there is something to do."""
+        lines = self._services.lines
+        async with aclosing(await self._open()) as opened:
+            checked = await check_input(opened, lambda line: lines.check_model(self.batch, line))
+        if self.batch.status == "cancelling":
+            return True
+        status: BatchStatus = "failed" if checked.errors else "in_progress"
+        await self._journal.change(
+            lambda batch: attrs.evolve(
+                batch.enter(status, self._now_s),
+                total=0 if checked.errors else checked.total,
+                model=checked.model,
+                errors=checked.errors,
+            )
+        )
+        return not checked.errors
+
+    async def _open(self) -> AsyncGenerator[Parsed, None]:
+        batch, services = self.batch, self._services
+        path = (await services.files.folder.find(batch.input_file_id)).path
+        return read_lines(path, batch.endpoint, services.max_line_bytes)
+
+    async def _send_lines(self, done: set[str]) -> None:
+        """Begin every line that was not claimed before. ``done``: the ids of those with a result."""
+        number = 0
+        async with aclosing(await self._open()) as lines:
+            async for _, line in lines:
+                number += 1
+                if isinstance(line, LineError) or line.custom_id in done:
+                    continue
+                if number <= self.batch.claimed:
+                    await self._skip(number, line, "interrupted", _INTERRUPTED)
+                elif not await self._begin(number, line):
+                    if self._closing or "cancelling_at" in self.batch.times:
+                        return
+                    await self._skip(number, line, "batch_expired", self._expire())
+
+    def _expire(self) -> str:
+        """Note that a line has expired with the batch; return what its result says."""
+        if "expired_at" not in self.batch.times:
+            self._journal.batch = attrs.evolve(self.batch, times={**self.batch.times, "expired_at": self._now_s})
+        return _EXPIRED
+
+    async def _skip(self, number: int, line: BatchLine, code: str, message: str) -> None:
+        self._journal.add(build_unsent_line(self.batch.id, number, line.custom_id, code, message))
+        if not number % COMMIT_LINES:
+            await self._journal.change()
+
+    async def _begin(self, number: int, line: BatchLine) -> bool:
+        """Begin a line as soon as there is a place and its rate limits let it; return False if it may not begin."""
+        slots = self._services.slots
+        if not self._services.lines.gate.open:
+            self.close()
+        if self._stop.is_set() or not await slots.acquire(self._stop):
+            return False
+        request = LineRequest(self._services.lines, self.batch, number, line)
+        begun = False
+        try:
+            refused = await request.admit(self._wait)
+            if refused is None:
+                self._tasks.start(self._send(number, line, request))
+                begun = True
+                return True
+        except BatchStopped:
+            return False
+        finally:
+            if not begun:
+                slots.release()
+        self._journal.add(refused)
+        return True
+
+    async def _send(self, number: int, line: BatchLine, request: LineRequest) -> None:
+        """Send an admitted line once its claim is durable."""
+        try:
+            try:
+                await self._journal.claim(number)
+            except BatchGone:
+                request.give_up()
+                return
+            result = await request.send(self._wait)
+        finally:
+            self._services.slots.release()
+        if result is None and not self._closing and "cancelling_at" not in self.batch.times:
+            result = build_unsent_line(self.batch.id, number, line.custom_id, "batch_expired", self._expire())
+        if result is not None:
+            self._journal.add(result)
+
+    async def _wait(self, seconds: float) -> None:
+        """Sleep. Raises ``BatchStopped`` as soon as no line may begin any more."""
+        until = asyncio.get_running_loop().time() + seconds
+        while (left := until - asyncio.get_running_loop().time()) > 0 and not self._stop.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left, LOOK_S)):
+                    await self._stop.wait()
+            if not self._services.lines.gate.open:
+                self.close()
+        if self._stop.is_set():
+            raise BatchStopped
+
+    async def _finalize(self, status: BatchStatus, errors: tuple[BatchError, ...] = ()) -> None:
+        """Make files of the results and end the batch. Every step can be repeated."""
+        await self._journal.change()
+        if not self._is_written:
+            tally = self.batch.tally
+            output = make_client_id("file-") if tally.completed else None
+            failed = make_client_id("file-") if tally.failed else None
+            await self._journal.change(
+                lambda batch: attrs.evolve(
+                    batch if batch.times.get("cancelling_at") else batch.enter("finalizing", self._now_s),
+                    output_file_id=output,
+                    error_file_id=failed,
+                )
+            )
+        await self._publish(self.batch.output_file_id, completed=True)
+        await self._publish(self.batch.error_file_id, completed=False)
+        await self._journal.change(lambda batch: attrs.evolve(batch.enter(status, self._now_s), errors=errors))
+        tally = self.batch.tally
+        log.info("batch_ended", batch=self.batch.id, outcome=status, completed=tally.completed, failed=tally.failed)
+
+    async def _publish(self, file_id: str | None, *, completed: bool) -> None:
+        """Keep one of the files of results as a file of the account."""
+        batch, files = self.batch, self._services.files
+        if file_id is None or await files.store.find_file(file_id, batch.account_id) is not None:
+            return
+        path = (self._files.output if completed else self._files.errors).path
+        size = await asyncio.to_thread(files.folder.adopt, path, file_id)
+        new = NewFile(f"{batch.id}_{_NAMES[completed]}.jsonl", BATCH_OUTPUT, batch.kept_s)
+        file = attrs.evolve(files.plan(new, batch.account_id, batch.key_id, size), id=file_id)
+        await files.store.add_file(file, 0)

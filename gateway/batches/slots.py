@@ -1,0 +1,41 @@
+"""Limits how many lines of all batches are sent at a time; batches that wait take turns."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+
+class LineSlots:
+    """The slots. ``limit`` returns how many there are now."""
+
+    def __init__(self, limit: Callable[[], int]) -> None:
+        self._limit = limit
+        self._used = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def acquire(self, stop: asyncio.Event) -> bool:
+        """Take a slot; False if ``stop`` was set before one was free."""
+        if not self._waiting and self._used < self._limit():
+            self._used += 1
+            return True
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait({turn, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            if turn.done():
+                self.release()
+            raise
+        finally:
+            stopping.cancel()
+            if not turn.done():
+                self._waiting.remove(turn)
+        return turn.done()
+
+    def release(self) -> None:
+        """Give a slot back."""
+        self._used -= 1
+        while self._waiting and self._used < self._limit():
+            self._used += 1
+            self._waiting.popleft().set_result(None)

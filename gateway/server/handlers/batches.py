@@ -1,0 +1,53 @@
+"""``/v1/batches``: requests that the gateway sends by itself, in OpenAI's format."""
+
+import orjson
+from aiohttp import web
+
+from gateway.domain.batch import Batch
+from gateway.formats.openai.batches import build_batch, parse_batch
+from gateway.formats.openai.files import build_list
+from gateway.server.context import CALLER, SERVICES
+from gateway.server.handlers.client_files import read_after, read_limit
+from gateway.server.request_body import read_json
+from gateway.server.stream_response import LargeResponse
+
+PAGE, MAX_PAGE = 20, 100
+_BY_ID = "{id:[^/]+}"
+
+
+def add_batch_routes(app: web.Application) -> None:
+    """Register the routes. ``{id}`` matches anything without a slash; an invalid id is not found."""
+    app.router.add_post("/batches", post_batch)
+    app.router.add_get("/batches", get_batches)
+    app.router.add_get(f"/batches/{_BY_ID}", get_batch)
+    app.router.add_post(f"/batches/{_BY_ID}/cancel", cancel_batch)
+
+
+async def post_batch(request: web.Request) -> web.Response:
+    """``POST /v1/batches``: send the requests of a file."""
+    new = parse_batch(await read_json(request))
+    return _answer(request, await request.app[SERVICES].batches.create(new, request[CALLER]))
+
+
+async def get_batches(request: web.Request) -> web.Response:
+    """``GET /v1/batches``: the account's batches, a page at a time."""
+    limit, after = read_limit(request, PAGE, MAX_PAGE), read_after(request, "batch_")
+    found = await request.app[SERVICES].batches.list_batches(request[CALLER].account.id, limit + 1, after)
+    body = build_list([build_batch(batch) for batch in found[:limit]], more=len(found) > limit)
+    return LargeResponse(request, orjson.dumps(body), {"Content-Type": "application/json"})
+
+
+async def get_batch(request: web.Request) -> web.Response:
+    """``GET /v1/batches/{id}``: a batch."""
+    batches = request.app[SERVICES].batches
+    return _answer(request, await batches.get(request.match_info["id"], request[CALLER].account.id))
+
+
+async def cancel_batch(request: web.Request) -> web.Response:
+    """``POST /v1/batches/{id}/cancel``: begin no further request of a batch."""
+    batches = request.app[SERVICES].batches
+    return _answer(request, await batches.cancel(request.match_info["id"], request[CALLER].account.id))
+
+
+def _answer(request: web.Request, batch: Batch) -> web.Response:
+    return LargeResponse(request, orjson.dumps(build_batch(batch)), {"Content-Type": "application/json"})

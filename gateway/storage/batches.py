@@ -1,0 +1,80 @@
+"""Batches in the database; their results are in files (``batches/result_files.py``) while they run."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+from sqlalchemy import Row, Select, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.batch import ENDED, Batch, BatchError, BatchTally
+from gateway.errors import NotFound
+from gateway.storage.database import Database
+from gateway.storage.schema import batches
+
+_COLUMNS = frozenset({"id", "account_id", "key_id", "status", "created_ms", "expires_ms", "claimed"})
+
+
+class BatchRepository:
+    """The ``batches`` table. Every method raises ``StoreUnavailable`` if the database does not answer."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add_batch(self, batch: Batch) -> None:
+        """Store a new batch. Raises ``NotFound`` if its account was deleted."""
+
+        async def add(connection: AsyncConnection) -> None:
+            await connection.execute(insert(batches).values(_build_row(batch)))
+
+        try:
+            await self._database.write(add)
+        except IntegrityError:
+            raise NotFound("The account was deleted") from None
+
+    async def save_batch(self, batch: Batch) -> bool:
+        """Store a changed batch; return whether it still exists."""
+        values = {name: value for name, value in _build_row(batch).items() if name != "id"}
+        return bool(await self._database.change(update(batches).where(batches.c.id == batch.id).values(values)))
+
+    async def find_batch(self, batch_id: str, account_id: int) -> Batch | None:
+        """Return a batch of that account; None for every other."""
+        found = await self._read(select(batches).where(batches.c.id == batch_id, batches.c.account_id == account_id))
+        return found[0] if found else None
+
+    async def list_batches(self, account_id: int, limit: int, after: str | None) -> Sequence[Batch]:
+        """Return the batches of an account, the newest first, after the one with the id ``after``."""
+        own = select(batches).where(batches.c.account_id == account_id)
+        if after is not None:
+            at = select(batches.c.sequence).where(batches.c.id == after, batches.c.account_id == account_id)
+            own = own.where(batches.c.sequence < at.scalar_subquery())
+        return await self._read(own.order_by(batches.c.sequence.desc()).limit(limit))
+
+    async def list_unfinished(self) -> Sequence[Batch]:
+        """Return every batch that has not ended, the oldest first."""
+        return await self._read(
+            select(batches).where(batches.c.status.not_in(sorted(ENDED))).order_by(batches.c.sequence)
+        )
+
+    async def sweep_batches(self, before_ms: int) -> int:
+        """Delete ended batches that were created before ``before_ms``; return how many."""
+        ended = batches.c.status.in_(sorted(ENDED))
+        return await self._database.change(delete(batches).where(ended, batches.c.created_ms < before_ms))
+
+    async def _read(self, wanted: Select[Any]) -> Sequence[Batch]:
+        return [_parse(row) for row in await self._database.read(wanted)]
+
+
+def _build_row(batch: Batch) -> dict[str, Any]:
+    values = attrs.asdict(batch)
+    row = {name: value for name, value in values.items() if name in _COLUMNS}
+    return {**row, "detail": {name: value for name, value in values.items() if name not in _COLUMNS}}
+
+
+def _parse(row: Row[Any]) -> Batch:
+    values = row._mapping  # noqa: SLF001 - the documented way to a row's names
+    detail = dict(values["detail"])
+    detail["tally"] = BatchTally(**detail["tally"])
+    detail["errors"] = tuple(BatchError(**error) for error in detail["errors"])
+    return Batch(**{name: values[name] for name in _COLUMNS}, **detail)
