@@ -10,6 +10,7 @@ from gateway.errors import StoreUnavailable
 from gateway.proxy.idempotency import IdempotencyService
 from gateway.routing.kept_responses import KeptResponses
 from gateway.routing.response_owners import ResponseOwners
+from gateway.storage.batches import BatchRepository
 from gateway.storage.members import MemberRepository
 from gateway.storage.videos import VideoRepository
 from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
@@ -17,6 +18,8 @@ from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 FIRST_AFTER_S = 30.0
 SWEEP_EVERY_S = 3_600.0
 DELIVERIES_KEPT_MS = 30 * 24 * 3_600 * 1000
+BATCHES_KEPT_MS = 30 * 24 * 3_600 * 1000
+"""Counted from when the batch was created."""
 VIDEOS_KEPT_MS = 30 * 24 * 3_600 * 1000
 """Counted from when the file of the video expires."""
 MOST = 100
@@ -35,6 +38,7 @@ class RecordCleanup:
         members: their sessions and links are deleted once they expire.
         clock: Unix seconds.
         owners: response owners, kept as long as providers keep responses.
+        batches: kept for a month; one that has not ended stays.
         kept: responses that the gateway keeps, until they expire.
     """
 
@@ -48,7 +52,9 @@ class RecordCleanup:
         *,
         owners: ResponseOwners | None = None,
         kept: KeptResponses | None = None,
+        batches: BatchRepository | None = None,
     ) -> None:
+        self._batches = batches
         self._kept = kept
         self._owners = owners
         self._idempotency = idempotency
@@ -74,6 +80,7 @@ class RecordCleanup:
             rows += await self._members.sweep_sessions(now_ms)
             rows += await self._owners.sweep(now_ms) if self._owners is not None else 0
             rows += await self._kept.sweep(now_ms) if self._kept is not None else 0
+            rows += await self._batches.sweep_batches(now_ms - BATCHES_KEPT_MS) if self._batches is not None else 0
         except StoreUnavailable as error:
             log.warning("records_not_swept", error=error.message)
             return

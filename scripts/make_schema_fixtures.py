@@ -89,6 +89,7 @@ def list_rows() -> dict[str, list[Row]]:
         "files": [{"account_id": 1, "purpose": "batch"}],
         "uploads": [{"id": "upload_1", "account_id": 1, "status": "pending"}],
         "upload_parts": [{"upload_id": "upload_1"}],
+        "batches": [{"id": "batch_1", "account_id": 1, "status": "completed"}],
         "passkeys": [{"member_id": 1, "transports": ["internal"]}],
         "provider_sessions": [{"digest": SESSION}],
         "kept_responses": [{"account_id": 1}],

@@ -167,7 +167,7 @@ class LineRequest:
         else:
             call = parse(body)
         if context.operation == "responses":
-            call = await self._services.response_owners.check(call, context.caller.account.id)
+            call = await self._services.response_owners.prepare(call, context.caller.account.id, context.id)
         context.call = call
 
     async def _reserve(self, wait: Wait) -> None:

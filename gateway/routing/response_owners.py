@@ -7,6 +7,7 @@ import attrs
 import structlog
 
 from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.request_log import ID_PREFIX
 from gateway.domain.response_owner import KEPT_MS, LONGEST_ID, ResponseOwner
 from gateway.errors import NotFound, StoreUnavailable
 from gateway.routing.kept_responses import KeptResponses, make_missing
@@ -45,7 +46,23 @@ class ResponseOwners:
         self._recent.pop(response_id, None)
         await self._store.delete_owner(response_id)
 
-    async def check(self, call: InferenceRequest, account_id: int) -> InferenceRequest:
+    async def prepare(self, call: InferenceRequest, account_id: int, request_id: str) -> InferenceRequest:
+        """Return the request with the conversation that it continues, and with what keeps the response.
+
+        Raises ``NotFound`` if the response before it is unknown or of another account.
+        """
+        call = await self._check(call, account_id)
+        if not self._kept.wants(call):
+            return call
+        response_id = f"resp_{request_id.removeprefix(ID_PREFIX)}"
+        kept = call  # without `keep`, which would refer to itself
+
+        def keep(body: bytes) -> None:
+            self._kept.note(response_id, account_id, kept, body)
+
+        return attrs.evolve(call, keep=keep)
+
+    async def _check(self, call: InferenceRequest, account_id: int) -> InferenceRequest:
         """Return the request with the conversation that it continues, or bound to the channel that has that.
 
         Raises ``NotFound`` if the response is unknown or of another account, or if the request names a conversation.

@@ -18,7 +18,6 @@ from gateway.billing.request_record import find_outcome
 from gateway.domain.account import ApiKey, Caller
 from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.member import Forbidden, SignedOut, may
-from gateway.domain.request_log import ID_PREFIX
 from gateway.errors import (
     ClientDisconnected,
     GatewayError,
@@ -36,7 +35,7 @@ from gateway.proxy.failover import make_cancelled
 from gateway.request_context import RequestContext, make_request_id
 from gateway.server.active_inference import INFERENCE, ActiveInference
 from gateway.server.client_ip import check_client_ip, find_client_ip, find_origin
-from gateway.server.context import CALLER, CONTEXT, SERVICES, SIGNED, RoutingServices
+from gateway.server.context import CALLER, CONTEXT, SERVICES, SIGNED
 from gateway.server.error_responses import (
     ANTHROPIC_PATHS,
     GOOGLE_KEY_HEADER,
@@ -359,22 +358,8 @@ async def quota(request: web.Request, handler: Handler) -> web.StreamResponse:
         services.media.images.check(call)
         ctx.call = call = attrs.evolve(call, origin=services.http.base_url or find_origin(request))
     if ctx.operation == "responses":
-        ctx.call = call = await _prepare_response(services.routing, ctx, call)
+        owners = services.routing.response_owners
+        ctx.call = call = await owners.prepare(call, caller.account.id, ctx.id)
     ctx.route = route = services.routing.router.route(caller, call)
     await services.billing.quota.admit(ctx, route.rank())
     return await handler(request)
-
-
-async def _prepare_response(routing: RoutingServices, ctx: RequestContext, call: InferenceRequest) -> InferenceRequest:
-    """Return the request with the conversation that it continues, and with what keeps the response."""
-    account_id = ctx.caller.account.id
-    call = await routing.response_owners.check(call, account_id)
-    if not routing.kept_responses.wants(call):
-        return call
-    response_id = f"resp_{ctx.id.removeprefix(ID_PREFIX)}"
-    kept = call  # without `keep`, which would refer to itself
-
-    def keep(body: bytes) -> None:
-        routing.kept_responses.note(response_id, account_id, kept, body)
-
-    return attrs.evolve(call, keep=keep)

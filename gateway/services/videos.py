@@ -11,6 +11,7 @@ from gateway.domain.webhook import derive_secret
 from gateway.media.cleanup_worker import MediaCleanup
 from gateway.proxy.idempotency import IdempotencyService
 from gateway.server.context import Services, VideoServices
+from gateway.storage.batches import BatchRepository
 from gateway.storage.idempotency import IdempotencyRepository
 from gateway.storage.media_files import MediaFiles
 from gateway.storage.members import MemberRepository
@@ -89,7 +90,14 @@ def start_video_workers(services: Services, stack: AsyncExitStack) -> None:
     members = MemberRepository(storage.database)
     owners, kept = services.routing.response_owners, services.routing.kept_responses
     cleanup = RecordCleanup(
-        services.idempotency, videos.deliveries, jobs.store, members, retention_clock, owners=owners, kept=kept
+        services.idempotency,
+        videos.deliveries,
+        jobs.store,
+        members,
+        retention_clock,
+        owners=owners,
+        kept=kept,
+        batches=BatchRepository(storage.database),
     )
     runner = JobRunner()
     stack.push_async_callback(runner.stop)  # before ``jobs.close``, so that no stopped job is claimed again

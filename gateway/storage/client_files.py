@@ -8,10 +8,11 @@ from sqlalchemy import Row, delete, func, insert, or_, select, union_all, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.domain.batch import ENDED
 from gateway.domain.client_file import ClientFile, ClientUpload, FileFilter, UploadPart, UploadStatus
 from gateway.errors import Conflict, NotFound, RequestTooLarge
 from gateway.storage.database import Database
-from gateway.storage.schema import files, upload_parts, uploads
+from gateway.storage.schema import batches, files, upload_parts, uploads
 
 _FILE = [column for column in files.c if column.name != "sequence"]
 
@@ -123,8 +124,10 @@ class ClientFileRepository:
         return gone + await self._database.change(delete(uploads).where(uploads.c.expires_ms < uploads_before_ms))
 
     async def list_kept(self) -> set[str]:
-        """Return the ids of all files and parts."""
-        return {row[0] for row in await self._database.read(union_all(select(files.c.id), select(upload_parts.c.id)))}
+        """Return the ids of all files and parts, and of the batches that have not ended."""
+        running = select(batches.c.id).where(batches.c.status.not_in(sorted(ENDED)))
+        ids = union_all(select(files.c.id), select(upload_parts.c.id), running)
+        return {row[0] for row in await self._database.read(ids)}
 
     async def _write(self, work: Any) -> None:
         try:

@@ -17,7 +17,7 @@ from gateway.storage.data_folder import sync_folder
 from gateway.storage.media_files import DRAFT, STALE_DRAFT_S, FileDraft, MediaFiles
 
 MEDIA_TYPE = "application/octet-stream"
-_STORED = re.compile(r"(?P<digits>[0-9a-f]{32})\.bin\Z", re.ASCII)
+_STORED = re.compile(r"(?:(?P<digits>[0-9a-f]{32})\.bin|batch-(?P<batch>[0-9a-f]{32})\.(?:output|errors))\Z", re.ASCII)
 
 _ID_BYTES = 16
 
@@ -78,6 +78,7 @@ class FileFolder:
         target = self._find_path(object_id)
         if path.exists():
             target.parent.mkdir(exist_ok=True, mode=0o700)
+            os.utime(path)  # a sweep deletes old bytes whose row is not written yet
             path.rename(target)
             sync_folder(target.parent)
             sync_folder(self.path)
@@ -95,7 +96,7 @@ class FileFolder:
         files = freed = left = 0
         for entry in self._list_entries():
             stored = _STORED.match(entry.name)
-            known = stored["digits"] in digits if stored else not entry.name.startswith(DRAFT)
+            known = (stored["digits"] or stored["batch"]) in digits if stored else not entry.name.startswith(DRAFT)
             try:
                 status = entry.stat(follow_symlinks=False)
                 if known or status.st_mtime >= before_s:

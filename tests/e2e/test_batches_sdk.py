@@ -50,6 +50,12 @@ async def await_end(client: AsyncOpenAI, batch: Batch) -> Batch:
     return batch
 
 
+async def await_requests(up: SwiftUpstream, count: int) -> None:
+    async with asyncio.timeout(20):
+        while len(up.seen) < count:  # noqa: ASYNC110 - the provider has no event for that
+            await asyncio.sleep(0.01)
+
+
 async def read_results(client: AsyncOpenAI, file_id: str | None) -> dict[str, Any]:
     assert file_id is not None
     lines = (await client.files.content(file_id)).content.splitlines()
@@ -196,9 +202,7 @@ async def test_a_cancelled_batch_keeps_what_is_done(gateway_with: StartGateway, 
         gateway = await gateway_with({**limited(up), "batches": {"max_active": 2}})
         client = sdk(gateway)
         batch = await start(client, [ask(number) for number in range(50)])
-        async with asyncio.timeout(20):
-            while len(up.seen) < 7:
-                await asyncio.sleep(0.01)
+        await await_requests(up, 7)
         cancelling = await client.batches.cancel(batch.id)
         assert cancelling.status == "cancelling"
         up.die()  # the two lines that run fail
@@ -244,9 +248,7 @@ async def test_a_disabled_key_sends_nothing_more(gateway_with: StartGateway, sdk
         ids = [(await accounts.add_key(fields))["id"] for fields in two]
         client = sdk(gateway)
         batch = await start(client, [ask(number) for number in range(40)])
-        async with asyncio.timeout(20):
-            while len(up.seen) < 3:
-                await asyncio.sleep(0.01)
+        await await_requests(up, 3)
         await accounts.edit_key(ids[0], {"status": "disabled"})
         ended = await await_end(sdk(gateway, api_key=OTHER), batch)
         assert ended.request_counts is not None
@@ -262,9 +264,7 @@ async def test_a_batch_expires_after_a_day(gateway_with: StartGateway, sdk: Make
         gateway = await gateway_with({**limited(up), "batches": {"max_active": 2}}, clock=lambda: now[0])
         client = sdk(gateway)
         batch = await start(client, [ask(number) for number in range(9)])
-        async with asyncio.timeout(20):
-            while len(up.seen) < 2:
-                await asyncio.sleep(0.01)
+        await await_requests(up, 2)
         now[0] += 86_401
         up.behaviour = well
         for run in gateway.app[SERVICES].batches._runs.values():
@@ -285,9 +285,7 @@ async def test_a_batch_goes_on_after_a_restart(
         config = {**limited(up), "batches": {"max_active": 2}}
         first = await start_gateway(tmp_path / "own", template_path, config)
         batch = await start(sdk(first), [ask(number) for number in range(40)])
-        async with asyncio.timeout(20):
-            while len(up.seen) < 10:
-                await asyncio.sleep(0.01)
+        await await_requests(up, 10)
         await first.close()
         second = await start_gateway(tmp_path / "own", template_path, config)
         try:

@@ -28,7 +28,6 @@ UNSERVED = (
     "/v1/chat/completions/chatcmpl-1/messages",
     "/v1/messages/batches",
     "/v1/messages/batches/msgbatch_1/results",
-    "/v1/batches/",
 )
 
 
@@ -84,11 +83,11 @@ SERVED = {
     "get /models/m", "post /moderations", "post /responses", "get /videos", "post /videos", "get /videos/v",
     "delete /videos/v", "get /videos/v/content", "post /videos/v/remix", "get /files", "post /files", "get /files/f",
     "delete /files/f", "get /files/f/content", "post /uploads", "post /uploads/u/parts", "post /uploads/u/complete",
-    "post /uploads/u/cancel",
+    "post /uploads/u/cancel", "get /batches", "post /batches", "get /batches/b", "post /batches/b/cancel",
     "get /responses/x", "delete /responses/x", "get /responses/x/input_items", "post /responses/x/cancel",
 }  # fmt: skip
 CONVENTION = """
-audio/voice_consents audio/voice_consents/x audio/voices batches batches/x batches/x/cancel chat/completions/x
+audio/voice_consents audio/voice_consents/x audio/voices chat/completions/x
 chat/completions/x/messages containers containers/x containers/x/files containers/x/files/y
 containers/x/files/y/content conversations conversations/x conversations/x/items conversations/x/items/y evals evals/x
 evals/x/runs evals/x/runs/y evals/x/runs/y/output_items evals/x/runs/y/output_items/z

@@ -11,11 +11,14 @@ import attrs
 
 from gateway.domain.account import Caller
 from gateway.domain.audit_log import OPERATOR, Actor, AuditFilter, AuditRow
+from gateway.domain.batch import Batch
 from gateway.domain.client_file import NewFile
 from gateway.domain.member import ROLES, Role
 from gateway.domain.member_spec import InviteSpec
 from gateway.request_context import RequestContext
 from gateway.server.context import SERVICES
+from gateway.storage.batches import BatchRepository
+from gateway.storage.file_folder import make_client_id
 from tests.support.console import FROGS, add_member
 from tests.support.contexts import make_context
 from tests.support.gateway import RunningGateway
@@ -143,6 +146,13 @@ class Site:
     async def make_upload(self) -> str:
         new = NewFile(self.name(), "batch")
         return str((await self.services.files.uploads.create(new, "text/plain", 4, self._find_caller())).id)
+
+    async def make_batch(self) -> str:
+        """A batch of ours that has ended."""
+        caller, batch_id, file_id = self._find_caller(), make_client_id("batch_"), await self.make_file()
+        batch = Batch(batch_id, caller.account.id, caller.key.id, 0, 0, "/v1/embeddings", file_id, "completed")
+        await BatchRepository(self.services.storage.database).add_batch(batch)
+        return batch_id
 
     def _find_caller(self) -> Caller:
         keys = self.services.auth.api_keys._by_key.values()
@@ -407,6 +417,10 @@ PUBLIC: Mapping[str, Row] = {
     "POST /v1/uploads/{id}/parts": Row(415, make=Site.make_upload, body={}, foreign=404),
     "POST /v1/uploads/{id}/complete": Row(400, make=Site.make_upload, body={}),
     "POST /v1/uploads/{id}/cancel": Row(make=Site.make_upload, foreign=404),
+    "POST /v1/batches": Row(400, body={}),
+    "GET /v1/batches": Row(),
+    "GET /v1/batches/{id}": Row(make=Site.make_batch, foreign=404),
+    "POST /v1/batches/{id}/cancel": Row(409, make=Site.make_batch, foreign=404),
     **{f"{name} /v1/responses/{{id}}": Row(404) for name in ("GET", "DELETE")},
     "GET /v1/responses/{id}/input_items": Row(404),
     "POST /v1/responses/{id}/cancel": Row(404),

@@ -36,6 +36,19 @@ CREATE TABLE audit (
 	subject TEXT NOT NULL, 
 	detail TEXT NOT NULL
 );
+CREATE TABLE batches (
+	sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
+	id VARCHAR(64) NOT NULL, 
+	account_id INTEGER NOT NULL, 
+	key_id BIGINT NOT NULL, 
+	status VARCHAR(16) NOT NULL, 
+	created_ms BIGINT NOT NULL, 
+	expires_ms BIGINT NOT NULL, 
+	claimed INTEGER NOT NULL, 
+	detail JSON NOT NULL, 
+	UNIQUE (id), 
+	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE
+);
 CREATE TABLE channels (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	name VARCHAR(64) NOT NULL, 
@@ -364,6 +377,8 @@ CREATE TABLE videos (
 	UNIQUE (request_id)
 );
 CREATE INDEX audit_by_account ON audit (account_id, sequence);
+CREATE INDEX batches_by_account ON batches (account_id, sequence);
+CREATE INDEX batches_by_status ON batches (status);
 CREATE INDEX deliveries_by_account ON deliveries (account_id, sequence);
 CREATE INDEX deliveries_by_end ON deliveries (ended_ms);
 CREATE INDEX deliveries_by_video ON deliveries (video_id, sequence);

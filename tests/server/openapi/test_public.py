@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+import orjson
 import pytest
 
 from tests.support.gateway import KEY
@@ -27,6 +28,9 @@ GENERATE: dict[str, Any] = {
 GOOGLES = {"model": MODEL}
 EMBED = {"content": {"parts": [{"text": "hi"}]}}
 VIDEO = {"id": "$video"}
+LINE = {"method": "POST", "url": "/v1/chat/completions", "body": CHAT}
+LINES = b"\n".join(orjson.dumps({**LINE, "custom_id": str(number)}) for number in range(2_000))
+BATCH = {"endpoint": "/v1/chat/completions", "completion_window": "24h", "metadata": {"a": "b"}}
 UPLOAD = {"filename": "x.jsonl", "purpose": "batch", "bytes": 2, "mime_type": "application/jsonl"}
 
 
@@ -137,6 +141,15 @@ CALLS = (
     Call("get_file", path={"id": "$file"}),
     Call("get_file_content", path={"id": "$file"}),
     Call("get_file_content", path={"id": "$file"}, headers={"Range": "bytes=0-0"}, status=206),
+    Call("create_file", form={"purpose": "batch", "file": LINES}, keep=keep_as("file")),
+    Call("create_batch", {**BATCH, "input_file_id": "$file"}, keep=keep_as("batch")),
+    Call("cancel_batch", path={"id": "$batch"}),
+    Call("create_batch", {**BATCH, "endpoint": "/v1/videos", "input_file_id": "$file"}, status=400),
+    Call("list_batches", query={"limit": "1"}),
+    Call("list_batches", query={"limit": "0"}, status=400),
+    Call("get_batch", path={"id": "$batch"}),
+    Call("get_batch", path={"id": "nobody's"}, status=404),
+    Call("cancel_batch", path={"id": "batch_" + "0" * 32}, status=404),
     Call("delete_file", path={"id": "$file"}),
     Call("get_file", path={"id": "$file"}, status=404),
     Call("create_upload", {**UPLOAD, "bytes": 10**12}, status=413),
