@@ -69,6 +69,8 @@ async def read_results(client: AsyncOpenAI, file_id: str | None) -> dict[str, An
     [
         (CHAT, "demo-chat", {"messages": [{"role": "user", "content": "hi"}]}),
         ("/v1/embeddings", "demo-embedding", {"input": "hi"}),
+        ("/v1/responses", "demo-chat", {"input": "hi"}),
+        ("/v1/completions", "demo-chat", {"prompt": "hi"}),
     ],
 )
 async def test_each_line_is_answered_charged_and_recorded(
@@ -97,6 +99,18 @@ async def test_each_line_is_answered_charged_and_recorded(
     assert [one.id async for one in await client.batches.list(limit=1)] == [batch.id]
     file = await client.files.retrieve(str(batch.output_file_id))
     assert (file.purpose, file.filename) == ("batch_output", f"{batch.id}_output.jsonl")
+
+
+async def test_a_response_of_a_batch_can_be_continued(gateway_with: StartGateway, sdk: MakeClient) -> None:
+    gateway = await gateway_with(CONFIG)
+    client = sdk(gateway)
+    line = make_line(1, "/v1/responses", model="demo-chat", input="hi")
+    batch = await await_end(client, await start(client, [line], "/v1/responses"))
+    (result,) = (await read_results(client, batch.output_file_id)).values()
+    first = result["response"]["body"]["id"]
+    assert (await client.responses.retrieve(first)).id == first
+    assert (await client.responses.create(model="demo-chat", input="and?", previous_response_id=first)).output_text
+    await gateway.rows(2)
 
 
 async def test_what_is_wrong_with_the_input_is_named_by_line(gateway_with: StartGateway, sdk: MakeClient) -> None:
@@ -143,6 +157,7 @@ async def test_what_is_wrong_with_a_batch_is_refused(gateway_with: StartGateway,
         ({"input_file_id": other.id}, "input_file_id"),
         ({"input_file_id": "file-nobody's"}, "input_file_id"),
         ({"endpoint": "/v1/images/generations"}, "endpoint"),
+        ({"endpoint": {"of": "batches"}}, "endpoint"),
         ({"completion_window": "1h"}, "completion_window"),
         ({"metadata": {"a": 1}}, "metadata"),
     ):

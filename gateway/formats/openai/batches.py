@@ -56,12 +56,12 @@ def parse_batch(body: Body) -> NewBatch:
     file_id, endpoint = body.get("input_file_id"), body.get("endpoint")
     if not isinstance(file_id, str) or not is_client_id(file_id, "file-"):
         raise InvalidRequest("'input_file_id' must be the id of a file", param="input_file_id")
-    if endpoint not in ENDPOINTS:
+    if not isinstance(endpoint, str) or endpoint not in ENDPOINTS:
         raise InvalidRequest(f"'endpoint' must be one of {', '.join(ENDPOINTS)}", param="endpoint")
     if body.get("completion_window") != WINDOW:
         raise InvalidRequest(f"'completion_window' must be '{WINDOW}'", param="completion_window")
     kept_s = parse_expires_after(body.get("output_expires_after"), "output_expires_after")
-    return NewBatch(file_id, str(endpoint), _parse_metadata(body.get("metadata")), kept_s)
+    return NewBatch(file_id, endpoint, _parse_metadata(body.get("metadata")), kept_s)
 
 
 def _parse_metadata(value: object) -> dict[str, str] | None:
