@@ -16,6 +16,7 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.batches import BatchRepository
 
 RETRY_S = 5.0
+_CLOSED = "The batch does not run at the moment"
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -45,7 +46,7 @@ class BatchJournal:
         self._results: list[LineResult] = []
         self._waiting: list[asyncio.Future[None]] = []
         self._dirty = asyncio.Event()
-        self._gone = False
+        self._gone = self._closed = False
 
     def add(self, result: LineResult) -> None:
         """Add a result to the next commit."""
@@ -57,14 +58,26 @@ class BatchJournal:
         await self.change(lambda batch: attrs.evolve(batch, claimed=max(batch.claimed, number)))
 
     async def change(self, edit: Callable[[Batch], Batch] = lambda batch: batch) -> None:
-        """Change the batch; return once this and every result so far is durable. Raises ``BatchGone``."""
+        """Change the batch; return once this and every result so far is durable.
+
+        Raises ``BatchGone``, ``StoreUnavailable``.
+        """
         if self._gone:
             raise BatchGone
+        if self._closed:
+            raise StoreUnavailable(_CLOSED, retry_after_s=int(RETRY_S))
         self.batch = edit(self.batch)
         committed = asyncio.get_running_loop().create_future()
         self._waiting.append(committed)
         self._dirty.set()
         await committed
+
+    def close(self) -> None:
+        """Refuse every change that is not durable, and every further one: ``run`` was cancelled."""
+        self._closed = True
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_exception(StoreUnavailable(_CLOSED, retry_after_s=int(RETRY_S)))
 
     async def run(self) -> None:
         """Commit for ever."""
@@ -94,5 +107,5 @@ class BatchJournal:
                     self.batch, results = attrs.evolve(self.batch, tally=tally), []
                 return await self._store.save_batch(self.batch)
             except (OSError, StoreUnavailable) as error:
-                log.warning("batch_not_saved", batch=self.batch.id, error=str(error))
+                log.warning("batch_not_saved", job=self.batch.id, error=str(error))
                 await asyncio.sleep(self._retry_s)

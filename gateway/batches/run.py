@@ -1,7 +1,7 @@
 """Runs one batch: checks its input, sends its lines, writes the files of results. A restart continues where it ended.
 
 A line is claimed durably before it is sent, and its result is durable soon after it. After a crash the lines that were
-claimed and have no result are not sent again: nobody knows whether the provider has answered them.
+claimed and have no result are not sent again: it is unknown whether the provider has answered them.
 """
 
 import asyncio
@@ -84,9 +84,10 @@ class BatchRun:
             await self._tasks.close(FINISH_S)
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
+            self._journal.close()
 
     async def cancel(self) -> Batch:
-        """Let no further line begin. Returns the batch. Raises ``BatchGone``."""
+        """Let no further line begin. Returns the batch. Raises ``BatchGone``, ``StoreUnavailable``."""
         if self.batch.status in {"validating", "in_progress"}:
             await self._journal.change(lambda batch: batch.enter("cancelling", self._now_s))
         self._stop.set()
@@ -248,7 +249,8 @@ class BatchRun:
         await self._publish(self.batch.error_file_id, completed=False)
         await self._journal.change(lambda batch: attrs.evolve(batch.enter(status, self._now_s), errors=errors))
         tally = self.batch.tally
-        log.info("batch_ended", batch=self.batch.id, outcome=status, completed=tally.completed, failed=tally.failed)
+        rows = tally.completed + tally.failed
+        log.info("batch_ended", job=self.batch.id, outcome=status, rows=rows, failures=tally.failed)
 
     async def _publish(self, file_id: str | None, *, completed: bool) -> None:
         """Keep one of the files of results as a file of the account."""

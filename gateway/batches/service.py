@@ -44,24 +44,26 @@ class Batches:
         await self._tasks.close(_CLOSE_S)
 
     def _start(self, batch: Batch) -> None:
-        run = self._runs[batch.id] = BatchRun(self._services, batch)
-        self._tasks.start(self._run(run))
+        self._runs[batch.id] = BatchRun(self._services, batch)
+        self._tasks.start(self._run(batch.id)).add_done_callback(_log_bug)
 
-    async def _run(self, run: BatchRun) -> None:
+    async def _run(self, batch_id: str) -> None:
         """Run a batch to its end. After an error of the disk or the database it begins anew where it was."""
-        batch = run.batch
+        try:
+            while not await self._attempt(run := self._runs[batch_id]):
+                await asyncio.sleep(RESTART_S)
+                self._runs[batch_id] = BatchRun(self._services, run.batch)
+        finally:
+            del self._runs[batch_id]
+
+    async def _attempt(self, run: BatchRun) -> bool:
+        """Run a batch; return False if the disk or the database has failed."""
         try:
             await run.run()
         except (OSError, StoreUnavailable) as error:
-            log.warning("batch_failed", batch=batch.id, error=str(error), restart_after_s=RESTART_S)
-            await asyncio.sleep(RESTART_S)
-            found = await self._services.store.find_batch(batch.id, batch.account_id)
-            if found is not None and not found.ended:
-                self._start(found)
-                return
-        except Exception:
-            log.exception("batch_failed", batch=batch.id)
-        self._runs.pop(batch.id, None)
+            log.warning("batch_failed", job=run.batch.id, error=str(error), restart_after_s=RESTART_S)
+            return False
+        return True
 
     async def create(self, new: NewBatch, caller: Caller) -> Batch:
         """Store and start a batch. Raises ``NotFound``, ``InvalidRequest``, ``RateLimited``."""
@@ -104,7 +106,7 @@ class Batches:
         return await self._services.store.list_batches(account_id, limit, after)
 
     async def cancel(self, batch_id: str, account_id: int) -> Batch:
-        """Cancel a batch: the lines that run may finish. Raises ``NotFound``, ``Conflict``."""
+        """Cancel a batch: the lines that run may finish. Raises ``NotFound``, ``Conflict``, ``StoreUnavailable``."""
         batch, run = await self.get(batch_id, account_id), self._runs.get(batch_id)
         if batch.ended or run is None or run.batch.status == "finalizing":
             raise Conflict(f"The batch is {batch.status}", param="batch_id", should_retry=False)
@@ -112,3 +114,8 @@ class Batches:
             return await run.cancel()
         except BatchGone:
             raise NotFound("The batch was deleted", param="batch_id", should_retry=False) from None
+
+
+def _log_bug(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("batch_failed", exc_info=error)

@@ -80,8 +80,6 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
             # Another command than serve may know other channels and shorter retention: it must not end jobs or delete.
             _start_cleanup(services, jobs)
             start_video_workers(services, stack)
-        if services.options.certificate is not None:
-            jobs.start("renew_certificate", services.options.certificate.run)
         yield
 
 
@@ -138,6 +136,8 @@ def _start_workers(services: Services, jobs: JobRunner, stack: AsyncExitStack) -
     # ``sweep_media`` keeps media within its limits, whichever command runs.
     rules, clock = services.live_config.find_media_rules, storage.retention_clock.now
     jobs.start("sweep_media", MediaCleanup(services.media.files, rules, clock).run)
+    if services.options.certificate is not None:
+        jobs.start("renew_certificate", services.options.certificate.run)
     if services.options.declare:
         services.alerts = open_alerts(services, stack, jobs)
 

@@ -99,6 +99,10 @@ OF_ONE: tuple[tuple[str, str, Any], ...] = (
     ("POST", "/v1/uploads/{id}/parts", form(("data", b"x"))),
     ("POST", "/v1/uploads/{id}/complete", {}),
     ("POST", "/v1/uploads/{id}/cancel", {}),
+    ("POST", "/v1/batches", {}),
+    ("GET", "/v1/batches", None),
+    ("GET", "/v1/batches/{id}", None),
+    ("POST", "/v1/batches/{id}/cancel", {}),
 )
 """They say that there is none, to whoever may ask."""
 CALLS = tuple(operation for operation in OPERATIONS if operation[0] == "POST")

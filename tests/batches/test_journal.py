@@ -1,0 +1,83 @@
+"""What the journal has promised is durable; what it cannot keep is refused and does not wait for ever."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from gateway.batches.journal import BatchGone, BatchJournal
+from gateway.batches.result_files import ResultFiles
+from gateway.domain.account import Account
+from gateway.domain.batch import Batch, LineResult
+from gateway.errors import StoreUnavailable
+from gateway.formats.openai.batches import build_answer_line, build_unsent_line
+from gateway.storage.batches import BatchRepository
+from gateway.storage.file_folder import FileFolder, make_client_id
+from tests.support.repositories import Repositories
+
+
+async def open_journal(folder: Path) -> tuple[BatchJournal, BatchRepository, ResultFiles]:
+    books = Repositories()
+    account = await books.add_account(Account(0, "acme"))
+    store, batch_id = BatchRepository(books.database), make_client_id("batch_")
+    batch = Batch(batch_id, account.id, 1, 1, 2, "/v1/embeddings", "file-1", "in_progress", total=9)
+    await store.add_batch(batch)
+    files = ResultFiles(FileFolder(folder), batch.id)
+    return BatchJournal(batch, files, store, retry_s=0), store, files
+
+
+def make_result(batch: Batch, number: int) -> LineResult:
+    return build_unsent_line(batch.id, number, f"c{number}", "interrupted", "It was.")
+
+
+async def test_a_claim_and_the_results_before_it_are_durable_together(tmp_path: Path) -> None:
+    journal, store, files = await open_journal(tmp_path / "files")
+    writer: Any = asyncio.create_task(journal.run())
+    journal.add(make_result(journal.batch, 1))
+    await asyncio.gather(*(journal.claim(number) for number in (2, 4, 3)))
+    writer.cancel()
+    stored = await store.find_batch(journal.batch.id, journal.batch.account_id)
+    assert stored is not None
+    assert (stored.claimed, stored.tally.failed) == (4, 1)
+    assert files.recover()[0] == {"c1"}
+
+
+async def test_a_commit_that_fails_is_repeated_and_writes_nothing_twice(tmp_path: Path) -> None:
+    journal, _, files = await open_journal(tmp_path / "files")
+    files.errors.path.mkdir()  # the output can be written, the errors cannot
+    writer: Any = asyncio.create_task(journal.run())
+    journal.add(build_answer_line(journal.batch.id, 1, "c1", "req_1", b"{}"))
+    journal.add(make_result(journal.batch, 2))
+    claim = asyncio.create_task(journal.claim(2))
+    async with asyncio.timeout(5):
+        while not files.output.path.exists():  # noqa: ASYNC110 - another thread writes it
+            await asyncio.sleep(0.001)
+        assert not claim.done()
+        files.errors.path.rmdir()
+        await claim
+    writer.cancel()
+    assert (journal.batch.tally.completed, journal.batch.tally.failed) == (1, 1)
+    assert [len(file.path.read_bytes().splitlines()) for file in (files.output, files.errors)] == [1, 1]
+
+
+async def test_no_line_of_a_deleted_batch_is_claimed(tmp_path: Path) -> None:
+    journal, _, files = await open_journal(tmp_path / "files")
+    journal.batch = attrs.evolve(journal.batch, id=make_client_id("batch_"))
+    writer: Any = asyncio.create_task(journal.run())
+    for number in (1, 2):
+        with pytest.raises(BatchGone):
+            await journal.claim(number)
+    writer.cancel()
+
+
+async def test_a_journal_that_has_stopped_refuses_instead_of_waiting(tmp_path: Path) -> None:
+    journal, _, _ = await open_journal(tmp_path / "files")
+    waiting = asyncio.create_task(journal.claim(1))
+    await asyncio.sleep(0)
+    journal.close()
+    async with asyncio.timeout(5):
+        for claim in (waiting, journal.claim(2)):
+            with pytest.raises(StoreUnavailable):
+                await claim
