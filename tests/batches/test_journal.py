@@ -63,7 +63,7 @@ async def test_a_commit_that_fails_is_repeated_and_writes_nothing_twice(tmp_path
 
 
 async def test_no_line_of_a_deleted_batch_is_claimed(tmp_path: Path) -> None:
-    journal, _, files = await open_journal(tmp_path / "files")
+    journal, _, _files = await open_journal(tmp_path / "files")
     journal.batch = attrs.evolve(journal.batch, id=make_client_id("batch_"))
     writer: Any = asyncio.create_task(journal.run())
     for number in (1, 2):
