@@ -11,6 +11,7 @@ from gateway.doctor.database_checks import check_database
 from gateway.doctor.finding import Finding
 from gateway.doctor.folder_checks import check_folder, check_journal, check_space
 from gateway.doctor.network_checks import check_certificate, check_clock, check_port
+from gateway.doctor.postgres_check import check_server
 from gateway.storage.data_folder import find_database, find_holder, is_used
 
 
@@ -28,13 +29,16 @@ def examine(data: Path, config_path: Path | None, environ: Mapping[str, str]) ->
     for problem in list_missing(config):
         yield Finding("settings", "problem", problem, "Install it where the gateway is installed, and restart")
     database = find_database(data, config.store.url)
-    if not is_used(data) and not database.exists():
+    if not is_used(data) and (config.store.is_postgres or not database.exists()):
         text = f"No gateway has used the data folder {data}"
         yield Finding("folder", "problem", text, "Use --data or GATEWAY_DATA, or start one: gateway serve")
         yield from check_port(config.server, None)
         return
     yield from check_folder(data)
-    yield from check_database(data, database, declared)
+    if config.store.is_postgres:
+        yield from check_server(config.store.url)
+    else:
+        yield from check_database(data, database, declared)
     yield from check_journal(data)
     yield from check_space(data, database)
     yield from check_clock(config, data, database)

@@ -12,6 +12,7 @@ from gateway.domain.audit_log import AuditRow
 from gateway.errors import Conflict, NotFound
 from gateway.storage.audit_log import add_row
 from gateway.storage.database import Database
+from gateway.storage.merging import merge_change
 from gateway.storage.row_mapping import build_account, parse_account
 from gateway.storage.schema import accounts
 
@@ -47,15 +48,28 @@ class AccountRepository:
             raise Conflict(f"An account called {account.name!r} exists already", param="name") from None
         return attrs.evolve(account, id=account_id)
 
-    async def put_account(self, account: Account, audit: AuditRow | None = None) -> None:
-        """Replace the account of the same id. Raises ``NotFound``, or ``Conflict`` if its name is taken."""
-        statement = update(accounts).where(accounts.c.id == account.id).values(build_account(account))
+    async def put_account(
+        self, account: Account, audit: AuditRow | None = None, *, before: Account | None = None
+    ) -> None:
+        """Replace the account of the same id; with ``before`` only what differs from that.
+
+        Raises:
+            NotFound: it does not exist.
+            Conflict: its name is taken, or what differs was changed since ``before`` was read.
+        """
+        own = accounts.c.id == account.id
+
+        async def work(connection: AsyncConnection) -> None:
+            row = (await connection.execute(select(accounts).where(own).with_for_update())).first()
+            if row is None:
+                raise NotFound(f"No account has the id {account.id}")
+            merged = account if before is None else merge_change(before, account, parse_account(row))
+            await connection.execute(update(accounts).where(own).values(build_account(merged)))
+
         try:
-            found = await self._database.change(statement, audit)
+            await self._database.write(work, audit)
         except IntegrityError:
             raise Conflict(f"An account called {account.name!r} exists already", param="name") from None
-        if not found:
-            raise NotFound(f"No account has the id {account.id}")
 
     async def delete_account(self, account_id: int, audit: AuditRow | None = None) -> None:
         """Delete the account and its keys; its requests keep their rows. Raises ``NotFound``."""

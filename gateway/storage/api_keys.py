@@ -11,6 +11,8 @@ from gateway.domain.account import ApiKey
 from gateway.domain.audit_log import AuditRow
 from gateway.errors import Conflict, GatewayError, NotFound
 from gateway.storage.database import Database
+from gateway.storage.dialect import describe_violation
+from gateway.storage.merging import merge_change
 from gateway.storage.row_mapping import build_key, parse_key
 from gateway.storage.schema import keys
 
@@ -45,14 +47,22 @@ class ApiKeyRepository:
             raise _read_broken(error, key) from None
         return attrs.evolve(key, id=key_id)
 
-    async def put_key(self, key: ApiKey, audit: AuditRow | None = None) -> None:
-        """Replace the key of the same id. Raises ``NotFound`` or ``Conflict``."""
-        statement = update(keys).where(keys.c.id == key.id).values(build_key(key))
+    async def put_key(self, key: ApiKey, audit: AuditRow | None = None, *, before: ApiKey | None = None) -> None:
+        """Replace the key of the same id; with ``before`` only what differs from that.
+
+        Raises:
+            NotFound: it does not exist.
+            Conflict: its name or secret is taken, or what differs was changed since ``before`` was read.
+        """
+        own = keys.c.id == key.id
 
         async def work(connection: AsyncConnection) -> None:
             await _check_digests(connection, key)
-            if not (await connection.execute(statement)).rowcount:
+            row = (await connection.execute(select(keys).where(own).with_for_update())).first()
+            if row is None:
                 raise NotFound(f"No key has the id {key.id}")
+            merged = key if before is None else merge_change(before, key, parse_key(row))
+            await connection.execute(update(keys).where(own).values(build_key(merged)))
 
         try:
             await self._database.write(work, audit)
@@ -79,7 +89,7 @@ async def _check_digests(connection: AsyncConnection, key: ApiKey) -> None:
 
 def _read_broken(error: IntegrityError, key: ApiKey) -> GatewayError:
     """Return the error for the constraint that a key violated."""
-    reason = str(error.orig).lower()
+    reason = describe_violation(error)
     if "foreign key" in reason:
         return NotFound(f"No account has the id {key.account_id}")
     if "digest" in reason:

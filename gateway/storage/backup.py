@@ -28,8 +28,8 @@ import orjson
 from gateway import __version__
 from gateway.storage.backup_encryption import EncryptingWriter
 from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS, sync_folder
-from gateway.storage.database import is_damage
 from gateway.storage.integrity_check import MOST_PROBLEMS, is_foreign, read_problems
+from gateway.storage.sqlite_database import is_damage
 
 FORMAT = 1
 MANIFEST = "manifest.json"

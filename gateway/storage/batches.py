@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
-from sqlalchemy import Row, Select, delete, insert, select, update
+from sqlalchemy import Row, Select, delete, insert, select, true, update
+from sqlalchemy import func as sql
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.domain.batch import ENDED, Batch, BatchError, BatchTally
+from gateway.domain.batch import ENDED, Batch, BatchError, BatchFilter, BatchTally
 from gateway.errors import NotFound
 from gateway.storage.database import Database
-from gateway.storage.schema import batches
+from gateway.storage.schema import batches, requests
 
 _COLUMNS = frozenset({"id", "account_id", "key_id", "status", "created_ms", "expires_ms", "claimed"})
 
@@ -38,18 +39,39 @@ class BatchRepository:
         values = {name: value for name, value in _build_row(batch).items() if name != "id"}
         return bool(await self._database.change(update(batches).where(batches.c.id == batch.id).values(values)))
 
-    async def find_batch(self, batch_id: str, account_id: int) -> Batch | None:
-        """Return a batch of that account; None for every other."""
-        found = await self._read(select(batches).where(batches.c.id == batch_id, batches.c.account_id == account_id))
+    async def find_batch(self, batch_id: str, account_id: int | None) -> Batch | None:
+        """Return a batch, of one account if ``account_id`` is given; None for every other."""
+        wanted = select(batches).where(batches.c.id == batch_id)
+        found = await self._read(wanted if account_id is None else wanted.where(batches.c.account_id == account_id))
         return found[0] if found else None
 
-    async def list_batches(self, account_id: int, limit: int, after: str | None) -> Sequence[Batch]:
-        """Return the batches of an account, the newest first, after the one with the id ``after``."""
-        own = select(batches).where(batches.c.account_id == account_id)
-        if after is not None:
-            at = select(batches.c.sequence).where(batches.c.id == after, batches.c.account_id == account_id)
-            own = own.where(batches.c.sequence < at.scalar_subquery())
-        return await self._read(own.order_by(batches.c.sequence.desc()).limit(limit))
+    async def list_batches(self, wanted: BatchFilter, limit: int) -> Sequence[Batch]:
+        """Return the batches that ``wanted`` describes, the newest first; with ``before`` the oldest first."""
+        number, found = batches.c.sequence, select(batches).limit(limit)
+        own = true() if wanted.account_id is None else batches.c.account_id == wanted.account_id
+        found = found.where(own)
+        for other, bound in ((wanted.after, number.__lt__), (wanted.before, number.__gt__)):
+            if other is not None:
+                found = found.where(bound(select(number).where(batches.c.id == other, own).scalar_subquery()))
+        if wanted.prefix is not None:
+            found = found.where(batches.c.id.startswith(wanted.prefix, autoescape=True))
+        if wanted.status is not None:
+            found = found.where(batches.c.status == wanted.status)
+        if wanted.live:
+            found = found.where(batches.c.status.not_in(sorted(ENDED)))
+        return await self._read(found.order_by(number if wanted.before is not None else number.desc()))
+
+    async def sum_cost(self, batch_id: str) -> tuple[int, int]:
+        """Return how many requests of a batch are on record, and what they cost together, in nano-USD."""
+        cost = requests.c.cost_nanos
+        wanted: Select[Any] = select(sql.count(cost), sql.coalesce(sql.sum(cost), 0))
+        found: Any = await self._database.read(wanted.where(requests.c.batch_id == batch_id))
+        count, nanos = found[0]
+        return count, int(nanos)  # PostgreSQL sums to a decimal number
+
+    async def delete_batch(self, batch_id: str) -> bool:
+        """Delete the row of a batch; return whether there was one."""
+        return bool(await self._database.change(delete(batches).where(batches.c.id == batch_id)))
 
     async def list_unfinished(self) -> Sequence[Batch]:
         """Return every batch that has not ended, the oldest first."""
@@ -76,5 +98,6 @@ def _parse(row: Row[Any]) -> Batch:
     values = row._mapping  # noqa: SLF001 - the documented way to a row's names
     detail = dict(values["detail"])
     detail["tally"] = BatchTally(**detail["tally"])
+    detail["returned"] = tuple(detail.get("returned", ()))
     detail["errors"] = tuple(BatchError(**error) for error in detail["errors"])
     return Batch(**{name: values[name] for name in _COLUMNS}, **detail)

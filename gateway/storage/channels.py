@@ -14,6 +14,7 @@ from gateway.domain.channel import Channel, Timeouts
 from gateway.errors import Conflict, NotFound
 from gateway.storage.database import Database
 from gateway.storage.encryption import SecretBox
+from gateway.storage.merging import merge_change
 from gateway.storage.row_mapping import Values
 from gateway.storage.schema import channels
 
@@ -40,7 +41,7 @@ class ChannelRepository:
     async def list_channels(self) -> Sequence[Channel]:
         """Return every channel, by id. Raises ``DecryptionFailed`` if a channel was encrypted with another secret."""
         rows = await self._database.read(select(channels).order_by(channels.c.id))
-        return [_read_channel(row, self._seal.open(row.sealed, about=write_about(row.id))) for row in rows]
+        return [self._parse(row) for row in rows]
 
     async def add_channel(self, channel: Channel, audit: AuditRow | None = None) -> Channel:
         """Store a new channel (its ``id`` is ignored) and return it with its id.
@@ -62,35 +63,51 @@ class ChannelRepository:
             raise _name_taken(channel) from None
         return attrs.evolve(channel, id=channel_id, origin="stored")
 
-    async def put_channel(self, channel: Channel, audit: AuditRow | None = None) -> None:
-        """Replace the channel of the same id. Raises ``NotFound``, or ``Conflict`` if its name is taken."""
-        await self.put_channels([channel], audit)
+    async def put_channel(
+        self, channel: Channel, audit: AuditRow | None = None, *, before: Channel | None = None
+    ) -> None:
+        """Replace the channel of the same id; with ``before`` only what differs from that.
 
-    async def put_channels(self, changed: Sequence[Channel], audit: AuditRow | None = None) -> None:
-        """Replace several channels in one commit; if one cannot be replaced, none is.
-
-        Raises as ``put_channel`` does.
+        Raises:
+            NotFound: it does not exist.
+            Conflict: its name is taken, or what differs was changed since ``before`` was read.
         """
+        await self.put_channels([channel], audit, before=() if before is None else [before])
+
+    async def put_channels(
+        self, changed: Sequence[Channel], audit: AuditRow | None = None, *, before: Sequence[Channel] = ()
+    ) -> None:
+        """Replace several channels in one commit, of each that is in ``before`` only what differs from that.
+
+        If one cannot be replaced, none is. Raises as ``put_channel`` does.
+        """
+        known = {channel.id: channel for channel in before}
 
         async def work(connection: AsyncConnection) -> None:
             for channel in changed:
-                await self._put(connection, channel)
+                await self._put(connection, channel, known.get(channel.id))
 
         await self._database.write(work, audit)
 
-    async def _put(self, connection: AsyncConnection, channel: Channel) -> None:
-        values = {**_write_channel(channel), "sealed": self._close(channel, channel.id)}
+    async def _put(self, connection: AsyncConnection, channel: Channel, before: Channel | None) -> None:
+        own = channels.c.id == channel.id
+        row = (await connection.execute(select(channels).where(own).with_for_update())).first()
+        if row is None:
+            raise NotFound(f"No channel has the id {channel.id}")
+        merged = channel if before is None else merge_change(before, channel, self._parse(row))
+        values = {**_write_channel(merged), "sealed": self._close(merged, merged.id)}
         try:
-            put = await connection.execute(update(channels).where(channels.c.id == channel.id).values(values))
+            await connection.execute(update(channels).where(own).values(values))
         except IntegrityError:
             raise _name_taken(channel) from None
-        if not put.rowcount:
-            raise NotFound(f"No channel has the id {channel.id}")
 
     async def delete_channel(self, channel_id: int, audit: AuditRow | None = None) -> None:
         """Delete the channel; requests keep its name. Raises ``NotFound``."""
         if not await self._database.change(delete(channels).where(channels.c.id == channel_id), audit):
             raise NotFound(f"No channel has the id {channel_id}")
+
+    def _parse(self, row: Row[Any]) -> Channel:
+        return _read_channel(row, self._seal.open(row.sealed, about=write_about(row.id)))
 
     def _close(self, channel: Channel, channel_id: int) -> bytes:
         plain = orjson.dumps({name: getattr(channel, name) for name in _SEALED})

@@ -15,11 +15,11 @@ from sqlalchemy import Connection, create_engine
 
 from gateway import __version__
 from gateway.storage.data_folder import JOURNAL, DataFolder, sync_folder
-from gateway.storage.database import is_damage
 from gateway.storage.journal import parse_journal
 from gateway.storage.migrations.run import downgrade
 from gateway.storage.schema import REVISION
 from gateway.storage.schema_version import RELEASES, write_user_version
+from gateway.storage.sqlite_database import is_damage
 
 _SETTLE = f"Start version {__version__} with 'gateway serve', and stop it with Ctrl-C; then downgrade"
 _OWNER_ONLY = 0o600

@@ -1,21 +1,18 @@
 """Idempotency records in the database: of two requests with the same key, the single writer lets one start."""
 
+from functools import cache
+
 from sqlalchemy import ColumnElement, and_, bindparam, delete, select, update
-from sqlalchemy.dialects.sqlite import insert as insert_or
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.sql.dml import ReturningInsert
 
 from gateway.domain.idempotency import KEEP_MS, IdempotencyRecord
 from gateway.storage.database import Database
+from gateway.storage.dialect import insert_for
 from gateway.storage.row_mapping import REPLAY_COLUMNS, build_replay, parse_replay
 from gateway.storage.schema import RUNNING, replays
 
 _COLUMNS = tuple(replays.c[name] for name in REPLAY_COLUMNS)
-_NEW = insert_or(replays)  # SQLite's own statement, as in the ledger
-_BEGIN = _NEW.on_conflict_do_update(
-    index_elements=("key_id", "name"),
-    set_={name: _NEW.excluded[name] for name in REPLAY_COLUMNS},
-    where=replays.c.created_ms <= bindparam("expired_ms"),
-).returning(replays.c.name)
 
 
 class IdempotencyRepository:
@@ -33,7 +30,8 @@ class IdempotencyRepository:
         expired_ms = replay.created_ms - KEEP_MS if expired_ms is None else expired_ms
 
         async def work(connection: AsyncConnection) -> IdempotencyRecord | None:
-            if (await connection.execute(_BEGIN, {**build_replay(replay), "expired_ms": expired_ms})).first():
+            values = {**build_replay(replay), "expired_ms": expired_ms}
+            if (await connection.execute(_write_begin(connection.dialect.name), values)).first():
                 return None
             same = and_(replays.c.key_id == replay.key_id, replays.c.name == replay.name)
             return parse_replay((await connection.execute(select(*_COLUMNS).where(same))).one())
@@ -61,6 +59,16 @@ class IdempotencyRepository:
     async def sweep_replays(self, before_ms: int) -> int:
         """Delete records that were created before ``before_ms``; return how many."""
         return await self._database.change(delete(replays).where(replays.c.created_ms < before_ms))
+
+
+@cache
+def _write_begin(dialect: str) -> ReturningInsert[tuple[str]]:
+    new = insert_for(dialect, replays)
+    return new.on_conflict_do_update(
+        index_elements=("key_id", "name"),
+        set_={name: new.excluded[name] for name in REPLAY_COLUMNS},
+        where=replays.c.created_ms <= bindparam("expired_ms"),
+    ).returning(replays.c.name)
 
 
 def _is_call(replay: IdempotencyRecord) -> tuple[ColumnElement[bool], ...]:

@@ -12,7 +12,7 @@ import structlog
 from sqlalchemy import Executable, delete, insert, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.storage.data_folder import SECRETS, DataFolder, DataFolderDamaged
+from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS, DataFolder, DataFolderDamaged, list_parts
 from gateway.storage.database import Database
 from gateway.storage.schema import channels, fingerprints, keys, members
 
@@ -42,6 +42,8 @@ async def check_secrets(
         StoreUnavailable: the database does not answer.
     """
     known: dict[str, str] = {row.name: row.fingerprint for row in await database.read(select(fingerprints))}
+    if not known and database.kind == "postgresql":
+        _check_first_use(folder, database)
     given = {MASTER: master_key} if master_key else {}
     depended_on = known.keys() if known else {name for name, rows in _DEPENDENT.items() if await database.read(rows)}
     for name in SECRETS.keys() - given.keys():
@@ -54,6 +56,19 @@ async def check_secrets(
     if found != known:
         await database.write(lambda connection: _record(connection, found))
         log.info("store_identified", path=str(folder.path))
+
+
+def _check_first_use(folder: DataFolder, database: Database) -> None:
+    """Raise ``DataFolderDamaged`` if a new database on a server takes the place of one that the folder belongs to."""
+    parts = list_parts(folder.path)
+    # The journal comes after the fingerprints. With a file of SQLite the operator moves from that to a server.
+    if JOURNAL in parts and not (folder.path / DATABASE).exists():
+        raise DataFolderDamaged(
+            f"The database {database.name} is empty, but the data folder {folder.path} was in use: it has "
+            f"{', '.join(parts)}. Accounts, keys, channels and every charge are in the database. Restore it "
+            "(pg_restore --clean --if-exists), or name the former one (store.url). To begin with nothing, name another "
+            "data folder (--data)"
+        )
 
 
 def _find_fingerprints(folder: DataFolder, given: Mapping[str, bytes], renew: Collection[str]) -> dict[str, str]:
@@ -82,7 +97,7 @@ def _tell_foreign(folder: DataFolder, database: Database, names: list[str], give
     changed = ", ".join("the setting store.master_key" if name in given else str(folder.path / name) for name in names)
     lost = "; ".join(SECRETS[name] for name in names)
     return (
-        f"The database {database.path} was made with other secrets: {changed} "
+        f"The database {database.name} was made with other secrets: {changed} "
         f"{'is' if len(names) == 1 else 'are'} not what it knows. Either belongs to another data folder, or was "
         f"changed. With these, {lost}. Restore the database and the files beside it from one backup. If there is "
         f"none, 'gateway serve{''.join(f' --renew-secret {name}' for name in names)}' goes on with what is there"

@@ -7,7 +7,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from gateway.storage.database import DatabaseStartupError, is_damage
+from gateway.storage.database import DatabaseStartupError
+from gateway.storage.sqlite_database import is_damage
 
 STEPS = 10_000
 """Instructions of SQLite's virtual machine, about a millisecond, between two checks of the deadline."""

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from gateway.storage.database import Database
 from gateway.storage.integrity_check import find_damage
+from gateway.storage.sqlite_database import SqliteDatabase
 
 FIRST_AFTER_S = 20.0
 CHECK_EVERY_S = 24 * 3_600.0
@@ -12,7 +12,7 @@ CHECK_EVERY_S = 24 * 3_600.0
 class IntegrityWorker:
     """Runs the checks. Damage is logged and makes ``/readyz`` fail."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
 
     async def run(self) -> None:

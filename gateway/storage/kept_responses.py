@@ -4,10 +4,11 @@ import asyncio
 import zlib
 from typing import Any
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, select
 
 from gateway.domain.kept_response import KeptResponse
 from gateway.storage.database import Database
+from gateway.storage.dialect import insert_for
 from gateway.storage.encryption import SecretBox
 from gateway.storage.schema import kept_responses
 
@@ -33,7 +34,9 @@ class KeptResponseRepository:
             "expires_ms": response.expires_ms,
             "sealed": await asyncio.to_thread(self._pack, response),
         }
-        await self._database.change(insert(kept_responses).prefix_with("OR REPLACE").values(row))
+        new = {name: value for name, value in row.items() if name != "id"}
+        statement = insert_for(self._database.kind, kept_responses).values(row)
+        await self._database.change(statement.on_conflict_do_update(index_elements=["id"], set_=new))
 
     async def find_response(self, response_id: str) -> KeptResponse | None:
         """Return a response. Raises ``DecryptionFailed`` if it was encrypted with another secret."""

@@ -1,8 +1,4 @@
-"""The ledger in the database: requests, entries and the sums of each day and hour, written in one commit.
-
-Values that are written with every request go to the driver directly: SQLAlchemy would inspect each value of each
-row, which costs more than the database does.
-"""
+"""The ledger in the database: requests, entries and the sums of each day and hour, written in one commit."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,7 +6,7 @@ from operator import attrgetter
 from typing import Any
 
 import attrs
-from sqlalchemy import ColumnElement, Table, and_, case, func, insert, select, union_all
+from sqlalchemy import ColumnElement, and_, case, func, insert, select, union_all
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -31,6 +27,7 @@ from gateway.domain.ledger import (
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.traffic import SUMS, add_columns, sum_up
 from gateway.storage.audit_log import add_row
+from gateway.storage.bulk import BulkAddition, BulkInsert
 from gateway.storage.database import Database
 from gateway.storage.row_mapping import REQUEST_COLUMNS, build_entry, parse_entry, request_values
 from gateway.storage.schema import entries, requests, retired, usage_days, usage_hours
@@ -44,24 +41,10 @@ _CHARGE = ("at_ms", "kind", "account_id", "key_id", "amount_nanos", "request_id"
 _tokens_of = attrgetter("prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
 
 
-def write_insert(table: Table, columns: Sequence[str]) -> str:
-    """Return an INSERT statement with these columns."""
-    return f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 - the names are our own
-
-
-def write_addition(table: Table, sums: Sequence[str], **others: str) -> str:
-    """Return an upsert of every column: if the row exists, the ``sums`` are added to its own."""
-    place = ", ".join(column.name for column in table.primary_key.columns)
-    change = {name: f"{name} + excluded.{name}" for name in sums} | others
-    changes = ", ".join(f"{name} = {value}" for name, value in change.items())
-    return f"{write_insert(table, table.c.keys())} ON CONFLICT ({place}) DO UPDATE SET {changes}"
-
-
-# Question marks and ON CONFLICT are SQLite's syntax; PostgreSQL will need its own statements here.
-_ADD_REQUESTS = write_insert(requests, REQUEST_COLUMNS)
-_ADD_CHARGES = write_insert(entries, _CHARGE)
-_ADD_TO_DAYS = write_addition(usage_days, _SUMS)
-_ADD_TO_HOURS = write_addition(usage_hours, SUMS)
+_REQUESTS = BulkInsert(requests, REQUEST_COLUMNS)
+_CHARGES = BulkInsert(entries, _CHARGE)
+_DAYS = BulkAddition(usage_days, _SUMS)
+_HOURS = BulkAddition(usage_hours, SUMS)
 
 
 class LedgerRepository:
@@ -219,16 +202,16 @@ async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRecord]) 
 
     Raises SQLAlchemy's ``IntegrityError`` if one of them is already stored.
     """
-    await connection.exec_driver_sql(_ADD_REQUESTS, list(map(request_values, rows)))
+    await _REQUESTS.run(connection, list(map(request_values, rows)))
     charges = [
         (row.settled_ms, "charge", row.account_id, row.key_id, row.cost_nanos, row.id) for row in rows if row.cost_nanos
     ]
     if charges:
-        await connection.exec_driver_sql(_ADD_CHARGES, charges)
+        await _CHARGES.run(connection, charges)
     days = _sum_up_days(rows)
     if days:
-        await connection.exec_driver_sql(_ADD_TO_DAYS, days)
-    await connection.exec_driver_sql(_ADD_TO_HOURS, [(*place, *sums) for place, sums in sum_up(rows).items()])
+        await _DAYS.run(connection, days)
+    await _HOURS.run(connection, [(*place, *sums) for place, sums in sum_up(rows).items()])
 
 
 async def _post_new(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:

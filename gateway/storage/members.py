@@ -28,6 +28,7 @@ from gateway.domain.member import (
 )
 from gateway.errors import Conflict, NotFound
 from gateway.storage.database import Database
+from gateway.storage.dialect import describe_violation
 from gateway.storage.identities import put_identity
 from gateway.storage.passkeys import use_passkey
 from gateway.storage.row_mapping import (
@@ -300,7 +301,6 @@ async def _use_up(connection: AsyncConnection, link: bytes | None) -> None:
 
 def _read_broken(error: IntegrityError, member: Member) -> Exception:
     """Return the error for the constraint that a member violated."""
-    reason: Any = str(error.orig).lower()
-    if "foreign key" in reason:
+    if "foreign key" in describe_violation(error):
         return NotFound(f"No account has the id {member.account_id}")
     return Conflict(f"A member called {member.name!r} exists already", param="name")

@@ -13,6 +13,7 @@ from gateway.domain.member import Session
 from gateway.domain.passkey import MOST_PASSKEYS, Passkey, PasskeyUse
 from gateway.errors import Conflict, NotFound
 from gateway.storage.database import Database
+from gateway.storage.dialect import describe_violation
 from gateway.storage.schema import passkeys
 
 
@@ -51,7 +52,7 @@ class PasskeyRepository:
         try:
             return attrs.evolve(passkey, id=await self._database.write(add, audit))
         except IntegrityError as error:
-            if "foreign key" in str(error.orig).lower():
+            if "foreign key" in describe_violation(error):
                 raise NotFound(f"No member has the id {passkey.member_id}") from None
             raise Conflict("This passkey is registered already") from None
 

@@ -12,8 +12,9 @@ import attrs
 from sqlalchemy import ColumnElement, Select, TextClause, or_, select
 from sqlalchemy import func as sql
 
-from gateway.domain.request_log import UNHARMED, RequestFilter, RequestPage, StoredRequest
+from gateway.domain.request_log import UNHARMED, RequestFilter, RequestPage, StoredRequest, fold
 from gateway.storage.database import Database
+from gateway.storage.dialect import Folded
 from gateway.storage.row_mapping import parse_request
 from gateway.storage.schema import WRONG, requests
 
@@ -234,8 +235,6 @@ def _write_conditions(wanted: RequestFilter, index: str | None) -> list[ColumnEl
     if wanted.until_ms is not None:
         conditions.append(_C.settled_ms < wanted.until_ms)
     if wanted.text is not None and wanted.request_id is None:
-        # SQLite's LIKE ignores the case of ASCII letters, as ``domain.request_log.fold`` does.
-        conditions.append(
-            or_(_C.error.contains(wanted.text, autoescape=True), _C.error_code.contains(wanted.text, autoescape=True))
-        )
+        part = fold(wanted.text)
+        conditions.append(or_(*(Folded(_C[name]).contains(part, autoescape=True) for name in ("error", "error_code"))))
     return conditions

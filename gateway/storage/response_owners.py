@@ -1,9 +1,10 @@
 """Owners of responses in the database."""
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, select
 
 from gateway.domain.response_owner import ResponseOwner
 from gateway.storage.database import Database
+from gateway.storage.dialect import insert_for
 from gateway.storage.schema import response_owners
 
 
@@ -16,7 +17,8 @@ class ResponseOwnerRepository:
     async def add_owner(self, response_id: str, owner: ResponseOwner, now_ms: int) -> None:
         """Store the owner of a response; the first owner of an id stays."""
         row = {"id": response_id, "account_id": owner.account_id, "channel": owner.channel, "created_ms": now_ms}
-        await self._database.change(insert(response_owners).prefix_with("OR IGNORE").values(row))
+        statement = insert_for(self._database.kind, response_owners).values(row)
+        await self._database.change(statement.on_conflict_do_nothing(index_elements=["id"]))
 
     async def find_owner(self, response_id: str) -> ResponseOwner | None:
         found = await self._database.read(select(response_owners).where(response_owners.c.id == response_id))

@@ -7,15 +7,16 @@ from sqlalchemy import Row, delete, exists, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.retention import RetentionBatch
+from gateway.storage.bulk import BulkAddition
 from gateway.storage.database import Database
-from gateway.storage.ledger import write_addition
 from gateway.storage.schema import requests, retired, usage_hours, videos
 
-_ADD_UP = write_addition(retired, ("requests", "cost_nanos"), until_ms="MAX(until_ms, excluded.until_ms)")
+_RETIRED = BulkAddition(retired, ("requests", "cost_nanos"), highest=("until_ms",))
 _NEWEST = text(
-    "SELECT MAX(at_ms) FROM (SELECT * FROM (SELECT settled_ms AS at_ms FROM requests ORDER BY sequence DESC LIMIT 1) "
-    "UNION ALL SELECT * FROM (SELECT at_ms FROM entries ORDER BY sequence DESC LIMIT 1) "
-    "UNION ALL SELECT * FROM (SELECT at_ms FROM audit ORDER BY sequence DESC LIMIT 1))"
+    "SELECT MAX(at_ms) FROM ("
+    "SELECT * FROM (SELECT settled_ms AS at_ms FROM requests ORDER BY sequence DESC LIMIT 1) AS of_requests "
+    "UNION ALL SELECT * FROM (SELECT at_ms FROM entries ORDER BY sequence DESC LIMIT 1) AS of_entries "
+    "UNION ALL SELECT * FROM (SELECT at_ms FROM audit ORDER BY sequence DESC LIMIT 1) AS of_audit) AS newest"
 )
 _OF_A_JOB = exists().where(videos.c.request_id == requests.c.id)
 
@@ -56,7 +57,7 @@ class RetentionRepository:
             old = [row for row in rows if row.settled_ms < before_ms]
             gone = [row for row in old if not row.kept]
             if gone:
-                await connection.exec_driver_sql(_ADD_UP, _sum_up(gone))
+                await _RETIRED.run(connection, _sum_up(gone))
                 doomed = requests.c.sequence.between(gone[0].sequence, gone[-1].sequence)
                 await connection.execute(delete(requests).where(doomed, requests.c.settled_ms < before_ms, ~_OF_A_JOB))
             return RetentionBatch(len(gone), rows[-1].sequence if rows else after, ended=not old or len(rows) < most)

@@ -10,17 +10,17 @@ from sqlalchemy import (
     Column,
     ForeignKey,
     Index,
-    Integer,
     LargeBinary,
     String,
     Table,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
 
 from gateway.storage.schema_base import BIG as _BIG
-from gateway.storage.schema_base import metadata
+from gateway.storage.schema_base import INT, metadata
 from gateway.storage.schema_files import batches, files, upload_parts, uploads
 from gateway.storage.schema_guards import alerts, fingerprints, kept_responses, response_owners
 from gateway.storage.schema_members import identities, links, members, passkeys, provider_sessions, sessions
@@ -32,7 +32,7 @@ __all__ = (
     "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0019"
+REVISION = "0020"
 """The newest migration; a database at this revision needs none, and Alembic is not imported."""
 
 accounts = Table(
@@ -43,11 +43,11 @@ accounts = Table(
     Column("status", String(16), nullable=False),
     Column("quota_nanos", BigInteger),
     Column("quota_period", String(16), nullable=False),
-    Column("quota_status", Integer),
-    Column("rpm", Integer),
-    Column("tpm", Integer),
-    Column("max_concurrency", Integer),
-    Column("burst", Integer),
+    Column("quota_status", INT),
+    Column("rpm", INT),
+    Column("tpm", INT),
+    Column("max_concurrency", INT),
+    Column("burst", INT),
     Column("groups", JSON, nullable=False),
     Column("declared", Boolean, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
@@ -66,11 +66,11 @@ keys = Table(
     Column("expires_s", BigInteger),
     Column("quota_nanos", BigInteger),
     Column("quota_period", String(16), nullable=False),
-    Column("quota_status", Integer),
-    Column("rpm", Integer),
-    Column("tpm", Integer),
-    Column("max_concurrency", Integer),
-    Column("burst", Integer),
+    Column("quota_status", INT),
+    Column("rpm", INT),
+    Column("tpm", INT),
+    Column("max_concurrency", INT),
+    Column("burst", INT),
     Column("models", JSON, nullable=False),
     Column("group", String(64)),
     Column("allow_ips", JSON, nullable=False),
@@ -113,27 +113,29 @@ requests = Table(
     Column("key_name", String(64), nullable=False),
     Column("model", String(256), nullable=False),
     Column("channel", String(64)),
-    Column("status", Integer, nullable=False),
+    Column("status", INT, nullable=False),
     Column("outcome", String(32), nullable=False),
     Column("error_code", String(128)),
     Column("stream", Boolean, nullable=False),
-    Column("attempts", Integer, nullable=False),
-    Column("prompt_tokens", Integer, nullable=False),
-    Column("completion_tokens", Integer, nullable=False),
-    Column("cached_tokens", Integer, nullable=False),
+    Column("attempts", INT, nullable=False),
+    Column("prompt_tokens", INT, nullable=False),
+    Column("completion_tokens", INT, nullable=False),
+    Column("cached_tokens", INT, nullable=False),
     Column("usage_source", String(16), nullable=False),
     Column("cost_nanos", BigInteger, nullable=False),
     Column("reserved_nanos", BigInteger, nullable=False, server_default="0"),
     Column("overrun_nanos", BigInteger, nullable=False, server_default="0"),
-    Column("first_byte_ms", Integer),
-    Column("total_ms", Integer, nullable=False),
+    Column("first_byte_ms", INT),
+    Column("total_ms", INT, nullable=False),
     Column("client_request_id", String(64)),
     Column("tried", Text, nullable=False, server_default=text("''")),
-    Column("images", Integer, nullable=False, server_default="0"),
-    Column("duration_ms", Integer, nullable=False, server_default="0"),
-    Column("characters", Integer, nullable=False, server_default="0"),
+    Column("images", INT, nullable=False, server_default="0"),
+    Column("duration_ms", INT, nullable=False, server_default="0"),
+    Column("characters", INT, nullable=False, server_default="0"),
     Column("error", Text, nullable=False, server_default=text("''")),
-    Column("unpriced", Boolean, nullable=False, server_default=text("0")),
+    Column("unpriced", Boolean, nullable=False, server_default=false()),
+    Column("batch_id", String(64)),
+    Column("batch_multiplier_ppm", INT, nullable=False, server_default=text("1000000")),
     Index("requests_by_key", "key_id", "sequence"),
     Index("requests_by_model", "model", "sequence"),
     Index("requests_by_account", "account_id", "sequence"),
@@ -143,6 +145,7 @@ requests = Table(
 # `postgresql_where` beside it would import the dialect of PostgreSQL, and its drivers, with every start.
 WRONG = text("outcome NOT IN ('completed', 'client_closed', 'cancelled')")
 Index("requests_wrong", requests.c.sequence, sqlite_where=WRONG)
+Index("requests_by_batch", requests.c.batch_id, sqlite_where=text("batch_id IS NOT NULL"))
 
 entries = Table(
     "entries",
@@ -172,7 +175,7 @@ Index(
 usage_days = Table(
     "usage_days",
     metadata,
-    Column("day", Integer, primary_key=True),
+    Column("day", INT, primary_key=True),
     Column("account_id", BigInteger, primary_key=True),
     Column("key_id", BigInteger, primary_key=True),
     Column("model", String(256), primary_key=True),
@@ -188,13 +191,13 @@ usage_days = Table(
 usage_hours = Table(
     "usage_hours",
     metadata,
-    Column("span", Integer, primary_key=True),
-    Column("hour", Integer, primary_key=True),
+    Column("span", INT, primary_key=True),
+    Column("hour", INT, primary_key=True),
     Column("account_id", BigInteger, primary_key=True),
     Column("key_id", BigInteger, primary_key=True),
     Column("model", String(256), primary_key=True),
     Column("channel", String(64), primary_key=True),
-    Column("status", Integer, primary_key=True),
+    Column("status", INT, primary_key=True),
     Column("requests", BigInteger, nullable=False),
     Column("failed", BigInteger, nullable=False),
     Column("prompt_tokens", BigInteger, nullable=False),
@@ -267,9 +270,9 @@ videos = Table(
     Column("lease_until_ms", BigInteger, nullable=False),
     Column("due_ms", BigInteger),
     Column("channel", String(64), nullable=False),
-    Column("progress", Integer, nullable=False),
-    Column("polls", Integer, nullable=False),
-    Column("failures", Integer, nullable=False),
+    Column("progress", INT, nullable=False),
+    Column("polls", INT, nullable=False),
+    Column("failures", INT, nullable=False),
     Column("updated_ms", BigInteger, nullable=False),
     Column("deadline_ms", BigInteger, nullable=False),
     Column("completed_ms", BigInteger),
@@ -326,8 +329,8 @@ deliveries = Table(
     Column("event", String(64), nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Column("status", String(16), nullable=False),
-    Column("attempts", Integer, nullable=False),
-    Column("answer", Integer),
+    Column("attempts", INT, nullable=False),
+    Column("answer", INT),
     Column("ended_ms", BigInteger),
     Column("due_ms", BigInteger),
     Column("owner", String(64), nullable=False),
@@ -352,7 +355,7 @@ replays = Table(
     Column("created_ms", BigInteger, nullable=False),
     Column("owner", String(64), nullable=False),
     Column("state", String(16), nullable=False),
-    Column("status", Integer, nullable=False),
+    Column("status", INT, nullable=False),
     Column("media_type", Text, nullable=False),
     Column("body", LargeBinary, nullable=False),
     Index("replays_by_age", "created_ms"),

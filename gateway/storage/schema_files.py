@@ -1,8 +1,8 @@
 """Tables of clients' files, uploads and batches. The bytes are in the folder ``files`` (``storage/file_folder.py``)."""
 
-from sqlalchemy import JSON, BigInteger, Column, ForeignKey, Index, Integer, String, Table, Text, text
+from sqlalchemy import JSON, BigInteger, Column, ForeignKey, Index, String, Table, Text, text
 
-from gateway.storage.schema_base import BIG, metadata
+from gateway.storage.schema_base import BIG, INT, metadata
 
 EXPIRES = text("expires_ms IS NOT NULL")
 
@@ -36,7 +36,7 @@ uploads = Table(
     Column("created_ms", BigInteger, nullable=False),
     Column("expires_ms", BigInteger, nullable=False),
     Column("status", String(16), nullable=False),
-    Column("kept_s", Integer),
+    Column("kept_s", INT),
     Column("file_id", String(64)),
     Index("uploads_by_account", "account_id"),
     Index("uploads_by_expiry", "expires_ms"),
@@ -62,7 +62,7 @@ batches = Table(
     Column("status", String(16), nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Column("expires_ms", BigInteger, nullable=False),
-    Column("claimed", Integer, nullable=False),
+    Column("claimed", INT, nullable=False),
     Column("detail", JSON, nullable=False),
     Index("batches_by_account", "account_id", "sequence"),
     Index("batches_by_status", "status"),

@@ -1,6 +1,7 @@
 """Which version of the gateway a schema needs, as the database itself tells versions that are older than the schema.
 
-A migration writes the program's version into SQLite's ``user_version``, an integer of the file's head.
+A migration writes the program's version into SQLite's ``user_version``, an integer of the file's head; PostgreSQL has
+it as the comment of a table.
 """
 
 from types import MappingProxyType
@@ -16,10 +17,20 @@ _PLACES = 1000
 """Version 1.2.3 is 1_002_003."""
 
 
-def write_user_version(version: str = __version__) -> str:
+def write_user_version(version: str = __version__, dialect: str = "sqlite") -> str:
     """Return the statement that records ``version`` as the one that the schema needs."""
     major, minor, patch = (int(part) for part in (*version.split("."), "0", "0")[:3])
-    return f"PRAGMA user_version = {(major * _PLACES + minor) * _PLACES + patch}"
+    number = (major * _PLACES + minor) * _PLACES + patch
+    return (
+        f"PRAGMA user_version = {number}" if dialect == "sqlite" else f"COMMENT ON TABLE alembic_version IS '{number}'"
+    )
+
+
+def read_user_version(dialect: str) -> str:
+    """Return the statement that reads what ``write_user_version`` has recorded."""
+    if dialect == "sqlite":
+        return "PRAGMA user_version"
+    return "SELECT obj_description('alembic_version'::regclass)"
 
 
 def parse_user_version(number: int) -> str:

@@ -4,10 +4,13 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.storage.database import Database, open_database
+from tests.support.database_kinds import KINDS
+from tests.support.postgres import SharedPostgres
 from tests.support.repositories import close_databases
 from tests.support.stores import Archive, Stores, copy_template, open_archive, open_stores
 
@@ -33,9 +36,16 @@ async def database_path(tmp_path: Path, template_path: Path) -> Path:
     return await copy_template(template_path, tmp_path)
 
 
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Any:
+    """What database the test has; a test of one kind only is marked (``tests/support/database_kinds.py``)."""
+    return request.param
+
+
 @pytest.fixture
-async def database(database_path: Path) -> AsyncIterator[Database]:
-    opened = await open_database(f"sqlite:///{database_path}")
+async def database(kind: str, database_path: Path, shared_postgres: SharedPostgres) -> AsyncIterator[Database]:
+    url = f"sqlite:///{database_path}" if kind == "sqlite" else await shared_postgres.empty()
+    opened = await open_database(url)
     yield opened
     await opened.close()
 

@@ -12,6 +12,7 @@ from gateway.errors import Conflict, NotFound
 from gateway.storage.channels import ChannelRepository
 from gateway.storage.database import Database, open_database
 from gateway.storage.encryption import DecryptionFailed, SecretBox
+from tests.support.database_kinds import SQLITE_ONLY
 
 SEAL = SecretBox(bytes(range(32)))
 FULL = Channel(
@@ -112,6 +113,21 @@ async def test_putting_replaces_everything_but_the_id(channels: ChannelRepositor
     assert list(await channels.list_channels()) == [back, attrs.evolve(two, name="one")]
 
 
+async def test_changes_since_the_same_look_are_both_kept_unless_they_are_of_one_field(
+    channels: ChannelRepository,
+) -> None:
+    one, two = await add(channels, "one", "two")
+    await channels.put_channel(attrs.evolve(one, api_keys=("sk-new",)), before=one)
+    await channels.put_channels([attrs.evolve(one, priority=3), attrs.evolve(two, priority=4)], before=[one, two])
+    kept = [attrs.evolve(one, api_keys=("sk-new",), priority=3), attrs.evolve(two, priority=4)]
+    assert list(await channels.list_channels()) == kept
+    with pytest.raises(Conflict, match="reload"):
+        await channels.put_channels(
+            [attrs.evolve(two, weight=9), attrs.evolve(one, api_keys=("sk-other",))], before=[one, two]
+        )
+    assert list(await channels.list_channels()) == kept
+
+
 async def test_what_is_not_there_is_not_found(channels: ChannelRepository) -> None:
     (added,) = await add(channels, "a")
     for name in ("other", "a"):
@@ -146,6 +162,7 @@ def read_files(path: Path) -> bytes:
     return b"".join(file.read_bytes() for file in sorted(path.parent.iterdir()) if file.is_file())
 
 
+@SQLITE_ONLY
 async def test_no_secret_is_in_any_file_of_the_database(database: Database, database_path: Path) -> None:
     store = ChannelRepository(database, SEAL)
     added = await store.add_channel(FULL)
@@ -165,6 +182,7 @@ async def test_no_secret_is_in_any_file_of_the_database(database: Database, data
     assert not database_path.with_name("gateway.db-wal").exists()
 
 
+@SQLITE_ONLY
 async def test_another_process_reads_what_was_stored(database: Database, database_path: Path) -> None:
     added = await ChannelRepository(database, SEAL).add_channel(FULL)
     other = await open_database(f"sqlite:///{database_path}")
@@ -196,6 +214,7 @@ async def test_what_is_sealed_cannot_be_moved_to_another_channel(database: Datab
         await ChannelRepository(database, SEAL).list_channels()
 
 
+@SQLITE_ONLY
 @pytest.mark.parametrize(
     "change", ["json_set(settings, '$.invented', 5, '$.timeouts.invented', 5)", "json_remove(settings, '$.rpm')"]
 )

@@ -14,9 +14,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.domain.account import Account
 from gateway.errors import StoreUnavailable
 from gateway.storage.accounts import AccountRepository
-from gateway.storage.database import BUSY_TIMEOUT_MS, Database, DatabaseStartupError, open_database
+from gateway.storage.database import Database, DatabaseStartupError, open_database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.schema import accounts
+from gateway.storage.sqlite_database import BUSY_TIMEOUT_MS
+from tests.support.database_kinds import SQLITE_ONLY
 from tests.support.request_records import ROW
 
 
@@ -33,6 +35,7 @@ def held(path: Path) -> Iterator[None]:
         yield
 
 
+@SQLITE_ONLY
 async def test_a_commit_is_on_the_disk_when_it_returns(database: Database) -> None:
     assert await read_pragma(database, "_writer", "journal_mode") == "wal"
     assert await read_pragma(database, "_writer", "synchronous") == 2
@@ -41,6 +44,7 @@ async def test_a_commit_is_on_the_disk_when_it_returns(database: Database) -> No
     assert await read_pragma(database, "_writer", "busy_timeout") == BUSY_TIMEOUT_MS
 
 
+@SQLITE_ONLY
 async def test_readers_cannot_write(database: Database) -> None:
     assert await read_pragma(database, "_reader", "query_only") == 1
     store = AccountRepository(database)
@@ -176,6 +180,7 @@ async def test_a_database_that_another_process_holds_is_refused_in_time(database
     await database.close()
 
 
+@SQLITE_ONLY
 @pytest.mark.slow
 async def test_a_write_that_another_process_blocks_fails_in_time_and_reads_go_on(
     database: Database, database_path: Path
@@ -215,6 +220,7 @@ async def test_opening_again_keeps_what_is_there(database_path: Path) -> None:
         await database.close()
 
 
+@SQLITE_ONLY
 async def test_the_last_commit_is_timed_and_a_look_whether_one_could_be_made_is_none(database: Database) -> None:
     assert database.path.stat().st_size > 0
     await database.check_writable()

@@ -8,6 +8,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.storage.database import Database
+from tests.support.database_kinds import SQLITE_ONLY
 
 INSERT = text("INSERT INTO settings (path, value, changed_ms) VALUES (:name, :value, 0)")
 SELECT = text("SELECT path, value FROM settings ORDER BY path")
@@ -26,6 +27,7 @@ def count(caplog: pytest.LogCaptureFixture) -> int:
     return calls
 
 
+@SQLITE_ONLY
 async def test_a_read_is_one_call(database: Database, count_calls: pytest.LogCaptureFixture) -> None:
     await database.read(SELECT)  # it opens the connection
     count(count_calls)
@@ -33,6 +35,7 @@ async def test_a_read_is_one_call(database: Database, count_calls: pytest.LogCap
     assert count(count_calls) == 1
 
 
+@SQLITE_ONLY
 async def test_a_write_is_one_call_a_statement_and_two_for_its_transaction(
     database: Database, count_calls: pytest.LogCaptureFixture
 ) -> None:
@@ -54,6 +57,7 @@ async def execute(database: Database, statement: Executable, given: object = Non
     return await database.write(work)
 
 
+@SQLITE_ONLY
 async def test_rows_are_counted_and_returned(database: Database) -> None:
     many = [{"name": name, "value": "1"} for name in "abc"]
     assert (await execute(database, INSERT, many))[0] == 3

@@ -16,6 +16,7 @@ from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.errors import Conflict, StoreUnavailable
 from gateway.storage.database import Database
 from gateway.storage.schema import entries, requests, usage_days, usage_hours
+from tests.support.database_kinds import SQLITE_ONLY
 from tests.support.ledger_balances import AXES, TODAY, day_at, read_ids, read_spending, read_totals
 from tests.support.ledger_model import LedgerModel
 from tests.support.request_records import NOON_MS, charge, read_ms, refuse
@@ -42,6 +43,7 @@ async def test_the_database_has_an_entry_for_each_charge_and_none_for_nothing(da
     ]
 
 
+@SQLITE_ONLY
 async def test_more_rows_than_a_statement_takes_values_are_looked_up_too(database: Database) -> None:
     """What a crash leaves may be more than the 32,766 values that SQLite takes as it comes; here it takes fewer."""
     async with database._writer.connect() as connection:

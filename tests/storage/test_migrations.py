@@ -171,7 +171,16 @@ def fit(values: Values, table: Table) -> Values:
     return {name: value for name, value in {**values, **ending}.items() if name in table.c}
 
 
-UNTOLD: dict[str, Any] = {"tried": "", "images": 0, "duration_ms": 0, "characters": 0, "error": "", "unpriced": False}
+UNTOLD: dict[str, Any] = {
+    "tried": "",
+    "images": 0,
+    "duration_ms": 0,
+    "characters": 0,
+    "error": "",
+    "unpriced": False,
+    "batch_id": None,
+    "batch_multiplier_ppm": 1_000_000,
+}
 """What earlier versions did not write down."""
 
 

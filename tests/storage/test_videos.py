@@ -17,6 +17,7 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.database import Database, open_database
 from gateway.storage.schema import deliveries, entries, requests, usage_days, video_prompts, videos
 from gateway.storage.videos import _CLAIM, _SOME, _list, _write_sweep
+from tests.support.database_kinds import SQLITE_ONLY
 from tests.support.ledger_balances import read_ids
 from tests.support.ledger_model import LedgerModel
 from tests.support.request_records import ROW
@@ -84,6 +85,7 @@ async def explain(database: Database, statement: Any) -> list[str]:
     return [str(row[3]) for row in rows]
 
 
+@SQLITE_ONLY
 @pytest.mark.parametrize("fetching", [False, True])
 async def test_no_claim_looks_at_jobs_that_are_not_due(database: Database, *, fetching: bool) -> None:
     steps = [step for part in (_CLAIM, _SOME) for step in await explain(database, part[fetching])]
@@ -94,6 +96,7 @@ async def test_no_claim_looks_at_jobs_that_are_not_due(database: Database, *, fe
     ]
 
 
+@SQLITE_ONLY
 @pytest.mark.parametrize(
     ("wanted", "index"),
     [
@@ -112,6 +115,7 @@ async def test_a_list_sorts_nothing_and_reads_the_prompts_of_what_it_lists_alone
     assert steps == [index, "SEARCH video_prompts USING INDEX sqlite_autoindex_video_prompts_1 (video_id=?) LEFT-JOIN"]
 
 
+@SQLITE_ONLY
 async def test_what_has_long_been_over_is_known_without_looking_for_it(
     database: Database,
 ) -> None:

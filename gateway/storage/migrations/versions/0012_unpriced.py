@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.add_column("requests", sa.Column("unpriced", sa.Boolean, nullable=False, server_default=sa.text("0")))
+    op.add_column("requests", sa.Column("unpriced", sa.Boolean, nullable=False, server_default=sa.false()))
 
 
 def downgrade() -> None:

@@ -26,7 +26,8 @@ def upgrade() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index("files_by_account", "files", ["account_id", "sequence"])
-    op.create_index("files_by_expiry", "files", ["expires_ms"], sqlite_where=sa.text("expires_ms IS NOT NULL"))
+    expires = sa.text("expires_ms IS NOT NULL")
+    op.create_index("files_by_expiry", "files", ["expires_ms"], sqlite_where=expires, postgresql_where=expires)
     op.create_table(
         "uploads",
         sa.Column("id", sa.String(64), primary_key=True),

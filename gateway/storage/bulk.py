@@ -1,0 +1,56 @@
+"""Many rows in few steps.
+
+Values that are written with every request go to the driver directly: SQLAlchemy would inspect each value of each
+row, which costs more than the database does.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Table
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+COPIED = 32
+"""So many rows are copied into PostgreSQL; a COPY of fewer costs more than an INSERT of each."""
+
+
+class BulkInsert:
+    """Inserts rows into ``columns`` of ``table``; with ``on_conflict`` into a table that may have them."""
+
+    def __init__(self, table: Table, columns: Sequence[str], on_conflict: str = "") -> None:
+        self._table, self._columns, self._on_conflict = table, columns, on_conflict
+        start = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES"
+        numbers = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
+        self.sqlite = f"{start} ({', '.join('?' * len(columns))}){on_conflict}"
+        self.postgresql = f"{start} ({numbers}){on_conflict}"
+
+    async def run(self, connection: AsyncConnection, rows: list[tuple[Any, ...]]) -> None:
+        """Insert ``rows`` as part of the current transaction. Raises SQLAlchemy's ``IntegrityError``."""
+        if connection.dialect.name == "sqlite":
+            await connection.exec_driver_sql(self.sqlite, rows)
+        elif self._on_conflict or len(rows) < COPIED:
+            await connection.exec_driver_sql(self.postgresql, rows)
+        else:
+            from gateway.storage.postgres.copy import copy_rows  # noqa: PLC0415 - its driver is an extra
+
+            await copy_rows(connection, self._table, self._columns, rows)
+
+
+class BulkAddition(BulkInsert):
+    """Inserts whole rows; where a row exists, adds the ``sums`` to its own, and raises the ``highest`` to the new."""
+
+    def __init__(self, table: Table, sums: Sequence[str], highest: Sequence[str] = ()) -> None:
+        place = ", ".join(column.name for column in table.primary_key.columns)
+        changes = ", ".join((*_write_sums(table, sums), *_write_highest(table, highest)))
+        super().__init__(table, table.c.keys(), f" ON CONFLICT ({place}) DO UPDATE SET {changes}")
+
+
+def _write_sums(table: Table, names: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        yield f"{name} = {table.name}.{name} + excluded.{name}"
+
+
+def _write_highest(table: Table, names: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        own, new = f"{table.name}.{name}", f"excluded.{name}"
+        yield f"{name} = CASE WHEN {new} > {own} THEN {new} ELSE {own} END"

@@ -1,0 +1,48 @@
+"""What SQLite and PostgreSQL say in different words."""
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, String, Table
+from sqlalchemy.dialects.sqlite import Insert
+from sqlalchemy.dialects.sqlite import insert as insert_sqlite
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import GenericFunction
+
+
+def insert_for(dialect: str, table: Table) -> Insert:
+    """Return an INSERT into ``table`` that takes an ON CONFLICT clause, which both databases write alike."""
+    if dialect == "sqlite":
+        return insert_sqlite(table)
+    from sqlalchemy.dialects.postgresql import insert  # noqa: PLC0415 - a start on SQLite imports no other dialect
+
+    return insert(table)  # type: ignore[return-value]  # the two have the same methods
+
+
+class Folded(GenericFunction[str]):
+    """A text in which LIKE ignores the case of ASCII letters, if the pattern is in lower case."""
+
+    type = String()
+    inherit_cache = True
+
+    def __init__(self, text: ColumnElement[Any]) -> None:
+        super().__init__(text)
+
+
+@compiles(Folded)
+def _write_plain(element: Folded, compiler: SQLCompiler, **more: Any) -> str:
+    # SQLite's LIKE ignores their case by itself.
+    (text,) = element.clauses
+    return compiler.process(text, **more)
+
+
+@compiles(Folded, "postgresql")
+def _write_lower(element: Folded, compiler: SQLCompiler, **more: Any) -> str:
+    # Columns have the collation "C", by which lower() changes ASCII letters only.
+    return f"lower({_write_plain(element, compiler, **more)})"
+
+
+def describe_violation(error: IntegrityError) -> str:
+    """Return which constraint was violated, in lower case, without the values of the row."""
+    return str(error.orig).lower().partition("\n")[0]

@@ -1,0 +1,1 @@
+"""PostgreSQL; imported when ``store.url`` names it."""

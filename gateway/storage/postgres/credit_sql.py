@@ -1,0 +1,255 @@
+"""The tables and functions of credit leases in PostgreSQL: how much of each spending limit every node may spend.
+
+``owner`` is 0 for an account and 1 for an API key; ``period`` is 0 for lifetime, 1 for daily, 2 for monthly; ``start``
+is 0, the number of a day (since 1970), or that of a month's first day. Amounts are nano-USD. A balance exists for every
+account and key with a limit. What holds in any snapshot, besides what ``gateway.domain.credit`` says of a node:
+
+- ``settled + leased + reserved <= limit + credit``, except for overruns;
+- ``leased`` is the sum of ``granted`` over the balance's leases;
+- ``settled`` and the sum of ``posted`` are the window's charges;
+- ``reserved`` is the sum of what its open jobs hold.
+
+Locks are always taken in this order: balances by owner and id, then leases. The functions expect their arrays in it.
+"""
+
+from types import MappingProxyType
+
+TABLES = """
+CREATE TABLE credit_balances (
+  owner smallint NOT NULL, owner_id bigint NOT NULL, period smallint NOT NULL, start integer NOT NULL,
+  credit bigint NOT NULL DEFAULT 0, settled bigint NOT NULL DEFAULT 0,
+  leased bigint NOT NULL DEFAULT 0, reserved bigint NOT NULL DEFAULT 0,
+  PRIMARY KEY (owner, owner_id), CHECK (settled >= 0 AND reserved >= 0)
+) WITH (fillfactor = 50);
+CREATE TABLE credit_leases (
+  owner smallint NOT NULL, owner_id bigint NOT NULL, node text COLLATE "C" NOT NULL, start integer NOT NULL,
+  granted bigint NOT NULL, posted bigint NOT NULL DEFAULT 0, late bigint NOT NULL DEFAULT 0,
+  PRIMARY KEY (node, owner, owner_id), CHECK (posted >= 0 AND late >= 0)
+) WITH (fillfactor = 50);
+CREATE INDEX credit_leases_owner ON credit_leases (owner, owner_id);
+"""
+
+_CREDIT_LIMIT = """
+CREATE OR REPLACE FUNCTION credit_limit(_owner smallint, _id bigint) RETURNS bigint LANGUAGE sql STABLE AS $$
+  SELECT CASE _owner WHEN 1 THEN (SELECT quota_nanos FROM keys WHERE id = _id)
+                     ELSE (SELECT quota_nanos FROM accounts WHERE id = _id) END
+$$
+"""
+
+_CREDIT_START = """
+CREATE OR REPLACE FUNCTION credit_start(_period smallint, _day integer, _month integer) RETURNS integer
+LANGUAGE sql IMMUTABLE AS $$
+  SELECT CASE _period WHEN 0 THEN 0 WHEN 1 THEN _day ELSE _month END
+$$
+"""
+
+_CREDITED_SINCE = """
+CREATE OR REPLACE FUNCTION credited_since(_owner smallint, _id bigint, _start integer) RETURNS bigint
+LANGUAGE sql STABLE AS $$
+  SELECT coalesce(sum(amount_nanos), 0)::bigint FROM entries
+  WHERE kind <> 'charge' AND at_ms >= _start::bigint * 86400000
+    AND CASE _owner WHEN 1 THEN key_id = _id ELSE account_id = _id AND key_id IS NULL END
+$$
+"""
+
+_CHARGED_SINCE = """
+CREATE OR REPLACE FUNCTION charged_since(_owner smallint, _id bigint, _start integer) RETURNS bigint
+LANGUAGE sql STABLE AS $$
+  SELECT coalesce(sum(cost_nanos), 0)::bigint FROM usage_days
+  WHERE day >= _start AND CASE _owner WHEN 1 THEN key_id = _id ELSE account_id = _id END
+$$
+"""
+
+# What nodes have outstanding comes along into a new window; a node whose day is late counts in the new one.
+_TURN_BALANCE = """
+CREATE OR REPLACE FUNCTION turn_balance(_owner smallint, _id bigint, _day integer, _month integer)
+RETURNS credit_balances LANGUAGE plpgsql AS $$
+DECLARE b credit_balances; s integer;
+BEGIN
+  SELECT * INTO b FROM credit_balances WHERE owner = _owner AND owner_id = _id FOR UPDATE;
+  IF NOT FOUND THEN RETURN NULL; END IF;
+  s := credit_start(b.period, _day, _month);
+  IF s > b.start THEN
+    UPDATE credit_leases SET granted = granted - posted - late, posted = 0, late = 0, start = s
+      WHERE owner = _owner AND owner_id = _id;
+    UPDATE credit_balances SET start = s, settled = 0, credit = credited_since(_owner, _id, s),
+      leased = coalesce((SELECT sum(l.granted) FROM credit_leases l WHERE l.owner = _owner AND l.owner_id = _id), 0)
+      WHERE owner = _owner AND owner_id = _id RETURNING * INTO b;
+  END IF;
+  RETURN b;
+END $$
+"""
+
+# The caller holds LIMITS_LOCK, so that no rows are posted meanwhile: what was charged is all in usage_days.
+_OPEN_BALANCE = """
+CREATE OR REPLACE FUNCTION open_balance(_owner smallint, _id bigint, _period smallint, _day integer, _month integer)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE s integer := credit_start(_period, _day, _month);
+BEGIN
+  PERFORM 1 FROM credit_balances WHERE owner = _owner AND owner_id = _id FOR UPDATE;
+  IF _period IS NULL THEN
+    DELETE FROM credit_leases WHERE owner = _owner AND owner_id = _id;
+    DELETE FROM credit_balances WHERE owner = _owner AND owner_id = _id;
+    RETURN;
+  END IF;
+  UPDATE credit_leases SET granted = granted - posted - late, posted = 0, late = 0, start = s
+    WHERE owner = _owner AND owner_id = _id;
+  INSERT INTO credit_balances AS b (owner, owner_id, period, start, credit, settled, leased, reserved)
+    VALUES (_owner, _id, _period, s, credited_since(_owner, _id, s), charged_since(_owner, _id, s),
+      coalesce((SELECT sum(l.granted) FROM credit_leases l WHERE l.owner = _owner AND l.owner_id = _id), 0),
+      held_by_jobs(_owner, _id))
+    ON CONFLICT (owner, owner_id) DO UPDATE SET period = excluded.period, start = excluded.start,
+      credit = excluded.credit, settled = excluded.settled, leased = excluded.leased, reserved = excluded.reserved;
+END $$
+"""
+
+_HELD_BY_JOBS = """
+CREATE OR REPLACE FUNCTION held_by_jobs(_owner smallint, _id bigint) RETURNS bigint LANGUAGE sql STABLE AS $$
+  SELECT coalesce(sum(held_nanos), 0)::bigint FROM videos
+  WHERE state NOT IN ('completed', 'failed') AND CASE _owner WHEN 1 THEN key_id = _id ELSE account_id = _id END
+$$
+"""
+
+# Calls that wait come first; what is asked for beyond them is bounded by half of what is left for each live node.
+_TAKE_CREDIT = """
+CREATE OR REPLACE FUNCTION take_credit(_node text, _live integer, _day integer, _month integer,
+  _owner smallint[], _id bigint[], _least bigint[], _need bigint[], _want bigint[])
+RETURNS TABLE (o smallint, i bigint, limited boolean, g bigint, room bigint, others bigint) LANGUAGE plpgsql AS $$
+DECLARE k integer; b credit_balances; mended bigint;
+BEGIN
+  FOR k IN 1 .. coalesce(array_length(_id, 1), 0) LOOP
+    o := _owner[k]; i := _id[k]; g := 0; room := NULL; others := 0; mended := 0;
+    b := turn_balance(o, i, _day, _month);
+    limited := b.owner_id IS NOT NULL;
+    IF NOT limited THEN RETURN NEXT; CONTINUE; END IF;
+    -- What this node has spent beyond its lease is granted, whatever is left; what it spent in another window goes.
+    SELECT greatest(0, l.posted + l.late - l.granted) INTO mended FROM credit_leases l
+      WHERE l.owner = o AND l.owner_id = i AND l.node = _node AND (l.late > 0 OR l.posted > l.granted);
+    IF FOUND THEN
+      UPDATE credit_leases l SET granted = greatest(l.granted - l.late, l.posted), late = 0
+        WHERE l.owner = o AND l.owner_id = i AND l.node = _node;
+      UPDATE credit_balances x SET leased =
+          (SELECT sum(l.granted) FROM credit_leases l WHERE l.owner = o AND l.owner_id = i)
+        WHERE x.owner = o AND x.owner_id = i RETURNING * INTO b;
+    END IF;
+    room := credit_limit(o, i) + b.credit - b.settled - b.leased - b.reserved;
+    IF _need[k] > 0 AND room >= _least[k] THEN
+      g := least(room, greatest(_need[k], least(_want[k], room / (2 * _live))));
+      UPDATE credit_balances x SET leased = x.leased + g WHERE x.owner = o AND x.owner_id = i;
+      INSERT INTO credit_leases AS l (owner, owner_id, node, start, granted) VALUES (o, i, _node, b.start, g)
+        ON CONFLICT (node, owner, owner_id) DO UPDATE SET granted = l.granted + excluded.granted;
+      room := room - g;
+    ELSE
+      SELECT coalesce(sum(l.granted - l.posted - l.late), 0) INTO others FROM credit_leases l
+        WHERE l.owner = o AND l.owner_id = i AND l.node <> _node;
+    END IF;
+    g := g + coalesce(mended, 0);
+    RETURN NEXT;
+  END LOOP;
+END $$
+"""
+
+_GIVE_CREDIT = """
+CREATE OR REPLACE FUNCTION give_credit(_node text, _owner smallint[], _id bigint[], _amount bigint[])
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE k integer;
+BEGIN
+  FOR k IN 1 .. coalesce(array_length(_id, 1), 0) LOOP
+    UPDATE credit_balances SET leased = leased - _amount[k] WHERE owner = _owner[k] AND owner_id = _id[k];
+    UPDATE credit_leases SET granted = granted - _amount[k]
+      WHERE owner = _owner[k] AND owner_id = _id[k] AND node = _node;
+  END LOOP;
+END $$
+"""
+
+# The last statement of a transaction that posts rows of one day. It changes nothing but this node's own leases.
+_POST_SPENDING = """
+CREATE OR REPLACE FUNCTION post_spending(_node text, _day integer, _month integer,
+  _owner smallint[], _id bigint[], _amount bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE credit_leases l SET posted = l.posted + CASE WHEN x.s >= l.start THEN x.a ELSE 0 END,
+      late = l.late + CASE WHEN x.s < l.start THEN x.a ELSE 0 END
+    FROM (SELECT u.o, u.i, sum(u.a) a, credit_start(b.period, _day, _month) s
+          FROM unnest(_owner, _id, _amount) u(o, i, a)
+          JOIN credit_balances b ON b.owner = u.o AND b.owner_id = u.i GROUP BY u.o, u.i, b.period) x
+    WHERE l.owner = x.o AND l.owner_id = x.i AND l.node = _node;
+  INSERT INTO credit_leases AS l (owner, owner_id, node, start, granted, posted)
+    SELECT b.owner, b.owner_id, _node, b.start, 0, sum(u.a)
+    FROM unnest(_owner, _id, _amount) u(o, i, a)
+    JOIN credit_balances b ON b.owner = u.o AND b.owner_id = u.i
+    WHERE credit_start(b.period, _day, _month) = b.start AND NOT EXISTS
+      (SELECT 1 FROM credit_leases e WHERE e.owner = b.owner AND e.owner_id = b.owner_id AND e.node = _node)
+    GROUP BY 1, 2, 4 ORDER BY 1, 2;
+END $$
+"""
+
+_FOLD_LEASES = """
+CREATE OR REPLACE FUNCTION fold_leases(_node text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE r credit_leases;
+BEGIN
+  FOR r IN SELECT * FROM credit_leases WHERE node = _node ORDER BY owner, owner_id LOOP
+    PERFORM 1 FROM credit_balances WHERE owner = r.owner AND owner_id = r.owner_id FOR UPDATE;
+    DELETE FROM credit_leases WHERE owner = r.owner AND owner_id = r.owner_id AND node = _node RETURNING * INTO r;
+    UPDATE credit_balances SET leased = leased - r.granted, settled = settled + r.posted
+      WHERE owner = r.owner AND owner_id = r.owner_id;
+  END LOOP;
+END $$
+"""
+
+# What a job holds leaves its node's lease and belongs to the job, which any node may end.
+_RESERVE_JOB = """
+CREATE OR REPLACE FUNCTION reserve_job(_node text, _owner smallint[], _id bigint[], _held bigint)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE k integer;
+BEGIN
+  FOR k IN 1 .. coalesce(array_length(_id, 1), 0) LOOP
+    UPDATE credit_balances SET leased = leased - _held, reserved = reserved + _held
+      WHERE owner = _owner[k] AND owner_id = _id[k];
+    UPDATE credit_leases SET granted = granted - _held
+      WHERE owner = _owner[k] AND owner_id = _id[k] AND node = _node;
+  END LOOP;
+END $$
+"""
+
+_FINISH_JOB = """
+CREATE OR REPLACE FUNCTION finish_job(_day integer, _month integer,
+  _owner smallint[], _id bigint[], _held bigint, _cost bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE k integer;
+BEGIN
+  FOR k IN 1 .. coalesce(array_length(_id, 1), 0) LOOP
+    PERFORM turn_balance(_owner[k], _id[k], _day, _month);
+    UPDATE credit_balances SET reserved = reserved - _held,
+        settled = settled + CASE WHEN credit_start(period, _day, _month) = start THEN _cost ELSE 0 END
+      WHERE owner = _owner[k] AND owner_id = _id[k];
+  END LOOP;
+END $$
+"""
+
+_ADD_CREDIT = """
+CREATE OR REPLACE FUNCTION add_credit(_owner smallint, _id bigint, _day integer, _month integer, _amount bigint)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM turn_balance(_owner, _id, _day, _month);
+  UPDATE credit_balances SET credit = credit + _amount WHERE owner = _owner AND owner_id = _id;
+END $$
+"""
+
+FUNCTIONS = MappingProxyType(
+    {
+        "credit_limit": _CREDIT_LIMIT,
+        "credit_start": _CREDIT_START,
+        "credited_since": _CREDITED_SINCE,
+        "charged_since": _CHARGED_SINCE,
+        "held_by_jobs": _HELD_BY_JOBS,
+        "turn_balance": _TURN_BALANCE,
+        "open_balance": _OPEN_BALANCE,
+        "take_credit": _TAKE_CREDIT,
+        "give_credit": _GIVE_CREDIT,
+        "post_spending": _POST_SPENDING,
+        "fold_leases": _FOLD_LEASES,
+        "reserve_job": _RESERVE_JOB,
+        "finish_job": _FINISH_JOB,
+        "add_credit": _ADD_CREDIT,
+    }
+)
+"""Every function by its name, in the order in which they are created."""

@@ -1,0 +1,247 @@
+"""PostgreSQL: one connection for every write, readers that cannot write, and time limits on everything."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, ClassVar, Literal, TypeVar
+
+import asyncpg  # type: ignore[import-untyped]
+import structlog
+from sqlalchemy import Executable, Row, event, insert, text
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from gateway.domain.audit_log import AuditRow
+from gateway.errors import StoreUnavailable
+from gateway.storage import schema
+from gateway.storage.database import Database, DatabaseStartupError, StoreSize
+from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.sole_user import DatabaseInUse, SoleUser
+from gateway.storage.postgres.values import mend, widen_columns
+from gateway.storage.row_mapping import build_audit
+from gateway.storage.schema_upgrade import upgrade_schema
+
+T = TypeVar("T")
+
+READERS = 4
+WORK_S = 15.0
+"""How long a read, or all statements of a write, may take before their connection is closed."""
+_MEASURED_EVERY_S = 60.0
+_START_LOCK_S = 3.0
+"""How long a starting gateway waits until the one that it replaces has released the database."""
+_WRITE_LOCK = text("SELECT pg_advisory_xact_lock(7130001)")
+_IS_READ_ONLY = text("SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean")
+_SIZE = text("SELECT pg_database_size(current_database())")
+_NOT_A_TEXT = "22021"
+"""The server's code for a character that no text of its database has: U+0000."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class PostgresDatabase(Database):
+    """An open database of a PostgreSQL server; ``open_postgres`` creates it.
+
+    One write runs at a time, whichever process makes it: a sequence grows in the order of commits, and what a write
+    has read stays true until it commits. A connection that broke while no statement was under way is replaced
+    without notice. A write that breaks later is not repeated: its commit may have succeeded.
+    """
+
+    kind: ClassVar[Literal["postgresql"]] = "postgresql"
+
+    def __init__(self, address: Address, sole_user: SoleUser) -> None:
+        super().__init__(address.name)
+        self._writer = _make_engine(address, 1)
+        self._reader = _make_engine(address, READERS, default_transaction_read_only="on")
+        self._sole_user = sole_user
+        self._lock = asyncio.Lock()
+        self._size = StoreSize(0)
+        self._measured_s = -_MEASURED_EVERY_S
+        event.listen(self._writer.sync_engine, "before_cursor_execute", _mend_parameters, retval=True, named=True)
+
+    async def migrate(self) -> None:
+        """Bring the schema up to date. Raises ``DatabaseStartupError``, SQLAlchemy's errors and ``OSError``."""
+        async with self._writer.begin() as connection:
+            await connection.execute(text("SET LOCAL statement_timeout = 0"))
+            if await upgrade_schema(connection, self.name):
+                await widen_columns(connection)
+
+    async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
+        """Run ``work`` and store ``audit`` in one transaction. Raises as ``Database.write``."""
+        return await self._finish(self._write(work, audit))
+
+    async def read(self, statement: Executable) -> Sequence[Row[Any]]:
+        """Return every row of a statement. Raises ``StoreUnavailable``."""
+        return await self._finish(self._read(statement))
+
+    async def check_writable(self) -> None:
+        """Raise ``StoreUnavailable`` if a write would fail now, for instance on a standby server."""
+        await self.write(_touch)
+
+    async def measure(self) -> StoreSize:
+        """Return the bytes of the database as of the last minute; 0 until the server first answers."""
+        if time.monotonic() - self._measured_s >= _MEASURED_EVERY_S:
+            try:
+                ((found,),) = await self.read(_SIZE)
+            except StoreUnavailable:
+                return self._size
+            self._size, self._measured_s = StoreSize(int(found)), time.monotonic()
+        return self._size
+
+    async def close(self) -> None:
+        """Wait for the work under way, close every connection, and let another gateway use the database."""
+        await self._end_work()
+        await self._reader.dispose()
+        await self._writer.dispose()
+        await self._sole_user.close()
+
+    async def _write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None) -> T:
+        async with self._lock:
+            try:
+                await self._sole_user.hold()
+                async with self._begin() as connection:
+                    done = await work(connection)
+                    if audit is not None:
+                        await connection.execute(insert(schema.audit).values(build_audit(audit)))
+                    worked = time.perf_counter()
+            except IntegrityError:
+                raise
+            except (*_FAILURES, DatabaseInUse) as error:
+                log.warning("store_write_failed", error=_describe(error))
+                raise StoreUnavailable("The gateway's store cannot be written to", retry_after_s=5) from error
+            if work is not _touch:  # it has nothing to commit
+                self.last_commit_ms = round((time.perf_counter() - worked) * 1000, 2)
+            return done
+
+    @asynccontextmanager
+    async def _begin(self) -> AsyncIterator[AsyncConnection]:
+        """Begin the transaction of a write; commit it unless the block raises."""
+        connection = await self._start(self._writer, _WRITE_LOCK)
+        try:
+            with _limit(await _find_driver(connection)):
+                yield connection
+                await connection.commit()
+        finally:
+            await connection.close()
+
+    async def _read(self, statement: Executable) -> Sequence[Row[Any]]:
+        try:
+            return await self._try_read(statement)
+        except _FAILURES as error:
+            failure: BaseException = error
+        if _is_broken(failure):  # reading twice harms nothing
+            try:
+                return await self._try_read(statement)
+            except _FAILURES as error:
+                failure = error
+        if getattr(getattr(failure, "orig", None), "sqlstate", None) == _NOT_A_TEXT:
+            return []  # no row has such a text
+        log.warning("store_read_failed", error=_describe(failure))
+        raise StoreUnavailable("The gateway's store cannot be read", retry_after_s=5) from failure
+
+    async def _try_read(self, statement: Executable) -> Sequence[Row[Any]]:
+        async with self._reader.connect() as connection:
+            with _limit(await _find_driver(connection)):
+                return (await connection.execute(statement)).all()
+
+    async def _start(self, engine: AsyncEngine, first: Executable) -> AsyncConnection:
+        """Return a connection that has executed its ``first`` statement; one that turns out broken is replaced."""
+        for is_last in (False, True):
+            connection = await engine.connect()
+            try:
+                with _limit(await _find_driver(connection)):
+                    await connection.execute(first)
+            except BaseException as error:
+                if _is_broken(error):
+                    await connection.invalidate()
+                await connection.close()
+                if is_last or not _is_broken(error):
+                    raise
+            else:
+                return connection
+        raise AssertionError
+
+
+_FAILURES = (DBAPIError, PoolTimeout, OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+"""What a server that cannot be reached, or refuses a statement, makes of it. A time-out is an ``OSError``."""
+
+
+async def open_postgres(url: str) -> PostgresDatabase:
+    """Open ``url`` (``postgresql://user:password@host/name``) and bring its schema up to date.
+
+    Raises:
+        DatabaseStartupError: says what to do, without the password.
+    """
+    address = Address(url)
+    sole_user = SoleUser(address)
+    database = PostgresDatabase(address, sole_user)
+    try:
+        await sole_user.hold(wait_s=_START_LOCK_S)
+        await database.migrate()
+    except DatabaseStartupError:
+        await database.close()
+        raise
+    except (SQLAlchemyError, OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        await database.close()
+        raise DatabaseStartupError(f"The database {address.name} cannot be used: {_describe(error)}") from error
+    except DatabaseInUse as error:
+        await database.close()
+        raise DatabaseStartupError(str(error)) from None
+    return database
+
+
+async def _touch(connection: AsyncConnection) -> None:
+    if (await connection.execute(_IS_READ_ONLY)).scalar_one():
+        raise StoreUnavailable("The gateway's store is a standby that cannot be written to", retry_after_s=5)
+
+
+def _make_engine(address: Address, size: int, **settings: str) -> AsyncEngine:
+    """Return an engine whose connections have these ``settings`` of the server."""
+    bounds = {"statement_timeout": "10s", "lock_timeout": "5s", "idle_in_transaction_session_timeout": "15s"}
+
+    async def connect(**_: Any) -> Any:
+        return await address.connect(**bounds, **settings)
+
+    return create_async_engine(
+        "postgresql+asyncpg://",
+        async_creator=connect,
+        pool_size=size,
+        max_overflow=0,
+        pool_timeout=5,
+        # A reader executes one statement at a time, which sees one state without a transaction around it.
+        isolation_level="AUTOCOMMIT" if settings else "READ COMMITTED",
+    )
+
+
+async def _find_driver(connection: AsyncConnection) -> asyncpg.Connection:
+    return (await connection.get_raw_connection()).driver_connection
+
+
+@contextmanager
+def _limit(driver: asyncpg.Connection) -> Iterator[None]:
+    """Close the connection if the block takes longer than ``WORK_S``: a server may have become silent."""
+    timer = asyncio.get_running_loop().call_later(WORK_S, driver.terminate)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _mend_parameters(*, statement: str, parameters: Any, executemany: bool, **_: object) -> tuple[str, Any]:
+    """Make the values of a write storable; what PostgreSQL cannot store comes from clients and providers."""
+    if executemany:
+        return statement, [mend(row) for row in parameters]
+    return statement, mend(parameters)
+
+
+def _is_broken(error: BaseException) -> bool:
+    """Return whether a connection was lost, and not merely a statement refused."""
+    state = getattr(getattr(error, "orig", None), "sqlstate", None) or ""
+    return getattr(error, "connection_invalidated", False) or state.startswith(("08", "57P"))
+
+
+def _describe(error: BaseException) -> str:
+    """Return the reason in one line."""
+    reason = getattr(error, "orig", None) or error
+    return str(reason).partition("\n")[0] or type(reason).__name__

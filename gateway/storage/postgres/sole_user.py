@@ -1,0 +1,84 @@
+"""One gateway per database: its claims of jobs and its balances require that no other changes them."""
+
+import asyncio
+import time
+
+import asyncpg  # type: ignore[import-untyped]
+import structlog
+
+from gateway.storage.postgres.address import CONNECT_S, Address
+
+_KEY = 7_130_000
+_PAUSE_S = 0.1
+_HOLDER = """
+SELECT pid, application_name, coalesce(host(client_addr), 'this machine') AS place FROM pg_stat_activity
+WHERE pid = (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 0 AND objid = $1 AND granted
+             AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) LIMIT 1)
+"""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class DatabaseInUse(Exception):
+    """Another gateway uses the database; the message is for the operator."""
+
+
+class SoleUser:
+    """The advisory lock that a gateway has on its database. The server frees it when its connection ends."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._connection: asyncpg.Connection | None = None
+
+    async def hold(self, wait_s: float = 0.0) -> None:
+        """Take the lock, unless its connection still has it; try for ``wait_s`` seconds.
+
+        Raises:
+            DatabaseInUse: another gateway has it.
+            OSError: the server does not answer; or asyncpg's errors.
+        """
+        if self._connection is not None and not self._connection.is_closed():
+            return
+        connection = await self._address.connect()
+        try:
+            await self._wait(connection, wait_s)
+        except BaseException:
+            connection.terminate()
+            raise
+        if self._connection is not None:
+            log.info("store_locked_again")
+        self._connection = connection
+
+    async def close(self) -> None:
+        """Free the lock."""
+        if self._connection is not None and not self._connection.is_closed():
+            try:
+                await self._connection.close(timeout=1)
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                self._connection.terminate()
+
+    async def _wait(self, connection: asyncpg.Connection, wait_s: float) -> None:
+        until = time.monotonic() + wait_s
+        while not await self._try(connection):
+            if time.monotonic() >= until:
+                raise DatabaseInUse(await self._describe_holder(connection))
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _try(self, connection: asyncpg.Connection) -> bool:
+        if await connection.fetchval("SELECT pg_try_advisory_lock($1)", _KEY, timeout=CONNECT_S):
+            return True
+        holder = await connection.fetchrow(_HOLDER, _KEY, timeout=CONNECT_S)
+        if holder is not None and holder["application_name"] == self._address.user:
+            # Our former connection, which broke without the server's knowledge.
+            await connection.fetchval("SELECT pg_terminate_backend($1)", holder["pid"], timeout=CONNECT_S)
+        return False
+
+    async def _describe_holder(self, connection: asyncpg.Connection) -> str:
+        holder = await connection.fetchrow(_HOLDER, _KEY, timeout=CONNECT_S)
+        who = (
+            f" ({holder['application_name']}, from {holder['place']})" if holder and holder["application_name"] else ""
+        )
+        return (
+            f"Another gateway uses the database {self._address.name}{who}. Stop it first, or name another database "
+            "(store.url): one gateway uses a database at a time"
+        )

@@ -1,0 +1,66 @@
+"""Values and columns: PostgreSQL stores what SQLite does."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+_MOST = 2**63 - 1
+_WIDEN = text("""
+DO $$
+DECLARE one record;
+BEGIN
+    FOR one IN
+        SELECT c.relname AS place, string_agg(
+            format(
+                'ALTER COLUMN %I TYPE %s', a.attname,
+                CASE WHEN a.atttypid = 'int4'::regtype THEN 'bigint' ELSE 'text COLLATE "C"' END
+            ), ', ' ORDER BY a.attnum
+        ) AS changes
+        FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+        WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' AND a.attnum > 0
+            AND NOT a.attisdropped AND c.relname <> 'alembic_version'
+            AND (a.atttypid IN ('int4'::regtype, 'varchar'::regtype)
+                 OR (a.atttypid = 'text'::regtype AND a.attcollation <> 'pg_catalog."C"'::regcollation))
+        GROUP BY c.relname
+    LOOP
+        EXECUTE format('ALTER TABLE %I %s', one.place, one.changes);
+    END LOOP;
+END $$
+""")
+
+
+async def widen_columns(connection: AsyncConnection) -> None:
+    """Give every column the range that it has in SQLite: 64 bits, texts of any length, ordered by their bytes."""
+    await connection.execute(_WIDEN)
+
+
+def mend(row: Sequence[Any]) -> Sequence[Any]:
+    """Return the values of a row as PostgreSQL stores them; the row itself if it does so already.
+
+    Texts lose U+0000 and lone surrogates, numbers are held within 64 bits.
+    """
+    return row if all(map(_is_storable, row)) else tuple(map(_mend, row))
+
+
+def _is_storable(value: Any) -> bool:
+    if isinstance(value, str):
+        return "\0" not in value and (value.isascii() or _is_unicode(value))
+    return not isinstance(value, int) or -_MOST <= value <= _MOST
+
+
+def _is_unicode(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _mend(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("\0", "").encode(errors="replace").decode()
+    if isinstance(value, int) and not _is_storable(value):
+        return max(-_MOST, min(value, _MOST))
+    return value

@@ -1,0 +1,65 @@
+"""Brings the schema of a database to this version's, in the transaction of a connection."""
+
+from types import MappingProxyType
+from typing import Any
+
+import structlog
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.storage import schema
+from gateway.storage.database import DatabaseStartupError
+from gateway.storage.schema_version import describe_newer, parse_user_version, read_user_version, write_user_version
+
+_TABLES = MappingProxyType(
+    {
+        "sqlite": text("SELECT name FROM sqlite_master WHERE type = 'table'"),
+        "postgresql": text("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"),
+    }
+)
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+async def upgrade_schema(connection: AsyncConnection, name: str) -> bool:
+    """Run the missing migrations on the database ``name``; return whether there were any.
+
+    Alembic costs 100 ms and 10 MB, so it is imported only if one is missing.
+
+    Raises:
+        DatabaseStartupError: the database is of a newer version, or has lost tables.
+    """
+    revision = await connection.run_sync(_read_revision)
+    if revision == schema.REVISION:
+        await _check_tables(connection)
+        return False
+    if revision is not None and revision > schema.REVISION:
+        newer = describe_newer(revision, await _read_version(connection))
+        raise DatabaseStartupError(f"The database {name} is {newer}")
+    if revision is not None:  # with millions of rows it takes a minute without another log line
+        log.info("store_migration_started", schema=revision)
+    from gateway.storage.migrations.run import upgrade  # noqa: PLC0415 - see above
+
+    await connection.run_sync(upgrade)
+    await connection.exec_driver_sql(write_user_version(dialect=connection.dialect.name))
+    log.info("store_migrated", schema=schema.REVISION)
+    return True
+
+
+async def _read_version(connection: AsyncConnection) -> str:
+    """Return the version that last migrated the database; empty if it is unknown."""
+    found = await connection.exec_driver_sql(read_user_version(connection.dialect.name))
+    return parse_user_version(int(found.scalar_one() or 0))
+
+
+async def _check_tables(connection: AsyncConnection) -> None:
+    tables = set((await connection.execute(_TABLES[connection.dialect.name])).scalars())
+    if missing := sorted(schema.metadata.tables.keys() - tables):
+        raise DatabaseStartupError(f"The database has lost its tables {', '.join(missing)}. Restore it from a backup")
+
+
+def _read_revision(connection: Any) -> str | None:
+    if not connection.dialect.has_table(connection, "alembic_version"):
+        return None
+    revision: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return revision

@@ -1,0 +1,171 @@
+"""SQLite: one writer for every write and checkpoint, readers that cannot write.
+
+SQLite before 3.51.3 can corrupt a WAL when two connections write and checkpoint at once; one writer cannot.
+"""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
+
+import structlog
+from sqlalchemy import Executable, Row, event, insert, text
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from gateway.domain.audit_log import AuditRow
+from gateway.errors import StoreUnavailable
+from gateway.storage import schema
+from gateway.storage.database import Database, DatabaseStartupError, StoreSize
+from gateway.storage.driver import Driver
+from gateway.storage.row_mapping import build_audit
+from gateway.storage.schema_upgrade import upgrade_schema
+
+T = TypeVar("T")
+
+READERS = 4
+BUSY_TIMEOUT_MS = 5_000
+_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class SqliteDatabase(Database):
+    """An open SQLite file; ``open_sqlite`` creates it."""
+
+    kind: ClassVar[Literal["sqlite"]] = "sqlite"
+
+    def __init__(self, writer: AsyncEngine, reader: AsyncEngine) -> None:
+        super().__init__(writer.url.database or "")
+        self._writer = writer
+        self._reader = reader
+        self._lock = asyncio.Lock()
+
+    @property
+    def path(self) -> Path:
+        return Path(self.name)
+
+    async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
+        """Run ``work`` and store ``audit`` in one transaction on the single writer. Raises as ``Database.write``."""
+        return await self._finish(self._write(work, audit))
+
+    async def read(self, statement: Executable) -> Sequence[Row[Any]]:
+        """Return every row of a statement. Raises ``StoreUnavailable``."""
+        return await self._finish(self._read(statement))
+
+    async def check_writable(self) -> None:
+        """Raise ``StoreUnavailable`` if a write would fail now, or the file is damaged."""
+        if self.damage:
+            raise StoreUnavailable("The gateway's store is damaged; its log says how", retry_after_s=60)
+        await self.write(_touch)
+
+    async def measure(self) -> StoreSize:
+        """Return the bytes of the file and of its log; 0 for one that is not there."""
+        return StoreSize(*(_find_bytes(path) for path in (self.path, self.path.with_name(f"{self.path.name}-wal"))))
+
+    async def close(self) -> None:
+        """Close every connection; SQLite folds its WAL into the file."""
+        await self._end_work()
+        await self._reader.dispose()
+        await self._writer.dispose()
+
+    async def _write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None) -> T:
+        async with self._lock:
+            try:
+                async with self._writer.begin() as connection:
+                    done = await work(connection)
+                    if audit is not None:
+                        await connection.execute(insert(schema.audit).values(build_audit(audit)))
+                    worked = time.perf_counter()
+            except IntegrityError:
+                raise
+            except (DBAPIError, PoolTimeout, OSError) as error:
+                self._note(error)
+                log.warning("store_write_failed", error=str(error.__cause__ or error))
+                raise StoreUnavailable("The gateway's store cannot be written to", retry_after_s=5) from error
+            if work is not _touch:  # it has nothing to commit
+                self.last_commit_ms = round((time.perf_counter() - worked) * 1000, 2)
+            return done
+
+    async def _read(self, statement: Executable) -> Sequence[Row[Any]]:
+        try:
+            async with self._reader.connect() as connection:
+                return (await connection.execute(statement)).all()
+        except (DBAPIError, PoolTimeout, OSError) as error:
+            self._note(error)
+            log.warning("store_read_failed", error=str(error.__cause__ or error))
+            raise StoreUnavailable("The gateway's store cannot be read", retry_after_s=5) from error
+
+    def _note(self, error: Exception) -> None:
+        reason = getattr(error, "orig", None)
+        if isinstance(reason, sqlite3.Error) and is_damage(reason):
+            self.report_damage(str(reason))
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Return whether SQLite reports that the file is not, or no longer, a database."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE
+
+
+async def _touch(connection: AsyncConnection) -> None:
+    await connection.execute(text("SELECT 1"))
+
+
+def _find_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+async def open_sqlite(url: str) -> SqliteDatabase:
+    """Open ``url`` (``sqlite:///path``) and bring its schema up to date.
+
+    Raises:
+        DatabaseStartupError: says what to do. A database that is corrupt, locked by another process or of a newer
+            version is never recreated.
+    """
+    driver_url = url.replace("sqlite://", "sqlite+aiosqlite://", 1)
+    arguments = {"timeout": BUSY_TIMEOUT_MS / 1000, "isolation_level": None}
+    writer = create_async_engine(driver_url, pool_size=1, max_overflow=0, module=Driver(), connect_args=arguments)
+    reader = create_async_engine(driver_url, pool_size=READERS, max_overflow=0, module=Driver(), connect_args=arguments)
+    _prepare(writer, "PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL")
+    _prepare(reader, "PRAGMA query_only=ON")
+    event.listen(writer.sync_engine, "begin", _begin)
+    try:
+        async with writer.begin() as connection:
+            await upgrade_schema(connection, str(writer.url.database))
+    except DatabaseStartupError:
+        await writer.dispose()
+        raise
+    except (SQLAlchemyError, OSError) as error:
+        await writer.dispose()
+        reason = str(error.__cause__ or error)
+        if "locked" in reason:
+            reason = f"another process has it locked, for longer than {BUSY_TIMEOUT_MS // 1000} s"
+        raise DatabaseStartupError(f"The database {url} cannot be used: {reason}") from error
+    return SqliteDatabase(writer, reader)
+
+
+def _begin(connection: Any) -> None:
+    """Begin a transaction when SQLAlchemy does: the driver's own starts too late and too weakly.
+
+    Only the writer's connection begins one. A reader executes one statement at a time, which SQLite lets see one state.
+    """
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _prepare(engine: AsyncEngine, *pragmas: str) -> None:
+    @event.listens_for(engine.sync_engine, "connect")
+    def on_connect(connection: Any, _record: object) -> None:
+        cursor = connection.cursor()
+        try:
+            for pragma in (*pragmas, "PRAGMA foreign_keys=ON", f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}"):
+                cursor.execute(pragma)
+            cursor.close()
+        except Exception:
+            connection.close()
+            raise

@@ -1,0 +1,65 @@
+"""Commands that look into the data folder, where the database is on a server."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli.main import main
+from gateway.storage.data_folder import SECRETS, DataFolder
+from tests.support.postgres import SharedPostgres
+
+NOWHERE = "postgresql://me:hidden@127.0.0.1:1/gateway"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = DataFolder(tmp_path / "data")
+    for name in SECRETS:
+        folder.make_secret(name)
+    folder.close()
+    return folder.path
+
+
+def run(folder: Path, url: str, *words: str) -> Result:
+    env = {"GATEWAY_DATA": str(folder), "GATEWAY_STORE__URL": url, "GATEWAY_DISCOVER": "0", "GATEWAY_SERVER__PORT": "0"}
+    result = CliRunner().invoke(main, [*words], env=env)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert "hidden" not in result.output
+    return result
+
+
+def find_database(result: Result) -> dict[str, Any]:
+    (finding,) = (one for one in json.loads(result.stdout)["findings"] if one["check"] == "database")
+    return dict(finding)
+
+
+@pytest.mark.parametrize("words", [("backup", "there.gwb"), ("downgrade", "0.7.0")], ids=lambda words: words[0])
+def test_what_works_on_a_file_names_pg_dump_instead(folder: Path, words: tuple[str, ...]) -> None:
+    result = run(folder, NOWHERE, *words)
+    assert result.exit_code == 1
+    assert "is on a PostgreSQL server (store.url)" in result.stderr
+    assert "pg_dump" in result.stderr
+    assert not Path("there.gwb").exists()
+
+
+def test_the_doctor_says_why_a_server_does_not_answer(folder: Path) -> None:
+    found = find_database(run(folder, NOWHERE, "doctor", "--json"))
+    assert found["state"] == "problem"
+    assert "postgresql://127.0.0.1:1/gateway cannot be used" in found["text"]
+
+
+async def test_the_doctor_says_which_schema_a_database_has(folder: Path, shared_postgres: SharedPostgres) -> None:
+    url = await shared_postgres.empty()
+    server = await shared_postgres.get_server()
+    found = find_database(await asyncio.to_thread(run, folder, url, "doctor", "--json"))
+    assert (found["state"], "schema 00" in found["text"]) == ("ok", True)
+    empty = server.name_url("postgres")
+    assert "answers (empty)" in find_database(await asyncio.to_thread(run, folder, empty, "doctor", "--json"))["text"]
+    newer = await server.make_database()
+    await server.execute("UPDATE alembic_version SET version_num = '9999'", newer.rpartition("/")[2])
+    found = find_database(await asyncio.to_thread(run, folder, newer, "doctor", "--json"))
+    assert (found["state"], "of a newer version" in found["text"]) == ("problem", True)

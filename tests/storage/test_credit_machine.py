@@ -1,0 +1,249 @@
+"""Nodes spend, die, return and lose answers at random; in every snapshot PostgreSQL's balances are right to the nano.
+
+The functions are changed one at a time, too: each such fault has to be found.
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+
+import asyncpg
+import pytest
+
+from gateway.domain.balance import parse_day
+from gateway.domain.credit import BalanceId
+from gateway.storage.postgres.credit import Connection
+from gateway.storage.postgres.credit_sql import FUNCTIONS, TABLES
+from tests.support.credit_nodes import (
+    ACCOUNTS,
+    DAY_S,
+    FIRST_DAY,
+    KEYS,
+    MOST,
+    Node,
+    Row,
+    World,
+    insert,
+    insert_charge,
+    look,
+    repeat,
+    watch,
+)
+from tests.support.postgres import SharedPostgres
+
+NODES = 3
+RUN_S = float(os.environ.get("CREDIT_RUN_S", "3"))
+_OPEN = f"SELECT open_balance($1, $2, $3, {FIRST_DAY}, {FIRST_DAY})"
+
+
+async def seed(connection: Connection, functions: dict[str, str]) -> None:
+    """Make the account, its keys, and the balances of those with a limit."""
+    await connection.execute(TABLES + ";".join(functions.values()))
+    for account, (period, cap) in ACCOUNTS.items():
+        await insert(connection, "accounts", id=account, name=f"a{account}", quota_nanos=cap)
+        await connection.execute(_OPEN, 0, account, period)
+    for key, (account, period, cap) in KEYS.items():
+        own = {"name": f"k{key}", "digest": bytes([key])}
+        await insert(connection, "keys", id=key, account_id=account, quota_nanos=cap, **own)
+        await connection.execute(_OPEN, 1, key, period)
+
+
+class Cluster:
+    """Some nodes and what happens to them."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.nodes: list[Node] = []
+        self.tasks: dict[str, list[asyncio.Task[None]]] = {}
+
+    async def start(self, name: str, journal: list[Row]) -> Node:
+        node = Node(name, self.world, journal)
+        await node.start()
+        self.nodes.append(node)
+        chance = self.world.chance
+        self.tasks[name] = [
+            *(
+                asyncio.create_task(repeat(self.world, lambda: self.call(node), lambda: chance.random() / 100))
+                for _ in range(4)
+            ),
+            asyncio.create_task(repeat(self.world, lambda: self.film(node), lambda: chance.random() / 20)),
+            asyncio.create_task(repeat(self.world, node.flush, lambda: chance.random() / 20)),
+            asyncio.create_task(repeat(self.world, node.give_back, lambda: chance.random() / 10)),
+        ]
+        return node
+
+    async def call(self, node: Node) -> None:
+        """One request: reserved, answered, charged."""
+        chance = self.world.chance
+        key = chance.choice(list(KEYS))
+        account, nanos = KEYS[key][0], chance.randrange(1, MOST)
+        if not await node.hold((("account", account), ("key", key)), nanos):
+            self.world.done["refused"] += 1
+            return
+        await asyncio.sleep(chance.random() / 100)
+        cost = chance.randrange(2 * nanos) if self.world.overruns else chance.randrange(nanos + 1)
+        node.settle(Row(f"r{next(self.world.numbers)}", account, key, cost, self.world.day), nanos)
+        self.world.done["calls"] += 1
+
+    async def film(self, node: Node) -> None:
+        """Create a job, or end one that any node has created."""
+        chance = self.world.chance
+        if chance.random() < 0.5:
+            await self._end_job(node)
+            return
+        key = chance.choice(list(KEYS))
+        account, nanos = KEYS[key][0], chance.randrange(1, MOST)
+        balances: tuple[BalanceId, BalanceId] = ("account", account), ("key", key)
+        if not await node.hold(balances, nanos):
+            return
+        async with node.granting, node.lane.transaction():
+            limited = [each for each in balances if each not in node.unlimited]
+            for each in limited:  # under the lock: a lease that is corrected meanwhile would get it back
+                node.leases[each].detach(nanos)
+            name = f"v{next(self.world.numbers)}"
+            job = {"id": name, "request_id": name, "account_id": account, "key_id": key, "held_nanos": nanos}
+            await insert(node.lane, "videos", state="running", **job)
+            await node.lane.execute("SELECT reserve_job($1, $2, $3, $4)", node.name, *numbers(limited), nanos)
+        self.world.done["jobs"] += 1
+
+    async def _end_job(self, node: Node) -> None:
+        async with node.granting, node.lane.transaction():
+            job = await node.lane.fetchrow(
+                "UPDATE videos SET state = 'completed' WHERE id = (SELECT id FROM videos WHERE state = 'running'"
+                " ORDER BY random() LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING *"
+            )
+            if job is None:
+                return
+            cost, day = self.world.chance.randrange(job["held_nanos"] + 1), self.world.day
+            row = Row(f"j{job['id']}", job["account_id"], job["key_id"], cost, day)
+            await insert_charge(node.lane, row)
+            await node.lane.execute(
+                "SELECT finish_job($1, $2, $3, $4, $5, $6)",
+                day.number, day.month_number, *numbers(row.balances), job["held_nanos"], cost,
+            )  # fmt: skip
+
+    async def stop(self, node: Node) -> list[Row]:
+        """End a node's work at once; return its journal."""
+        self.nodes.remove(node)
+        node.kill()
+        tasks = self.tasks.pop(node.name)
+        for task in tasks:
+            task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            lost = (asyncio.CancelledError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, ConnectionError)
+            if isinstance(result, BaseException) and not isinstance(result, lost):
+                raise result
+        return node.journal
+
+    async def disturb(self) -> None:
+        """Kill a node and start it again, turn the day, or add credit."""
+        chance = self.world.chance
+        await asyncio.sleep(0.05 + chance.random() / 5)
+        what = chance.random()
+        if what < 0.5:
+            node = chance.choice(self.nodes)
+            journal = await self.stop(node)
+            self.world.done["kills"] += 1
+            await self.start(node.name, journal)
+        elif what < 0.8:
+            self.world.day = parse_day(self.world.day.start_s + DAY_S)
+            self.world.done["days"] += 1
+        else:
+            connection = await self.world.connect()
+            async with connection.transaction():
+                owner, number = chance.choice([(0, 1), (1, 11), (1, 12)])
+                day, amount = self.world.day, chance.randrange(20 * MOST)
+                await connection.execute(
+                    "SELECT add_credit($1, $2, $3, $4, $5)", owner, number, day.number, day.month_number, amount
+                )
+                await connection.execute(
+                    "INSERT INTO entries (at_ms, kind, account_id, key_id, amount_nanos)"
+                    " VALUES ($1, 'top_up', 1, $2, $3)",
+                    day.start_s * 1000, number if owner else None, amount,
+                )  # fmt: skip
+            await connection.close()
+
+    async def finish(self) -> None:
+        """Let every node end well."""
+        self.world.ending = True
+        for node in self.nodes:
+            await asyncio.gather(*self.tasks[node.name])
+            await node.end()
+
+
+def numbers(balances: Iterable[BalanceId]) -> tuple[list[int], list[int]]:
+    """Return owners and ids in the order of locks."""
+    places = sorted((0 if owner == "account" else 1, number) for owner, number in balances)
+    return [place[0] for place in places], [place[1] for place in places]
+
+
+async def run(dsn: str, world_seed: int, *, overruns: bool = False, functions: dict[str, str] | None = None) -> World:
+    """Run some nodes for ``RUN_S`` seconds; return what was seen."""
+    world = World(dsn, random.Random(world_seed), overruns=overruns)  # noqa: S311 - no secret
+    auditor = await world.connect()
+    await seed(auditor, functions or dict(FUNCTIONS))
+    cluster = Cluster(world)
+    for number in range(NODES):
+        await cluster.start(f"n{number}", [])
+    watching = asyncio.create_task(watch(auditor, world))
+    loop = asyncio.get_running_loop()
+    end = loop.time() + RUN_S
+    while loop.time() < end and not world.wrong:
+        await cluster.disturb()
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    await cluster.finish()
+    last = await world.connect()
+    await look(last, world)
+    if left := await last.fetchval("SELECT coalesce(sum(leased), 0) FROM credit_balances"):
+        world.wrong.append(f"leased after every node has ended: {left}")
+    await last.close()
+    auditor.terminate()
+    return world
+
+
+@pytest.fixture
+async def make_database(shared_postgres: SharedPostgres) -> AsyncIterator[Callable[[], Awaitable[str]]]:
+    """Make a database of the test's own; it is dropped at the end."""
+    server, made = await shared_postgres.get_server(), []
+
+    async def make() -> str:
+        made.append(await server.make_database())
+        return made[-1]
+
+    yield make
+    for url in made:
+        await server.execute(f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overruns", [False, True])
+async def test_every_snapshot_is_right(make_database: Callable[[], Awaitable[str]], *, overruns: bool) -> None:
+    world = await run(await make_database(), random.randrange(1_000), overruns=overruns)  # noqa: S311 - no secret
+    print(world.done)  # noqa: T201 - what happened
+    assert world.wrong == []
+    assert min(world.done[name] for name in ("calls", "looked")) > 0
+
+
+FAULTS = {
+    "room without jobs": ("take_credit", "- b.leased - b.reserved", "- b.leased"),
+    "late rows not noted": ("post_spending", "l.late + CASE WHEN x.s < l.start THEN x.a ELSE 0 END", "l.late"),
+    "late rows are today's": ("post_spending", "CASE WHEN x.s >= l.start THEN x.a ELSE 0 END", "x.a"),
+    "fold without posted": ("fold_leases", "settled = settled + r.posted", "settled = settled"),
+    "turn keeps posted": ("turn_balance", "= granted - posted - late, posted = 0,", "= granted - late,"),
+    "late rows stay leased": ("take_credit", "greatest(l.granted - l.late, l.posted), late = 0", "l.granted, late = 0"),
+    "credit of yesterday": ("turn_balance", "credit = credited_since(_owner, _id, s)", "credit = b.credit"),
+}  # fmt: skip
+TRIES = 6
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_each_fault_in_a_function_is_found(make_database: Callable[[], Awaitable[str]], fault: str) -> None:
+    """A test of the test above: it fails if a function is wrong."""
+    name, old, new = FAULTS[fault]
+    assert FUNCTIONS[name].count(old) == 1
+    broken = {**FUNCTIONS, name: FUNCTIONS[name].replace(old, new)}
+    found = [(await run(await make_database(), attempt, functions=broken)).wrong for attempt in range(TRIES)]
+    assert any(found)

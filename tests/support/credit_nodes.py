@@ -1,0 +1,268 @@
+"""Nodes that spend credit leases of one PostgreSQL database at random, and an auditor that looks at it meanwhile.
+
+Each node has a connection for leases and one for rows, as a gateway has. It can be killed: its connections are cut,
+what it knew is gone, and its journal of settled rows stays. What is wrong in any snapshot is collected.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import random
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+
+import asyncpg
+import attrs
+
+from gateway.domain.balance import UtcDay, parse_day
+from gateway.domain.credit import BalanceId, CreditGrant, CreditWant, Lease
+from gateway.storage.postgres.credit import (
+    LIMITS_LOCK,
+    Connection,
+    find_leases,
+    fold_leases,
+    give_credit,
+    post_spending,
+    take_credit,
+)
+
+DAY_S = 86_400
+FIRST_DAY = 20_000
+DAILY, LIFETIME = 1, 0
+ACCOUNTS = {1: (DAILY, 90_000)}
+KEYS = {11: (1, LIFETIME, 60_000), 12: (1, DAILY, 50_000), 13: (1, None, None)}
+MOST = 800
+"""The largest reservation in nano-USD."""
+_AUDIT = """
+SELECT b.*, credit_limit(b.owner, b.owner_id) AS cap, charged_since(b.owner, b.owner_id, b.start) AS charged,
+  credited_since(b.owner, b.owner_id, b.start) AS credited,
+  held_by_jobs(b.owner, b.owner_id) AS held,
+  coalesce(sum(l.granted), 0) AS granted, coalesce(sum(l.posted), 0) AS posted
+FROM credit_balances b LEFT JOIN credit_leases l USING (owner, owner_id) GROUP BY b.owner, b.owner_id
+"""
+_CHARGE = """
+INSERT INTO usage_days (day, account_id, key_id, model, requests, prompt_tokens, completion_tokens, cached_tokens,
+  cost_nanos) VALUES ($1, $2, $3, 'm', 1, 0, 0, 0, $4) ON CONFLICT (day, account_id, key_id, model)
+DO UPDATE SET cost_nanos = usage_days.cost_nanos + excluded.cost_nanos
+"""
+
+
+@attrs.frozen
+class Row:
+    """A settled request."""
+
+    id: str
+    account: int
+    key: int
+    cost: int
+    day: UtcDay
+
+    @property
+    def balances(self) -> tuple[BalanceId, BalanceId]:
+        return ("account", self.account), ("key", self.key)
+
+
+@attrs.define(eq=False)
+class World:
+    """What all nodes share: the database, the day, and the random numbers."""
+
+    dsn: str
+    chance: random.Random
+    day: UtcDay = attrs.Factory(lambda: parse_day(FIRST_DAY * DAY_S))
+    overruns: bool = False
+    ending: bool = False
+    wrong: list[str] = attrs.Factory(list)
+    done: Counter[str] = attrs.Factory(Counter)
+    numbers: "itertools.count[int]" = attrs.Factory(itertools.count)
+
+    async def connect(self) -> Connection:
+        return await asyncpg.connect(self.dsn)
+
+
+@attrs.define(eq=False)
+class Node:
+    """One gateway, as far as money goes."""
+
+    name: str
+    world: World
+    journal: list[Row]
+    leases: defaultdict[BalanceId, Lease] = attrs.Factory(lambda: defaultdict(Lease))
+    unlimited: set[BalanceId] = attrs.Factory(set)
+    granting: asyncio.Lock = attrs.Factory(asyncio.Lock)
+    posting: asyncio.Lock = attrs.Factory(asyncio.Lock)
+    turned: dict[BalanceId, int] = attrs.Factory(dict)
+    lane: Connection = attrs.field(init=False)
+    rows: Connection = attrs.field(init=False)
+
+    async def start(self) -> None:
+        """Connect, post the journal, and end the leases of the life before."""
+        self.lane, self.rows = await self.world.connect(), await self.world.connect()
+        await self.flush(known=True)
+        await fold_leases(self.lane, self.name)
+
+    async def take(self, wants: list[CreditWant], day: UtcDay, *, lost: bool = False) -> None:
+        """Ask for credit; ``lost``: the answer never arrives, and the node looks at what the store has."""
+        async with self.granting:
+            grants = await take_credit(self.lane, self.name, 4, day, wants)
+            if not lost:
+                self._accept(grants, day)
+                return
+            async with self.posting:
+                stored = {lease.balance: lease for lease in await find_leases(self.lane, self.name)}
+                unposted = await self._sum_unposted()
+                for balance in {want.balance for want in wants} & stored.keys():
+                    self.leases[balance].correct(stored[balance], unposted[balance])
+        self.world.done["lost"] += 1
+
+    def _accept(self, grants: Sequence[CreditGrant], day: UtcDay) -> None:
+        for grant in grants:
+            self.turned[grant.balance] = day.number
+            self.leases[grant.balance].granted_nanos += grant.granted_nanos
+            (self.unlimited.discard if grant.limited else self.unlimited.add)(grant.balance)
+
+    async def _sum_unposted(self) -> Counter[BalanceId]:
+        known = await self._find_stored([row.id for row in self.journal])
+        sums: Counter[BalanceId] = Counter()
+        for row in self.journal:
+            if row.id not in known:
+                sums.update(dict.fromkeys(row.balances, row.cost))
+        return sums
+
+    async def _find_stored(self, ids: list[str]) -> set[str]:
+        found = await self.rows.fetch("SELECT request_id FROM entries WHERE request_id = ANY($1)", ids)
+        return {row["request_id"] for row in found}
+
+    async def hold(self, balances: tuple[BalanceId, BalanceId], nanos: int) -> bool:
+        """Reserve in both balances or in none, with one question to the store at most."""
+        chance = self.world.chance
+        for last in (False, True):
+            short = [each for each in balances if each not in self.unlimited and self.leases[each].room_nanos < nanos]
+            if not short:
+                for each in balances:
+                    if each not in self.unlimited:
+                        self.leases[each].hold(nanos)
+                return True
+            if last:
+                return False
+            wants = [CreditWant(each, lack, lack, lack + 3 * nanos) for each in short
+                     if (lack := nanos - self.leases[each].room_nanos)]  # fmt: skip
+            await self.take(wants, self.world.day, lost=chance.random() < 0.03)
+        raise AssertionError
+
+    def settle(self, row: Row, held: int) -> None:
+        """Charge a request."""
+        for each in row.balances:
+            if each not in self.unlimited:
+                self.leases[each].settle(held, row.cost)
+        self.journal.append(row)
+
+    async def flush(self, *, known: bool = False) -> None:
+        """Store the journal's rows, each once; ``known``: some may be there already."""
+        async with self.posting:
+            rows = list(self.journal)
+            if known:
+                stored = await self._find_stored([row.id for row in rows])
+                fresh = [row for row in rows if row.id not in stored]
+            else:
+                fresh = rows
+            for day in sorted({row.day for row in fresh}, key=lambda each: each.number):
+                some = [row for row in fresh if row.day is day or row.day == day]
+                await self._turn({balance for row in some for balance in row.balances}, day)
+                await self._post(some, day)
+            del self.journal[: len(rows)]
+
+    async def _turn(self, balances: set[BalanceId], day: UtcDay) -> None:
+        late = [balance for balance in balances if self.turned.get(balance, 0) < day.number]
+        if late:
+            wants = [CreditWant(each, 0, 0, 0) for each in late]
+            self._accept(await take_credit(self.rows, self.name, 4, day, wants), day)
+
+    async def _post(self, rows: list[Row], day: UtcDay) -> None:
+        sums: Counter[BalanceId] = Counter()
+        async with self.rows.transaction():
+            await self.rows.execute("SELECT pg_advisory_xact_lock_shared($1)", LIMITS_LOCK)
+            for row in sorted(rows, key=lambda each: each.key):
+                await insert_charge(self.rows, row)
+                sums.update(dict.fromkeys(row.balances, row.cost))
+            await post_spending(self.rows, self.name, day, sums)
+
+    async def give_back(self) -> None:
+        """Return idle credit of one balance."""
+        async with self.granting:
+            limited = [balance for balance in self.leases if balance not in self.unlimited]
+            balance = self.world.chance.choice(limited) if limited else None
+            if balance is None or not (given := self.leases[balance].release(self.world.chance.randrange(2 * MOST))):
+                return
+            await give_credit(self.lane, self.name, {balance: given})
+
+    async def end(self) -> None:
+        """Store every row, compare each lease with what the store has of it, and end them all."""
+        await self.flush()
+        stored = {lease.balance: lease for lease in await find_leases(self.lane, self.name)}
+        for balance, lease in self.leases.items():
+            there = stored[balance].outstanding_nanos if balance in stored else 0
+            here = lease.granted_nanos - lease.used_nanos
+            if balance not in self.unlimited and (lease.held_nanos or here != there):
+                self.world.wrong.append(f"{self.name} has {lease} of {balance}, the store {there}")
+        await fold_leases(self.lane, self.name)
+        self.kill()
+
+    def kill(self) -> None:
+        """End at once, as ``kill -9`` does."""
+        self.lane.terminate()
+        self.rows.terminate()
+
+
+async def insert(connection: Connection, table: str, **values: object) -> None:
+    """Insert a row; columns that must have a value and are not named are empty or 0."""
+    columns = await connection.fetch(
+        "SELECT column_name, data_type FROM information_schema.columns WHERE table_schema = 'public'"
+        " AND table_name = $1 AND is_nullable = 'NO' AND column_default IS NULL AND NOT column_name = ANY($2)",
+        table, list(values),
+    )  # fmt: skip
+    empty = {"bigint": 0, "boolean": False, "bytea": b"", "json": "[]"}
+    row = {**values, **{name: empty.get(kind, "") for name, kind in columns}}
+    names = ", ".join(f'"{name}"' for name in row)
+    places = ", ".join(f"${number}" for number in range(1, len(row) + 1))
+    await connection.execute(f"INSERT INTO {table} ({names}) VALUES ({places})", *row.values())  # noqa: S608 - our own
+
+
+async def insert_charge(connection: Connection, row: Row) -> None:
+    """Store a row's charge, as the ledger does."""
+    await connection.execute(
+        "INSERT INTO entries (at_ms, kind, account_id, key_id, amount_nanos, request_id)"
+        " VALUES ($1, $2, $3, $4, $5, $6)",
+        row.day.start_s * 1000, "charge", row.account, row.key, row.cost, row.id,
+    )  # fmt: skip
+    await connection.execute(_CHARGE, row.day.number, row.account, row.key, row.cost)
+
+
+async def look(connection: Connection, world: World) -> None:
+    """Check every balance in one snapshot."""
+    async with connection.transaction(isolation="repeatable_read", readonly=True):
+        for b in await connection.fetch(_AUDIT):
+            world.done["looked"] += 1
+            spent = b["settled"] + b["leased"] + b["reserved"]
+            faults = {
+                "above the limit": not world.overruns and spent > b["cap"] + b["credit"],
+                "leases": b["leased"] != b["granted"],
+                "charges": b["settled"] + b["posted"] != b["charged"],
+                "credit": b["credit"] != b["credited"],
+                "jobs": b["reserved"] != b["held"],
+            }
+            world.wrong += [f"{name}: {dict(b)}" for name, fault in faults.items() if fault]
+
+
+async def watch(connection: Connection, world: World) -> None:
+    """Look again and again."""
+    while True:
+        await look(connection, world)
+        await asyncio.sleep(0.01)
+
+
+async def repeat(world: World, work: Callable[[], Awaitable[None]], pause_s: Callable[[], float]) -> None:
+    """Do ``work`` again and again until the world ends; a connection that was cut ends it, too."""
+    with contextlib.suppress(asyncpg.PostgresConnectionError, asyncpg.InterfaceError, ConnectionError):
+        while not world.ending:
+            await work()
+            await asyncio.sleep(pause_s())

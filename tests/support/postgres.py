@@ -1,0 +1,201 @@
+"""PostgreSQL servers from Debian's packages: one for all tests of a run, and servers of a test's own.
+
+The template of their databases has the collation of a language, so that a comparison which follows it shows.
+"""
+
+import asyncio
+import fcntl
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import IO
+
+import asyncpg
+import attrs
+import pytest
+
+from gateway.storage.database import open_database
+
+USER = "gateway"
+TEMPLATE = "gateway_template"
+PACKAGES = Path("/usr/lib/postgresql")
+QUICK = ("fsync=off", "full_page_writes=off", "max_connections=200", "shared_buffers=32MB")
+"""No disk is waited for. Commits are still written before they are answered: a crash of the server must lose none."""
+_EMPTY = """
+DO $$ DECLARE one record; BEGIN
+    FOR one IN SELECT relname, relkind FROM pg_class
+        WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'S') AND relname <> 'alembic_version'
+        ORDER BY relkind DESC
+    LOOP
+        IF one.relkind = 'r' THEN
+            EXECUTE format('DELETE FROM %I', one.relname);
+        ELSE
+            PERFORM setval(one.relname::regclass, 1, false);
+        END IF;
+    END LOOP;
+END $$
+"""
+_SHAPE = """
+SELECT count(*), sum(relnatts), (SELECT count(*) FROM pg_trigger), (SELECT count(*) FROM pg_constraint)
+FROM pg_class WHERE relnamespace = 'public'::regnamespace
+"""
+_numbers = count()
+
+
+@attrs.frozen
+class PostgresServer:
+    """A server over the files in ``folder``, at a port of the loopback; stopped until ``start``."""
+
+    folder: Path
+    port: int
+
+    def name_url(self, database: str) -> str:
+        return f"postgresql://{USER}:hidden@127.0.0.1:{self.port}/{database}"
+
+    def start(self) -> None:
+        settings = (f"port={self.port}", f"unix_socket_directories={self.folder}", "listen_addresses=127.0.0.1", *QUICK)
+        options = " ".join(f"-c {one}" for one in settings)
+        self._control("start", "-w", "-l", str(self.folder / "log"), "-o", options)
+
+    def stop(self, mode: str = "immediate") -> None:
+        self._control("stop", "-w", "-m", mode)
+
+    def restart(self) -> None:
+        """Restart as after a crash: connections are cut, and nothing under way is finished."""
+        self.stop()
+        self.start()
+
+    def _control(self, *command: str) -> None:
+        _run("pg_ctl", "-D", str(self.folder), "-s", *command)
+
+    async def make_database(self) -> str:
+        """Make an empty database with the schema; return its URL."""
+        name = f"test_{os.getpid()}_{next(_numbers)}"
+        await self.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+        return self.name_url(name)
+
+    async def execute(self, statement: str, database: str = "postgres") -> None:
+        connection = await asyncpg.connect(self.name_url(database))
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    async def make_template(self) -> None:
+        language = "LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C.UTF-8' ENCODING 'UTF8'"
+        await self.execute(f"CREATE DATABASE {TEMPLATE} TEMPLATE template0 {language}")
+        await (await open_database(self.name_url(TEMPLATE))).close()
+
+
+class SharedPostgres:
+    """A database on the server of the run for the tests of this process, one after the other; made at first use."""
+
+    def __init__(self) -> None:
+        self._server: PostgresServer | None = None
+        self._url = ""
+        self._shape: object = None
+
+    async def get_server(self) -> PostgresServer:
+        if self._server is None:
+            self._server = await asyncio.to_thread(share_server)
+        return self._server
+
+    async def empty(self) -> str:
+        """Return the URL of a database that has no rows."""
+        if not self._url or await _empty(self._url) != self._shape:  # a test has taken the tables apart
+            self._url = await (await self.get_server()).make_database()
+            self._shape = await _empty(self._url)
+        return self._url
+
+
+async def _empty(url: str) -> object:
+    """Delete every row of a database, and begin its ids at 1 again: a tenth of the work of making another.
+
+    Return its relations, columns and triggers by number.
+    """
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(_EMPTY)
+        return await connection.fetchrow(_SHAPE)
+    finally:
+        await connection.close()
+
+
+_held: list[IO[str]] = []
+"""Of the server of the run: it ends when the last process that has this file locked has ended, even if killed."""
+_WATCH = 'flock "$0" sh -c \'kill -QUIT $1; while kill -0 $1; do sleep 0.05; done; rm -r "$2"\' "$0" "$1" "$2" &'
+
+
+def share_server() -> PostgresServer:
+    """Return the server of this run of tests; the first process that asks for it starts it."""
+    folder = Path(tempfile.gettempdir()) / f"postgres-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}"
+    users = folder / "users"
+    while True:
+        folder.mkdir(mode=0o755, exist_ok=True)
+        held = users.open("a")
+        fcntl.flock(held, fcntl.LOCK_SH)
+        if users.exists():  # else the last process before this one has just ended
+            break
+        held.close()
+    _held.append(held)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        note = folder / "port"
+        if note.exists():
+            return PostgresServer(folder / "data", int(note.read_text()))
+        server = make_server(folder / "data")
+        server.start()
+        pid = (folder / "data" / "postmaster.pid").read_text().split()[0]
+        subprocess.run(
+            ["setsid", "sh", "-c", _WATCH, users, pid, folder],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True,
+        )  # fmt: skip
+        asyncio.run(server.make_template())
+        note.write_text(str(server.port))
+        return server
+
+
+@asynccontextmanager
+async def owning_server() -> AsyncIterator[PostgresServer]:
+    """A server of the test's own, to be restarted: started, with the template."""
+    with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
+        Path(folder).chmod(0o755)  # the server may run as another user
+        server = await asyncio.to_thread(make_server, Path(folder) / "data")
+        await asyncio.to_thread(server.start)
+        try:
+            await server.make_template()
+            yield server
+        finally:
+            await asyncio.to_thread(server.stop)
+
+
+def make_server(folder: Path) -> PostgresServer:
+    """Make the files of a server that takes every password."""
+    if not PACKAGES.is_dir():
+        why = "no PostgreSQL: apt-get install postgresql"
+        pytest.fail(why) if os.environ.get("CI") else pytest.skip(why)
+    folder.mkdir()
+    if os.geteuid() == 0:
+        shutil.chown(folder, "postgres", "postgres")
+    _run("initdb", "-D", str(folder), "-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
+    return PostgresServer(folder, _find_port())
+
+
+def _find_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def _run(program: str, *arguments: str) -> None:
+    newest = max(PACKAGES.glob(f"*/bin/{program}"), key=lambda path: float(path.parts[-3]))
+    who = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
+    found = subprocess.run(  # type: ignore[call-overload]
+        [newest, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd="/", check=False, **who
+    )
+    assert found.returncode == 0, found.stderr
