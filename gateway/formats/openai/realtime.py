@@ -1,0 +1,308 @@
+"""The Realtime API of OpenAI: what the gateway reads from its events, and the few events that it sends itself.
+
+Events pass unchanged. Read are the types of OpenAI's OpenAPI document (``RealtimeClientEvent``,
+``RealtimeServerEvent``): ``response.create``, and from the provider the life of a response and its usage. Names of the
+beta version are read, too.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.usage import Usage, estimate_tokens, find_audio, parse_count, share_prompt
+from gateway.errors import GatewayError, InvalidRequest
+from gateway.formats.json_values import as_object, loads_or_none
+
+Event = dict[str, Any]
+
+SESSION_UPDATE, RESPONSE_CREATE = "session.update", "response.create"
+RESPONSE_CREATED, RESPONSE_DONE, ERROR = "response.created", "response.done", "error"
+TRANSCRIBED = "conversation.item.input_audio_transcription.completed"
+MAX_OUTPUT = 4_096
+"""Tokens of a response whose limit is ``inf``: OpenAI's own maximum."""
+MAX_MODEL_CHARS = 256
+MAX_CONTEXT, MAX_ANSWER = 262_144, 16_384
+"""Tokens of a prompt and a response that no model of this API exceeds: more is a provider's mistake."""
+_ADDED_TOKENS = 64
+"""What a provider adds to a conversation."""
+_IMAGE_TOKENS = 2_048
+_HEARD_A_SECOND, _SPOKEN_A_SECOND = 10, 20
+"""Tokens of a second of audio, of the user and of the model ("Managing costs" in OpenAI's guide of this API)."""
+_PCM_BYTES, _G711_BYTES = 48_000, 8_000
+"""Bytes of a second: 16 bits at 24 kHz, 8 bits at 8 kHz."""
+_TEXT_DELTAS = frozenset(
+    {
+        "response.text.delta",
+        "response.output_text.delta",
+        "response.audio_transcript.delta",
+        "response.output_audio_transcript.delta",
+        "response.function_call_arguments.delta",
+    }
+)
+_AUDIO_DELTAS = frozenset({"response.audio.delta", "response.output_audio.delta"})
+
+
+def parse_event(raw: bytes) -> Event | None:
+    """Parse one event. None: it is no JSON object, and nothing is known about it."""
+    event = loads_or_none(raw)
+    return event if isinstance(event, dict) else None
+
+
+def build_session_call(model: str | None) -> InferenceRequest:
+    """Build the request for a session from the ``model`` of its address. Raises ``InvalidRequest``."""
+    if not model:
+        raise InvalidRequest("The query needs 'model': /v1/realtime?model=…", param="model")
+    if not check_model(model):
+        raise InvalidRequest("'model' is not the name of a model", param="model")
+    return InferenceRequest("realtime", model, {}, stream=True, sounds=True)
+
+
+def check_model(model: object) -> bool:
+    """Return whether ``model`` can be the name of a model."""
+    return isinstance(model, str) and 0 < len(model) <= MAX_MODEL_CHARS and model.isprintable()
+
+
+def build_response_call(model: str, prompt_tokens: int, output_tokens: int) -> InferenceRequest:
+    """Build the request for one response of a session, with the most tokens that it probably takes."""
+    body = {"max_output_tokens": output_tokens}
+    return InferenceRequest(
+        "realtime",
+        model,
+        body,
+        stream=True,
+        prompt_chars=4 * prompt_tokens,
+        max_prompt_tokens=prompt_tokens,
+        max_output_tokens=output_tokens,
+        sounds=True,
+    )
+
+
+def parse_realtime_usage(raw: object) -> Usage | None:
+    """Parse the ``usage`` of a response or of a transcription. None: it is missing or not plausible."""
+    if not isinstance(raw, dict):
+        return None
+    seconds = raw.get("seconds")
+    if raw.get("type") == "duration" and isinstance(seconds, int | float) and 0 <= seconds <= MAX_CONTEXT:
+        return Usage(duration_ms=round(seconds * 1000), source="upstream")
+    prompt, completion = parse_count(raw.get("input_tokens")), parse_count(raw.get("output_tokens"))
+    if prompt is None or completion is None:
+        return None
+    read, made = raw.get("input_token_details"), raw.get("output_token_details")
+    cached = read.get("cached_tokens") if isinstance(read, dict) else None
+    usage = share_prompt(prompt, completion, cached=cached, written=None)
+    return attrs.evolve(usage, audio=find_audio(read, made, prompt, completion))
+
+
+@attrs.frozen
+class ResponseEnd:
+    """What ``response.done`` says.
+
+    Attributes:
+        usage: None if the provider reports none.
+        failure: why the response failed; empty if it did not.
+    """
+
+    id: str
+    status: str
+    usage: Usage | None
+    failure: str
+
+
+def parse_response_end(event: Event) -> ResponseEnd:
+    """Parse ``response.done``."""
+    response = _get_object(event, "response")
+    details = _get_object(response, "status_details")
+    status = str(response.get("status"))
+    failure = ""
+    if status == "failed":
+        message = _get_object(details, "error").get("message")
+        failure = message if isinstance(message, str) and message else "The provider gave no reason"
+    return ResponseEnd(find_response_id(event), status, parse_realtime_usage(response.get("usage")), failure)
+
+
+def find_response_id(event: Event) -> str:
+    """Return the id of the response that an event of the provider belongs to; empty if it names none."""
+    found = event.get("response_id") or _get_object(event, "response").get("id")
+    return found if isinstance(found, str) else ""
+
+
+def find_cause(event: Event) -> str | None:
+    """Return the id of the client's event that an ``error`` event is about. None if it names none."""
+    found = _get_object(event, "error").get("event_id")
+    return found if isinstance(found, str) else None
+
+
+def find_transcriber(session: Event) -> str | None:
+    """Return the model that transcribes the user's audio in a session. None if none does."""
+    heard = _get_object(_get_object(session, "audio"), "input")
+    for place in (heard.get("transcription"), session.get("input_audio_transcription")):
+        model = place.get("model") if isinstance(place, dict) else None
+        if isinstance(model, str) and model:
+            return model
+    return None
+
+
+def build_error_event(error: GatewayError, request_id: str, cause: object = None) -> str:
+    """Build the ``error`` event of a request. ``cause``: the client's ``event_id``, if it sent one."""
+    return orjson.dumps(
+        {
+            "type": ERROR,
+            "event_id": f"event_{request_id}",
+            "error": {
+                "type": error.type,
+                "code": error.public_code,
+                "message": f"{error.message} (request id: {request_id})",
+                "param": error.param,
+                "event_id": cause if isinstance(cause, str) else None,
+            },
+        }
+    ).decode()
+
+
+def build_cancel_event(response_id: str) -> str:
+    """Build the event that ends a response."""
+    return orjson.dumps({"type": "response.cancel", "response_id": response_id}).decode()
+
+
+def build_update_event(session: Event) -> str:
+    """Build the event that configures a session."""
+    return orjson.dumps({"type": SESSION_UPDATE, "session": session}).decode()
+
+
+@attrs.define
+class OutputMeter:
+    """Estimates the tokens of a response from the pieces that have come."""
+
+    chars: int = 0
+    audio_tokens: int = 0
+
+
+class Conversation:
+    """Estimates the tokens of a session's conversation, from which the next response is reserved.
+
+    Attributes:
+        transcriber: the model that transcribes the user's audio; None if none does.
+    """
+
+    def __init__(self) -> None:
+        self.transcriber: str | None = None
+        self._turns = 0
+        self._added = 0
+        self._buffered = 0
+        self._instructions = 0
+        self._limit = MAX_OUTPUT
+        self._heard_bytes = self._spoken_bytes = _PCM_BYTES
+
+    def estimate_prompt(self, event: Event | None = None) -> int:
+        """Return the tokens that the next response reads; ``event`` is the ``response.create`` for it, if one is."""
+        own = 0 if event is None else _measure(event.get("response"), self._heard_bytes)
+        return _ADDED_TOKENS + self._instructions + self._turns + self._added + self._buffered + own
+
+    def find_output_limit(self, event: Event | None = None) -> int:
+        """Return the most tokens of the next response."""
+        own = _find_limit(_get_object(event, "response")) if event is not None else None
+        return self._limit if own is None else own
+
+    def note_client(self, event: Event) -> None:
+        """Count what the client adds to the conversation."""
+        match event.get("type"):
+            case "input_audio_buffer.append":
+                self._buffered += _count_audio(event.get("audio"), self._heard_bytes, _HEARD_A_SECOND)
+            case "input_audio_buffer.clear":
+                self._buffered = 0
+            case "conversation.item.create":
+                self._added += _measure(event.get("item"), self._heard_bytes)
+            case "session.update":
+                self._use(_get_object(event, "session"))
+
+    def note_provider(self, event: Event) -> None:
+        """Read the session's settings, and the usage of its last response."""
+        match event.get("type"):
+            case "session.created" | "session.updated":
+                self._use(_get_object(event, "session"))
+            case "response.done":
+                usage = parse_realtime_usage(_get_object(event, "response").get("usage"))
+                if usage is not None:
+                    self._turns = max(0, usage.prompt_tokens + usage.completion_tokens - self._instructions)
+                    self._added = self._buffered = 0
+
+    def note_output(self, event: Event, meter: OutputMeter) -> None:
+        """Count one piece of a response."""
+        kind, delta = event.get("type"), event.get("delta")
+        if not isinstance(delta, str):
+            return
+        if kind in _TEXT_DELTAS:
+            meter.chars += len(delta)
+        elif kind in _AUDIO_DELTAS:
+            meter.audio_tokens += _count_audio(delta, self._spoken_bytes, _SPOKEN_A_SECOND)
+
+    def _use(self, session: Event) -> None:
+        given = {name: session.get(name) for name in ("instructions", "tools") if name in session}
+        if given:
+            self._instructions = estimate_tokens(len(orjson.dumps(given)))
+        limit = _find_limit(session)
+        if limit is not None:
+            self._limit = limit
+        self._heard_bytes = _find_rate(session, "input") or self._heard_bytes
+        self._spoken_bytes = _find_rate(session, "output") or self._spoken_bytes
+        if "audio" in session or "input_audio_transcription" in session:
+            self.transcriber = find_transcriber(session) or self.transcriber
+
+
+def estimate_output(meter: OutputMeter, prompt_tokens: int) -> Usage:
+    """Return the usage of a response that was cut off: its estimated prompt, and the pieces that have come."""
+    made = estimate_tokens(meter.chars) + meter.audio_tokens
+    audio = {"audio_tokens": meter.audio_tokens}
+    return Usage(prompt_tokens, made, 0, "estimate", audio=find_audio(None, audio, prompt_tokens, made))
+
+
+def _find_limit(settings: Event) -> int | None:
+    """Return the limit of the output that a session or a response names. None if it names none."""
+    for name in ("max_output_tokens", "max_response_output_tokens"):
+        limit = settings.get(name)
+        if limit == "inf":
+            return MAX_OUTPUT
+        if type(limit) is int and limit > 0:
+            return min(limit, MAX_ANSWER)
+    return None
+
+
+def _find_rate(session: Event, side: str) -> int | None:
+    """Return the bytes of a second of audio. None if the session does not name its format."""
+    named = _get_object(_get_object(session, "audio"), side).get("format") or session.get(f"{side}_audio_format")
+    kind = named.get("type") if isinstance(named, dict) else named
+    if not isinstance(kind, str):
+        return None
+    return _PCM_BYTES if "pcm" in kind and not kind.endswith(("pcmu", "pcma")) else _G711_BYTES
+
+
+def _count_audio(encoded: object, bytes_a_second: int, tokens_a_second: int) -> int:
+    """Return the tokens of audio in base64, rounded up."""
+    size = len(encoded) * 3 // 4 if isinstance(encoded, str) else 0
+    return -(-size * tokens_a_second // bytes_a_second)
+
+
+def _measure(item: object, bytes_a_second: int) -> int:
+    """Return the estimated tokens of an item of a conversation, or of the settings of a response."""
+    if isinstance(item, str):
+        return estimate_tokens(len(item))
+    if isinstance(item, list):
+        return sum(_measure(each, bytes_a_second) for each in item)
+    if not isinstance(item, dict):
+        return 1
+    tokens = 1
+    for name, value in item.items():
+        if name == "audio" and isinstance(value, str):
+            tokens += _count_audio(value, bytes_a_second, _HEARD_A_SECOND)
+        elif name == "image_url":
+            tokens += _IMAGE_TOKENS
+        else:
+            tokens += _measure(value, bytes_a_second)
+    return tokens
+
+
+def _get_object(value: Mapping[str, Any] | None, name: str) -> Event:
+    return as_object(value.get(name)) if value is not None else {}

@@ -1,0 +1,79 @@
+"""Requests for client secrets of the Realtime API, and their answers.
+
+OpenAI's OpenAPI document, ``RealtimeCreateClientSecretRequest`` and ``RealtimeSessionCreateRequest``, which is the beta
+version's.
+"""
+
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.errors import InvalidRequest
+from gateway.formats.json_values import as_object
+from gateway.formats.openai.fields import parse_integer
+from gateway.formats.openai.realtime import check_model
+
+Body = dict[str, Any]
+DEFAULT_TTL_S, MIN_TTL_S, MAX_TTL_S = 600, 10, 7_200
+MAX_SESSION_BYTES = 32 * 1024
+_OBJECT = "realtime.session"
+_NOT_SETTINGS = frozenset({"model", "client_secret", "expires_after", "id", "object", "expires_at"})
+
+
+@attrs.frozen
+class SecretRequest:
+    """A request for a client secret.
+
+    Attributes:
+        model: the only model of its sessions; None: any.
+        session: the settings as the client wrote them.
+        flat: the client uses the path of the beta version.
+    """
+
+    model: str | None
+    session: Body
+    ttl_s: int
+    flat: bool
+
+    @property
+    def settings(self) -> Body:
+        """What a session begins with; empty if the client sets nothing."""
+        found = {name: value for name, value in self.session.items() if name not in _NOT_SETTINGS}
+        return {} if found.keys() <= {"type"} else found
+
+
+def parse_secret_request(body: Body, *, flat: bool) -> SecretRequest:
+    """Parse a request; ``flat``: of the beta version. Raises ``InvalidRequest``."""
+    place = "" if flat else "session."
+    session = body if flat else body.get("session") or {}
+    if not isinstance(session, dict):
+        raise InvalidRequest("'session' is not an object", param="session")
+    kind = session.get("type", "realtime")
+    if kind != "realtime":
+        raise InvalidRequest(f"'{place}type' has to be 'realtime'", param=f"{place}type")
+    model = session.get("model")
+    if model is not None and not check_model(model):
+        raise InvalidRequest(f"'{place}model' is not the name of a model", param=f"{place}model")
+    if len(orjson.dumps(session)) > MAX_SESSION_BYTES:
+        raise InvalidRequest(f"The session has more than {MAX_SESSION_BYTES} bytes", param=place.rstrip(".") or None)
+    after = body.get("expires_after")
+    if after is not None and not isinstance(after, dict):
+        raise InvalidRequest("'expires_after' is not an object", param="expires_after")
+    ttl_s = parse_integer(as_object(after), "seconds", MIN_TTL_S, MAX_TTL_S)
+    return SecretRequest(model, session, ttl_s or DEFAULT_TTL_S, flat)
+
+
+def build_secret_answer(asked: SecretRequest, secret: str, expires_s: int, session_id: str) -> Body:
+    """Build the answer with the secret and the session's settings."""
+    session = {
+        **({} if asked.flat else {"type": "realtime"}),
+        **{name: value for name, value in asked.session.items() if name not in _NOT_SETTINGS},
+        "id": session_id,
+        "object": _OBJECT,
+        "model": asked.model,
+        "expires_at": 0,
+    }
+    if asked.flat:
+        return {**session, "client_secret": {"value": secret, "expires_at": expires_s}}
+    return {"value": secret, "expires_at": expires_s, "session": session}

@@ -1,0 +1,107 @@
+"""``GET /v1/realtime``: a WebSocket to a model that listens and speaks."""
+
+from functools import partial
+
+import attrs
+from aiohttp import web
+
+from gateway.errors import InvalidRequest, ProviderError
+from gateway.formats.content_filter import parse_worded_fault
+from gateway.formats.openai.errors import parse_retry_after
+from gateway.formats.openai.realtime import build_session_call
+from gateway.providers.base import EndpointRequest
+from gateway.routing.target import Attempt
+from gateway.server.active_inference import INFERENCE
+from gateway.server.context import SERVICES, Services
+from gateway.server.middlewares import settle_request, with_middlewares
+from gateway.server.realtime_auth import BETA, find_beta, find_session, list_protocols
+from gateway.server.realtime_session import ActiveRealtime, RealtimeSession
+from gateway.upstream.websocket import (
+    CLOSE_S,
+    HEARTBEAT_S,
+    MAX_FRAME_BYTES,
+    HandshakeRefused,
+    ProviderSocket,
+)
+
+PATH = "/realtime"
+
+
+def add_realtime_routes(api: web.Application) -> None:
+    """Register the routes of the Realtime API; their paths are below ``/v1``."""
+    settle = partial(settle_request, operation="realtime", kind=ActiveRealtime)
+    api.router.add_get(PATH, with_middlewares(open_session, [settle]), allow_head=False)
+
+
+async def open_session(request: web.Request) -> web.StreamResponse:
+    """Connect the client to a provider that serves the model, and pass frames until the session ends.
+
+    The client's handshake is answered once the provider has accepted its own: until then other channels are tried, and
+    an error is an HTTP response.
+    """
+    active, services = request[INFERENCE], request.app[SERVICES]
+    assert isinstance(active, ActiveRealtime)  # noqa: S101 - its middleware has made it
+    ctx = active.context
+    client = _open_socket(request)
+    model, settings = find_session(request)
+    ctx.call = call = build_session_call(model)
+    ctx.route = services.routing.router.route(ctx.caller, call)
+    await services.billing.quota.peek(ctx.caller, partial(services.routing.router.may_be_free, ctx.caller))
+    beta = find_beta(request)
+
+    async def serve(attempt: Attempt) -> None:
+        timeout_s = min(attempt.timeouts.first_byte_s, attempt.timeouts.total_s)
+        provider = await attempt.wait_for(_connect(services, attempt, beta), timeout_s, services.proxy.timer)
+        try:
+            attempt.check()
+            services.routing.load_balancer.record_success(attempt.lease)
+            await client.prepare(request)
+            ctx.first_byte_at = active.loop.time()
+            active.session = session = RealtimeSession(active, attempt, call, client=client, provider=provider)
+            attempt.attach_client(session)
+            await session.run(settings)
+        finally:
+            active.session = None
+            await provider.close()
+
+    async with services.billing.quota.enter(ctx.caller):
+        await services.proxy.with_failover(ctx, serve)
+    return client
+
+
+def _open_socket(request: web.Request) -> web.WebSocketResponse:
+    """Return the client's socket, before the handshake. Raises ``InvalidRequest`` if the request asks for none."""
+    socket = web.WebSocketResponse(
+        protocols=list_protocols(request),
+        heartbeat=HEARTBEAT_S,
+        timeout=CLOSE_S,
+        compress=False,
+        max_msg_size=MAX_FRAME_BYTES,
+        decode_text=False,
+    )
+    if not socket.can_prepare(request).ok:
+        raise InvalidRequest(
+            "This endpoint is a WebSocket: connect to it with ws:// or wss://, for example by the 'realtime.connect' "
+            "of OpenAI's client libraries",
+            should_retry=False,
+        )
+    return socket
+
+
+async def _connect(services: Services, attempt: Attempt, beta: str | None) -> ProviderSocket:
+    """Open the provider's side. Raises ``ProviderError``."""
+    headers = () if beta is None else ((BETA, beta),)
+    plan = attempt.way.address(EndpointRequest(None, method="GET", headers=headers), attempt.naming.now_s)
+    plain = {name: value for name, value in plan.headers.items() if name not in {"Accept", "Accept-Encoding"}}
+    try:
+        return await services.websockets.connect(attrs.evolve(plan, headers=plain))
+    except HandshakeRefused as refused:
+        raise _parse_refusal(services, attempt, refused) from None
+
+
+def _parse_refusal(services: Services, attempt: Attempt, refused: HandshakeRefused) -> ProviderError:
+    retry_after_s = parse_retry_after(refused.headers.get("Retry-After"), services.clock())
+    path = attempt.target.endpoint.path.partition("?")[0]
+    return parse_worded_fault(
+        refused.status, refused.body, attempt.channel.secrets, provider_retry_after_s=retry_after_s, path=path
+    )

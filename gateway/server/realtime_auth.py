@@ -1,0 +1,80 @@
+"""What a client of the Realtime API says in its handshake besides its headers.
+
+A browser cannot set headers of a WebSocket: it sends its key as a subprotocol ("Connect via WebSocket" in OpenAI's
+guide): ``realtime``, ``openai-insecure-api-key.KEY``, ``openai-beta.realtime-v1``.
+"""
+
+from typing import Any
+
+from aiohttp import hdrs, web
+
+from gateway.auth.client_secrets import PREFIX, ClientSecret
+from gateway.domain.account import Caller
+from gateway.errors import InvalidApiKey, InvalidRequest
+from gateway.server.context import SERVICES
+
+REALTIME_PATH = "/v1/realtime"
+BETA = "OpenAI-Beta"
+"""The header with which a client asks for the events of the beta version."""
+_PROTOCOL = "realtime"
+_KEY_PROTOCOL = "openai-insecure-api-key."
+_BETA_PROTOCOL = "openai-beta."
+_BETA_VALUE = "realtime=v1"
+CLIENT_SECRET = web.RequestKey("client_secret", ClientSecret)
+"""What a session was opened with, if not with an API key."""
+
+
+def list_protocols(request: web.Request) -> tuple[str, ...]:
+    """Return the subprotocol that the gateway accepts, if the client offers any: never the one with its key."""
+    return (_PROTOCOL,) if hdrs.SEC_WEBSOCKET_PROTOCOL in request.headers else ()
+
+
+def find_protocol_key(request: web.Request) -> str | None:
+    """Return the credentials that a browser sends as a subprotocol, as an ``Authorization`` header has them."""
+    if request.path != REALTIME_PATH:
+        return None
+    for protocol in _list_offered(request):
+        if protocol.startswith(_KEY_PROTOCOL):
+            return f"Bearer {protocol.removeprefix(_KEY_PROTOCOL)}"
+    return None
+
+
+def find_secret_caller(request: web.Request, authorization: str | None) -> Caller | None:
+    """Return the caller whose client secret ``authorization`` has; None if it has none.
+
+    Sets ``request[CLIENT_SECRET]``. Raises ``InvalidApiKey``, also for any other path than that of sessions.
+    """
+    scheme, _, secret = (authorization or "").partition(" ")
+    secret = secret.strip()
+    if scheme.lower() != "bearer" or not secret.startswith(PREFIX):
+        return None
+    if request.path != REALTIME_PATH:
+        raise InvalidApiKey("A client secret opens realtime sessions only", should_retry=False)
+    caller, request[CLIENT_SECRET] = request.app[SERVICES].auth.client_secrets.find(secret)
+    return caller
+
+
+def find_session(request: web.Request) -> tuple[str | None, dict[str, Any]]:
+    """Return the model of a session, and the settings that it begins with; both may come with the client secret.
+
+    Raises ``InvalidRequest`` if the client asks for another model than its secret is for.
+    """
+    asked, secret = request.query.get("model"), request.get(CLIENT_SECRET)
+    if secret is None:
+        return asked, {}
+    if asked is not None and secret.model is not None and asked != secret.model:
+        raise InvalidRequest(f"The client secret is for the model {secret.model!r}", param="model", should_retry=False)
+    return asked or secret.model, secret.session
+
+
+def find_beta(request: web.Request) -> str | None:
+    """Return the header for the beta version, if the client asks for it."""
+    asked = request.headers.get(BETA, "")
+    if asked == _BETA_VALUE or any(offered == f"{_BETA_PROTOCOL}realtime-v1" for offered in _list_offered(request)):
+        return _BETA_VALUE
+    return None
+
+
+def _list_offered(request: web.Request) -> list[str]:
+    lines = request.headers.getall(hdrs.SEC_WEBSOCKET_PROTOCOL, ())
+    return [protocol.strip() for line in lines for protocol in line.split(",")]

@@ -1,0 +1,280 @@
+"""One realtime session: frames pass unchanged between a client and a provider until one of them, or the gateway, ends.
+
+Each event is looked at before it is passed on: a response costs money (``realtime_billing.py``). What ends a session is
+a ``SessionEnd``. Responses that still run then are cancelled at the provider, whose report of their usage is awaited.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import attrs
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from gateway.domain.account import Caller
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.request_log import Outcome
+from gateway.errors import (
+    GatewayError,
+    Overloaded,
+    ProviderBadResponse,
+    ProviderTimeout,
+    RateLimited,
+    RequestCancelled,
+    StoreUnavailable,
+)
+from gateway.formats.openai import realtime as wire
+from gateway.formats.openai.errors import mask
+from gateway.routing.target import Attempt
+from gateway.server.active_inference import ActiveInference
+from gateway.server.context import Services
+from gateway.server.realtime_billing import RealtimeBilling
+from gateway.upstream.websocket import CLOSE_S, ProviderSocket
+
+TICK_S = 1.0
+"""How often a session checks its key, its silence, and whether the gateway shuts down."""
+IDLE_S = 900.0
+"""How long a session may be without any frame in either direction."""
+FINISH_S = 2.0
+"""How long a cancelled response may take to report its usage."""
+_MAX_REASON_BYTES = 123
+"""Of a close frame (RFC 6455, 5.5)."""
+_SENDABLE = frozenset({1000, 1001, 1002, 1003, *range(1007, 1015), *range(3000, 5000)})
+"""Close codes that an endpoint may send (RFC 6455, 7.4)."""
+_NO_CODE = 1005
+_RECOVERABLE = (RateLimited, StoreUnavailable)
+"""Errors after which a session goes on without the response that was asked for."""
+
+
+@attrs.frozen
+class SessionEnd:
+    """Why a session ends.
+
+    Attributes:
+        code: of the close frame for the client.
+        outcome: for the record.
+        fault: the error that the client gets as its last event; None without one.
+    """
+
+    code: int
+    reason: str = ""
+    outcome: Outcome = "completed"
+    fault: GatewayError | None = None
+
+
+class ActiveRealtime(ActiveInference):
+    """A request for a session. Once it is open, the session itself notices that its client has left."""
+
+    session: "RealtimeSession | None" = None
+
+    def leave(self) -> bool:
+        return self.session is not None
+
+
+class RealtimeSession:
+    """Passes the frames of one session; an ``AbortableStream`` of its attempt.
+
+    Args:
+        active: the session as a request.
+        attempt: the connection to the provider.
+        call: the session's request.
+        client: the open socket of the client.
+        provider: the open socket of the provider.
+    """
+
+    def __init__(
+        self,
+        active: ActiveRealtime,
+        attempt: Attempt,
+        call: InferenceRequest,
+        *,
+        client: web.WebSocketResponse,
+        provider: ProviderSocket,
+    ) -> None:
+        self._active = active
+        self._attempt = attempt
+        self._client = client
+        self._provider = provider
+        self._billing = RealtimeBilling(active, attempt, call)
+        self._loop = active.loop
+        self._ended: asyncio.Future[SessionEnd] = self._loop.create_future()
+        self._settled = asyncio.Event()
+        self._heard_at = self._answered_at = self._loop.time()
+        self._client_open = True
+
+    def wake(self) -> None:
+        """End the session with the error that its attempt was aborted with."""
+        fault = self._attempt.cancelled or self._attempt.abort_error
+        if isinstance(fault, RequestCancelled):
+            self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, "cancelled", "cancelled", fault))
+        elif fault is not None:
+            self._end(SessionEnd(WSCloseCode.SERVICE_RESTART, "the gateway shuts down", "interrupted", fault))
+
+    def leave(self, most_bytes: int, give_up: object) -> None:
+        """Do nothing: a session is never read to its end for a client that has left."""
+
+    async def run(self, settings: wire.Event) -> None:
+        """Pass frames until the session has ended and everything is settled. ``settings``: what it begins with."""
+        if settings:
+            self._billing.conversation.note_client({"type": wire.SESSION_UPDATE, "session": settings})
+            await self._send_provider(wire.build_update_event(settings))
+        tasks = [self._loop.create_task(work()) for work in (self._pass_client, self._pass_provider, self._watch)]
+        try:
+            waited: list[asyncio.Future[Any]] = [self._ended, *tasks]
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()  # a bug ends the session
+            await self._finish(self._ended.result() if self._ended.done() else SessionEnd(WSCloseCode.INTERNAL_ERROR))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._settle(SessionEnd(WSCloseCode.INTERNAL_ERROR, outcome="interrupted"))
+
+    def _end(self, end: SessionEnd) -> None:
+        if not self._ended.done():
+            self._ended.set_result(end)
+
+    async def _finish(self, end: SessionEnd) -> None:
+        """Cancel the responses under way, settle, and close both sockets."""
+        if end.fault is not None:
+            with suppress(TimeoutError):  # of a client that does not read
+                async with asyncio.timeout(FINISH_S):
+                    await self._send_client(wire.build_error_event(end.fault, self._active.context.id))
+        if self._billing.busy and not self._provider.closed:
+            for response_id in self._billing.running:
+                await self._send_provider(wire.build_cancel_event(response_id))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FINISH_S):
+                    await self._settled.wait()
+        self._settle(end)
+        reason = end.reason.encode()[:_MAX_REASON_BYTES].decode(errors="ignore").encode()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FINISH_S + CLOSE_S):
+                closing = self._client.close(code=end.code, message=reason), self._provider.close()
+                await asyncio.gather(*closing, return_exceptions=True)
+
+    def _settle(self, end: SessionEnd) -> None:
+        self._billing.settle_rest("client_closed" if end.outcome == "completed" else end.outcome, end.fault)
+        self._active.settle(end.outcome, end.fault)
+
+    async def _pass_client(self) -> None:
+        """Pass the client's frames, except those that ask for a response that is not allowed."""
+        while not self._ended.done():
+            message = await self._client.receive()
+            self._heard_at = self._loop.time()
+            if message.type not in {WSMsgType.TEXT, WSMsgType.BINARY}:
+                self._client_open = False
+                self._end(_parse_client_close(message.type))
+                return
+            event = wire.parse_event(message.data)
+            if event is None or await self._may_pass(event):
+                await self._send_provider(message.data, message.type)
+
+    async def _may_pass(self, event: wire.Event) -> bool:
+        """Return whether an event may be sent on; if not, the client gets an error event."""
+        if event.get("type") not in {wire.RESPONSE_CREATE, wire.SESSION_UPDATE}:
+            self._billing.conversation.note_client(event)
+            return True
+        try:
+            if event["type"] == wire.RESPONSE_CREATE:
+                if not self._active.services.drain.open:
+                    raise Overloaded("The gateway is shutting down", retry_after_s=5)
+                await self._billing.reserve(event)
+            else:
+                settings = event.get("session")
+                check_settings(self._active.services, self._active.context.caller, settings)
+                self._billing.conversation.note_client(event)
+        except _RECOVERABLE as fault:
+            await self._send_client(wire.build_error_event(fault, self._active.context.id, event.get("event_id")))
+            return False
+        except GatewayError as fault:
+            self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, fault.public_code or fault.code, "refused", fault))
+            return False
+        self._answered_at = self._loop.time()
+        return True
+
+    async def _pass_provider(self) -> None:
+        """Pass the provider's frames, each after it has been accounted for."""
+        while True:
+            message = await self._provider.receive()
+            self._heard_at = self._answered_at = self._loop.time()
+            if message.type not in {WSMsgType.TEXT, WSMsgType.BINARY}:
+                self._settled.set()
+                self._end(self._parse_provider_close(message.type, message.data, message.extra))
+                return
+            event = wire.parse_event(message.data)
+            refused = None if event is None else await self._billing.note(event)
+            if refused is not None:
+                code = refused.public_code or refused.code
+                self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, code, "refused", refused))
+            if self._ended.done():
+                if not self._billing.busy:
+                    self._settled.set()
+                if refused is None:
+                    continue  # the client has had its last event
+            else:
+                await self._send_client(message.data, message.type)
+
+    def _parse_provider_close(self, kind: WSMsgType, data: Any, extra: object) -> SessionEnd:
+        code: int = data if kind is WSMsgType.CLOSE else 0
+        reason = extra if kind is WSMsgType.CLOSE else ""
+        reason = mask(str(reason or ""), self._attempt.channel.secrets)
+        if code in {WSCloseCode.OK, _NO_CODE}:
+            return SessionEnd(WSCloseCode.OK, reason)
+        what = f"closed the session with the code {code}" if code else "broke the connection"
+        fault = ProviderBadResponse(f"The provider {what}{f': {reason}' if reason else ''}", phase="stream")
+        return SessionEnd(code if code in _SENDABLE else WSCloseCode.INTERNAL_ERROR, reason, "failed", fault)
+
+    async def _watch(self) -> None:
+        """End the session if its key is revoked, if it is silent, or if the gateway shuts down and it is idle."""
+        timeouts, services = self._attempt.timeouts, self._active.services
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = self._loop.time()
+            try:
+                services.auth.api_keys.refresh(self._active.context.caller)
+            except GatewayError as fault:
+                self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, fault.public_code or fault.code, "refused", fault))
+            if not self._billing.busy:
+                if not services.drain.open:
+                    self._end(SessionEnd(WSCloseCode.SERVICE_RESTART, "the gateway shuts down"))
+                elif now - self._heard_at > IDLE_S:
+                    self._end(SessionEnd(WSCloseCode.GOING_AWAY, "the session was idle"))
+            elif now - self._answered_at > max(timeouts.first_byte_s, timeouts.idle_s):
+                late = ProviderTimeout("The provider took too long to answer", phase="stream")
+                self._end(SessionEnd(WSCloseCode.INTERNAL_ERROR, "", "failed", late))
+
+    async def _send_client(self, data: bytes | str, kind: WSMsgType = WSMsgType.TEXT) -> None:
+        """Send a frame, as soon as the client reads; one that has left gets nothing."""
+        if not self._client_open:
+            return
+        try:
+            await self._client.send_frame(data.encode() if isinstance(data, str) else data, kind)
+        except ConnectionError:
+            self._client_open = False
+            self._end(SessionEnd(WSCloseCode.GOING_AWAY, outcome="client_closed"))
+
+    async def _send_provider(self, data: bytes | str, kind: WSMsgType = WSMsgType.TEXT) -> None:
+        with suppress(ConnectionError):  # its end is read, with its reason
+            await self._provider.send_frame(data.encode() if isinstance(data, str) else data, kind)
+
+
+def check_settings(services: Services, caller: Caller, settings: object) -> None:
+    """Raise the error of a model for transcripts that the caller may not use, or that has no price for it."""
+    model = wire.find_transcriber(settings) if isinstance(settings, dict) else None
+    if model is None:
+        return
+    caller.check_model(model)
+    router = services.routing.router
+    providers = {channel.provider for channel in router.catalog.channels}
+    if all(router.tariff.find_price(model, model, provider) is None for provider in providers):
+        router.tariff.check_priced(caller, model, param="session.audio.input.transcription.model")
+
+
+def _parse_client_close(kind: WSMsgType) -> SessionEnd:
+    """Return how the client has ended the session; a frame that aiohttp refuses ends it, too."""
+    if kind is WSMsgType.CLOSE:
+        return SessionEnd(WSCloseCode.OK)
+    return SessionEnd(WSCloseCode.GOING_AWAY, outcome="client_closed")

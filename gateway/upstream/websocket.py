@@ -1,0 +1,94 @@
+"""WebSockets to providers. aiohttp's exceptions are translated here."""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import aiohttp
+import attrs
+from aiohttp.http_exceptions import HttpProcessingError
+from yarl import URL
+
+from gateway.domain.http_request import HttpRequest
+from gateway.errors import ProviderBadResponse
+from gateway.upstream.aiohttp_client import raise_translated
+
+HEARTBEAT_S = 30.0
+"""After so long without a frame a ping is sent; without a pong in half that time the connection is closed."""
+MAX_FRAME_BYTES = 32 * 1024 * 1024
+"""The longest frame: OpenAI takes 15 MB of audio in one event."""
+CLOSE_S = 2.0
+"""How long the other end may take to answer a close frame."""
+_MAX_ERROR_BYTES = 64 * 1024
+_SWITCHED = 101
+_FOREIGN = (aiohttp.ClientError, HttpProcessingError, OSError, ValueError)
+
+ProviderSocket = aiohttp.ClientWebSocketResponse[bool]
+
+
+@attrs.define
+class HandshakeRefused(Exception):
+    """The provider answered with something else than a WebSocket: a status, headers and the beginning of a body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = attrs.field(repr=False)
+
+
+class WebSocketClient:
+    """Opens WebSockets to providers, each over a connection of its own.
+
+    Args:
+        authorize: adds the access token that a request needs.
+    """
+
+    def __init__(self, authorize: Callable[[HttpRequest], Awaitable[HttpRequest]]) -> None:
+        self._authorize = authorize
+        self._connector: aiohttp.TCPConnector | None = None
+
+    async def connect(self, plan: HttpRequest) -> ProviderSocket:
+        """Open a WebSocket at the address of ``plan``. Raises ``HandshakeRefused``, ``ProviderError``.
+
+        Frames have any size up to ``MAX_FRAME_BYTES``; pings are answered, and sent while nothing comes.
+        """
+        if plan.proxy is not None and plan.proxy.lower().startswith("socks"):
+            raise ProviderBadResponse("A WebSocket cannot go through a SOCKS proxy", phase="connect")
+        plan = await self._authorize(plan)
+        if self._connector is None:
+            self._connector = aiohttp.TCPConnector(limit=0, force_close=True)
+        session = aiohttp.ClientSession(
+            connector=self._connector,
+            connector_owner=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("User-Agent",),
+            trust_env=False,
+            middlewares=(_check_handshake,),
+            timeout=aiohttp.ClientTimeout(total=None, connect=plan.timeouts.connect_s, ceil_threshold=60),
+        )
+        try:
+            return await session.ws_connect(
+                URL(plan.url, encoded=True),
+                headers=plan.headers,
+                proxy=plan.proxy,
+                heartbeat=HEARTBEAT_S,
+                max_msg_size=MAX_FRAME_BYTES,
+                timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
+                decode_text=False,
+            )
+        except _FOREIGN as error:
+            raise_translated(error, "headers")
+        finally:
+            session.detach()  # the socket keeps its connection
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._connector is not None:
+            await self._connector.close()
+
+
+async def _check_handshake(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Raise ``HandshakeRefused`` unless the provider switches protocols: aiohttp would drop its error, or redirect."""
+    response = await send(request)
+    if response.status != _SWITCHED:
+        body = await response.content.read(_MAX_ERROR_BYTES)
+        response.close()
+        raise HandshakeRefused(response.status, response.headers, body)
+    return response

@@ -1,0 +1,517 @@
+"""Realtime sessions: what passes, what each response costs, and every way in which a session ends."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+import pytest_asyncio
+
+from gateway.auth.client_secrets import MAX_PER_KEY
+from gateway.server.context import SERVICES
+from tests.support.admin_calls import ask_office
+from tests.support.gateway import KEY, RunningGateway, channel
+from tests.support.realtime_provider import COST, PRICES, Event, ProviderSession, RealtimeProvider
+from tests.support.started_gateways import StartGateway
+
+PATH = "/v1/realtime"
+PRICED = {"price": [{"model": "m", **PRICES}]}
+CREATE = {"type": "response.create"}
+ESTIMATED_PROMPT = 64
+
+
+@pytest_asyncio.fixture
+async def provider() -> AsyncIterator[RealtimeProvider]:
+    async with RealtimeProvider() as started:
+        yield started
+
+
+def site(provider: RealtimeProvider, *, key: Any = None, **more: Any) -> dict[str, Any]:
+    keys = {"key": [{"name": "test", "account": "acme", "secret": KEY, **(key or {})}], "account": [{"name": "acme"}]}
+    return {"channel": [provider.channel()], **PRICED, **(keys if key else {}), **more}
+
+
+@asynccontextmanager
+async def connect(gateway: RunningGateway, query: str = "?model=m", **more: Any) -> AsyncIterator[Any]:
+    """A client's session."""
+    async with gateway.client.ws_connect(gateway.url + PATH + query, max_msg_size=2**25, **more) as socket:
+        yield socket
+
+
+async def ask(client: Any, event: Event) -> None:
+    await client.send_str(orjson.dumps(event).decode())
+
+
+async def read(client: Any, kind: str) -> Event:
+    """The client's next event, which has this type."""
+    async with asyncio.timeout(10):
+        message = await client.receive()
+    assert message.type is aiohttp.WSMsgType.TEXT, message
+    event: Event = orjson.loads(message.data)
+    assert event["type"] == kind, event
+    return event
+
+
+async def read_close(client: Any) -> int:
+    """The code with which the gateway closes the session, next."""
+    async with asyncio.timeout(10):
+        message = await client.receive()
+    assert message.type is aiohttp.WSMsgType.CLOSE, message
+    return int(message.data)
+
+
+async def respond(client: Any, session: ProviderSession) -> None:
+    """One response from its request to its end."""
+    await ask(client, CREATE)
+    await session.expect("response.create")
+    await session.create()
+    await session.finish()
+    await read(client, "response.created")
+    await read(client, "response.done")
+
+
+async def refuse(gateway: RunningGateway, **more: Any) -> int:
+    """The HTTP status of a refused handshake."""
+    with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+        async with connect(gateway, **more):
+            pass
+    return refused.value.status
+
+
+async def costs(gateway: RunningGateway, responses: int = 1) -> list[Any]:
+    """The rows of the responses, without the session's own."""
+    rows = await gateway.rows(responses + 1)
+    return [row for row in rows if row.client_request_id is not None]
+
+
+async def test_frames_of_both_kinds_pass_untouched(gateway_with: StartGateway, provider: RealtimeProvider) -> None:
+    gateway = await gateway_with(site(provider))
+    async with connect(gateway) as client:
+        session = await provider.accept()
+        text = '{ "type" : "x.y",  "a": 1.0, "ü": [] }'
+        await client.send_str(text)
+        assert await session.receive() == orjson.loads(text)
+        await client.send_bytes(b"\x00\xff")
+        assert await session.receive() == b"\x00\xff"
+        await client.send_str("no json")
+        await session.socket.send_str(text)
+        await session.socket.send_bytes(b"\xff\x00")
+        assert (await client.receive()).data == text
+        assert (await client.receive()).data == b"\xff\x00"
+
+
+async def test_each_response_is_charged_once_before_the_client_sees_its_end(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    gateway = await gateway_with(site(provider, key={"quota_usd": 1}))
+    async with connect(gateway) as client:
+        session = await provider.accept()
+        for number in (1, 2):
+            await respond(client, session)
+            assert len(gateway.app[SERVICES].billing.settlement.ended) >= number
+    own, *_ = [row for row in await gateway.rows(3) if row.client_request_id is None]
+    first, second = await costs(gateway, 2)
+    assert [row.cost_nanos for row in (own, first, second)] == [0, COST, COST]
+    assert {row.client_request_id for row in (first, second)} == {own.id}
+    assert first.reserved_nanos > 4096 * 20_000
+    assert (first.prompt_tokens, first.cached_tokens, first.completion_tokens) == (100, 30, 50)
+
+
+async def test_a_response_that_the_provider_begins_is_charged(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    gateway = await gateway_with(site(provider, key={"quota_usd": 1}))
+    async with connect(gateway) as client:
+        session = await provider.accept()
+        await session.create()
+        await session.finish()
+        await read(client, "response.created")
+        await read(client, "response.done")
+    (row,) = await costs(gateway)
+    assert (row.cost_nanos, row.outcome) == (COST, "completed")
+
+
+async def test_the_spending_limit_ends_the_session_before_the_provider_is_asked(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    gateway = await gateway_with(site(provider, key={"quota_usd": 0.0834}))
+    async with connect(gateway) as client:
+        session = await provider.accept()
+        await respond(client, session)
+        await ask(client, {**CREATE, "event_id": "mine"})
+        error = (await read(client, "error"))["error"]
+        assert (error["code"], error["type"]) == ("insufficient_quota", "new_api_error")
+        assert await read_close(client) == 1008
+        assert await session.receive() == 1000
+    own, *_ = [row for row in await gateway.rows(2) if row.client_request_id is None]
+    assert (own.outcome, own.error_code) == ("refused", "insufficient_quota")
+
+
+async def test_a_response_begun_over_the_limit_is_cancelled_and_charged(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    gateway = await gateway_with(site(provider, key={"quota_usd": 0.0001}))
+    async with connect(gateway) as client:
+        session = await provider.accept()
+        await session.create("resp_7")
+        assert (await read(client, "error"))["error"]["code"] == "insufficient_quota"
+        assert (await session.expect("response.cancel"))["response_id"] == "resp_7"
+        await session.finish("resp_7", "cancelled")
+        assert await read_close(client) == 1008
+    (row,) = await costs(gateway)
+    assert (row.cost_nanos, row.overrun_nanos) == (COST, COST - 100_000)
+
+
+async def test_who_has_no_money_left_is_refused_before_the_provider_is_asked(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    gateway = await gateway_with(site(provider, key={"quota_usd": 0}))
+    assert await refuse(gateway) == 403
+    assert not provider.asked
+
+
+async def test_a_model_without_a_price_is_refused_under_a_limit(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    gateway = await gateway_with(site(provider, key={"quota_usd": 1}, price=[]))
+    assert await refuse(gateway) == 403
+    assert not provider.asked
+    (row,) = await gateway.rows(1)
+    assert row.error_code == "model_not_priced"
+
+
+async def test_who_leaves_pays_what_the_cancelled_response_has_cost(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    gateway = await gateway_with(site(provider))
+    async with connect(gateway) as client:
+        session = await provider.accept()
+        await session.create()
+        await read(client, "response.created")
+        client._response.connection.transport.abort()  # as a browser that crashes
+        await session.expect("response.cancel")
+        await session.finish(status="cancelled")
+        assert await session.receive() == 1000
+    (row,) = await costs(gateway)
+    assert (row.cost_nanos, row.outcome) == (COST, "cancelled")
+
+
+async def test_a_response_without_a_report_is_charged_by_what_has_come(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    gateway = await gateway_with(site(provider))
+    async with connect(gateway) as client:
+        session = await provider.accept()
+        await session.create()
+        sound = base64.b64encode(bytes(24_000)).decode()
+        await session.send("response.output_audio_transcript.delta", response_id="resp_1", delta="x" * 8)
+        await session.send("response.output_audio.delta", response_id="resp_1", delta=sound)
+        await session.finish(status="cancelled", usage=False)
+        for _ in range(4):
+            await client.receive()
+    (row,) = await costs(gateway)
+    assert (row.usage_source, row.prompt_tokens, row.completion_tokens) == ("estimate", ESTIMATED_PROMPT, 2 + 10)
+    assert row.cost_nanos == ESTIMATED_PROMPT * 1_000 + 2 * 2_000 + 10 * 20_000
+
+
+async def test_a_provider_that_breaks_off_ends_the_session_with_an_error_event(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    gateway = await gateway_with(site(provider))
+    async with connect(gateway) as client:
+        session = await provider.accept()
+        await session.create()
+        await read(client, "response.created")
+        assert session.socket._req is not None
+        assert session.socket._req.transport is not None
+        session.socket._req.transport.abort()
+        assert (await read(client, "error"))["error"]["code"] == "upstream_error"
+        assert await read_close(client) == 1011
+    (row,) = await costs(gateway)
+    assert (row.outcome, row.prompt_tokens) == ("failed", ESTIMATED_PROMPT)
+
+
+@pytest.mark.parametrize(("code", "outcome"), [(1000, "completed"), (4007, "failed")])
+async def test_the_providers_close_code_is_passed(
+    code: int, outcome: str, gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    gateway = await gateway_with(site(provider))
+    async with connect(gateway) as client:
+        session = await provider.accept()
+        await session.socket.close(code=code, message=b"the hour is over")
+        if outcome == "failed":
+            assert "the hour is over" in (await read(client, "error"))["error"]["message"]
+        assert await read_close(client) == code
+    (row,) = await gateway.rows(1)
+    assert row.outcome == outcome
+
+
+async def test_another_channel_is_tried_until_a_handshake_succeeds(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    async with RealtimeProvider(refuses=503) as broken:
+        channels = [broken.channel(name="broken", priority=1), provider.channel()]
+        gateway = await gateway_with(site(provider, channel=channels))
+        async with connect(gateway) as client:
+            await respond(client, await provider.accept())
+        own = next(row for row in await gateway.rows(2) if row.client_request_id is None)
+        assert (own.attempts, own.channel, broken.asked) == (2, "up", 1)
+
+
+async def test_a_providers_refusal_is_an_http_error_with_its_message(gateway_with: StartGateway) -> None:
+    async with RealtimeProvider(refuses=400) as strict:
+        gateway = await gateway_with(site(strict))
+        assert await refuse(gateway) == 400
+        (row,) = await gateway.rows(1)
+        assert (row.error_code, "Not with this provider." in row.error) == ("some_code", True)
+
+
+async def test_a_rate_limit_refuses_a_response_and_the_session_goes_on(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    gateway = await gateway_with(site(provider, key={"rpm": 2}))
+    async with connect(gateway) as client:
+        session = await provider.accept()
+        await respond(client, session)
+        await ask(client, {**CREATE, "event_id": "mine"})
+        error = (await read(client, "error"))["error"]
+        assert (error["code"], error["event_id"]) == ("rate_limit_exceeded", "mine")
+        await ask(client, {"type": "input_audio_buffer.clear"})
+        await session.expect("input_audio_buffer.clear")
+    await gateway.rows(2)
+
+
+async def test_a_session_is_one_concurrent_request_as_long_as_it_is_open(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    gateway = await gateway_with(site(provider, key={"max_concurrency": 1}))
+    async with connect(gateway) as client:
+        session = await provider.accept()
+        assert await refuse(gateway) == 429
+        await respond(client, session)
+    while gateway.running:  # noqa: ASYNC110 - a state without an event
+        await asyncio.sleep(0.01)
+    async with connect(gateway):
+        pass
+
+
+async def test_a_disabled_key_ends_its_sessions(gateway_with: StartGateway, provider: RealtimeProvider) -> None:
+    gateway = await gateway_with(site(provider))
+    secret = (await ask_office(gateway, "POST", "/keys", {"name": "second", "account": "acme"}))[1]["secret"]
+    async with connect(gateway, headers={"Authorization": f"Bearer {secret}"}) as client:
+        await provider.accept()
+        keys = (await ask_office(gateway, "GET", "/keys"))[1]["data"]
+        number = next(key["id"] for key in keys if key["name"] == "second")
+        assert (await ask_office(gateway, "PATCH", f"/keys/{number}", {"status": "disabled"}))[0] == 200
+        assert (await read(client, "error"))["error"]["code"] == "key_disabled"
+        assert await read_close(client) == 1008
+
+
+async def test_a_refused_response_costs_nothing(gateway_with: StartGateway, provider: RealtimeProvider) -> None:
+    gateway = await gateway_with(site(provider))
+    async with connect(gateway) as client:
+        session = await provider.accept()
+        await ask(client, {**CREATE, "event_id": "mine"})
+        await session.expect("response.create")
+        await session.send("error", error={"message": "No.", "event_id": "mine"})
+        await read(client, "error")
+    (row,) = await costs(gateway)
+    assert (row.cost_nanos, row.outcome) == (0, "refused")
+
+
+async def test_transcripts_of_the_users_audio_are_charged(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    heard: Event = {"type": "tokens", "input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
+    heard["input_token_details"] = {"audio_tokens": 10, "text_tokens": 0}
+    prices = [*PRICED["price"], {"model": "scribe", **PRICES}]
+    gateway = await gateway_with(site(provider, key={"quota_usd": 1}, price=prices))
+    async with connect(gateway) as client:
+        session = await provider.accept()
+        update = {"type": "session.update", "session": {"audio": {"input": {"transcription": {"model": "scribe"}}}}}
+        await ask(client, update)
+        await session.expect("session.update")
+        await session.send("conversation.item.input_audio_transcription.completed", usage=heard, transcript="Hi")
+        await read(client, "conversation.item.input_audio_transcription.completed")
+    (row,) = await costs(gateway)
+    assert (row.model, row.cost_nanos) == ("scribe", 10 * 10_000 + 5 * 2_000)
+
+
+async def test_a_transcriber_without_a_price_is_refused_under_a_limit(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    gateway = await gateway_with(site(provider, key={"quota_usd": 1}))
+    async with connect(gateway) as client:
+        session = await provider.accept()
+        await ask(client, {"type": "session.update", "session": {"input_audio_transcription": {"model": "scribe"}}})
+        assert (await read(client, "error"))["error"]["code"] == "model_not_priced"
+        assert await read_close(client) == 1008
+        assert await session.receive() == 1000
+
+
+async def test_an_operator_can_cancel_a_session(gateway_with: StartGateway, provider: RealtimeProvider) -> None:
+    gateway = await gateway_with(site(provider))
+    async with connect(gateway) as client:
+        await provider.accept()
+        (running,) = (await ask_office(gateway, "GET", "/running"))[1]["data"]
+        assert (running["operation"], running["phase"], running["channel"]) == ("realtime", "streaming", "up")
+        await ask_office(gateway, "POST", f"/running/{running['id']}/cancel")
+        assert (await read(client, "error"))["error"]["code"] == "request_cancelled"
+        assert await read_close(client) == 1008
+    (row,) = await gateway.rows(1)
+    assert row.outcome == "cancelled"
+
+
+async def test_a_shutdown_lets_a_response_end_and_closes_the_session(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    gateway = await gateway_with(site(provider))
+    async with connect(gateway) as client:
+        session = await provider.accept()
+        await session.create()
+        await read(client, "response.created")
+        stopping = asyncio.create_task(gateway.stop())
+        while gateway.app[SERVICES].drain.open:  # noqa: ASYNC110 - a state without an event
+            await asyncio.sleep(0.01)
+        await session.finish()
+        await read(client, "response.done")
+        assert await read_close(client) == 1012
+        await stopping
+
+
+async def test_a_browser_sends_its_key_as_a_subprotocol(gateway_with: StartGateway, provider: RealtimeProvider) -> None:
+    gateway = await gateway_with(site(provider))
+    protocols = ("realtime", f"openai-insecure-api-key.{KEY}", "openai-beta.realtime-v1")
+    async with (
+        aiohttp.ClientSession() as browser,
+        browser.ws_connect(f"{gateway.url}{PATH}?model=m", protocols=protocols) as client,
+    ):
+        session = await provider.accept()
+        assert client.protocol == "realtime"
+        assert session.headers["openai-beta"] == "realtime=v1"
+        assert KEY not in str(session.headers)
+
+
+async def test_a_request_that_is_no_websocket_says_what_to_do(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    gateway = await gateway_with(site(provider))
+    async with gateway.client.get(f"{gateway.url}{PATH}?model=m") as answer:
+        assert answer.status == 400
+        assert "ws://" in (await answer.json())["error"]["message"]
+    assert not provider.asked
+
+
+async def test_a_session_needs_a_model(gateway_with: StartGateway, provider: RealtimeProvider) -> None:
+    gateway = await gateway_with(site(provider))
+    assert await refuse(gateway, query="") == 400
+
+
+async def make_secret(gateway: RunningGateway, body: Any, path: str = "client_secrets") -> Any:
+    async with gateway.post(body, f"{PATH}/{path}") as answer:
+        return await answer.json()
+
+
+@asynccontextmanager
+async def browse(gateway: RunningGateway, secret: str, query: str = "") -> AsyncIterator[Any]:
+    """A browser's session: it has no other key than a client secret."""
+    protocols = ("realtime", f"openai-insecure-api-key.{secret}")
+    async with (
+        aiohttp.ClientSession() as browser,
+        browser.ws_connect(gateway.url + PATH + query, protocols=protocols) as socket,
+    ):
+        yield socket
+
+
+async def test_a_client_secret_opens_sessions_with_its_model_and_settings(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    gateway = await gateway_with(site(provider))
+    settings = {"type": "realtime", "model": "m", "instructions": "Be brief."}
+    made = await make_secret(gateway, {"session": settings})
+    assert made["session"].items() >= settings.items()
+    async with browse(gateway, made["value"]) as client:
+        session = await provider.accept()
+        update = await session.expect("session.update")
+        assert update["session"] == {"type": "realtime", "instructions": "Be brief."}
+        await respond(client, session)
+    (row,) = await costs(gateway)
+    assert (row.cost_nanos, row.key_name) == (COST, "test")
+
+
+async def test_the_beta_version_gets_its_secret_in_the_session(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    gateway = await gateway_with(site(provider))
+    made = await make_secret(gateway, {"model": "m", "voice": "alloy"}, "sessions")
+    assert (made["object"], made["model"], made["voice"]) == ("realtime.session", "m", "alloy")
+    async with browse(gateway, made["client_secret"]["value"], "?model=m"):
+        assert (await (await provider.accept()).expect("session.update"))["session"] == {"voice": "alloy"}
+
+
+async def test_a_client_secret_does_nothing_else(gateway_with: StartGateway, provider: RealtimeProvider) -> None:
+    gateway = await gateway_with(site(provider))
+    secret = (await make_secret(gateway, {"session": {"type": "realtime", "model": "m"}}))["value"]
+    bearer = {"Authorization": f"Bearer {secret}"}
+    for path, method in (("/v1/models", "GET"), (f"{PATH}/client_secrets", "POST"), ("/v1/chat/completions", "POST")):
+        async with gateway.client.request(method, gateway.url + path, json={}, headers=bearer) as answer:
+            assert (answer.status, (await answer.json())["error"]["code"]) == (401, "invalid_api_key")
+    assert await refuse(gateway, query="?model=other", headers=bearer) == 400
+    assert await refuse(gateway, headers={"Authorization": "Bearer ek_" + "0" * 48}) == 401
+
+
+async def test_a_client_secret_expires(gateway_with: StartGateway, provider: RealtimeProvider) -> None:
+    now = [1_800_000_000.0]
+    gateway = await gateway_with(site(provider), clock=lambda: now[0])
+    secret = (await make_secret(gateway, {"expires_after": {"seconds": 10}}))["value"]
+    bearer = {"Authorization": f"Bearer {secret}"}
+    now[0] += 9
+    async with connect(gateway, headers=bearer) as client:
+        session = await provider.accept()
+        now[0] += 1
+        await respond(client, session)
+        assert await refuse(gateway, headers=bearer) == 401
+
+
+async def test_a_client_secret_ends_with_its_key(gateway_with: StartGateway, provider: RealtimeProvider) -> None:
+    gateway = await gateway_with(site(provider))
+    _, key = await ask_office(gateway, "POST", "/keys", {"name": "second", "account": "acme"})
+    own = {"Authorization": f"Bearer {key['secret']}"}
+    async with gateway.post({}, f"{PATH}/client_secrets", headers=own) as answer:
+        secret = (await answer.json())["value"]
+    await ask_office(gateway, "DELETE", f"/keys/{key['id']}")
+    assert await refuse(gateway, headers={"Authorization": f"Bearer {secret}"}) == 401
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"session": {"type": "transcription"}}, "session.type"),
+        ({"session": {"model": ""}}, "session.model"),
+        ({"session": []}, None),
+        ({"session": "x"}, "session"),
+        ({"expires_after": {"seconds": 9}}, "seconds"),
+        ({"expires_after": {"seconds": 7_201}}, "seconds"),
+        ({"session": {"instructions": "x" * 40_000}}, "session"),
+        ({"session": {"model": "unknown"}}, "model"),
+    ],
+)
+async def test_a_secret_that_could_open_nothing_is_not_made(
+    body: Any, param: str | None, standing_with: StartGateway
+) -> None:
+    gateway = await standing_with({"channel": [channel("http://127.0.0.1:9/v1")]})
+    async with gateway.post(body, f"{PATH}/client_secrets") as answer:
+        error = (await answer.json()).get("error", {})
+        assert (answer.status >= 400, error.get("param")) == (param is not None, param)
+
+
+async def test_one_key_has_only_so_many_client_secrets(gateway_with: StartGateway, provider: RealtimeProvider) -> None:
+    gateway = await gateway_with(site(provider))
+    for _ in range(MAX_PER_KEY):
+        assert "value" in await make_secret(gateway, {})
+    async with gateway.post({}, f"{PATH}/client_secrets") as answer:
+        assert (answer.status, int(answer.headers["Retry-After"]) > 500) == (429, True)
