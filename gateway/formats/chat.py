@@ -32,7 +32,8 @@ class TextPart:
 class MediaPart:
     """An image, a recording or a file: its base64 with the media type, or an address.
 
-    ``name`` is a file's name, ``detail`` the OpenAI API's detail of an image (auto, low, high).
+    ``name`` is a file's name, ``detail`` the OpenAI API's detail of an image (auto, low, high), ``where`` its place in
+    the request, for errors.
     """
 
     kind: Literal["image", "audio", "file"]
@@ -42,6 +43,7 @@ class MediaPart:
     name: str | None = None
     detail: str | None = None
     cache: Json | None = None
+    where: str = attrs.field(default="messages", eq=False, repr=False)
 
 
 @attrs.frozen

@@ -160,7 +160,7 @@ def _list_errors(value: object) -> Iterator[tuple[str | None, str | None]]:
     ``{"error": {...}}`` and ``{"error": "text"}``, with vendors' additions to the first; DashScope's, SiliconFlow's and
     xAI's ``{"code", "message" or "error"}``; Replicate's and BFL's ``{"detail"}``; Stability's ``{"name", "errors"}``;
     MiniMax's ``{"base_resp": {"status_code", "status_msg"}}``; xAI's ``{"block_reason"}``; Volcengine's ``{"data":
-    [{"error": {...}}]}``.
+    [{"error": {...}}]}``; ElevenLabs' ``{"detail": {"status", "message"}}``; Deepgram's ``{"err_code", "err_msg"}``.
     """
     if isinstance(value, list) and value:
         value = value[0]
@@ -173,7 +173,11 @@ def _list_errors(value: object) -> Iterator[tuple[str | None, str | None]]:
         yield _text(base.get("status_code")), _text(base.get("status_msg"))
     if _text(value.get("block_reason")):
         yield "content_filter", _text(value.get("block_reason"))
-    for item in _objects(value.get("detail")):
+    detail = value.get("detail")
+    if isinstance(detail, dict):
+        yield _text(detail.get("status")), _text(detail.get("message"))
+    yield _text(value.get("err_code")), _text(value.get("err_msg"))
+    for item in _objects(detail):
         yield _text(item.get("type")), _text(item.get("msg"))
     for item in _objects(value.get("data")):
         yield from _list_of_error(item.get("error"))

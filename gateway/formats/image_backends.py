@@ -11,7 +11,9 @@ from gateway.formats.image_backend import ImageBackend
 from gateway.formats.openai.chat_images import ChatImageBackend
 from gateway.formats.openai.image_backend import OpenAiImageBackend
 from gateway.formats.vendors.dashscope_images import DashScopeImageBackend
+from gateway.formats.vendors.fal_images import FalImageBackend
 from gateway.formats.vendors.replicate_images import ReplicateImageBackend
+from gateway.formats.vendors.stability_images import StabilityImageBackend
 
 Factory = Callable[[InferenceRequest, str, str, Capability], ImageBackend]
 
@@ -23,6 +25,8 @@ _IMAGE_BACKENDS: Mapping[Wire, Factory] = MappingProxyType(
         "chat_pictures": ChatImageBackend,
         "dashscope_pictures": DashScopeImageBackend,
         "replicate_pictures": ReplicateImageBackend,
+        "fal_pictures": FalImageBackend,
+        "stability_pictures": StabilityImageBackend,
     },
 )
 

@@ -39,8 +39,15 @@ class Inline:
     before: str = ""
 
 
-Payload = Body | Form
-"""A JSON body, which may contain ``Inline`` objects instead of strings, or a form."""
+@attrs.frozen(eq=False)
+class RawFile:
+    """A body that is an uploaded file and nothing else."""
+
+    upload: Upload
+
+
+Payload = Body | Form | RawFile
+"""A JSON body, which may contain ``Inline`` objects instead of strings, a form, or a file."""
 
 
 def build_data_url(upload: Upload) -> Inline:
@@ -53,6 +60,8 @@ def build_payload(body: Payload, mark: str) -> tuple[bytes | Content, str]:
 
     Raises ``InvalidRequest`` if the body cannot be written as JSON.
     """
+    if isinstance(body, RawFile):
+        return Content((FilePiece(body.upload),)), _find_type(body.upload)
     if isinstance(body, Form):
         boundary = _find_boundary(body, mark)
         return Content(tuple(_join(_build_form(body, boundary)))), f"multipart/form-data; boundary={boundary}"
@@ -104,11 +113,14 @@ def _build_form(form: Form, boundary: str) -> Iterator[bytes | FilePiece]:
         yield f'{edge}"{_quote(name)}"\r\n\r\n{_write_text(value)}\r\n'.encode(errors="replace")
     for name, upload in form.files:
         disposition = f'{edge}"{_quote(name)}"; filename="{_quote(upload.filename)}"'
-        media_type = upload.media_type if MEDIA_TYPE.match(upload.media_type) else ANY_TYPE
-        yield f"{disposition}\r\nContent-Type: {media_type}\r\n\r\n".encode(errors="replace")
+        yield f"{disposition}\r\nContent-Type: {_find_type(upload)}\r\n\r\n".encode(errors="replace")
         yield FilePiece(upload)
         yield b"\r\n"
     yield f"--{boundary}--\r\n".encode()
+
+
+def _find_type(upload: Upload) -> str:
+    return upload.media_type if MEDIA_TYPE.match(upload.media_type) else ANY_TYPE
 
 
 def _join(pieces: Iterator[bytes | FilePiece]) -> Iterator[bytes | FilePiece]:

@@ -6,7 +6,7 @@ parser of one format and a serializer of the other, with the events of ``formats
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import attrs
 import orjson
@@ -212,6 +212,15 @@ class StreamParser(Protocol):
         ...
 
 
+@runtime_checkable
+class UsageKeeper(Protocol):
+    """A parser of a format that repeats the totals in every chunk: it reports only the last ones."""
+
+    def take_usage(self) -> UsageReport | None:
+        """Return usage that was received and that no event has reported; a second call returns None."""
+        ...
+
+
 class StreamSerializer(Protocol):
     """Writes events as one format's stream."""
 
@@ -333,6 +342,8 @@ class TranslatingStream(StreamState):
         return self._reader.noise
 
     def parse_usage(self) -> Usage:
+        if isinstance(self._reader, UsageKeeper) and (report := self._reader.take_usage()) is not None:
+            self._meter.note(report)  # the stream was cut off before its last chunk
         return self._meter.parse_usage(self._call)
 
     def _pass(self, events: list[Event]) -> bytes:

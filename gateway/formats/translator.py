@@ -11,6 +11,8 @@ from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Payload
 from gateway.formats.stream import StreamTransform
 
+EVENT_STREAM = "text/event-stream"
+
 
 @frozen
 class ResponseIdentity:
@@ -29,10 +31,12 @@ class ResponseMode:
         media_type: of an answer that is not streamed.
         binary: a stream consists of raw bytes of the provider's media type, not of events. Nothing can be inserted into
             it, and it ends when the connection does.
+        stream_type: the media type of the provider's stream.
     """
 
     media_type: str = "application/json"
     binary: bool = False
+    stream_type: str = EVENT_STREAM
     accept: str = attrs.field(init=False)
 
     @accept.default
@@ -54,6 +58,14 @@ class Translator(Protocol):
 
     @property
     def call(self) -> InferenceRequest: ...
+
+    @property
+    def path(self) -> str | None:
+        """The path below the base URL, if the request decides it; None: the endpoint's own.
+
+        Only for a request whose body could be built.
+        """
+        ...
 
     def write_body(self) -> Payload:
         """Build the request body; the outermost dict is a new one.

@@ -3,13 +3,14 @@
 platform.claude.com/docs/en/api/messages, .../messages-count-tokens and .../models-list (at most 1000 per page): the key
 in an ``x-api-key`` header, and a version. Vendors with this format at a separate address are used with this provider
 and that ``base_url``; their files give it. Fast mode (``speed``) and inference in one country (``inference_geo``) have
-separate prices (.../about-claude/pricing).
+separate prices (.../about-claude/pricing). ``fallbacks`` names other models that may answer, ``billing_policy``
+another payer.
 """
 
 import attrs
 
 from gateway.providers.base import COUNT_TOKENS, MESSAGES, Body, Provider
-from gateway.providers.priced_fields import EVERYWHERE
+from gateway.providers.priced_fields import BETA, EVERYWHERE
 from gateway.providers.quirks import hash_user
 
 _hash_user_id = hash_user(256, "user_id")
@@ -35,5 +36,5 @@ ANTHROPIC = Provider(
     endpoints=(attrs.evolve(MESSAGES, quirks=(hash_metadata_user,)), COUNT_TOKENS),
     sign=_sign,
     models_path="/models?limit=1000",
-    priced_fields=EVERYWHERE | {"speed", "inference_geo"},
+    priced_fields=EVERYWHERE | {"speed", "inference_geo", "fallbacks", "billing_policy", BETA},
 )

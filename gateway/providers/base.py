@@ -11,7 +11,7 @@ import attrs
 from gateway.domain.api_format import Wire
 from gateway.domain.capability import Capability, find_capability
 from gateway.domain.channel import Channel
-from gateway.domain.http_request import HttpRequest
+from gateway.domain.http_request import HttpRequest, TokenGrant
 from gateway.domain.upload import Content
 from gateway.formats.request_body import JSON
 from gateway.providers.priced_fields import EVERYWHERE
@@ -47,6 +47,7 @@ class Endpoint:
         quirks: this vendor's deviations from the format.
         rooted: the path is below the server's root, whatever path the base URL has.
         models: globs of provider model names that the endpoint serves; empty: all.
+        one_choice: it makes one choice per request, whatever ``n`` says: several need several requests.
     """
 
     wire: Wire
@@ -55,6 +56,11 @@ class Endpoint:
     quirks: tuple[Quirk, ...] = ()
     rooted: bool = False
     models: tuple[str, ...] = ()
+    one_choice: bool = attrs.field()
+
+    @one_choice.default
+    def _find_one_choice(self) -> bool:
+        return self.wire in {"anthropic_messages", "bedrock_converse"}
 
     def takes(self, model: str) -> bool:
         """Return whether the endpoint serves ``model``."""
@@ -77,6 +83,8 @@ TRANSCRIPTIONS = Endpoint("openai_transcriptions", "/audio/transcriptions")
 TRANSLATIONS = Endpoint("openai_translations", "/audio/translations")
 VIDEOS = Endpoint("openai_videos", "/videos")
 SPEECH = Endpoint("openai_speech", "/audio/speech")
+REALTIME = Endpoint("openai_realtime", "/realtime?model={model}")
+"""A WebSocket; see ``upstream/websocket.py``."""
 MESSAGES = Endpoint("anthropic_messages", "/messages")
 COUNT_TOKENS = Endpoint("anthropic_count_tokens", "/messages/count_tokens")
 
@@ -108,6 +116,8 @@ class Provider:
         endpoints: its API formats and their paths.
         sign: key -> headers.
         sign_at: key and Unix seconds -> headers, for a vendor with short-lived signatures.
+        sign_plan: a request, key and Unix seconds -> more headers, for a vendor whose signature covers the request.
+        find_grant: key and base URL -> the credentials for which an access token is fetched; None if the key is sent.
         sign_list: like ``sign``, for its model list, if that differs.
         models_path: the path of its model list, with its query; None if it has none.
         list_format: the API format of that list; Gemini's has ``models`` with a ``name``.
@@ -127,6 +137,8 @@ class Provider:
     endpoints: tuple[Endpoint, ...] = (CHAT, EMBEDDINGS)
     sign: Signer = sign_bearer
     sign_at: Callable[[str, int], dict[str, str]] | None = None
+    sign_plan: Callable[[HttpRequest, str, int], dict[str, str]] | None = None
+    find_grant: Callable[[str, str], TokenGrant | None] | None = None
     sign_list: Signer | None = None
     models_path: str | None = "/models"
     list_format: Literal["openai", "gemini"] = "openai"
@@ -135,6 +147,11 @@ class Provider:
     priced_fields: frozenset[str] = EVERYWHERE
     priced_variant: re.Pattern[str] | None = None
     substitutes: bool = False
+
+    @property
+    def signs_once(self) -> bool:
+        """Whether the headers of a request depend on nothing but the key."""
+        return self.sign_at is None and self.sign_plan is None
 
     def find_variant(self, model: str) -> str | None:
         """Return the part of ``model`` (provider name) that changes what is bought; None if there is none."""
@@ -172,7 +189,13 @@ class Provider:
             path = path.replace("{model}", quote(model, safe="/" if endpoint.rooted else ""))
         base = parse_origin(channel.base_url) if endpoint.rooted else channel.base_url
         headers = _merge_headers(ours, channel)
-        return HttpRequest(request.method, base + path, headers, request.body, channel.timeouts, channel.proxy)
+        grant = self.find_grant(key, channel.base_url) if self.find_grant else None
+        plan = HttpRequest(
+            request.method, base + path, headers, request.body, channel.timeouts, channel.proxy, grant=grant
+        )
+        if self.sign_plan is None:
+            return plan
+        return attrs.evolve(plan, headers=headers | self.sign_plan(plan, key, now_s), exact=True)
 
     def plan_models(self, channel: Channel, key: str) -> HttpRequest:
         """Build the request for the model list. Only for a provider with a ``models_path``."""

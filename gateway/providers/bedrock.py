@@ -10,7 +10,7 @@ supported, nor is the Converse API, so models that only that serves are missing.
 """
 
 from gateway.providers.base import CHAT, MESSAGES, RESPONSES, Endpoint, Provider, sign_bearer
-from gateway.providers.priced_fields import EVERYWHERE
+from gateway.providers.priced_fields import BETA, EVERYWHERE
 
 _CLAUDE = "anthropic.*"
 _OTHERS = ("[!a]*", "a[!n]*")
@@ -31,5 +31,5 @@ BEDROCK = Provider(
         Endpoint("openai_responses", RESPONSES.path, models=_OTHERS),
     ),
     sign=_sign,
-    priced_fields=EVERYWHERE | {"speed", "inference_geo"},
+    priced_fields=EVERYWHERE | {"speed", "inference_geo", BETA},
 )

@@ -25,6 +25,7 @@ COHERE = Provider(
                 drop("logit_bias", "store", "metadata", "prediction"),
                 drop_idle("top_logprobs", "modalities", "audio", "service_tier"),
             ),
+            one_choice=True,
         ),
         Endpoint(
             "openai_embeddings", f"{_COMPATIBLE}{EMBEDDINGS.path}", quirks=(drop("user"), drop_idle("dimensions"))

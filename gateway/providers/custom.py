@@ -21,6 +21,7 @@ ENDPOINTS = (
     base.TRANSLATIONS,
     base.SPEECH,
     base.VIDEOS,
+    base.REALTIME,
 )
 PRICED = EVERYWHERE | ROUTING | {"fallbacks", "search_parameters", "enable_search", "speed"}
 

@@ -1,9 +1,9 @@
-"""Deepgram: speech only.
+"""Deepgram: speech and transcriptions.
 
 developers.deepgram.com/reference/text-to-speech/speak-request: each voice is a model (``aura-2-thalia-en``), and the
-scheme of the key is ``Token``. Transcriptions take the bare bytes of a file and are not supported. Its model list has
-another shape (developers.deepgram.com/reference/manage/models/list): a channel lists its models, and no environment
-variable creates one (the usual one is ``DEEPGRAM_API_KEY``).
+scheme of the key is ``Token``. Transcriptions: .../speech-to-text/listen-pre-recorded. Its model list has another shape
+(developers.deepgram.com/reference/manage/models/list): a channel lists its models, and no environment variable creates
+one (the usual one is ``DEEPGRAM_API_KEY``).
 """
 
 from gateway.providers.base import Endpoint, Provider
@@ -17,7 +17,10 @@ DEEPGRAM = Provider(
     slug="deepgram",
     title="Deepgram",
     base_url="https://api.deepgram.com/v1",
-    endpoints=(Endpoint("deepgram_speech", "/speak?model={model}"),),
+    endpoints=(
+        Endpoint("deepgram_speech", "/speak?model={model}"),
+        Endpoint("deepgram_transcriptions", "/listen?model={model}"),
+    ),
     sign=_sign,
     models_path=None,
 )

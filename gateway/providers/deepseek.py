@@ -1,6 +1,6 @@
 """DeepSeek; it has no embeddings.
 
-api-docs.deepseek.com/api/create-chat-completion (roles system, user, assistant and tool; ``max_tokens``),
+api-docs.deepseek.com/api/create-chat-completion (roles system, user, assistant and tool; ``max_tokens``; no ``n``),
 .../api/create-completion (fill in the middle, beta), .../guides/responses_api, .../guides/anthropic_api (below
 ``/anthropic``). While a model thinks, sampling parameters are ignored without an error (.../guides/thinking_mode). A
 channel's own ``base_url`` must not end in ``/v1``.
@@ -15,7 +15,7 @@ DEEPSEEK = Provider(
     base_url="https://api.deepseek.com",
     env_key="DEEPSEEK_API_KEY",
     endpoints=(
-        Endpoint("openai_chat", CHAT.path, quirks=(limit_as_max_tokens, developer_as_system)),
+        Endpoint("openai_chat", CHAT.path, quirks=(limit_as_max_tokens, developer_as_system), one_choice=True),
         Endpoint("anthropic_messages", "/anthropic/v1/messages"),
         Endpoint("openai_completions", "/beta/completions"),
         RESPONSES,

@@ -21,6 +21,7 @@ DEMO = base.Provider(
         *_only("demo-image", base.IMAGES, base.EDITS),
         *_only("demo-speech", base.SPEECH),
         *_only("demo-transcribe", base.TRANSCRIPTIONS, base.TRANSLATIONS),
+        *_only("demo-realtime", base.REALTIME),
         base.Endpoint("openai_videos", "/videos", models=("demo-video*",)),
     ),
     capabilities=(

@@ -24,6 +24,7 @@ GROQ = Provider(
                 drop_in_messages("name"),
                 *DROP_EXTENSIONS,
             ),
+            one_choice=True,
         ),
         RESPONSES,
         Endpoint("openai_transcriptions", TRANSCRIPTIONS.path, quirks=(drop("stream"), ask_for_times)),

@@ -6,6 +6,8 @@ channel's header ``X-HF-Bill-To`` names.
 
 A suffix of a model's name selects the vendor, or the fastest or cheapest one (``:fastest``, ``:cheapest``,
 ``:preferred``, ``:VENDOR``), each with its own price.
+
+The variable is not HF_TOKEN: many machines have one to download models with, and must not send requests by it unasked.
 """
 
 import re
@@ -16,7 +18,7 @@ HUGGINGFACE = Provider(
     slug="huggingface",
     title="Hugging Face",
     base_url="https://router.huggingface.co/v1",
-    env_key="HF_TOKEN",
+    env_key="HUGGINGFACE_API_KEY",
     endpoints=(CHAT, RESPONSES),
     priced_variant=re.compile(r":[\w-]+$"),
 )

@@ -1,4 +1,6 @@
-"""Ollama on the same machine. docs.ollama.com/api/openai-compatibility: ignores a key, the limit is ``max_tokens``.
+"""Ollama on the same machine.
+
+docs.ollama.com/api/openai-compatibility: ignores a key, has no ``n``, the limit is ``max_tokens``.
 
 Anthropic's messages: docs.ollama.com/api/anthropic-compatibility. Images are experimental: one, in base64.
 """
@@ -13,7 +15,7 @@ OLLAMA = Provider(
     base_url="http://127.0.0.1:11434/v1",
     local_port=11434,
     endpoints=(
-        Endpoint("openai_chat", CHAT.path, quirks=(limit_as_max_tokens,)),
+        Endpoint("openai_chat", CHAT.path, quirks=(limit_as_max_tokens,), one_choice=True),
         MESSAGES,
         EMBEDDINGS,
         COMPLETIONS,

@@ -98,6 +98,7 @@ OPENAI = base.Provider(
         base.TRANSLATIONS,
         base.SPEECH,
         attrs.evolve(base.VIDEOS, models=_VIDEO_MODELS),
+        attrs.evolve(base.REALTIME, models=("*realtime*",)),
     ),
     capabilities=(*GPT_IMAGES, *SORA),
 )

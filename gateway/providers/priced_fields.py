@@ -21,6 +21,8 @@ from gateway.formats.usage_bounds import is_hosted_by_gemini
 TOOLS = "tools"
 EVERYWHERE = frozenset({"service_tier", "serviceTier", "web_search_options", TOOLS})
 """Fields of most vendors. ``tools`` stands for tools that the vendor runs, and bills."""
+BETA = "anthropic-beta"
+"""Stands for the features that a client asks for in Anthropic's header of this name."""
 ROUTING = frozenset({"models", "route", "preset", "provider", "plugins"})
 """OpenRouter's other fields: openrouter.ai/docs/guides/routing (model fallbacks, provider selection), .../presets and
 .../plugins.
@@ -33,6 +35,7 @@ _HARMLESS: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         "web_search_options": (None,),  # an empty object requests a search
         "speed": (None, "standard"),
         "inference_geo": (None, "global"),
+        "billing_policy": (None, {"type": "billing_policy"}, {"type": "billing_policy", "bill_to": "self"}),
         "search_parameters": (None, {}, {"mode": "off"}),
     },
 )
@@ -46,6 +49,19 @@ _CLIENT_TOOL = re.compile(
 _FREE_AT_GEMINI = frozenset({"functionDeclarations", "codeExecution", "urlContext", "computerUse", "mcpServers"})
 """Fields of a tool in Gemini's format that cost only their tokens (ai.google.dev/gemini-api/docs/pricing)."""
 _NAMING = ("models", "fallbacks")
+_DATE = r"-\d{4}-?\d{2}-?\d{2}"
+_HARMLESS_BETAS = re.compile(
+    rf"(?:adaptive-thinking|advanced-tool-use|cache-diagnosis|claude-code|compact|computer-use|context-1m"
+    rf"|context-management|dev-full-thinking|effort|extended-cache-ttl|fast-mode|fine-grained-tool-streaming|inline-tools"
+    rf"|interleaved-thinking|max-tokens-3-5-sonnet|mcp-client|message-batches|mid-conversation-[a-z-]+"
+    rf"|model-context-window-exceeded|oauth|output-\d+k|pdfs|prompt-caching(?:-scope)?|redact-thinking"
+    rf"|structured-outputs|task-budgets|thinking-[a-z-]+|token-counting|token-efficient-tools|tool-examples"
+    rf"|tool-search-tool){_DATE}"
+)
+"""Anthropic's features (platform.claude.com/docs/en/api/beta-headers, and the type ``AnthropicBetaParam`` of its Python
+library) that cost only tokens, and keep nothing at the provider that another client could read. Fast mode and the tools
+that Anthropic runs need a field as well, which is checked; fast mode's header alone does nothing.
+"""
 
 
 def list_priced(body: Mapping[str, Any], fields: frozenset[str]) -> list[str]:
@@ -57,6 +73,12 @@ def list_priced(body: Mapping[str, Any], fields: frozenset[str]) -> list[str]:
         elif body[name] not in _HARMLESS.get(name, _NOTHING):
             found.append(name)
     return sorted(found)
+
+
+def list_betas(features: str) -> list[str]:
+    """List the features in Anthropic's ``anthropic-beta`` header that are not known to be harmless."""
+    names = [name for one in features.split(",") if (name := one.strip())]
+    return [name for name in names if not _HARMLESS_BETAS.fullmatch(name)]
 
 
 def _list_hosted(tools: object) -> list[str]:

@@ -7,7 +7,10 @@ Gemini: docs.cloud.google.com/vertex-ai/generative-ai/docs/model-reference/infer
 cloud.google.com/vertex-ai/generative-ai/docs/partner-models/claude/use-claude; the model is in the path instead of the
 body, which has an ``anthropic_version``. Others, named ``owner/model``, in OpenAI's format:
 docs.cloud.google.com/vertex-ai/generative-ai/docs/multimodal/call-vertex-using-openai-library. There is no model list:
-a channel lists its models. Embeddings, images and videos are not supported.
+a channel lists its models.
+
+Images: Gemini's image models (.../docs/multimodal/image-generation). Embeddings: the text embedding models
+(.../docs/model-reference/text-embeddings-api). Imagen and videos, which have other forms here, are not supported.
 
 The key is a service account's key file (JSON), in base64 and in one line. Each request carries a token that the account
 signs itself, so that none has to be fetched (google.aip.dev/auth/4111, with a scope); a token serves for half an hour.
@@ -21,7 +24,8 @@ import orjson
 
 from gateway.errors import ProviderAuthError
 from gateway.providers.base import Body, Endpoint, Provider, sign_bearer
-from gateway.providers.priced_fields import EVERYWHERE
+from gateway.providers.gemini import IMAGE_MODELS, IMAGES
+from gateway.providers.priced_fields import BETA, EVERYWHERE
 
 LIFETIME_S = 3_600
 """The longest that google.aip.dev/auth/4111 allows."""
@@ -88,6 +92,8 @@ VERTEX = Provider(
             quirks=(_address_in_path,),
             models=("claude-*",),
         ),
+        Endpoint("vertex_embeddings", f"{_GEMINI}:predict", models=("text-*embedding-*", "gemini-embedding-001")),
+        Endpoint("gemini_pictures", f"{_GEMINI}:generateContent", models=IMAGE_MODELS),
         Endpoint(
             "gemini_generate",
             f"{_GEMINI}:generateContent",
@@ -97,5 +103,6 @@ VERTEX = Provider(
     ),
     sign_at=sign_at,
     models_path=None,
-    priced_fields=EVERYWHERE | {"speed", "inference_geo"},
+    capabilities=IMAGES,
+    priced_fields=EVERYWHERE | {"speed", "inference_geo", BETA},
 )

@@ -19,6 +19,7 @@ ZHIPU_CHAT = Endpoint(
     "openai_chat",
     CHAT.path,
     quirks=(limit_as_max_tokens, _NAME_USER, _FIT_USER, developer_as_system),
+    one_choice=True,
 )
 
 _IMAGE_MODELS = ("cogview-*", "glm-image*")

@@ -13,6 +13,7 @@ from gateway.domain.usage import Usage, estimate_tokens
 from gateway.errors import EndpointMissing, ProviderBadResponse, ProviderError
 from gateway.formats.anthropic.response import build_count_answer
 from gateway.formats.content_filter import parse_image_fault, parse_worded_fault
+from gateway.formats.fan_out import MergedStream
 from gateway.formats.gemini.token_counts import build_count_answer as build_google_count
 from gateway.formats.json_or_stream import JsonOrStream
 from gateway.formats.openai.errors import Secrets, parse_error, parse_retry_after
@@ -20,14 +21,15 @@ from gateway.formats.openai.responses import find_response_id
 from gateway.formats.openai.speech import is_sound_type
 from gateway.formats.sse import KEEPALIVE
 from gateway.formats.stream import StreamTransform
-from gateway.formats.translator import PLAIN, ResponseMode, Translator
+from gateway.formats.translator import EVENT_STREAM, PLAIN, ResponseMode, Translator
 from gateway.large_work import work_aside
+from gateway.proxy import fan_out
 from gateway.proxy.client_stream import ClientStream
 from gateway.proxy.failover import Proxy
 from gateway.proxy.stream import StreamRelay
 from gateway.proxy.stream_timeouts import StreamTimeouts
 from gateway.request_context import RequestContext
-from gateway.routing.target import Attempt, find_answered
+from gateway.routing.target import Attempt, Packed, find_answered
 from gateway.upstream.interface import HttpResponse
 
 MAX_ERROR_BYTES = 64 * 1024
@@ -120,13 +122,17 @@ def fetch(proxy: Proxy, ctx: RequestContext) -> Coroutine[Any, Any, ProviderAnsw
 
 async def _read(proxy: Proxy, ctx: RequestContext, attempt: Attempt) -> ProviderAnswer:
     exchange = attempt.exchange
-    reply = await open_response(proxy, attempt)
-    raw = await reply.read(MAX_ANSWER_BYTES)
-    if len(raw) > LARGE_ANSWER_BYTES:
-        body, ctx.usage = await work_aside(_parse_large, exchange, raw, attempt.channel.secrets)
-        attempt.check()
+    if attempt.several is not None:
+        merging = fan_out.fetch_merged(attempt, partial(_send_one, proxy, attempt), MAX_ANSWER_BYTES)
+        body, ctx.usage = await attempt.wait_for(merging, attempt.timeouts.total_s, proxy.timer)
     else:
-        body, ctx.usage = exchange.parse_answer(raw, attempt.channel.secrets)
+        reply = await open_response(proxy, attempt)
+        raw = await reply.read(MAX_ANSWER_BYTES)
+        if len(raw) > LARGE_ANSWER_BYTES:
+            body, ctx.usage = await work_aside(_parse_large, exchange, raw, attempt.channel.secrets)
+            attempt.check()
+        else:
+            body, ctx.usage = exchange.parse_answer(raw, attempt.channel.secrets)
     if attempt.target.find_price is not None:
         attempt.answered = find_answered(body)
     if attempt.target.endpoint.wire == "openai_responses":
@@ -137,12 +143,35 @@ async def _read(proxy: Proxy, ctx: RequestContext, attempt: Attempt) -> Provider
 
 async def open_provider_stream(proxy: Proxy, attempt: Attempt) -> OpenedStream:
     """Send the request, and return the provider's stream at its headers. Raises ``ProviderError``."""
+    if attempt.several is not None:
+        return await _open_several(proxy, attempt, attempt.several)
     reply = await open_response(proxy, attempt)
     exchange, secrets = attempt.exchange, attempt.channel.secrets
     transform = exchange.open_gate(secrets)
-    if exchange.manner.binary:
+    if exchange.manner.binary or exchange.manner.stream_type != EVENT_STREAM:
         return reply, transform, None
     return reply, transform, lambda: JsonOrStream(lambda raw: exchange.build_whole(raw, secrets))
+
+
+async def _open_several(proxy: Proxy, attempt: Attempt, call: InferenceRequest) -> OpenedStream:
+    """Send the requests that make the choices of ``call``, and return their merged stream."""
+    timeouts = attempt.timeouts
+    opening = fan_out.open_merged(attempt, partial(_send_one, proxy, attempt))
+    merged = await attempt.wait_for(opening, min(timeouts.first_byte_s, timeouts.total_s), proxy.timer)
+    attempt.check()
+    return merged, MergedStream(call, merged.gates, attempt.channel.secrets), None
+
+
+async def _send_one(proxy: Proxy, attempt: Attempt, packed: Packed) -> HttpResponse:
+    """Send one of the requests of an attempt, and return its response at the headers. Raises ``ProviderError``."""
+    reply = await proxy.client.send(attempt.plan(attempt.exchange.call, packed))
+    if reply.status not in OK:
+        attempt.pending = False
+        try:
+            raise await _parse_error_response(proxy, reply, attempt)
+        finally:
+            reply.close()
+    return reply
 
 
 async def stream(

@@ -9,11 +9,11 @@ from gateway.formats.error_body import build_error_event
 from gateway.formats.json_or_stream import is_event_stream, is_json, strip_beginning
 from gateway.formats.sse import KEEPALIVE, MAX_NOISE_BYTES
 from gateway.formats.stream import StreamTransform, TranslatingStream
+from gateway.formats.translator import EVENT_STREAM
 from gateway.large_work import work_aside
 from gateway.proxy.client_stream import ClientStream
 from gateway.proxy.stream_timeouts import StreamTimeouts
 from gateway.request_context import RequestContext
-from gateway.routing.target import EVENT_STREAM
 from gateway.upstream.interface import HttpResponse, PumpResult
 
 EVENTS = "text/event-stream; charset=utf-8"

@@ -11,6 +11,7 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
+from yarl import URL
 
 from gateway.domain.http_request import HttpRequest
 from gateway.domain.upload import Content
@@ -88,7 +89,7 @@ class AiohttpResponse:
         except _FOREIGN as error:
             if self._error is not None:
                 raise self._error from None
-            _raise_translated(error, "body")
+            raise_translated(error, "body")
 
     async def _inflate(self, inflation: Decompressor) -> bytes:
         """Return the next decoded piece; empty at the end. aiohttp's own decoder does not notice a truncated body."""
@@ -271,15 +272,15 @@ class AiohttpClient:
             response = await _request(self._fresh if plan.once else self._pooled, plan, sent)
         except _FOREIGN as error:
             if plan.once or not (_is_broken(error) and sent and sent[-1].died_unheard):
-                _raise_translated(error, "headers")
+                raise_translated(error, "headers")
             if plan.method not in IDEMPOTENT:
                 if sent[-1].died_unread:
                     raise StaleConnection("The provider broke the connection", phase="headers") from error
-                _raise_translated(error, "headers")
+                raise_translated(error, "headers")
             try:
                 response = await _request(self._fresh, plan, sent)
             except _FOREIGN as again:
-                _raise_translated(again, "headers")
+                raise_translated(again, "headers")
         try:
             return AiohttpResponse(response, self._tasks)
         except ProviderBadResponse:
@@ -326,7 +327,7 @@ async def _request(session: aiohttp.ClientSession, plan: HttpRequest, sent: list
     timeouts = plan.timeouts
     return await session.request(
         plan.method,
-        plan.url,
+        URL(plan.url, encoded=True) if plan.exact else plan.url,
         data=_wrap_body(plan.body),
         headers=plan.headers,
         proxy=plan.proxy,
@@ -350,7 +351,7 @@ def _is_broken(error: Exception) -> bool:
     return isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
 
 
-def _raise_translated(error: Exception, phase: str) -> NoReturn:
+def raise_translated(error: Exception, phase: str) -> NoReturn:
     """Raise an exception of aiohttp as one of the gateway's, with the original as its cause for the log."""
     if isinstance(error.__cause__, GatewayError):  # it came from the request body
         raise error.__cause__

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from gateway.domain.http_request import HttpRequest
 from gateway.errors import ProviderBadResponse
+from gateway.upstream.access_tokens import AuthorizedHttpClient
 from gateway.upstream.aiohttp_client import AiohttpClient
 from gateway.upstream.interface import HttpClient, HttpResponse
 
@@ -18,15 +19,19 @@ class FallbackHttpClient:
         ordinary: send everything with aiohttp's client.
 
     Attributes:
-        send: see ``HttpClient``.
+        access_tokens: gets the requests with a ``grant``, and returns them with their tokens.
+        send: see ``HttpClient``. It is the quicker client's own, so that no other request passes a step more.
     """
 
     def __init__(self, *, ordinary: bool = False) -> None:
+        self.access_tokens = AuthorizedHttpClient(self)
         self._ordinary: HttpClient | None = None
-        self._wire = None if ordinary else _open_wire(self._send_ordinarily)
-        self.send: Send = self._send_ordinarily if self._wire is None else self._wire.send
+        self._wire = None if ordinary else _open_wire(self._send_otherwise)
+        self.send: Send = self._send_otherwise if self._wire is None else self._wire.send
 
-    async def _send_ordinarily(self, plan: HttpRequest) -> HttpResponse:
+    async def _send_otherwise(self, plan: HttpRequest) -> HttpResponse:
+        if plan.grant is not None:
+            return await self.access_tokens.send(plan)
         if plan.proxy is not None and plan.proxy.lower().startswith("socks"):
             raise ProviderBadResponse(
                 "A SOCKS proxy needs the relay's own connections, which are not in use", phase="connect"
@@ -36,6 +41,7 @@ class FallbackHttpClient:
         return await self._ordinary.send(plan)
 
     async def close(self) -> None:
+        await self.access_tokens.stop()
         if self._wire is not None:
             await self._wire.close()
         if self._ordinary is not None:

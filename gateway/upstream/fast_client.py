@@ -167,7 +167,8 @@ class FastHttpClient:
         """Return whether it can send the request."""
         proxy = plan.proxy
         return (
-            plan.url.startswith(_SCHEMES)
+            plan.grant is None
+            and plan.url.startswith(_SCHEMES)
             and plan.method != "HEAD"
             and (proxy is None or proxy.lower().startswith(_PROXIES))
         )

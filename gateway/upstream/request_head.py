@@ -55,7 +55,7 @@ class RequestHeadBuilder:
         if _CONTROL.search(address) or not _METHOD.match(method):
             raise refuse()
         try:
-            url = URL(address)
+            url = URL(address, encoded=plan.exact)
             host, port = url.raw_host, url.port
         except ValueError as error:
             raise refuse() from error

@@ -40,11 +40,15 @@ from gateway.formats.openai.chat_images import ChatImageBackend
 from gateway.formats.openai.image_backend import OpenAiImageBackend
 from gateway.formats.request_body import build_payload
 from gateway.formats.vendors.dashscope_images import DashScopeImageBackend
+from gateway.formats.vendors.fal_images import FalImageBackend
 from gateway.formats.vendors.replicate_images import ReplicateImageBackend
+from gateway.formats.vendors.stability_images import StabilityImageBackend
 from gateway.providers.base import EndpointRequest, Provider
 from gateway.providers.dashscope import DASHSCOPE
+from gateway.providers.fal import FAL
 from gateway.providers.gemini import GEMINI
 from gateway.providers.replicate import REPLICATE
+from gateway.providers.stability import STABILITY
 from tests.support.chat_images import read_question as read_chat_question
 from tests.support.corrupt_json import spoilt
 from tests.support.dashscope_images import DashScopeImages
@@ -62,6 +66,8 @@ MODELS: Mapping[Wire, str] = {
     "chat_pictures": "google/gemini-2.5-flash-image",
     "dashscope_pictures": "wan2.2-t2i-flash",
     "replicate_pictures": "black-forest-labs/flux-kontext-pro",
+    "fal_pictures": "fal-ai/nano-banana/edit",
+    "stability_pictures": "stable-image-core",
 }
 IMAGE_BACKENDS: Mapping[Wire, type] = {
     "openai_images": OpenAiImageBackend,
@@ -70,11 +76,20 @@ IMAGE_BACKENDS: Mapping[Wire, type] = {
     "chat_pictures": ChatImageBackend,
     "dashscope_pictures": DashScopeImageBackend,
     "replicate_pictures": ReplicateImageBackend,
+    "fal_pictures": FalImageBackend,
+    "stability_pictures": StabilityImageBackend,
 }
 IMAGES = {"png": draw(), "draft": draw(shade=7), "other": draw(shade=9)}
 CODED = {f"{{{name}}}": base64.b64encode(data).decode() for name, data in IMAGES.items()}
 FOLDER = Path(__file__).parent / "vendors"
-TABLED: tuple[Wire, ...] = ("gemini_pictures", "chat_pictures", "dashscope_pictures", "replicate_pictures")
+TABLED: tuple[Wire, ...] = (
+    "gemini_pictures",
+    "chat_pictures",
+    "dashscope_pictures",
+    "replicate_pictures",
+    "fal_pictures",
+    "stability_pictures",
+)
 
 
 def fill(text: bytes) -> Any:
@@ -88,6 +103,8 @@ OWNERS: Mapping[str, Provider] = {
     "gemini_pictures": GEMINI,
     "dashscope_pictures": DASHSCOPE,
     "replicate_pictures": REPLICATE,
+    "fal_pictures": FAL,
+    "stability_pictures": STABILITY,
 }
 SOURCE: Upload = upload(draw())
 SECRET = "hush-hush-hush"
@@ -108,7 +125,7 @@ EVERY = pytest.mark.parametrize("wire", IMAGE_BACKENDS)
 
 
 def open_image_backend(wire: Wire, **fields: Any) -> tuple[ImageBackend, InferenceRequest]:
-    files = (SOURCE,) if wire in {"openai_edits", "replicate_pictures"} else ()
+    files = (SOURCE,) if wire in {"openai_edits", "replicate_pictures", "fal_pictures"} else ()
     call = image_call(files=files, **fields)
     return make_image_backend(wire, call, MODELS[wire], "mark", UNKNOWN), call
 

@@ -19,6 +19,7 @@ from gateway.formats import sse
 from gateway.formats.anthropic import response as anthropic_answer
 from gateway.formats.anthropic.request import parse_count_call, parse_messages_call
 from gateway.formats.anthropic.stream import STOP_EVENT, MessagesStreamParser
+from gateway.formats.bedrock.stream import ConverseStreamParser
 from gateway.formats.chat import ChoiceFinished, Event, TextDelta, ToolCallDelta, ToolCallStart
 from gateway.formats.form import ReceivedForm
 from gateway.formats.gemini import response as gemini_answer
@@ -42,6 +43,7 @@ from gateway.formats.rerank import parse_rerank_call
 from gateway.formats.stream import StreamParser, parse_events_usage
 from gateway.formats.translator import ResponseIdentity, Translator
 from tests.support import anthropic_cassettes as anthropic
+from tests.support import converse_cassettes as bedrock
 from tests.support import gemini_cassettes as gemini
 from tests.support.corrupt_json import spoilt
 from tests.support.image_calls import InMemory, upload
@@ -50,8 +52,8 @@ from tests.support.scripted_upstream import DONE, chat_events, event, usage_fram
 
 SECRET = "s3cret-key-of-the-channel"
 NAMING = ResponseIdentity("0123", "theirs", 1_700_000_000)
-FILMED = {"videos", "video_remixes"}
-"""Operations that no exchange is made for: filmmakers speak for themselves."""
+FILMED = {"videos", "video_remixes", "realtime"}
+"""Operations that no exchange is made for: filmmakers speak for themselves, and sessions pass untouched."""
 PAIRS = [(operation, wire) for operation, wires in WIRES.items() for wire in wires if operation not in FILMED]
 TURNS = [{"role": "user", "content": "Hi"}]
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -185,6 +187,7 @@ ANSWERS: dict[Wire, tuple[dict[str, Any], Usage]] = {
     "openai_chat": (COMPLETION, Usage(5, 7, 0, "upstream")),
     "anthropic_messages": (anthropic.MESSAGE, Usage(2150, 503, 5, "upstream", written_tokens=50)),
     "gemini_generate": (CALLED, Usage(9, 2, 0, "upstream")),
+    "bedrock_converse": (bedrock.ANSWER, Usage(9, 2, 0, "upstream")),
     "anthropic_count_tokens": ({"input_tokens": 42}, NO_USAGE),
     "gemini_count_tokens": ({"totalTokens": 42}, NO_USAGE),
     "openai_embeddings": (
@@ -193,6 +196,14 @@ ANSWERS: dict[Wire, tuple[dict[str, Any], Usage]] = {
     ),
     "gemini_embeddings": (
         {"embeddings": [{"values": [0.5, 1.5]}] * 2, "usageMetadata": {"promptTokenCount": 5}},
+        Usage(5, 0, 0, "upstream"),
+    ),
+    "vertex_embeddings": (
+        {
+            "predictions": [
+                {"embeddings": {"values": [0.5, 1.5], "statistics": {"token_count": count}}} for count in (2, 3)
+            ]
+        },
         Usage(5, 0, 0, "upstream"),
     ),
     "openai_completions": (
@@ -210,14 +221,29 @@ ANSWERS: dict[Wire, tuple[dict[str, Any], Usage]] = {
         Usage(6, 0, 0, "upstream"),
     ),
     "openai_transcriptions": ({"text": "hello", "usage": HEARD}, Usage(5, 7, 0, "upstream", duration_ms=1_500)),
+    "elevenlabs_transcriptions": (
+        {"language_code": "eng", "text": "hello", "words": [{"text": "hello", "start": 0, "end": 1.2, "type": "word"}]},
+        Usage(25, 2, 0, "estimate", duration_ms=1_500),
+    ),
+    "deepgram_transcriptions": (
+        {
+            "metadata": {"duration": 1.5},
+            "results": {"channels": [{"alternatives": [{"transcript": "hello", "words": []}]}]},
+        },
+        Usage(0, 0, 0, "upstream", duration_ms=32),  # its four bytes hold no more
+    ),
     "openai_translations": ({"text": "hello", "usage": HEARD}, Usage(5, 7, 0, "upstream", duration_ms=1_500)),
 }
 """A whole answer in every language that has one, and what it says was used."""
-PAINTED = {"gemini_pictures", "chat_pictures", "dashscope_pictures", "replicate_pictures"}
+PAINTED = {
+    "gemini_pictures", "chat_pictures", "dashscope_pictures", "replicate_pictures", "fal_pictures",
+    "stability_pictures",
+}  # fmt: skip
 """Languages of painters, who say what there is to be said in as many bodies as it takes."""
-NEVER_WHOLE = PAINTED | {"openai_images", "openai_edits", "openai_speech", "deepgram_speech"}
+NEVER_WHOLE = PAINTED | {"openai_images", "openai_edits", "openai_speech", "deepgram_speech", "elevenlabs_speech"}
 """Languages of which nothing is read whole here: of painters, and of what is a stream in any case."""
-ANSWERED = [pair for pair in PAIRS if pair[1] not in PAINTED]
+ANSWERED = [pair for pair in PAIRS if pair[1] not in PAINTED | {"deepgram_transcriptions"}]
+"""Those whose requests have fields: a file alone has none."""
 WHOLE = [pair for pair in PAIRS if pair[1] not in NEVER_WHOLE]
 
 CHAT_TOOL = {"index": 0, "id": "c9", "type": "function", "function": {"name": "f", "arguments": '{"city": "x"}'}}
@@ -236,6 +262,7 @@ STREAMS: dict[str, dict[str, bytes]] = {
     "openai_chat": CHAT_STREAMS,
     "anthropic_messages": {name: raw for name, (raw, _) in anthropic.ANSWERED.items()},
     "gemini_generate": GEMINI_STREAMS,
+    "bedrock_converse": bedrock.STREAMS,
 }
 TALK = ("chat", "messages", "generate_content")
 STREAMED = [
@@ -261,6 +288,7 @@ def read_wire(wire: str, raw: bytes) -> list[Event]:
         "openai_chat": ChatStreamParser(1),
         "anthropic_messages": MessagesStreamParser(),
         "gemini_generate": GenerateContentParser("0123", "theirs"),
+        "bedrock_converse": ConverseStreamParser("0123", "theirs"),
     }
     return readers[wire].feed(raw) + readers[wire].finish()
 
@@ -308,7 +336,8 @@ def test_a_body_is_fresh_and_names_the_providers_model(operation: str, wire: Wir
     assert orjson.dumps(fields_of(made.write_body())) == before
     assert READ_CALL[operation][1]["model"] == "ours"
     assert b'"ours"' not in before
-    assert (b"theirs" in before) == (wire not in {"gemini_generate", "deepgram_speech"})  # there it is in the address
+    in_path = {"gemini_generate", "deepgram_speech", "bedrock_converse", "vertex_embeddings"}
+    assert (b"theirs" in before) == (wire not in in_path)
     assert made.naming is NAMING
 
 
@@ -411,6 +440,15 @@ def test_whatever_a_caller_says_is_sent_or_refused(operation: str, wire: Wire, d
 # Answered
 
 
+SIMPLE: Mapping[str, dict[str, Any]] = {
+    "count_content_tokens": {"totalTokens": 42},
+    "embed_contents": {"embeddings": [{"values": [0.5, 1.5]}] * 2, "usageMetadata": {"promptTokenCount": 5}},
+    "count_tokens": {"input_tokens": 42},
+    "rerank": {"results": [{"index": 0, "relevance_score": 0.5}], "usage": {"total_tokens": 6}},
+    "transcriptions": {"text": "hello"},
+}
+
+
 @pytest.mark.parametrize(("operation", "wire"), WHOLE)
 def test_an_answer_comes_in_the_callers_language_with_its_usage(operation: str, wire: Wire) -> None:
     answer, usage = ANSWERS[wire]
@@ -428,7 +466,7 @@ def test_an_answer_comes_in_the_callers_language_with_its_usage(operation: str, 
             {"city": "x"},
             {"city": "SF"},
         )
-        assert value["id"].startswith("chatcmpl-") or value["id"] == answer.get("id", answer.get("responseId"))
+        assert value["id"].startswith("chatcmpl-") or value["id"] == answer.get("id", answer.get("responseId", "0123"))
     elif operation == "messages":
         assert (value["type"], value["role"], value["stop_reason"]) == ("message", "assistant", "tool_use")
         assert [block["type"] for block in value["content"]] == ["text", "tool_use"]
@@ -449,14 +487,8 @@ def test_an_answer_comes_in_the_callers_language_with_its_usage(operation: str, 
         assert called["args"] in ({"city": "x"}, {"city": "SF"})
         assert value["usageMetadata"]["promptTokenCount"] == usage.prompt_tokens
         assert (value["responseId"], value["modelVersion"]) == ("0123", "theirs")
-    elif operation == "count_content_tokens":
-        assert value == {"totalTokens": 42}
-    elif operation == "embed_contents":
-        assert value == {"embeddings": [{"values": [0.5, 1.5]}] * 2, "usageMetadata": {"promptTokenCount": 5}}
-    elif operation == "count_tokens":
-        assert value == {"input_tokens": 42}
-    elif operation == "rerank":
-        assert value == {"results": [{"index": 0, "relevance_score": 0.5}], "usage": {"total_tokens": 6}}
+    elif operation in SIMPLE:
+        assert value | SIMPLE[operation] == value
     else:
         assert [item["embedding"] for item in value["data"]] == [[0.5, 1.5]] * 2
 
@@ -522,6 +554,7 @@ DEEP = "[" * 300 + "]" * 300
         ("messages", "gemini_generate", {"args": DEEP}),
         ("chat", "gemini_generate", {"args": DEEP}),
         ("chat", "anthropic_messages", {"input": DEEP}),
+        ("chat", "bedrock_converse", {"input": DEEP}),
         ("embeddings", "openai_embeddings", {"extra": DEEP}),
     ],
 )
@@ -533,6 +566,8 @@ def test_an_answer_too_deep_to_be_written_is_a_fault(operation: str, wire: Wire,
         answer["choices"][0]["message"]["tool_calls"][0]["function"][name] = value
     elif wire == "gemini_generate":
         answer["candidates"][0]["content"]["parts"][1]["functionCall"][name] = {"a": json.loads(value)}
+    elif wire == "bedrock_converse":
+        answer["output"]["message"]["content"][1]["toolUse"][name] = {"a": json.loads(value)}
     elif wire == "anthropic_messages":
         answer["content"][4][name] = {"a": json.loads(value)}
     else:
@@ -696,6 +731,10 @@ FAULTY = [
     ("anthropic_messages", anthropic.begin("msg_1") + anthropic.words("Hel") + anthropic.OVERLOADED),
     ("gemini_generate", gemini.STREAMS["error event"]),
     ("gemini_generate", gemini.STREAMS["bare error"]),
+    (
+        "bedrock_converse",
+        bedrock.BEGIN + bedrock.words("Hel") + bedrock.exception("internalServerException", f"broke with {SECRET}"),
+    ),
     ("openai_chat", chat_events("Hel")[0] + event({"error": {"message": f"broke with {SECRET}", "code": 500}})),
 ]
 

@@ -26,12 +26,18 @@ SIGNED = dict.fromkeys(PROVIDERS, BEARER) | {
     "azure_openai": {"api-key": "the-key"},
     "bedrock": BEARER | {"anthropic-version": "2023-06-01"},
     "deepgram": {"Authorization": "Token the-key"},
+    "elevenlabs": {"xi-api-key": "the-key"},
+    "fal": {"Authorization": "Key the-key"},
     "gemini": {"x-goog-api-key": "the-key"},
 }
 LISTS = dict.fromkeys(PROVIDERS, "/models") | {
     "anthropic": "/models?limit=1000",
     "azure_openai": None,
+    "bedrock_converse": None,
     "deepgram": None,
+    "elevenlabs": None,
+    "fal": None,
+    "stability": None,
     "cohere": "/v1/models?page_size=1000",
     "gemini": "/models?pageSize=1000",
     "kling": None,

@@ -85,6 +85,7 @@ OWN_FORMAT = {
     "speech": "/v1/audio/speech",
     "videos": "/v1/videos",
     "video_remixes": "/v1/videos",
+    "realtime": "/v1/realtime?model=a%2Fb",
 }
 
 

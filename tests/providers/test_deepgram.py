@@ -3,6 +3,7 @@
 from typing import Any
 from urllib.parse import parse_qs
 
+import aiohttp
 import orjson
 import pytest
 
@@ -67,3 +68,51 @@ async def test_an_error_of_deepgram_is_the_clients(standing_with: StartGateway) 
         gateway = await start(standing_with, up)
         async with gateway.post(ASK, path="/v1/audio/speech") as found:
             assert found.status == 400
+
+
+HEARD = {
+    "metadata": {"duration": 1.5, "channels": 1},
+    "results": {
+        "channels": [
+            {
+                "detected_language": "en",
+                "alternatives": [
+                    {
+                        "transcript": "Hello world.",
+                        "confidence": 0.99,
+                        "words": [
+                            {"word": "hello", "punctuated_word": "Hello", "start": 0.1, "end": 0.5},
+                            {"word": "world", "punctuated_word": "world.", "start": 0.6, "end": 1.0},
+                        ],
+                    }
+                ],
+            }
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "query"),
+    [
+        ({}, {"model": ["nova-3"], "smart_format": ["true"], "detect_language": ["true"]}),
+        ({"language": "de"}, {"model": ["nova-3"], "smart_format": ["true"], "language": ["de"]}),
+    ],
+)
+async def test_a_file_is_sent_as_it_is_and_its_length_is_charged(
+    standing_with: StartGateway, fields: dict[str, str], query: dict[str, list[str]]
+) -> None:
+    async with ScriptedUpstream([answer(HEARD)]) as up:
+        gateway = await start(standing_with, up, "nova-3")
+        form = aiohttp.FormData({"model": "m", "response_format": "verbose_json", **fields})
+        form.add_field("file", b"RIFF-and-so-on", filename="a.wav", content_type="audio/wav")
+        async with gateway.client.post(f"{gateway.url}/v1/audio/transcriptions", data=form) as found:
+            value = await found.json()
+        assert (value["text"], value["duration"]) == ("Hello world.", 1.5)
+        assert value["segments"] == [{"id": 0, "start": 0.1, "end": 1.0, "text": "Hello world."}]
+        assert value["usage"] == {"type": "duration", "seconds": 1.5}
+        (sent,) = up.received
+        path, _, asked = sent.path.partition("?")
+        assert (path, parse_qs(asked)) == ("/v1/listen", query)
+        assert (sent.body, sent.headers["content-type"]) == (b"RIFF-and-so-on", "audio/wav")
+        assert sent.headers["authorization"] == "Token provider-key"

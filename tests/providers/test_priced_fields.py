@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.providers.priced_fields import list_named_models, list_priced
+from gateway.providers.priced_fields import list_betas, list_named_models, list_priced
 from gateway.providers.registry import PRICED_FIELDS, PROVIDERS
 
 LOCAL = {"ollama", "lm_studio", "vllm", "llama_cpp", "demo"}
@@ -33,6 +33,8 @@ def test_a_tier_and_a_search_are_bought_from_every_vendor_but_ones_own_machine(s
         ("openrouter", {"plugins": [{"id": "web"}]}),
         ("anthropic", {"speed": "fast"}),
         ("anthropic", {"inference_geo": "us"}),
+        ("anthropic", {"fallbacks": [{"model": "a/b"}]}),
+        ("anthropic", {"billing_policy": {"type": "billing_policy", "bill_to": "user_profile"}}),
         ("groq", {"search_settings": {"country": "x"}}),
         ("xai", {"search_parameters": {"mode": "auto"}}),
         ("dashscope", {"enable_search": True}),
@@ -125,3 +127,10 @@ def test_a_variant_of_a_model_is_told_by_its_name(model: str, variant: str | Non
 )
 def test_a_vendor_that_serves_a_model_of_hugging_face_has_its_own_price(model: str, variant: str | None) -> None:
     assert PROVIDERS["huggingface"].find_variant(model) == variant
+
+
+def test_features_of_anthropic_are_harmless_if_they_cost_tokens_alone() -> None:
+    harmless = "interleaved-thinking-2025-05-14, claude-code-20250219,context-1m-2025-08-07,fast-mode-2026-02-01"
+    assert list_betas(harmless) == []
+    others = ["files-api-2025-04-14", "message-threads-2026-08-12", "skills-2025-10-02", "new-2027-01-01", "pdfs"]
+    assert list_betas(", ".join([*others, "pdfs-2024-09-25"])) == others

@@ -12,9 +12,9 @@ from gateway.domain.api_format import WIRES
 from gateway.providers.base import Provider, find_url_problem
 from gateway.providers.registry import PROVIDERS
 
-NOT_VENDORS = {"base", "priced_fields", "quirks", "registry"}
+NOT_VENDORS = {"base", "priced_fields", "quirks", "registry", "sigv4"}
 MODULES = [module.name for module in pkgutil.iter_modules(gateway.providers.__path__)]
-PAGE = re.compile(r"\b([a-z0-9-]+\.)+(ai|cn|co|com|dev)(/[\w.-]+)+")
+PAGE = re.compile(r"\b([a-z0-9-]+\.)+(ai|cn|co|com|dev|io)(/[\w.-]+)+")
 """An address of a documentation, without its scheme."""
 
 
@@ -77,7 +77,7 @@ def test_remote_vendors_are_reached_by_tls_and_local_ones_on_their_port() -> Non
 
 def test_those_without_an_address_are_the_ones_whose_channels_say_it() -> None:
     assert {slug for slug, provider in PROVIDERS.items() if not provider.base_url} == {
-        "azure_openai", "bedrock", "vertex", "model_gateway", "custom", "demo",
+        "azure_openai", "bedrock", "bedrock_converse", "vertex", "model_gateway", "custom", "demo",
     }  # fmt: skip
 
 
@@ -89,12 +89,12 @@ def test_a_vendor_speaks_known_languages_each_at_one_place(provider: Provider) -
     assert set(wires) <= {wire for operation in WIRES.values() for wire in operation}
     for endpoint in provider.endpoints:
         for path in (endpoint.path, endpoint.stream_path or endpoint.path):
-            assert re.fullmatch(r"(/[\w-]+|/\{model\}:\w+)+(\?(alt=sse|api-version=preview|model=\{model\}))?", path)
+            assert re.fullmatch(r"(/[\w-]+|/\{model\}(:\w+)?)+(\?(alt=sse|api-version=preview|model=\{model\}))?", path)
     assert provider.models_path is None or provider.models_path.startswith(("/models", "/v1/models"))
 
 
-ONLY_IMAGES = {"replicate"}
-ONLY_SPEECH = {"deepgram"}
+ONLY_IMAGES = {"fal", "replicate", "stability"}
+ONLY_SPEECH = {"deepgram", "elevenlabs"}
 ONLY_SEARCH = {"jina", "voyage"}
 """Embeddings and rerank."""
 ONLY_VIDEOS = {"kling", "minimax", "runway"}
@@ -131,7 +131,14 @@ SPEAKS = {
         "custom", "demo",
     },
     "rerank_data": {"voyage"},
+    "vertex_embeddings": {"vertex"},
+    "bedrock_converse": {"bedrock_converse"},
+    "fal_pictures": {"fal"},
+    "stability_pictures": {"stability"},
     "deepgram_speech": {"deepgram"},
+    "deepgram_transcriptions": {"deepgram"},
+    "elevenlabs_speech": {"elevenlabs"},
+    "elevenlabs_transcriptions": {"elevenlabs"},
     "openai_videos": {"openai", "model_gateway", "custom", "demo"},
     "gemini_videos": {"gemini"},
     "kling_videos": {"kling"},
@@ -140,11 +147,13 @@ SPEAKS = {
     "dashscope_videos": {"dashscope"},
     "volcengine_videos": {"volcengine"},
 }  # fmt: skip
-WITHOUT_EMBEDDINGS = ONLY_SPEECH | ONLY_VIDEOS | {
-    "anthropic", "bedrock", "cerebras", "deepseek", "groq", "huggingface", "moonshot", "perplexity", "replicate",
-    "stepfun", "tokenhub", "vertex", "xai", "zai",
+WITHOUT_EMBEDDINGS = ONLY_IMAGES | ONLY_SPEECH | ONLY_VIDEOS | {
+    "anthropic", "bedrock", "bedrock_converse", "cerebras", "deepseek", "groq", "huggingface", "moonshot", "perplexity",
+    "replicate", "stepfun", "tokenhub", "vertex", "xai", "zai",
 }  # fmt: skip
-NOT_THE_CONVENTION = {"anthropic", "gemini", "replicate", "vertex"} | ONLY_SEARCH | ONLY_SPEECH | ONLY_VIDEOS
+NOT_THE_CONVENTION = (
+    {"anthropic", "bedrock_converse", "gemini", "vertex"} | ONLY_IMAGES | ONLY_SEARCH | ONLY_SPEECH | ONLY_VIDEOS
+)
 
 
 @pytest.mark.parametrize("wire", SPEAKS)
@@ -183,7 +192,7 @@ def test_the_variables_are_those_people_have_set_already() -> None:
         "deepseek": "DEEPSEEK_API_KEY",
         "fireworks": "FIREWORKS_API_KEY",
         "groq": "GROQ_API_KEY",
-        "huggingface": "HF_TOKEN",
+        "huggingface": "HUGGINGFACE_API_KEY",
         "jina": "JINA_API_KEY",
         "mistral": "MISTRAL_API_KEY",
         "moonshot": "MOONSHOT_API_KEY",

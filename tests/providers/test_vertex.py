@@ -7,7 +7,9 @@ import pytest
 
 from gateway.domain.api_format import WIRES
 from gateway.domain.channel import Channel
-from gateway.errors import ProviderAuthError
+from gateway.errors import InvalidRequest, ProviderAuthError
+from gateway.formats.gemini.vertex_embeddings import build_predict_body
+from gateway.formats.openai.embeddings import parse_embeddings_call
 from gateway.providers.base import EndpointRequest
 from gateway.providers.vertex import SCOPE, VERTEX, sign_at
 from tests.support.service_account import ACCOUNT, KEY, PRIVATE, pack, read_token
@@ -84,6 +86,35 @@ def test_a_model_has_one_format_whatever_the_clients(operation: str, model: str,
     plan = VERTEX.plan(Channel("up", "vertex", ROOT), endpoint, request, model=model, key=KEY, now_s=NOON_S)
     assert plan.url == ROOT + url
     assert read_token(plan.headers) == read_token(sign_at(KEY, NOON_S))
+
+
+@pytest.mark.parametrize(
+    ("operation", "model", "url"),
+    [
+        ("embeddings", "text-embedding-005", "text-embedding-005:predict"),
+        ("embeddings", "text-multilingual-embedding-002", "text-multilingual-embedding-002:predict"),
+        ("images", "gemini-3-pro-image", "gemini-3-pro-image:generateContent"),
+        ("image_edits", "gemini-2.5-flash-image", "gemini-2.5-flash-image:generateContent"),
+    ],
+)
+def test_embeddings_and_images_have_their_places(operation: str, model: str, url: str) -> None:
+    endpoint = VERTEX.find_endpoint(WIRES[operation], model)  # type: ignore[index]
+    assert endpoint is not None
+    channel = Channel("up", "vertex", ROOT)
+    plan = VERTEX.plan(channel, endpoint, EndpointRequest(b"{}"), model=model, key=KEY, now_s=NOON_S)
+    assert plan.url == f"{ROOT}/publishers/google/models/{url}"
+
+
+@pytest.mark.parametrize(("model", "texts"), [("gemini-embedding-001", 2), ("text-embedding-005", 251)])
+def test_more_texts_than_a_model_embeds_at_a_time_are_refused(model: str, texts: int) -> None:
+    call = parse_embeddings_call({"model": "m", "input": ["a"] * texts})
+    with pytest.raises(InvalidRequest) as refused:
+        build_predict_body(call, model)
+    assert refused.value.param == "input"
+    assert build_predict_body(parse_embeddings_call({"model": "m", "input": "a", "dimensions": 9}), model) == {
+        "instances": [{"content": "a"}],
+        "parameters": {"outputDimensionality": 9},
+    }
 
 
 def test_claude_is_named_in_the_path_alone() -> None:

@@ -56,6 +56,13 @@ async def test_both_drivers_write_a_url_alike(upstream: HttpClient) -> None:
         assert up.received[0].path == "/v1/a%20b/%C3%A9?q=%C3%BC/&x=%5B1%5D"
 
 
+async def test_both_drivers_leave_a_url_that_a_signature_covers_as_it_is(upstream: HttpClient) -> None:
+    async with ScriptedUpstream([HELLO]) as up:
+        reply = await upstream.send(plan(up, url=f"{up.base_url}/model/a.b-v1%3A0%2Fx/%7E?q=%3A", exact=True))
+        reply.close()
+        assert up.received[0].path == "/v1/model/a.b-v1%3A0%2Fx/%7E?q=%3A"
+
+
 def test_a_proxy_for_plain_http_is_told_all_of_the_url() -> None:
     head = write("http://host:81/a?b#c", proxy="http://me:hidden@proxy")
     assert head.startswith(

@@ -29,7 +29,7 @@ def build_media_block(part: MediaPart) -> dict[str, Any]:
             block: dict[str, Any] = {"type": "document", "source": _build_document(part)}
             return block | {"title": part.name} if part.name else block
         case "audio":
-            raise InvalidRequest("This provider accepts text, images and files, but no audio", param="messages")
+            raise InvalidRequest("This provider accepts text, images and files, but no audio", param=part.where)
 
 
 def _split_data_url(part: MediaPart) -> MediaPart:
@@ -39,9 +39,9 @@ def _split_data_url(part: MediaPart) -> MediaPart:
             continue
         head, comma, data = text[5:].partition(",")
         if not comma or not head.lower().endswith(";base64"):
-            raise InvalidRequest("A data: URL must hold base64", param="messages")
+            raise InvalidRequest("A data: URL must hold base64", param=part.where)
         media_type = head.partition(";")[0].lower() or part.media_type
-        return MediaPart(part.kind, media_type=media_type, data=data, name=part.name)
+        return MediaPart(part.kind, media_type=media_type, data=data, name=part.name, where=part.where)
     return part
 
 
@@ -68,14 +68,14 @@ def _build_document(part: MediaPart) -> dict[str, Any]:
         except UnicodeDecodeError:
             text = ""
         if not text.strip():
-            raise InvalidRequest("A text file must hold UTF-8 in base64", param="messages")
+            raise InvalidRequest("A text file must hold UTF-8 in base64", param=part.where)
         return {"type": "text", "media_type": "text/plain", "data": text}
-    raise InvalidRequest("This provider accepts only PDF and text files", param="messages")
+    raise InvalidRequest("This provider accepts only PDF and text files", param=part.where)
 
 
 def _build_url(part: MediaPart) -> dict[str, Any]:
     if not part.url:
-        raise InvalidRequest("An image or a file has neither data nor an address", param="messages")
+        raise InvalidRequest("An image or a file has neither data nor an address", param=part.where)
     return {"type": "url", "url": part.url}
 
 

@@ -2,7 +2,10 @@
 
 Shapes: Anthropic's API documentation, "Create a Message", and the types ``MessageCreateParams`` and
 ``ContentBlockParam`` of its Python library. What only Anthropic can do (tools that run on its servers, files stored
-there) is rejected by name; options that only tune the answer (``service_tier``, ``speed``, ``citations``) are dropped.
+there, a conversation or its summary kept there) is rejected by name, as are faster service, another place or another
+payer. Dropped are options without which the answer is valid: ``cache_control`` of the whole body, ``citations``,
+``context_management`` (it only shortens the prompt), ``diagnostics``, ``fallbacks`` and ``fallback_credit_token`` (they
+only matter if Claude declines). ``tests/formats/test_request_fields.py`` has all of this as a table.
 """
 
 from typing import Any, cast, get_args
@@ -17,8 +20,15 @@ from gateway.formats.openai.fields import Body, kind_of
 _EFFORTS = frozenset(get_args(chat.Effort))
 _CHOICES: dict[str, chat.ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
 _OFF = frozenset({"disabled", "between_tools"})
-_OWN_FIELDS = ("mcp_servers", "container")
+_OWN_FIELDS = ("mcp_servers", "container", "thread", "compaction")
 """Top-level fields that cause actions at Anthropic."""
+_STANDARD: tuple[tuple[str, tuple[object, ...]], ...] = (
+    ("service_tier", (None, "auto", "standard_only")),
+    ("speed", (None, "standard")),
+    ("inference_geo", (None, "global")),
+    ("billing_policy", (None, {"type": "billing_policy"}, {"type": "billing_policy", "bill_to": "self"})),
+)
+"""Fields that ask for another service, place or payer: the values that do not."""
 _ROLE_OF = {
     "tool_use": "assistant",
     "thinking": "assistant",
@@ -39,6 +49,9 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
     for name in _OWN_FIELDS:
         if body.get(name):
             raise _only_there(name, f"'{name}'")
+    for name, standard in _STANDARD:
+        if body.get(name) not in standard:
+            raise _only_there(name, f"This '{name}'")
     if body.get("max_tokens") == 0:
         raise _only_there("max_tokens", "'max_tokens' of 0")
     choice, parallel = _parse_tool_choice(body.get("tool_choice") or {})

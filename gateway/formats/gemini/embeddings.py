@@ -24,12 +24,13 @@ def build_embeddings_body(call: InferenceRequest, model: str) -> dict[str, Any]:
     options = {} if dimensions is None else {"outputDimensionality": dimensions}
     return {
         "requests": [
-            {"model": name, "content": {"parts": [{"text": text}]}, **options} for text in _list_texts(call.body)
+            {"model": name, "content": {"parts": [{"text": text}]}, **options} for text in list_texts(call.body)
         ],
     }
 
 
-def _list_texts(body: dict[str, Any]) -> list[str]:
+def list_texts(body: dict[str, Any]) -> list[str]:
+    """Return the texts of a request for embeddings. Raises ``InvalidRequest`` for token ids."""
     value = body.get("input")
     items = value if isinstance(value, list) else [value]
     texts = [item for item in items if isinstance(item, str)]
@@ -47,18 +48,19 @@ def parse_embeddings_answer(
     """
     value = parse_answer_object(raw, secrets)
     items = value.get("embeddings")
-    if not isinstance(items, list) or len(items) != len(_list_texts(call.body)):
+    if not isinstance(items, list) or len(items) != len(list_texts(call.body)):
         raise ProviderBadResponse("The provider's answer does not have one embedding for each input")
     usage = _parse_usage(value.get("usageMetadata")) or Usage(estimate_prompt(call), source="estimate")
     data = [
-        {"object": "embedding", "index": index, "embedding": _parse_vector(item, call.encoding)}
+        {"object": "embedding", "index": index, "embedding": parse_vector(item, call.encoding)}
         for index, item in enumerate(items)
     ]
     counts = {"prompt_tokens": usage.prompt_tokens, "total_tokens": usage.prompt_tokens}
     return orjson.dumps({"object": "list", "data": data, "model": model, "usage": counts}), usage
 
 
-def _parse_vector(item: object, encoding: str) -> list[float] | str:
+def parse_vector(item: object, encoding: str) -> list[float] | str:
+    """Return the vector of an item, in base64 if ``encoding`` says so. Raises ``ProviderBadResponse``."""
     values = item.get("values") if isinstance(item, dict) else None
     if not isinstance(values, list) or not values or not all(type(value) in {int, float} for value in values):
         raise ProviderBadResponse("The provider's answer has an embedding that is not made of numbers")

@@ -18,7 +18,7 @@ from gateway.domain.usage import Usage
 from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse
 from gateway.formats.aspect_ratios import DEFAULT_TIER, parse_shape
 from gateway.formats.content_filter import build_block, find_block
-from gateway.formats.gemini.response import parse_usage_metadata
+from gateway.formats.gemini.usage_metadata import parse_usage_metadata
 from gateway.formats.image_backend import ImageBackend, ProviderCall
 from gateway.formats.image_data import FoundImage, build_format_field, estimate_usage, parse_base64, parse_media_type
 from gateway.formats.image_task import check_format, check_plain_image

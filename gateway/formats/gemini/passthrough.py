@@ -15,7 +15,7 @@ from gateway.domain.token_estimate import estimate_sample, estimate_text
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
 from gateway.formats import sse
-from gateway.formats.gemini.response import parse_usage_metadata
+from gateway.formats.gemini.usage_metadata import parse_usage_metadata
 from gateway.formats.head_tail_buffer import HeadTailBuffer
 from gateway.formats.json_values import as_object, as_text, list_objects, loads_or_none
 from gateway.formats.openai.errors import Secrets, build_reported, parse_error_value

@@ -4,8 +4,9 @@ Shapes: ai.google.dev/api/generate-content, ai.google.dev/api/caching (``Content
 ai.google.dev/api/tokens; google/ai/generativelanguage/v1beta/{content,generative_service}.proto; the types of Google's
 SDK. Files by address: ai.google.dev/gemini-api/docs/file-input-methods.
 
-Dropped: the user, cache control, a tool's strictness, an image's detail, the option of one tool call at a time. Earlier
-reasoning is not sent either: Gemini requires its signatures, not the text, and cannot use other providers'.
+Dropped: the user, cache control, a tool's strictness, an image's detail. Of several tool calls the answer's parser
+keeps the first if the client takes one at a time. Earlier reasoning is not sent either: Gemini requires its
+signatures, not the text, and cannot use other providers'.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -203,13 +204,13 @@ def _build_result(result: chat.ToolResultPart, names: Mapping[str, str], *, mode
 def _build_media(media: chat.MediaPart) -> Json:
     if media.data is not None:
         if not media.media_type:
-            raise InvalidRequest(f"Gemini must be told the media type of this {media.kind}", param="messages")
+            raise InvalidRequest(f"Gemini must be told the media type of this {media.kind}", param=media.where)
         return {"inlineData": {"mimeType": media.media_type, "data": media.data}}
     if media.url is None:
-        raise InvalidRequest(f"Gemini takes this {media.kind} only as data or by its address", param="messages")
+        raise InvalidRequest(f"Gemini takes this {media.kind} only as data or by its address", param=media.where)
     scheme, path = _split_url(media.url)
     if scheme not in {"http", "https"}:
-        raise InvalidRequest(f"Gemini fetches this {media.kind} only from an http or https address", param="messages")
+        raise InvalidRequest(f"Gemini fetches this {media.kind} only from an http or https address", param=media.where)
     media_type = media.media_type or _TYPES.get(path.rpartition(".")[2].lower())
     return {"fileData": {"fileUri": media.url} | ({"mimeType": media_type} if media_type else {})}
 

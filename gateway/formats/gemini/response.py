@@ -14,7 +14,6 @@ from typing import Any
 import attrs
 import orjson
 
-from gateway.domain.usage import Usage, parse_count
 from gateway.errors import ProviderBadResponse, ProviderError, ProviderRejected
 from gateway.formats import sse
 from gateway.formats.chat import (
@@ -33,6 +32,7 @@ from gateway.formats.chat import (
     ToolCallStart,
     UsageReport,
 )
+from gateway.formats.gemini.usage_metadata import has_completion, parse_usage_metadata
 from gateway.formats.openai.chunk_reader import MAX_CALLS
 from gateway.formats.openai.errors import Secrets, build_reported, mask, parse_error_value
 from gateway.formats.openai.fields import MAX_CHOICES
@@ -50,6 +50,9 @@ _MODEL_FAILED = frozenset(
 reason for them, and "stop" would present half an answer as a whole one; a retry may succeed.
 """
 _UNSPECIFIED = frozenset({"", "FINISH_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED"})
+_USUAL = frozenset({"candidates", "usageMetadata", "modelVersion", "responseId", "createTime"})
+_PLACED = frozenset({"content", "index"})
+"""Fields of a chunk and of its candidate that say nothing besides a text, its place and the usage so far."""
 _CUT = "The provider's stream ended before it was complete"
 
 
@@ -101,6 +104,9 @@ class GenerateContentParser:
     def noise(self) -> int:
         return self._splitter.noise
 
+    def take_usage(self) -> UsageReport | None:
+        return self._answer.take_usage()
+
     def _read(self, event: bytes, *, last: bool = False) -> Iterator[Event]:
         if not self._begun:
             self._begun = True
@@ -112,7 +118,11 @@ class GenerateContentParser:
             except orjson.JSONDecodeError:
                 message = _CUT if last else "The provider's stream has an event that is not JSON"
                 raise ProviderBadResponse(message, phase="stream") from None
-            yield from self._answer.read(value)
+            text = self._answer.read_text(value)
+            if text is None:
+                yield from self._answer.read(value)
+            else:
+                yield text
             return
         self._splitter.noise += len(event)
         if payload is None:
@@ -167,7 +177,7 @@ class _Candidate:
 class _Answer:
     """Converts chunks of one answer into events; ``phase`` is for the errors. Both methods raise ``ProviderError``."""
 
-    __slots__ = ("_begun", "_candidates", "_id", "_model", "_phase", "_secrets", "_silent")
+    __slots__ = ("_begun", "_candidates", "_counted", "_id", "_model", "_phase", "_secrets", "_silent")
 
     def __init__(self, answer_id: str, model: str, secrets: Secrets, phase: str) -> None:
         self._id = answer_id
@@ -177,6 +187,7 @@ class _Answer:
         self._candidates: dict[int, _Candidate] = {}
         self._begun = False
         self._silent = True  # no content so far, not even reasoning
+        self._counted: object = None  # the usage metadata of the last chunk that has counted something, not parsed yet
 
     def read(self, value: object) -> Iterator[Event]:
         """Yield the events of a chunk; an unstreamed answer is its only one."""
@@ -187,9 +198,9 @@ class _Answer:
             raise self._fault("The provider's answer is not a JSON object")
         self._check_prompt(value.get("promptFeedback"))
         metadata = value.get("usageMetadata")
-        used = parse_usage_metadata(metadata)
         if not self._begun:
             self._begun = True
+            used = parse_usage_metadata(metadata)
             yield MessageStart(
                 _text(value.get("responseId")) or self._id,
                 _text(value.get("modelVersion")) or self._model,
@@ -197,8 +208,34 @@ class _Answer:
             )
         for candidate in self._list(value.get("candidates")):
             yield from self._parse_candidate(self._object(candidate))
-        if used is not None and (_has_completion(metadata) or (self._silent and self._stopped)):
-            yield used
+        if has_completion(metadata) or (metadata is not None and self._silent and self._stopped):
+            self._counted = metadata
+        if self._stopped and (report := self.take_usage()) is not None:
+            yield report
+
+    def read_text(self, value: object) -> TextDelta | None:
+        """Return the text of a chunk that has nothing else, as most chunks of a stream; None for every other chunk.
+
+        Its usage is only kept: every chunk repeats the totals so far, and all but the last are outdated by the next.
+        """
+        if type(value) is not dict or not value.keys() <= _USUAL:
+            return None
+        found = _find_only_text(value.get("candidates"))
+        if found is None:
+            return None
+        index, text = found
+        candidate = self._candidates.get(index)
+        if candidate is None or candidate.thinking or not candidate.has_content:
+            return None
+        metadata = value.get("usageMetadata")
+        if has_completion(metadata):
+            self._counted = metadata
+        return TextDelta(text, index)
+
+    def take_usage(self) -> UsageReport | None:
+        """Return the totals that no event has reported yet; None if there are none, or none that are believable."""
+        counted, self._counted = self._counted, None
+        return parse_usage_metadata(counted)
 
     def finish(self) -> list[Event]:
         """Return the last events."""
@@ -209,7 +246,8 @@ class _Answer:
         finished = [
             ChoiceFinished(self._find_reason(candidate), index) for index, candidate in sorted(self._candidates.items())
         ]
-        return [*finished, ENDED]
+        report = self.take_usage()
+        return [*finished, ENDED] if report is None else [report, *finished, ENDED]
 
     @property
     def _stopped(self) -> bool:
@@ -319,6 +357,21 @@ class _Answer:
         return fault
 
 
+def _find_only_text(candidates: object) -> tuple[int, str] | None:
+    """Return the index and the text of an only candidate with an only part that is only a text; None for all else."""
+    if type(candidates) is not list or len(candidates) != 1:
+        return None
+    candidate = candidates[0]
+    if type(candidate) is not dict or not candidate.keys() <= _PLACED:
+        return None
+    content = candidate.get("content")
+    parts = content.get("parts") if type(content) is dict else None
+    if type(parts) is not list or len(parts) != 1 or type(part := parts[0]) is not dict or len(part) != 1:
+        return None
+    index, text = candidate.get("index", 0), part.get("text")
+    return (index, text) if type(text) is str and text and type(index) is int else None
+
+
 def _sign(signature: str, index: int, candidate: _Candidate) -> Iterator[Event]:
     if signature and candidate.thinking:
         candidate.thinking = False
@@ -337,24 +390,3 @@ def _parse_image(part: Mapping[str, Any], index: int) -> Iterator[Event]:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
-
-
-def parse_usage_metadata(raw: object) -> UsageReport | None:
-    """Return the totals so far; None if they are not believable. Gemini leaves a count of zero out of the JSON."""
-    if not isinstance(raw, dict) or raw.get("promptTokenCount") is None:
-        return None
-    names = ("promptTokenCount", "toolUsePromptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
-    counts = [parse_count(0 if raw.get(name) is None else raw[name]) for name in names]
-    if None in counts:
-        return None
-    asked, found, answered, thought = (count or 0 for count in counts)
-    cached = parse_count(raw.get("cachedContentTokenCount")) or 0
-    prompt = asked + found
-    usage = Usage(prompt, answered + thought, min(cached, prompt), "upstream", reasoning_tokens=thought)
-    return UsageReport(usage, thought)
-
-
-def _has_completion(raw: object) -> bool:
-    """Return whether the completion is counted. The first chunks may count only the prompt."""
-    names = ("candidatesTokenCount", "thoughtsTokenCount")
-    return isinstance(raw, dict) and any(raw.get(name) is not None for name in names)

@@ -102,9 +102,17 @@ def parse_line(raw: bytes, endpoint: str) -> BatchLine:
 
 def build_answer_line(batch_id: str, number: int, custom_id: str, request_id: str, body: bytes) -> LineResult:
     """Build the output of a line that was answered with ``body``, a JSON object."""
-    response = {"status_code": _OK, "request_id": request_id, "body": orjson.Fragment(body)}
-    tally = find_tokens(loads_or_none(body))
-    return LineResult(_build_line(batch_id, number, custom_id, response, None), attrs.evolve(tally, completed=1))
+    response = {"status_code": _OK, "request_id": request_id, "body": orjson.Fragment(join_lines(body))}
+    tally = attrs.evolve(find_tokens(loads_or_none(body)), completed=1)
+    return LineResult(_build_line(batch_id, number, custom_id, response, None), tally, in_output=True)
+
+
+def join_lines(body: bytes) -> bytes:
+    """Return JSON on one line.
+
+    Many providers indent their answers: within strings line ends are escaped, and elsewhere a space is the same.
+    """
+    return body.replace(b"\r", b" ").replace(b"\n", b" ")
 
 
 def build_error_response(request_id: str, status: int, body: bytes) -> Body:
@@ -114,13 +122,14 @@ def build_error_response(request_id: str, status: int, body: bytes) -> Body:
 
 def build_refused_line(batch_id: str, number: int, custom_id: str, response: Body) -> LineResult:
     """Build the output of a line whose request ended with an error."""
-    return LineResult(_build_line(batch_id, number, custom_id, response, None), BatchTally(failed=1))
+    line = _build_line(batch_id, number, custom_id, response, None)
+    return LineResult(line, BatchTally(failed=1), in_output=False)
 
 
 def build_unsent_line(batch_id: str, number: int, custom_id: str, code: str, message: str) -> LineResult:
     """Build the output of a line without an answer."""
-    error = {"code": code, "message": message}
-    return LineResult(_build_line(batch_id, number, custom_id, None, error), BatchTally(failed=1))
+    line = _build_line(batch_id, number, custom_id, None, {"code": code, "message": message})
+    return LineResult(line, BatchTally(failed=1), in_output=False)
 
 
 def _build_line(batch_id: str, number: int, custom_id: str, response: Any, error: Any) -> bytes:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import attrs
 import orjson
 
 from gateway.domain.inference_request import InferenceRequest
@@ -89,7 +90,7 @@ def parse_chat_call(body: Body) -> InferenceRequest:
     if "user" in body:
         read_text(body, "user")
     choices = parse_integer(body, "n", 1, MAX_CHOICES) if "n" in body else None
-    return InferenceRequest(  # positional: keyword arguments would cost more than the rest
+    call = InferenceRequest(  # positional: keyword arguments would cost more than the rest
         "chat",
         model,
         body,
@@ -101,6 +102,7 @@ def parse_chat_call(body: Body) -> InferenceRequest:
         bound_output(body),
         None if _ANY_AFFINITY_FIELD.isdisjoint(body) else find_affinity_key(body),
     )
+    return attrs.evolve(call, sounds=True) if "modalities" in body and "audio" in body else call
 
 
 def parse_stream(body: Body) -> tuple[bool, bool]:

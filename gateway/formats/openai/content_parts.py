@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import attrs
+
 from gateway.errors import InvalidRequest
 from gateway.formats.chat import Json, MediaPart, TextPart
 from gateway.formats.json_values import as_object, as_text
@@ -64,9 +66,19 @@ def expect_list(value: object, where: str) -> list[Any]:
 
 
 def parse_cache(values: Body, where: str) -> Json | None:
-    """Return the cache control of a part, a tool or a tool's message."""
+    """Return the cache control of a part, a tool or a tool's message.
+
+    OpenAI's own ``prompt_cache_breakpoint`` becomes one. Its lifetimes are longer than Anthropic's usual five minutes:
+    one that the client names is an hour there, the longest.
+    """
     cache = values.get("cache_control")
-    return None if cache is None else expect_object(cache, f"{where}.cache_control")
+    if cache is not None:
+        return expect_object(cache, f"{where}.cache_control")
+    mark = values.get("prompt_cache_breakpoint")
+    if mark is None:
+        return None
+    lifetime = expect_object(mark, f"{where}.prompt_cache_breakpoint").get("ttl")
+    return {"type": "ephemeral"} if lifetime is None else {"type": "ephemeral", "ttl": "1h"}
 
 
 def find_signature(call: Body) -> str | None:
@@ -103,7 +115,8 @@ def _parse_part(part: Body, where: str, role: str) -> TextPart | MediaPart:
         return TextPart(expect_text(part.get(kind), f"{where}.{kind}"), parse_cache(part, where))
     if kind == "image_url":
         return _parse_image(part, where)
-    return parse_audio(part, where) if kind == "input_audio" else _parse_file(part, where)
+    media = parse_audio(part, where) if kind == "input_audio" else _parse_file(part, where)
+    return attrs.evolve(media, where=f"{where}.{kind}")
 
 
 def _parse_image(part: Body, where: str) -> MediaPart:

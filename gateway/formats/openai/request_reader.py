@@ -5,14 +5,16 @@ Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionRequest``. Extensions, 
 image generation), ``reasoning_content`` (DeepSeek: thinking mode), ``thinking`` (Anthropic: OpenAI SDK compatibility),
 ``top_k``, and ``extra_content.google.thought_signature`` of a tool call (Google: thought signatures).
 
-Rejected, because the answer would not be what was requested: ``logprobs``, ``logit_bias``, ``moderation``,
-``web_search_options``, audio among ``modalities``, ``functions``, custom tools, uploaded files.
-Dropped, because the answer is valid without them: ``audio`` (unless requested), ``metadata``, ``prediction``,
-``store``, ``service_tier``, ``verbosity``, ``prompt_cache_*``, ``top_logprobs``, ``stream_options``,
+Rejected, because the answer would not be what was requested: ``logprobs``, ``top_logprobs``, ``logit_bias``,
+``moderation``, ``web_search_options``, audio among ``modalities``, ``functions``, custom tools, uploaded files, and a
+``service_tier`` other than the standard one.
+Dropped, because the answer is valid without them: ``audio`` (unless requested), ``metadata``, ``prediction`` (it only
+makes an answer faster), ``store``, ``verbosity`` (it only tunes an answer), ``prompt_cache_*``, ``stream_options``,
 ``reasoning.exclude``, a message's ``name``, and every field that OpenAI does not document.
+``tests/formats/test_request_fields.py`` has all of this as a table.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, cast, get_args
 
 import orjson
@@ -39,7 +41,11 @@ from gateway.formats.openai.fields import (
 )
 
 _EFFORTS = get_args(chat.Effort)
-_ONLY_OPENAI = ("logprobs", "logit_bias", "moderation", "web_search_options", "functions", "function_call")
+_ONLY_OPENAI = (
+    "logprobs", "top_logprobs", "logit_bias", "moderation", "web_search_options", "functions", "function_call"
+)  # fmt: skip
+STANDARD_TIERS = frozenset({None, "auto", "default", "standard", "standard_only"})
+"""Values of ``service_tier`` that every provider serves."""
 _MAX_SEED = 2**63
 _ENABLED: chat.Effort = "medium"
 """The effort of ``enabled`` without one (OpenRouter: reasoning tokens)."""
@@ -77,10 +83,19 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
 
 def _check_only_openai(body: Body) -> None:
     for name in _ONLY_OPENAI:
-        if body.get(name):
+        # An empty object requests a search.
+        if body.get(name) or (name == "web_search_options" and body.get(name) is not None):
             raise refuse(name, f"'{name}' only works with a channel that speaks the convention")
+    check_tier(body, STANDARD_TIERS)
     if "audio" in (parse_list(body, "modalities") or ()):
         raise refuse("modalities", "Audio answers only work with a channel that speaks the convention")
+
+
+def check_tier(body: Body, standard: Container[str | None]) -> None:
+    """Raise ``InvalidRequest`` for a ``service_tier`` other than the ``standard`` ones: it has another price."""
+    tier = read_text(body, "service_tier")
+    if tier not in standard:
+        raise refuse("service_tier", f"The 'service_tier' {tier!r} only works with a channel of the same API format")
 
 
 def _parse_messages(messages: list[Body]) -> Iterator[chat.Message]:

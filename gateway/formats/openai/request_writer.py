@@ -144,7 +144,7 @@ def _build_audio(media: chat.MediaPart) -> dict[str, Any]:
     for form, media_type in AUDIO_TYPES.items():
         if media.media_type == media_type and media.data is not None:
             return {"type": "input_audio", "input_audio": {"data": media.data, "format": form}}
-    raise InvalidRequest(f"Audio of the type {media.media_type} does not work with this model", param="messages")
+    raise InvalidRequest(f"Audio of the type {media.media_type} does not work with this model", param=media.where)
 
 
 def _build_file(media: chat.MediaPart) -> dict[str, Any]:

@@ -24,9 +24,8 @@ from gateway.formats.openai.content_parts import (
 )
 from gateway.formats.openai.fields import Body
 from gateway.formats.openai.response_reasoning import parse_reasoning
+from gateway.formats.openai.response_tools import INPUT, join_name
 
-INPUT = "input"
-"""The argument of a function that stands for a custom tool, which is called with one text."""
 _ROLES: Mapping[str, str] = MappingProxyType(
     {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 )
@@ -152,7 +151,7 @@ def _parse_function_call(item: Body, where: str) -> chat.ToolCallPart:
     arguments = item.get("arguments")
     return chat.ToolCallPart(
         expect_text(item.get("call_id"), f"{where}.call_id"),
-        expect_text(item.get("name"), f"{where}.name"),
+        join_name(item.get("namespace"), expect_text(item.get("name"), f"{where}.name")),
         "" if arguments is None else expect_text(arguments, f"{where}.arguments"),
     )
 
@@ -161,7 +160,7 @@ def _parse_custom_call(item: Body, where: str) -> chat.ToolCallPart:
     text = expect_text(item.get("input"), f"{where}.input")
     return chat.ToolCallPart(
         expect_text(item.get("call_id"), f"{where}.call_id"),
-        expect_text(item.get("name"), f"{where}.name"),
+        join_name(item.get("namespace"), expect_text(item.get("name"), f"{where}.name")),
         orjson.dumps({INPUT: text}).decode(),
     )
 

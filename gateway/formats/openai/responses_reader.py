@@ -1,25 +1,28 @@
 """Parses a Responses body into a ``ChatRequest``, for a channel with another format.
 
-Shapes: OpenAI's OpenAPI document, ``CreateResponse``. A custom tool without a grammar becomes a function with one text.
+Shapes: OpenAI's OpenAPI document, ``CreateResponse``; tools: see ``response_tools``.
 
 Rejected, because the answer would not be what was requested: tools that run at OpenAI, custom tools with a grammar,
-``prompt``, ``moderation``, ``context_management``, ``top_logprobs``, the logprobs among ``include``, uploaded files.
+``prompt``, ``moderation``, ``context_management``, ``access_programs``, ``top_logprobs``, the logprobs among
+``include``, uploaded files, and a ``service_tier`` other than the standard one.
 Dropped, because the answer is valid without them: ``metadata``, ``text.verbosity``, ``reasoning.summary`` (a model's
-reasoning is always shown), ``truncation``, ``max_tool_calls`` (of OpenAI's own tools), ``store``, ``service_tier``,
-``prompt_cache_*``, ``stream_options``, and every field that OpenAI does not document.
+reasoning is always shown), ``truncation``, ``max_tool_calls`` (of OpenAI's own tools), ``store``,
+``prompt_cache_*``, ``stream_options``, ``background_options``, ``image`` (of tools at OpenAI), and every field that
+OpenAI does not document.
 """
 
-from typing import cast
-
 from gateway.formats import chat
-from gateway.formats.openai.content_parts import expect_list, expect_object, expect_text, refuse
+from gateway.formats.openai.content_parts import expect_object, expect_text, refuse
 from gateway.formats.openai.fields import Body, parse_flag, parse_list, parse_number, parse_object, read_text
-from gateway.formats.openai.request_reader import parse_effort, parse_parallel
-from gateway.formats.openai.response_items import INPUT, parse_items
+from gateway.formats.openai.request_reader import STANDARD_TIERS, check_tier, parse_effort, parse_parallel
+from gateway.formats.openai.response_items import parse_items
+from gateway.formats.openai.response_tools import only_there, parse_tools
 
-_ONLY_OPENAI = ("prompt", "moderation", "context_management", "top_logprobs", "previous_response_id", "conversation")
+_ONLY_OPENAI = (
+    "prompt", "moderation", "context_management", "access_programs", "top_logprobs", "previous_response_id",
+    "conversation",
+)  # fmt: skip
 _LOGPROBS = "message.output_text.logprobs"
-_CALLABLE = frozenset({"function", "custom"})
 
 
 def parse_chat_request(body: Body) -> chat.ChatRequest:
@@ -31,7 +34,7 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
         raise refuse("input", "'input' says nothing")
     if instructions:
         messages.insert(0, chat.Message("system", (chat.TextPart(instructions),)))
-    tools, choice = _parse_tools(body)
+    tools, choice = parse_tools(body)
     reasoning = parse_object(body, "reasoning") or {}
     return chat.ChatRequest(
         messages=tuple(messages),
@@ -50,78 +53,12 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
 def _check_only_openai(body: Body) -> None:
     for name in _ONLY_OPENAI:
         if body.get(name):
-            raise _only_there(name, f"'{name}'")
+            raise only_there(name, f"'{name}'")
+    check_tier(body, STANDARD_TIERS)
     if parse_flag(body, "background"):
-        raise _only_there("background", "'background'")
+        raise only_there("background", "'background'")
     if _LOGPROBS in (parse_list(body, "include") or ()):
-        raise _only_there("include", f"'{_LOGPROBS}' in 'include'")
-
-
-def _only_there(where: str, what: str) -> Exception:
-    return refuse(where, f"{what} only works with a channel that speaks the Responses API")
-
-
-def _parse_tools(body: Body) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice | None]:
-    listed = parse_list(body, "tools") or ()
-    tools = tuple([_parse_tool(expect_object(tool, f"tools[{at}]"), f"tools[{at}]") for at, tool in enumerate(listed)])
-    choice = body.get("tool_choice")
-    if choice is None or (isinstance(choice, str) and choice in {"auto", "none", "required"}):
-        return tools, cast("chat.ToolChoice | None", choice)
-    if not isinstance(choice, dict):
-        raise refuse("tool_choice", "'tool_choice' must be auto, none, required or an object")
-    if choice.get("type") == "allowed_tools":
-        return _parse_allowed(choice, tools)
-    return tools, chat.ForcedTool(_parse_name(choice, "tool_choice"))
-
-
-def _parse_allowed(choice: Body, tools: tuple[chat.Tool, ...]) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice]:
-    mode = choice.get("mode")
-    if not isinstance(mode, str) or mode not in {"auto", "required"}:
-        raise refuse("tool_choice.mode", "'tool_choice.mode' must be auto or required")
-    names = {
-        _parse_name(expect_object(tool, f"tool_choice.tools[{at}]"), f"tool_choice.tools[{at}]")
-        for at, tool in enumerate(expect_list(choice.get("tools"), "tool_choice.tools"))
-    }
-    return tuple([tool for tool in tools if tool.name in names]), cast("chat.ToolChoice", mode)
-
-
-def _parse_name(tool: Body, where: str) -> str:
-    kind = tool.get("type")
-    if kind not in _CALLABLE:
-        raise _only_there(f"{where}.type", f"The tool {kind!r} in '{where}'")
-    return expect_text(tool.get("name"), f"{where}.name")
-
-
-def _parse_tool(tool: Body, where: str) -> chat.Tool:
-    name = _parse_name(tool, where)
-    description = tool.get("description")
-    if description is not None:
-        description = expect_text(description, f"{where}.description")
-    if tool["type"] == "custom":
-        return chat.Tool(name, description, _build_custom_schema(tool, where))
-    schema, strict = tool.get("parameters"), tool.get("strict")
-    if strict is not None and not isinstance(strict, bool):
-        raise refuse(f"{where}.strict", f"'{where}.strict' must be a boolean")
-    return chat.Tool(
-        name, description, None if schema is None else expect_object(schema, f"{where}.parameters"), strict
-    )
-
-
-def _build_custom_schema(tool: Body, where: str) -> Body:
-    form = parse_object(tool, "format") or {}
-    if form.get("type", "text") != "text":
-        raise _only_there(f"{where}.format", f"The grammar of the tool {tool['name']!r}")
-    return {
-        "type": "object",
-        "properties": {INPUT: {"type": "string"}},
-        "required": [INPUT],
-        "additionalProperties": False,
-    }
-
-
-def find_custom_tools(body: Body) -> frozenset[str]:
-    """Return the names of a checked body's custom tools."""
-    return frozenset(tool["name"] for tool in body.get("tools") or () if tool.get("type") == "custom")
+        raise only_there("include", f"'{_LOGPROBS}' in 'include'")
 
 
 def _parse_format(body: Body) -> chat.ResponseFormat | None:

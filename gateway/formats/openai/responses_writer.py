@@ -15,10 +15,9 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import ProviderBadResponse
 from gateway.formats import chat
 from gateway.formats.json_values import as_object, loads_or_none
-from gateway.formats.openai.response_items import INPUT
 from gateway.formats.openai.response_reasoning import UNSIGNED, build_redacted, build_signed
+from gateway.formats.openai.response_tools import INPUT, find_custom_tools, find_namespaces
 from gateway.formats.openai.responses_echo import build_echo
-from gateway.formats.openai.responses_reader import find_custom_tools
 from gateway.formats.translator import ResponseIdentity
 
 Body = dict[str, Any]
@@ -72,6 +71,7 @@ class ResponseStreamSerializer:
         "_keep",
         "_model",
         "_name",
+        "_namespaced",
         "_now_s",
         "_number",
         "_open",
@@ -85,6 +85,7 @@ class ResponseStreamSerializer:
         self._echo = build_echo(call.body, call.continues)
         self._keep = call.keep
         self._custom = find_custom_tools(call.body)
+        self._namespaced = find_namespaces(call.body)
         self._name, self._model, self._now_s = naming.id, naming.model, naming.now_s
         self._number = 0
         self._chars = 0
@@ -231,7 +232,7 @@ class ResponseStreamSerializer:
             written += self._sign(signed)
         if event.index in self._calls:
             written += self._close_call(self._calls.pop(event.index), "completed")
-        called: Body = {"call_id": event.id, "name": event.name}
+        called: Body = {"call_id": event.id, **self._namespaced.get(event.name, {"name": event.name})}
         if event.name in self._custom:
             item, begun = self._start({"type": "custom_tool_call", **called, "input": ""})
         else:

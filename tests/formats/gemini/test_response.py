@@ -141,11 +141,19 @@ def test_words_and_running_totals() -> None:
         MessageStart(THEIR_ID, MODEL, usage=Usage(11, source="upstream")),
         TextDelta("Hel"),
         TextDelta("lo, ありがとう"),
-        UsageReport(Usage(11, 3, source="upstream")),
         UsageReport(Usage(11, 7, 4, source="upstream")),
         ChoiceFinished("stop"),
         ENDED,
     ]
+
+
+def test_totals_are_those_of_the_last_chunk_that_came() -> None:
+    """Every chunk repeats them; they are parsed once, also if the stream is cut off before its last chunk."""
+    parser = GenerateContentParser("a1", "m")
+    texts = [parser.feed(stream(chunk({"text": "x"}, used=usage(11, count)))) for count in (1, 2, 3)]
+    assert [type(event) for events in texts for event in events] == [MessageStart, TextDelta, TextDelta, TextDelta]
+    assert parser.take_usage() == UsageReport(Usage(11, 3, source="upstream"))
+    assert parser.take_usage() is None
 
 
 def test_a_thought_is_signed_while_it_is_the_last_thing_said() -> None:

@@ -1,0 +1,43 @@
+"""How the results of a batch are written: in the API format that it was created with."""
+
+from collections.abc import Callable
+
+import attrs
+
+from gateway.domain.batch import MESSAGES_ENDPOINT, BatchTally, LineResult
+from gateway.formats.anthropic import batches as anthropic
+from gateway.formats.error_body import ErrorFormat
+from gateway.formats.openai import batches as openai
+from gateway.formats.request_body import Body
+
+
+@attrs.frozen
+class LineFormat:
+    """Builds and parses the results of lines; see ``formats/openai/batches.py``. ``errors``: the format of errors."""
+
+    build_answer: Callable[[str, int, str, str, bytes], LineResult]
+    build_refused: Callable[[str, int, str, Body], LineResult]
+    build_unsent: Callable[[str, int, str, str, str], LineResult]
+    parse_result: Callable[[bytes], tuple[str, BatchTally] | None]
+    errors: ErrorFormat
+
+
+OPENAI = LineFormat(
+    openai.build_answer_line,
+    openai.build_refused_line,
+    openai.build_unsent_line,
+    openai.parse_result,
+    "openai",
+)
+ANTHROPIC = LineFormat(
+    anthropic.build_answer_line,
+    anthropic.build_refused_line,
+    anthropic.build_unsent_line,
+    anthropic.parse_result,
+    "anthropic",
+)
+
+
+def find_line_format(endpoint: str) -> LineFormat:
+    """Return the format of the results of a batch for ``endpoint``."""
+    return ANTHROPIC if endpoint == MESSAGES_ENDPOINT else OPENAI

@@ -1,0 +1,1 @@
+"""Amazon Bedrock's Converse API: requests, answers, and the binary event stream."""

@@ -1,0 +1,141 @@
+"""Unstreamed answers of Bedrock's Converse API, and what streams share with them.
+
+Shapes: docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html (ContentBlock, StopReason,
+TokenUsage). ``inputTokens`` excludes tokens read from or written into the cache
+(docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html). Neither an id nor the model is in an answer.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from gateway.domain.usage import Usage, parse_count
+from gateway.errors import ProviderBadResponse
+from gateway.formats.chat import (
+    ENDED,
+    ChoiceFinished,
+    Event,
+    ImageOutput,
+    Json,
+    MessageStart,
+    Reason,
+    ReasoningDelta,
+    ReasoningSignature,
+    RedactedReasoning,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallStart,
+    UsageReport,
+)
+from gateway.formats.json_values import as_object, as_text, list_objects
+from gateway.formats.openai.chat import parse_answer_object
+from gateway.formats.openai.errors import Secrets
+
+_REASONS: Mapping[str, Reason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "guardrail_intervened": "content_filter",
+    "content_filtered": "content_filter",
+}
+_COUNTS = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
+
+
+def parse_usage(raw: object) -> UsageReport | None:
+    """Parse a usage object; None if it is missing or a count is not believable."""
+    if not isinstance(raw, dict) or raw.get("inputTokens") is None:
+        return None
+    fresh, cached, written = (parse_count(0 if (count := raw.get(name)) is None else count) for name in _COUNTS)
+    completion = parse_count(raw.get("outputTokens"))
+    if fresh is None or cached is None or written is None or completion is None:
+        return None
+    prompt = parse_count(fresh + cached + written)
+    if prompt is None:
+        return None
+    lasting = sum(
+        parse_count(detail.get("inputTokens")) or 0
+        for detail in list_objects(raw.get("cacheDetails"))
+        if detail.get("ttl") == "1h"
+    )
+    return UsageReport(
+        Usage(
+            prompt,
+            completion,
+            cached,
+            "upstream",
+            written_tokens=written,
+            written_long_tokens=min(lasting, written),
+        )
+    )
+
+
+def parse_finish(reason: object, *, called: bool) -> ChoiceFinished:
+    """Parse a ``stopReason``. An unknown one is a ``stop``; a missing one, too, unless there were tool calls."""
+    if not isinstance(reason, str):
+        return ChoiceFinished("tool_calls" if called else "stop")
+    return ChoiceFinished(_REASONS.get(reason, "stop"))
+
+
+def parse_tool(use: Json, index: int, answer_id: str) -> ToolCallStart:
+    """Parse the start of a tool call. Raises ``ProviderBadResponse`` if it has no name."""
+    name = as_text(use.get("name"))
+    if not name:
+        raise ProviderBadResponse("The provider's answer calls a tool without a name")
+    return ToolCallStart(index, as_text(use.get("toolUseId")) or f"tooluse_{answer_id}_{index}", name)
+
+
+def parse_image(block: Json) -> list[Event]:
+    """Parse an image of the answer; nothing if it has no data."""
+    image = as_object(block.get("image"))
+    data = as_text(as_object(image.get("source")).get("bytes"))
+    return [ImageOutput(f"image/{as_text(image.get('format')) or 'png'}", data)] if data else []
+
+
+def parse_answer(raw: bytes, naming_id: str, model: str, secrets: Secrets = ()) -> list[Event]:
+    """Parse an unstreamed answer into events, up to ``StreamEnd``. Raises ``ProviderBadResponse``."""
+    value = parse_answer_object(raw, secrets)
+    content = as_object(as_object(value.get("output")).get("message")).get("content")
+    if not isinstance(content, list):
+        raise ProviderBadResponse("The provider's answer has no content")
+    events: list[Event] = [MessageStart(naming_id, model)]
+    calls = 0
+    for block in list_objects(content):
+        use = block.get("toolUse")
+        if isinstance(use, dict):
+            events += [parse_tool(use, calls, naming_id), ToolCallDelta(calls, _write_arguments(use.get("input")))]
+            calls += 1
+        else:
+            events += _parse_block(block)
+    events.append(parse_finish(value.get("stopReason"), called=calls > 0))
+    used = parse_usage(value.get("usage"))
+    return [*events, used, ENDED] if used is not None else [*events, ENDED]
+
+
+def _parse_block(block: Json) -> list[Event]:
+    """Return the content of a block of text, reasoning, citations or an image; nothing for any other block."""
+    if text := as_text(block.get("text")):
+        return [TextDelta(text)]
+    cited = list_objects(as_object(block.get("citationsContent")).get("content"))
+    if cited:
+        return [TextDelta(text) for part in cited if (text := as_text(part.get("text")))]
+    reasoning = as_object(block.get("reasoningContent"))
+    shown = as_object(reasoning.get("reasoningText"))
+    events: list[Event] = []
+    if text := as_text(shown.get("text")):
+        events.append(ReasoningDelta(text))
+    if signature := as_text(shown.get("signature")):
+        events.append(ReasoningSignature(signature))
+    if sealed := as_text(reasoning.get("redactedContent")):
+        events.append(RedactedReasoning(sealed))
+    return events or parse_image(block)
+
+
+def _write_arguments(value: Any) -> str:
+    """Return the input of a tool call as JSON text, ``{}`` if it has none. Raises ``ProviderBadResponse``."""
+    try:
+        return orjson.dumps(value if isinstance(value, dict) else {}).decode()
+    except orjson.JSONEncodeError:  # nested deeper than we can write
+        raise ProviderBadResponse("The provider's answer calls a tool with arguments that cannot be read") from None

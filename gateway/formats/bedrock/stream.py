@@ -1,0 +1,226 @@
+"""The stream of Bedrock's Converse API, parsed.
+
+Shapes: docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStreamOutput.html. The name of an event is
+in its headers. ``metadata``, with the usage, is the last one, after ``messageStop``. Unknown events are ignored.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.errors import ProviderBadResponse, ProviderError
+from gateway.formats.bedrock.event_stream import EventMessage, EventStreamSplitter
+from gateway.formats.bedrock.response import parse_finish, parse_image, parse_tool, parse_usage
+from gateway.formats.chat import (
+    ENDED,
+    Event,
+    Json,
+    MessageStart,
+    ReasoningDelta,
+    ReasoningSignature,
+    RedactedReasoning,
+    StreamError,
+    TextDelta,
+    ToolCallDelta,
+)
+from gateway.formats.content_filter import parse_worded_fault
+from gateway.formats.json_values import as_object, as_text
+from gateway.formats.openai.errors import Secrets, mask
+
+MAX_OPEN = 64
+"""Content blocks that may be open at once; the documentation has them one after another."""
+_STATUSES: Mapping[str, int] = {
+    "validationException": 400,
+    "throttlingException": 429,
+    "internalServerException": 500,
+    "modelStreamErrorException": 502,
+    "serviceUnavailableException": 503,
+}
+"""Of the exceptions in a stream. The model's own, 424, is no fault of the client's."""
+_FAILED = 502
+
+
+@attrs.define
+class _Open:
+    """A content block that has begun: the index of its tool call, -1 if it is none, and its signature."""
+
+    call: int = -1
+    signature: str = ""
+
+
+class ConverseStreamParser:
+    """Parses a provider's stream into events; see ``StreamParser``.
+
+    Args:
+        answer_id: the answer's id.
+        model: the answer's model.
+        secrets: masked in error messages.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_calls",
+        "_closed",
+        "_error",
+        "_finished",
+        "_id",
+        "_model",
+        "_open",
+        "_secrets",
+        "_splitter",
+    )
+
+    def __init__(self, answer_id: str, model: str, secrets: Secrets = ()) -> None:
+        self._id = answer_id
+        self._model = model
+        self._secrets = secrets
+        self._splitter = EventStreamSplitter()
+        self._open: dict[int, _Open] = {}
+        self._calls = 0
+        self._begun = False
+        self._finished = False
+        self._closed = False
+        self._error: ProviderError | None = None
+
+    def feed(self, data: bytes) -> list[Event]:
+        events: list[Event] = []
+        if self._closed:
+            return events
+        try:
+            for message in self._splitter.split(data):
+                events += self._read(message)
+                if events[-1:] == [ENDED]:
+                    break
+        except ProviderError as error:
+            error.phase = "stream"
+            self._closed, self._error = True, error
+            events.append(StreamError(error))
+        return events
+
+    def finish(self) -> list[Event]:
+        if self._error is not None:
+            raise self._error
+        if self._closed:
+            return []
+        if self._finished and not self._splitter.held_bytes:  # only the usage is missing
+            self._closed = True
+            return [ENDED]
+        raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
+
+    @property
+    def held_bytes(self) -> int:
+        return self._splitter.held_bytes
+
+    @property
+    def noise(self) -> int:
+        return self._splitter.noise
+
+    def _read(self, message: EventMessage) -> list[Event]:
+        headers = message.headers
+        kind = headers.get(":message-type", "event")
+        if kind != "event":
+            raise self._parse_fault(kind, message)
+        try:
+            value = orjson.loads(message.payload or b"{}")
+        except orjson.JSONDecodeError:
+            raise ProviderBadResponse("The provider sent an event that is not JSON") from None
+        if not isinstance(value, dict):
+            raise ProviderBadResponse("The provider sent an event that makes no sense")
+        return self._convert(headers.get(":event-type", ""), value, len(message.payload))
+
+    def _parse_fault(self, kind: str, message: EventMessage) -> ProviderError:
+        """Return the error of a message that is an exception, or an error of the transport."""
+        headers = message.headers
+        if kind == "exception":
+            name = headers.get(":exception-type", "")
+            fault = parse_worded_fault(_STATUSES.get(name, _FAILED), message.payload, self._secrets)
+        else:
+            reason = mask(headers.get(":error-message") or headers.get(":error-code") or "", self._secrets)
+            fault = ProviderBadResponse(f"The provider reported an error: {reason or 'without a reason'}")
+        fault.declined = True
+        return fault
+
+    def _convert(self, name: str, value: Json, size: int) -> list[Event]:
+        events: list[Event] = []
+        match name:
+            case "contentBlockDelta":
+                events = self._change(value)
+            case "contentBlockStart":
+                events = self._start(value)
+            case "contentBlockStop":
+                events = self._stop(_index(value))
+            case "messageStart":
+                events = self._begin()
+            case "messageStop":
+                events = self._stop_message(value)
+            case "metadata":
+                events = self._end(value)
+            case _:
+                self._splitter.noise += size
+        return events
+
+    def _begin(self) -> list[Event]:
+        if self._begun:
+            return []
+        self._begun = True
+        return [MessageStart(self._id, self._model)]
+
+    def _start(self, value: Json) -> list[Event]:
+        before = [*self._begin(), *self._stop(_index(value))]  # a block that was never stopped
+        opened = self._find_open(value)
+        use = as_object(value.get("start")).get("toolUse")
+        if not isinstance(use, dict):
+            return before
+        opened.call = self._calls
+        self._calls += 1
+        return [*before, parse_tool(use, opened.call, self._id)]
+
+    def _find_open(self, value: Json) -> _Open:
+        """Return the block of an event. Only tool calls have to be started."""
+        opened = self._open.setdefault(_index(value), _Open())
+        if len(self._open) > MAX_OPEN:
+            raise ProviderBadResponse("The provider's answer has too many content blocks open at once")
+        return opened
+
+    def _change(self, value: Json) -> list[Event]:
+        begun = self._begin()
+        delta = as_object(value.get("delta"))
+        opened = self._find_open(value)
+        if text := as_text(delta.get("text")):
+            return [*begun, TextDelta(text)]
+        if opened.call >= 0 and (text := as_text(as_object(delta.get("toolUse")).get("input"))):
+            return [*begun, ToolCallDelta(opened.call, text)]
+        reasoning = as_object(delta.get("reasoningContent"))
+        opened.signature += as_text(reasoning.get("signature"))
+        if text := as_text(reasoning.get("text")):
+            return [*begun, ReasoningDelta(text)]
+        if sealed := as_text(reasoning.get("redactedContent")):
+            return [*begun, RedactedReasoning(sealed)]
+        return [*begun, *parse_image(delta)]
+
+    def _stop(self, index: int) -> list[Event]:
+        opened = self._open.pop(index, None)
+        return [ReasoningSignature(opened.signature)] if opened is not None and opened.signature else []
+
+    def _stop_message(self, value: Json) -> list[Event]:
+        if self._finished:
+            return []
+        self._finished = True
+        signed = [event for index in list(self._open) for event in self._stop(index)]
+        return [*self._begin(), *signed, parse_finish(value.get("stopReason"), called=self._calls > 0)]
+
+    def _end(self, value: Json) -> list[Event]:
+        """Return the usage; it ends the stream if the message has stopped."""
+        used: Any = parse_usage(value.get("usage"))
+        events: list[Event] = [used] if used is not None else []
+        if self._finished:
+            self._closed = True
+            events.append(ENDED)
+        return events
+
+
+def _index(value: Json) -> int:
+    index = value.get("contentBlockIndex")
+    return index if type(index) is int else 0

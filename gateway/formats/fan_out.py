@@ -1,0 +1,145 @@
+"""Several choices (``n``) from a provider that makes one per request: its answers as one, in the OpenAI API format.
+
+Pure: ``proxy/fan_out.py`` sends the requests. Each answer has been translated to the client's format before.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.usage import Usage, add_usages
+from gateway.errors import ProviderBadResponse
+from gateway.formats import sse
+from gateway.formats.json_values import list_objects, loads_or_none
+from gateway.formats.openai.chat import DONE_EVENT, ChatPassthrough
+from gateway.formats.openai.errors import Secrets
+from gateway.formats.openai.stream_tail import DONE
+from gateway.formats.prompt_tokens import estimate_prompt
+from gateway.formats.stream import StreamTransform
+
+MAX_REQUESTS = 16
+"""The most requests that one request of a client becomes: more would take all connections to the provider."""
+_IDENTITY = ("id", "created", "model")
+
+Json = dict[str, Any]
+
+
+def make_single(call: InferenceRequest) -> InferenceRequest:
+    """Return the request for one choice. Its stream reports usage, which is summed."""
+    body = {name: value for name, value in call.body.items() if name != "n"}
+    return attrs.evolve(call, body=body, choices=1, include_usage=True)
+
+
+def merge_answers(answers: Sequence[bytes]) -> bytes:
+    """Merge whole answers with one choice each. Raises ``ProviderBadResponse`` if one has none."""
+    values = [orjson.loads(answer) for answer in answers]
+    choices = [_find_choice(value) | {"index": index} for index, value in enumerate(values)]
+    merged = values[0] | {"choices": choices}
+    if usages := [value["usage"] for value in values if isinstance(value.get("usage"), dict)]:
+        merged["usage"] = _add_counts(usages)
+    return orjson.dumps(merged)
+
+
+def _find_choice(answer: Json) -> Json:
+    choice = next(iter(list_objects(answer.get("choices"))), None)
+    if choice is None:
+        raise ProviderBadResponse("The provider's answer has no choices")
+    return choice
+
+
+def _add_counts(objects: Sequence[Mapping[str, Any]]) -> Json:
+    """Add objects number by number; of other values the first one counts."""
+    added: Json = {}
+    for name in dict.fromkeys(name for one in objects for name in one):
+        values = [one[name] for one in objects if one.get(name) is not None]
+        numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+        inner = [value for value in values if isinstance(value, dict)]
+        if inner:
+            added[name] = _add_counts(inner)
+        elif numbers:
+            added[name] = sum(numbers)
+        else:
+            added[name] = values[0] if values else None
+    return added
+
+
+class ChoiceMerger:
+    """Merges ``count`` streams with one choice each into one stream with interleaved indexes.
+
+    The chunks have the id, the time and the model of the first one. Usage comes once, at the end.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._splitters = [sse.SseSplitter() for _ in range(count)]
+        self._usages: dict[int, Json] = {}
+        self._identity: Json = {}
+        self._left = count
+
+    def feed(self, index: int, data: bytes) -> bytes:
+        """Return the events of the merged stream for whole events of the stream ``index``."""
+        try:
+            events = self._splitters[index].split(data)
+        except sse.EventTooLong as error:
+            raise ProviderBadResponse(str(error), phase="stream") from None
+        return b"".join([self._convert(index, event) for event in events])
+
+    def end(self) -> bytes:
+        """Note that one of the streams is complete; return the end of the merged stream after the last."""
+        self._left -= 1
+        if self._left:
+            return b""
+        usages = [usage for _, usage in sorted(self._usages.items())]
+        frame = {**self._identity, "object": "chat.completion.chunk", "choices": [], "usage": _add_counts(usages)}
+        return (_build_event(frame) if usages else b"") + DONE_EVENT
+
+    def _convert(self, index: int, event: bytes) -> bytes:
+        payload = sse.parse_data(event)
+        if not payload or payload.startswith(DONE):  # a comment, or an end mark
+            return b""
+        chunk = loads_or_none(payload)
+        if not isinstance(chunk, dict):
+            raise ProviderBadResponse("The provider's stream has an event that is no object", phase="stream")
+        usage = chunk.pop("usage", None)
+        if isinstance(usage, dict):
+            self._usages[index] = usage
+        choices = list_objects(chunk.get("choices"))
+        if not choices:
+            return b""
+        if not self._identity:
+            self._identity = {name: chunk[name] for name in _IDENTITY if name in chunk}
+        return _build_event({**chunk, **self._identity, "choices": [{**choices[0], "index": index}]})
+
+
+def _build_event(value: Json) -> bytes:
+    return b"data: " + orjson.dumps(value) + b"\n\n"
+
+
+class MergedStream(ChatPassthrough):
+    """The transform of a merged stream. Its usage is that of its parts, however far each of them has come.
+
+    Args:
+        call: the client's request.
+        parts: the transforms of the streams that are merged.
+        secrets: masked in errors.
+    """
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, call: InferenceRequest, parts: Sequence[StreamTransform], secrets: Secrets = ()) -> None:
+        super().__init__(call, secrets)
+        self._parts = parts
+
+    def parse_usage(self) -> Usage:
+        return add_parts([part.parse_usage() for part in self._parts], self._call)
+
+
+def add_parts(usages: Iterable[Usage], call: InferenceRequest) -> Usage:
+    """Add the usages of requests that were sent. One that has reported nothing has read the prompt of ``call``."""
+    usages = list(usages)
+    if all(usage.source == "none" for usage in usages):
+        return Usage()
+    prompt = Usage(estimate_prompt(call), source="estimate")
+    return add_usages([prompt if usage.source == "none" else usage for usage in usages])

@@ -1,0 +1,88 @@
+"""Files that a prompt names by the ids of this gateway: where they are, and the same parts with the files in them.
+
+Shapes: OpenAI's OpenAPI document, ``ChatCompletionRequestMessageContentPartFile``, ``InputFileContent`` and
+``InputImageContent``; Anthropic's API documentation, "Files API" (a source of type ``file``).
+"""
+
+import base64
+import mimetypes
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from gateway.domain.client_file import is_client_id
+from gateway.domain.media import SNIFF_BYTES, sniff_media
+from gateway.errors import InvalidRequest
+
+Body = dict[str, Any]
+
+_PLACES = ("messages", "input")
+_PREFIX = "file-"
+_OF_MODEL = frozenset({"tool_use", "server_tool_use", "mcp_tool_use", "function_call", "custom_tool_call"})
+"""Items with data of a model or a tool, in which an id is only text."""
+_TYPES = mimetypes.MimeTypes()
+"""Python's own table alone: what the system knows differs from machine to machine."""
+_PDF = b"%PDF-"
+_TEXT, _UNKNOWN = "text/plain", "application/octet-stream"
+_IMAGE = "image/"
+
+
+@attrs.frozen
+class NamedFile:
+    """An object in a body that names a file. ``where`` is the place of the id."""
+
+    holder: Body
+    where: str
+
+    @property
+    def id(self) -> str:
+        return str(self.holder["file_id"])
+
+
+def list_files(body: Body) -> Iterator[NamedFile]:
+    """Yield the parts of the prompt that name a file of this gateway, in any order. Other ids are left as they are."""
+    rest: list[tuple[Any, str]] = [(body.get(name), name) for name in _PLACES]
+    while rest:
+        value, where = rest.pop()
+        if isinstance(value, list):
+            rest.extend((item, f"{where}[{index}]") for index, item in enumerate(value))
+        elif isinstance(value, dict) and value.get("type") not in _OF_MODEL:
+            file_id = value.get("file_id")
+            if isinstance(file_id, str) and is_client_id(file_id, _PREFIX):
+                yield NamedFile(value, f"{where}.file_id")
+            rest.extend((item, f"{where}.{name}") for name, item in value.items() if isinstance(item, list | dict))
+
+
+def find_type(filename: str, head: bytes) -> str:
+    """Return the media type of a file by its beginning, else by its name."""
+    if head.startswith(_PDF):
+        return "application/pdf"
+    known = sniff_media(head[:SNIFF_BYTES]) or _TYPES.guess_type(filename)[0]
+    if known is not None:
+        return known
+    return _UNKNOWN if b"\x00" in head else _TEXT
+
+
+def _decode(data: str, where: str) -> str:
+    try:
+        return base64.b64decode(data).decode()
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"The text file in '{where}' is not UTF-8", param=where) from None
+
+
+def put_file(named: NamedFile, filename: str, media_type: str, data: str) -> None:
+    """Replace the id by the file, ``data`` in base64. Raises ``InvalidRequest`` if the part cannot have such a file."""
+    holder, url = named.holder, f"data:{media_type};base64,{data}"
+    kind = holder.get("type")
+    if kind == "input_image" and not media_type.startswith(_IMAGE):
+        raise InvalidRequest(f"The file in '{named.where}' is no image", param=named.where)
+    del holder["file_id"]
+    if kind == "file":  # Anthropic's source, which has texts unencoded
+        text = media_type.startswith("text/")
+        content = _decode(data, named.where) if text else data
+        holder |= {"type": "text" if text else "base64", "media_type": _TEXT if text else media_type, "data": content}
+    elif kind == "input_image":
+        holder["image_url"] = url
+    else:
+        holder |= {"filename": filename, "file_data": url}

@@ -1,0 +1,58 @@
+"""Deepgram's transcriptions: the body is the file itself, everything else is in the address.
+
+developers.deepgram.com/reference/speech-to-text/listen-pre-recorded.
+"""
+
+from urllib.parse import urlencode
+
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.usage import Usage
+from gateway.errors import ProviderBadResponse
+from gateway.formats.json_values import as_list, as_object, as_text, list_objects
+from gateway.formats.openai import transcriptions
+from gateway.formats.openai.chat import parse_answer_object
+from gateway.formats.openai.errors import Secrets
+from gateway.formats.request_body import RawFile
+from gateway.formats.vendors.transcripts import Transcript, build_answer, check_format, parse_seconds, parse_word
+
+
+def build_file(call: InferenceRequest, _model: str) -> RawFile:
+    """Return the file. Raises ``InvalidRequest`` for what the API cannot express."""
+    check_format(call)
+    return RawFile(call.files[0])
+
+
+def find_path(call: InferenceRequest, model: str) -> str:
+    """Return the path with the model and the language, which Deepgram detects if the client names none."""
+    language = call.body.get("language")
+    query = [("model", model), ("smart_format", "true")]
+    query.append(("language", language) if language else ("detect_language", "true"))
+    query += [("keyterm", word) for word in as_list(call.body.get("keywords")) if isinstance(word, str)]
+    return f"/listen?{urlencode(query)}"
+
+
+def _convert(raw: bytes, call: InferenceRequest, secrets: Secrets) -> bytes:
+    value = parse_answer_object(raw, secrets)
+    channel = next(iter(list_objects(as_object(value.get("results")).get("channels"))), {})
+    heard = next(iter(list_objects(channel.get("alternatives"))), {})
+    text = heard.get("transcript")
+    if not isinstance(text, str):
+        raise ProviderBadResponse("The provider's answer has no text")
+    found = [
+        parse_word(as_text(item.get("punctuated_word")) or item.get("word"), item.get("start"), item.get("end"))
+        for item in list_objects(heard.get("words"))
+    ]
+    words = tuple(word for word in found if word is not None)
+    duration_s = parse_seconds(as_object(value.get("metadata")).get("duration"))
+    language = as_text(channel.get("detected_language")) or as_text(call.body.get("language"))
+    return build_answer(Transcript(text, words, language, duration_s), call)
+
+
+def parse_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+    """Return the client's bytes and the usage. Raises ``ProviderBadResponse``."""
+    return transcriptions.parse_transcription_answer(_convert(raw, call, secrets), call, secrets)
+
+
+def build_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+    """Return the answer as the events of a stream, and the usage. Raises ``ProviderBadResponse``."""
+    return transcriptions.build_whole(_convert(raw, call, secrets), call, secrets)

@@ -1,0 +1,73 @@
+"""Amazon Bedrock's own API, Converse: Claude, Nova, Llama, Mistral, DeepSeek, Cohere and the other chat models.
+
+docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html and ..._ConverseStream.html: a channel's
+``base_url`` is ``https://bedrock-runtime.REGION.amazonaws.com``. A model is an id, an inference profile
+(``us.anthropic.claude-sonnet-4-5-20250929-v1:0``) or an ARN. There is no model list at this address: a channel lists
+its models. Embeddings and images, which only InvokeModel serves, are not supported.
+
+The key is ``ACCESS_KEY_ID:SECRET_ACCESS_KEY``, or with ``:SESSION_TOKEN`` at its end if the credentials are temporary;
+requests are signed for the region in the address, for ``us-east-1`` if it names none. Any other key is a Bedrock API
+key, sent as a Bearer token (docs.aws.amazon.com/bedrock/latest/userguide/api-keys-use.html).
+"""
+
+import re
+from urllib.parse import urlsplit
+
+from gateway.domain.http_request import HttpRequest
+from gateway.errors import UnsupportedByProvider
+from gateway.providers.base import Endpoint, Provider, sign_bearer
+from gateway.providers.sigv4 import AwsCredentials, sign_request
+
+_REGION = re.compile(r"(?:^|\.)bedrock-runtime(?:-fips)?\.([a-z0-9-]+)\.")
+_DEFAULT_REGION = "us-east-1"
+_SERVICE = "bedrock"
+
+
+def find_region(base_url: str) -> str:
+    """Return the region that the address of an endpoint names; us-east-1 if it names none."""
+    found = _REGION.search(urlsplit(base_url).hostname or "")
+    return found[1] if found else _DEFAULT_REGION
+
+
+def _parse_credentials(key: str) -> AwsCredentials | None:
+    """Parse an access key; None if ``key`` is an API key."""
+    access, _, rest = key.partition(":")
+    secret, _, token = rest.partition(":")
+    return AwsCredentials(access, secret, token) if access and secret else None
+
+
+def _sign(key: str) -> dict[str, str]:
+    return {} if _parse_credentials(key) else sign_bearer(key)
+
+
+def sign_plan(plan: HttpRequest, key: str, now_s: int) -> dict[str, str]:
+    """Return the headers that sign ``plan`` at ``now_s`` (Unix seconds); none for an API key.
+
+    Raises ``UnsupportedByProvider`` if its body is not in memory.
+    """
+    credentials = _parse_credentials(key)
+    if credentials is None:
+        return {}
+    body = plan.body or b""
+    if not isinstance(body, bytes):
+        raise UnsupportedByProvider("A request with uploaded files cannot be signed for this provider")
+    return sign_request(
+        plan.method,
+        plan.url,
+        plan.headers,
+        body,
+        credentials=credentials,
+        region=find_region(plan.url),
+        service=_SERVICE,
+        now_s=now_s,
+    )
+
+
+BEDROCK_CONVERSE = Provider(
+    slug="bedrock_converse",
+    title="Amazon Bedrock (Converse)",
+    endpoints=(Endpoint("bedrock_converse", "/model/{model}/converse", stream_path="/model/{model}/converse-stream"),),
+    sign=_sign,
+    sign_plan=sign_plan,
+    models_path=None,
+)

@@ -1,0 +1,30 @@
+"""fal: images only, by models of many makers, each with its own price.
+
+docs.fal.ai/documentation/model-apis/inference/synchronous: models are called ``owner/name`` or ``owner/name/variant``;
+for their fields see ``formats/vendors/fal_images.py``. The scheme of the key is ``Key``. Its model list contains every
+public model: a channel lists its models, and no environment variable creates one (the usual one is ``FAL_KEY``).
+"""
+
+from gateway.domain.capability import Capability
+from gateway.formats.vendors.fal_images import EDITS
+from gateway.providers.base import Endpoint, Provider
+
+_MOST = 4
+
+
+def _sign(key: str) -> dict[str, str]:
+    return {"Authorization": f"Key {key}"} if key else {}
+
+
+FAL = Provider(
+    slug="fal",
+    title="fal",
+    base_url="https://fal.run",
+    endpoints=(Endpoint("fal_pictures", "/run"),),
+    sign=_sign,
+    models_path=None,
+    capabilities=(
+        Capability("*", max_n=_MOST, response_formats=(), edits=False, masks=False, streams=False),
+        Capability(EDITS, max_n=_MOST, response_formats=(), edits=True, masks=False, streams=False),
+    ),
+)

@@ -1,0 +1,22 @@
+"""Stability AI: images only.
+
+platform.stability.ai/docs/api-reference: a model's name decides the path, see ``formats/vendors/stability_images.py``.
+There is no list of these models: a channel lists its models, and no environment variable creates one (the usual one is
+``STABILITY_API_KEY``).
+"""
+
+from gateway.domain.capability import Capability
+from gateway.formats.vendors.stability_images import MODELS, PLACE, SIZES
+from gateway.providers.base import Endpoint, Provider
+
+STABILITY = Provider(
+    slug="stability",
+    title="Stability AI",
+    base_url="https://api.stability.ai/v2beta",
+    endpoints=(Endpoint("stability_pictures", PLACE, models=tuple(MODELS)),),
+    models_path=None,
+    capabilities=tuple(
+        Capability(name, sizes=tuple(SIZES), max_n=1, response_formats=(), edits=False, masks=False, streams=False)
+        for name in MODELS
+    ),
+)

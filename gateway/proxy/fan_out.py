@@ -1,0 +1,201 @@
+"""Several requests to one channel that answer one request: for several choices (``n``) where a provider makes one.
+
+They are one attempt, with one reservation, one charge and one outcome: if one of them fails, all end. They end
+together with the client's request, too.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from gateway.domain.usage import Usage
+from gateway.errors import ProviderError, UnsupportedByProvider
+from gateway.formats.fan_out import MAX_REQUESTS, ChoiceMerger, add_parts, merge_answers
+from gateway.formats.json_or_stream import JsonOrStream, is_json, strip_beginning
+from gateway.formats.stream import StreamTransform
+from gateway.routing.target import Attempt, Packed, pack
+from gateway.upstream.interface import HttpResponse, PumpResult, Sink, read_pushed
+
+MAX_HELD_BYTES = 64 * 1024
+"""Bytes that wait for the client; beyond it nothing more is read from the provider."""
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+Send = Callable[[Packed], Awaitable[HttpResponse]]
+"""Sends the request once, and returns the response at its headers. Raises ``ProviderError``."""
+T = TypeVar("T")
+
+
+class MergedResponse:
+    """The responses of one attempt, in the form of one ``HttpResponse``: its body is the merged stream.
+
+    Args:
+        attempt: the attempt, which ends all of them.
+
+    Attributes:
+        gates: the transforms of their streams.
+    """
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._replies: list[HttpResponse] = []
+        self._merger = ChoiceMerger(attempt.requests)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._begun: set[int] = set()
+        self._ready: deque[bytes] = deque()
+        self._held_bytes = 0
+        self._running = attempt.requests
+        self._error: BaseException | None = None
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        secrets = attempt.channel.secrets
+        self.gates: list[StreamTransform] = [attempt.exchange.open_gate(secrets) for _ in range(attempt.requests)]
+
+    @property
+    def status(self) -> int:
+        return 200
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return _NO_HEADERS
+
+    def add(self, reply: HttpResponse) -> None:
+        """Add a response, which is closed with this one."""
+        self._replies.append(reply)
+
+    async def read(self, limit: int) -> bytes:
+        """Return the whole body."""
+        return await read_pushed(self, limit, None) or b""
+
+    async def pump(self, sink: Sink) -> PumpResult:
+        """Push what arrives. Raises the first error of a response, or the one given to ``abort``."""
+        if not self._tasks:
+            self._tasks = [self._start(at, reply) for at, reply in enumerate(self._replies)]
+        while True:
+            while self._ready:
+                data = self._ready.popleft()
+                self._held_bytes -= len(data)
+                if sink(data, None):
+                    return PumpResult.PAUSED
+            if self._error is not None:
+                raise self._error
+            if not self._running:
+                return PumpResult.ENDED
+            self._news.clear()
+            self._room.set()
+            await self._news.wait()
+
+    def _start(self, index: int, reply: HttpResponse) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._relay(index, reply))
+        task.add_done_callback(self._note_end)
+        return task
+
+    async def _relay(self, index: int, reply: HttpResponse) -> None:
+        """Read one response to its end, while there is room. Raises ``ProviderError``."""
+        ended = PumpResult.PAUSED
+        while ended is PumpResult.PAUSED and not self.gates[index].closed:
+            while self._held_bytes > MAX_HELD_BYTES:
+                self._room.clear()
+                await self._room.wait()
+            ended = await reply.pump(partial(self._take, index))
+        self._end(index, whole=ended is PumpResult.ENDED)
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        self._running -= 1
+        if not task.cancelled():
+            self._error = self._error or task.exception()
+        self._news.set()
+
+    def _end(self, index: int, *, whole: bool) -> None:
+        """End one of the streams; ``whole``: its connection has ended. Raises the error that it reported."""
+        gate = self.gates[index]
+        if gate.error is not None:
+            raise gate.error
+        if whole:
+            self._put(self._merger.feed(index, gate.finish()))
+        self._put(self._merger.end())
+
+    def _take(self, index: int, data: bytes, _raw_chunks: bytes | None) -> bool:
+        gate = self.gates[index]
+        if index not in self._begun and (begun := strip_beginning(data)):
+            self._begun.add(index)
+            if is_json(begun):  # a provider that does not stream
+                build, secrets = self._attempt.exchange.build_whole, self._attempt.channel.secrets
+                gate = self.gates[index] = JsonOrStream(lambda raw: build(raw, secrets))
+        self._put(self._merger.feed(index, gate.feed(data)))
+        return gate.closed or self._held_bytes > MAX_HELD_BYTES
+
+    def _put(self, data: bytes) -> None:
+        if data:
+            self._ready.append(data)
+            self._held_bytes += len(data)
+            self._news.set()
+
+    def abort(self, error: ProviderError) -> None:
+        """End all responses with ``error``."""
+        self._error = error
+        for reply in self._replies:
+            reply.abort(error)
+        self._news.set()
+
+    def finish(self) -> None:
+        for reply in self._replies:
+            reply.finish()
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for reply in self._replies:
+            reply.close()
+
+
+async def open_merged(attempt: Attempt, send: Send) -> MergedResponse:
+    """Send the requests of an attempt and return their responses at their headers. Raises ``ProviderError``."""
+    merged = attempt.response = MergedResponse(attempt)
+    packed = await _pack(attempt)
+
+    async def open_one() -> None:
+        merged.add(await send(packed))
+
+    await _run_all([open_one() for _ in range(attempt.requests)])
+    return merged
+
+
+async def fetch_merged(attempt: Attempt, send: Send, limit: int) -> tuple[bytes, Usage]:
+    """Send the requests of an attempt and return the merged answer and its usage. Raises ``ProviderError``.
+
+    ``limit``: the most bytes of one answer.
+    """
+    merged = attempt.response = MergedResponse(attempt)
+    packed, exchange, secrets = await _pack(attempt), attempt.exchange, attempt.channel.secrets
+
+    async def fetch_one() -> tuple[bytes, Usage]:
+        reply = await send(packed)
+        merged.add(reply)
+        return exchange.parse_answer(await reply.read(limit), secrets)
+
+    answers = await _run_all([fetch_one() for _ in range(attempt.requests)])
+    return merge_answers([body for body, _ in answers]), add_parts((usage for _, usage in answers), exchange.call)
+
+
+async def _pack(attempt: Attempt) -> Packed:
+    """Build the body, once for all requests. Raises ``UnsupportedByProvider``."""
+    if attempt.requests > MAX_REQUESTS:
+        raise UnsupportedByProvider(f"'n' must be at most {MAX_REQUESTS} with this provider", param="n")
+    exchange, target = attempt.exchange, attempt.target
+    if exchange.call.large:
+        return await attempt.pack_aside()
+    return pack(exchange.write_body, target.endpoint, target.model, exchange.naming.id)
+
+
+async def _run_all(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run ``works`` at the same time and return their results. If one fails, the others are cancelled."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,175 @@
+"""Access tokens for requests that need one: fetched with the client credentials, shared, and renewed before expiry.
+
+The request and its answers: RFC 6749, sections 4.4 and 5.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from copy import copy
+from typing import Any
+from urllib.parse import urlencode
+
+import attrs
+
+from gateway.domain.channel import Timeouts
+from gateway.domain.http_request import HttpRequest, TokenGrant
+from gateway.errors import ProviderAuthError, ProviderBadResponse, ProviderError, ProviderTimeout
+from gateway.formats.json_values import loads_or_none
+from gateway.formats.openai.errors import NO_REASON, mask
+from gateway.upstream.interface import HttpClient, HttpResponse
+
+RENEW_BEFORE_S = 300.0
+"""A token that expires so soon is renewed while requests still use it."""
+EXPIRE_BEFORE_S = 30.0
+"""A token that expires so soon is used no more: the request may take this long to be checked."""
+RETRY_RENEWAL_S = 10.0
+MAX_ANSWER_BYTES = 256 * 1024
+MAX_TOKENS = 256
+_TIMEOUTS = Timeouts(connect_s=10.0, first_byte_s=30.0, idle_s=30.0, total_s=30.0)
+_FORM = "application/x-www-form-urlencoded"
+_HEADERS = {"Content-Type": _FORM, "Accept": "application/json", "Accept-Encoding": "identity"}
+_OK, _UNAUTHORIZED = 200, 401
+_REFUSED = range(400, 500)
+_BUSY = frozenset({408, 429})
+_DEFAULT_LIFETIME_S = 600.0
+"""If the server does not say how long a token is valid."""
+
+
+@attrs.define(eq=False)
+class _Entry:
+    """The token of one grant. ``fetch``, under way or ended, returns the error that it met."""
+
+    token: str = attrs.field(default="", repr=False)
+    expires_at: float = 0.0
+    retry_at: float = 0.0
+    fetch: asyncio.Task[ProviderError | None] | None = None
+
+
+class AuthorizedHttpClient:
+    """Sends requests with a ``grant``, each with its access token.
+
+    Many requests share one fetch; a request that is cancelled does not end it for the others.
+
+    Args:
+        client: sends the requests once they have their tokens, and those for tokens.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, client: HttpClient, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._clock = clock
+        self._entries: OrderedDict[tuple[TokenGrant, str | None], _Entry] = OrderedDict()
+        self._fetches: set[asyncio.Task[ProviderError | None]] = set()
+
+    def send(self, plan: HttpRequest) -> Coroutine[Any, Any, HttpResponse]:
+        if plan.grant is None:
+            return self._client.send(plan)
+        return self._send_authorized(plan, plan.grant)
+
+    async def authorize(self, plan: HttpRequest) -> HttpRequest:
+        """Return ``plan`` with the access token that it needs, if it needs one. Raises ``ProviderError``."""
+        if plan.grant is None:
+            return plan
+        token = await self._find_token(self._find_entry(plan.grant, plan.proxy), plan.grant, plan.proxy)
+        return attrs.evolve(plan, headers={**plan.headers, "Authorization": f"Bearer {token}"}, grant=None)
+
+    async def stop(self) -> None:
+        """End the fetches under way."""
+        for fetch in self._fetches:
+            fetch.cancel()
+        await asyncio.gather(*self._fetches, return_exceptions=True)
+
+    async def _send_authorized(self, plan: HttpRequest, grant: TokenGrant) -> HttpResponse:
+        entry = self._find_entry(grant, plan.proxy)
+        token = await self._find_token(entry, grant, plan.proxy)
+        reply = await self._client.send(
+            attrs.evolve(plan, headers={**plan.headers, "Authorization": f"Bearer {token}"}, grant=None)
+        )
+        if reply.status == _UNAUTHORIZED and entry.token == token:  # revoked: the next request fetches another
+            entry.expires_at = 0.0
+        return reply
+
+    def _find_entry(self, grant: TokenGrant, proxy: str | None) -> _Entry:
+        key = grant, proxy
+        entry = self._entries.setdefault(key, _Entry())
+        self._entries.move_to_end(key)
+        if len(self._entries) > MAX_TOKENS:
+            self._entries.popitem(last=False)
+        return entry
+
+    async def _find_token(self, entry: _Entry, grant: TokenGrant, proxy: str | None) -> str:
+        """Return a valid token. Raises ``ProviderError``."""
+        now = self._clock()
+        valid = now < entry.expires_at - EXPIRE_BEFORE_S
+        due = now >= entry.expires_at - RENEW_BEFORE_S and (now >= entry.retry_at or not valid)
+        fetch = entry.fetch
+        if due and (fetch is None or fetch.done()):
+            fetch = entry.fetch = asyncio.create_task(self._renew(entry, grant, proxy))
+            self._fetches.add(fetch)
+            fetch.add_done_callback(self._fetches.discard)
+        if not valid and fetch is not None and (error := await asyncio.shield(fetch)) is not None:
+            raise copy(error)  # several requests raise it, and each notes its own facts in it
+        return entry.token
+
+    async def _renew(self, entry: _Entry, grant: TokenGrant, proxy: str | None) -> ProviderError | None:
+        """Fetch a token for ``entry``. Return the error if that fails: maybe no request waits for it."""
+        began = self._clock()
+        entry.retry_at = began + RETRY_RENEWAL_S
+        try:
+            async with asyncio.timeout(_TIMEOUTS.total_s):
+                token, lifetime_s = await self._fetch(grant, proxy)
+        except TimeoutError:
+            return ProviderTimeout("The provider's sign-in service took too long to issue an access token")
+        except ProviderError as error:
+            return error
+        entry.token, entry.expires_at = token, began + lifetime_s
+        return None
+
+    async def _fetch(self, grant: TokenGrant, proxy: str | None) -> tuple[str, float]:
+        """Return a new token and its lifetime in seconds."""
+        form = {
+            "grant_type": "client_credentials",
+            "client_id": grant.client_id,
+            "client_secret": grant.client_secret,
+            "scope": grant.scope,
+        }
+        reply = await self._client.send(
+            HttpRequest("POST", grant.url, dict(_HEADERS), urlencode(form).encode(), _TIMEOUTS, proxy)
+        )
+        try:
+            raw = await reply.read(MAX_ANSWER_BYTES)
+        finally:
+            reply.close()
+        if reply.status != _OK:
+            raise parse_refusal(reply.status, raw, grant)
+        return parse_token(raw)
+
+
+def parse_token(raw: bytes) -> tuple[str, float]:
+    """Return the access token and its lifetime in seconds. Raises ``ProviderBadResponse``."""
+    value = loads_or_none(raw)
+    token = value.get("access_token") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(token, str) or not token.isascii() or not token.isprintable():
+        raise ProviderBadResponse("The provider's sign-in service sent no access token")
+    if not token:
+        raise ProviderBadResponse("The provider's sign-in service sent an empty access token")
+    try:
+        lifetime_s = float(value.get("expires_in", _DEFAULT_LIFETIME_S))  # some servers send it as text
+    except (TypeError, ValueError):
+        lifetime_s = _DEFAULT_LIFETIME_S
+    return token, lifetime_s if 0 < lifetime_s < float("inf") else _DEFAULT_LIFETIME_S
+
+
+def parse_refusal(status: int, raw: bytes, grant: TokenGrant) -> ProviderError:
+    """Return the error of an answer without a token: of the channel's credentials, or of the server."""
+    value = loads_or_none(raw)
+    reason = ""
+    if isinstance(value, dict):
+        named = value.get("error_description") or value.get("error")
+        reason = named.partition("\n")[0] if isinstance(named, str) else ""
+    words = mask(reason, (grant.client_secret,)).strip() or NO_REASON
+    if status in _REFUSED and status not in _BUSY:
+        return ProviderAuthError(f"The provider's sign-in service refused the channel's credentials: {words}")
+    return ProviderBadResponse(f"The provider's sign-in service answered with status {status}: {words}")

@@ -1,0 +1,81 @@
+"""Requests to Bedrock's Converse API: the region, the path of a model, and the two kinds of keys."""
+
+import pytest
+
+from gateway.domain.api_format import WIRES
+from gateway.domain.channel import Channel
+from gateway.domain.http_request import HttpRequest
+from gateway.domain.upload import Content
+from gateway.errors import UnsupportedByProvider
+from gateway.providers.base import EndpointRequest
+from gateway.providers.bedrock_converse import BEDROCK_CONVERSE, find_region
+
+ROOT = "https://bedrock-runtime.eu-west-1.amazonaws.com"
+NOON_S = 1_795_435_200
+
+
+def plan(key: str, *, stream: bool = False, body: bytes | Content = b"{}", model: str = "m") -> HttpRequest:
+    endpoint = BEDROCK_CONVERSE.endpoints[0]
+    channel = Channel("up", "bedrock_converse", ROOT)
+    errand = EndpointRequest(body, stream=stream)
+    return BEDROCK_CONVERSE.plan(channel, endpoint, errand, model=model, key=key, now_s=NOON_S)
+
+
+@pytest.mark.parametrize(
+    ("url", "region"),
+    [
+        (ROOT, "eu-west-1"),
+        ("https://bedrock-runtime-fips.us-gov-west-1.amazonaws.com", "us-gov-west-1"),
+        ("https://bedrock-runtime.cn-north-1.amazonaws.com.cn", "cn-north-1"),
+        ("https://vpce-1-a.bedrock-runtime.ap-south-1.vpce.amazonaws.com", "ap-south-1"),
+        ("http://127.0.0.1:9/v1", "us-east-1"),
+    ],
+)
+def test_the_region_is_in_the_address(url: str, region: str) -> None:
+    assert find_region(url) == region
+
+
+@pytest.mark.parametrize(
+    ("model", "stream", "path"),
+    [
+        ("anthropic.claude-x-v1:0", False, "/model/anthropic.claude-x-v1%3A0/converse"),
+        ("us.amazon.nova-2-lite-v1:0", True, "/model/us.amazon.nova-2-lite-v1%3A0/converse-stream"),
+        (
+            "arn:aws:bedrock:eu-west-1:1:inference-profile/x",
+            False,
+            "/model/arn%3Aaws%3Abedrock%3Aeu-west-1%3A1%3Ainference-profile%2Fx/converse",
+        ),
+    ],
+)
+def test_a_model_is_in_the_path(model: str, stream: bool, path: str) -> None:
+    assert plan("k", stream=stream, model=model).url == ROOT + path
+
+
+def test_every_chat_operation_reaches_it() -> None:
+    for operation in ("chat", "messages", "responses", "generate_content"):
+        assert BEDROCK_CONVERSE.find_endpoint(WIRES[operation], "m") is not None  # type: ignore[index]
+
+
+def test_an_access_key_signs_the_body_and_the_time() -> None:
+    headers = plan("AKID:se/cr+et").headers
+    assert headers["X-Amz-Date"] == "20261123T120000Z"
+    assert "/20261123/eu-west-1/bedrock/aws4_request" in headers["Authorization"]
+    assert "X-Amz-Security-Token" not in headers
+    assert plan("AKID:se/cr+et", body=b"{ }").headers["Authorization"] != headers["Authorization"]
+    assert "se/cr+et" not in str(headers)
+
+
+def test_temporary_credentials_send_their_token() -> None:
+    assert plan("AKID:secret:tok:en==").headers["X-Amz-Security-Token"] == "tok:en=="
+
+
+@pytest.mark.parametrize("key", ["bedrock-api-key-YmVkcm9jaw==", "AKID:", ":secret"])
+def test_any_other_key_is_a_bearer_token(key: str) -> None:
+    headers = plan(key).headers
+    assert headers["Authorization"] == f"Bearer {key}"
+    assert "X-Amz-Date" not in headers
+
+
+def test_a_body_that_is_not_in_memory_is_not_signed() -> None:
+    with pytest.raises(UnsupportedByProvider):
+        plan("AKID:secret", body=Content((b"a", b"b")))

@@ -1,0 +1,66 @@
+"""Images of fal and Stability AI through a gateway: the key, the form of the request, and the image that comes back."""
+
+import base64
+from typing import Any
+
+import pytest
+
+from tests.support.gateway import channel
+from tests.support.image_providers import draw
+from tests.support.scripted_upstream import ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
+
+GENERATIONS = "/v1/images/generations"
+PNG = base64.b64encode(draw()).decode()
+FAL = {"images": [{"url": f"data:image/png;base64,{PNG}", "content_type": "image/png"}], "has_nsfw_concepts": [False]}
+STABILITY = {"image": PNG, "finish_reason": "SUCCESS", "seed": 7}
+
+
+async def start(gateway_with: StartGateway, up: ScriptedUpstream, slug: str, model: str) -> Any:
+    return await gateway_with({"channel": [channel(up.base_url, provider=slug, model_map={"m": model})]})
+
+
+@pytest.mark.parametrize(
+    ("sent_as", "answered"),
+    [
+        (("fal", "fal-ai/flux/dev", "/v1/fal-ai/flux/dev", "Key provider-key"), FAL),
+        (("stability", "sd3.5-large", "/v1/stable-image/generate/sd3", "Bearer provider-key"), STABILITY),
+    ],
+)
+async def test_an_image_is_asked_for_and_returned(
+    gateway_with: StartGateway, sent_as: tuple[str, str, str, str], answered: dict[str, Any]
+) -> None:
+    slug, model, path, key = sent_as
+    async with ScriptedUpstream([answer(answered)]) as up:
+        gateway = await start(gateway_with, up, slug, model)
+        asked = {"model": "m", "prompt": "a cat", "response_format": "b64_json"}
+        async with gateway.post(asked, path=GENERATIONS) as response:
+            assert response.status == 200, await response.text()
+            assert (await response.json())["data"][0]["b64_json"] == PNG
+        (sent,) = up.received
+        assert (sent.method, sent.path, sent.headers["authorization"]) == ("POST", path, key)
+        assert b"a cat" in sent.body
+        (record,) = await gateway.rows(1)
+        assert (record.outcome, record.images) == ("completed", 1)
+
+
+@pytest.mark.parametrize(
+    ("slug", "model", "refused", "status"),
+    [
+        (
+            "fal",
+            "fal-ai/flux/dev",
+            {"detail": [{"loc": ["body", "prompt"], "msg": "Refused", "type": "content_policy_violation"}]},
+            422,
+        ),
+        ("stability", "stable-image-core", {"id": "1", "name": "content_moderation", "errors": ["Flagged"]}, 403),
+    ],
+)
+async def test_a_block_is_the_clients_mistake_and_not_the_channels(
+    gateway_with: StartGateway, slug: str, model: str, refused: dict[str, Any], status: int
+) -> None:
+    async with ScriptedUpstream([answer(refused, status)]) as up:
+        gateway = await start(gateway_with, up, slug, model)
+        async with gateway.post({"model": "m", "prompt": "a cat"}, path=GENERATIONS) as response:
+            assert response.status == 400
+            assert (await response.json())["error"]["code"] == "sensitive_words_detected"
