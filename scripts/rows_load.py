@@ -33,8 +33,8 @@ from gateway.domain.traffic import HOUR_MS, SUMS, TrafficAxis, TrafficFilter, su
 from gateway.server.admin.export import FORMATS
 from gateway.server.admin.request_history import walk
 from gateway.server.admin.requests import build_row
+from gateway.storage.bulk import BulkAddition, BulkInsert
 from gateway.storage.database import Database, open_database
-from gateway.storage.ledger import write_addition, write_insert
 from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.retention import RetentionRepository
 from gateway.storage.row_mapping import REQUEST_COLUMNS, request_values
@@ -152,7 +152,7 @@ class World:
 def fill(path: Path, count: int) -> None:
     """Put so many rows, and the sums of them, into the database at ``path``, which has none."""
     began = time.monotonic()
-    add_rows, add_sums = write_insert(requests, REQUEST_COLUMNS), write_addition(usage_hours, SUMS)
+    add_rows, add_sums = BulkInsert(requests, REQUEST_COLUMNS).sqlite, BulkAddition(usage_hours, SUMS).sqlite
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -500000")
         indexes = connection.execute(

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from gateway.billing.price_spec import PriceSpec, SizeSpec, TierSpec
 from gateway.domain.price import NANOS_PER_USD, Price, PriceList, cost_nanos
-from gateway.domain.usage import Usage
+from gateway.domain.usage import AudioTokens, Usage
 from gateway.parsing import parse_table
 
 FILE = Path(__file__).resolve().parent.parent / "config" / "prices.toml"
@@ -44,8 +44,9 @@ HEADER = """\
 #
 # A model may be a glob; an exact name wins over it, and the longest glob over others. A price with a provider is for
 # channels of that provider, one without for every channel. Tiers are for the whole of a request whose prompt is longer.
-# Not told apart here: sound and pictures in a prompt (as text; to a model that transcribes it is all sound), searches,
-# batch and priority service. Answers in pictures, sound or video have their own, higher price. Where a price changes
+# Not told apart here: pictures in a prompt, and sound except of models that report its tokens (as text; to a model that
+# transcribes it is all sound), searches, batch and priority service. Answers in pictures, sound or video have their
+# own, higher price. Where a price changes
 # with the hour it is the highest of the day. Changes already known: {changes}.
 # Videos are from the vendors' own pages, which the script names: a second of what is made where no size is named, and
 # then of sizes; where one costs more or less in a longer video or with a picture to start from, it is the most.
@@ -176,6 +177,7 @@ class Source:
         slug: this gateway's.
         title: the heading in the file.
         resells: it sells the models of others, or at another price than the vendor: only for its own channels.
+        sounds: it reports the tokens of sound, which have a price of their own.
         skip: names that are not the vendor's own spelling, that it shut down, or that this gateway cannot speak to.
     """
 
@@ -184,6 +186,7 @@ class Source:
     title: str
     resells: bool = False
     skip: str = ""
+    sounds: bool = False
 
 
 SOURCES = (
@@ -194,7 +197,8 @@ SOURCES = (
         "OpenAI",
         skip=r"gpt-\d-\d(-.*)?|gpt-35.*|gpt-3\.5(-turbo)?-(0301|0613|16k.*)|gpt-3\.5-0301|gpt-4-32k.*"
         r"|gpt-4-(1106-)?vision-preview|gpt-4\.5-preview.*|o1-(preview|mini).*|o\d-mini-high|gpt-4o:extended|gpt-oss.*"
-        r"|(text-)?(ada|babbage|curie|davinci)(-\d+)?|moderation|gpt-live.*|.*realtime.*",
+        r"|(text-)?(ada|babbage|curie|davinci)(-\d+)?|moderation|gpt-live.*",
+        sounds=True,
     ),
     # Versions written with dots, before the family's name, or as clouds write them.
     Source("anthropic", "anthropic", "Anthropic", skip=r".*[.@].*|claude-[245].*|claude-v.*|claude-sonnet-3.*"),
@@ -257,7 +261,7 @@ EXAMPLES = ("20260102", "2026-01-02", "1", "latest", "-latest", "-20260102", "-p
 TOKENS = {"input_mtok", "output_mtok"}
 HOURS = ("audio_hours", "input_audio_hours")
 CHARACTERS = "input_mchars"
-SOUND = "input_audio_mtok"
+SOUND, KEPT_SOUND, SPEECH = "input_audio_mtok", "cache_audio_read_mtok", "output_audio_mtok"
 ANSWERS = {  # what an answer is made of, and how the package counts it
     "output_mtok": "output_tokens",
     "output_image_mtok": "output_image_tokens",
@@ -272,6 +276,7 @@ SAMPLES = (
     Usage(1_000, 777, 300),
     Usage(1_000),
     Usage(characters=4_096),
+    Usage(1_000, 777, 300, audio=AudioTokens(500, 100, 400)),
 )
 
 
@@ -310,9 +315,13 @@ def _base(price: Decimal | types.TieredPrices | None) -> Decimal:
     return price.base if isinstance(price, types.TieredPrices) else price or Decimal(0)
 
 
-def find_answer(prices: types.ModelPrice) -> str:
-    """The dearest thing an answer is made of: a model that draws or speaks is asked for that."""
-    return max(ANSWERS, key=lambda key: _base(getattr(prices, key)))
+def find_answer(prices: types.ModelPrice, *, sounds: bool) -> str:
+    """The dearest thing an answer is made of: a model that draws or speaks is asked for that.
+
+    ``sounds``: not of sound, whose tokens are reported.
+    """
+    made = [key for key in ANSWERS if not (sounds and key == SPEECH)]
+    return max(made, key=lambda key: _base(getattr(prices, key)))
 
 
 def find_question(name: str, prices: types.ModelPrice) -> str:
@@ -320,11 +329,20 @@ def find_question(name: str, prices: types.ModelPrice) -> str:
     return SOUND if "transcribe" in name and getattr(prices, SOUND) is not None else "input_mtok"
 
 
-def read_section(name: str, prices: types.ModelPrice) -> PriceSpec:
+def read_sound(name: str, prices: types.ModelPrice) -> tuple[Decimal | None, ...]:
+    """The prices of sound beside those of text: heard, from a cache, and spoken."""
+    if find_question(name, prices) == SOUND:
+        return (None, None, None)
+    found = (getattr(prices, key) for key in (SOUND, KEPT_SOUND, SPEECH))
+    return tuple(None if price is None else _base(price) for price in found)
+
+
+def read_section(name: str, prices: types.ModelPrice, *, sounds: bool = False) -> PriceSpec:
     """The package's prices as a ``[[price]]``."""
     hour = next((_base(getattr(prices, key)) for key in HOURS if getattr(prices, key)), Decimal(0))
     fresh, cached = getattr(prices, find_question(name, prices)), prices.cache_read_mtok
-    answer = getattr(prices, find_answer(prices))
+    answer = getattr(prices, find_answer(prices, sounds=sounds))
+    heard, kept, spoken = read_sound(name, prices) if sounds else (None, None, None)
     written, written_long = prices.cache_write_mtok, prices.cache_write_1h_mtok
     rates = (fresh, cached, answer, written, written_long)
     return PriceSpec(
@@ -336,6 +354,9 @@ def read_section(name: str, prices: types.ModelPrice) -> PriceSpec:
         usd_per_million_characters=_base(getattr(prices, CHARACTERS)),
         cache_write_usd_per_million=None if written is None else _base(written),
         cache_write_long_usd_per_million=None if written_long is None else _base(written_long),
+        audio_input_usd_per_million=heard,
+        cached_audio_input_usd_per_million=kept,
+        audio_output_usd_per_million=spoken,
         tiers=tuple(
             TierSpec(start, *(_tier(price, start) for price in rates))
             for start in sorted({tier.start for price in rates for tier in _tiers(price)})
@@ -365,7 +386,7 @@ def collect(source: Source, day: date, left_out: collections.Counter[str]) -> It
         for name in good:
             if not any(name.startswith(stem) and name != f"{stem}*" for stem in stems):
                 free = not _find_told_keys(prices)  # and what is free here need not be elsewhere
-                section = read_section(name, prices)
+                section = read_section(name, prices, sounds=source.sounds)
                 found[name] = attrs.evolve(section, provider=source.slug if source.resells or free else None)
     for name in sorted(found):
         yield found[name]
@@ -466,7 +487,7 @@ def find_disagreements(prices: PriceList, day: date) -> Iterator[str]:
                 skipped = re.fullmatch(source.skip, name) or re.fullmatch(source.skip, example)
                 if not skipped and not find_reason(model, theirs):
                     yield f"{source.vendor}: {example} has no price"
-            elif any(_differ(theirs, ours, sample) for sample in SAMPLES):
+            elif any(_differ(theirs, ours, sample, sounds=source.sounds) for sample in SAMPLES):
                 yield f"{source.vendor}: {example} is {theirs} there, {ours} here"
             else:
                 agreed.add((model.id, ours))
@@ -481,7 +502,8 @@ def _list_examples(vendor: types.Provider) -> Iterator[tuple[str, str]]:
             yield from ((name, stem + more) for more in EXAMPLES if stem != name)
 
 
-def _differ(theirs: types.ModelPrice, ours: Price, usage: Usage) -> bool:
+def _differ(theirs: types.ModelPrice, ours: Price, usage: Usage, *, sounds: bool) -> bool:
+    sounds = sounds and find_question(ours.model, theirs) != SOUND
     if theirs.cache_write_1h_mtok is None:  # who has no price for it does not sell it
         usage = attrs.evolve(usage, written_long_tokens=0)
     counts = {
@@ -490,8 +512,17 @@ def _differ(theirs: types.ModelPrice, ours: Price, usage: Usage) -> bool:
         "cache_write_tokens": usage.written_tokens,
         "cache_write_1h_tokens": usage.written_long_tokens,
         "output_tokens": usage.completion_tokens,
-        ANSWERS[find_answer(theirs)]: usage.completion_tokens,
+        ANSWERS[find_answer(theirs, sounds=sounds)]: usage.completion_tokens,
     }
+    if sounds and usage.audio is not None:
+        parts = (
+            (SOUND, "input_audio_tokens", usage.audio.prompt),
+            (KEPT_SOUND, "cache_audio_read_tokens", usage.audio.cached),
+            (SPEECH, "output_audio_tokens", usage.audio.completion),
+        )
+        counts |= {name: tokens for key, name, tokens in parts if getattr(theirs, key) is not None}
+    else:
+        usage = attrs.evolve(usage, audio=None)
     seconds = 90 if _find_told_keys(theirs) & set(HOURS) else 0
     counts |= {"audio_seconds": seconds, "input_audio_seconds": seconds, "input_characters": usage.characters}
     if find_question(ours.model, theirs) == SOUND:

@@ -35,6 +35,19 @@ api_key = "${MY_SERVER_KEY}"
 models = ["my-model"]
 ```
 """
+_CLOUD_KEYS = """\
+## Keys of cloud providers
+
+| Provider | Key |
+| --- | --- |
+| Azure OpenAI | The API key, or `TENANT:CLIENT_ID:CLIENT_SECRET` of an app registration in Microsoft Entra ID with \
+the role "Cognitive Services OpenAI User". The gateway fetches the tokens and renews them before they expire. `TENANT` \
+can also be the address of an authority, such as `https://login.microsoftonline.com/contoso.onmicrosoft.com`. |
+| Amazon Bedrock (Converse) | `ACCESS_KEY_ID:SECRET_ACCESS_KEY`, with `:SESSION_TOKEN` at its end for temporary \
+credentials, or a Bedrock API key. |
+| Google Vertex AI | The key file of a service account (JSON) in base64 and in one line, or an access token. |
+| Kling AI | The API key, or `ACCESS_KEY:SECRET_KEY`. |
+"""
 
 
 def build_providers() -> str:
@@ -53,6 +66,7 @@ def build_providers() -> str:
             write_table(("Server", "`provider`", "Port", "API formats"), map(_write_local, local)),
             _OWN,
             write_table(("Provider", "`provider`", "Key variable", "API formats"), map(_write_own, own)),
+            _CLOUD_KEYS,
         ]
     )
 

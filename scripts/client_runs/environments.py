@@ -1,0 +1,98 @@
+"""Makes the environments of the clients under .venv/clients, and says how a program runs in one."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Mapping
+from pathlib import Path
+
+from scripts.client_runs.clients import NODE, PYTHON, Client
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = ROOT / "tests" / "clients"
+FOLDER = ROOT / ".venv" / "clients"
+BUILD_S = 1_200
+_STAMP = "pins.txt"
+
+
+class Missing(Exception):
+    """What a client needs is not on this machine, or could not be installed; the message says what."""
+
+
+def prepare(client: Client) -> list[str]:
+    """Make the client's environment if it is not there yet; return the command that runs it. Raises ``Missing``."""
+    program, folder = PROGRAMS / client.program, FOLDER / client.environment
+    if client.environment == "go":
+        built = folder / "client"
+        _run(_find("go"), "build", "-o", str(built), ".", cwd=program)
+        return [str(built)]
+    if client.environment == "rust":
+        # Its lock file stays out of the source tree.
+        shutil.copytree(program, folder / "source", dirs_exist_ok=True)
+        _run(_find("cargo"), "build", "--quiet", "--target-dir", str(folder), cwd=folder / "source")
+        return [str(folder / "debug" / "client")]
+    if client.environment in PYTHON:
+        _install_python(folder, "\n".join(PYTHON[client.environment]))
+        return [str(folder / "bin" / "python"), str(program), client.argument]
+    _install_node(folder, NODE[client.environment])
+    if program.suffix == ".py":  # a command of the package, started by a program of ours
+        return [sys.executable, str(program), str(folder)]
+    shutil.copy(PROGRAMS / "steps.mjs", folder)
+    return [_find("node"), shutil.copy(program, folder), client.argument]
+
+
+def _install_python(folder: Path, requirements: str) -> None:
+    if _is_made(folder, requirements):
+        return
+    uv = FOLDER / "uv" / "bin" / "uv"
+    if not uv.exists():
+        venv.create(FOLDER / "uv", with_pip=True)
+        pip = str(FOLDER / "uv" / "bin" / "python")
+        _run(pip, "-m", "pip", "--disable-pip-version-check", "-q", "install", "--only-binary", ":all:", "uv")
+    shutil.rmtree(folder, ignore_errors=True)
+    _run(str(uv), "venv", "-q", "--python", sys.executable, str(folder))
+    wanted = folder / "requirements.in"
+    wanted.write_text(requirements)
+    _run(str(uv), "pip", "install", "-q", "--python", str(folder / "bin" / "python"), "-r", str(wanted))
+    (folder / _STAMP).write_text(requirements)
+
+
+def _install_node(folder: Path, packages: Mapping[str, str]) -> None:
+    wanted = json.dumps({"private": True, "type": "module", "dependencies": dict(packages)})
+    npm = _find("npm")
+    if _is_made(folder, wanted):
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "package.json").write_text(wanted)
+    # Scripts of packages do not run: none of these needs one.
+    _run(npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", cwd=folder)
+    (folder / _STAMP).write_text(wanted)
+
+
+def _is_made(folder: Path, pins: str) -> bool:
+    stamp = folder / _STAMP
+    return stamp.exists() and stamp.read_text() == pins
+
+
+def _find(tool: str) -> str:
+    found = shutil.which(tool)
+    if found is None:
+        raise Missing(f"no {tool} on this machine")
+    return found
+
+
+def _run(*words: str, cwd: Path = ROOT) -> None:
+    """Run a command of an installation. Raises ``Missing`` with the end of its output."""
+    try:
+        done = subprocess.run(
+            words, cwd=cwd, env=os.environ, timeout=BUILD_S, check=False, capture_output=True, text=True
+        )
+    except subprocess.TimeoutExpired:
+        raise Missing(f"{Path(words[0]).name} took longer than {BUILD_S} s") from None
+    if done.returncode:
+        last = " ".join((done.stderr or done.stdout).split())[-300:]
+        raise Missing(f"{Path(words[0]).name} failed: {last}")
