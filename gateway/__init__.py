@@ -9,7 +9,7 @@ Packages, lowest first; a package imports only from those above it in this list 
     domain     data types and arithmetic            pure: no async, clock, randomness or I/O
     formats    OpenAI, Anthropic, Gemini, vendors   pure
     providers  one file per vendor                  pure
-    storage    SQLite repositories, files           upstream   HTTP client for providers
+    storage    repositories in a database, files    upstream   HTTP client for providers
     routing    channels, models, load balancing     billing    quotas, balances, rate limits, ledger
     auth       API keys, members, sessions          proxy      attempts, failover, streaming
     media      images, audio, kept files            videos     durable video jobs, webhooks

@@ -8,6 +8,7 @@ import attrs
 from gateway.domain.account import Caller
 from gateway.domain.balance import Reservation
 from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.price import ONE_PPM
 from gateway.domain.rate_limit import RateLimitPermit, RateLimitStatus
 from gateway.domain.request_log import ID_PREFIX, RequestRecord
 from gateway.domain.usage import NO_USAGE, Usage
@@ -51,6 +52,8 @@ class RequestContext:
     ``upstream_s``         ``Proxy``
     ``record``             ``Settlement``; for a video job, its submission
     ``headers``            ``CrossOrigin``, then ``warn``
+    ``batch_id``           ``LineRequest``
+    ``batch_ppm``          ``LineRequest``
     =====================  ===================================================================================
 
     Attributes:
@@ -71,6 +74,8 @@ class RequestContext:
         upstream_s: seconds that all attempts took.
         record: how the request was settled; None before.
         headers: further headers of the response.
+        batch_id: of the batch that it is a line of; None if it is of none.
+        batch_ppm: what its price is multiplied with as a line of a batch, in parts per million.
     """
 
     id: str
@@ -91,6 +96,8 @@ class RequestContext:
     upstream_s: float = 0.0
     record: RequestRecord | None = None
     headers: dict[str, str] | None = None
+    batch_id: str | None = None
+    batch_ppm: int = ONE_PPM
 
     def warn(self, warning: str) -> None:
         """Add a warning header: a field or header that has no effect, then why. ASCII without commas."""

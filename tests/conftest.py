@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from gateway.log import configure_log
 from tests.support.gateway import RunningGateway, make_template
 from tests.support.outcome_table import write_table
+from tests.support.postgres import SharedPostgres
 from tests.support.repositories import close_databases, has_databases
 from tests.support.shared_gateways import Stand
 from tests.support.started_gateways import ReadLog, StartGateway, starting
@@ -79,6 +80,12 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def template_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("template") / "gateway.db"
+
+
+@pytest.fixture(scope="session")
+def shared_postgres() -> SharedPostgres:
+    """A database on the PostgreSQL server of the run, which starts when the first test asks for it."""
+    return SharedPostgres()
 
 
 @pytest.fixture(autouse=True)

@@ -42,7 +42,7 @@ from tests.support.scripted_upstream import (
 pytestmark = pytest.mark.slow
 
 MB = 2**20
-MAX_RSS = 110 * MB
+MAX_RSS = 116 * MB
 MAX_GROWTH = 8 * MB
 EVENTS = 100_000
 EVENTS_A_CHUNK = 50

@@ -71,10 +71,10 @@ class AccountRegister:
         return await self.accounts.add_account(account, audit)
 
     async def put_account(self, before: Account, after: Account, by: Actor) -> None:
-        """Replace an account. Raises ``NotFound``, ``Conflict``."""
+        """Store what differs between ``before`` and ``after``. Raises ``NotFound``, ``Conflict``."""
         detail = build_change(build_account(before), build_account(after))
         audit = by.did("account.edited", before.name, self.now_ms, account_id=before.id, detail=detail)
-        await self.accounts.put_account(after, None if after == before else audit)
+        await self.accounts.put_account(after, None if after == before else audit, before=before)
 
     async def delete_account(self, account: Account, by: Actor) -> None:
         """Delete an account with its keys, whose names are audited. Raises ``NotFound``."""
@@ -93,10 +93,10 @@ class AccountRegister:
     async def put_key(
         self, before: ApiKey, after: ApiKey, account: Account, by: Actor, *, action: str = "key.edited"
     ) -> None:
-        """Replace a key. Raises ``NotFound``, ``Conflict``."""
+        """Store what differs between ``before`` and ``after``. Raises ``NotFound``, ``Conflict``."""
         detail = build_change(_build_all(before, account), _build_all(after, account))
         audit = self._note(action, before, account, by, detail=detail)
-        await self.keys.put_key(after, None if after == before else audit)
+        await self.keys.put_key(after, None if after == before else audit, before=before)
 
     async def delete_key(self, key: ApiKey, by: Actor) -> None:
         """Delete a key. Raises ``NotFound``."""

@@ -85,8 +85,10 @@ async def check_input(lines: AsyncIterator[Parsed], check_model: CheckModel) -> 
         if total > MAX_LINES:
             errors.insert(0, BatchError("too_many_lines", f"The file has more than {MAX_LINES} lines."))
             break
+        if len(errors) >= MAX_ERRORS:  # every unknown model costs a search for similar names
+            continue
         problem = line if isinstance(line, LineError) else _find_problem(line, seen, models, check_model)
-        if problem is not None and len(errors) < MAX_ERRORS:
+        if problem is not None:
             errors.append(problem.at(number))
     if not total:
         errors.append(BatchError("empty_file", "The input file has no lines."))

@@ -55,7 +55,18 @@ class BatchJournal:
 
     async def claim(self, number: int) -> None:
         """Return once it is durable that the first ``number`` lines may have been sent. Raises ``BatchGone``."""
-        await self.change(lambda batch: attrs.evolve(batch, claimed=max(batch.claimed, number)))
+        await self.change(
+            lambda batch: attrs.evolve(
+                batch,
+                claimed=max(batch.claimed, number),
+                returned=tuple(one for one in batch.returned if one != number),
+            )
+        )
+
+    def give_back(self, number: int) -> None:
+        """Note with the next commit that a claimed line was not sent."""
+        self.batch = attrs.evolve(self.batch, returned=(*self.batch.returned, number))
+        self._dirty.set()
 
     async def change(self, edit: Callable[[Batch], Batch] = lambda batch: batch) -> None:
         """Change the batch; return once this and every result so far is durable.

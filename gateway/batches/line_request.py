@@ -24,32 +24,42 @@ from gateway.errors import (
     InvalidApiKey,
     InvalidRequest,
     NoHealthyChannel,
+    ProviderRateLimited,
+    QuotaExceeded,
     RateLimited,
     StoreUnavailable,
 )
+from gateway.formats.anthropic.request import parse_messages_call
+from gateway.formats.batch_lines import find_line_format
 from gateway.formats.error_body import build_error
-from gateway.formats.openai.batches import build_answer_line, build_error_response, build_refused_line
+from gateway.formats.openai.batches import build_error_response
 from gateway.formats.openai.chat import parse_chat_call
 from gateway.formats.openai.completions import parse_completions_call
 from gateway.formats.openai.embeddings import parse_embeddings_call
 from gateway.formats.openai.responses import parse_responses_call
 from gateway.large_work import MAX_ON_LOOP, work_aside
+from gateway.media.client_files import ClientFiles
+from gateway.media.prompt_files import MENTION, put_files
 from gateway.proxy import forward
 from gateway.proxy.active_requests import ActiveRequests
 from gateway.proxy.failover import Proxy
 from gateway.request_context import RequestContext, make_request_id
 from gateway.routing.response_owners import ResponseOwners
+from gateway.routing.route import Route
 from gateway.routing.router import Router
 
 _PARSERS: Mapping[Operation, Callable[[dict[str, Any]], InferenceRequest]] = {
     "chat": parse_chat_call,
     "completions": parse_completions_call,
     "embeddings": parse_embeddings_call,
+    "messages": parse_messages_call,
     "responses": parse_responses_call,
 }
 CHANNEL_WAITS = 20
 """How often a line waits for a channel to recover before its error is the result, as it is at once of a request."""
 LONGEST_WAIT_S = 30.0
+MONEY_WAIT_S = 0.2
+"""How often a line looks whether other lines have released money that they did not need."""
 
 Wait = Callable[[float], Awaitable[None]]
 """Sleeps for so many seconds; raises ``BatchStopped`` if no line may begin any more."""
@@ -70,7 +80,7 @@ class Gate(Protocol):
 
 @attrs.frozen
 class LineServices:
-    """What requests of lines need. ``clock``: Unix seconds."""
+    """What requests of lines need. ``clock``: Unix seconds; ``max_body_bytes``: of a request with its files."""
 
     proxy: Proxy
     router: Router
@@ -80,6 +90,8 @@ class LineServices:
     active_requests: ActiveRequests
     api_keys: ApiKeyAuthenticator
     gate: Gate
+    files: ClientFiles
+    max_body_bytes: int
     clock: Callable[[], float]
 
     def find_caller(self, key_id: int) -> Caller:
@@ -113,13 +125,16 @@ class LineRequest:
         self._batch = batch
         self._number = number
         self._line = line
+        self._format = find_line_format(batch.endpoint)
         self._loop = asyncio.get_running_loop()
+        self._waits_left = CHANNEL_WAITS
         self.context = context = RequestContext(make_request_id())
         context.operation = batch.operation
         context.started_ms = int(services.clock() * 1000)
         context.started_at = self._loop.time()
         context.read_at = monotonic()
-        context.client_request_id = batch.id
+        context.client_request_id = context.batch_id = batch.id
+        context.batch_ppm = batch.multiplier_ppm
 
     @property
     def address(self) -> None:
@@ -134,10 +149,11 @@ class LineRequest:
             raise Conflict("The request waits in its batch: cancel the batch", should_retry=False)
         return True
 
-    async def admit(self, wait: Wait) -> LineResult | None:
+    async def admit(self, wait: Wait, others_run: Callable[[], bool]) -> LineResult | None:
         """Parse the request and reserve its money; return the result if it is refused.
 
-        The rate limits are waited for, as long as ``wait`` does. Raises ``BatchStopped``; then nothing is left.
+        Rate limits and channels are waited for, and money as long as other lines hold some (``others_run``). Raises
+        ``BatchStopped``; then nothing is left.
         """
         context, services = self.context, self._services
         try:
@@ -148,7 +164,7 @@ class LineRequest:
         services.gate.inside += 1
         try:
             await self._parse()
-            await self._reserve(wait)
+            await self._reserve(wait, others_run)
         except GatewayError as fault:
             self._settle(find_outcome(fault), fault)
             return self._refuse(fault)
@@ -162,26 +178,51 @@ class LineRequest:
 
     async def _parse(self) -> None:
         context, body, parse = self.context, self._line.body, _PARSERS[self._batch.operation]
-        if len(orjson.dumps(body)) > MAX_ON_LOOP:
-            call = attrs.evolve(await work_aside(parse, body), large=True)
-        else:
-            call = parse(body)
+        raw, services = orjson.dumps(body), self._services
+        size = len(raw)
+        if MENTION in raw:
+            account_id, limit = context.caller.account.id, services.max_body_bytes
+            size = await put_files(services.files, account_id, body, size=size, limit=limit)
+        call = attrs.evolve(await work_aside(parse, body), large=True) if size > MAX_ON_LOOP else parse(body)
         if context.operation == "responses":
-            call = await self._services.response_owners.prepare(call, context.caller.account.id, context.id)
+            call = await services.response_owners.prepare(call, context.caller.account.id, context.id)
         context.call = call
 
-    async def _reserve(self, wait: Wait) -> None:
+    async def _reserve(self, wait: Wait, others_run: Callable[[], bool]) -> None:
+        """Reserve the money. Other requests go first: a line leaves the last places of channels and limits free."""
         context, services, call = self.context, self._services, self.context.call
         assert call is not None  # noqa: S101 - it was parsed before
         while True:
             try:
-                context.route = route = services.router.route(context.caller, call)
+                context.route = route = self._find_route(call)
+                route.leave_room()
+                services.quota.check_spare(context.caller, call)
                 await services.quota.admit(context, route.rank())
-            except (RateLimited, StoreUnavailable) as fault:
-                await wait(min(fault.retry_after_s or 1, LONGEST_WAIT_S))
+            except (RateLimited, StoreUnavailable, NoHealthyChannel) as fault:
+                await self._await_channel(fault, wait)
+                context.caller = services.find_caller(self._batch.key_id)
+            except QuotaExceeded:
+                if not others_run():
+                    raise
+                await wait(MONEY_WAIT_S)
                 context.caller = services.find_caller(self._batch.key_id)
             else:
                 return
+
+    def _find_route(self, call: InferenceRequest) -> Route:
+        """Return the route at the batch's prices."""
+        route = self._services.router.route(self.context.caller, call)
+        route.multiply_prices(self._batch.multiplier_ppm)
+        return route
+
+    async def _await_channel(self, fault: GatewayError, wait: Wait) -> None:
+        """Wait as ``fault`` asks. Raises it if channels have failed for too long; for a place a line waits for ever."""
+        route = self.context.route
+        if isinstance(fault, NoHealthyChannel) and route is not None and not route.busy:
+            if not self._waits_left:
+                raise fault
+            self._waits_left -= 1
+        await wait(min(fault.retry_after_s or 1, LONGEST_WAIT_S))
 
     async def send(self, wait: Wait) -> LineResult | None:
         """Send an admitted request and return its result; None if it was stopped while it waited for a channel."""
@@ -201,18 +242,27 @@ class LineRequest:
             return self._fail()
         self.context.first_byte_at = self._loop.time()
         self._settle("completed")
-        return build_answer_line(self._batch.id, self._number, self._line.custom_id, self.context.id, answer.body)
+        built = self._batch.id, self._number, self._line.custom_id, self.context.id, answer.body
+        if len(answer.body) > MAX_ON_LOOP:
+            return await work_aside(self._format.build_answer, *built)
+        return self._format.build_answer(*built)
 
     async def _fetch(self, wait: Wait) -> forward.ProviderAnswer:
-        """Return the answer. While no provider was asked, a channel that recovers is waited for."""
-        for left in range(CHANNEL_WAITS, -1, -1):
+        """Return the answer. A channel that recovers is waited for, and so is a provider that refuses for its limit."""
+        context, services = self.context, self._services
+        while True:
             try:
-                return await forward.fetch(self._services.proxy, self.context)
+                if context.route is not None:
+                    context.route.leave_room()
+                return await forward.fetch(services.proxy, context)
             except NoHealthyChannel as fault:
-                if self.context.attempts or not left:
+                await self._await_channel(fault, wait)
+            except ProviderRateLimited as fault:
+                if not self._waits_left or context.call is None:
                     raise
-                await wait(min(fault.retry_after_s or 1, LONGEST_WAIT_S))
-        raise AssertionError
+                self._waits_left -= 1
+                await wait(min(fault.provider_retry_after_s or 1, LONGEST_WAIT_S))
+                context.route = self._find_route(context.call)
 
     def give_up(self) -> None:
         """Settle an admitted request that is not sent."""
@@ -225,8 +275,9 @@ class LineRequest:
         return self._refuse(bug)
 
     def _refuse(self, fault: GatewayError) -> LineResult:
-        response = build_error_response(self.context.id, fault.status, build_error(fault, self.context.id, "openai"))
-        return build_refused_line(self._batch.id, self._number, self._line.custom_id, response)
+        body = build_error(fault, self.context.id, self._format.errors)
+        response = build_error_response(self.context.id, fault.status, body)
+        return self._format.build_refused(self._batch.id, self._number, self._line.custom_id, response)
 
     def _settle(self, outcome: Outcome, fault: GatewayError | None = None) -> None:
         """Leave the record. Nothing here waits."""

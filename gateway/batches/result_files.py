@@ -5,7 +5,7 @@ next start cuts off.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gateway.domain.batch import BatchTally, LineResult
@@ -15,16 +15,20 @@ from gateway.storage.data_folder import sync_folder
 from gateway.storage.file_folder import FileFolder
 
 _OWNER_ONLY = 0o600
+ParseResult = Callable[[bytes], tuple[str, BatchTally] | None]
 
 
 class ResultFiles:
-    """The files of one batch. Every method blocks, and raises ``OSError``."""
+    """The files of one batch. ``parse`` is that of its results' format.
 
-    def __init__(self, folder: FileFolder, batch_id: str) -> None:
+    Every method blocks, and raises ``OSError``.
+    """
+
+    def __init__(self, folder: FileFolder, batch_id: str, parse: ParseResult = parse_result) -> None:
         self._folder = folder
         name = f"batch-{find_digits(batch_id)}"
-        self.output = _ResultFile(folder.path / f"{name}.output")
-        self.errors = _ResultFile(folder.path / f"{name}.errors")
+        self.output = _ResultFile(folder.path / f"{name}.output", parse)
+        self.errors = _ResultFile(folder.path / f"{name}.errors", parse)
 
     def recover(self) -> tuple[set[str], BatchTally]:
         """Return the ``custom_id`` of every line with a result, and their sum."""
@@ -37,8 +41,8 @@ class ResultFiles:
 
     def append(self, results: Sequence[LineResult]) -> None:
         """Write results durably. After an error the same call can be repeated."""
-        self.output.append([result.line for result in results if result.completed])
-        self.errors.append([result.line for result in results if not result.completed])
+        self.output.append([result.line for result in results if result.in_output])
+        self.errors.append([result.line for result in results if not result.in_output])
         self.output.mark()
         self.errors.mark()
 
@@ -51,8 +55,9 @@ class ResultFiles:
 class _ResultFile:
     """One of the two. ``_size``: its bytes without those of an append that failed."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, parse: ParseResult) -> None:
         self.path = path
+        self._parse = parse
         self._size = self._written = 0
 
     def recover(self) -> list[tuple[str, BatchTally]]:
@@ -63,7 +68,7 @@ class _ResultFile:
             return found
         with self.path.open("r+b") as file:
             for line in file:
-                result = parse_result(line) if line.endswith(b"\n") else None
+                result = self._parse(line) if line.endswith(b"\n") else None
                 if result is None:
                     break
                 found.append(result)

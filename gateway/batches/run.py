@@ -7,6 +7,7 @@ claimed and have no result are not sent again: it is unknown whether the provide
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
+from functools import partial
 
 import attrs
 import structlog
@@ -16,11 +17,12 @@ from gateway.batches.input_file import Parsed, check_input, read_lines
 from gateway.batches.journal import BatchGone, BatchJournal
 from gateway.batches.line_request import BatchStopped, LineRequest, LineServices
 from gateway.batches.result_files import ResultFiles
-from gateway.batches.slots import LineSlots
-from gateway.domain.batch import Batch, BatchError, BatchLine, BatchStatus
+from gateway.batches.slots import LineSlots, Slot
+from gateway.domain.batch import MESSAGES_ENDPOINT, Batch, BatchError, BatchLine, BatchStatus
 from gateway.domain.client_file import BATCH_OUTPUT, NewFile
 from gateway.errors import NotFound
-from gateway.formats.openai.batches import LineError, build_unsent_line
+from gateway.formats.batch_lines import find_line_format
+from gateway.formats.openai.batches import LineError
 from gateway.media.client_files import ClientFiles
 from gateway.storage.batches import BatchRepository
 from gateway.storage.file_folder import make_client_id
@@ -34,6 +36,7 @@ LOOK_S = 1.0
 FINISH_S = 10.0
 """How long running lines may take once their task is cancelled."""
 _EXPIRED = "This request could not be executed before the completion window expired."
+_CANCELLED = "The batch was cancelled before this request was executed."
 _INTERRUPTED = "The gateway stopped while this request ran: it is unknown whether the provider answered it."
 _NAMES = {True: "output", False: "errors"}
 
@@ -42,13 +45,19 @@ log = structlog.stdlib.get_logger(__name__)
 
 @attrs.frozen
 class BatchServices:
-    """What batches need. ``max_line_bytes``: the longest line of an input."""
+    """What batches need.
+
+    Attributes:
+        max_line_bytes: the longest line of an input.
+        find_multiplier_ppm: returns what the prices of a new batch are multiplied with, in parts per million.
+    """
 
     store: BatchRepository
     files: ClientFiles
     lines: LineServices
     slots: LineSlots
     max_line_bytes: int
+    find_multiplier_ppm: Callable[[], int]
     clock: Callable[[], float]
 
 
@@ -57,11 +66,16 @@ class BatchRun:
 
     def __init__(self, services: BatchServices, batch: Batch) -> None:
         self._services = services
-        self._files = ResultFiles(services.files.folder, batch.id)
+        self._format = find_line_format(batch.endpoint)
+        self._files = ResultFiles(services.files.folder, batch.id, self._format.parse_result)
         self._journal = BatchJournal(batch, self._files, services.store)
         self._stop = asyncio.Event()
         self._tasks = TaskSet()
+        self._own_slots = LineSlots(services.slots.limit)
+        """Lines under way, also those that wait without a slot."""
         self._closing = False
+        if batch.status == "cancelling":
+            self._stop.set()
         self._expiry = asyncio.get_running_loop().call_soon(self.check_expiry)
 
     @property
@@ -162,48 +176,59 @@ class BatchRun:
                 number += 1
                 if isinstance(line, LineError) or line.custom_id in done:
                     continue
-                if number <= self.batch.claimed:
+                if number <= self.batch.claimed and number not in self.batch.returned:
                     await self._skip(number, line, "interrupted", _INTERRUPTED)
                 elif not await self._begin(number, line):
-                    if self._closing or "cancelling_at" in self.batch.times:
+                    if self._closing or not self.batch.total:  # without a total its lines were not checked
                         return
-                    await self._skip(number, line, "batch_expired", self._expire())
+                    await self._skip(number, line, *self._find_reason())
 
-    def _expire(self) -> str:
-        """Note that a line has expired with the batch; return what its result says."""
+    def _find_reason(self) -> tuple[str, str]:
+        """Return code and message of the result of a line that does not begin: its batch was cancelled or expired."""
+        if "cancelling_at" in self.batch.times:
+            return "batch_cancelled", _CANCELLED
         if "expired_at" not in self.batch.times:
             self._journal.batch = attrs.evolve(self.batch, times={**self.batch.times, "expired_at": self._now_s})
-        return _EXPIRED
+        return "batch_expired", _EXPIRED
 
     async def _skip(self, number: int, line: BatchLine, code: str, message: str) -> None:
-        self._journal.add(build_unsent_line(self.batch.id, number, line.custom_id, code, message))
+        self._journal.add(self._format.build_unsent(self.batch.id, number, line.custom_id, code, message))
         if not number % COMMIT_LINES:
             await self._journal.change()
 
     async def _begin(self, number: int, line: BatchLine) -> bool:
         """Begin a line as soon as there is a place and its rate limits let it; return False if it may not begin."""
-        slots = self._services.slots
-        if not self._services.lines.gate.open:
-            self.close()
-        if self._stop.is_set() or not await slots.acquire(self._stop):
+        slot, begun = Slot(self._services.slots), False
+        if self._is_stopping() or not await self._own_slots.acquire(self._stop):
             return False
-        request = LineRequest(self._services.lines, self.batch, number, line)
-        begun = False
         try:
-            refused = await request.admit(self._wait)
+            if not await slot.take(self._stop) or self._is_stopping():
+                return False
+            request = LineRequest(self._services.lines, self.batch, number, line)
+            refused = await request.admit(partial(self._wait, slot), self._tasks.__bool__)
             if refused is None:
-                self._tasks.start(self._send(number, line, request))
+                self._tasks.start(self._send(number, line, request, slot))
                 begun = True
                 return True
         except BatchStopped:
             return False
         finally:
             if not begun:
-                slots.release()
+                self._leave(slot)
         self._journal.add(refused)
         return True
 
-    async def _send(self, number: int, line: BatchLine, request: LineRequest) -> None:
+    def _leave(self, slot: Slot) -> None:
+        slot.leave()
+        self._own_slots.release()
+
+    def _is_stopping(self) -> bool:
+        """Return whether no line may begin any more."""
+        if not self._services.lines.gate.open:
+            self.close()
+        return self._stop.is_set()
+
+    async def _send(self, number: int, line: BatchLine, request: LineRequest, slot: Slot) -> None:
         """Send an admitted line once its claim is durable."""
         try:
             try:
@@ -211,24 +236,25 @@ class BatchRun:
             except BatchGone:
                 request.give_up()
                 return
-            result = await request.send(self._wait)
+            result = await request.send(partial(self._wait, slot))
         finally:
-            self._services.slots.release()
-        if result is None and not self._closing and "cancelling_at" not in self.batch.times:
-            result = build_unsent_line(self.batch.id, number, line.custom_id, "batch_expired", self._expire())
+            self._leave(slot)
         if result is not None:
             self._journal.add(result)
+        elif self._closing:
+            self._journal.give_back(number)
+        else:
+            self._journal.add(self._format.build_unsent(self.batch.id, number, line.custom_id, *self._find_reason()))
 
-    async def _wait(self, seconds: float) -> None:
-        """Sleep. Raises ``BatchStopped`` as soon as no line may begin any more."""
+    async def _wait(self, slot: Slot, seconds: float) -> None:
+        """Sleep without a slot, and take one again. Raises ``BatchStopped`` as soon as no line may begin any more."""
         until = asyncio.get_running_loop().time() + seconds
-        while (left := until - asyncio.get_running_loop().time()) > 0 and not self._stop.is_set():
+        slot.leave()
+        while (left := until - asyncio.get_running_loop().time()) > 0 and not self._is_stopping():
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(left, LOOK_S)):
                     await self._stop.wait()
-            if not self._services.lines.gate.open:
-                self.close()
-        if self._stop.is_set():
+        if self._is_stopping() or not await slot.take(self._stop) or self._is_stopping():
             raise BatchStopped
 
     async def _finalize(self, status: BatchStatus, errors: tuple[BatchError, ...] = ()) -> None:
@@ -236,8 +262,11 @@ class BatchRun:
         await self._journal.change()
         if not self._is_written:
             tally = self.batch.tally
-            output = make_client_id("file-") if tally.completed else None
-            failed = make_client_id("file-") if tally.failed else None
+            in_output, in_errors = tally.completed, tally.failed
+            if self.batch.endpoint == MESSAGES_ENDPOINT:  # it has one file of results
+                in_output, in_errors = tally.completed + tally.failed, 0
+            output = make_client_id("file-") if in_output else None
+            failed = make_client_id("file-") if in_errors else None
             await self._journal.change(
                 lambda batch: attrs.evolve(
                     batch if batch.times.get("cancelling_at") else batch.enter("finalizing", self._now_s),
@@ -245,20 +274,27 @@ class BatchRun:
                     error_file_id=failed,
                 )
             )
-        await self._publish(self.batch.output_file_id, completed=True)
-        await self._publish(self.batch.error_file_id, completed=False)
+        for completed, file_id in ((True, self.batch.output_file_id), (False, self.batch.error_file_id)):
+            if file_id is not None and not await self._publish(file_id, completed=completed):
+                lost = {"output_file_id" if completed else "error_file_id": None}
+                log.warning("batch_results_lost", job=self.batch.id)
+                await self._journal.change(partial(attrs.evolve, **lost))
         await self._journal.change(lambda batch: attrs.evolve(batch.enter(status, self._now_s), errors=errors))
         tally = self.batch.tally
         rows = tally.completed + tally.failed
         log.info("batch_ended", job=self.batch.id, outcome=status, rows=rows, failures=tally.failed)
 
-    async def _publish(self, file_id: str | None, *, completed: bool) -> None:
-        """Keep one of the files of results as a file of the account."""
+    async def _publish(self, file_id: str, *, completed: bool) -> bool:
+        """Keep one of the files of results as a file of the account; return False if the folder has lost it."""
         batch, files = self.batch, self._services.files
-        if file_id is None or await files.store.find_file(file_id, batch.account_id) is not None:
-            return
+        if await files.store.find_file(file_id, batch.account_id) is not None:
+            return True
         path = (self._files.output if completed else self._files.errors).path
-        size = await asyncio.to_thread(files.folder.adopt, path, file_id)
+        try:
+            size = await asyncio.to_thread(files.folder.adopt, path, file_id)
+        except FileNotFoundError:
+            return False
         new = NewFile(f"{batch.id}_{_NAMES[completed]}.jsonl", BATCH_OUTPUT, batch.kept_s)
         file = attrs.evolve(files.plan(new, batch.account_id, batch.key_id, size), id=file_id)
         await files.store.add_file(file, 0)
+        return True

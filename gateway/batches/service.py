@@ -2,24 +2,37 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
+import attrs
 import structlog
 
 from gateway.background import TaskSet
 from gateway.batches.journal import BatchGone
 from gateway.batches.run import BatchRun, BatchServices
 from gateway.domain.account import Caller
-from gateway.domain.batch import WINDOW_MS, Batch
-from gateway.domain.client_file import is_client_id
+from gateway.domain.batch import (
+    MESSAGES_ENDPOINT,
+    MESSAGES_PREFIX,
+    PREFIX,
+    WINDOW_MS,
+    Batch,
+    BatchFilter,
+    is_batch_id,
+)
+from gateway.domain.client_file import NewFile
 from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited, StoreUnavailable
+from gateway.formats.anthropic.batches import build_lines
 from gateway.formats.openai.batches import NewBatch
+from gateway.large_work import work_aside
 from gateway.storage.file_folder import make_client_id
 
 MAX_OPEN = 100
 """Batches of one account that have not ended."""
 RESTART_S = 10.0
 _CLOSE_S = 30.0
-_PREFIX = "batch_"
+_PIECE = 64
+"""Requests that are written at a time."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -75,37 +88,80 @@ class Batches:
             raise
         if file.purpose != "batch":
             raise InvalidRequest("The input file must have the purpose 'batch'", param="input_file_id")
-        if sum(run.batch.account_id == account_id for run in self._runs.values()) >= MAX_OPEN:
+        self._check_room(caller)
+        batch = self._plan(make_client_id(PREFIX), new.endpoint, new.input_file_id, caller)
+        return await self._add(attrs.evolve(batch, metadata=new.metadata, kept_s=new.kept_s))
+
+    async def create_messages(self, requests: Sequence[dict[str, Any]], caller: Caller) -> Batch:
+        """Keep the requests of a message batch as a file, and start it. Raises ``RateLimited``, ``RequestTooLarge``."""
+        self._check_room(caller)
+        batch_id, files = make_client_id(MESSAGES_PREFIX), self._services.files
+        received = files.receive()
+        try:
+            for first in range(0, len(requests), _PIECE):
+                await received.write(await work_aside(build_lines, requests[first : first + _PIECE]))
+            new = NewFile(f"{batch_id}_requests.jsonl", "batch")
+            file = await files.add(new, caller, received.draft, received.size)
+        finally:
+            received.close()
+        models = {one["params"]["model"] for one in requests}
+        batch = self._plan(batch_id, MESSAGES_ENDPOINT, file.id, caller)
+        begun = attrs.evolve(batch, total=len(requests), model=models.pop() if len(models) == 1 else None)
+        return await self._add(begun.enter("in_progress", batch.created_ms // 1000))
+
+    def _check_room(self, caller: Caller) -> None:
+        if sum(run.batch.account_id == caller.account.id for run in self._runs.values()) >= MAX_OPEN:
             raise RateLimited(f"{MAX_OPEN} batches of the account have not ended", retry_after_s=60)
+
+    def _plan(self, batch_id: str, endpoint: str, file_id: str, caller: Caller) -> Batch:
         now_ms = int(self._services.clock() * 1000)
-        batch = Batch(
-            id=make_client_id(_PREFIX),
-            account_id=account_id,
+        return Batch(
+            id=batch_id,
+            account_id=caller.account.id,
             key_id=caller.key.id,
             created_ms=now_ms,
             expires_ms=now_ms + WINDOW_MS,
-            endpoint=new.endpoint,
-            input_file_id=new.input_file_id,
-            metadata=new.metadata,
-            kept_s=new.kept_s,
+            endpoint=endpoint,
+            input_file_id=file_id,
+            multiplier_ppm=self._services.find_multiplier_ppm(),
         )
+
+    async def _add(self, batch: Batch) -> Batch:
         await self._services.store.add_batch(batch)
         self._start(batch)
         return batch
 
-    async def get(self, batch_id: str, account_id: int) -> Batch:
-        """Return a batch of the account. Raises ``NotFound`` for every other."""
-        store = self._services.store
-        found = await store.find_batch(batch_id, account_id) if is_client_id(batch_id, _PREFIX) else None
+    async def delete(self, batch: Batch) -> None:
+        """Delete a batch that has ended, with its files. Raises ``Conflict``, ``StoreUnavailable``."""
+        if not batch.ended or batch.id in self._runs:
+            raise Conflict("Cancel the batch before you delete it", param="id", should_retry=False)
+        files = self._services.files
+        for file_id in (batch.input_file_id, batch.output_file_id, batch.error_file_id):
+            file = await files.store.find_file(file_id, batch.account_id) if file_id is not None else None
+            if file is not None:
+                await files.remove(file)
+        await self._services.store.delete_batch(batch.id)
+
+    async def get(self, batch_id: str, account_id: int | None, prefix: str = "") -> Batch:
+        """Return a batch, of one account if ``account_id`` is given. Raises ``NotFound`` for every other.
+
+        ``prefix``: of its id.
+        """
+        store, fits = self._services.store, is_batch_id(batch_id) and batch_id.startswith(prefix)
+        found = await store.find_batch(batch_id, account_id) if fits else None
         if found is None:
             raise NotFound(f"There is no batch with the id {batch_id[:64]!r}", param="batch_id", should_retry=False)
         return found
 
-    async def list_batches(self, account_id: int, limit: int, after: str | None) -> Sequence[Batch]:
-        """Return batches of the account, the newest first."""
-        return await self._services.store.list_batches(account_id, limit, after)
+    async def list_batches(self, wanted: BatchFilter, limit: int) -> Sequence[Batch]:
+        """Return the batches that ``wanted`` describes, the newest first."""
+        return await self._services.store.list_batches(wanted, limit)
 
-    async def cancel(self, batch_id: str, account_id: int) -> Batch:
+    async def sum_cost(self, batch_id: str) -> tuple[int, int]:
+        """Return how many requests of a batch are on record, and what they cost together, in nano-USD."""
+        return await self._services.store.sum_cost(batch_id)
+
+    async def cancel(self, batch_id: str, account_id: int | None) -> Batch:
         """Cancel a batch: the lines that run may finish. Raises ``NotFound``, ``Conflict``, ``StoreUnavailable``."""
         batch, run = await self.get(batch_id, account_id), self._runs.get(batch_id)
         if batch.ended or run is None or run.batch.status == "finalizing":

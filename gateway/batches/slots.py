@@ -9,13 +9,13 @@ class LineSlots:
     """The slots. ``limit`` returns how many there are now."""
 
     def __init__(self, limit: Callable[[], int]) -> None:
-        self._limit = limit
+        self.limit = limit
         self._used = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def acquire(self, stop: asyncio.Event) -> bool:
         """Take a slot; False if ``stop`` was set before one was free."""
-        if not self._waiting and self._used < self._limit():
+        if not self._waiting and self._used < self.limit():
             self._used += 1
             return True
         turn = asyncio.get_running_loop().create_future()
@@ -36,6 +36,25 @@ class LineSlots:
     def release(self) -> None:
         """Give a slot back."""
         self._used -= 1
-        while self._waiting and self._used < self._limit():
+        while self._waiting and self._used < self.limit():
             self._used += 1
             self._waiting.popleft().set_result(None)
+
+
+class Slot:
+    """The slot of one line. A line that waits for something else gives it back meanwhile."""
+
+    def __init__(self, slots: LineSlots) -> None:
+        self._slots = slots
+        self._held = False
+
+    async def take(self, stop: asyncio.Event) -> bool:
+        """Take a slot; False if ``stop`` was set before one was free."""
+        self._held = await self._slots.acquire(stop)
+        return self._held
+
+    def leave(self) -> None:
+        """Give it back, if it is held."""
+        if self._held:
+            self._held = False
+            self._slots.release()

@@ -48,7 +48,7 @@ def find_least(usage: Usage, attempt: Attempt, call: InferenceRequest) -> Usage:
     if call.image is not None or call.operation == "speech":
         bound = attrs.evolve(target.bound(call), source="estimate")
         return usage if target.cost(usage) > target.cost(bound) else bound
-    if usage.prompt_tokens or not (tokens := estimate_prompt(call)):
+    if usage.prompt_tokens or not (tokens := estimate_prompt(call) * attempt.requests):
         return usage
     length_ms = max(usage.duration_ms, call.sound_ms)
     return attrs.evolve(usage, prompt_tokens=tokens, duration_ms=length_ms, source="estimate")

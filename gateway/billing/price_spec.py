@@ -86,6 +86,9 @@ class PriceSpec:
     cache_write_long_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
     tiers: tuple[TierSpec, ...] = ()
     sizes: tuple[SizeSpec, ...] = ()
+    audio_input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    cached_audio_input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    audio_output_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
         """Yield the key and problem of rules that involve several keys."""
@@ -106,6 +109,9 @@ class PriceSpec:
             character_nanos_per_million=nanos(self.usd_per_million_characters),
             cache_write_nanos_per_million=_find_nanos(self.cache_write_usd_per_million),
             cache_write_long_nanos_per_million=_find_nanos(self.cache_write_long_usd_per_million),
+            audio_input_nanos_per_million=_find_nanos(self.audio_input_usd_per_million),
+            cached_audio_input_nanos_per_million=_find_nanos(self.cached_audio_input_usd_per_million),
+            audio_output_nanos_per_million=_find_nanos(self.audio_output_usd_per_million),
         )
         return attrs.evolve(price, tiers=tuple(tier.tier(price) for tier in self.tiers)) if self.tiers else price
 
@@ -117,7 +123,7 @@ def _find_nanos(usd: Decimal | None) -> int | None:
 def build_price(price: Price, multiplier_ppm: int = ONE_PPM) -> dict[str, Any]:
     """Return a price in USD as JSON, times a multiplier; ``PriceSpec`` can parse its keys.
 
-    Null means the price of the unit that it is a part of: of input for cached input and cache writes.
+    Null means the price of the unit that it is a part of: of input for cached input, cache writes and audio.
     """
     usd = partial(_find_usd, multiplier_ppm)
     return {
@@ -127,6 +133,9 @@ def build_price(price: Price, multiplier_ppm: int = ONE_PPM) -> dict[str, Any]:
         "usd_per_image": usd(price.image_nanos),
         "usd_per_second": usd(price.second_nanos),
         "usd_per_million_characters": usd(price.character_nanos_per_million),
+        "audio_input_usd_per_million": usd(price.audio_input_nanos_per_million),
+        "cached_audio_input_usd_per_million": usd(price.cached_audio_input_nanos_per_million),
+        "audio_output_usd_per_million": usd(price.audio_output_nanos_per_million),
         "tiers": [{"above_tokens": tier.above_tokens, **_build_rates(tier, usd)} for tier in price.tiers],
         "sizes": [{"size": size, "usd_per_second": usd(amount)} for size, amount in price.sizes],
     }

@@ -6,7 +6,7 @@ is asked before that, and no reservation outlives its request.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from types import MappingProxyType
 
 import attrs
@@ -21,7 +21,7 @@ from gateway.domain.output_limits import find_longest_answer
 from gateway.domain.price import cost_nanos
 from gateway.domain.rate_limit import RateLimiter
 from gateway.domain.usage import estimate_tokens
-from gateway.errors import QuotaExceeded
+from gateway.errors import QuotaExceeded, StoreUnavailable
 from gateway.request_context import RequestContext
 from gateway.routing.target import Target
 from gateway.storage.journal import RequestJournal
@@ -84,6 +84,11 @@ class QuotaService:
         """Raise ``RateLimited`` if the rate limits refuse another request; no permit is taken."""
         await self._counters.check(caller.subjects)
 
+    def check_spare(self, caller: Caller, call: InferenceRequest) -> None:
+        """Raise ``RateLimited`` if ``call`` would take what requests of low priority leave to others."""
+        if subjects := caller.subjects:
+            self._counters.check_spare(subjects, estimate_tokens(call.prompt_chars))
+
     @asynccontextmanager
     async def enter(self, caller: Caller) -> AsyncIterator[None]:
         """Hold a permit for a request that costs nothing but asks a provider. Raises ``RateLimited``."""
@@ -110,10 +115,10 @@ class QuotaService:
         assert call is not None  # noqa: S101 - it is parsed before
         if self._write_queue.crowded:
             await self._wait_for_room()
+        reserve, need, varies = 0, call.need, call.choices > 1 or call.image is not None or call.video is not None
         may_be_longer = not MAY_LIMIT.isdisjoint(call.body)
-        reserve, need, makes_media = 0, call.need, call.image is not None or call.video is not None
         for target in options:
-            bound = target.bound(call) if makes_media else need  # the model decides only what media take
+            bound = target.bound(call) if varies else need  # media and several choices take what the channel decides
             cost = target.find_most(bound) if target.named else cost_nanos(target.price, bound, target.multiplier_ppm)
             reserve = max(reserve, cost)
             may_be_longer = may_be_longer or find_longest_answer(target.model) > 0
@@ -135,6 +140,34 @@ class QuotaService:
         finally:
             if not admitted:
                 self.give_back(ctx)
+
+    async def admit_part(self, ctx: RequestContext, target: Target) -> None:
+        """Like ``admit``, for a part of a session that has a place among the concurrent requests."""
+        call, caller = ctx.call, ctx.caller
+        assert call is not None  # noqa: S101 - it is parsed before
+        if self._write_queue.crowded:
+            await self._wait_for_room()
+        reserve = target.find_most(call.need)
+        admitted = False
+        try:
+            ctx.reservation = self._balances.hold(caller, reserve)
+            if subjects := caller.subjects:
+                permit = await self._counters.take_part(subjects, estimate_tokens(call.prompt_chars))
+                ctx.permit, ctx.rate_limits = permit, permit.standing
+            self._journal.start(build_start(ctx, target.channel.name, reserve))
+            admitted = True
+        finally:
+            if not admitted:
+                self.give_back(ctx)
+
+    def admit_begun(self, ctx: RequestContext, channel: str) -> None:
+        """Admit a request that the provider at ``channel`` has begun by itself: what it costs is charged in any case.
+
+        Nothing is reserved and no permit is taken; what exceeds a limit is recorded as an overrun.
+        """
+        ctx.reservation = self._balances.restore(ctx.caller.account.id, ctx.caller.key.id, 0)
+        with suppress(StoreUnavailable):  # the provider works on it nevertheless
+            self._journal.start(build_start(ctx, channel, 0))
 
     async def _wait_for_room(self) -> None:
         """Wait for the database to catch up, unless it cannot. Raises ``StoreUnavailable``.

@@ -15,6 +15,7 @@ from gateway.domain.rate_limit import (
     RateLimitSubject,
     RateLimitWindow,
     correct_all,
+    find_spare,
     put_back,
     remaining,
     reset_s,
@@ -99,11 +100,29 @@ class InMemoryRateLimiter:
             buckets.running += 1
         return RateLimitPermit(tokens, RateLimitStatus(requests, spent), caller)
 
+    async def take_part(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
+        now = self._clock()
+        caller = self._callers.get(id(subjects)) or self._find_caller(subjects, now)
+        requests = take_all(caller.requests, 1, now) if caller.requests else None
+        if caller.requests and requests is None:
+            raise _refuse(caller, tokens, now, running=False)
+        spent = take_all(caller.tokens, tokens, now) if caller.tokens else None
+        if caller.tokens and spent is None:
+            put_back(caller.requests)
+            raise _refuse(caller, tokens, now, running=False)
+        return RateLimitPermit(tokens, RateLimitStatus(requests, spent), attrs.evolve(caller, buckets=()))
+
     async def check(self, subjects: Sequence[RateLimitSubject]) -> None:
         now = self._clock()
         caller = self._find_caller(subjects, now)
         if _list_refusals(caller, 0, now):
             raise _refuse(caller, 0, now)
+
+    def check_spare(self, subjects: Sequence[RateLimitSubject], tokens: int) -> None:
+        now = self._clock()
+        caller = self._find_caller(subjects, now)
+        if _list_refusals(caller, tokens, now, spare=find_spare):
+            raise _refuse(caller, tokens, now, spare=find_spare)
 
     def give_back(self, turn: RateLimitPermit, tokens: int) -> None:
         if turn.given_back:
@@ -161,9 +180,11 @@ class InMemoryRateLimiter:
         self._sweep_at = max(_FEWEST_TO_SWEEP, 2 * len(self._subjects))
 
 
-def _refuse(caller: _CallerBuckets, tokens: int, now: float) -> RateLimited:
+def _refuse(
+    caller: _CallerBuckets, tokens: int, now: float, spare: Callable[[int], int] = lambda _: 0, *, running: bool = True
+) -> RateLimited:
     """Return the error with the longest wait. At least one limit must refuse."""
-    refusal = max(_list_refusals(caller, tokens, now), key=lambda refusal: refusal.wait_s)
+    refusal = max(_list_refusals(caller, tokens, now, spare, running=running), key=lambda refusal: refusal.wait_s)
     return RateLimited(
         refusal.message,
         standing=RateLimitStatus(_find_strictest(caller.requests, now), _find_strictest(caller.tokens, now)),
@@ -171,19 +192,24 @@ def _refuse(caller: _CallerBuckets, tokens: int, now: float) -> RateLimited:
     )
 
 
-def _list_refusals(caller: _CallerBuckets, tokens: int, now: float) -> list[LimitExceeded]:
-    """Return every limit that refuses one more request, by subject."""
+def _list_refusals(
+    caller: _CallerBuckets, tokens: int, now: float, spare: Callable[[int], int] = lambda _: 0, *, running: bool = True
+) -> list[LimitExceeded]:
+    """Return every limit that refuses one more request, by subject.
+
+    ``spare``: what must be left of each. ``running``: also the limits of concurrency.
+    """
     refusals: list[LimitExceeded] = []
     for subject, buckets in zip(caller.subjects, caller.buckets, strict=True):
         limits = subject.limits
         most, rpm, tpm = limits.max_concurrency, limits.rpm, limits.tpm
-        if most is not None and buckets.running >= most:
+        if running and most is not None and buckets.running >= most - spare(most):
             refusals.append(LimitExceeded(subject, "concurrent requests", most, FULL_WAIT_S))
         if rpm is not None:
             burst = limits.find_request_burst(rpm)
-            if wait := wait_s(buckets.requests.tat, (rpm, burst), 1, now):
+            if wait := wait_s(buckets.requests.tat, (rpm, burst), 1 + spare(burst), now):
                 refusals.append(LimitExceeded(subject, "requests per minute", rpm, wait, burst))
-        if tpm is not None and (wait := wait_s(buckets.tokens.tat, (tpm, tpm), tokens, now)):
+        if tpm is not None and (wait := wait_s(buckets.tokens.tat, (tpm, tpm), tokens + spare(tpm), now)):
             refusals.append(LimitExceeded(subject, "tokens per minute", tpm, wait))
     return refusals
 

@@ -60,8 +60,7 @@ def build_record(
         now_ms: Unix milliseconds.
         charge: what it cost.
     """
-    call, attempts, usage = ctx.call, ctx.attempts, ctx.usage
-    account, key = ctx.caller.account, ctx.caller.key
+    call, attempts, usage, account, key = ctx.call, ctx.attempts, ctx.usage, ctx.caller.account, ctx.caller.key
     model, stream = (call.model, call.stream) if call else ("", False)
     if ctx.first_byte_at is None:
         first_byte_ms, status = None, fault.status if fault is not None else _STATUS.get(outcome, 200)
@@ -71,6 +70,7 @@ def build_record(
     tried = _build_trail(ctx, outcome, fault, now) if len(attempts) > 1 else ""
     reserved = ctx.reservation.nanos if ctx.reservation is not None else 0
     error = build_error(fault.message) if fault else ""
+    unpriced = bool(attempts) and attempts[-1].target.unpriced and ctx.operation not in COUNTS
     # In the order of the fields: so many arguments with their names take twice the time of the record itself.
     return RequestRecord(
         *(ctx.id, ctx.started_ms, now_ms, ctx.operation, account.id),
@@ -79,7 +79,7 @@ def build_record(
         *(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.source, charge.cost_nanos),
         *(reserved, charge.overrun_nanos, first_byte_ms, total_ms, ctx.client_request_id),
         *(tried, usage.images, usage.duration_ms, usage.characters, error),
-        unpriced=bool(attempts) and attempts[-1].target.unpriced and ctx.operation not in COUNTS,
+        *(unpriced, ctx.batch_id, ctx.batch_ppm),
     )
 
 
@@ -110,4 +110,6 @@ def build_start(ctx: RequestContext, channel: str | None, reserved_nanos: int) -
         call.stream,
         reserved_nanos,
         ctx.client_request_id,
+        ctx.batch_id,
+        ctx.batch_ppm,
     )

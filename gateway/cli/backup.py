@@ -4,6 +4,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from gateway.cli.options import client_command, data_option
 from gateway.cli.output import print_answer, print_json
 from gateway.cli.text import format_bytes
 from gateway.storage.data_folder import DATABASE, DataFolderLocked, find_database, is_used
+
+if TYPE_CHECKING:
+    from gateway.config.server_schema import StoreSection
 
 PASSPHRASE = "GATEWAY_BACKUP_PASSPHRASE"  # noqa: S105 - the name of a variable
 
@@ -36,6 +40,7 @@ def backup(context: CliContext, *, file: Path, media: bool, encrypt: bool) -> No
     from gateway.storage.backup import BackupFailed, BackupSource, write_backup
 
     config = load_file_config(context.config, context.environ).config
+    _require_file(context.data, config.store, "Back it up with pg_dump, and stop the gateway to copy the data folder")
     database = find_database(context.data, config.store.url)
     if not is_used(context.data) and not database.exists():
         raise CliError(f"No gateway here (looked in {context.data}). Use --data or GATEWAY_DATA")
@@ -98,6 +103,7 @@ def downgrade(context: CliContext, *, version: str) -> None:
     from gateway.storage.downgrade import DowngradeRefused, downgrade_database
 
     config = load_file_config(context.config, context.environ).config
+    _require_file(context.data, config.store, "Restore what pg_dump wrote before the upgrade")
     database = find_database(context.data, config.store.url)
     if not is_used(context.data) or not database.exists():
         raise CliError(f"No gateway here (looked in {context.data}). Use --data or GATEWAY_DATA")
@@ -115,6 +121,12 @@ def downgrade(context: CliContext, *, version: str) -> None:
         folder.close()
     report = {"schema": done.after, "schema_before": done.before, "copy": str(done.copy), "version": version}
     print_answer(context, report, lambda _: _print_downgraded(report))
+
+
+def _require_file(data: Path, store: "StoreSection", instead: str) -> None:
+    """Raise ``CliError`` if the database is not a file."""
+    if store.is_postgres:
+        raise CliError(f"The database of {data} is on a PostgreSQL server (store.url). {instead}")
 
 
 def _ask_passphrase(environ: Mapping[str, str], *, new: bool) -> str:

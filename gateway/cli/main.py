@@ -35,6 +35,7 @@ from gateway.cli.admin_client import (
 from gateway.cli.alerts import alerts
 from gateway.cli.audit_log import audit_log
 from gateway.cli.backup import backup, downgrade, restore
+from gateway.cli.batches import batches
 from gateway.cli.billing import usage, verify
 from gateway.cli.channels import channels, explain
 from gateway.cli.chat import chat, open_console
@@ -92,6 +93,7 @@ def main(ctx: click.Context) -> None:
       gateway requests --follow          watch requests
       gateway running                    list requests in progress
       gateway videos --follow            watch video jobs in progress
+      gateway batches                    list batches
       gateway usage                      show requests, tokens and cost by day
       gateway accounts top-up team 20    add $20 to the quota of an account
       gateway members invite team        invite a user to the console
@@ -230,9 +232,22 @@ def _set_address(file_config: "FileConfig", host: str | None, port: int | None) 
     return attrs.evolve(file_config, config=config, sources={**file_config.sources, **sources})
 
 
-for _command in (accounts, alerts, keys, members, channels, chat, open_console, explain, requests, running, videos):
+for _command in (
+    accounts,
+    alerts,
+    keys,
+    members,
+    channels,
+    chat,
+    open_console,
+    explain,
+    requests,
+    running,
+    videos,
+    batches,
+):
     main.add_command(_command)
-for _command in (usage, verify, audit_log, completion, settings, groups, prices, health):
+for _command in (batches, usage, verify, audit_log, completion, settings, groups, prices, health):
     main.add_command(_command)
 for _command in (backup, restore, downgrade, doctor):
     main.add_command(_command)

@@ -72,6 +72,7 @@ _FINDERS: Mapping[str, Callable[[AdminClient, str], Awaitable[str]]] = {
     "keys": find_key_id,
     "members": _find_member_id,
     "running": _find_by_prefix("running", "requests", query={}),
+    "batches": _find_by_prefix("batches", "batches", query={"limit": 1000}),
     "videos": _find_by_prefix("videos", "videos", query={"limit": 1000}),
 }
 

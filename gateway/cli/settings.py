@@ -21,6 +21,13 @@ _AMOUNTS = (
     ("cached-input", "cached_input_usd_per_million", "Per million cached prompt tokens; default: as --input."),
     ("output", "output_usd_per_million", "Per million completion tokens."),
     ("cache-write", "cache_write_usd_per_million", "Per million tokens written to a cache; default: as --input."),
+    ("audio-input", "audio_input_usd_per_million", "Per million prompt tokens of audio; default: as --input."),
+    (
+        "cached-audio-input",
+        "cached_audio_input_usd_per_million",
+        "Per million cached prompt tokens of audio; default: as --audio-input.",
+    ),
+    ("audio-output", "audio_output_usd_per_million", "Per million completion tokens of audio; default: as --output."),
     ("image", "usd_per_image", "Per generated image."),
     ("second", "usd_per_second", "Per second of video or audio."),
     ("characters", "usd_per_million_characters", "Per million characters of speech."),

@@ -7,7 +7,12 @@ from types import MappingProxyType
 from gateway.config.schema import Config
 
 MODULES = MappingProxyType(
-    {"tracing": "opentelemetry.exporter.otlp.proto.http", "alerts": "apprise", "sso": "authlib.oidc"}
+    {
+        "tracing": "opentelemetry.exporter.otlp.proto.http",
+        "alerts": "apprise",
+        "sso": "authlib.oidc",
+        "postgres": "asyncpg",
+    }
 )
 """A module of each extra that is there only if the extra is installed."""
 
@@ -28,6 +33,8 @@ def _list_wanted(config: Config) -> Iterator[tuple[str, str]]:
     for index, spec in enumerate(config.alert):
         if not spec.is_webhook:
             yield f"alert[{index}].url", "alerts"
+    if config.store.is_postgres:
+        yield "store.url", "postgres"
     if config.sign_in:
         yield "sign_in", "sso"
 

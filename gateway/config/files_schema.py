@@ -1,9 +1,12 @@
 """``[files]`` and ``[batches]``: files that clients send, and the requests in them."""
 
+from decimal import Decimal
+
 import attrs
 
 from gateway.domain.client_file import FileRules
-from gateway.parsing import about, between
+from gateway.domain.price import ONE_PPM, is_share
+from gateway.parsing import about, between, must
 
 _DAY_MS = 24 * 3_600 * 1000
 
@@ -36,3 +39,14 @@ class BatchesSection:
     max_active: int = attrs.field(
         default=8, metadata=about("requests of all batches that run at a time", between(1, 10_000))
     )
+    price_multiplier: float = attrs.field(
+        default=1.0,
+        metadata=about(
+            "multiplies the prices of requests in new batches: 0.5 charges half",
+            must("a number above 0 and up to 1, of at most six decimals", is_share),
+        ),
+    )
+
+    @property
+    def multiplier_ppm(self) -> int:
+        return int(Decimal(str(self.price_multiplier)) * ONE_PPM)

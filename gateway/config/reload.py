@@ -93,6 +93,9 @@ class LiveConfig:
     def find_batch_slots(self) -> int:
         return self.config.batches.max_active
 
+    def find_batch_multiplier_ppm(self) -> int:
+        return self.config.batches.multiplier_ppm
+
     def find_polls(self) -> int:
         return self.config.videos.polls_per_channel
 

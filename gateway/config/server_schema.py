@@ -13,13 +13,16 @@ from gateway.routing.channel_spec import URL
 
 
 def _is_store_url(url: str) -> bool:
-    return url.startswith("sqlite:///") and len(url) > len("sqlite:///")
+    return any(url.startswith(scheme) and len(url) > len(scheme) for scheme in ("sqlite:///", "postgresql://"))
 
 
 _ORIGINS = must(
     'origins without a path such as "https://app.example.com", or "*"', lambda value: all(map(is_origin, value))
 )
-_STORE_URL = must("a URL such as sqlite:////var/lib/gateway.db", lambda value: not value or _is_store_url(value))
+_STORE_URL = must(
+    "a URL such as sqlite:////var/lib/gateway.db or postgresql://user:password@host/database",
+    lambda value: not value or _is_store_url(value),
+)
 BEHIND_PROXY_S = 75.0
 """Longer than the usual 60 s of proxies. It also bounds slow request headers, for which aiohttp has no other limit."""
 EXPOSED_S = 20.0
@@ -139,10 +142,11 @@ class StoreSection:
     url: str = attrs.field(
         default="",
         metadata=about(
-            'database URL, for instance "sqlite:////var/lib/gateway/gateway.db"; default: gateway.db in the '
-            "data folder",
+            'database URL: "postgresql://user:password@host/database" (needs the extra postgres), or '
+            '"sqlite:////var/lib/gateway/gateway.db"; default: gateway.db in the data folder',
             _STORE_URL,
         ),
+        repr=False,
     )
     master_key: str = attrs.field(
         default="",
@@ -152,3 +156,8 @@ class StoreSection:
         ),
         repr=False,
     )
+
+    @property
+    def is_postgres(self) -> bool:
+        """Whether the database is on a PostgreSQL server."""
+        return self.url.startswith("postgresql://")

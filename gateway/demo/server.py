@@ -22,6 +22,7 @@ from gateway.demo import text as words
 from gateway.demo.audio import DemoAudio
 from gateway.demo.chat import DemoAnswer
 from gateway.demo.images import FILES, DemoImages
+from gateway.demo.realtime import DemoRealtime
 from gateway.demo.replies import EVENT_STREAM, json_reply, parse_json
 from gateway.demo.requests import DemoChatRequest, Json, RequestError
 from gateway.demo.videos import DemoVideos
@@ -34,6 +35,7 @@ DEMO_MODELS: tuple[str, ...] = (
     asks.IMAGE_MODEL,
     asks.SPEECH_MODEL,
     asks.TRANSCRIPTION_MODEL,
+    asks.REALTIME_MODEL,
     *asks.VIDEO_MODELS,
 )
 
@@ -85,6 +87,7 @@ class DemoUpstream:
         images.add_routes(app)
         DemoAudio(executor, pace_s=self._pace_s).add_routes(app)
         DemoVideos(pace_s=self._pace_s).add_routes(app)
+        DemoRealtime(pace_s=self._pace_s).add_routes(app)
         self._closers = (images.close, lambda: executor.shutdown(wait=False, cancel_futures=True))
         self._runner = web.AppRunner(
             app, handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S, handle_signals=False

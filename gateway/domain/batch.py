@@ -5,7 +5,9 @@ from typing import Any, Literal
 
 import attrs
 
+from gateway.domain.client_file import is_client_id
 from gateway.domain.inference_request import Operation
+from gateway.domain.price import ONE_PPM
 
 BatchStatus = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
@@ -24,6 +26,36 @@ ENDPOINTS: Mapping[str, Operation] = {
     "/v1/responses": "responses",
 }
 """Endpoints that a batch may use."""
+MESSAGES_ENDPOINT = "/v1/messages"
+"""Of the batches of Anthropic's API; no batch of OpenAI's API may use it."""
+
+
+PREFIX, MESSAGES_PREFIX = "batch_", "msgbatch_"
+"""Of the ids of batches in OpenAI's API and in Anthropic's."""
+
+
+def is_batch_id(text: str) -> bool:
+    """Return whether ``text`` has the form of a batch's id."""
+    return is_client_id(text, PREFIX) or is_client_id(text, MESSAGES_PREFIX)
+
+
+@attrs.frozen
+class BatchFilter:
+    """Which batches to list; None does not restrict.
+
+    Attributes:
+        prefix: of the id, which says whose API the batch was created with.
+        live: whether to list only those that have not ended.
+        after: a batch's id: only older ones.
+        before: a batch's id: only newer ones, and the oldest of them first.
+    """
+
+    account_id: int | None = None
+    prefix: str | None = None
+    status: BatchStatus | None = None
+    live: bool = False
+    after: str | None = None
+    before: str | None = None
 
 
 @attrs.frozen
@@ -50,7 +82,12 @@ class BatchLine:
 
 @attrs.frozen
 class BatchTally:
-    """Lines with a result, and the tokens that their answers report."""
+    """Lines with a result, and the tokens that their answers report.
+
+    Attributes:
+        cancelled: failed lines that were not sent because the batch was cancelled.
+        expired: failed lines that were not sent because the batch has expired.
+    """
 
     completed: int = 0
     failed: int = 0
@@ -58,6 +95,8 @@ class BatchTally:
     cached_tokens: int = 0
     output_tokens: int = 0
     reasoning_tokens: int = 0
+    cancelled: int = 0
+    expired: int = 0
 
     def add(self, other: "BatchTally") -> "BatchTally":
         """Return the sum."""
@@ -72,15 +111,13 @@ class LineResult:
 
     Attributes:
         line: the line of the output file or the error file, with its end.
-        tally: what it adds to the batch's; ``completed`` tells which of the two files.
+        tally: what it adds to the batch's.
+        in_output: whether it is a line of the output file.
     """
 
     line: bytes = attrs.field(repr=False)
     tally: BatchTally
-
-    @property
-    def completed(self) -> bool:
-        return bool(self.tally.completed)
+    in_output: bool
 
 
 @attrs.frozen
@@ -92,8 +129,10 @@ class Batch:
         expires_ms: when the lines that have not begun end as expired, in Unix milliseconds.
         endpoint: one of ``ENDPOINTS``.
         kept_s: how long the files of results are kept, in seconds; None: as the setting says.
+        multiplier_ppm: what the prices of its requests are multiplied with, in parts per million.
         total: lines with a request.
         claimed: how many of them may have been sent, from the first on: none of these is ever sent again.
+        returned: claimed lines that a stop has kept from being sent.
         times: Unix seconds by the name of the field: ``in_progress_at``.
         model: of every line; None if they name several.
         output_file_id, error_file_id: set when the files are about to be made; None if there is nothing to write.
@@ -109,8 +148,10 @@ class Batch:
     status: BatchStatus = "validating"
     metadata: Mapping[str, str] | None = None
     kept_s: int | None = None
+    multiplier_ppm: int = ONE_PPM
     total: int = 0
     claimed: int = 0
+    returned: tuple[int, ...] = ()
     tally: BatchTally = BatchTally()
     times: Mapping[str, int] = attrs.Factory(dict)
     errors: tuple[BatchError, ...] = ()
@@ -120,7 +161,7 @@ class Batch:
 
     @property
     def operation(self) -> Operation:
-        return ENDPOINTS[self.endpoint]
+        return "messages" if self.endpoint == MESSAGES_ENDPOINT else ENDPOINTS[self.endpoint]
 
     @property
     def ended(self) -> bool:

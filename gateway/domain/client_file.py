@@ -19,7 +19,7 @@ MAX_PART_BYTES = 64 * 1024**2
 
 UploadStatus = Literal["pending", "completed", "cancelled", "expired"]
 
-_ID = re.compile(r"(?:file-|upload_|part_|batch_)[0-9a-f]{32}", re.ASCII)
+_ID = re.compile(r"(?:file-|upload_|part_|batch_|msgbatch_)[0-9a-f]{32}", re.ASCII)
 _DIGITS = 32
 
 

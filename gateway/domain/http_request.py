@@ -24,6 +24,20 @@ class RequestTemplate:
 
 
 @frozen
+class TokenGrant:
+    """Client credentials for which an OAuth server issues access tokens (RFC 6749, section 4.4).
+
+    Attributes:
+        url: the token endpoint.
+    """
+
+    url: str
+    client_id: str
+    client_secret: str = attrs.field(repr=False)
+    scope: str
+
+
+@frozen
 class HttpRequest:
     """One HTTP request to a provider. ``body`` None sends none; ``proxy`` is the channel's own.
 
@@ -31,6 +45,8 @@ class HttpRequest:
         once: it must not be sent twice, even if its connection breaks.
         template: the same ``url``, ``headers`` and ``proxy`` of every such request; None if only this one has them.
         on_written: called when all of it is written to the connection; from then on the provider may act on it.
+        exact: ``url`` is sent as it is, and not normalized: a signature covers it.
+        grant: it needs an access token, which ``upstream/access_tokens.py`` adds; None if ``headers`` are complete.
     """
 
     method: str
@@ -42,3 +58,5 @@ class HttpRequest:
     once: bool = False
     on_written: Callable[[], None] | None = attrs.field(default=None, repr=False, eq=False)
     template: RequestTemplate | None = attrs.field(default=None, repr=False, eq=False)
+    exact: bool = False
+    grant: TokenGrant | None = attrs.field(default=None, repr=False)

@@ -10,7 +10,7 @@ import orjson
 from gateway.domain.frozen import frozen
 from gateway.domain.image import ImageRequest
 from gateway.domain.upload import Upload
-from gateway.domain.usage import Usage
+from gateway.domain.usage import AudioTokens, Usage
 from gateway.domain.video import VideoRequest
 
 Operation = Literal[
@@ -32,6 +32,7 @@ Operation = Literal[
     "speech",
     "videos",
     "video_remixes",
+    "realtime",
 ]
 """The requested operation and the client's API format: ``chat`` is OpenAI's, ``messages`` Anthropic's,
 ``generate_content`` Gemini's, which has its own counts of tokens and embeddings, too."""
@@ -63,6 +64,7 @@ PATHS: Mapping[Operation, str] = MappingProxyType(
         "speech": "/v1/audio/speech",
         "videos": "/v1/videos",
         "video_remixes": "/v1/videos/{id}/remix",
+        "realtime": "/v1/realtime",
     },
 )
 """The endpoint of each operation, for error messages that name the right one."""
@@ -105,6 +107,7 @@ class InferenceRequest:
         channel: the only channel that can serve it, because it made what the request continues; empty: any.
         large: the body is so long that no step over all of it runs on the event loop.
         continues: the id of the response whose conversation the body has been given; empty: none.
+        sounds: its tokens may be audio, in the prompt and in the answer.
         keep: takes the whole response if the gateway writes it, and keeps it; None: it is not kept.
     """
 
@@ -131,6 +134,7 @@ class InferenceRequest:
     channel: str = ""
     large: bool = False
     continues: str = ""
+    sounds: bool = False
     keep: Callable[[bytes], None] | None = attrs.field(default=None, repr=False, eq=False)
 
     @property
@@ -179,6 +183,9 @@ class InferenceRequest:
     def need(self) -> Usage:
         """The usage to reserve money for."""
         written = self.max_cache_write_tokens
+        if self.sounds:
+            prompt, answer = self.max_prompt_tokens, self.max_output_tokens * self.choices
+            return Usage(prompt, answer, duration_ms=self.sound_ms, audio=AudioTokens(prompt, 0, answer))
         return Usage(  # positional: keywords would cost more than the rest
             self.max_prompt_tokens,
             self.max_output_tokens * self.choices,

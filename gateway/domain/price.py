@@ -14,7 +14,7 @@ from typing import Literal
 import attrs
 
 from gateway.domain.model_name import normalize_name, split_release
-from gateway.domain.usage import Usage
+from gateway.domain.usage import AudioTokens, Usage
 
 NANOS_PER_USD = 1_000_000_000
 _PER_MILLION = 1_000_000
@@ -23,7 +23,7 @@ ONE_PPM = 1_000_000
 _PER_MILLION_PPM = _PER_MILLION * ONE_PPM
 
 _MOST_REMEMBERED = 4_096
-_MIXED = Usage(1_000, 1_000, images=1, duration_ms=1_000, characters=1_000)
+_MIXED = Usage(2_000, 2_000, images=1, duration_ms=1_000, characters=1_000, audio=AudioTokens(1_000, 0, 1_000))
 
 
 Unit = Literal["token", "image", "second", "character"]
@@ -60,6 +60,10 @@ class Price:
         cache_write_nanos_per_million: None: as input.
         cache_write_long_nanos_per_million: to keep it for an hour; None: as any cache write.
         provider: None: every provider.
+        audio_input_nanos_per_million: of the prompt's tokens that are audio; None: as other input.
+        cached_audio_input_nanos_per_million: of those that were read from a cache; None: as audio, or as other cached
+            input if audio has no price of its own.
+        audio_output_nanos_per_million: of the answer's tokens that are audio; None: as other output.
     """
 
     model: str
@@ -74,6 +78,9 @@ class Price:
     provider: str | None = None
     tiers: tuple[Tier, ...] = attrs.field(default=(), converter=_order_tiers)
     sizes: tuple[tuple[str, int], ...] = ()
+    audio_input_nanos_per_million: int | None = None
+    cached_audio_input_nanos_per_million: int | None = None
+    audio_output_nanos_per_million: int | None = None
 
     @property
     def units(self) -> frozenset[Unit]:
@@ -81,6 +88,7 @@ class Price:
         rates: tuple[tuple[Unit, int], ...] = (
             ("token", self.input_nanos_per_million or self.output_nanos_per_million),
             ("token", any(tier.input_nanos_per_million or tier.output_nanos_per_million for tier in self.tiers)),
+            ("token", self.audio_input_nanos_per_million or self.audio_output_nanos_per_million or 0),
             ("image", self.image_nanos),
             ("second", self.second_nanos or any(nanos for _, nanos in self.sizes)),
             ("character", self.character_nanos_per_million),
@@ -99,6 +107,16 @@ class Price:
 def nanos(usd: Decimal) -> int:
     """Convert USD to nano-USD, rounded up so that no amount is lost."""
     return int((usd * NANOS_PER_USD).to_integral_value(rounding=ROUND_CEILING))
+
+
+def is_share(number: float) -> bool:
+    """Return whether it is a multiplier above 0 and up to 1 that parts per million express exactly."""
+    return 0 < number <= 1 and Decimal(str(number)) * ONE_PPM % 1 == 0
+
+
+def multiply_ppm(one: int, other: int) -> int:
+    """Return the product of two multipliers in parts per million, rounded up."""
+    return -(-one * other // ONE_PPM)
 
 
 def usd(amount_nanos: int) -> str:
@@ -120,6 +138,8 @@ def cost_nanos(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM)
     per_million += usage.completion_tokens * rates.output_nanos_per_million
     if usage.images or usage.characters or usage.duration_ms:
         per_million += _made_nanos(price, usage)
+    if usage.audio is not None:
+        per_million += _audio_nanos(price, rates, usage, usage.audio)
     return -(-per_million * multiplier_ppm // _PER_MILLION_PPM)
 
 
@@ -146,6 +166,28 @@ def _prompt_nanos(rates: Price | Tier, usage: Usage) -> int:
         + cached * _or(rates.cached_input_nanos_per_million, rate)
         + (written - kept_long) * write_rate
         + kept_long * _or(rates.cache_write_long_nanos_per_million, write_rate)
+    )
+
+
+def _audio_nanos(price: Price, rates: Price | Tier, usage: Usage, audio: AudioTokens) -> int:
+    """Return what audio costs more than as many tokens of text, times a million; negative if it costs less.
+
+    The cached and written tokens of the prompt are counted as text, except those that are reported as cached audio.
+    """
+    rate, made_rate = rates.input_nanos_per_million, rates.output_nanos_per_million
+    text_cached = _or(rates.cached_input_nanos_per_million, rate)
+    heard_rate = _or(price.audio_input_nanos_per_million, rate)
+    usual = text_cached if price.audio_input_nanos_per_million is None else heard_rate
+    cached_rate = _or(price.cached_audio_input_nanos_per_million, usual)
+    read = min(usage.cached_tokens, usage.prompt_tokens)
+    written = min(usage.written_tokens, usage.prompt_tokens - read)
+    cached = min(audio.cached, read)
+    heard = max(0, min(audio.prompt - cached, usage.prompt_tokens - read - written))
+    spoken = min(audio.completion, usage.completion_tokens)
+    return (
+        heard * (heard_rate - rate)
+        + cached * (cached_rate - text_cached)
+        + spoken * (_or(price.audio_output_nanos_per_million, made_rate) - made_rate)
     )
 
 

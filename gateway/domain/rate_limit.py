@@ -56,6 +56,11 @@ def find_smooth_burst(limit: int) -> int:
     return max(1, limit // 10)
 
 
+def find_spare(most: int) -> int:
+    """Return how many of ``most`` places requests of low priority leave to others: a quarter, but never all."""
+    return max(1, most // 4) if most > 1 else 0
+
+
 def wait_s(tat: float, rate: tuple[int, int], cost: int, now: float) -> float:
     """Return the seconds until ``cost`` units would pass; 0 for now. Changes nothing. ``rate`` is limit and burst.
 
@@ -262,8 +267,19 @@ class RateLimiter(Protocol):
         """Like ``take`` if it need not wait. None if it has to be awaited; then nothing is taken."""
         ...
 
+    async def take_part(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
+        """Like ``take``, for a part of a session that has its own permit: the concurrency is not taken again."""
+        ...
+
     async def check(self, subjects: Sequence[RateLimitSubject]) -> None:
         """Raise ``RateLimited`` if ``take`` would for any number of tokens. Takes nothing."""
+        ...
+
+    def check_spare(self, subjects: Sequence[RateLimitSubject], tokens: int) -> None:
+        """Raise ``RateLimited`` if a request would take what requests of low priority leave to others.
+
+        Takes nothing. See ``find_spare``.
+        """
         ...
 
     def give_back(self, turn: RateLimitPermit, tokens: int) -> None:

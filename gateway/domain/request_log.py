@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, overload
 import attrs
 
 from gateway.domain.frozen import frozen
+from gateway.domain.price import ONE_PPM
 from gateway.domain.usage import UsageSource
 
 Outcome = Literal["completed", "refused", "blocked", "failed", "cancelled", "client_closed", "interrupted"]
@@ -96,6 +97,8 @@ class RequestRecord:
         tried: the attempts (``parse_tried``) if there was more than one; else empty: the row itself has the result.
         error: the message that the client received, at most ``MAX_ERROR`` characters; empty without one.
         unpriced: the model had no price at the channel that served it, so that it cost nothing.
+        batch_id: of the batch that it is a line of; None if it is of none.
+        batch_multiplier_ppm: what its price was multiplied with as a line of a batch, in parts per million.
     """
 
     id: str
@@ -129,6 +132,8 @@ class RequestRecord:
     characters: int = 0
     error: str = ""
     unpriced: bool = False
+    batch_id: str | None = None
+    batch_multiplier_ppm: int = ONE_PPM
 
 
 def parse_record(fields: Mapping[str, Any]) -> RequestRecord:
@@ -163,6 +168,8 @@ class RequestStart(NamedTuple):
     stream: bool
     reserved_nanos: int
     client_request_id: str | None = None
+    batch_id: str | None = None
+    batch_multiplier_ppm: int = ONE_PPM
 
     def interrupt(self) -> RequestRecord:
         """Return its row if a stop or a crash cut it off in its first attempt."""

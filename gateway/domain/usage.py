@@ -1,6 +1,6 @@
 """The usage of one request: strictly parsed tokens, or an estimate that is marked as one; images and durations."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -24,6 +24,15 @@ CHARS_PER_TOKEN = 4
 
 
 @frozen
+class AudioTokens:
+    """The audio among the tokens of a request: of the prompt, of the cached part of the prompt, of the completion."""
+
+    prompt: int = 0
+    cached: int = 0
+    completion: int = 0
+
+
+@frozen
 class Usage:
     """Counts of one request.
 
@@ -35,6 +44,7 @@ class Usage:
         duration_ms: of audio or video, made or transcribed.
         characters: of text that was spoken.
         size: of a video.
+        audio: the tokens that are audio; None: none.
     """
 
     prompt_tokens: int = 0
@@ -47,6 +57,7 @@ class Usage:
     written_long_tokens: int = 0
     characters: int = 0
     size: str = ""
+    audio: AudioTokens | None = None
     reasoning_tokens: int = attrs.field(default=0, eq=False, repr=False)
 
 
@@ -92,9 +103,24 @@ def parse_usage(raw: object, *, completes: bool = False) -> Usage | None:
     written = details.get("cache_write_tokens")
     answered = raw.get("completion_tokens_details")
     thought = answered.get("reasoning_tokens") if isinstance(answered, dict) else None
+    if details.get("audio_tokens") or (isinstance(answered, dict) and answered.get("audio_tokens")):
+        audio = find_audio(details, answered, prompt, completion)
+        shared = share_prompt(prompt, completion, cached=cached, written=written, thought=thought)
+        return attrs.evolve(shared, audio=audio)
     if not (cached or written or thought):
         return Usage(prompt, completion, 0, "upstream")
     return share_prompt(prompt, completion, cached=cached, written=written, thought=thought)
+
+
+def find_audio(prompt_details: object, completion_details: object, prompt: int, completion: int) -> AudioTokens | None:
+    """Return the audio tokens of two objects of details, as far as they are plausible. None if there are none."""
+    read = prompt_details if isinstance(prompt_details, dict) else _NO_DETAILS
+    made = completion_details if isinstance(completion_details, dict) else _NO_DETAILS
+    kept = read.get("cached_tokens_details")
+    heard = min(parse_count(read.get("audio_tokens")) or 0, prompt)
+    cached = min(parse_count(kept.get("audio_tokens")) or 0, heard) if isinstance(kept, dict) else 0
+    spoken = min(parse_count(made.get("audio_tokens")) or 0, completion)
+    return AudioTokens(heard, cached, spoken) if heard or spoken else None
 
 
 def _find_reasoning_beside(raw: Mapping[str, Any], counted: int) -> int:
@@ -110,6 +136,18 @@ def share_prompt(prompt: int, completion: int, *, cached: object, written: objec
     write = min(parse_count(written) or 0, prompt - read)
     reasoning = min(parse_count(thought) or 0, completion)
     return Usage(prompt, completion, read, "upstream", written_tokens=write, reasoning_tokens=reasoning)
+
+
+_COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "images", "duration_ms", "written_tokens",
+           "written_long_tokens", "characters", "reasoning_tokens")  # fmt: skip
+_LEAST_CERTAIN: tuple[UsageSource, ...] = ("bound", "estimate", "upstream", "none")
+
+
+def add_usages(usages: Sequence[Usage]) -> Usage:
+    """Add the usages of several requests. The source is the least certain of theirs."""
+    counts = {name: sum(getattr(usage, name) for usage in usages) for name in _COUNTS}
+    sources = {usage.source for usage in usages}
+    return Usage(**counts, source=next((one for one in _LEAST_CERTAIN if one in sources), "none"))
 
 
 def estimate_tokens(chars: int) -> int:

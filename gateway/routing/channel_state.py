@@ -11,7 +11,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import BreakerSettings, CircuitBreaker, State
 from gateway.domain.circuits import WHOLE, Circuits, Place, StartedAttempt, Tripped
 from gateway.domain.http_request import RequestTemplate
-from gateway.domain.rate_limit import change_limit, find_smooth_burst, take, wait_s
+from gateway.domain.rate_limit import change_limit, find_smooth_burst, find_spare, take, wait_s
 from gateway.domain.statistics import RingBuffer
 
 Obstacle = Literal["cooling_down", "recovering", "full", "rate", "keys", "refused"]
@@ -191,6 +191,12 @@ class ChannelState:
             and (not key.circuits or not key.circuits.concerns(place))
             and place[1] not in key.limited
         )
+
+    @property
+    def has_spare(self) -> bool:
+        """Whether a request of low priority may take a place: the last ones are for others."""
+        most = self.channel.max_concurrency
+        return most is None or self.running < most - find_spare(most)
 
     def find_obstacle(self, place: Place, account: int, now: float) -> tuple[Obstacle, float] | None:
         """Return why the channel is unavailable, and for how many seconds; None if it is available."""

@@ -172,7 +172,7 @@ class ChannelService:
             if changed.name != name and any(other.name == changed.name for other in self._declared):
                 raise Conflict(f"The configuration file has a channel called {changed.name!r} already", param="name")
             audit = self._record("channel.edited", name, by, _build_change(channel, changed))
-            await self._store.put_channel(changed, None if changed == channel else audit)
+            await self._store.put_channel(changed, None if changed == channel else audit, before=channel)
             await self._offer(await self._store.list_channels())
         await (self._retry_held(changed) if changed.held else self.sync(changed))
         return self.describe(self.get(changed.name))
@@ -201,7 +201,7 @@ class ChannelService:
                 before = {channel.name: channel.priority for channel in ordered}
                 after = before | {channel.name: channel.priority for channel in changed}
                 audit = self._record("channel.ordered", ", ".join(names), by, build_change(before, after))
-                await self._store.put_channels(changed, audit)
+                await self._store.put_channels(changed, audit, before=ordered)
                 await self._offer(await self._store.list_channels())
         return self.list_channels()
 
@@ -292,7 +292,7 @@ class ChannelService:
         """Let a held channel, whose provider has answered, get requests."""
         async with self._changing:
             if self._catalog.find_channel(channel.name) == channel:  # else it was changed meanwhile
-                await self._store.put_channel(attrs.evolve(channel, held=False))
+                await self._store.put_channel(attrs.evolve(channel, held=False), before=channel)
                 await self._offer(await self._store.list_channels())
                 log.info("channel_released", channel=channel.name, reason="its provider answered")
 

@@ -17,6 +17,7 @@ from gateway.domain.response_owner import LONGEST_ID
 from gateway.errors import InvalidRequest, NotFound, StoreUnavailable
 from gateway.formats.openai.responses import parse_responses_call
 from gateway.large_work import MAX_ON_LOOP, work_aside
+from gateway.routing.item_references import find_responses, replace_references
 from gateway.storage.encryption import DecryptionFailed
 from gateway.storage.kept_responses import KeptResponseRepository
 
@@ -24,6 +25,8 @@ MOST_PENDING = 256
 """Responses on their way into the database."""
 MAX_BYTES = 32 * 1024 * 1024
 """The longest conversation that is kept."""
+MOST_REFERRED = 1_000
+"""Responses whose items one request may refer to: each is read from the database."""
 _DAY_MS = 24 * 3_600 * 1000
 _TOO_LONG = "The conversation has become too long to be continued"
 
@@ -90,6 +93,20 @@ class KeptResponses:
             return attrs.evolve(await work_aside(_extend, call, before), large=True)
         return _extend(call, before)
 
+    async def inline(self, call: InferenceRequest, account_id: int) -> InferenceRequest:
+        """Return the request with kept items in place of references to them. Raises ``NotFound`` naming one."""
+        wanted = find_responses(call.body.get("input"))
+        if not wanted:
+            return call
+        if len(wanted) > MOST_REFERRED:
+            message = f"'input' must not refer to items of more than {MOST_REFERRED} responses"
+            raise InvalidRequest(message, param="input")
+        found = [await self.find(response_id, account_id) for response_id in wanted]
+        kept = [response for response in found if response is not None]
+        if sum(len(response.body) for response in kept) > MAX_ON_LOOP or call.large:
+            return attrs.evolve(await work_aside(_inline, call, kept), large=True)
+        return _inline(call, kept)
+
     async def sweep(self, now_ms: int) -> int:
         """Delete the responses that have expired; how many. Raises ``StoreUnavailable``."""
         return await self._store.sweep_responses(now_ms)
@@ -128,6 +145,14 @@ def _extend(call: InferenceRequest, before: KeptResponse) -> InferenceRequest:
     longer = attrs.evolve(parse_responses_call(body), continues=before.id)
     if longer.max_prompt_tokens > MAX_BYTES:
         raise InvalidRequest(_TOO_LONG, param="previous_response_id")
+    return longer
+
+
+def _inline(call: InferenceRequest, kept: list[KeptResponse]) -> InferenceRequest:
+    items = replace_references(call.body["input"], kept)
+    longer = parse_responses_call(call.body | {"input": items})
+    if longer.max_prompt_tokens > MAX_BYTES:
+        raise InvalidRequest(_TOO_LONG, param="input")
     return longer
 
 

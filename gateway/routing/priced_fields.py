@@ -13,7 +13,7 @@ from gateway.domain.price import Price
 from gateway.errors import GatewayError, InvalidRequest, ModelNotAllowed
 from gateway.formats.registry import is_translated
 from gateway.providers.base import Provider
-from gateway.providers.priced_fields import list_named_models, list_priced
+from gateway.providers.priced_fields import BETA, list_betas, list_named_models, list_priced
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.model_catalog import ModelCatalog, model_not_found
 from gateway.routing.pricing_policy import PricingPolicy, pays_for
@@ -72,6 +72,8 @@ def _check(
     passed = call.operation == "generate_content" and wire == "gemini_generate"
     if is_translated(call.operation, wire) or (wire.partition("_")[0] in _BUILT and not passed):
         return target
+    if call.features and BETA in fields:
+        _check_betas(target.channel, call.features, call.model)
     found = list_priced(call.body, fields)
     if not found:
         return target
@@ -85,6 +87,17 @@ def _check(
     if not named:
         return target
     return attrs.evolve(target, named=named, find_price=partial(tariff.prices.find, provider=target.channel.provider))
+
+
+def _check_betas(channel: Channel, features: str, model: str) -> None:
+    """Raise ``InvalidRequest`` for a feature of Anthropic's header that is neither harmless nor allowed."""
+    for name in list_betas(features):
+        if not allows(channel, f"{BETA}.{name}"):
+            raise InvalidRequest(
+                f"The feature {name!r} of the header '{BETA}' may change the price or use what the provider keeps for "
+                f"others, and no channel of the model {model!r} allows it (allow_fields = ['{BETA}.{name}'])",
+                param=BETA,
+            )
 
 
 def _list_prices(

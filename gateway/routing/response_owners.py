@@ -49,9 +49,9 @@ class ResponseOwners:
     async def prepare(self, call: InferenceRequest, account_id: int, request_id: str) -> InferenceRequest:
         """Return the request with the conversation that it continues, and with what keeps the response.
 
-        Raises ``NotFound`` if the response before it is unknown or of another account.
+        Raises ``NotFound`` if the response before it, or an item that it refers to, is unknown or of another account.
         """
-        call = await self._check(call, account_id)
+        call = await self._check(await self._kept.inline(call, account_id), account_id)
         if not self._kept.wants(call):
             return call
         response_id = f"resp_{request_id.removeprefix(ID_PREFIX)}"

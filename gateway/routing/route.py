@@ -9,6 +9,7 @@ import attrs
 from gateway.domain.api_format import WIRES
 from gateway.domain.channel import DEFAULT_TIMEOUTS, Timeouts
 from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.price import ONE_PPM, multiply_ppm
 from gateway.errors import (
     ContextExceeded,
     EndpointMissing,
@@ -17,6 +18,7 @@ from gateway.errors import (
     ProviderRateLimited,
     UnsupportedByProvider,
 )
+from gateway.formats.fan_out import make_single
 from gateway.formats.registry import make_exchange
 from gateway.formats.translator import ResponseIdentity
 from gateway.providers.registry import PROVIDERS
@@ -69,6 +71,7 @@ class Route:
         self._again: Target | None = None
         self._repeated = False
         self._exceeded = False
+        self._patient = False
         self.pause_s = 0.0
 
     def rank(self) -> Sequence[Target]:
@@ -143,6 +146,30 @@ class Route:
             return error.provider_retry_after_s is not None
         return error.passing and not self._call.makes_media
 
+    def leave_room(self) -> None:
+        """Use no channel despite its failures, nor its last places. Raises ``NoHealthyChannel`` if none is left."""
+        self._patient = True
+        with_room = [target for target in self.options if target.state.has_spare]
+        if self.options and not with_room:
+            message = f"Every channel that serves the model {self._call.model!r} is full, or nearly so"
+            raise NoHealthyChannel(message, retry_after_s=1)
+        self.options = with_room
+
+    def multiply_prices(self, multiplier_ppm: int) -> None:
+        """Multiply the price of every channel, rounded up to a millionth."""
+        if multiplier_ppm != ONE_PPM:
+            self.options = [
+                attrs.evolve(target, multiplier_ppm=multiply_ppm(target.multiplier_ppm, multiplier_ppm))
+                for target in self.options
+            ]
+
+    @property
+    def busy(self) -> bool:
+        """Whether a channel refuses only for now: it is full, or a limit of requests is reached."""
+        now = self._load_balancer.now
+        found = [target.state.find_obstacle(target.place, self._account, now) for target in self.options]
+        return any(obstacle is None or obstacle[0] not in AFTER_FAILURES for obstacle in found)
+
     @property
     def digest(self) -> int:
         """A digest of the prompt."""
@@ -189,6 +216,8 @@ class Route:
 
     def _find_insisting_s(self, target: Target) -> float | None:
         """Return the seconds until the channel may be used despite its failures; None: not at all."""
+        if self._patient:
+            return None
         now, state = self._load_balancer.now, target.state
         obstacle = state.find_obstacle(target.place, self._account, now)
         if obstacle is None or obstacle[0] not in AFTER_FAILURES:
@@ -199,12 +228,15 @@ class Route:
         retry = self._attempts > 0
         lease = self._load_balancer.lease(target.state, target.place, self._account, retry=retry, insisting=insisting)
         self._attempts += 1
-        exchange = make_exchange(self._call, target.endpoint.wire, ResponseIdentity(answer_id, target.model, now_s))
+        call, several = self._call, None
+        if call.choices > 1 and target.fans_out(call):
+            call, several = make_single(call), call
+        exchange = make_exchange(call, target.endpoint.wire, ResponseIdentity(answer_id, target.model, now_s))
         channel = target.state.channel
         timeouts = channel.timeouts
         if len(self.options) > 1 and self._call.stream and self._has_other(target):
             timeouts = _shorten(timeouts, self._load_balancer.settings.failover_after_s)
-        return Attempt(target, channel, lease, exchange, timeouts, self._once)
+        return Attempt(target, channel, lease, exchange, timeouts, self._once, several=several)
 
     def _has_other(self, target: Target) -> bool:
         """Return whether another channel could serve the request if this one fails."""

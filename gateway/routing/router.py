@@ -66,7 +66,7 @@ class Router:
         options = self._find_options(caller, call.model, call.operation)
         if not options:
             self._check_served(caller, call)
-        if not PRICED_FIELDS.isdisjoint(call.body):
+        if call.features or not PRICED_FIELDS.isdisjoint(call.body):
             options = keep_allowed(options, caller, call, catalog=self.catalog, tariff=self.tariff)
         if call.video is not None and call.video.remix_of is not None:
             options = _keep_original(options, call.video.remix_of)

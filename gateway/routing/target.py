@@ -20,7 +20,7 @@ from gateway.domain.upload import Content
 from gateway.domain.usage import Usage
 from gateway.errors import InvalidRequest, ProviderError, ProviderTimeout, RequestCancelled, UnsupportedByProvider
 from gateway.formats.image_backend import ProviderCall
-from gateway.formats.request_body import JSON, Form, Payload, build_payload
+from gateway.formats.request_body import JSON, Form, Payload, RawFile, build_payload
 from gateway.formats.translator import ResponseIdentity, Translator
 from gateway.large_work import work_aside
 from gateway.providers.base import Endpoint, EndpointRequest
@@ -32,7 +32,6 @@ UNKNOWN_SECONDS = 10
 """Assumed length of a video if neither the request nor the configuration of the model names one."""
 Packed = tuple[bytes | Content, str]
 """A finished request body, and its Content-Type."""
-EVENT_STREAM = "text/event-stream"
 NO_BODY = EndpointRequest(None)
 
 
@@ -74,13 +73,24 @@ class Target:
     def channel(self) -> Channel:
         return self.state.channel
 
+    def fans_out(self, call: InferenceRequest) -> bool:
+        """Return whether the choices of a request are made by several requests to the provider."""
+        return self.endpoint.one_choice and call.choices > 1 and call.operation == "chat"
+
     def bound(self, call: InferenceRequest) -> Usage:
         """Return the maximum usage of a request on this channel.
 
-        If several provider requests share the images, each reads the prompt. The model decides the length of a video
-        if the request does not.
+        If several provider requests share the images or the choices, each reads the prompt. The model decides the
+        length of a video if the request does not.
         """
         need, most = call.need, self.capability.max_n
+        if self.fans_out(call):
+            return attrs.evolve(
+                need,
+                prompt_tokens=need.prompt_tokens * call.choices,
+                written_tokens=need.written_tokens * call.choices,
+                written_long_tokens=need.written_long_tokens * call.choices,
+            )
         if call.video is not None:
             video = self.capability.fill(call.video)
             seconds = video.seconds or UNKNOWN_SECONDS
@@ -148,6 +158,7 @@ class Attempt:
         answered: the model that the provider names in its answer, if that may be another than was asked for; empty if
             it names none.
         response_id: the provider's id of the response, if it may have stored it.
+        several: the client's request, if several requests to the provider make its choices; see ``proxy/fan_out.py``.
     """
 
     target: Target
@@ -167,10 +178,16 @@ class Attempt:
     _timeout: Timeout | None = None
     abort_error: ProviderError | None = None
     _client: AbortableStream | None = None
+    several: InferenceRequest | None = None
 
     @timeouts.default
     def _find_timeouts(self) -> Timeouts:
         return self.channel.timeouts
+
+    @property
+    def requests(self) -> int:
+        """Number of requests to the provider."""
+        return 1 if self.several is None else self.several.choices
 
     @property
     def naming(self) -> ResponseIdentity:
@@ -236,14 +253,16 @@ class Attempt:
         body, media_type = packed or pack(exchange.write_body, endpoint, self.target.model, exchange.naming.id)
         once = self.once or call.operation in MAKES_MEDIA
         manner = exchange.manner
-        accept = EVENT_STREAM if call.stream and not manner.binary else manner.accept
+        accept = manner.stream_type if call.stream and not manner.binary else manner.accept
         headers = _build_extra(call) if endpoint.wire.startswith("anthropic") else ()
         kind = (endpoint.wire, self.target.model, call.stream, accept, media_type, headers)
         template = self.lease.key.templates.get(kind)
         if template is None or template.channel is not self.channel:
-            errand = EndpointRequest(body, media_type, stream=call.stream, accept=accept, headers=headers)
+            path = exchange.path
+            errand = EndpointRequest(body, media_type, stream=call.stream, accept=accept, path=path, headers=headers)
             plan = self.way.address(errand, exchange.naming.now_s)
-            if media_type == JSON and PROVIDERS[self.channel.provider].sign_at is None:
+            same = media_type == JSON and plan.grant is None and path is None
+            if same and PROVIDERS[self.channel.provider].signs_once:
                 self.lease.key.keep(kind, RequestTemplate(self.channel, plan.url, plan.headers))
             return attrs.evolve(plan, once=once, on_written=self.note_written)
         url, headers_, channel, written = template.url, template.headers, self.channel, self.note_written
@@ -316,7 +335,7 @@ def pack(build: Callable[[], Payload], endpoint: Endpoint, model: str, mark: str
     """Serialize the body that ``build`` returns; ``model`` is the provider's name. Raises ``UnsupportedByProvider``."""
     try:
         body = build()
-        if endpoint.quirks:
+        if endpoint.quirks and not isinstance(body, RawFile):
             endpoint.apply_quirks(body.fields if isinstance(body, Form) else body, model)
         return build_payload(body, mark)
     except InvalidRequest as refused:

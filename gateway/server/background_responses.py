@@ -95,9 +95,22 @@ async def _run(services: Services, active: ActiveInference, call: InferenceReque
         services.drain.inside -= 1
 
 
+async def find_kept(services: Services, response_id: str, account_id: int) -> KeptResponse | None:
+    """Return a response of the account; None if the gateway keeps none. Raises ``StoreUnavailable``.
+
+    If its request ends while the response is read, what was read may be the state before: it is read again.
+    """
+    kept_responses = services.routing.kept_responses
+    running = _is_active(services, response_id)
+    kept = await kept_responses.find(response_id, account_id)
+    if running and not _is_active(services, response_id):
+        return await kept_responses.find(response_id, account_id)
+    return kept
+
+
 def read_kept(services: Services, kept: KeptResponse) -> bytes:
     """Return a kept response as it is now: one that no request makes any more has failed."""
-    if _find_active(services, kept) is not None:
+    if _is_active(services, kept.id):
         return kept.body
     body = orjson.loads(kept.body)
     if body.get("status") not in UNFINISHED:
@@ -111,15 +124,19 @@ def cancel_kept(services: Services, kept: KeptResponse) -> bytes:
     body = orjson.loads(kept.body)
     if body.get("background") is not True:
         raise InvalidRequest("Only a response that was created with 'background' can be cancelled", param="id")
-    active = _find_active(services, kept)
+    active = _find_active(services, kept.id)
     if active is None:
         return read_kept(services, kept)
     active.cancel()
     return orjson.dumps(body | {"status": "cancelled"})
 
 
-def _find_active(services: Services, kept: KeptResponse) -> Any:
-    return services.active_requests.calls.get(f"{ID_PREFIX}{kept.id.removeprefix(_PREFIX)}")
+def _is_active(services: Services, response_id: str) -> bool:
+    return _find_active(services, response_id) is not None
+
+
+def _find_active(services: Services, response_id: str) -> Any:
+    return services.active_requests.calls.get(f"{ID_PREFIX}{response_id.removeprefix(_PREFIX)}")
 
 
 def _build_error(fault: GatewayError) -> Body:

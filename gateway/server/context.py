@@ -10,6 +10,7 @@ from aiohttp import web
 from gateway.alerts.watcher import AlertWatcher
 from gateway.auth.accounts import AccountService
 from gateway.auth.api_keys import ApiKeyAuthenticator
+from gateway.auth.client_secrets import ClientSecrets
 from gateway.auth.invitations import Invitations
 from gateway.auth.members import Members
 from gateway.auth.passkeys import PasskeyService
@@ -63,6 +64,7 @@ from gateway.storage.upload_spool import UploadSpool
 from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 from gateway.upstream.interface import HttpClient
 from gateway.upstream.safe_fetch import SafeFetcher
+from gateway.upstream.websocket import WebSocketClient
 from gateway.videos.content import VideoContent
 from gateway.videos.jobs import Videos
 from gateway.videos.submit import VideoSubmitter
@@ -143,6 +145,7 @@ class AuthServices:
     sessions: SessionService
     invitations: Invitations
     passkeys: PasskeyService
+    client_secrets: ClientSecrets
     unknown_keys: UnknownKeys = attrs.field(factory=UnknownKeys)
 
 
@@ -250,6 +253,7 @@ class Services:
         clock: Unix seconds.
         background: requests that go on after their response.
         client: sends requests to providers.
+        websockets: opens sessions with providers.
         sign_in: sign-in by OpenID Connect; None without a ``[[sign_in]]``.
     """
 
@@ -263,6 +267,7 @@ class Services:
     http: HttpSettings = attrs.field(init=False)
     billing: BillingServices = attrs.field(init=False)
     client: HttpClient = attrs.field(init=False)
+    websockets: WebSocketClient = attrs.field(init=False)
     routing: RoutingServices = attrs.field(init=False)
     proxy: Proxy = attrs.field(init=False)
     media: MediaServices = attrs.field(init=False)

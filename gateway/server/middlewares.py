@@ -31,6 +31,7 @@ from gateway.errors import (
 from gateway.formats.form import ReceivedForm
 from gateway.large_work import MAX_ON_LOOP, work_aside
 from gateway.media.audio_duration import measure_audio
+from gateway.media.prompt_files import MENTION, put_files
 from gateway.proxy.failover import make_cancelled
 from gateway.request_context import RequestContext, make_request_id
 from gateway.server.active_inference import INFERENCE, ActiveInference
@@ -45,11 +46,12 @@ from gateway.server.error_responses import (
 )
 from gateway.server.multipart import MIB, MultipartReader
 from gateway.server.query import is_number
+from gateway.server.realtime_auth import find_protocol_key, find_secret_caller
 from gateway.server.request_body import read_arrived_json, read_sized_json
 from gateway.server.sessions import COOKIE, KEY_HEADER, SAFE, SECURE_COOKIE, find_signed
 
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
-_KEY_HEADERS = ("Authorization", "x-api-key", GOOGLE_KEY_HEADER)
+_KEY_HEADERS = ("Authorization", "x-api-key", GOOGLE_KEY_HEADER, "Sec-WebSocket-Protocol")
 _STATIC = "/console/static/"
 _OPERATORS = ("/admin/", "/console")
 _ERROR_STATUS = 400
@@ -151,10 +153,18 @@ async def _find_caller(request: web.Request) -> Caller:
     if not services.drain.open:
         raise Overloaded("The gateway is shutting down", retry_after_s=5)
     authorization = _find_authorization(request)
+    if authorization is None:
+        authorization = find_protocol_key(request)
     if authorization is None and (COOKIE in request.cookies or SECURE_COOKIE in request.cookies):
         caller = await _find_console_caller(request)
     else:
-        caller = services.auth.api_keys.authenticate(authorization)
+        try:
+            caller = services.auth.api_keys.authenticate(authorization)
+        except InvalidApiKey:
+            found = find_secret_caller(request, authorization)
+            if found is None:
+                raise
+            caller = found
     if caller.networks:
         check_client_ip(request, caller)
     return caller
@@ -281,14 +291,18 @@ async def parse_request(
     """Read a JSON body and parse it to an ``InferenceRequest``."""
     active, size = request[INFERENCE], 0
     ctx = active.context
-    body = read_arrived_json(request)
-    if body is not None:  # it came with the headers: the caller cannot have changed
+    arrived = read_arrived_json(request, MENTION)
+    if arrived is not None:  # it came with the headers: the caller cannot have changed
+        body, may_name_files = arrived
         ctx.read_at = time.monotonic()
     else:
-        body, size = await read_sized_json(request, _find_limit(request, ctx.operation))
+        body, size, may_name_files = await read_sized_json(request, _find_limit(request, ctx.operation), MENTION)
         await active.note_body_read()
     if active.idempotency_key.is_named:
         await active.idempotency_key.note_body(body)
+    if may_name_files:
+        files, limit = request.app[SERVICES].files.files, request.client_max_size
+        size = await put_files(files, ctx.caller.account.id, body, size=size, limit=limit)
     if "store" in body and body["store"] is True and ctx.operation == "chat":
         ctx.warn(_NOT_STORED)
     if size > MAX_ON_LOOP:

@@ -33,8 +33,10 @@ async def read_json(request: web.Request) -> dict[str, Any]:
     return (await read_sized_json(request, request.client_max_size))[0]
 
 
-async def read_sized_json(request: web.Request, limit: int) -> tuple[dict[str, Any], int]:
-    """Return the JSON object of a body of at most ``limit`` bytes, and its size in bytes."""
+async def read_sized_json(
+    request: web.Request, limit: int, mention: bytes = b"\x00"
+) -> tuple[dict[str, Any], int, bool]:
+    """Return the JSON object of a body of at most ``limit`` bytes, its size, and whether it contains ``mention``."""
     encoding = _check_type(request)
     if encoding in _COMPRESSED and CALLER not in request and ACTOR not in request:
         raise UnsupportedMediaType("A request without a key must come without a Content-Encoding")
@@ -42,16 +44,20 @@ async def read_sized_json(request: web.Request, limit: int) -> tuple[dict[str, A
     if encoding in _COMPRESSED:
         body = await _unpack(bytes(body), encoding, limit)
     if len(body) <= MAX_ON_LOOP:
-        return parse_json_object(bytes(body)), len(body)
-    return await work_aside(_read_large, body), len(body)
+        return parse_json_object(bytes(body)), len(body), mention in body
+    found, mentions = await work_aside(_read_large, body, mention)
+    return found, len(body), mentions
 
 
-def _read_large(body: bytes | bytearray) -> dict[str, Any]:
-    return parse_json_object(bytes(body))
+def _read_large(body: bytes | bytearray, mention: bytes) -> tuple[dict[str, Any], bool]:
+    return parse_json_object(bytes(body)), mention in body
 
 
-def read_arrived_json(request: web.Request) -> dict[str, Any] | None:
-    """Parse a body that arrived with its headers, as most do; None if it is incomplete or compressed."""
+def read_arrived_json(request: web.Request, mention: bytes) -> tuple[dict[str, Any], bool] | None:
+    """Parse a body that arrived with its headers, as most do; None if it is incomplete or compressed.
+
+    Returns the object, and whether the body contains ``mention``.
+    """
     headers = request.headers
     usual = headers.get("Content-Type") == _JSON and "Content-Encoding" not in headers
     if not request.content.is_eof() or (not usual and _check_type(request) in _COMPRESSED):
@@ -62,7 +68,7 @@ def read_arrived_json(request: web.Request) -> dict[str, Any] | None:
         raise _make_broken() from None
     if len(body) > request.client_max_size:
         raise _make_too_large(request.client_max_size)
-    return parse_json_object(body)
+    return parse_json_object(body), mention in body
 
 
 def _check_type(request: web.Request) -> str:

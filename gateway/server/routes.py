@@ -35,6 +35,9 @@ from gateway.server.handlers.batches import add_batch_routes
 from gateway.server.handlers.billing import get_subscription, get_usage
 from gateway.server.handlers.client_files import add_file_routes
 from gateway.server.handlers.inference import forward_inference
+from gateway.server.handlers.message_batches import add_message_batch_routes
+from gateway.server.handlers.realtime import add_realtime_routes
+from gateway.server.handlers.realtime_secrets import add_secret_routes
 from gateway.server.handlers.responses import add_response_routes
 from gateway.server.handlers.videos import add_video_routes
 from gateway.server.middlewares import (
@@ -118,7 +121,10 @@ def add_api_routes(api: web.Application) -> None:
     add_video_routes(api)
     add_file_routes(api)
     add_batch_routes(api)
+    add_message_batch_routes(api)
     add_response_routes(api)
+    add_realtime_routes(api)
+    add_secret_routes(api)
     add_method_routes(api)
     api.router.add_get("/models", get_models)
     api.router.add_get("/models/{model:.+}", get_model)

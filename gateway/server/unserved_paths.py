@@ -10,7 +10,7 @@ from gateway.wording import find_nearest
 
 _UNSERVED = (
     "assistants", "chatkit", "complete", "containers", "content_provenance_checks", "conversations", "evals",
-    "fine_tuning", "messages/batches", "organization", "organizations", "projects", "realtime", "responses/compact",
+    "fine_tuning", "organization", "organizations", "projects", "responses/compact",
     "responses/input_tokens", "skills", "threads", "vector_stores", "videos/characters", "videos/edits",
     "videos/extensions",
 )  # fmt: skip
@@ -19,6 +19,7 @@ _PARTLY_SERVED = {
     "audio": r"(?!(?:speech|transcriptions|translations)/*\Z).+",
     "chat/completions": r"[^/].*",
     "images": r"(?!(?:edits|generations)/*\Z).+",
+    "realtime": r"(?!(?:client_secrets|sessions)/*\Z)[^/].*",
 }
 """Patterns of the unserved paths below served ones."""
 _OTHER_METHODS = (("GET", "/chat/completions"), ("DELETE", "/models/{model:.+}"))

@@ -36,7 +36,9 @@ from gateway.services.videos import open_videos, start_video_workers
 from gateway.storage.database import DatabaseStartupError
 from gateway.storage.integrity_worker import IntegrityWorker
 from gateway.storage.retention import RetentionRepository
+from gateway.storage.sqlite_database import SqliteDatabase
 from gateway.upstream.client import FallbackHttpClient
+from gateway.upstream.websocket import WebSocketClient
 
 _GRACE_S = 2.0
 """How long requests in the background may take to settle at the end; a drain has waited for them before."""
@@ -57,11 +59,7 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
             services.billing = await open_billing(services, stack)
             accounts, first_secret = await open_accounts(services)
         services.live_config.words = read_words_file(services.options.config)
-        services.client = client = FallbackHttpClient(ordinary=services.options.config.server.client == "ordinary")
-        stack.push_async_callback(client.close)
-        services.tracing = open_tracing(services, stack)
-        if services.tracing is not None:
-            services.client = TracedHttpClient(client, services.tracing.current)
+        _open_clients(services, stack)
         jobs = JobRunner()
         stack.push_async_callback(jobs.stop)
         services.routing = await open_routing(services, stack)
@@ -81,6 +79,18 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
             _start_cleanup(services, jobs)
             start_video_workers(services, stack)
         yield
+
+
+def _open_clients(services: Services, stack: AsyncExitStack) -> None:
+    """Open what sends requests to providers, and tracing, which adds a header to them."""
+    client = FallbackHttpClient(ordinary=services.options.config.server.client == "ordinary")
+    services.client = client
+    stack.push_async_callback(client.close)
+    services.websockets = WebSocketClient(client.access_tokens.authorize)
+    stack.push_async_callback(services.websockets.close)
+    services.tracing = open_tracing(services, stack)
+    if services.tracing is not None:
+        services.client = TracedHttpClient(client, services.tracing.current)
 
 
 @contextmanager
@@ -130,7 +140,8 @@ def _start_workers(services: Services, jobs: JobRunner, stack: AsyncExitStack) -
     jobs.start("sync_models", ModelSyncer(routing.catalog, routing.channels, interval=interval).run)
     jobs.start("retry_channels", ChannelRetrier(routing.channels).run)
     jobs.start("probe_channels", ChannelProber(routing.catalog, routing.load_balancer, routing.fetch_models).run)
-    jobs.start("check_store", IntegrityWorker(storage.database).run)
+    if isinstance(storage.database, SqliteDatabase):
+        jobs.start("check_store", IntegrityWorker(storage.database).run)
     jobs.start("count_requests", services.metrics.run)
     jobs.start("measure_lag", LoopLagMeter(services.admin.monitor.lag).run)
     # ``sweep_media`` keeps media within its limits, whichever command runs.

@@ -6,6 +6,7 @@ from functools import partial
 
 from gateway.auth.accounts import AccountService
 from gateway.auth.api_keys import ApiKeyAuthenticator
+from gateway.auth.client_secrets import ClientSecrets
 from gateway.auth.declared import declare
 from gateway.auth.invitations import Invitations
 from gateway.auth.login_throttle import LoginThrottle
@@ -69,7 +70,8 @@ def open_members(services: Services, accounts: AccountService, stack: AsyncExitS
     passkeys = PasskeyService(
         PasskeyRepository(database), repository, sessions, AuditLogRepository(database), throttle, clock=clock
     )
-    return AuthServices(accounts, accounts.directory, members, sessions, invitations, passkeys)
+    client_secrets = ClientSecrets(accounts.directory, clock)
+    return AuthServices(accounts, accounts.directory, members, sessions, invitations, passkeys, client_secrets)
 
 
 def _find_groups(services: Services) -> set[str]:

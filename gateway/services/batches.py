@@ -23,6 +23,8 @@ async def open_batches(services: Services, stack: AsyncExitStack) -> Batches:
         services.active_requests,
         services.auth.api_keys,
         services.drain,
+        services.files.files,
+        services.http.max_body_mb * MIB,
         services.clock,
     )
     batches = Batches(
@@ -32,6 +34,7 @@ async def open_batches(services: Services, stack: AsyncExitStack) -> Batches:
             lines,
             LineSlots(services.live_config.find_batch_slots),
             services.http.max_body_mb * MIB,
+            services.live_config.find_batch_multiplier_ppm,
             services.clock,
         )
     )

@@ -66,6 +66,8 @@ async def _open_retention_clock(options: AppOptions, database: Database) -> Rete
 async def _open_database(options: AppOptions) -> Database:
     """Open the database after checking that it exists, is undamaged, and belongs to a gateway."""
     folder = options.folder
+    if options.config.store.is_postgres:
+        return await open_database(options.config.store.url)
     path = find_database(folder.path, options.config.store.url)
     check_database_present(folder.path, path)
     if folder.killed:

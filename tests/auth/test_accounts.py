@@ -337,8 +337,8 @@ async def test_a_secret_that_the_file_gives_away_is_no_other_keys_former_one_any
 class FullStore(Repositories):
     """A store in which no key can be changed."""
 
-    async def put_key(self, key: ApiKey, audit: AuditRow | None = None) -> None:
-        raise StoreUnavailable(f"No room for {key.name} and {audit}")
+    async def put_key(self, key: ApiKey, audit: AuditRow | None = None, *, before: ApiKey | None = None) -> None:
+        raise StoreUnavailable(f"No room for {key.name}, {audit} and {before}")
 
 
 async def test_a_secret_that_could_not_be_stored_is_not_shown_and_the_old_one_stays() -> None:

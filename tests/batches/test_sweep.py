@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gateway.batches.result_files import ResultFiles
 from gateway.domain.account import Account
-from gateway.domain.batch import Batch, BatchStatus
+from gateway.domain.batch import Batch, BatchFilter, BatchStatus
 from gateway.formats.openai.batches import build_unsent_line
 from gateway.storage.batches import BatchRepository
 from gateway.storage.client_files import ClientFileRepository
@@ -26,7 +26,7 @@ async def test_old_batches_that_have_ended_are_deleted() -> None:
     for batch in (old, young, running):
         await store.add_batch(batch)
     assert await store.sweep_batches(OLD_MS + 1) == 1
-    assert await store.list_batches(account.id, 9, None) == [running, young]
+    assert await store.list_batches(BatchFilter(account.id), 9) == [running, young]
 
 
 async def test_results_stay_while_their_batch_runs(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ COUNTED = 100
 MOST_STEPS = {
     "anthropic -> chat": 680,
     "chat -> anthropic": 1_170,
-    "gemini -> chat": 1_700,
+    "gemini -> chat": 710,
     "chat -> responses": 900,
     "anthropic -> responses": 900,
     "chat -> gemini": 870,

@@ -7,9 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import attrs
+import orjson
 
-from tests.browser.gateways import Desk, Guests, House, open_house, open_studio
+from tests.browser.gateways import WAIT_LIMIT_S, Desk, Guests, House, open_house, open_studio
 from tests.browser.provider import Provider
 from tests.support.gateway import CHAT, KEY, make_template, start_gateway
 from tests.support.openai_videos import OpenAiVideos, Play
@@ -100,6 +102,7 @@ async def use_today(house: House) -> None:
     house.known["answered"] = next(row["id"] for row in rows if row["status"] == 200 and row["account"] == "acme")
     house.known["failed"] = next(row["id"] for row in rows if row["status"] >= 500)
     await _film(house)
+    await _send_batches(house)
     await house.operate("POST", "/links", {"account": "north", "role": "viewer"})
     for name, role in (("ada", "administrator"), ("ben", "member"), ("vera", "viewer")):
         await house.know(name, role, "acme")
@@ -109,6 +112,23 @@ async def use_today(house: House) -> None:
 async def _ask(desk: Desk, secret: str | None, model: str) -> None:
     body = {"model": model, "messages": [{"role": "user", "content": "How is the sea?"}], "stream": True}
     await desk.call(CHAT, body, secret)
+
+
+async def _send_batches(house: House) -> None:
+    """A batch that is done, and one whose input is wrong."""
+    body = {"model": "demo-chat", "messages": [{"role": "user", "content": "How is the sea?"}]}
+    line = {"custom_id": "a", "method": "POST", "url": CHAT, "body": body}
+    for name, data in (("batch", orjson.dumps(line)), ("bad_batch", b"{")):
+        form = aiohttp.FormData({"purpose": "batch"})
+        form.add_field("file", data, filename="lines.jsonl")
+        async with house.gateway.client.post(f"{house.url}/v1/files", data=form) as answer:
+            file = await answer.json()
+        new = {"input_file_id": file["id"], "endpoint": CHAT, "completion_window": "24h"}
+        answered = await house.call("/v1/batches", new)
+        house.known[name] = (await answered.json())["id"]
+        async with asyncio.timeout(WAIT_LIMIT_S):
+            while (await house.operate("GET", f"/batches/{house.known[name]}"))["live"]:  # noqa: ASYNC110 - it ends by itself
+                await asyncio.sleep(0.05)
 
 
 async def _film(house: House) -> None:

@@ -39,7 +39,8 @@ document.querySelectorAll(["main img[src='x']", "main svg[onload]", "iframe", "m
   "main b", "[onerror]", "[onmouseover]", "[href^='javascript:']", "[src^='javascript:']"].join()).length
 """
 PLAIN_PATHS = (
-    "", "/keys", "/requests", "/videos", "/models", "/channels", "/accounts", "/prices", "/audit", "/settings",
+    "", "/keys", "/requests", "/videos", "/batches", "/models", "/channels", "/accounts", "/prices", "/audit",
+    "/settings",
     "/connect", "/playground", "/playground?mode=images", "/playground?mode=video", "/playground?mode=speech",
     "/playground?mode=transcription", "/account", "/live", "/health",
 )  # fmt: skip

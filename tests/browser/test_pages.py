@@ -39,6 +39,8 @@ SHOWN: Mapping[str, str] = {
     "videos": "/videos",
     "video-done": "/videos/{done}",
     "video-running": "/videos/{on}",
+    "batches": "/batches",
+    "batch": "/batches/{batch}",
     "models": "/models",
     "channels": "/channels",
     "channel": "/channels/relay",
@@ -57,6 +59,7 @@ VARIANTS: Mapping[str, str] = {
     "key-from-the-file": "/keys/{file_key}",
     "requests-none": "/requests?text=nothing&since=2031-01-01&until=2031-01-02",
     "video-failed": "/videos/{bad}",
+    "batch-failed": "/batches/{bad_batch}",
     "channel-from-the-file": "/channels/studio",
 }
 """The same pages in another state."""
@@ -195,6 +198,7 @@ async def test_who_is_no_administrator_sees_nothing_of_what_is_theirs(
         "/requests",
         "/requests/{failed}",
         "/videos/{done}",
+        "/batches/{batch}",
         "/live",
     ):
         await ben.go(path.format_map(house.known))
@@ -215,7 +219,7 @@ async def test_who_is_no_administrator_sees_nothing_of_what_is_theirs(
         assert (answer.status, "Admins only" in await answer.text()) == (403, True), path
 
 
-MENU = ("Overview", "Playground", "Connect", "Keys", "Requests", "Live", "Videos", "Models")
+MENU = ("Overview", "Playground", "Connect", "Keys", "Requests", "Live", "Videos", "Batches", "Models")
 VIEWERS = {"15 min", "1 hour", "24 hours", "7 days", "Apply", "Show", "Change passphrase", "Set up second factor"}
 """What a viewer can press: to find something, and what is its own."""
 

@@ -1,5 +1,6 @@
 """What a member does with the console: keys, requests, models, and a playground that calls them."""
 
+import asyncio
 import base64
 import csv
 import io
@@ -10,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from tests.browser.chromium import BROWSER
 from tests.browser.gateways import Guests, House
@@ -198,16 +199,28 @@ async def browse_requests_in_the_drawer(ben: Visitor) -> None:
     await expect(drawer).to_contain_text(ids[1])
     await page.keyboard.press("ArrowDown")
     await expect(drawer).to_contain_text(ids[2])
+    await page.route("**/requests/*", _answer_late)
     await ben.press("↑ Newer")
-    await ben.press("↑ Newer")
+    await ben.press("↑ Newer")  # before the first one's page is here
     await expect(drawer).to_contain_text(ids[0])
     await expect(ben.find("button", "↑ Newer")).to_be_disabled()
     await ben.shoot("requests-drawer", whole=False)
-    await ben.press("Close")
+    async with page.expect_response("**/requests/*") as late:
+        await ben.press("↓ Older")
+        await ben.press("Close")
+    await (await late.value).finished()
+    await page.evaluate("new Promise((resolve) => setTimeout(resolve, 50))")  # it would be shown by now
+    await page.unroute("**/requests/*")
+    await expect(drawer).to_be_hidden()
     await expect(links.first).to_be_focused()
     await ben.find("button", "15 min").click()
     await page.wait_for_url(re.compile(r"/requests\?since=[^&]*Z$"))
     await expect(page.get_by_label("From", exact=True)).not_to_have_value("")
+
+
+async def _answer_late(route: Route) -> None:
+    await asyncio.sleep(0.3)
+    await route.continue_()
 
 
 async def test_two_models_answer_side_by_side(house: House, enter: Enter) -> None:

@@ -37,7 +37,7 @@ DEAD = '[[channel]]\nname = "dead"\nprovider = "custom"\nbase_url = "http://127.
 
 FILMS = ("demo-video", "demo-video-blocked", "demo-video-fail", "demo-video-slow")
 TEXTS, SOUNDS = ("demo-chat", "demo-embedding"), ("demo-speech", "demo-transcribe")
-DEMO_MODELS = (*TEXTS, "demo-image", "demo-moderation", "demo-rerank", *SOUNDS, *FILMS)
+DEMO_MODELS = (*TEXTS, "demo-image", "demo-moderation", "demo-realtime", "demo-rerank", *SOUNDS, *FILMS)
 
 
 @pytest.fixture
@@ -320,6 +320,7 @@ def test_check_reports_every_problem_of_the_configuration_and_exits_with_1(confi
         ("tracing", '[tracing]\nendpoint = "http://127.0.0.1:9"'),
         ("alerts", '[[alert]]\nname = "mail"\nurl = "mailtos://user:word@example.com"'),
         ("sso", '[[sign_in]]\nname = "a"\nissuer = "https://a.example"\nclient_id = "b"\nclient_secret = "cc"'),
+        ("postgres", '[store]\nurl = "postgresql://127.0.0.1:9/gateway"'),
     ],
 )
 def test_check_and_doctor_name_an_extra_that_is_not_installed(

@@ -25,6 +25,7 @@ COMMANDS = (
     ("requests",),
     ("running",),
     ("videos",),
+    ("batches",),
     ("usage",),
     ("usage", "--by", "model"),
     ("usage", "--by", "key"),

@@ -494,6 +494,26 @@ def test_characters_and_sound_that_is_transcribed_become_a_price() -> None:
         assert update_prices.read_section(name, heard).input_usd_per_million == Decimal(dollars)
 
 
+def test_sound_has_its_own_price_where_its_tokens_are_reported() -> None:
+    prices = types.ModelPrice(
+        input_mtok=Decimal(4),
+        output_mtok=Decimal(16),
+        input_audio_mtok=Decimal(32),
+        cache_audio_read_mtok=Decimal("0.4"),
+        output_audio_mtok=Decimal(64),
+    )
+    assert update_prices.read_section("m", prices).price() == Price("m", nanos(Decimal(4)), None, nanos(Decimal(64)))
+    assert update_prices.read_section("m", prices, sounds=True).price() == Price(
+        "m",
+        nanos(Decimal(4)),
+        None,
+        nanos(Decimal(16)),
+        audio_input_nanos_per_million=nanos(Decimal(32)),
+        cached_audio_input_nanos_per_million=nanos(Decimal("0.4")),
+        audio_output_nanos_per_million=nanos(Decimal(64)),
+    )
+
+
 def test_tiers_hours_and_drawn_answers_become_a_price() -> None:
     def tiered(base: int, above: int) -> types.TieredPrices:
         return types.TieredPrices(Decimal(base), [types.Tier(200_000, Decimal(above))])

@@ -126,12 +126,16 @@ def test_any_other_status_of_a_cap_is_refused(status: object) -> None:
     assert set(found) == {"account[0].quota_status", "key[0].quota_status"}
 
 
-@pytest.mark.parametrize("url", ["", "sqlite:////var/lib/gateway.db", "sqlite:///relative.db"])
-def test_the_store_is_a_file_of_sqlite(url: str) -> None:
-    assert parse_table({"store": {"url": url}}, Config).store.url == url
+@pytest.mark.parametrize(
+    "url", ["", "sqlite:////var/lib/gateway.db", "sqlite:///relative.db", "postgresql://me:hidden@host/gateway"]
+)
+def test_the_store_is_a_file_of_sqlite_or_on_a_server(url: str) -> None:
+    store = parse_table({"store": {"url": url}}, Config).store
+    assert (store.url, store.is_postgres) == (url, url.startswith("postgresql:"))
+    assert "hidden" not in repr(store)
 
 
-@pytest.mark.parametrize("url", ["postgres://x/y", "/var/lib/gateway.db", "sqlite://", "sqlite:///"])
+@pytest.mark.parametrize("url", ["postgres://x/y", "/var/lib/gateway.db", "sqlite://", "sqlite:///", "postgresql://"])
 def test_any_other_store_is_refused(url: str) -> None:
     assert set(problems(store={"url": url})) == {"store.url"}
 

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.price import ONE_PPM, Price, PriceList, Tier, cost_nanos, nanos, usd
-from gateway.domain.usage import MAX_CHARACTERS, MAX_DURATION_MS, MAX_IMAGES, MAX_TOKENS, NO_USAGE, Usage
+from gateway.domain.usage import (
+    MAX_CHARACTERS,
+    MAX_DURATION_MS,
+    MAX_IMAGES,
+    MAX_TOKENS,
+    NO_USAGE,
+    AudioTokens,
+    Usage,
+)
 
 RATES = st.integers(0, 10**12)
 TOKENS = st.integers(0, MAX_TOKENS)
@@ -25,6 +33,9 @@ PRICES = st.builds(
     character_nanos_per_million=RATES,
     cache_write_nanos_per_million=st.none() | RATES,
     cache_write_long_nanos_per_million=st.none() | RATES,
+    audio_input_nanos_per_million=st.none() | RATES,
+    cached_audio_input_nanos_per_million=st.none() | RATES,
+    audio_output_nanos_per_million=st.none() | RATES,
 )
 TIERS = st.lists(
     st.builds(Tier, TOKENS, RATES, st.none() | RATES, RATES, st.none() | RATES, st.none() | RATES), max_size=4
@@ -37,9 +48,12 @@ def draw_usage(draw: st.DrawFn) -> Usage:
     """What a request used; the parts of its prompt fit into it."""
     fresh, cached, short, long = (draw(PART) for _ in range(4))
     images, duration_ms = draw(st.integers(0, MAX_IMAGES)), draw(st.integers(0, MAX_DURATION_MS))
-    prompt = fresh + cached + short + long
+    prompt, answer = fresh + cached + short + long, draw(TOKENS)
     characters = draw(st.integers(0, MAX_CHARACTERS))
-    return Usage(prompt, draw(TOKENS), cached, "upstream", images, duration_ms, short + long, long, characters)
+    cached_audio = draw(st.integers(0, cached))
+    heard = AudioTokens(cached_audio + draw(st.integers(0, fresh)), cached_audio, draw(st.integers(0, answer)))
+    audio = draw(st.none() | st.just(heard))
+    return Usage(prompt, answer, cached, "upstream", images, duration_ms, short + long, long, characters, audio=audio)
 
 
 USAGES = draw_usage()
@@ -59,12 +73,19 @@ def exact(price: Price, usage: Usage, multiplier_ppm: int) -> Fraction:
     cached_rate = rate if cached_rate is None else cached_rate
     write_rate = rate if write_rate is None else write_rate
     long_rate = write_rate if long_rate is None else long_rate
+    audio = usage.audio or AudioTokens()
+    fresh_audio, heard_rate = audio.prompt - audio.cached, price.audio_input_nanos_per_million
+    usual = cached_rate if heard_rate is None else heard_rate
+    kept_rate, spoken_rate = price.cached_audio_input_nanos_per_million, price.audio_output_nanos_per_million
     tokens = (
-        (usage.prompt_tokens - usage.cached_tokens - usage.written_tokens) * rate
-        + usage.cached_tokens * cached_rate
+        (usage.prompt_tokens - usage.cached_tokens - usage.written_tokens - fresh_audio) * rate
+        + fresh_audio * (rate if heard_rate is None else heard_rate)
+        + (usage.cached_tokens - audio.cached) * cached_rate
+        + audio.cached * (usual if kept_rate is None else kept_rate)
         + (usage.written_tokens - usage.written_long_tokens) * write_rate
         + usage.written_long_tokens * long_rate
-        + usage.completion_tokens * rates.output_nanos_per_million
+        + (usage.completion_tokens - audio.completion) * rates.output_nanos_per_million
+        + audio.completion * (rates.output_nanos_per_million if spoken_rate is None else spoken_rate)
     )
     media = usage.images * price.image_nanos + Fraction(usage.duration_ms, 1000) * price.second_nanos
     media += Fraction(usage.characters * price.character_nanos_per_million, 10**6)
@@ -132,6 +153,10 @@ def test_what_is_spoken_is_paid_by_the_character() -> None:
     assert cost_nanos(price, Usage(characters=1)) == 15_000
 
 
+def count_audio(usage: Usage) -> tuple[int, ...]:
+    return attrs.astuple(usage.audio or AudioTokens())
+
+
 @given(PRICES, USAGES, USAGES)
 def test_more_of_anything_never_costs_less(price: Price, usage: Usage, more: Usage) -> None:
     both = Usage(
@@ -144,6 +169,7 @@ def test_more_of_anything_never_costs_less(price: Price, usage: Usage, more: Usa
         usage.written_tokens + more.written_tokens,
         usage.written_long_tokens + more.written_long_tokens,
         usage.characters + more.characters,
+        audio=AudioTokens(*map(sum, zip(*map(count_audio, (usage, more)), strict=True))),
     )
     whole, parts = cost_nanos(price, both), cost_nanos(price, usage) + cost_nanos(price, more)
     assert whole >= max(cost_nanos(price, usage), cost_nanos(price, more))

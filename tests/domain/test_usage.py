@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.usage import CHARS_PER_TOKEN, MAX_TOKENS, Usage, estimate_tokens, parse_usage
+from gateway.domain.usage import CHARS_PER_TOKEN, MAX_TOKENS, AudioTokens, Usage, estimate_tokens, parse_usage
 
 COUNTS = st.integers(0, MAX_TOKENS)
 BAD = [-1, -(2**63), MAX_TOKENS + 1, 2**70, 1.0, 1.5, float("nan"), float("inf"), "5", "", True, False, [], {}, [5]]
@@ -51,7 +51,7 @@ def test_missing_usage_is_none(raw: object) -> None:
 
 
 def test_images_and_seconds_stand_behind_what_was_there_before() -> None:
-    assert attrs.astuple(Usage(1, 2, 3, "upstream", 4, 5)) == (1, 2, 3, "upstream", 4, 5, 0, 0, 0, "", 0)
+    assert attrs.astuple(Usage(1, 2, 3, "upstream", 4, 5)) == (1, 2, 3, "upstream", 4, 5, 0, 0, 0, "", None, 0)
     assert (Usage(1, 2).images, Usage(1, 2).duration_ms) == (0, 0)
 
 
@@ -71,7 +71,7 @@ def test_details_that_cannot_be_believed_are_no_discount_and_no_failure(details:
     assert parse_usage({"prompt_tokens": 5, "prompt_tokens_details": details}) == Usage(5, 0, 0, "upstream")
 
 
-@pytest.mark.parametrize("details", [None, {}, "x", {"cached_tokens": None}, {"audio_tokens": 2}], ids=repr)
+@pytest.mark.parametrize("details", [None, {}, "x", {"cached_tokens": None}, {"audio_tokens": 0}], ids=repr)
 @pytest.mark.parametrize("name", ["prompt_cache_hit_tokens", "cached_tokens"])
 def test_what_came_from_a_cache_is_read_where_deepseek_and_moonshot_say_it(name: str, details: object) -> None:
     raw = {"prompt_tokens": 9, "prompt_tokens_details": details, name: 4}
@@ -152,3 +152,22 @@ def test_reasoning_that_is_counted_beside_the_completion_is_charged_with_it(
     usage = parse_usage({**told, "completion_tokens_details": details})
     assert usage is not None
     assert (usage.prompt_tokens, usage.completion_tokens) == (10_120, completion)
+
+
+def test_audio_tokens_are_a_part_of_both_sides() -> None:
+    raw = {
+        "prompt_tokens": 20,
+        "completion_tokens": 9,
+        "total_tokens": 29,
+        "prompt_tokens_details": {"audio_tokens": 12, "cached_tokens": 4},
+        "completion_tokens_details": {"audio_tokens": 7, "reasoning_tokens": 0},
+    }
+    assert parse_usage(raw) == Usage(20, 9, 4, "upstream", audio=AudioTokens(12, 0, 7))
+
+
+@pytest.mark.parametrize("bad", [99, -1, 1.5, "7", True])
+def test_more_audio_than_tokens_counts_as_far_as_it_is_plausible(bad: object) -> None:
+    raw = {"prompt_tokens": 5, "completion_tokens": 5, "prompt_tokens_details": {"audio_tokens": bad}}
+    usage = parse_usage(raw)
+    assert usage is not None
+    assert usage.audio == (AudioTokens(5, 0, 0) if bad == 99 else None)

@@ -1,67 +1,29 @@
 """Batches by the ``openai`` library."""
 
-import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import openai
 import orjson
 import pytest
-from openai import AsyncOpenAI
-from openai.types import Batch
 
 from gateway.server.context import SERVICES
+from tests.support.batch_calls import (
+    CHAT,
+    CONFIG,
+    OTHER,
+    ask,
+    await_end,
+    await_requests,
+    limited,
+    make_line,
+    read_results,
+    start,
+)
 from tests.support.fast_provider import SwiftUpstream, hanging, slow, well
-from tests.support.fault_scene import PRICE
-from tests.support.gateway import KEY, channel, start_gateway
+from tests.support.gateway import KEY, start_gateway
 from tests.support.sdk_clients import MakeClient
 from tests.support.started_gateways import StartGateway
-
-OTHER = "sk-test-key-of-another-account"
-CONFIG: dict[str, Any] = {
-    "account": [{"name": "ours"}, {"name": "theirs"}],
-    "key": [
-        {"name": "ours", "account": "ours", "secret": KEY},
-        {"name": "theirs", "account": "theirs", "secret": OTHER},
-    ],
-}
-CHAT = "/v1/chat/completions"
-RUNNING = {"validating", "in_progress", "finalizing", "cancelling"}
-
-
-def make_line(number: int, url: str = CHAT, **body: Any) -> dict[str, Any]:
-    usual = {"model": "demo-chat", "messages": [{"role": "user", "content": f"line {number}"}], "max_tokens": 16}
-    return {"custom_id": f"c{number}", "method": "POST", "url": url, "body": body or usual}
-
-
-async def start(client: AsyncOpenAI, lines: Sequence[Any], endpoint: Any = CHAT, **more: Any) -> Batch:
-    """A batch of ``lines``; one of bytes is written as it is."""
-    data = b"\n".join(line if isinstance(line, bytes) else orjson.dumps(line) for line in lines)
-    file = await client.files.create(file=("lines.jsonl", data), purpose="batch")
-    return await client.batches.create(input_file_id=file.id, endpoint=endpoint, completion_window="24h", **more)
-
-
-async def await_end(client: AsyncOpenAI, batch: Batch) -> Batch:
-    async with asyncio.timeout(30):
-        while batch.status in RUNNING:
-            await asyncio.sleep(0.02)
-            batch = await client.batches.retrieve(batch.id)
-    return batch
-
-
-async def await_requests(up: SwiftUpstream, count: int) -> None:
-    async with asyncio.timeout(20):
-        while len(up.seen) < count:  # noqa: ASYNC110 - the provider has no event for that
-            await asyncio.sleep(0.01)
-
-
-async def read_results(client: AsyncOpenAI, file_id: str | None) -> dict[str, Any]:
-    assert file_id is not None
-    lines = (await client.files.content(file_id)).content.splitlines()
-    results = [orjson.loads(line) for line in lines]
-    assert len({one["custom_id"] for one in results}) == len({one["id"] for one in results}) == len(results)
-    return {one["custom_id"]: one for one in results}
 
 
 @pytest.mark.parametrize(
@@ -201,16 +163,6 @@ async def test_a_line_that_is_refused_is_in_the_error_file(gateway_with: StartGa
     await gateway.rows(3)
 
 
-def limited(up: SwiftUpstream, **key: Any) -> dict[str, Any]:
-    """A gateway with one provider; ``key``: limits of our key."""
-    keys = [{"name": "ours", "account": "ours", "secret": KEY, **key}]
-    return {"channel": [channel(up.base_url)], "account": [{"name": "ours"}], "key": keys, "price": [PRICE]}
-
-
-def ask(number: int) -> dict[str, Any]:
-    return make_line(number, model="m", messages=[{"role": "user", "content": f"line {number}"}], max_tokens=9)
-
-
 async def test_a_cancelled_batch_keeps_what_is_done(gateway_with: StartGateway, sdk: MakeClient) -> None:
     async with SwiftUpstream(hanging) as up:
         up.behaviour = lambda seen: well(seen) if seen.number < 5 else hanging(seen)
@@ -301,6 +253,7 @@ async def test_a_batch_goes_on_after_a_restart(
         first = await start_gateway(tmp_path / "own", template_path, config)
         batch = await start(sdk(first), [ask(number) for number in range(40)])
         await await_requests(up, 10)
+        first.audited = False  # it runs: the second gateway is audited
         await first.close()
         second = await start_gateway(tmp_path / "own", template_path, config)
         try:

@@ -1,12 +1,17 @@
 """Claude, Gemini and others in Google's and Amazon's clouds, through a running gateway."""
 
+from datetime import datetime
 from typing import Any
 
 import orjson
+import pytest
 
+from gateway.providers.sigv4 import AwsCredentials, sign_request
 from tests.support import anthropic_cassettes, gemini_cassettes
+from tests.support import converse_cassettes as bedrock
+from tests.support.admin_calls import ask_office
 from tests.support.gateway import HELLO, channel
-from tests.support.scripted_upstream import COMPLETION, LAST_CHUNK, SSE_HEAD, ScriptedUpstream, answer, chunk
+from tests.support.scripted_upstream import COMPLETION, LAST_CHUNK, SSE_HEAD, Received, ScriptedUpstream, answer, chunk
 from tests.support.service_account import ACCOUNT, KEY, pack, read_token
 from tests.support.started_gateways import StartGateway
 
@@ -119,3 +124,140 @@ async def test_bedrocks_models_are_listed_as_openais(gateway_with: StartGateway)
             found = {model["id"] for model in (await response.json())["data"]}
         assert found == {"anthropic.claude-x", "openai.gpt-oss-120b"}
         assert up.received[0].path == "/v1/models"
+
+
+CLIENT_ID = "11111111-2222-3333-4444-555555555555"
+
+
+def azure(up: ScriptedUpstream, server: ScriptedUpstream) -> dict[str, Any]:
+    key = f"http://127.0.0.1:{server.port}/contoso.onmicrosoft.com:{CLIENT_ID}:the-client-secret"
+    return channel(up.base_url, provider="azure_openai", api_key=key, models=["m"])
+
+
+async def test_azure_gets_a_token_of_entra_id_which_is_fetched_once(gateway_with: StartGateway) -> None:
+    issued = answer({"token_type": "Bearer", "expires_in": 3_599, "access_token": "entra-token"})
+    async with ScriptedUpstream([issued]) as server, ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with({"channel": [azure(up, server)]})
+        for _ in range(2):
+            async with gateway.post(HELLO) as response:
+                assert response.status == 200, await response.text()
+        assert [sent.headers["authorization"] for sent in up.received] == ["Bearer entra-token"] * 2
+        assert all("api-key" not in sent.headers for sent in up.received)
+        assert [sent.path for sent in server.received] == ["/contoso.onmicrosoft.com/oauth2/v2.0/token"]
+
+
+async def test_refused_credentials_of_entra_id_are_the_channels_cause(gateway_with: StartGateway) -> None:
+    refused = {"error": "invalid_client", "error_description": "AADSTS7000222: The client secret keys are expired."}
+    async with ScriptedUpstream([answer(refused, 401)]) as server, ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with({"channel": [azure(up, server)]})
+        async with gateway.post(HELLO) as response:
+            assert response.status >= 500
+            text = await response.text()
+        assert not up.received
+        assert "the-client-secret" not in text
+        _, listed = await ask_office(gateway, "GET", "/channels")
+        assert "AADSTS7000222" in str(listed)
+        assert "the-client-secret" not in str(listed)
+
+
+STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/vnd.amazon.eventstream\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
+NOVA = "us.amazon.nova-2-lite-v1:0"
+
+
+def converse(up: ScriptedUpstream, key: str = "AKID:the/secret+key:the-session-token") -> dict[str, Any]:
+    address = up.base_url.removesuffix("/v1")
+    return channel(address, provider="bedrock_converse", api_key=key, models=["m"], model_map={"m": NOVA})
+
+
+def sign_again(sent: Received) -> str:
+    """The signature of what has arrived, at the time that it names."""
+    then = datetime.strptime(sent.headers["x-amz-date"], "%Y%m%dT%H%M%S%z")
+    signed = sign_request(
+        sent.method,
+        f"http://{sent.headers['host']}{sent.path}",
+        {"content-type": sent.headers["content-type"]},
+        sent.body,
+        credentials=AwsCredentials("AKID", "the/secret+key", "the-session-token"),
+        region="us-east-1",
+        service="bedrock",
+        now_s=int(then.timestamp()),
+    )
+    return signed["Authorization"]
+
+
+async def test_converse_is_signed_and_answers_in_every_format(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(bedrock.ANSWER)]) as up:
+        gateway = await gateway_with({"channel": [converse(up)]})
+        async with gateway.post(HELLO) as response:
+            (choice,) = (await response.json())["choices"]
+        assert choice["message"]["tool_calls"][0]["id"] == "tooluse_1"
+        async with gateway.post({**ASK, "model": "m"}, path=MESSAGES) as response:
+            assert (await response.json())["stop_reason"] == "tool_use"
+        for sent in up.received:
+            assert sent.path == "/model/us.amazon.nova-2-lite-v1%3A0/converse"
+            assert sent.headers["authorization"] == sign_again(sent)
+            assert sent.json["messages"] == [{"role": "user", "content": [{"text": "hi"}]}]
+            assert "the/secret+key" not in str(sent.headers)
+
+
+async def test_converse_streams(gateway_with: StartGateway) -> None:
+    raw = bedrock.STREAMS["text"]
+    pieces = [chunk(raw[at : at + 50]) for at in range(0, len(raw), 50)]
+    async with ScriptedUpstream([STREAM_HEAD, *pieces, LAST_CHUNK]) as up:
+        gateway = await gateway_with({"channel": [converse(up)]})
+        async with gateway.post({**HELLO, "stream": True}) as response:
+            assert response.headers["Content-Type"].startswith("text/event-stream")
+            text = await response.text()
+        assert '"content":"Hel"' in text
+        assert text.endswith("data: [DONE]\n\n")
+        (sent,) = up.received
+        assert sent.path.endswith("/converse-stream")
+        assert sent.headers["accept"] == "application/vnd.amazon.eventstream"
+        assert sent.headers["authorization"] == sign_again(sent)
+        (record,) = await gateway.rows(1)
+        assert (record.prompt_tokens, record.completion_tokens) == (5, 7)
+
+
+async def test_an_exception_before_the_first_word_goes_to_the_next_channel(gateway_with: StartGateway) -> None:
+    broken = bedrock.BEGIN + bedrock.exception("throttlingException", "Too many tokens")
+    async with (
+        ScriptedUpstream([STREAM_HEAD, chunk(broken), LAST_CHUNK]) as first,
+        ScriptedUpstream([STREAM_HEAD, chunk(bedrock.STREAMS["text"]), LAST_CHUNK]) as second,
+    ):
+        one = converse(first) | {"priority": 1}
+        two = converse(second) | {"name": "second"}
+        gateway = await gateway_with({"channel": [one, two]})
+        async with gateway.post({**HELLO, "stream": True}) as response:
+            assert '"content":"lo"' in await response.text()
+        assert (len(first.received), len(second.received)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        bedrock.exception("modelStreamErrorException", "The model broke"),
+        bedrock.words("lost")[:-1] + b"\x00",
+        bedrock.stop(),
+    ],
+    ids=["exception", "wrong checksum", "cut"],
+)
+async def test_a_stream_that_breaks_ends_with_an_error(gateway_with: StartGateway, broken: bytes) -> None:
+    raw = bedrock.BEGIN + bedrock.words("Hel")
+    async with ScriptedUpstream([STREAM_HEAD, chunk(raw), 0.01, chunk(broken), LAST_CHUNK]) as up:
+        gateway = await gateway_with({"channel": [converse(up)]})
+        async with gateway.post({**HELLO, "stream": True}) as response:
+            text = await response.text()
+        assert '"content":"Hel"' in text
+        assert '"error"' in text
+        assert "[DONE]" not in text
+
+
+async def test_an_error_of_bedrock_is_worded_and_of_its_kind(gateway_with: StartGateway) -> None:
+    refused = {"message": "The provided model identifier is invalid."}
+    async with ScriptedUpstream([answer(refused, 400, x_amzn_errortype="ValidationException")]) as up:
+        gateway = await gateway_with({"channel": [converse(up)]})
+        async with gateway.post(HELLO) as response:
+            assert response.status == 400
+            assert "model identifier is invalid" in await response.text()

@@ -1,7 +1,10 @@
 """What README promises, against a gateway with no configuration: every model that is listed does what it is for."""
 
+from functools import partial
 from typing import Any
 
+import aiohttp
+import httpx2
 import orjson
 import pytest
 import pytest_asyncio
@@ -85,6 +88,17 @@ async def test_what_is_no_recording_is_refused(fresh: RunningGateway, sdk: MakeC
         assert caught.value.param == "file"
 
 
+async def open_session(gateway: RunningGateway, model: str) -> Any:
+    """The first event of a realtime session; the SDK's error of the same status if the handshake is refused."""
+    url = f"{gateway.url}/v1/realtime?model={model}"
+    try:
+        async with gateway.client.ws_connect(url) as socket:
+            return await socket.receive_json()
+    except aiohttp.WSServerHandshakeError as refused:
+        request = httpx2.Request("GET", url)
+        raise APIStatusError("refused", response=httpx2.Response(refused.status, request=request), body=None) from None
+
+
 @pytest.mark.filterwarnings("ignore:The Sora API is:DeprecationWarning")  # the SDK's word on one provider's videos
 async def test_every_listed_model_answers_and_only_where_it_belongs(fresh: RunningGateway, sdk: MakeClient) -> None:
     client = sdk(fresh)
@@ -103,6 +117,7 @@ async def test_every_listed_model_answers_and_only_where_it_belongs(fresh: Runni
             "/rerank", cast_to=object, body={"model": model, "query": "a", "documents": ["a"]}
         ),
         "demo-video": lambda model: client.videos.create(model=model, prompt="a tree"),
+        "demo-realtime": partial(open_session, fresh),
     }
     assert set(calls) == {model for model in listed if not model.startswith("demo-video-")}
     for model, call in calls.items():

@@ -20,6 +20,7 @@ async def test_a_fresh_gateway_lists_the_demo_models(standing_with: StartGateway
         "demo-embedding",
         "demo-image",
         "demo-moderation",
+        "demo-realtime",
         "demo-rerank",
         "demo-speech",
         "demo-transcribe",

@@ -405,11 +405,11 @@ async def test_a_response_that_its_provider_keeps_is_asked_for_there(
         assert all(one.headers["authorization"] == "Bearer k" for one in up.received)
 
 
-async def await_end(client: AsyncOpenAI, made: Response) -> Response:
+async def await_end(client: AsyncOpenAI, made: Response, pause_s: float = 0.01) -> Response:
     """The response once it is queued no more."""
     async with asyncio.timeout(10):
         while made.status == "queued":
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(pause_s)
             made = await client.responses.retrieve(made.id)
     return made
 
@@ -433,6 +433,17 @@ async def test_a_response_is_made_in_the_background(
 
 BARE = {"openai": "mistral"}
 """A vendor of the same language without the Responses API."""
+
+
+async def test_no_reader_sees_a_response_fail_at_its_end(standing_with: StartGateway, sdk: MakeClient) -> None:
+    """Readers are always in the middle of a read when the request ends."""
+    async with AnthropicProvider(Says("A door.")) as up:
+        gateway = await standing_with({"channel": [up.channel()]})
+        client = sdk(gateway)
+        for _ in range(2):
+            queued = await client.responses.create(model="m", input=ASK, background=True)
+            made = await asyncio.gather(*[await_end(client, queued, pause_s=0) for _ in range(6)])
+            assert {one.status for one in made} == {"completed"}
 
 
 async def test_what_fails_in_the_background_has_failed(standing_with: StartGateway, sdk: MakeClient) -> None:

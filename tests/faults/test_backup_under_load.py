@@ -45,6 +45,12 @@ async def back_up(gateway: GatewayProcess, target: Path) -> None:
     assert code == 0, out.read_text() + err.read_text()
 
 
+async def wait_for_answers(memory: Memory, count: int) -> None:
+    async with asyncio.timeout(BACKUP_S):
+        while len(memory.whole) < count:  # noqa: ASYNC110 - callers of their own pace
+            await asyncio.sleep(0.005)
+
+
 async def check_restored(backup: Path, gateway: GatewayProcess, answered: dict[str, bool], key_id: int) -> None:
     """Restore a backup beside the gateway that goes on, and compare it with what was known when it began."""
     target = backup.with_suffix("")
@@ -79,9 +85,10 @@ async def take_backups(folder: Path, count: int, rng: random.Random) -> None:
             for number in range(count):
                 await asyncio.sleep(rng.uniform(*LOAD_S))
                 key_id = (await gateway.ask("keys", {"name": f"key of {number}", "account": "open"}))["id"]
+                await wait_for_answers(memory, 1)
                 answered = dict(memory.whole)
                 await back_up(gateway, folder / f"{number}.gwb")
-                assert len(memory.whole) > len(answered) > 0, "there was no load"
+                await wait_for_answers(memory, len(answered) + 1)  # the load goes on
                 await check_restored(folder / f"{number}.gwb", gateway, answered, key_id)
             for caller in crowd:
                 caller.cancel()

@@ -202,3 +202,21 @@ def test_a_price_of_nothing_is_not_followed() -> None:
     assert target.named == {DEAR: None}
     assert target.cost_of(DEAR, USED) == target.cost(USED)
     assert isinstance(target.price, Price)
+
+
+BETA = "files-api-2025-04-14"
+
+
+@pytest.mark.parametrize(("provider", "refused"), [("anthropic", True), ("deepseek", False), ("openai", False)])
+def test_a_feature_that_is_not_known_to_be_harmless_needs_the_channel(provider: str, refused: bool) -> None:
+    """Vendors of the same format have none of Anthropic's features, and a translated request has no such header."""
+    call = parse_messages_call({"model": "m", "max_tokens": 5, "messages": MESSAGES}, f"pdfs-2024-09-25,{BETA}")
+    open_floor = Floor(channel("open", "m", provider=provider, allow_fields=("anthropic-beta.files-*",)))
+    strict = Floor(channel("strict", "m", provider=provider))
+    assert len(open_floor.options(call)) == 1
+    if not refused:
+        assert len(strict.options(call)) == 1
+        return
+    with pytest.raises(InvalidRequest, match=rf"allow_fields = \['anthropic-beta\.{BETA}'\]") as caught:
+        strict.options(call)
+    assert caught.value.param == "anthropic-beta"

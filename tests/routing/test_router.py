@@ -247,7 +247,7 @@ def test_a_channel_of_another_language_is_spoken_to_in_that() -> None:
     assert sent(attempt, call)["contents"] == [{"role": "user", "parts": [{"text": "hi"}]}]
 
 
-FEATURES = {"anthropic-beta": "context-1m", "anthropic-version": "2024-01-01"}
+FEATURES = {"anthropic-beta": "context-1m-2025-08-07", "anthropic-version": "2024-01-01"}
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ FEATURES = {"anthropic-beta": "context-1m", "anthropic-version": "2024-01-01"}
 )
 def test_a_callers_features_go_with_a_body_in_anthropics_language_only(provider: str, told: dict[str, str]) -> None:
     body = {"model": "m", "max_tokens": 5, "messages": MESSAGES}
-    call = attrs.evolve(parse_messages_call(body, "context-1m"), version="2024-01-01")
+    call = attrs.evolve(parse_messages_call(body, "context-1m-2025-08-07"), version="2024-01-01")
     _, attempt = Floor(channel("a", "m", provider=provider)).begin(call)
     headers = attempt.plan(call).headers
     assert {name: value for name, value in headers.items() if name.startswith("anthropic")} == told
@@ -271,7 +271,7 @@ def test_where_a_caller_names_no_version_the_vendors_own_is_sent() -> None:
 
 
 def test_a_channels_own_headers_are_laid_over_a_callers_features() -> None:
-    call = parse_messages_call({"model": "m", "max_tokens": 5, "messages": MESSAGES}, "context-1m")
+    call = parse_messages_call({"model": "m", "max_tokens": 5, "messages": MESSAGES}, "context-1m-2025-08-07")
     _, attempt = Floor(channel("a", "m", provider="anthropic", headers=(("Anthropic-Beta", "ours"),))).begin(call)
     assert {name.lower(): value for name, value in attempt.plan(call).headers.items()}["anthropic-beta"] == "ours"
 
@@ -413,21 +413,24 @@ def test_an_answer_keeps_its_id_and_its_time_over_all_attempts() -> None:
 
 
 def test_a_channel_without_words_for_it_leaves_it_to_the_next() -> None:
-    floor, call = Floor(channel("claude", "m", provider="anthropic", priority=1), channel("a", "m")), call_of(n=2)
+    floor, call = (
+        Floor(channel("claude", "m", provider="anthropic", priority=1), channel("a", "m")),
+        call_of(logit_bias={"1": 1}),
+    )
     route, first = floor.begin(call)
     with pytest.raises(UnsupportedByProvider) as caught:
         first.plan(call)
     fault = caught.value
-    assert (fault.status, fault.param, fault.public_code) == (400, "n", "invalid_request")
+    assert (fault.status, fault.param, fault.public_code) == (400, "logit_bias", "invalid_request")
     floor.fail(first, fault)
     assert route.may_retry(first, fault)
     second = route.next(first)
     assert second is not None
-    assert (second.channel.name, sent(second, call)["n"]) == ("a", 2)
+    assert (second.channel.name, sent(second, call)["logit_bias"]) == ("a", {"1": 1})
 
 
 def test_where_nobody_has_words_for_it_the_answer_names_the_field() -> None:
-    floor, call = Floor(*[channel(name, "m", provider="anthropic") for name in "abc"]), call_of(n=2)
+    floor, call = Floor(*[channel(name, "m", provider="anthropic") for name in "abc"]), call_of(logit_bias={"1": 1})
     route, attempt = floor.begin(call)
     faults: list[UnsupportedByProvider] = []
     while True:
@@ -439,7 +442,7 @@ def test_where_nobody_has_words_for_it_the_answer_names_the_field() -> None:
         if following is None:
             break
         attempt = following
-    assert [(fault.status, fault.param) for fault in faults] == [(400, "n")] * 3
+    assert [(fault.status, fault.param) for fault in faults] == [(400, "logit_bias")] * 3
 
 
 def test_what_was_not_sent_is_neither_an_attempt_nor_a_retry() -> None:

@@ -99,10 +99,19 @@ OF_ONE: tuple[tuple[str, str, Any], ...] = (
     ("POST", "/v1/uploads/{id}/parts", form(("data", b"x"))),
     ("POST", "/v1/uploads/{id}/complete", {}),
     ("POST", "/v1/uploads/{id}/cancel", {}),
+    ("GET", "/v1/realtime", None),
+    ("POST", "/v1/realtime/client_secrets", {"expires_after": 1}),
+    ("POST", "/v1/realtime/sessions", {"type": "other"}),
     ("POST", "/v1/batches", {}),
     ("GET", "/v1/batches", None),
     ("GET", "/v1/batches/{id}", None),
     ("POST", "/v1/batches/{id}/cancel", {}),
+    ("POST", "/v1/messages/batches", {}),
+    ("GET", "/v1/messages/batches", None),
+    ("GET", "/v1/messages/batches/{id}", None),
+    ("GET", "/v1/messages/batches/{id}/results", None),
+    ("POST", "/v1/messages/batches/{id}/cancel", {}),
+    ("DELETE", "/v1/messages/batches/{id}", None),
 )
 """They say that there is none, to whoever may ask."""
 CALLS = tuple(operation for operation in OPERATIONS if operation[0] == "POST")

@@ -26,8 +26,6 @@ UNSERVED = (
     "/v1/responses/input_tokens",
     "/v1/chat/completions/chatcmpl-1",
     "/v1/chat/completions/chatcmpl-1/messages",
-    "/v1/messages/batches",
-    "/v1/messages/batches/msgbatch_1/results",
 )
 
 
@@ -85,6 +83,9 @@ SERVED = {
     "delete /files/f", "get /files/f/content", "post /uploads", "post /uploads/u/parts", "post /uploads/u/complete",
     "post /uploads/u/cancel", "get /batches", "post /batches", "get /batches/b", "post /batches/b/cancel",
     "get /responses/x", "delete /responses/x", "get /responses/x/input_items", "post /responses/x/cancel",
+    "get /realtime", "post /realtime/client_secrets", "post /realtime/sessions",
+    "get /messages/batches", "post /messages/batches", "get /messages/batches/b", "delete /messages/batches/b",
+    "get /messages/batches/b/results", "post /messages/batches/b/cancel",
 }  # fmt: skip
 CONVENTION = """
 audio/voice_consents audio/voice_consents/x audio/voices chat/completions/x
@@ -94,12 +95,12 @@ evals/x/runs evals/x/runs/y evals/x/runs/y/output_items evals/x/runs/y/output_it
 fine_tuning/alpha/graders/run fine_tuning/checkpoints/x/permissions/y fine_tuning/jobs fine_tuning/jobs/x
 fine_tuning/jobs/x/events images/variations assistants assistants/x organization/admin_api_keys organization/costs
 organization/projects/x/api_keys/y organization/usage/completions organization/users/x projects/x/roles
-projects/x/users/y/roles/z realtime/calls realtime/calls/x/accept realtime/client_secrets realtime/sessions
+projects/x/users/y/roles/z realtime/calls realtime/calls/x/accept realtime/transcription_sessions
 responses/input_tokens responses/compact threads threads/runs threads/x
 threads/x/messages/y threads/x/runs/y/steps/z vector_stores vector_stores/x/search
 content_provenance_checks videos/characters videos/characters/x videos/edits videos/extensions skills skills/x
 skills/x/versions/y/content chatkit/sessions chatkit/sessions/x/cancel chatkit/threads/x/items
-complete messages/batches messages/batches/x/results organizations/me organizations/users/x
+complete organizations/me organizations/users/x
 """
 """Paths of the convention's OpenAPI document that are not served, whatever is done with them; then Anthropic's."""
 

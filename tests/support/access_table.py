@@ -11,7 +11,7 @@ import attrs
 
 from gateway.domain.account import Caller
 from gateway.domain.audit_log import OPERATOR, Actor, AuditFilter, AuditRow
-from gateway.domain.batch import Batch
+from gateway.domain.batch import MESSAGES_ENDPOINT, MESSAGES_PREFIX, PREFIX, Batch
 from gateway.domain.client_file import NewFile
 from gateway.domain.member import ROLES, Role
 from gateway.domain.member_spec import InviteSpec
@@ -147,10 +147,14 @@ class Site:
         new = NewFile(self.name(), "batch")
         return str((await self.services.files.uploads.create(new, "text/plain", 4, self._find_caller())).id)
 
-    async def make_batch(self) -> str:
+    async def make_message_batch(self) -> str:
+        return await self.make_batch(MESSAGES_PREFIX, MESSAGES_ENDPOINT)
+
+    async def make_batch(self, prefix: str = PREFIX, endpoint: str = "/v1/embeddings") -> str:
         """A batch of ours that has ended."""
-        caller, batch_id, file_id = self._find_caller(), make_client_id("batch_"), await self.make_file()
-        batch = Batch(batch_id, caller.account.id, caller.key.id, 0, 0, "/v1/embeddings", file_id, "completed")
+        caller, batch_id, file_id = self._find_caller(), make_client_id(prefix), await self.make_file()
+        batch = Batch(batch_id, caller.account.id, caller.key.id, 0, 0, endpoint, file_id, "completed")
+        batch = attrs.evolve(batch, output_file_id=file_id)
         await BatchRepository(self.services.storage.database).add_batch(batch)
         return batch_id
 
@@ -255,6 +259,7 @@ ACCESS: Mapping[str, frozenset[str]] = {
             *("DELETE /session/second-factor", "GET /account", "GET /keys", "GET /keys/{id}", "GET /keys/{id}/credits"),
             *("GET /requests", "GET /requests/{id}", "GET /requests/facets", "GET /requests/export", "GET /usage"),
             *("GET /running", "GET /running/events", "GET /videos", "GET /videos/{id}", "GET /deliveries"),
+            *("GET /batches", "GET /batches/{id}"),
             *("GET /models", "GET /session/passkeys", "POST /session/passkeys", "POST /session/passkeys/options"),
             *("PATCH /session/passkeys/{id}", "DELETE /session/passkeys/{id}"),
         }
@@ -263,6 +268,7 @@ ACCESS: Mapping[str, frozenset[str]] = {
         {
             *("POST /keys", "PATCH /keys/{id}", "DELETE /keys/{id}", "POST /keys/{id}/rotate"),
             *("GET /keys/{id}/webhook-secret", "POST /running/{id}/cancel", "POST /videos/{id}/cancel"),
+            "POST /batches/{id}/cancel",
         }
     ),
 }
@@ -378,6 +384,9 @@ ADMIN: Mapping[str, Row] = {
     "GET /videos/{id}": Row(make=Site.find_video, foreign=404),
     "POST /videos/{id}/cancel": Row(409, make=Site.find_video, foreign=404),
     "GET /deliveries": Row(),
+    "GET /batches": Row(),
+    "GET /batches/{id}": Row(make=Site.make_batch, foreign=404),
+    "POST /batches/{id}/cancel": Row(409, make=Site.make_batch, foreign=404),
 }
 """By the method and path of a door."""
 
@@ -385,6 +394,7 @@ PAGES: Mapping[str, Row] = {
     "/keys/{id}": Row(make=KEY, foreign=404),
     "/requests/{id}": Row(make=Site.find_request, foreign=404),
     "/videos/{id}": Row(make=Site.find_video, foreign=404),
+    "/batches/{id}": Row(make=Site.make_batch, foreign=404),
     "/accounts/{name}": Row(make=Site.make_account),
     "/channels/{name}": Row(make=Site.make_channel),
 }
@@ -421,9 +431,17 @@ PUBLIC: Mapping[str, Row] = {
     "GET /v1/batches": Row(),
     "GET /v1/batches/{id}": Row(make=Site.make_batch, foreign=404),
     "POST /v1/batches/{id}/cancel": Row(409, make=Site.make_batch, foreign=404),
+    "POST /v1/messages/batches": Row(400, body={}),
+    "GET /v1/messages/batches": Row(),
+    "GET /v1/messages/batches/{id}": Row(make=Site.make_message_batch, foreign=404),
+    "DELETE /v1/messages/batches/{id}": Row(make=Site.make_message_batch, foreign=404),
+    "GET /v1/messages/batches/{id}/results": Row(make=Site.make_message_batch, foreign=404),
+    "POST /v1/messages/batches/{id}/cancel": Row(409, make=Site.make_message_batch, foreign=404),
     **{f"{name} /v1/responses/{{id}}": Row(404) for name in ("GET", "DELETE")},
     "GET /v1/responses/{id}/input_items": Row(404),
     "POST /v1/responses/{id}/cancel": Row(404),
+    "GET /v1/realtime": Row(400),
+    **{f"POST /v1/realtime/{name}": Row(body={}) for name in ("client_secrets", "sessions")},
     "GET /v1/models": Row(),
     "GET /v1/models/{model}": Row(),
     **{f"POST {path}/models/{{model}}:{name}": Row(400, body={}) for path in ("/v1", "/v1beta") for name in _METHODS},

@@ -65,9 +65,11 @@ class Disk(Repositories):
         self._check()
         return await super().add_channel(channel, audit)
 
-    async def put_channels(self, changed: Sequence[Channel], audit: AuditRow | None = None) -> None:
+    async def put_channels(
+        self, changed: Sequence[Channel], audit: AuditRow | None = None, *, before: Sequence[Channel] = ()
+    ) -> None:
         self._check()
-        await super().put_channels(changed, audit)
+        await super().put_channels(changed, audit, before=before)
 
     async def delete_channel(self, channel_id: int, audit: AuditRow | None = None) -> None:
         self._check()

@@ -10,7 +10,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.media import sniff_image
 from gateway.domain.upload import Content, FilePiece, Upload
 from gateway.formats.image_backend import ProviderCall
-from gateway.formats.request_body import build_payload
+from gateway.formats.request_body import Form, build_payload
 
 
 class InMemory:
@@ -53,8 +53,10 @@ def image_call(
 
 
 def read_sent(ask: ProviderCall) -> Any:
-    """The JSON that an ask sends, with its files in it."""
+    """The JSON that an ask sends, with its files in it; or the fields of its form."""
     assert ask.body is not None
+    if isinstance(ask.body, Form):
+        return dict(ask.body.fields)
     body, media_type = build_payload(ask.body, "mark")
     assert media_type == "application/json"
     if isinstance(body, bytes):

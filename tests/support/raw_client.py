@@ -50,7 +50,7 @@ async def talk(url: str, raw: bytes) -> bytes:
     reader, writer = await connect(url)
     try:
         writer.write(raw)
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(20):
             return await reader.read()
     except ConnectionError:
         return b""

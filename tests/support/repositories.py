@@ -44,6 +44,8 @@ _numbers = count()
 class LazyDatabase:
     """``storage.database.Database``, copied and opened at its first use."""
 
+    kind = "sqlite"
+
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self._opening = False

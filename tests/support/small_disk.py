@@ -114,7 +114,8 @@ class DiskTest:
 
 
 @contextlib.asynccontextmanager
-async def disk_test(data: Path) -> AsyncIterator[DiskTest]:
+async def disk_test(data: Path, **more: Any) -> AsyncIterator[DiskTest]:
+    """``more``: tables of the configuration."""
     go_on = asyncio.Event()
 
     async def wait(_received: Received) -> None:
@@ -124,7 +125,7 @@ async def disk_test(data: Path) -> AsyncIterator[DiskTest]:
     async with (
         ScriptedUpstream([answer(COMPLETION)]) as up,
         ScriptedUpstream([SSE_HEAD, chunk(first), wait, *map(chunk, rest), LAST_CHUNK]) as streaming,
-        GatewayProcess(data, site(up, streaming)) as gateway,
+        GatewayProcess(data, {**site(up, streaming), **more}) as gateway,
         open_caller(KEY) as caller,
     ):
         yield DiskTest(gateway, up, streaming, go_on, caller)

@@ -118,6 +118,9 @@ _PRICE = s.record(
     usd_per_image=s.NUMBER,
     usd_per_second=s.NUMBER,
     usd_per_million_characters=s.NUMBER,
+    audio_input_usd_per_million=s.maybe(s.NUMBER),
+    cached_audio_input_usd_per_million=s.maybe(s.NUMBER),
+    audio_output_usd_per_million=s.maybe(s.NUMBER),
     tiers=s.COUNT,
 )
 _OPTION = s.extend(

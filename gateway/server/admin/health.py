@@ -47,9 +47,11 @@ async def _describe_store(storage: StorageServices) -> dict[str, Any]:
         await storage.check_writable()
     except StoreUnavailable:
         writable = False
+    size = await database.measure()
     return {
-        "bytes": find_size(database.path),
-        "wal_bytes": find_size(database.path.with_name(f"{database.path.name}-wal")),
+        "database": database.kind,
+        "bytes": size.bytes,
+        "wal_bytes": size.log_bytes,
         "schema": REVISION,
         "writable": writable,
         "last_commit_ms": last_commit_ms,
@@ -74,7 +76,14 @@ HEALTH = s.record(
     tasks=s.COUNT,
     loop_lag_ms=s.record(p50=s.NUMBER, p99=s.NUMBER, max=s.NUMBER),
     running=s.COUNT,
-    store=s.record(bytes=s.COUNT, wal_bytes=s.COUNT, schema=s.TEXT, writable=s.FLAG, last_commit_ms=s.maybe(s.NUMBER)),
+    store=s.record(
+        database=s.one_of("sqlite", "postgresql"),
+        bytes=s.COUNT,
+        wal_bytes=s.maybe(s.COUNT),
+        schema=s.TEXT,
+        writable=s.FLAG,
+        last_commit_ms=s.maybe(s.NUMBER),
+    ),
     queue=s.record(waiting_rows=s.COUNT, failing=s.FLAG),
     journal_bytes=s.COUNT,
     media=_FOLDER,

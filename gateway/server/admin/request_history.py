@@ -8,7 +8,7 @@ import attrs
 
 from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.billing.cost_breakdown import BillLine, list_lines
-from gateway.domain.price import ONE_PPM
+from gateway.domain.price import multiply_ppm
 from gateway.domain.request_log import ID_PREFIX, RequestFilter, RequestRecord, StoredRequest
 from gateway.errors import Conflict, NotFound, RateLimited
 from gateway.routing.model_catalog import ModelCatalog
@@ -91,10 +91,11 @@ class RequestHistory:
         tariff, channel = self._router.tariff, self._catalog.find_channel(row.channel or "")
         caller = self._directory.find_caller(row.key_id)
         multiplier = tariff.find_multiplier(caller.key.group if caller else None)
+        batch_ppm = row.batch_multiplier_ppm
         if channel is None:
-            return list_lines(row, tariff.prices.find(row.model), multiplier)
+            return list_lines(row, tariff.prices.find(row.model), multiply_ppm(multiplier, batch_ppm))
         price = tariff.find_price(row.model, channel.upstream_model(row.model), channel.provider)
-        return list_lines(row, price, -(-channel.multiplier_ppm * multiplier // ONE_PPM))
+        return list_lines(row, price, multiply_ppm(multiply_ppm(channel.multiplier_ppm, multiplier), batch_ppm))
 
     @contextmanager
     def exporting(self, account_id: int | None) -> Iterator[None]:

@@ -72,6 +72,8 @@ ROW = s.record(
     total_ms=s.INTEGER,
     client_request_id=s.maybe(s.TEXT),
     unpriced=s.FLAG,
+    batch_id=s.maybe(s.TEXT),
+    batch_multiplier_ppm=s.COUNT,
 )
 _LINE = s.record(
     what=s.TEXT, quantity=s.NUMBER, per=s.COUNT, unit_usd=s.maybe(s.NUMBER), cost_usd=s.NUMBER, estimated=s.FLAG

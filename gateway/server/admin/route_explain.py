@@ -247,5 +247,8 @@ def _build_price(price: Price | None) -> Fields | None:
         "usd_per_image": price.image_nanos / NANOS_PER_USD,
         "usd_per_second": price.second_nanos / NANOS_PER_USD,
         "usd_per_million_characters": price.character_nanos_per_million / NANOS_PER_USD,
+        "audio_input_usd_per_million": _find_usd(price.audio_input_nanos_per_million),
+        "cached_audio_input_usd_per_million": _find_usd(price.cached_audio_input_nanos_per_million),
+        "audio_output_usd_per_million": _find_usd(price.audio_output_nanos_per_million),
         "tiers": len(price.tiers),
     }

@@ -7,6 +7,7 @@ from gateway.server.admin.accounts import ACCOUNT_OPERATIONS
 from gateway.server.admin.active_requests import RUNNING_OPERATIONS
 from gateway.server.admin.alerts import ALERT_OPERATIONS
 from gateway.server.admin.audit_log import AUDIT_OPERATIONS
+from gateway.server.admin.batches import BATCH_OPERATIONS
 from gateway.server.admin.billing import BILLING_OPERATIONS
 from gateway.server.admin.channels import CHANNEL_OPERATIONS
 from gateway.server.admin.export import EXPORT_OPERATIONS
@@ -54,4 +55,5 @@ def list_admin_operations() -> tuple[AdminOperation, ...]:
         *RUNNING_OPERATIONS,
         *PROVIDER_OPERATIONS,
         *VIDEO_OPERATIONS,
+        *BATCH_OPERATIONS,
     )

@@ -50,10 +50,13 @@ PRICE = s.record(
     usd_per_image=s.NUMBER,
     usd_per_second=s.NUMBER,
     usd_per_million_characters=s.NUMBER,
+    audio_input_usd_per_million=s.maybe(s.NUMBER),
+    cached_audio_input_usd_per_million=s.maybe(s.NUMBER),
+    audio_output_usd_per_million=s.maybe(s.NUMBER),
     tiers=s.array(s.record(above_tokens=s.COUNT, **_rates(s.NUMBER))),
     sizes=s.array(s.record(size=s.TEXT, usd_per_second=s.NUMBER)),
 )
-"""Null means: cached input and cache writes cost as input does, writes for an hour as other cache writes."""
+"""Null means: cached input and cache writes cost as input does, writes for an hour as other writes, audio as text."""
 LISTED_PRICE = s.extend(PRICE, source=s.one_of(*_PRICE_SOURCES), in_force=s.FLAG)
 
 

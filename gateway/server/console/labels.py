@@ -49,6 +49,9 @@ LABELS: Mapping[str, str] = MappingProxyType(
         "interrupted": mark("interrupted"),
         "delivered": mark("delivered"),
         "pending": mark("pending"),
+        "validating": mark("validating"),
+        "finalizing": mark("finalizing"),
+        "cancelling": mark("cancelling"),
         "ok": mark("ok"),
         # Lines of a request's cost
         "input_tokens": mark("input tokens"),
@@ -75,6 +78,7 @@ SUBJECTS: Mapping[str, str] = MappingProxyType(
         "configuration": mark("Configuration"),
         "request": mark("Requests"),
         "video": mark("Videos"),
+        "batch": mark("Batches"),
     }
 )
 """What the audit log can be filtered by: the noun before the dot of an action."""

@@ -5,6 +5,7 @@ from aiohttp import web
 from gateway.server.console.account import ACCOUNT_PAGES
 from gateway.server.console.accounts import ACCOUNTS_PAGES
 from gateway.server.console.activity import ACTIVITY_PAGES
+from gateway.server.console.batches import BATCH_PAGES
 from gateway.server.console.channels import CHANNEL_PAGES
 from gateway.server.console.connect import CONNECT_PAGES
 from gateway.server.console.keys import KEY_PAGES
@@ -30,6 +31,7 @@ def list_pages() -> tuple[Page, ...]:
         *KEY_PAGES,
         *REQUEST_PAGES,
         *VIDEO_PAGES,
+        *BATCH_PAGES,
         *ACTIVITY_PAGES,
         *ACCOUNTS_PAGES,
         *CHANNEL_PAGES,

@@ -3,7 +3,7 @@
 import orjson
 from aiohttp import web
 
-from gateway.domain.batch import Batch
+from gateway.domain.batch import PREFIX, Batch, BatchFilter
 from gateway.formats.openai.batches import build_batch, parse_batch
 from gateway.formats.openai.files import build_list
 from gateway.server.context import CALLER, SERVICES
@@ -31,8 +31,9 @@ async def post_batch(request: web.Request) -> web.Response:
 
 async def get_batches(request: web.Request) -> web.Response:
     """``GET /v1/batches``: the account's batches, a page at a time."""
-    limit, after = read_limit(request, PAGE, MAX_PAGE), read_after(request, "batch_")
-    found = await request.app[SERVICES].batches.list_batches(request[CALLER].account.id, limit + 1, after)
+    limit, after = read_limit(request, PAGE, MAX_PAGE), read_after(request, PREFIX)
+    wanted = BatchFilter(request[CALLER].account.id, PREFIX, after=after)
+    found = await request.app[SERVICES].batches.list_batches(wanted, limit + 1)
     body = build_list([build_batch(batch) for batch in found[:limit]], more=len(found) > limit)
     return LargeResponse(request, orjson.dumps(body), {"Content-Type": "application/json"})
 
@@ -40,13 +41,14 @@ async def get_batches(request: web.Request) -> web.Response:
 async def get_batch(request: web.Request) -> web.Response:
     """``GET /v1/batches/{id}``: a batch."""
     batches = request.app[SERVICES].batches
-    return _answer(request, await batches.get(request.match_info["id"], request[CALLER].account.id))
+    return _answer(request, await batches.get(request.match_info["id"], request[CALLER].account.id, PREFIX))
 
 
 async def cancel_batch(request: web.Request) -> web.Response:
     """``POST /v1/batches/{id}/cancel``: begin no further request of a batch."""
-    batches = request.app[SERVICES].batches
-    return _answer(request, await batches.cancel(request.match_info["id"], request[CALLER].account.id))
+    batches, account_id = request.app[SERVICES].batches, request[CALLER].account.id
+    batch = await batches.get(request.match_info["id"], account_id, PREFIX)
+    return _answer(request, await batches.cancel(batch.id, account_id))
 
 
 def _answer(request: web.Request, batch: Batch) -> web.Response:

@@ -36,7 +36,7 @@ MAX_PAGE = 10_000
 _UNBOUNDED_BYTES = 1024**4
 _FORM_BYTES = 64 * 1024
 """Room for the text fields and the boundaries of a form."""
-_PRIVATE = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"}
+PRIVATE = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"}
 _BY_ID = "{id:[^/]+}"
 
 
@@ -145,7 +145,7 @@ async def get_content(request: web.Request) -> web.StreamResponse:
     file = await _find_file(request)
     media = await request.app[SERVICES].files.files.open(file)
     disposition = f'attachment; filename="{file.id}"'
-    response = FileResponse(media, _PRIVATE | {"Content-Disposition": disposition})
+    response = FileResponse(media, PRIVATE | {"Content-Disposition": disposition})
     await response.prepare(request)
     return response
 

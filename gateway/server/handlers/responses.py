@@ -16,7 +16,7 @@ from gateway.formats.openai.response_to_stream import build_whole
 from gateway.formats.openai.responses import parse_responses_call
 from gateway.routing.kept_responses import make_missing
 from gateway.routing.provider_response import ask_provider
-from gateway.server.background_responses import cancel_kept, read_kept
+from gateway.server.background_responses import cancel_kept, find_kept, read_kept
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.stream_response import LargeResponse
 
@@ -104,8 +104,7 @@ async def cancel_response(request: web.Request) -> web.Response:
 
 
 async def _find_kept(request: web.Request) -> KeptResponse | None:
-    kept_responses, account_id = request.app[SERVICES].routing.kept_responses, request[CALLER].account.id
-    return await kept_responses.find(request.match_info["id"], account_id)
+    return await find_kept(request.app[SERVICES], request.match_info["id"], request[CALLER].account.id)
 
 
 async def _ask(request: web.Request, method: Literal["GET", "POST", "DELETE"] = "GET", below: str = "") -> bytes:

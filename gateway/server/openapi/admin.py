@@ -53,6 +53,7 @@ _ABOUT: Mapping[str, str] = MappingProxyType(
         "requests and usage": "Request log and usage reports.",
         "running calls": "Requests that are being processed now.",
         "videos": "Video jobs and webhook deliveries.",
+        "batches": "Batches of requests, which the gateway sends by itself.",
         "alerts": "Targets of alerts, and tests of them.",
         "books and audit trail": "Balance reconciliation and audit log.",
         "settings": "Settings of the gateway.",

@@ -33,7 +33,7 @@ KINDS: dict[Kind, tuple[str, ...]] = {
     ),
     "speech": ("demo-speech", "tts-1-hd", "gpt-4o-mini-tts", "cosyvoice-v2", "gemini-2.5-flash-preview-tts"),
     "transcription": ("demo-transcribe", "whisper-1", "gpt-4o-transcribe", "qwen3-asr-flash"),
-    "audio": ("gpt-4o-audio-preview", "gpt-realtime"),
+    "audio": ("gpt-4o-audio-preview", "gpt-realtime", "demo-realtime"),
     "other": (
         "demo-embedding", "demo-moderation", "demo-rerank",
         "text-embedding-3-small", "BAAI/bge-m3", "omni-moderation-latest", "babbage-002",

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from urllib.parse import quote
 
+import aiohttp
 import pytest
 from yarl import URL
 
@@ -13,6 +14,7 @@ from gateway.domain.member import may
 from gateway.server.console.page import HEADERS
 from gateway.server.console.routes import list_pages
 from tests.support.console_people import Person, invite, make_administrator, meet
+from tests.support.gateway import CHAT
 from tests.support.started_gateways import StartGateway
 
 HOSTILE = (
@@ -45,14 +47,20 @@ async def people(gateway_with: StartGateway) -> AsyncIterator[dict[str, Person]]
             assert response.status == 200
         while (await ada.call("GET", "/videos?live=true"))[1]["data"]:  # noqa: ASYNC110 - it ends by itself
             await asyncio.sleep(0.02)
+        form = aiohttp.FormData({"purpose": "batch"})
+        form.add_field("file", HOSTILE[1], filename="lines.jsonl")
+        async with gateway.client.post(f"{gateway.url}/v1/files", data=form) as response:
+            new = {"input_file_id": (await response.json())["id"], "endpoint": CHAT, "completion_window": "24h"}
+        async with gateway.post(new, "/v1/batches") as response:
+            assert response.status == 200
         yield everyone
 
 
 async def _find_addresses(person: Person) -> dict[str, str]:
     """Each page's path -> one that there is."""
     ids = {}
-    for noun, path in (("keys", "/keys"), ("requests", "/requests"), ("videos", "/videos")):
-        ids[noun] = str((await person.call("GET", path))[1]["data"][0]["id"])
+    for noun in ("keys", "requests", "videos", "batches"):
+        ids[noun] = str((await person.call("GET", f"/{noun}"))[1]["data"][0]["id"])
     found = {}
     for page in list_pages():
         noun = page.path.split("/")[1] if page.path else ""

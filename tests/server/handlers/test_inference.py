@@ -220,6 +220,26 @@ async def test_that_one_language_has_no_words_for_it_is_no_answer_where_another_
                 channel(mute.base_url, "mute", provider="anthropic", priority=int(not broken_first)),
             ),
         )
-        async with gateway.post({**HELLO, "n": 2, "stream": stream}) as response:
+        async with gateway.post({**HELLO, "logit_bias": {"1": 1}, "stream": stream}) as response:
             assert (response.status, (await response.json())["error"]["code"]) == (502, "upstream_error")
         assert (len(bad.received), mute.received) == (1 if broken_first else 2, [])  # the last one twice
+
+
+async def test_tokens_of_audio_in_a_chat_have_their_own_price(gateway_with: StartGateway) -> None:
+    usage = {
+        "prompt_tokens": 100,
+        "completion_tokens": 50,
+        "total_tokens": 150,
+        "prompt_tokens_details": {"audio_tokens": 40, "cached_tokens": 0},
+        "completion_tokens_details": {"audio_tokens": 30, "reasoning_tokens": 0},
+    }
+    prices = {"input_usd_per_million": 1, "output_usd_per_million": 2}
+    prices |= {"audio_input_usd_per_million": 10, "audio_output_usd_per_million": 20}
+    async with ScriptedUpstream([answer({**COMPLETION, "usage": usage})]) as upstream:
+        gateway = await gateway_with({**channels([upstream]), "price": [{"model": "m", **prices}]})
+        body = {**HELLO, "modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}}
+        async with gateway.post(body) as reply:
+            assert reply.status == 200
+        (row,) = await gateway.rows(1)
+        assert row.cost_nanos == 60 * 1_000 + 40 * 10_000 + 20 * 2_000 + 30 * 20_000
+        assert row.reserved_nanos > 4_096 * 20_000

@@ -207,8 +207,7 @@ REFUSALS: list[tuple[str, Any, dict[str, str], int, str, str, str | None]] = [
     ("/v1/messages/nothing", ASK, {}, 404, "not_found_error", "not_found", None),
     (MESSAGES, ASK, {"Content-Type": "text/plain"}, 415, "invalid_request_error", "unsupported_media_type", None),
     (MESSAGES, b" " * (1024 * 1024 + 1), {}, 413, "request_too_large", "request_too_large", None),
-    ("/v1/messages/batches", ASK, {}, 501, "api_error", "api_not_implemented", None),
-    ("/v1/messages/batches/b_1/cancel", ASK, {}, 501, "api_error", "api_not_implemented", None),
+    ("/v1/messages/batches", ASK, {}, 400, "invalid_request_error", "invalid_request", "requests"),
 ]
 
 
@@ -523,7 +522,14 @@ async def test_the_headers_of_the_language_go_to_those_who_speak_it(standing_wit
     features = "context-1m-2025-08-07,files-api-2025-04-14"
     scripts = [[answer(MESSAGE if path == MESSAGES else {"input_tokens": 9})]]
     async with ScriptedUpstream(*scripts) as up, ScriptedUpstream([answer(COMPLETION)]) as other:
-        gateway = await standing_with({"channel": [claude(up), channel(other.base_url, "other", models=["n"])]})
+        gateway = await standing_with(
+            {
+                "channel": [
+                    claude(up, allow_fields=["anthropic-beta.files-api-*"]),
+                    channel(other.base_url, "other", models=["n"]),
+                ]
+            }
+        )
         told = {"anthropic_beta": features, "anthropic_version": "2099-01-01"}
         assert (await call(gateway, None, path, **told)).status == 200
         sent = up.received[0].headers
@@ -569,7 +575,7 @@ async def test_a_hostile_value_of_those_headers_is_refused_with_a_row(standing_w
 
 async def test_several_lines_of_features_go_on_as_one(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(MESSAGE)]) as up:
-        gateway = await standing_with({"channel": [claude(up)]})
+        gateway = await standing_with({"channel": [claude(up, allow_fields=["anthropic-beta.*"])]})
         lines = [("anthropic-beta", "one-1"), ("anthropic-beta", "two-2, three-3")]
         async with gateway.client.post(gateway.url + MESSAGES, json=ASK, headers=lines) as response:
             assert response.status == 200

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import aiohttp
 import pyotp
 import pytest
 
 from gateway.server.context import SERVICES
-from tests.support.gateway import CHAT, KEY
+from tests.support.gateway import CHAT, KEY, RunningGateway
 from tests.support.openapi_calls import Call, Caller, Memory, spoil
 from tests.support.openapi_provider import MODEL, Everything
 from tests.support.started_gateways import StartGateway
@@ -165,6 +166,10 @@ SEEN = (
     Call("admin_get_video", path={"id": "$video"}),
     Call("admin_cancel_video", path={"id": "$video"}),
     Call("admin_list_videos", query={"ids": "$video"}),
+    Call("admin_list_batches", query={"live": "false", "status": "failed"}, keep=keep_first("batch")),
+    Call("admin_list_batches", query={"status": "none"}, status=400),
+    Call("admin_get_batch", path={"id": "$batch"}),
+    Call("admin_cancel_batch", path={"id": "$batch"}, status=409),
     Call("admin_list_deliveries"),
     Call("admin_test_alerts"),
     Call("admin_test_alert", path={"name": "ops"}),
@@ -178,11 +183,11 @@ SEEN = (
 NEVER_WELL: set[str] = {
     *("admin_reload", "admin_link_identity", "admin_unlink_identity", "admin_start_passkey_sign_in"),
     *("admin_sign_in_with_passkey", "admin_start_passkey_registration", "admin_register_passkey"),
-    *("admin_rename_passkey", "admin_remove_passkey"),
+    *("admin_rename_passkey", "admin_remove_passkey", "admin_cancel_batch"),
 }
-"""There is no file here that could be read again, no sign-in provider, and no host name that passkeys need:
-``tests/config/test_reload.py``, ``tests/server/console/test_provider_sign_in.py`` and
-``tests/server/admin/test_passkeys.py`` have them."""
+"""There is no file here that could be read again, no sign-in provider, no host name that passkeys need, and no batch
+that runs for long: ``tests/config/test_reload.py``, ``tests/server/console/test_provider_sign_in.py``,
+``tests/server/admin/test_passkeys.py`` and ``tests/e2e/test_batches_admin.py`` have them."""
 
 
 @pytest.fixture
@@ -208,6 +213,17 @@ async def caller(gateway_with: StartGateway) -> AsyncIterator[Caller]:
         up.end.set()
 
 
+async def send_batch(gateway: RunningGateway) -> None:
+    """A batch whose input is wrong, until it has ended."""
+    form = aiohttp.FormData({"purpose": "batch"})
+    form.add_field("file", b"{", filename="lines.jsonl")
+    async with gateway.client.post(f"{gateway.url}/v1/files", data=form) as response:
+        new = {"input_file_id": (await response.json())["id"], "endpoint": CHAT, "completion_window": "24h"}
+    async with gateway.post(new, "/v1/batches") as response:
+        assert response.status == 200
+    await gateway.app[SERVICES].batches._tasks.wait()
+
+
 @pytest.mark.slow
 async def test_every_operation_answers_what_the_document_says(caller: Caller) -> None:
     gateway = caller.gateway
@@ -219,6 +235,7 @@ async def test_every_operation_answers_what_the_document_says(caller: Caller) ->
         async with gateway.post({"model": "film", "prompt": prompt, "seconds": "4"}, "/v1/videos") as response:
             assert response.status == 200, await response.text()
     await await_job(gateway, "waves", "completed")
+    await send_batch(gateway)
     slow = {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": "slow"}]}
     async with gateway.post(slow, CHAT) as response:
         await response.content.readany()

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 import orjson
 import pytest
 
+from gateway.server.context import SERVICES
 from tests.support.gateway import KEY
 from tests.support.image_providers import draw
 from tests.support.openai_audio import make_wav
@@ -31,6 +32,7 @@ VIDEO = {"id": "$video"}
 LINE = {"method": "POST", "url": "/v1/chat/completions", "body": CHAT}
 LINES = b"\n".join(orjson.dumps({**LINE, "custom_id": str(number)}) for number in range(2_000))
 BATCH = {"endpoint": "/v1/chat/completions", "completion_window": "24h", "metadata": {"a": "b"}}
+MESSAGES = [{"custom_id": str(number), "params": SAY} for number in range(2_000)]
 UPLOAD = {"filename": "x.jsonl", "purpose": "batch", "bytes": 2, "mime_type": "application/jsonl"}
 
 
@@ -66,6 +68,10 @@ CALLS = (
     Call("create_chat_completion", CHAT, headers={"Authorization": "Bearer sk-of-nobody-at-all"}, status=401),
     Call("create_chat_completion", form={"model": MODEL}, status=415),
     Call("create_response", {"model": MODEL, "input": "hi"}),
+    Call("open_realtime_session", query={"model": MODEL}, status=400),
+    Call("create_realtime_client_secret", {"session": {"type": "realtime", "instructions": "Be brief."}}),
+    Call("create_realtime_client_secret", {"expires_after": {"anchor": "created_at", "seconds": 5}}, status=400),
+    Call("create_realtime_session", {"instructions": "Be brief."}),
     Call("create_response", {"model": MODEL, "input": HELLO, "stream": True}),
     Call("create_response", {"model": "claude", "input": "hi"}, keep=keep_response),
     Call("create_response", {"model": "claude", "input": "hi", "previous_response_id": "$response"}),
@@ -150,6 +156,15 @@ CALLS = (
     Call("get_batch", path={"id": "$batch"}),
     Call("get_batch", path={"id": "nobody's"}, status=404),
     Call("cancel_batch", path={"id": "batch_" + "0" * 32}, status=404),
+    Call("create_message_batch", {"requests": MESSAGES}, keep=keep_as("messages")),
+    Call("create_message_batch", {"requests": []}, status=400),
+    Call("list_message_batches", query={"limit": "1"}),
+    Call("list_message_batches", query={"limit": "0"}, status=400),
+    Call("get_message_batch", path={"id": "$messages"}),
+    Call("get_message_batch_results", path={"id": "$messages"}, status=404),
+    Call("delete_message_batch", path={"id": "$messages"}, status=409),
+    Call("cancel_message_batch", path={"id": "$messages"}),
+    Call("delete_message_batch", path={"id": "msgbatch_" + "0" * 32}, status=404),
     Call("delete_file", path={"id": "$file"}),
     Call("get_file", path={"id": "$file"}, status=404),
     Call("create_upload", {**UPLOAD, "bytes": 10**12}, status=413),
@@ -162,6 +177,8 @@ CALLS = (
     Call("cancel_upload", path={"id": "$upload"}),
 )
 FINISHED = (
+    Call("get_message_batch_results", path={"id": "$messages"}),
+    Call("delete_message_batch", path={"id": "$messages"}),
     Call("get_video", path=VIDEO),
     Call("get_video_generation", path=VIDEO, headers={"X-Stainless-Lang": "python"}),
     Call("list_videos", query={"limit": "1", "order": "asc"}),
@@ -186,7 +203,7 @@ FINISHED = (
     Call("get_openapi"),
     Call("get_docs"),
 )
-NEVER_WELL = {"create_image_variation", "cancel_response"}
+NEVER_WELL = {"create_image_variation", "cancel_response", "open_realtime_session"}
 
 
 @pytest.fixture
@@ -201,6 +218,7 @@ async def test_every_operation_answers_what_the_document_says(caller: Caller) ->
         await caller.make(call)
     for prompt in ("waves", "by form"):
         await await_job(caller.gateway, prompt, "completed")
+    await caller.gateway.app[SERVICES].batches._tasks.wait()
     for call in FINISHED:
         await caller.make(call)
     await await_job(caller.gateway, "again")

@@ -7,18 +7,22 @@ const byId = (id) => document.getElementById(id);
 const drawer = byId("drawer");
 const links = [...document.querySelectorAll("[data-drawer] tbody th a")];
 let open = -1; // the index of the link whose request is shown
+let wanted = -1; // the index of the one to show: that of `open`, or of a page on its way
 
 async function show(index) {
   const link = links[index];
   if (!link) return;
+  wanted = index;
   let page;
   try {
     page = new DOMParser().parseFromString(await (await send(link.href)).text(), "text/html");
   } catch (fault) {
     if (!(fault instanceof Fault)) throw fault;
+    if (wanted === index) wanted = open;
     toast(fault.message, "bad");
     return;
   }
+  if (wanted !== index) return; // another one was chosen meanwhile, or the drawer closed
   const content = page.querySelector("main");
   if (!content) {
     location.assign(link.href);
@@ -49,7 +53,7 @@ document.querySelector("[data-drawer]")?.addEventListener("click", (event) => {
 });
 drawer?.addEventListener("close", () => {
   const link = links[open];
-  open = -1;
+  open = wanted = -1;
   link?.closest("tr").removeAttribute("aria-current");
   byId("drawer-content").replaceChildren();
   link?.focus();
@@ -61,10 +65,10 @@ drawer?.addEventListener("keydown", (event) => {
   const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
   if (!step || event.target.closest("pre")) return;
   event.preventDefault();
-  show(open + step);
+  show(wanted + step);
 });
-byId("drawer-before")?.addEventListener("click", () => show(open - 1));
-byId("drawer-after")?.addEventListener("click", () => show(open + 1));
+byId("drawer-before")?.addEventListener("click", () => show(wanted - 1));
+byId("drawer-after")?.addEventListener("click", () => show(wanted + 1));
 
 for (const button of document.querySelectorAll("[data-last-minutes]")) {
   button.addEventListener("click", () => {

@@ -1,0 +1,49 @@
+"""Puts files that the gateway keeps for an account into a prompt that names them by their ids."""
+
+import base64
+from pathlib import Path
+
+from gateway.domain.media import SNIFF_BYTES
+from gateway.errors import NotFound, RequestTooLarge
+from gateway.formats.prompt_files import NamedFile, find_type, list_files, put_file
+from gateway.formats.request_body import Body
+from gateway.large_work import work_aside
+from gateway.media.client_files import ClientFiles
+
+MENTION = b'"file_id"'
+"""A body without these bytes names no file."""
+
+
+async def put_files(files: ClientFiles, account_id: int, body: Body, *, size: int, limit: int) -> int:
+    """Replace the ids in ``body``, which has ``size`` bytes, by files of the account, and return its new size.
+
+    Raises:
+        NotFound: the account has no such file; the part is named.
+        RequestTooLarge: the body would have more than ``limit`` bytes.
+        StoreUnavailable: the database or the disk does not answer.
+    """
+    for named in list_files(body):
+        size += await _put_file(files, account_id, named, limit - size)
+    return size
+
+
+async def _put_file(files: ClientFiles, account_id: int, named: NamedFile, room: int) -> int:
+    """Put in a file that has at most ``room`` bytes in base64, and return how many it has."""
+    try:
+        file = await files.get(named.id, account_id)
+        size = -(-file.bytes // 3) * 4
+        if size > room:
+            raise RequestTooLarge("The request with its files is larger than a request may be", param=named.where)
+        media = await files.open(file)
+    except NotFound as error:
+        error.param = named.where
+        raise
+    head, data = await work_aside(_read, media.path)
+    put_file(named, file.filename, find_type(file.filename, head), data)
+    return size
+
+
+def _read(path: Path) -> tuple[bytes, str]:
+    """Return the beginning of a file, and all of it in base64."""
+    raw = path.read_bytes()
+    return raw[:SNIFF_BYTES], base64.b64encode(raw).decode("ascii")

@@ -1,0 +1,47 @@
+"""Puts kept items in place of references to them in the input of a Responses request.
+
+An item that the gateway has written has the digits of its response in its id: ``msg_`` or the like, the digits, its
+place. Every other id is its provider's, and the reference passes.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from gateway.domain.kept_response import KeptResponse
+from gateway.errors import NotFound
+
+Body = dict[str, Any]
+_OWN = re.compile(r"[a-z]{1,8}_([0-9a-f]{24})_[0-9]{1,6}", re.ASCII)
+
+
+def find_responses(items: object) -> frozenset[str]:
+    """Return the ids of the gateway's responses that ``items`` refers to."""
+    found = (_OWN.fullmatch(_read_reference(item) or "") for item in (items if isinstance(items, list) else ()))
+    return frozenset([f"resp_{own[1]}" for own in found if own is not None])
+
+
+def replace_references(items: list[Any], kept: Iterable[KeptResponse]) -> list[Any]:
+    """Return the items with kept ones in place of references. Raises ``NotFound`` naming a reference to no item."""
+    known = {item["id"]: item for response in kept for item in orjson.loads(response.body)["output"]}
+    replaced = []
+    for at, item in enumerate(items):
+        item_id = _read_reference(item)
+        if item_id is None or _OWN.fullmatch(item_id) is None:
+            replaced.append(item)
+        elif item_id in known:
+            replaced.append(known[item_id])
+        else:
+            message = f"Item with id {item_id!r} not found: send the item itself, or keep its response with 'store'"
+            raise NotFound(message, param=f"input[{at}]", should_retry=False)
+    return replaced
+
+
+def _read_reference(item: object) -> str | None:
+    """Return the id in a reference (OpenAI's OpenAPI document, ``ItemReferenceParam``); None if the item is none."""
+    if not isinstance(item, dict) or item.get("type", "item_reference") != "item_reference" or "role" in item:
+        return None
+    item_id = item.get("id")
+    return item_id if isinstance(item_id, str) else None

@@ -1,0 +1,154 @@
+"""Admin API: batches. A member sees those of its own account."""
+
+from typing import Any, get_args
+
+from aiohttp import web
+
+from gateway.domain.account_spec import build_time
+from gateway.domain.audit_log import Actor
+from gateway.domain.batch import Batch, BatchFilter, BatchStatus, is_batch_id
+from gateway.domain.price import NANOS_PER_USD, ONE_PPM
+from gateway.errors import InvalidRequest
+from gateway.server.admin.io import LIMIT, OF_ACCOUNT, parse_limit, respond_json, respond_list
+from gateway.server.admin.operation import AdminOperation, Query
+from gateway.server.context import ACTOR, SERVICES
+from gateway.server.openapi import schema as s
+
+Fields = dict[str, Any]
+_STATUSES: tuple[BatchStatus, ...] = get_args(BatchStatus)
+_TRUTH = {"true": True, "false": False}
+
+_BATCH = s.record(
+    id=s.TEXT,
+    status=s.one_of(*_STATUSES),
+    live=s.FLAG,
+    endpoint=s.TEXT,
+    model=s.maybe(s.TEXT),
+    account=s.maybe(s.TEXT),
+    account_id=s.INTEGER,
+    key_id=s.INTEGER,
+    key_name=s.maybe(s.TEXT),
+    total=s.COUNT,
+    completed=s.COUNT,
+    failed=s.COUNT,
+    input_tokens=s.COUNT,
+    output_tokens=s.COUNT,
+    price_multiplier=s.NUMBER,
+    created_at=s.MOMENT,
+    expires_at=s.MOMENT,
+    ended_at=s.maybe(s.MOMENT),
+)
+_ERROR = s.record(code=s.TEXT, message=s.TEXT, line=s.maybe(s.INTEGER), param=s.maybe(s.TEXT))
+_WHOLE_BATCH = s.extend(
+    _BATCH,
+    input_file_id=s.TEXT,
+    output_file_id=s.maybe(s.TEXT),
+    error_file_id=s.maybe(s.TEXT),
+    requests=s.COUNT,
+    cost_usd=s.NUMBER,
+    cost_nanos=s.COUNT,
+    errors=s.array(_ERROR),
+)
+
+
+async def list_batches(request: web.Request) -> web.Response:
+    """List batches, the newest first."""
+    wanted = await _parse_filter(request)
+    found = await request.app[SERVICES].batches.list_batches(wanted, parse_limit(request))
+    names = await request.app[SERVICES].auth.accounts.name_accounts()
+    return respond_list([_build_batch(request, batch, names) for batch in found])
+
+
+async def get_batch(request: web.Request) -> web.Response:
+    """Get a batch with its errors, and what its requests have cost so far."""
+    services, actor = request.app[SERVICES], request[ACTOR]
+    batch = await services.batches.get(request.match_info["id"], actor.scope)
+    requests, cost_nanos = await services.batches.sum_cost(batch.id)
+    return respond_json(
+        {
+            **_build_batch(request, batch, await services.auth.accounts.name_accounts()),
+            "input_file_id": batch.input_file_id,
+            "output_file_id": batch.output_file_id if batch.ended else None,
+            "error_file_id": batch.error_file_id if batch.ended else None,
+            "requests": requests,
+            "cost_usd": cost_nanos / NANOS_PER_USD,
+            "cost_nanos": cost_nanos,
+            "errors": [
+                {"code": error.code, "message": error.message, "line": error.line, "param": error.param}
+                for error in batch.errors
+            ],
+        }
+    )
+
+
+async def cancel_batch(request: web.Request) -> web.Response:
+    """Cancel a batch: requests under way may finish, and no other begins."""
+    services, actor = request.app[SERVICES], request[ACTOR]
+    batch = await services.batches.cancel(request.match_info["id"], actor.scope)
+    now_ms = int(services.clock() * 1000)
+    await services.admin.audit_log.add_audit(
+        actor.did("batch.cancelled", batch.id, now_ms, account_id=batch.account_id)
+    )
+    return respond_json(_build_batch(request, batch, await services.auth.accounts.name_accounts()))
+
+
+_QUERY = (
+    LIMIT,
+    Query("after", "Only batches after this one (an id)."),
+    OF_ACCOUNT,
+    Query("status", "Only batches in this status.", s.one_of(*_STATUSES)),
+    Query("live", "`true`: only batches that have not ended.", s.one_of("true", "false")),
+)
+
+BATCH_OPERATIONS: tuple[AdminOperation, ...] = (
+    AdminOperation("GET", "/batches", list_batches, "viewer", query=_QUERY, answer=s.listing(_BATCH)),
+    AdminOperation("GET", "/batches/{id}", get_batch, "viewer", answer=_WHOLE_BATCH),
+    AdminOperation("POST", "/batches/{id}/cancel", cancel_batch, "member", answer=_BATCH),
+)
+
+
+async def _parse_filter(request: web.Request) -> BatchFilter:
+    """Return the filters of the query, within the actor's scope. Raises ``InvalidRequest``, ``NotFound``."""
+    query, actor = request.query, request[ACTOR]
+    after, account = query.get("after"), query.get("account")
+    if after is not None and not is_batch_id(after):
+        raise InvalidRequest("'after' must be the id of a batch", param="after")
+    status = next((known for known in _STATUSES if known == query.get("status")), None)
+    if status is None and "status" in query:
+        raise InvalidRequest(f"'status' must be one of {', '.join(_STATUSES)}", param="status")
+    live = _TRUTH.get(query.get("live", "false"))
+    if live is None:
+        raise InvalidRequest("'live' must be 'true' or 'false'", param="live")
+    return BatchFilter(account_id=await _find_account(request, account, actor), after=after, status=status, live=live)
+
+
+async def _find_account(request: web.Request, name: str | None, actor: Actor) -> int | None:
+    if name is None:
+        return actor.scope
+    return (await request.app[SERVICES].auth.accounts.get_account_noun(name, actor)).id
+
+
+def _build_batch(request: web.Request, batch: Batch, names: dict[int, str]) -> Fields:
+    """Return a batch as lists show it. The name of a deleted key is null."""
+    caller = request.app[SERVICES].auth.api_keys.find_caller(batch.key_id)
+    ended_s = max(batch.times.values(), default=None) if batch.ended else None
+    return {
+        "id": batch.id,
+        "status": batch.status,
+        "live": not batch.ended,
+        "endpoint": batch.endpoint,
+        "model": batch.model,
+        "account": names.get(batch.account_id),
+        "account_id": batch.account_id,
+        "key_id": batch.key_id,
+        "key_name": None if caller is None else caller.key.name,
+        "total": batch.total,
+        "completed": batch.tally.completed,
+        "failed": batch.tally.failed,
+        "input_tokens": batch.tally.input_tokens,
+        "output_tokens": batch.tally.output_tokens,
+        "price_multiplier": batch.multiplier_ppm / ONE_PPM,
+        "created_at": build_time(batch.created_ms // 1000),
+        "expires_at": build_time(batch.expires_ms // 1000),
+        "ended_at": None if ended_s is None else build_time(ended_s),
+    }

@@ -1,0 +1,98 @@
+"""``/v1/messages/batches``: requests that the gateway sends by itself, in Anthropic's format."""
+
+import orjson
+from aiohttp import web
+
+from gateway.domain.batch import MESSAGES_PREFIX, Batch, BatchFilter
+from gateway.domain.client_file import is_client_id
+from gateway.errors import InvalidRequest, NotFound
+from gateway.formats.anthropic.batches import build_deleted, build_message_batch, build_page, parse_requests
+from gateway.server.client_ip import find_origin
+from gateway.server.context import CALLER, SERVICES
+from gateway.server.handlers.client_files import PRIVATE, read_limit
+from gateway.server.handlers.media import FileResponse, check_dates
+from gateway.server.request_body import read_json
+from gateway.server.stream_response import LargeResponse
+
+PAGE, MAX_PAGE = 20, 1000
+_BY_ID = "/messages/batches/{id:[^/]+}"
+
+
+def add_message_batch_routes(app: web.Application) -> None:
+    """Register the routes. ``{id}`` matches anything without a slash; an invalid id is not found."""
+    app.router.add_post("/messages/batches", post_message_batch)
+    app.router.add_get("/messages/batches", get_message_batches)
+    app.router.add_get(_BY_ID, get_message_batch)
+    app.router.add_delete(_BY_ID, delete_message_batch)
+    app.router.add_get(f"{_BY_ID}/results", get_results)
+    app.router.add_post(f"{_BY_ID}/cancel", cancel_message_batch)
+
+
+async def post_message_batch(request: web.Request) -> web.Response:
+    """``POST /v1/messages/batches``: send the requests of a list."""
+    requests = parse_requests(await read_json(request))
+    return _answer(request, await request.app[SERVICES].batches.create_messages(requests, request[CALLER]))
+
+
+async def get_message_batches(request: web.Request) -> web.Response:
+    """``GET /v1/messages/batches``: the account's batches, the newest first, a page at a time."""
+    limit = read_limit(request, PAGE, MAX_PAGE)
+    after, before = _read_id(request, "after_id"), _read_id(request, "before_id")
+    if after is not None and before is not None:
+        raise InvalidRequest("Either 'after_id' or 'before_id', not both", param="before_id")
+    wanted = BatchFilter(request[CALLER].account.id, MESSAGES_PREFIX, after=after, before=before)
+    found = list(await request.app[SERVICES].batches.list_batches(wanted, limit + 1))
+    page = found[:limit]
+    body = build_page(page if before is None else page[::-1], find_origin(request), more=len(found) > limit)
+    return LargeResponse(request, orjson.dumps(body), {"Content-Type": "application/json"})
+
+
+async def get_message_batch(request: web.Request) -> web.Response:
+    """``GET /v1/messages/batches/{id}``: a batch."""
+    return _answer(request, await _find_batch(request))
+
+
+async def get_results(request: web.Request) -> web.StreamResponse:
+    """``GET /v1/messages/batches/{id}/results``: the results of a batch that has ended, as JSON lines."""
+    check_dates(request)
+    batch, files = await _find_batch(request), request.app[SERVICES].files.files
+    if not batch.ended:
+        raise NotFound("The batch has no results until it has ended", param="id", should_retry=False)
+    if batch.output_file_id is None:
+        raise NotFound("The batch has no results", param="id", should_retry=False)
+    media = await files.open(await files.get(batch.output_file_id, batch.account_id))
+    response = FileResponse(media, PRIVATE | {"Content-Type": "application/x-jsonl"})
+    await response.prepare(request)
+    return response
+
+
+async def cancel_message_batch(request: web.Request) -> web.Response:
+    """``POST /v1/messages/batches/{id}/cancel``: begin no further request of a batch."""
+    batch = await _find_batch(request)
+    return _answer(request, await request.app[SERVICES].batches.cancel(batch.id, batch.account_id))
+
+
+async def delete_message_batch(request: web.Request) -> web.Response:
+    """``DELETE /v1/messages/batches/{id}``: delete a batch that has ended, with its results."""
+    batch = await _find_batch(request)
+    await request.app[SERVICES].batches.delete(batch)
+    return LargeResponse(request, orjson.dumps(build_deleted(batch.id)), {"Content-Type": "application/json"})
+
+
+async def _find_batch(request: web.Request) -> Batch:
+    """Return a batch of the caller's account. Raises ``NotFound`` for every other."""
+    batches, account_id = request.app[SERVICES].batches, request[CALLER].account.id
+    return await batches.get(request.match_info["id"], account_id, MESSAGES_PREFIX)
+
+
+def _read_id(request: web.Request, name: str) -> str | None:
+    """Return a batch's id in the query; None without one. Raises ``InvalidRequest``."""
+    text = request.query.get(name) or None
+    if text is not None and not is_client_id(text, MESSAGES_PREFIX):
+        raise InvalidRequest(f"'{name}' must be an id such as {MESSAGES_PREFIX}…", param=name)
+    return text
+
+
+def _answer(request: web.Request, batch: Batch) -> web.Response:
+    body = orjson.dumps(build_message_batch(batch, find_origin(request)))
+    return LargeResponse(request, body, {"Content-Type": "application/json"})
