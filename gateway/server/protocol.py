@@ -28,7 +28,7 @@ from gateway.server.fast_routes import FastRoutes
 from gateway.server.responses import WRITE_TIMEOUT_S, BareResponse, BufferedResponse, RawResponse
 
 WATCH_S = 1.0
-FIRST_REQUEST_S = 0.5
+FIRST_REQUEST_S = 2.0
 _LOOK_EVERY_S = 0.01
 _OWN: frozenset[type[web.StreamResponse]] = frozenset({RawResponse, BufferedResponse})
 
@@ -36,7 +36,7 @@ _OWN: frozenset[type[web.StreamResponse]] = frozenset({RawResponse, BufferedResp
 class GatewayProtocol(RequestHandler):
     """One connection. Bodies are not decompressed here, because no caller is known yet (``server/request_body.py``)."""
 
-    __slots__ = ("_cut_off", "_limiter")
+    __slots__ = ("_cut_off", "_limiter", "_made_at")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, auto_decompress=False, **kwargs)
@@ -45,6 +45,7 @@ class GatewayProtocol(RequestHandler):
         self._max_msg_queue_size -= 1
         self._limiter: ConnectionLimiter | None = None
         self._cut_off: asyncio.TimerHandle | None = None
+        self._made_at = self._loop.time()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection; one beyond the limit gets an error and is closed."""
@@ -96,6 +97,10 @@ class GatewayProtocol(RequestHandler):
     @property
     def served(self) -> bool:
         return self._request_count > 0
+
+    def is_new(self, earliest: float) -> bool:
+        """Whether the connection was made after ``earliest``, in loop time, and has sent no request."""
+        return not self.served and self._made_at > earliest
 
     @property
     def waits_since(self) -> float | None:
@@ -238,18 +243,16 @@ class GatewayServer(web.Server):
                 self.limiter.sweep()
 
     async def await_first_requests(self) -> None:
-        """Wait until every new connection has sent its first request, at most ``FIRST_REQUEST_S``.
+        """Wait until every connection of the last ``FIRST_REQUEST_S`` has sent its first request, at most as long.
 
-        The kernel accepted them before the listening socket was closed: their clients may be writing already.
+        The kernel accepted them before the listening socket was closed: their clients may be writing already. The last
+        of them are made into protocols by tasks of the loop that have not begun yet, so at least one pause comes first.
         """
-        loop = asyncio.get_running_loop()
-        until = loop.time() + FIRST_REQUEST_S
-        while loop.time() < until and self._has_new:  # noqa: ASYNC110 - once a process
+        while True:
             await asyncio.sleep(_LOOK_EVERY_S)
-
-    @property
-    def _has_new(self) -> bool:
-        return not all(cast("GatewayProtocol", one).served for one in self.connections)
+            earliest = self._loop.time() - FIRST_REQUEST_S
+            if not any(cast("GatewayProtocol", one).is_new(earliest) for one in self.connections):
+                return
 
 
 def write_crowded() -> bytes:
@@ -303,11 +306,24 @@ class GatewayRunner(web.AppRunner):
 
     async def cleanup(self) -> None:
         """Close the listening sockets, take the requests of connections that were accepted before, and shut down."""
+        self._stop_accepting()
+        await asyncio.sleep(
+            0
+        )  # asyncio drops an accepted connection whose transport is made after the socket was closed
+        await asyncio.sleep(0)
         for site in list(self.sites):
             await site.stop()
         if isinstance(self.server, GatewayServer):
             await self.server.await_first_requests()
         await super().cleanup()
+
+    def _stop_accepting(self) -> None:
+        """Leave new connections to the kernel: a socket that systemd passed is served by the next gateway."""
+        loop = asyncio.get_running_loop()
+        for site in self.sites:
+            server = cast("asyncio.Server | None", site._server)  # noqa: SLF001 - TCPSite has no other way to its sockets
+            for listener in () if server is None else server.sockets:
+                loop.remove_reader(listener.fileno())
 
     async def shutdown(self) -> None:
         """Stop watching the connections, then shut the application down."""

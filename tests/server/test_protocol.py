@@ -1,7 +1,9 @@
 """The house's own connection class is the one in use: it is reached through a private method of aiohttp's."""
 
 import asyncio
+import contextlib
 import inspect
+import socket
 from unittest import mock
 
 import pytest
@@ -67,6 +69,41 @@ async def test_a_connection_that_waits_for_a_request_ends_when_the_gateway_stops
     async with asyncio.timeout(5):
         assert await reader.read() == b""
     writer.close()
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_connection_of_the_last_moment_is_still_answered(turns: int) -> None:
+    """It is accepted when the gateway begins to stop: the loop may not have made its protocol, nor read a byte of it."""
+
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(text="answered")
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    runner = GatewayRunner(app, access_log=None)
+    await runner.setup()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        await web.SockSite(runner, listener.dup()).start()  # the listener outlives the gateway, as systemd's does
+        callers = [socket.create_connection(listener.getsockname()) for _ in range(20)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        stopping = asyncio.create_task(runner.cleanup())
+        await asyncio.sleep(0.05)
+        for caller in callers:
+            caller.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        await stopping
+        listener.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            for left in range(len(callers)):
+                listener.accept()[0].close()
+            left = len(callers)
+        assert left == (0 if turns else len(callers)), "neither answered nor left to the gateway that starts next"
+        for caller in callers if left == 0 else []:
+            caller.settimeout(5)
+            assert caller.recv(100).startswith(b"HTTP/1.1 200 ")
+        for caller in callers:
+            caller.close()
+        await asyncio.sleep(0.01)  # the transports close
 
 
 def test_aiohttp_still_keeps_where_a_request_leads_in_the_attribute_that_the_shortcut_sets() -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import selectors
-import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -17,10 +16,7 @@ class _Skipping(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if not ready and timeout != 0 and is_working():
-            began = time.monotonic()
-            ready = super().select(None)
-            self.skipped_s -= time.monotonic() - began  # a database's thread takes no time of the scene
-            return ready
+            return super().select(None)  # a database's thread takes no time of the scene
         if ready or not timeout:
             return ready if ready or timeout is not None else super().select()
         self.skipped_s += timeout
@@ -28,7 +24,7 @@ class _Skipping(selectors.DefaultSelector):
 
 
 class HurriedLoop(asyncio.SelectorEventLoop):
-    """Its clock is the real one and everything that was skipped.
+    """Its clock is everything that was skipped: computing takes no time, however slow the machine is.
 
     For code without sockets and without threads, except those of a database.
     """
@@ -38,7 +34,7 @@ class HurriedLoop(asyncio.SelectorEventLoop):
         super().__init__(self._skipping)
 
     def time(self) -> float:
-        return super().time() + self._skipping.skipped_s
+        return self._skipping.skipped_s
 
 
 def run_hurried(main: Coroutine[Any, Any, None]) -> None:
