@@ -1,6 +1,7 @@
 """Helpers of tests lie in ``tests/support``: a test module can be moved or deleted without another one."""
 
 import ast
+import re
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
@@ -8,6 +9,8 @@ TESTS = Path(__file__).parents[1]
 
 def find_borrowed(text: str) -> list[str]:
     """The test modules and conftests that a test module imports from."""
+    if re.search(r"from tests[.\w]*\.(test_|conftest)", text) is None:
+        return []
     modules = [node.module or "" for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
     last = {module: module.rpartition(".")[2] for module in modules if module.startswith("tests.")}
     return [module for module, name in last.items() if name.startswith("test_") or name == "conftest"]

@@ -29,9 +29,9 @@ from tests.support.scripted_upstream import (
 )
 from tests.support.started_gateways import StartGateway
 
-MAX_LAG = 3.5
+MAX_LAG = 6.0
 """Parsings of ``LARGEST`` bytes. Alone on the machine every case stays below 2.5 (50 ms); beside other tests the caches
-are shared, which slows copying more than parsing."""
+are shared, which slows copying more than parsing (4.3 was seen). What is meant are holds of a second."""
 MB = 2**20
 LARGEST = 16 * MB - 1024
 TRIES = 5
