@@ -1,37 +1,18 @@
 """The pages of video jobs."""
 
 import asyncio
-from urllib.parse import urlencode
 
 from aiohttp import web
 
+from gateway.server.console.job_pages import load_jobs
 from gateway.server.console.language import mark
-from gateway.server.console.page import ROOT, Data, Page, ask
-from gateway.server.context import ACTOR, SIGNED
-
-_LISTED = 24
+from gateway.server.console.page import Data, Page, ask
+from gateway.server.context import SIGNED
 
 
 async def load_videos(request: web.Request) -> Data:
     """Load a page of jobs, the newest first."""
-    everyone = request[ACTOR].scope is None
-    chosen = request.query.get("account") if everyone else None
-    status = request.query.get("status")
-    found = await ask(
-        request, "/videos", limit=_LISTED + 1, after=request.query.get("after"), account=chosen, status=status
-    )
-    jobs = found["data"]
-    accounts = (await ask(request, "/accounts"))["data"] if everyone else []
-    kept = {name: value for name, value in (("account", chosen), ("status", status)) if value}
-    older = urlencode({"after": jobs[_LISTED - 1]["id"], **kept}) if len(jobs) > _LISTED else None
-    return {
-        "jobs": jobs[:_LISTED],
-        "older": None if older is None else f"{ROOT}/videos?{older}",
-        "accounts": accounts,
-        "chosen_account": chosen,
-        "chosen_status": status or "",
-        "own_id": request[SIGNED].account.id,
-    }
+    return {**await load_jobs(request, "videos"), "own_id": request[SIGNED].account.id}
 
 
 async def load_video(request: web.Request) -> Data:

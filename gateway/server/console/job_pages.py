@@ -1,0 +1,31 @@
+"""The list of an object that belongs to an account and has a status: video jobs, batches. By pages, the newest first."""
+
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from gateway.server.console.page import ROOT, Data, ask
+from gateway.server.context import ACTOR
+
+_LISTED = 24
+
+
+async def load_jobs(request: web.Request, kind: str) -> Data:
+    """Load a page of ``kind``, the name of its collection in the admin API, filtered by ``account`` and ``status``."""
+    everyone = request[ACTOR].scope is None
+    chosen = request.query.get("account") if everyone else None
+    status = request.query.get("status")
+    found = await ask(
+        request, f"/{kind}", limit=_LISTED + 1, after=request.query.get("after"), account=chosen, status=status
+    )
+    jobs = found["data"]
+    accounts = (await ask(request, "/accounts"))["data"] if everyone else []
+    kept = {name: value for name, value in (("account", chosen), ("status", status)) if value}
+    older = urlencode({"after": jobs[_LISTED - 1]["id"], **kept}) if len(jobs) > _LISTED else None
+    return {
+        "jobs": jobs[:_LISTED],
+        "older": None if older is None else f"{ROOT}/{kind}?{older}",
+        "accounts": accounts,
+        "chosen_account": chosen,
+        "chosen_status": status or "",
+    }
