@@ -1,4 +1,4 @@
-"""The list of an object that belongs to an account and has a status: video jobs, batches. By pages, the newest first."""
+"""The list of objects that belong to an account and have a status: video jobs, batches. By pages, the newest first."""
 
 from urllib.parse import urlencode
 
