@@ -32,7 +32,7 @@ __all__ = (
     "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0020"
+REVISION = "0021"
 """The newest migration; a database at this revision needs none, and Alembic is not imported."""
 
 accounts = Table(

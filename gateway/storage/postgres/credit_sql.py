@@ -15,18 +15,18 @@ Locks are always taken in this order: balances by owner and id, then leases. The
 from types import MappingProxyType
 
 TABLES = """
-CREATE TABLE credit_balances (
+CREATE TABLE IF NOT EXISTS credit_balances (
   owner smallint NOT NULL, owner_id bigint NOT NULL, period smallint NOT NULL, start integer NOT NULL,
   credit bigint NOT NULL DEFAULT 0, settled bigint NOT NULL DEFAULT 0,
   leased bigint NOT NULL DEFAULT 0, reserved bigint NOT NULL DEFAULT 0,
   PRIMARY KEY (owner, owner_id), CHECK (settled >= 0 AND reserved >= 0)
 ) WITH (fillfactor = 50);
-CREATE TABLE credit_leases (
+CREATE TABLE IF NOT EXISTS credit_leases (
   owner smallint NOT NULL, owner_id bigint NOT NULL, node text COLLATE "C" NOT NULL, start integer NOT NULL,
   granted bigint NOT NULL, posted bigint NOT NULL DEFAULT 0, late bigint NOT NULL DEFAULT 0,
   PRIMARY KEY (node, owner, owner_id), CHECK (posted >= 0 AND late >= 0)
 ) WITH (fillfactor = 50);
-CREATE INDEX credit_leases_owner ON credit_leases (owner, owner_id);
+CREATE INDEX IF NOT EXISTS credit_leases_owner ON credit_leases (owner, owner_id);
 """
 
 _CREDIT_LIMIT = """
@@ -44,16 +44,16 @@ $$
 """
 
 _CREDITED_SINCE = """
-CREATE OR REPLACE FUNCTION credited_since(_owner smallint, _id bigint, _start integer) RETURNS bigint
+CREATE OR REPLACE FUNCTION credited_since(_owner smallint, _id bigint, _start bigint) RETURNS bigint
 LANGUAGE sql STABLE AS $$
   SELECT coalesce(sum(amount_nanos), 0)::bigint FROM entries
-  WHERE kind <> 'charge' AND at_ms >= _start::bigint * 86400000
+  WHERE kind <> 'charge' AND at_ms >= _start * 86400000
     AND CASE _owner WHEN 1 THEN key_id = _id ELSE account_id = _id AND key_id IS NULL END
 $$
 """
 
 _CHARGED_SINCE = """
-CREATE OR REPLACE FUNCTION charged_since(_owner smallint, _id bigint, _start integer) RETURNS bigint
+CREATE OR REPLACE FUNCTION charged_since(_owner smallint, _id bigint, _start bigint) RETURNS bigint
 LANGUAGE sql STABLE AS $$
   SELECT coalesce(sum(cost_nanos), 0)::bigint FROM usage_days
   WHERE day >= _start AND CASE _owner WHEN 1 THEN key_id = _id ELSE account_id = _id END

@@ -18,6 +18,7 @@ from gateway.errors import StoreUnavailable
 from gateway.storage import schema
 from gateway.storage.database import Database, DatabaseStartupError, StoreSize
 from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.functions import create_functions
 from gateway.storage.postgres.sole_user import DatabaseInUse, SoleUser
 from gateway.storage.postgres.values import mend, widen_columns
 from gateway.storage.row_mapping import build_audit
@@ -66,6 +67,7 @@ class PostgresDatabase(Database):
             await connection.execute(text("SET LOCAL statement_timeout = 0"))
             if await upgrade_schema(connection, self.name):
                 await widen_columns(connection)
+                await create_functions(connection)
 
     async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
         """Run ``work`` and store ``audit`` in one transaction. Raises as ``Database.write``."""

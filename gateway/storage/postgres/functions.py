@@ -1,0 +1,50 @@
+"""The functions in a PostgreSQL database, made after each migration: a new one needs a migration, if an empty one."""
+
+from collections.abc import Iterator
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.storage.postgres.credit_sql import FUNCTIONS
+
+CHANGES = "gateway_changes"
+"""The channel on which a commit announces that it has logged changes."""
+CHANGES_KEPT_MS = 86_400_000
+"""How long the log keeps a change: a node that was away for longer reads everything anew."""
+
+# The lock makes changes visible in the order of their numbers, so a node that has read one has read all before it. Its
+# arguments are the kind of what has changed and the column that identifies it. Every 256th change removes old ones.
+_LOG_CHANGE = """
+CREATE OR REPLACE FUNCTION log_change() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  now_ms bigint := extract(epoch FROM clock_timestamp()) * 1000;
+  changed jsonb := CASE TG_OP WHEN 'DELETE' THEN to_jsonb(OLD) ELSE to_jsonb(NEW) END;
+  number bigint;
+BEGIN
+  PERFORM pg_advisory_xact_lock(7130003);
+  INSERT INTO changes (kind, id, at_ms) VALUES (TG_ARGV[0], changed ->> TG_ARGV[1], now_ms)
+    RETURNING sequence INTO number;
+  IF number % 256 = 0 THEN
+    DELETE FROM changes WHERE at_ms < now_ms - KEPT_MS;
+  END IF;
+  PERFORM pg_notify('CHANNEL', '');
+  RETURN NULL;
+END $$
+""".replace("KEPT_MS", str(CHANGES_KEPT_MS)).replace("CHANNEL", CHANGES)
+# A plan that was made while the tables were empty reads them whole for ever.
+_USE_INDEXES = "ALTER FUNCTION {} SET enable_seqscan = off"
+_CALLED = (
+    "turn_balance", "open_balance", "take_credit", "give_credit", "post_spending", "fold_leases", "reserve_job",
+    "finish_job", "add_credit",
+)  # fmt: skip
+
+
+async def create_functions(connection: AsyncConnection) -> None:
+    """Make or replace every function, as part of the current transaction."""
+    for statement in _list_statements():
+        await connection.exec_driver_sql(statement)
+
+
+def _list_statements() -> Iterator[str]:
+    yield _LOG_CHANGE
+    yield from FUNCTIONS.values()
+    yield from map(_USE_INDEXES.format, _CALLED)
