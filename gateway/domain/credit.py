@@ -10,9 +10,10 @@ So everything that is spent or held anywhere is within the limit, whatever fails
 credit is taken in the store first and then in the node, and given back in the node first and then in the store.
 """
 
-import attrs
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
 
-from gateway.domain.balance import Owner
+from gateway.domain.balance import Owner, UtcDay
 from gateway.domain.frozen import frozen
 
 BalanceId = tuple[Owner, int]
@@ -64,51 +65,35 @@ class StoredLease:
         return self.granted_nanos - self.posted_nanos - self.late_nanos
 
 
-@attrs.define(eq=False)
-class Lease:
-    """A node's own side of its lease of one balance.
+class CreditAuthority(Protocol):
+    """Who judges how much of each limit is left, on behalf of one node.
+
+    Every method raises ``StoreUnavailable`` if the outcome is unknown: the node then has to read its leases.
 
     Attributes:
-        granted_nanos: all that was ever granted and not given back.
-        used_nanos: all that was settled here.
-        held_nanos: the open reservations.
+        recalled: called with the balances whose idle credit another node asks for.
+        returned: called with the balances that another node has given credit back to on such a call.
     """
 
-    granted_nanos: int = 0
-    used_nanos: int = 0
-    held_nanos: int = 0
+    recalled: Callable[[Collection[BalanceId]], None]
+    returned: Callable[[Collection[BalanceId]], None]
 
-    @property
-    def room_nanos(self) -> int:
-        """What may still be reserved. Negative after an overrun."""
-        return self.granted_nanos - self.used_nanos - self.held_nanos
+    async def take(self, wants: Sequence[CreditWant], day: UtcDay) -> Sequence[CreditGrant]:
+        """Answer all of ``wants``, one for each balance, in one transaction, as of ``day``."""
+        ...
 
-    def hold(self, nanos: int) -> bool:
-        """Reserve ``nanos`` if the lease covers them; return whether it does."""
-        if nanos > self.room_nanos:
-            return False
-        self.held_nanos += nanos
-        return True
+    async def give_back(self, amounts: Mapping[BalanceId, int], recalled: Collection[BalanceId] = ()) -> None:
+        """Take back what the node has already given up; tell the other nodes of what was ``recalled``."""
+        ...
 
-    def settle(self, held_nanos: int, cost_nanos: int) -> None:
-        """Spend ``cost_nanos`` and release what was reserved for it."""
-        self.held_nanos -= held_nanos
-        self.used_nanos += cost_nanos
+    async def recall(self, balances: Collection[BalanceId]) -> None:
+        """Ask every other node for its idle credit."""
+        ...
 
-    def detach(self, nanos: int) -> None:
-        """Hand a reservation over to a durable job: the store counts it there from now on."""
-        self.held_nanos -= nanos
-        self.granted_nanos -= nanos
+    async def find_leases(self) -> Sequence[StoredLease]:
+        """Return every lease of the node."""
+        ...
 
-    def release(self, nanos: int) -> int:
-        """Give up to ``nanos`` of the room back; return how much. The store is to be asked next."""
-        given = max(0, min(nanos, self.room_nanos))
-        self.granted_nanos -= given
-        return given
-
-    def correct(self, stored: StoredLease, unposted_nanos: int) -> None:
-        """Take over what the store has, after an answer was lost.
-
-        ``unposted_nanos`` is what was settled here and is not in the store.
-        """
-        self.granted_nanos = stored.outstanding_nanos + self.used_nanos - unposted_nanos
+    async def fold(self) -> None:
+        """End every lease of the node: what it has posted stays spent, and the rest is free."""
+        ...

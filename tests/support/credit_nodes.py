@@ -15,7 +15,8 @@ import asyncpg
 import attrs
 
 from gateway.domain.balance import UtcDay, parse_day
-from gateway.domain.credit import BalanceId, CreditGrant, CreditWant, Lease
+from gateway.domain.credit import BalanceId, CreditGrant, CreditWant
+from gateway.domain.leased_balance import LeasedBalance
 from gateway.storage.postgres.credit import (
     LIMITS_LOCK,
     Connection,
@@ -86,11 +87,10 @@ class Node:
     name: str
     world: World
     journal: list[Row]
-    leases: defaultdict[BalanceId, Lease] = attrs.Factory(lambda: defaultdict(Lease))
+    leases: defaultdict[BalanceId, LeasedBalance] = attrs.Factory(lambda: defaultdict(lambda: LeasedBalance("key")))
     unlimited: set[BalanceId] = attrs.Factory(set)
     granting: asyncio.Lock = attrs.Factory(asyncio.Lock)
     posting: asyncio.Lock = attrs.Factory(asyncio.Lock)
-    turned: dict[BalanceId, int] = attrs.Factory(dict)
     lane: Connection = attrs.field(init=False)
     rows: Connection = attrs.field(init=False)
 
@@ -105,18 +105,17 @@ class Node:
         async with self.granting:
             grants = await take_credit(self.lane, self.name, 4, day, wants)
             if not lost:
-                self._accept(grants, day)
+                self._accept(grants)
                 return
             async with self.posting:
                 stored = {lease.balance: lease for lease in await find_leases(self.lane, self.name)}
                 unposted = await self._sum_unposted()
                 for balance in {want.balance for want in wants} & stored.keys():
-                    self.leases[balance].correct(stored[balance], unposted[balance])
+                    self.leases[balance].resync(stored[balance], unposted[balance])
         self.world.done["lost"] += 1
 
-    def _accept(self, grants: Sequence[CreditGrant], day: UtcDay) -> None:
+    def _accept(self, grants: Sequence[CreditGrant]) -> None:
         for grant in grants:
-            self.turned[grant.balance] = day.number
             self.leases[grant.balance].granted_nanos += grant.granted_nanos
             (self.unlimited.discard if grant.limited else self.unlimited.add)(grant.balance)
 
@@ -153,7 +152,7 @@ class Node:
         """Charge a request."""
         for each in row.balances:
             if each not in self.unlimited:
-                self.leases[each].settle(held, row.cost)
+                self.leases[each].settle(held, row.cost, row.day)
         self.journal.append(row)
 
     async def flush(self, *, known: bool = False) -> None:
@@ -167,15 +166,8 @@ class Node:
                 fresh = rows
             for day in sorted({row.day for row in fresh}, key=lambda each: each.number):
                 some = [row for row in fresh if row.day is day or row.day == day]
-                await self._turn({balance for row in some for balance in row.balances}, day)
                 await self._post(some, day)
             del self.journal[: len(rows)]
-
-    async def _turn(self, balances: set[BalanceId], day: UtcDay) -> None:
-        late = [balance for balance in balances if self.turned.get(balance, 0) < day.number]
-        if late:
-            wants = [CreditWant(each, 0, 0, 0) for each in late]
-            self._accept(await take_credit(self.rows, self.name, 4, day, wants), day)
 
     async def _post(self, rows: list[Row], day: UtcDay) -> None:
         sums: Counter[BalanceId] = Counter()

@@ -162,11 +162,22 @@ BEGIN
 END $$
 """
 
-# The last statement of a transaction that posts rows of one day. It changes nothing but this node's own leases.
+# The last statement of a transaction that posts rows of one day. It locks nothing but this node's own leases, except
+# for balances that are not in the window of the day yet, or that the node has no lease of.
 _POST_SPENDING = """
 CREATE OR REPLACE FUNCTION post_spending(_node text, _day integer, _month integer,
   _owner smallint[], _id bigint[], _amount bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE k integer;
 BEGIN
+  FOR k IN 1 .. coalesce(array_length(_id, 1), 0) LOOP
+    PERFORM turn_balance(b.owner, b.owner_id, _day, _month) FROM credit_balances b
+      WHERE b.owner = _owner[k] AND b.owner_id = _id[k]
+      AND (credit_start(b.period, _day, _month) > b.start OR NOT EXISTS (
+        SELECT 1 FROM credit_leases e WHERE e.owner = b.owner AND e.owner_id = b.owner_id AND e.node = _node));
+  END LOOP;
+  FOR k IN 1 .. coalesce(array_length(_id, 1), 0) LOOP
+    PERFORM 1 FROM credit_leases l WHERE l.owner = _owner[k] AND l.owner_id = _id[k] AND l.node = _node FOR UPDATE;
+  END LOOP;
   UPDATE credit_leases l SET posted = l.posted + CASE WHEN x.s >= l.start THEN x.a ELSE 0 END,
       late = l.late + CASE WHEN x.s < l.start THEN x.a ELSE 0 END
     FROM (SELECT u.o, u.i, sum(u.a) a, credit_start(b.period, _day, _month) s

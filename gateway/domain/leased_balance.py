@@ -1,0 +1,167 @@
+"""A node's own side of the credit that it has of one balance: arithmetic in nano-USD and seconds, without a clock."""
+
+import math
+
+import attrs
+
+from gateway.domain.balance import Balance, Quota, UtcDay
+from gateway.domain.credit import BalanceId, StoredLease
+from gateway.domain.frozen import frozen
+
+_AVERAGE_S = 5.0
+"""The time constant of the average of what is reserved a second."""
+_AHEAD_S = 2.0
+_FEWEST, _MOST = 4, 32
+"""The bounds of a slice, in requests like the last one."""
+
+
+@attrs.define(eq=False)
+class CreditDemand:
+    """How fast a node reserves credit of one balance. Times are seconds of a monotonic clock."""
+
+    nanos_per_s: float = 0.0
+    last_nanos: int = 0
+    at_s: float = 0.0
+
+    def note(self, nanos: int, now_s: float) -> None:
+        """Count a reservation."""
+        self.nanos_per_s = self._decay(now_s) + nanos / _AVERAGE_S
+        self.last_nanos, self.at_s = nanos, now_s
+
+    def find_slice(self, now_s: float) -> int:
+        """Return what to ask for beyond what requests need: two seconds' reservations, from 4 to 32 of the last one."""
+        ahead = int(self._decay(now_s) * _AHEAD_S)
+        return min(max(ahead, _FEWEST * self.last_nanos), _MOST * self.last_nanos)
+
+    def _decay(self, now_s: float) -> float:
+        return self.nanos_per_s * math.exp(min(0.0, self.at_s - now_s) / _AVERAGE_S)
+
+
+@frozen
+class CreditRefusal:
+    """What the store answered when it had too little.
+
+    Attributes:
+        least_nanos: what was asked for; a request for less may still pass.
+        left_nanos: what is left beside everything that is reserved anywhere.
+        held_nanos: what other nodes have.
+        day_number: the day of the answer.
+        until_s: until then it is not asked again.
+        memory_s: how long the answer is remembered.
+    """
+
+    least_nanos: int
+    left_nanos: int
+    held_nanos: int
+    day_number: int
+    until_s: float
+    memory_s: float
+
+
+@attrs.define(eq=False)
+class LeasedBalance(Balance):
+    """A balance of which this node may spend what it was granted, and not what the limit leaves.
+
+    Its counters are what this node has spent since its start; only the store knows the rest.
+
+    Attributes:
+        owner_id: the id of the key or account.
+        granted_nanos: all that was ever granted and not given back.
+        used_nanos: all that was settled here.
+        unlimited: the quota for which the store has answered that it knows no limit; None: it has not.
+        unsure: the node does not know its lease: the limit is new, or an answer was lost.
+        refusal: the store's last answer, if that was too little.
+    """
+
+    owner_id: int = 0
+    granted_nanos: int = 0
+    used_nanos: int = 0
+    unlimited: Quota | None = None
+    unsure: bool = False
+    refusal: CreditRefusal | None = None
+    demand: CreditDemand = attrs.Factory(CreditDemand)
+
+    @property
+    def id(self) -> BalanceId:
+        return self.owner, self.owner_id
+
+    @property
+    def leased(self) -> bool:
+        """Whether only granted credit may be spent."""
+        return self.quota.capped and self.unlimited is not self.quota
+
+    @property
+    def room_nanos(self) -> int:
+        """What of the granted credit may still be reserved. Negative after an overrun."""
+        return self.granted_nanos - self.used_nanos - self.held_nanos
+
+    def use(self, quota: Quota, day: UtcDay) -> None:
+        """Apply ``quota`` from now on. What was spent without a limit is not in any lease."""
+        if quota is self.quota:
+            return
+        before = self.leased
+        super().use(quota, day)
+        self.refusal = None
+        if self.leased and not before and (self.used_nanos or self.granted_nanos):
+            self.unsure = True
+
+    def find_room(self, day: UtcDay) -> int | None:  # noqa: ARG002 - a lease has no period
+        """Return what may be reserved without another question to the store. None without a quota."""
+        if not self.leased:
+            return None
+        return min(0, self.room_nanos) if self.unsure else self.room_nanos
+
+    def settle(self, held_nanos: int, cost_nanos: int, day: UtcDay) -> int:
+        """Spend ``cost_nanos``, release what was reserved for it, and return what of it is above the grant."""
+        before = max(0, -self.room_nanos)
+        super().settle(held_nanos, cost_nanos, day)
+        self.used_nanos += cost_nanos
+        if cost_nanos < held_nanos:
+            self.refusal = None
+        return max(0, -self.room_nanos - before) if self.leased and cost_nanos > held_nanos else 0
+
+    def grant(self, nanos: int) -> None:
+        """Add what the store has granted."""
+        self.granted_nanos += nanos
+
+    def detach(self, nanos: int) -> None:
+        """Hand a reservation over to a durable job: the store counts it there from now on."""
+        self.held_nanos -= nanos
+        self.granted_nanos -= nanos
+
+    def release(self, nanos: int) -> int:
+        """Give up to ``nanos`` of the room back; return how much. The store is to be asked next."""
+        given = max(0, min(nanos, self.room_nanos))
+        self.granted_nanos -= given
+        return given
+
+    def resync(self, stored: StoredLease | None, unposted_nanos: int) -> None:
+        """Take over what the store has, None for nothing, after an answer was lost.
+
+        ``unposted_nanos`` is what was settled here and is not in the store.
+        """
+        outstanding = 0 if stored is None else stored.outstanding_nanos
+        self.granted_nanos = outstanding + self.used_nanos - unposted_nanos
+        self.unsure = False
+
+    def refuses(self, nanos: int, day: UtcDay, now_s: float) -> bool:
+        """Return whether the store would refuse ``nanos``, by an answer that is not old."""
+        refusal = self.refusal
+        return (
+            refusal is not None
+            and now_s < refusal.until_s
+            and nanos >= refusal.least_nanos
+            and refusal.day_number == day.number
+        )
+
+    def describe(self, day: UtcDay) -> Balance:
+        """Return the whole balance as of the last refusal: what is left, and what is reserved anywhere."""
+        whole, refusal = Balance(self.owner), self.refusal
+        whole.use(self.quota, day)
+        left = self.room_nanos if refusal is None else refusal.left_nanos
+        whole.held_nanos = self.held_nanos + (0 if refusal is None else refusal.held_nanos)
+        whole.tally(day).spent_nanos = (self.quota.limit_nanos or 0) - whole.held_nanos - left
+        return whole
+
+    def _recognise(self) -> int:
+        return 0  # the node does not know the limit's room

@@ -1,0 +1,130 @@
+"""A node's connection to the credit leases in PostgreSQL: one statement at a time, and what other nodes ask for."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg  # type: ignore[import-untyped]
+import structlog
+
+from gateway.domain.balance import Owner, UtcDay
+from gateway.domain.credit import BalanceId, CreditGrant, CreditWant, StoredLease
+from gateway.errors import StoreUnavailable
+from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.credit import Connection, find_leases, fold_leases, give_credit, take_credit
+
+STATEMENT_S = 2.0
+"""How long a statement may take; then the connection is closed, because the server may or may not have finished it."""
+FOLD_S = 10.0
+CHANNEL = "gateway_credit"
+_NOTIFY = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload"
+_NAMED = 200
+"""Balances a notification: one has at most 8,000 bytes."""
+_OWNERS: dict[str, Owner] = {"a": "account", "k": "key"}
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class PostgresCreditAuthority:
+    """Takes and gives back the credit of one node over a connection of its own.
+
+    Recalls go to the other nodes by NOTIFY, and so does the answer that credit was returned; both may be lost, and
+    cost a wait then.
+
+    Args:
+        address: of the database.
+        node: whose leases they are.
+        count_live: returns the number of live nodes, at least 1.
+    """
+
+    def __init__(self, address: Address, node: str, count_live: Callable[[], int]) -> None:
+        self._address = address
+        self._node = node
+        self._count_live = count_live
+        self._connection: Connection | None = None
+        self._lock = asyncio.Lock()
+        self.recalled: Callable[[Collection[BalanceId]], None] = lambda _: None
+        self.returned: Callable[[Collection[BalanceId]], None] = lambda _: None
+
+    async def take(self, wants: Sequence[CreditWant], day: UtcDay) -> Sequence[CreditGrant]:
+        """Answer all of ``wants`` in one transaction. Raises ``StoreUnavailable``."""
+        async with self._work() as connection:
+            return await take_credit(connection, self._node, self._count_live(), day, wants)
+
+    async def give_back(self, amounts: Mapping[BalanceId, int], recalled: Collection[BalanceId] = ()) -> None:
+        """Take back what the node has given up. Raises ``StoreUnavailable``."""
+        async with self._work() as connection, connection.transaction():
+            await give_credit(connection, self._node, amounts)
+            if recalled:
+                await self._notify(connection, "returned", recalled)
+
+    async def recall(self, balances: Collection[BalanceId]) -> None:
+        """Ask every other node for its idle credit. Raises ``StoreUnavailable``."""
+        async with self._work() as connection:
+            await self._notify(connection, "recall", balances)
+
+    async def find_leases(self) -> Sequence[StoredLease]:
+        """Return every lease of the node. Raises ``StoreUnavailable``."""
+        async with self._work() as connection:
+            return await find_leases(connection, self._node)
+
+    async def fold(self) -> None:
+        """End every lease of the node. Raises ``StoreUnavailable``."""
+        async with self._work(FOLD_S) as connection:
+            await fold_leases(connection, self._node)
+
+    async def listen(self) -> None:
+        """Connect, if the node is not connected, so that it hears recalls. Raises ``StoreUnavailable``."""
+        async with self._work():
+            pass
+
+    async def close(self) -> None:
+        """Close the connection."""
+        async with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.terminate()
+
+    @asynccontextmanager
+    async def _work(self, most_s: float = STATEMENT_S) -> AsyncIterator[Connection]:
+        """Lend the connection to one verb; whatever fails closes it."""
+        async with self._lock:
+            try:
+                async with asyncio.timeout(most_s):
+                    connection = await self._connect()
+                    yield connection
+            except BaseException as error:
+                if self._connection is not None:
+                    self._connection.terminate()
+                    self._connection = None
+                if not isinstance(error, (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)):
+                    raise
+                log.warning("credit_unanswered", error=str(error) or type(error).__name__)
+                raise StoreUnavailable("The gateway's store does not answer", retry_after_s=2) from error
+
+    async def _connect(self) -> Connection:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await self._address.connect(
+                statement_timeout=f"{int(FOLD_S * 1000)}ms",
+                lock_timeout="1500ms",
+                idle_in_transaction_session_timeout="10s",
+            )
+            await self._connection.add_listener(CHANNEL, self._hear)
+        return self._connection
+
+    async def _notify(self, connection: Connection, verb: str, balances: Iterable[BalanceId]) -> None:
+        names = [f"{owner[0]}{number}" for owner, number in sorted(balances)]
+        await connection.execute(
+            _NOTIFY, CHANNEL, [f"{verb} {self._node} {' '.join(some)}" for some in _batch(names, _NAMED)]
+        )
+
+    def _hear(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+        verb, node, *names = payload.split()
+        if node != self._node:
+            heard = self.recalled if verb == "recall" else self.returned
+            heard([(_OWNERS[name[0]], int(name[1:])) for name in names])
+
+
+def _batch(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (names[first : first + size] for first in range(0, len(names), size))
