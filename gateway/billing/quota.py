@@ -124,9 +124,9 @@ class QuotaService:
             may_be_longer = may_be_longer or find_longest_answer(target.model) > 0
         admitted = False
         try:
-            ctx.reservation = reservation = self._balances.hold(caller, reserve)
-            if may_be_longer and reservation.left_nanos and call.max_output_tokens:
-                _extend(reservation, call, options)
+            ctx.reservation = self._balances.hold_now(caller, reserve) or await self._balances.hold(caller, reserve)
+            if may_be_longer and ctx.reservation.left_nanos and call.max_output_tokens:
+                _extend(ctx.reservation, call, options)
             if subjects := caller.subjects:
                 tokens = estimate_tokens(call.prompt_chars)
                 permit = self._counters.take_now(subjects, tokens) or await self._counters.take(subjects, tokens)
@@ -150,7 +150,7 @@ class QuotaService:
         reserve = target.find_most(call.need)
         admitted = False
         try:
-            ctx.reservation = self._balances.hold(caller, reserve)
+            ctx.reservation = self._balances.hold_now(caller, reserve) or await self._balances.hold(caller, reserve)
             if subjects := caller.subjects:
                 permit = await self._counters.take_part(subjects, estimate_tokens(call.prompt_chars))
                 ctx.permit, ctx.rate_limits = permit, permit.standing

@@ -1,27 +1,37 @@
 """A node's own side of the credit that it has of one balance: arithmetic in nano-USD and seconds, without a clock."""
 
 import math
+from collections.abc import Mapping, Sequence
 
 import attrs
 
 from gateway.domain.balance import Balance, Quota, UtcDay
-from gateway.domain.credit import BalanceId, StoredLease
+from gateway.domain.credit import BalanceId, CreditWant, StoredLease
 from gateway.domain.frozen import frozen
 
 _AVERAGE_S = 5.0
 """The time constant of the average of what is reserved a second."""
 _AHEAD_S = 2.0
+IDLE_S = 60.0
 _FEWEST, _MOST = 4, 32
 """The bounds of a slice, in requests like the last one."""
 
 
 @attrs.define(eq=False)
 class CreditDemand:
-    """How fast a node reserves credit of one balance. Times are seconds of a monotonic clock."""
+    """How fast a node reserves credit of one balance. Times are seconds of a monotonic clock.
+
+    Attributes:
+        nanos_per_s: the average as of ``at_s``.
+        last_nanos: the last reservation.
+        at_s: when it was made.
+        ahead_s: no more is asked for ahead before.
+    """
 
     nanos_per_s: float = 0.0
     last_nanos: int = 0
     at_s: float = 0.0
+    ahead_s: float = 0.0
 
     def note(self, nanos: int, now_s: float) -> None:
         """Count a reservation."""
@@ -144,15 +154,12 @@ class LeasedBalance(Balance):
         self.granted_nanos = outstanding + self.used_nanos - unposted_nanos
         self.unsure = False
 
-    def refuses(self, nanos: int, day: UtcDay, now_s: float) -> bool:
-        """Return whether the store would refuse ``nanos``, by an answer that is not old."""
+    def find_refusal(self, day: UtcDay, now_s: float) -> CreditRefusal | None:
+        """Return the store's last answer, if that was too little and is not old."""
         refusal = self.refusal
-        return (
-            refusal is not None
-            and now_s < refusal.until_s
-            and nanos >= refusal.least_nanos
-            and refusal.day_number == day.number
-        )
+        if refusal is None or now_s >= refusal.until_s or refusal.day_number != day.number:
+            return None
+        return refusal
 
     def describe(self, day: UtcDay) -> Balance:
         """Return the whole balance as of the last refusal: what is left, and what is reserved anywhere."""
@@ -165,3 +172,32 @@ class LeasedBalance(Balance):
 
     def _recognise(self) -> int:
         return 0  # the node does not know the limit's room
+
+
+def merge_wants(asked: Mapping[LeasedBalance, Sequence[int]], now_s: float) -> list[CreditWant]:
+    """Return what to ask for the reservations that wait for each balance; nothing for those that have room for all."""
+    wants = []
+    for balance, amounts in asked.items():
+        room = balance.room_nanos
+        need = sum(amounts) - room
+        if need > 0:
+            least = max(0, min(amounts) - room)
+            wants.append(CreditWant(balance.id, least, need, need + balance.demand.find_slice(now_s)))
+    return wants
+
+
+def find_surplus(balance: LeasedBalance, now_s: float) -> int:
+    """Return how much idle credit is too much: all after a minute without requests, and what is above two slices."""
+    if now_s - balance.demand.at_s >= IDLE_S:
+        return max(0, balance.room_nanos)
+    return max(0, balance.room_nanos - 2 * balance.demand.find_slice(now_s))
+
+
+def is_over(balance: LeasedBalance, now_s: float) -> bool:
+    """Return whether the node has no credit of a balance that it has not used for a minute."""
+    return now_s - balance.demand.at_s >= IDLE_S and balance.room_nanos <= 0 and not balance.held_nanos
+
+
+def is_low(balance: LeasedBalance, now_s: float) -> bool:
+    """Return whether to ask for more ahead: less than half a slice is left."""
+    return 2 * balance.room_nanos < balance.demand.find_slice(now_s)

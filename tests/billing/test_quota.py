@@ -476,7 +476,7 @@ def test_what_was_above_a_cap_before_a_restart_is_on_record_again_at_the_first_l
     balances = Balances(lambda: NOON)
     balances.load([Spending(1, 7, 130)], balances.today)
     with pytest.raises(QuotaExceeded):
-        balances.hold(caller_of(key=capped(100)), 1)
+        balances.hold_now(caller_of(key=capped(100)), 1)
     assert balances.find_balance("key", 7).tally(balances.today).overrun_nanos == 30
     assert not balances.holds
 

@@ -250,7 +250,8 @@ class HeldVideos:
         """A job that is neither on record nor known to have its money, which is held."""
         caller = caller_of(capped(1_000), capped(500))
         ctx = self.billing.arrive(caller, call_for(nanos))
-        ctx.reservation = held = self.billing.balances.hold(caller, nanos)
+        ctx.reservation = held = self.billing.balances.hold_now(caller, nanos)
+        assert held is not None
         row = build_record(ctx, "interrupted", None, **self.billing.times)
         receipt = attrs.evolve(row, attempts=1)
         job = VideoJob(f"video_{number}", receipt, "a cat", state="queued", held_nanos=nanos, cost_nanos=nanos - 5)

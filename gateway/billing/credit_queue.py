@@ -1,0 +1,145 @@
+"""Requests that wait for credit, in the order of their arrival."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+import attrs
+
+from gateway.domain.balance import Reservation
+from gateway.domain.credit import BalanceId, CreditGrant
+from gateway.domain.leased_balance import LeasedBalance
+from gateway.errors import GatewayError
+
+
+@attrs.define(eq=False)
+class WaitingRequest:
+    """A request that waits until all of its balances have room.
+
+    Attributes:
+        balances: its key's and its account's.
+        nanos: what it reserves.
+        reserve: makes the reservation; None if a balance is short.
+        answer: the reservation; None if the store has too little.
+        recalls: how often other nodes were asked for their idle credit for it.
+        after_s: the store is not asked again before.
+    """
+
+    balances: Sequence[LeasedBalance]
+    nanos: int
+    reserve: Callable[[], Reservation | None]
+    answer: asyncio.Future[Reservation | None]
+    recalls: int = 0
+    after_s: float = 0.0
+
+    @property
+    def short(self) -> list[LeasedBalance]:
+        """The balances that have too little room."""
+        return [each for each in self.balances if each.leased and (each.unsure or each.room_nanos < self.nanos)]
+
+
+@attrs.define
+class Verdict:
+    """What follows from the store's answers.
+
+    Attributes:
+        refused: the requests that get no credit.
+        short: the smallest of them for each balance that refused it.
+        recalled: the balances whose idle credit the other nodes are asked for.
+    """
+
+    refused: list[WaitingRequest] = attrs.Factory(list)
+    short: dict[LeasedBalance, int] = attrs.Factory(dict)
+    recalled: set[LeasedBalance] = attrs.Factory(set)
+
+    def refuse(self, request: WaitingRequest, balances: Iterable[LeasedBalance]) -> None:
+        self.refused.append(request)
+        for balance in balances:
+            self.short[balance] = min(request.nanos, self.short.get(balance, request.nanos))
+
+
+class CreditQueue:
+    """The waiting requests.
+
+    Args:
+        pauses_s: how long to wait after each recall before the store is asked again; then the request is refused.
+    """
+
+    def __init__(self, pauses_s: Sequence[float]) -> None:
+        self._pauses_s = pauses_s
+        self._waiting: list[WaitingRequest] = []
+
+    def put(self, request: WaitingRequest) -> None:
+        self._waiting.append(request)
+
+    @property
+    def unsure(self) -> bool:
+        """Whether a request waits for a balance of which the node does not know its lease."""
+        return any(balance.leased and balance.unsure for request in self._look() for balance in request.balances)
+
+    def find_balances(self) -> set[LeasedBalance]:
+        """Return the balances that requests wait for."""
+        return {balance for request in self._look() for balance in request.balances}
+
+    def find_next_s(self) -> float | None:
+        """Return when the store is to be asked next; None without requests."""
+        return min((request.after_s for request in self._look()), default=None)
+
+    def serve(self) -> None:
+        """Make every reservation that the balances have room for, the oldest first."""
+        for request in self._look():
+            try:
+                reservation = request.reserve()
+            except GatewayError as error:
+                request.answer.set_exception(error)
+                continue
+            if reservation is not None:
+                request.answer.set_result(reservation)
+        self._waiting = list(self._look())
+
+    def list_due(self, now_s: float) -> list[WaitingRequest]:
+        """Return the requests for which the store is to be asked now."""
+        return [request for request in self._look() if request.after_s <= now_s]
+
+    def resume(self, balances: AbstractSet[LeasedBalance]) -> None:
+        """Ask for the requests of ``balances`` at once: credit has been returned."""
+        for request in self._look():
+            if not balances.isdisjoint(request.balances):
+                request.after_s = 0.0
+
+    def judge(self, asked: Iterable[WaitingRequest], answers: Mapping[BalanceId, CreditGrant], now_s: float) -> Verdict:
+        """Decide about the requests that were ``asked`` for and still wait.
+
+        One that the store refused is refused, unless other nodes have credit: those are asked to return it first.
+        """
+        verdict = Verdict()
+        for request in asked:
+            refusing = [each for each in request.short if _is_refused(answers.get(each.id))]
+            if request.answer.done() or not refusing:
+                continue
+            others = all(answers[each.id].others_nanos > 0 for each in refusing)
+            if not others or request.recalls == len(self._pauses_s):
+                verdict.refuse(request, refusing)
+                continue
+            request.after_s = now_s + self._pauses_s[request.recalls]
+            request.recalls += 1
+            verdict.recalled.update(refusing)
+        return verdict
+
+    def _look(self) -> Iterator[WaitingRequest]:
+        return (request for request in self._waiting if not request.answer.done())
+
+
+def collect(requests: Iterable[WaitingRequest]) -> dict[LeasedBalance, list[int]]:
+    """Return the reservations that wait for each balance that needs credit."""
+    asked: defaultdict[LeasedBalance, list[int]] = defaultdict(list)
+    for request in requests:
+        for balance in request.balances:
+            if balance.leased and not balance.unsure:
+                asked[balance].append(request.nanos)
+    return asked
+
+
+def _is_refused(answer: CreditGrant | None) -> bool:
+    return answer is not None and answer.limited and not answer.granted_nanos

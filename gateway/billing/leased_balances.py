@@ -1,0 +1,94 @@
+"""The balances of one of several nodes: it spends what the store has granted it, and asks for more as necessary."""
+
+from collections.abc import Callable
+from typing import cast
+
+from gateway.billing.balances import Balances
+from gateway.billing.credit_keeper import CreditKeeper
+from gateway.domain.account import Caller
+from gateway.domain.balance import Balance, Owner, Reservation, hold
+from gateway.domain.leased_balance import LeasedBalance, is_low
+
+Pair = tuple[LeasedBalance, LeasedBalance]
+
+
+class LeasedBalances(Balances):
+    """The balances of a node in a cluster.
+
+    Args:
+        clock: Unix seconds.
+        keeper: asks the store for credit.
+    """
+
+    def __init__(self, clock: Callable[[], float], keeper: CreditKeeper) -> None:
+        super().__init__(clock)
+        self._keeper = keeper
+        keeper.release = self.release
+
+    def hold_now(self, caller: Caller, nanos: int) -> Reservation | None:
+        """Reserve ``nanos`` of the credit that this node has; None if it has too little."""
+        now_s = self._clock()
+        day = self._find_day(now_s)
+        pair = self._find_pair(caller)
+        if nanos and any(balance.leased and (balance.unsure or balance.room_nanos < nanos) for balance in pair):
+            return None
+        reservation = hold(pair, nanos, day, now_s)
+        self.holds.add(reservation)
+        if nanos:
+            self._note(pair, nanos)
+        return reservation
+
+    async def hold(self, caller: Caller, nanos: int) -> Reservation:
+        """Reserve ``nanos`` as soon as the store has granted them.
+
+        Raises:
+            QuotaExceeded: the limit does not cover them.
+            StoreUnavailable: the store does not answer.
+        """
+        while True:
+            pair = self._find_pair(caller)
+            self._refuse(pair, nanos)
+            reservation = await self._keeper.wait(pair, nanos, lambda: self.hold_now(caller, nanos))
+            if reservation is not None:
+                return reservation
+
+    def check(self, caller: Caller) -> None:
+        """Raise ``QuotaExceeded`` if the store has just answered that nothing is left at all; ``StoreUnavailable``."""
+        now_s = self._clock()
+        day, at_s = self._find_day(now_s), self._keeper.now()
+        refusing = [each for each in self._find_pair(caller) if each.leased and each.find_refusal(day, at_s)]
+        wholes = [each.describe(day) for each in refusing]
+        hold([whole for whole in wholes if (whole.find_balance(day) or 0) <= 0], 1, day, now_s)
+
+    def _refuse(self, pair: Pair, nanos: int) -> None:
+        """Raise ``QuotaExceeded`` if the store has just refused as much."""
+        now_s = self._clock()
+        day, at_s = self._find_day(now_s), self._keeper.now()
+        refusing = [
+            each
+            for each in pair
+            if each.leased and (refusal := each.find_refusal(day, at_s)) is not None and nanos >= refusal.least_nanos
+        ]
+        hold([each.describe(day) for each in refusing], nanos, day, now_s)
+
+    def _note(self, pair: Pair, nanos: int) -> None:
+        at_s = self._keeper.now()
+        for balance in pair:
+            if balance.leased:
+                balance.demand.note(nanos, at_s)
+                if is_low(balance, at_s):
+                    self._keeper.ask_ahead(balance)
+
+    def _find_pair(self, caller: Caller) -> Pair:
+        """Return the balances with their current quotas; the idle credit of one whose limit has changed is returned."""
+        pair = self._pairs.get((caller.key.id, caller.account.id))
+        if pair is None or pair[0].quota is not caller.key.quota or pair[1].quota is not caller.account.quota:
+            before = [] if pair is None else [balance.quota for balance in pair]
+            pair = self._open(caller, self._day)
+            for balance, quota in zip(cast("Pair", pair), before, strict=False):
+                if balance.quota != quota and balance.leased:
+                    self._keeper.give_up(balance)
+        return cast("Pair", pair)
+
+    def _make_balance(self, owner: Owner, owner_id: int) -> Balance:
+        return LeasedBalance(owner, owner_id=owner_id)

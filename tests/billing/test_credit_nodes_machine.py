@@ -1,0 +1,170 @@
+"""Any order of requests, answers that are lost, crashes and midnights: three nodes never spend more than the limits."""
+
+import asyncio
+from collections import Counter
+from typing import Literal
+
+import attrs
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from gateway.domain.account import Caller
+from gateway.domain.balance import DAY_S, Reservation
+from gateway.domain.credit import BalanceId
+from gateway.errors import GatewayError, StoreUnavailable
+from tests.support.billing_services import ACCOUNT, KEY, capped
+from tests.support.credit_cluster import MemoryNode
+from tests.support.credit_memory import MemoryCredit
+
+NAMES = ("a", "b", "c")
+LIMITS: dict[BalanceId, int] = {("account", 1): 400, ("key", 7): 300, ("key", 8): 150}
+DAILY: tuple[BalanceId, ...] = (("account", 1), ("key", 8))
+SHARED = attrs.evolve(ACCOUNT, quota=capped(400, "daily"))
+CALLERS = (
+    Caller(SHARED, attrs.evolve(KEY, quota=capped(300))),
+    Caller(SHARED, attrs.evolve(KEY, id=8, quota=capped(150, "daily"))),
+    Caller(SHARED, attrs.evolve(KEY, id=9)),
+)
+NODES = st.integers(0, len(NAMES) - 1)
+ANY = st.integers(0, 10**6)
+
+
+@attrs.frozen(eq=False)
+class Request:
+    node: MemoryNode
+    caller: Caller
+    nanos: int
+    task: "asyncio.Task[Reservation]"
+
+
+class CreditMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.credit = MemoryCredit()
+        self.nodes = [MemoryNode(self.credit, name, live=3) for name in NAMES]
+        for balance, limit in LIMITS.items():
+            period = "daily" if balance in DAILY else "lifetime"
+            self.credit.open(balance, limit, self.nodes[0].balances.today, period)
+        self.requests: list[Request] = []
+        self.spent: Counter[tuple[BalanceId, int]] = Counter()
+
+    @rule(node=NODES, caller=st.sampled_from(CALLERS), nanos=st.integers(1, 60))
+    def begin(self, node: int, caller: Caller, nanos: int) -> None:
+        self.loop.run_until_complete(self._begin(self.nodes[node], caller, nanos))
+
+    async def _begin(self, node: MemoryNode, caller: Caller, nanos: int) -> None:
+        self.requests.append(Request(node, caller, nanos, node.begin(caller, nanos)))
+        await asyncio.sleep(0)
+
+    @rule(node=NODES, passed_s=st.sampled_from([0.0, 0.06, 0.3, 70.0]))
+    def step(self, node: int, passed_s: float) -> None:
+        self.nodes[node].pulse += passed_s
+        self.loop.run_until_complete(self._step(self.nodes[node]))
+
+    async def _step(self, node: MemoryNode) -> None:
+        try:
+            await node.step()
+        except StoreUnavailable:
+            node.keeper.forget_leases()
+
+    @rule(which=ANY, part=st.floats(0, 1))
+    def settle(self, which: int, part: float) -> None:
+        ready = [request for request in self.requests if request.task.done() and not request.task.cancelled()]
+        if not ready:
+            return
+        request = ready[which % len(ready)]
+        self.requests.remove(request)
+        error = request.task.exception()
+        if error is not None:
+            assert isinstance(error, GatewayError)
+            return
+        cost = int(request.nanos * part)
+        request.node.settle(request.caller, request.task.result(), cost)
+        for balance in (("account", 1), ("key", request.caller.key.id)):
+            if balance in LIMITS:
+                self.spent[balance, self.nodes[0].balances.today.number if balance in DAILY else 0] += cost
+
+    @rule(which=ANY)
+    def leave(self, which: int) -> None:
+        waiting = [request for request in self.requests if not request.task.done()]
+        if waiting:
+            self._cancel([waiting[which % len(waiting)]])
+
+    @rule(node=NODES)
+    def post(self, node: int) -> None:
+        self.nodes[node].post()
+
+    @rule(node=NODES, moment=st.sampled_from(["before", "after"]))
+    def lose(self, node: int, moment: Literal["before", "after"]) -> None:
+        self.nodes[node].authority.fails = moment
+
+    @rule(node=NODES)
+    def crash(self, node: int) -> None:
+        """The journal has what was settled; what was reserved is gone with the process."""
+        old = self.nodes[node]
+        self._cancel([request for request in self.requests if request.node is old and not request.task.done()])
+        self.requests = [request for request in self.requests if request.node is not old]
+        self.credit.nodes.remove(old.authority)
+        old.post()
+        self.nodes[node] = new = MemoryNode(self.credit, old.name, live=3)
+        new.now, new.pulse = old.now, old.pulse
+        self.loop.run_until_complete(new.authority.fold())
+
+    @rule()
+    def turn(self) -> None:
+        for node in self.nodes:
+            node.now += DAY_S
+
+    def _cancel(self, requests: list[Request]) -> None:
+        async def cancel() -> None:
+            for request in requests:
+                request.task.cancel()
+            await asyncio.gather(*(request.task for request in requests), return_exceptions=True)
+
+        self.loop.run_until_complete(cancel())
+        self.requests = [request for request in self.requests if request not in requests]
+
+    @invariant()
+    def no_more_is_spent_than_the_limits_allow(self) -> None:
+        for (balance, day), nanos in self.spent.items():
+            assert nanos <= LIMITS[balance], (balance, day)
+        for balance in LIMITS:
+            assert self.credit.balances[balance].room >= 0
+
+    @invariant()
+    def no_node_has_more_than_the_store_has_set_aside_for_it(self) -> None:
+        for node in self.nodes:
+            for balance in LIMITS:
+                own, lease = node.find(balance), self.credit.balances[balance].leases.get(node.name)
+                outstanding = 0 if lease is None else lease.granted - lease.posted - lease.late
+                assert own.held_nanos + own.used_nanos <= own.granted_nanos
+                assert outstanding >= own.granted_nanos - own.used_nanos + node.unposted[balance]
+
+    def teardown(self) -> None:
+        """At the end each node and the store agree to the nano-USD, and all credit comes back."""
+        try:
+            self._finish()
+        finally:
+            self.loop.close()
+
+    def _finish(self) -> None:
+        self._cancel([request for request in self.requests if not request.task.done()])
+        for request in self.requests:
+            if not request.task.cancelled() and request.task.exception() is None:
+                request.node.settle(request.caller, request.task.result(), 0)
+        for node in self.nodes:
+            node.authority.fails = ""
+            self.loop.run_until_complete(self._step(node))
+            node.post()
+            for balance in LIMITS:
+                own, lease = node.find(balance), self.credit.balances[balance].leases.get(node.name)
+                outstanding = 0 if lease is None else lease.granted - lease.posted - lease.late
+                assert (own.held_nanos, own.granted_nanos - own.used_nanos) == (0, outstanding)
+            self.loop.run_until_complete(node.authority.fold())
+        assert not any(found.leases for found in self.credit.balances.values())
+
+
+TestCredit = CreditMachine.TestCase
+TestCredit.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
