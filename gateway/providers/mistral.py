@@ -11,6 +11,7 @@ event format, so they are requested unstreamed; its speech answers in JSON and i
 
 from gateway.providers.base import CHAT, EMBEDDINGS, MODERATIONS, TRANSCRIPTIONS, Body, Endpoint, Provider
 from gateway.providers.quirks import (
+    LITELLM_FIELDS,
     developer_as_system,
     drop,
     drop_idle,
@@ -33,8 +34,8 @@ _CHAT_QUIRKS = (
     developer_as_system,
     drop_in_messages("name", roles=("system", "user", "assistant")),
     drop_in_messages("refusal", "annotations", "audio", "function_call", "reasoning_content", "reasoning"),
-    drop_in_messages("reasoning_details", "images", roles=("assistant",)),
-    drop_in_calls("extra_content", "cache_control"),
+    drop_in_messages("reasoning_details", "images", *LITELLM_FIELDS, roles=("assistant",)),
+    drop_in_calls("extra_content", "cache_control", LITELLM_FIELDS[0]),
     fit_call_ids("[A-Za-z0-9]{9}", 9),
 )
 _TRANSCRIPTION_FIELDS = frozenset(

@@ -158,9 +158,15 @@ limit_as_max_completion_tokens = rename("max_tokens", "max_completion_tokens")
 
 _LONGEST_ID = 40
 
+LITELLM_FIELDS = ("provider_specific_fields", "thinking_blocks", "reasoning_items")
+"""What LiteLLM, as a client library, adds to the messages that an application sends back; the first one also to tool
+calls (``litellm/types/utils.py``, ``Message``; BerriAI/litellm, issue 25595: Groq rejects it).
+"""
+EXTENSIONS = ("reasoning_content", "reasoning", "reasoning_details", "images", *LITELLM_FIELDS)
+
 DROP_EXTENSIONS: tuple[Quirk, ...] = (
-    drop_in_messages("reasoning_content", "reasoning", "reasoning_details", "images", roles=("assistant",)),
-    drop_in_calls("extra_content", "cache_control", "index"),
+    drop_in_messages(*EXTENSIONS, roles=("assistant",)),
+    drop_in_calls("extra_content", "cache_control", "index", LITELLM_FIELDS[0]),
     fit_call_ids(f".{{0,{_LONGEST_ID}}}", _LONGEST_ID),
 )
 """For vendors that reject the extensions that other providers, and this gateway, add to an assistant's message: a chat

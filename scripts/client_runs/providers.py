@@ -69,7 +69,11 @@ class OpenAIModels(OpenAIProvider):
 
 
 class AnthropicModels(AnthropicProvider):
-    """Anthropic's messages, of a model that takes system messages anywhere, as Claude Code sends them."""
+    """Anthropic's messages, of a newer model: as Claude Code sends them.
+
+    It takes system messages anywhere, and adaptive thinking, which earlier turns need not have begun with
+    (platform.claude.com/docs/en/build-with-claude/adaptive-thinking).
+    """
 
     def give(self) -> Says | Fails:
         return reply(self.heard[-1])
@@ -77,7 +81,8 @@ class AnthropicModels(AnthropicProvider):
     def read(self, received: Received) -> list[Step]:
         body = received.json
         messages = [message for message in body.get("messages", ()) if message.get("role") != "system"]
-        return super().read(attrs.evolve(received, body=orjson.dumps(body | {"messages": messages})))
+        plain = {name: value for name, value in body.items() if value != {"type": "adaptive"}}
+        return super().read(attrs.evolve(received, body=orjson.dumps(plain | {"messages": messages})))
 
 
 class GeminiModels(GeminiProvider):

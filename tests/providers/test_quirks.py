@@ -197,6 +197,17 @@ def test_mistral_is_sent_no_marks_of_others() -> None:
     assert shape("mistral", marked) == ask("D681PevKs")
 
 
+@pytest.mark.parametrize("slug", ["openai", "azure_openai", "groq", "mistral"])
+def test_what_litellm_adds_to_messages_is_not_sent(slug: str) -> None:
+    marked = ask("D681PevKs", provider_specific_fields={"thought_signature": "s"})
+    marked["messages"][1] |= {
+        "provider_specific_fields": {"refusal": None},
+        "thinking_blocks": [],
+        "reasoning_items": [],
+    }
+    assert shape(slug, marked) == ask("D681PevKs")
+
+
 def test_mistrals_embeddings_have_a_name_of_their_own_for_dimensions() -> None:
     endpoint = PROVIDERS["mistral"].find_endpoint(("openai_embeddings",), "m")
     assert endpoint is not None
