@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import attrs
 
+from gateway.domain.frozen import frozen
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderError
 
@@ -176,7 +177,7 @@ class MessageStart:
     usage: Usage | None = None
 
 
-@attrs.frozen
+@frozen
 class TextDelta:
     """More text."""
 
@@ -184,7 +185,7 @@ class TextDelta:
     choice: int = 0
 
 
-@attrs.frozen
+@frozen
 class RefusalDelta:
     """More text of a refusal, if the format separates it."""
 
@@ -192,7 +193,7 @@ class RefusalDelta:
     choice: int = 0
 
 
-@attrs.frozen
+@frozen
 class ReasoningDelta:
     """More reasoning."""
 
@@ -230,7 +231,7 @@ class ToolCallStart:
     signature: str | None = None
 
 
-@attrs.frozen
+@frozen
 class ToolCallDelta:
     """More of a tool call's arguments, as JSON text."""
 

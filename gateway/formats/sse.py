@@ -24,6 +24,7 @@ strings. Anything with more parts would block the event loop for too long.
 # same byte wherever the stream is cut.
 _EVENT_END = re.compile(rb"\r\n(?:\r\n|\n|\r(?=[^\n]))|(?:(?<!\r)\n|\r(?!\n))(?:\r\n|\n|\r)")
 _END = b"\n\n"
+_CRLF_END = b"\r\n\r\n"
 _CR = 13
 _LOOK_BACK = 3  # the longest event end, four bytes, less one
 BOM = b"\xef\xbb\xbf"
@@ -69,6 +70,9 @@ class SseSplitter:
             return [data]
         if _CR in data:
             self._lf_only = False
+            # The usual piece of a provider with CRLF line ends, as Google.
+            if data.endswith(_CRLF_END) and data.count(b"\r") == data.count(b"\n") == 2 and not self.waiting:  # noqa: PLR2004
+                return [data]
         look = 0
         if self.waiting:
             look = self._hold(data)
@@ -143,6 +147,10 @@ def parse_data(event: bytes) -> bytes | None:
     """Return the data of one event, its ``data`` lines joined by LF; None if it has none (a comment, a bare name)."""
     if event.startswith(b"data: ") and event.endswith(b"\n\n") and event.count(b"\n") == 2 and b"\r" not in event:  # noqa: PLR2004
         return event[6:-2]
+    if event.startswith(b"event: ") and event.endswith(b"}\n\n") and event.count(b"\n") == 3 and b"\r" not in event:  # noqa: PLR2004
+        at = event.find(b"\ndata: ")
+        if at > 0:
+            return event[at + 7 : -2]
     if event.startswith(b"data: ") and event.endswith(b"\r\n\r\n") and event.count(b"\n") == event.count(b"\r") == 2:  # noqa: PLR2004
         return event[6:-4]
     if b"data" not in event:

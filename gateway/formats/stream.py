@@ -349,7 +349,7 @@ class TranslatingStream(StreamState):
     def _pass(self, events: list[Event]) -> bytes:
         written = []
         for event in events:
-            if isinstance(event, StreamError):
+            if type(event) is StreamError:
                 self.error = event.error
                 break
             try:
@@ -357,7 +357,7 @@ class TranslatingStream(StreamState):
             except ProviderBadResponse as error:
                 self.error = error
                 break
-            if isinstance(event, StreamEnd):
+            if type(event) is StreamEnd:
                 self.ended = True
                 break
             self._meter.note(event)

@@ -4,6 +4,8 @@ Shapes: platform.claude.com/docs/en/api/messages (ContentBlock) and /docs/en/bui
 """
 
 from collections import deque
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -25,6 +27,14 @@ _BLOCK_BYTES = 1_024
 _DELTA_BYTES = 256
 _PIECE_BYTES = 64
 """Memory of a block, of a delta and of a piece of arguments, besides their texts."""
+_HEAD = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{%b'
+_DELTAS: Mapping[str, bytes] = MappingProxyType(
+    {
+        "text": b'"type":"text_delta","text":',
+        "thinking": b'"type":"thinking_delta","thinking":',
+        "tool_use": b'"type":"input_json_delta","partial_json":',
+    }
+)
 
 
 @attrs.define(eq=False)
@@ -64,20 +74,23 @@ class ContentBlockBuilder:
     Attributes:
         blocks: in the order in which they began; the writer removes them from the left.
         called: there was a tool call.
+        head: a delta event of a stream up to its text, if the last block is open, shown and the only one; else empty.
         held: approximate bytes in the blocks that have not been taken yet.
     """
 
-    __slots__ = ("_calls", "_name", "blocks", "called", "held")
+    __slots__ = ("_calls", "_name", "blocks", "called", "head", "held")
 
     def __init__(self, message_id: str) -> None:
         self._name = message_id.removeprefix(ID_PREFIX)
         self._calls: dict[int, Block] = {}
         self.blocks: deque[Block] = deque()
         self.called = False
+        self.head = b""
         self.held = 0
 
     def add_event(self, event: Event) -> None:
         """Append ``event`` to the block that it belongs to. Events of other answers than the first are ignored."""
+        self.head = b""
         match event:
             case TextDelta(choice=0) | RefusalDelta(choice=0) if event.text:
                 block = self._continue({"type": "text", "text": ""})
@@ -96,6 +109,23 @@ class ContentBlockBuilder:
             case ToolCallDelta(choice=0) if event.arguments:
                 self._add_arguments(event)
 
+    def show(self, index: int) -> None:
+        """Note that a stream has begun the first block, as its block ``index``, with all deltas so far."""
+        if len(self.blocks) == 1:
+            self.head = _HEAD % (index, _DELTAS[self.blocks[0].start["type"]])
+
+    def find_more(self, event: Event) -> str:
+        """Return what ``event`` adds to the only block, which is shown; empty if it does something else."""
+        block = self.blocks[0]
+        if type(event) is TextDelta:
+            return event.text if event.choice == 0 and block.start["type"] == "text" else ""
+        if type(event) is ReasoningDelta:
+            return event.text if event.choice == 0 and block.start["type"] == "thinking" else ""
+        if type(event) is not ToolCallDelta or event.choice or self._calls.get(event.index) is not block:
+            return ""
+        self._keep(block, event.arguments)
+        return event.arguments
+
     def take(self, block: Block) -> list[dict[str, Any]]:
         """Remove and return the deltas of ``block``."""
         self.held -= block.waiting
@@ -110,6 +140,7 @@ class ContentBlockBuilder:
 
     def close(self) -> None:
         """Mark every block as over: the answer is complete."""
+        self.head = b""
         for block in self.blocks:
             block.over = True
         self._calls.clear()
@@ -147,10 +178,14 @@ class ContentBlockBuilder:
     def _add_arguments(self, event: ToolCallDelta) -> None:
         block = self._calls.get(event.index)
         if block is not None and not block.over:
-            block.arguments.append(event.arguments)
-            block.kept += _PIECE_BYTES + len(event.arguments)
-            self.held += _PIECE_BYTES + len(event.arguments)
+            self._keep(block, event.arguments)
             self._append(block, {"type": "input_json_delta", "partial_json": event.arguments}, event.arguments)
+
+    def _keep(self, block: Block, arguments: str) -> None:
+        if arguments:
+            block.arguments.append(arguments)
+            block.kept += _PIECE_BYTES + len(arguments)
+            self.held += _PIECE_BYTES + len(arguments)
 
 
 def _is_whole(arguments: list[str]) -> bool:

@@ -154,6 +154,8 @@ class MessagesStreamParser:
             self._splitter.noise += len(event)
             return []
         kind, value = parse_event(event, payload)
+        if kind == "content_block_delta" and type(value) is dict:  # nearly every event of a stream
+            return self._change(value)
         if kind == "error":
             return [self._fail(parse_error_event(value, self._secrets))]
         if not isinstance(value, dict):
@@ -167,8 +169,6 @@ class MessagesStreamParser:
     def _convert(self, kind: str, value: Json) -> list[Event]:
         events: list[Event] = []
         match kind:
-            case "content_block_delta":
-                events = self._change(value)
             case "content_block_start":
                 events = self._start(value)
             case "content_block_stop":
@@ -211,18 +211,19 @@ class MessagesStreamParser:
         delta = value.get("delta")
         if not isinstance(delta, dict):
             return []
+        kind = delta.get("type")
+        if kind == "text_delta":
+            return [TextDelta(text)] if (text := read_text(delta, "text")) else []
+        if kind == "thinking_delta":
+            return [ReasoningDelta(text)] if (text := read_text(delta, "thinking")) else []
         opened = self._open.get(_index(value))
-        match delta.get("type"):
-            case "text_delta" if text := read_text(delta, "text"):
-                return [TextDelta(text)]
-            case "thinking_delta" if text := read_text(delta, "thinking"):
-                return [ReasoningDelta(text)]
-            case "signature_delta" if opened is not None:
-                opened.signature = read_text(delta, "signature")
-            case "input_json_delta" if opened is not None and opened.call >= 0:
-                if text := read_text(delta, "partial_json"):
-                    opened.arguments = ""  # the start did not contain all of them
-                    return [ToolCallDelta(opened.call, text)]
+        if opened is None:
+            return []
+        if kind == "input_json_delta" and opened.call >= 0 and (text := read_text(delta, "partial_json")):
+            opened.arguments = ""  # the start did not contain all of them
+            return [ToolCallDelta(opened.call, text)]
+        if kind == "signature_delta":
+            opened.signature = read_text(delta, "signature")
         return []
 
     def _stop(self, index: int) -> list[Event]:
@@ -298,6 +299,14 @@ class MessagesStreamSerializer:
         self._used: UsageReport | None = None
 
     def write(self, event: Event) -> bytes:
+        # Hot path, nearly every event of a stream: a block goes on that the client has, and nothing waits for it.
+        if (head := self._builder.head) and (text := self._builder.find_more(event)):
+            if self._builder.held > MAX_HELD:
+                raise _too_much()
+            return head + orjson.dumps(text) + b"}}\n\n"
+        return self._write_slowly(event)
+
+    def _write_slowly(self, event: Event) -> bytes:
         written = b""
         match event:
             case MessageStart():
@@ -315,7 +324,7 @@ class MessagesStreamSerializer:
                 self._builder.add_event(event)
                 written = self._build_blocks()
                 if self._builder.held > MAX_HELD:
-                    raise ProviderBadResponse("The provider's answer has unfinished tool calls", phase="stream")
+                    raise _too_much()
         return written if self._begun or not written else self._begin() + written
 
     def _begin(self, event: MessageStart | None = None) -> bytes:
@@ -346,6 +355,8 @@ class MessagesStreamSerializer:
             written.append(build_event("content_block_start", {"index": self._index, "content_block": block.start}))
         for delta in self._builder.take(block):
             written.append(build_event("content_block_delta", {"index": self._index, "delta": delta}))  # noqa: PERF401
+        if not block.over:
+            self._builder.show(self._index)
         return written
 
     def _finish(self, event: ChoiceFinished) -> bytes:
@@ -358,6 +369,10 @@ class MessagesStreamSerializer:
         blocks = self._build_blocks()
         delta = build_finish(self._finished, called=self._builder.called)
         return blocks + build_event("message_delta", {"delta": delta, "usage": _build_totals(self._used)}) + STOP_EVENT
+
+
+def _too_much() -> ProviderBadResponse:
+    return ProviderBadResponse("The provider's answer has unfinished tool calls", phase="stream")
 
 
 def _build_totals(used: UsageReport | None) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ The format has no end mark: an answer is complete if the connection has ended an
 An error in the middle is often no event but bare JSON after the last one.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -80,7 +80,7 @@ class GenerateContentParser:
         events: list[Event] = []
         try:
             for event in self._splitter.split(data):
-                events.extend(self._read(event))
+                events += self._read(event)
         except sse.EventTooLong as error:
             self._closed = True
             events.append(StreamError(ProviderBadResponse(str(error), phase="stream")))
@@ -107,7 +107,7 @@ class GenerateContentParser:
     def take_usage(self) -> UsageReport | None:
         return self._answer.take_usage()
 
-    def _read(self, event: bytes, *, last: bool = False) -> Iterator[Event]:
+    def _read(self, event: bytes, *, last: bool = False) -> Iterable[Event]:
         if not self._begun:
             self._begun = True
             event = event.removeprefix(sse.BOM)
@@ -119,14 +119,9 @@ class GenerateContentParser:
                 message = _CUT if last else "The provider's stream has an event that is not JSON"
                 raise ProviderBadResponse(message, phase="stream") from None
             text = self._answer.read_text(value)
-            if text is None:
-                yield from self._answer.read(value)
-            else:
-                yield text
-            return
+            return self._answer.read(value) if text is None else (text,)
         self._splitter.noise += len(event)
-        if payload is None:
-            yield from self._parse_bare(event.strip(), last=last)
+        return () if payload is not None else self._parse_bare(event.strip(), last=last)
 
     def _parse_bare(self, text: bytes, *, last: bool) -> Iterator[Event]:
         """Parse an event without data: an error as bare JSON. Anything else is ignored, as the standard says."""
@@ -213,8 +208,8 @@ class _Answer:
         if self._stopped and (report := self.take_usage()) is not None:
             yield report
 
-    def read_text(self, value: object) -> TextDelta | None:
-        """Return the text of a chunk that has nothing else, as most chunks of a stream; None for every other chunk.
+    def read_text(self, value: object) -> TextDelta | ReasoningDelta | None:
+        """Return the text, or reasoning, of a chunk that has nothing else, as most of a stream; None for every other.
 
         Its usage is only kept: every chunk repeats the totals so far, and all but the last are outdated by the next.
         """
@@ -223,14 +218,14 @@ class _Answer:
         found = _find_only_text(value.get("candidates"))
         if found is None:
             return None
-        index, text = found
+        index, text, thought = found
         candidate = self._candidates.get(index)
-        if candidate is None or candidate.thinking or not candidate.has_content:
+        if candidate is None or candidate.thinking is not thought or not (thought or candidate.has_content):
             return None
         metadata = value.get("usageMetadata")
         if has_completion(metadata):
             self._counted = metadata
-        return TextDelta(text, index)
+        return ReasoningDelta(text, index) if thought else TextDelta(text, index)
 
     def take_usage(self) -> UsageReport | None:
         """Return the totals that no event has reported yet; None if there are none, or none that are believable."""
@@ -357,8 +352,11 @@ class _Answer:
         return fault
 
 
-def _find_only_text(candidates: object) -> tuple[int, str] | None:
-    """Return the index and the text of an only candidate with an only part that is only a text; None for all else."""
+def _find_only_text(candidates: object) -> tuple[int, str, bool] | None:
+    """Return the index and the text of an only candidate with an only part that is only a text; None for all else.
+
+    The last value is whether the text is reasoning.
+    """
     if type(candidates) is not list or len(candidates) != 1:
         return None
     candidate = candidates[0]
@@ -366,10 +364,13 @@ def _find_only_text(candidates: object) -> tuple[int, str] | None:
         return None
     content = candidate.get("content")
     parts = content.get("parts") if type(content) is dict else None
-    if type(parts) is not list or len(parts) != 1 or type(part := parts[0]) is not dict or len(part) != 1:
+    if type(parts) is not list or len(parts) != 1 or type(part := parts[0]) is not dict:
         return None
+    thought = part.get("thought") is True
     index, text = candidate.get("index", 0), part.get("text")
-    return (index, text) if type(text) is str and text and type(index) is int else None
+    if len(part) != 1 + thought or type(text) is not str or not text or type(index) is not int:
+        return None
+    return index, text, thought
 
 
 def _sign(signature: str, index: int, candidate: _Candidate) -> Iterator[Event]:

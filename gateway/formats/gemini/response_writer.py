@@ -36,6 +36,9 @@ MAX_HELD = 16 * 1024 * 1024
 _PIECE_BYTES = 64
 _CALL_BYTES = 1_024
 _REASONS: dict[Reason, str] = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
+_TEXT = b'data: {"candidates":[{"content":{"parts":[{"text":%b}],"role":"model"},"index":%d%b'
+_THOUGHT = b'data: {"candidates":[{"content":{"parts":[{"text":%b,"thought":true}],"role":"model"},"index":%d%b'
+"""Chunks of one text: the text as JSON, the index of its candidate, and what follows in every chunk of the stream."""
 _MALFORMED = "MALFORMED_FUNCTION_CALL"
 Json = dict[str, Any]
 
@@ -134,18 +137,22 @@ class GenerateContentSerializer:
         answer_id: the answer's id.
     """
 
-    __slots__ = ("_candidates", "_held", "_identity", "_used")
+    __slots__ = ("_candidates", "_held", "_identity", "_tail", "_used")
 
     def __init__(self, model: str, answer_id: str) -> None:
         self._identity = {"modelVersion": model, "responseId": answer_id}
+        self._tail = b"}]," + orjson.dumps(self._identity)[1:] + b"\n\n"
         self._candidates: dict[int, _Candidate] = {}
         self._held = 0
         self._used: UsageReport | None = None
 
     def write(self, event: Event) -> bytes:
+        # Hot path, nearly every event of a stream.
+        if type(event) is TextDelta and event.text:
+            return _TEXT % (orjson.dumps(event.text), event.choice, self._tail)
+        if type(event) is ReasoningDelta and event.text:
+            return _THOUGHT % (orjson.dumps(event.text), event.choice, self._tail)
         match event:
-            case TextDelta() if event.text:  # the usual event
-                return self._build_chunk([_build_candidate([{"text": event.text}], event.choice)])
             case ToolCallStart() | ToolCallDelta():
                 self._hold(event)
             case ChoiceFinished():
@@ -155,7 +162,7 @@ class GenerateContentSerializer:
                 self._used = event
             case StreamEnd():
                 return self._end()
-            case RefusalDelta() | ReasoningDelta() | ReasoningSignature() | RedactedReasoning() | ImageOutput():
+            case RefusalDelta() | ReasoningSignature() | RedactedReasoning() | ImageOutput():
                 part = _build_part(event)
                 return b"" if part is None else self._build_chunk([_build_candidate([part], event.choice)])
         return b""

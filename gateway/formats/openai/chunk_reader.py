@@ -160,6 +160,27 @@ class ChunkParser:
             if usage is not None:
                 yield from self._use(usage)
 
+    def read_usual(self, value: object) -> Event | None:
+        """Return the event of a chunk that continues one text and has nothing else; None for every other chunk."""
+        if type(value) is not dict or not self.begun or value.get("error") or value.get("usage") is not None:
+            return None
+        choices = value.get("choices")
+        if type(choices) is not list or len(choices) != 1 or type(only := choices[0]) is not dict:
+            return None
+        delta, index = only.get("delta"), only.get("index")
+        if type(delta) is not dict or type(index) is not int or only.get("finish_reason") or only.get("usage"):
+            return None
+        choice = self._choices.get(index)
+        if choice is None or choice.finished:
+            return None
+        found = ""
+        for name, part in delta.items():
+            if part and name != "role":
+                if found:
+                    return None
+                found = name
+        return _read_only_part(found, delta.get(found), index, choice)
+
     def end(self) -> Iterator[Event]:
         """Yield the last events of a complete answer. The usage follows every finish, if necessary again."""
         for index, choice in self._choices.items():
@@ -242,6 +263,23 @@ def _make_prefix(answer_id: str) -> str:
 def fail(message: str) -> StreamError:
     """Build the event of an invalid stream."""
     return StreamError(ProviderBadResponse(message, phase="stream"))
+
+
+def _read_only_part(name: str, value: object, index: int, choice: _Choice) -> Event | None:
+    """Return the event of a delta's only field; None if it is not the continuation of a text."""
+    if type(value) is str:
+        if name == "content":
+            return TextDelta(value, index)
+        return ReasoningDelta(value, index) if name in _REASONING_FIELDS else None
+    if name != "tool_calls" or type(value) is not list or len(value) != 1 or type(part := value[0]) is not dict:
+        return None
+    function, at = part.get("function"), part.get("index")
+    if type(function) is not dict or type(at) is not int or part.get("id") or function.get("name"):
+        return None
+    call, arguments = choice.keys.get(at), function.get("arguments")
+    if call is None or not call.name or type(arguments) is not str or not arguments:
+        return None
+    return ToolCallDelta(call.index, arguments, index)
 
 
 def _parse_parts(content: list[Any], index: int) -> Iterator[Event]:

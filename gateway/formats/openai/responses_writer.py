@@ -78,6 +78,7 @@ class ResponseStreamSerializer:
         "_output",
         "_signature",
         "_text",
+        "_thought",
         "_used",
     )  # fmt: skip
 
@@ -93,6 +94,7 @@ class ResponseStreamSerializer:
         self._open: _Item | None = None  # a message or reasoning
         self._calls: dict[int, _Item] = {}
         self._text: _Text | None = None  # the text of the open message
+        self._thought: _Text | None = None  # the text of the open reasoning
         self._signature = ""
         self._finished: chat.ChoiceFinished | None = None
         self._used: chat.UsageReport | None = None
@@ -102,6 +104,13 @@ class ResponseStreamSerializer:
         # Hot path, nearly every event of a stream.
         if type(event) is chat.TextDelta and event.choice == 0 and self._text is not None:
             return self._append(self._text, event.text)
+        if type(event) is chat.ToolCallDelta and event.choice == 0 and event.index in self._calls:
+            return self._add_arguments(self._calls[event.index], event.arguments)
+        if type(event) is chat.ReasoningDelta and event.choice == 0 and self._thought is not None:
+            return self._append(self._thought, event.text) if event.text else b""
+        return self._write_slowly(event)
+
+    def _write_slowly(self, event: chat.Event) -> bytes:
         written = b""
         match event:
             case chat.MessageStart():
@@ -205,7 +214,8 @@ class ResponseStreamSerializer:
             written = self._close_item()
             item, begun = self._start({"type": "reasoning", "summary": []})
             place = {"item_id": item.value["id"], "output_index": item.index, "summary_index": 0}
-            self._open, item.text = item, _Text(_SUMMARY, place)
+            self._thought = item.text = _Text(_SUMMARY, place)
+            self._open = item
             written += begun + self._write(
                 "response.reasoning_summary_part.added", **place, part={"type": "summary_text", "text": ""}
             )
@@ -292,7 +302,7 @@ class ResponseStreamSerializer:
     def _close_item(self, status: str = "completed") -> bytes:
         """Finish what cannot continue if another item begins: the message, the reasoning, and calls that are whole."""
         written = b""
-        item, self._open, self._text = self._open, None, None
+        item, self._open, self._text, self._thought = self._open, None, None, None
         if item is not None:
             written = self._close_text(item)
             if item.value["type"] == "message":

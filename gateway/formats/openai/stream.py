@@ -4,7 +4,7 @@ Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionStreamResponse``; vendo
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
@@ -32,6 +32,7 @@ from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.stream_tail import DONE
 
 _ERROR_NAME = re.compile(rb"(?:^|[\r\n])event: ?error[\r\n]")
+_LAST = frozenset({StreamEnd, StreamError})
 
 
 class ChatStreamParser:
@@ -64,7 +65,7 @@ class ChatStreamParser:
         for piece in pieces:
             for event in self._read(piece):
                 events.append(event)
-                if isinstance(event, StreamEnd | StreamError):
+                if type(event) in _LAST:
                     self._closed = True
                     return events
         return events
@@ -77,24 +78,24 @@ class ChatStreamParser:
     def noise(self) -> int:
         return self._splitter.noise
 
-    def _read(self, piece: bytes) -> Iterator[Event]:
+    def _read(self, piece: bytes) -> Iterable[Event]:
         if not self._begun:
             self._begun = True
             piece = piece.removeprefix(sse.BOM)
         payload = sse.parse_data(piece)
         if not payload or payload.isspace():
             self._splitter.noise += len(piece)
-            return
+            return ()
         if payload.startswith(DONE):
-            yield from self._end()
-            return
+            return self._end()
         try:
             value = orjson.loads(payload)
         except orjson.JSONDecodeError:
-            yield fail("The provider sent an event that is not JSON")
-            return
-        named = not piece.startswith(b"data:") and _ERROR_NAME.search(piece) is not None
-        yield from self._chunks.read(value, named_error=named)
+            return (fail("The provider sent an event that is not JSON"),)
+        if not piece.startswith(b"data:"):
+            return self._chunks.read(value, named_error=_ERROR_NAME.search(piece) is not None)
+        event = self._chunks.read_usual(value)
+        return self._chunks.read(value) if event is None else (event,)
 
     def _end(self) -> Iterator[Event]:
         if self._chunks.begun:
@@ -141,6 +142,9 @@ def build_image(event: ImageOutput) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": f"data:{event.media_type};base64,{event.data}"}}
 
 
+_ARGUMENTS = b'"tool_calls":[{"index":%d,"function":{"arguments":%b}}]'
+
+
 class ChatStreamSerializer:
     """Writes events as a chat stream; see ``StreamSerializer``.
 
@@ -164,13 +168,20 @@ class ChatStreamSerializer:
         self._tail = (
             b'},"logprobs":null,"finish_reason":null}]' + (b',"usage":null' if include_usage else b"") + b"}\n\n"
         )
-        self._heads: dict[int, bytes] = {}  # by begun choice: a text chunk up to its text
+        self._heads: dict[int, bytes] = {}  # by begun choice: a chunk up to the first field of its delta
         self._used: UsageReport | None = None
 
     def write(self, event: Event) -> bytes:
         # Hot path, nearly every event of a stream: head and tail are built once, only the text each time.
-        if type(event) is TextDelta and event.choice in self._heads:
-            return self._heads[event.choice] + orjson.dumps(event.text) + self._tail
+        if type(event) is TextDelta and (head := self._heads.get(event.choice)):
+            return head + b'"content":' + orjson.dumps(event.text) + self._tail
+        if type(event) is ReasoningDelta and (head := self._heads.get(event.choice)):
+            return head + b'"reasoning_content":' + orjson.dumps(event.text) + self._tail
+        if type(event) is ToolCallDelta and (head := self._heads.get(event.choice)):
+            return head + _ARGUMENTS % (event.index, orjson.dumps(event.arguments)) + self._tail
+        return self._write_slowly(event)
+
+    def _write_slowly(self, event: Event) -> bytes:
         delta: dict[str, Any] = {}
         reason: Reason | None = None
         match event:
@@ -213,10 +224,8 @@ class ChatStreamSerializer:
         return self._build_chunk([{"index": choice, "delta": delta, "logprobs": None, "finish_reason": reason}])
 
     def _make_head(self, choice: int) -> bytes:
-        chunk = self._build_chunk(
-            [{"index": choice, "delta": {"content": ""}, "logprobs": None, "finish_reason": None}]
-        )
-        return chunk.removesuffix(b'""' + self._tail)
+        chunk = self._build_chunk([{"index": choice, "delta": {}, "logprobs": None, "finish_reason": None}])
+        return chunk.removesuffix(self._tail)
 
     def _build_chunk(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
         chunk = {

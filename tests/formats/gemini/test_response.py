@@ -454,3 +454,25 @@ def test_an_answer_of_more_tool_calls_than_any_has_is_a_fault() -> None:
     assert fault is not None
     assert "too many tool calls" in fault.message
     assert len(events) <= 2 * MAX_CALLS + 2
+
+
+PARTS = st.fixed_dictionaries(
+    {"text": st.sampled_from(["", "a", "Å"])},
+    optional={"thought": st.sampled_from([True, False]), "thoughtSignature": st.just(SIGNATURE)},
+)
+
+
+@given(parts=st.lists(st.tuples(PARTS, st.sampled_from([0, 0, 1]), st.none() | st.integers(0, 9)), max_size=9))
+def test_a_field_that_is_not_known_changes_nothing(parts: list[tuple[dict[str, Any], int, int | None]]) -> None:
+    """A usual chunk is read by a shorter way, one with an unknown field is not: both find the same texts."""
+    shorter, longer = (GenerateContentParser("id", "m") for _ in range(2))
+    chunks = [
+        {
+            "candidates": [{"content": {"parts": [part]}, "index": index}],
+            "usageMetadata": {"promptTokenCount": 2, "candidatesTokenCount": counted},
+        }
+        for part, index, counted in parts
+    ]
+    for value in chunks:
+        assert shorter.feed(stream(value)) == longer.feed(stream(value | {"new": 1}))
+    assert shorter.take_usage() == longer.take_usage()

@@ -431,6 +431,48 @@ def test_garbage_in_a_chunk_never_raises_and_can_be_written(values: list[Any], m
     chunks_of(write(events))
 
 
+WORDS = st.sampled_from(["", "a", "{", "Å"])
+FRAGMENT = st.fixed_dictionaries(
+    {"index": st.sampled_from([0, 1, None])},
+    optional={
+        "id": st.sampled_from(["call_a", "call_b", ""]),
+        "function": st.fixed_dictionaries(
+            {}, optional={"name": st.sampled_from(["f", "g", ""]), "arguments": WORDS | st.none()}
+        ),
+    },
+)
+DELTA = st.fixed_dictionaries(
+    {},
+    optional={
+        "role": st.just("assistant"),
+        "content": WORDS | st.none(),
+        "reasoning_content": WORDS | st.none(),
+        "reasoning": WORDS,
+        "refusal": WORDS | st.none(),
+        "tool_calls": st.lists(FRAGMENT, max_size=2) | st.none(),
+        "annotations": st.just([1]),
+    },
+)
+CHUNK = st.builds(
+    lambda delta, choice, more: {"id": "x", "choices": [{"delta": delta, **choice}], **more},
+    DELTA | st.builds(lambda fragment: {"tool_calls": [fragment]}, FRAGMENT),
+    st.fixed_dictionaries(
+        {"index": st.sampled_from([0, 0, 0, 1])},
+        optional={"finish_reason": st.sampled_from([None, None, "", "stop"]), "usage": st.none()},
+    ),
+    st.fixed_dictionaries({}, optional={"usage": st.none() | st.just({"prompt_tokens": 1, "completion_tokens": 2})}),
+)
+
+
+@given(values=st.lists(CHUNK | st.builds(lambda one: one | {"error": "busy"}, CHUNK), max_size=8))
+def test_a_comment_before_an_event_changes_nothing(values: list[dict[str, Any]]) -> None:
+    """A usual event is read by a shorter way, one with a comment in it is not: both find the same."""
+    lines = [b"data: %b\n\n" % orjson.dumps(value) for value in values]
+    shorter, longer = ChatStreamParser(), ChatStreamParser()
+    for line in [*lines, DONE]:
+        assert repr(shorter.feed(line)) == repr(longer.feed(b": hello\n" + line))
+
+
 @given(data=st.binary(max_size=200), marks=CUTS)
 def test_garbage_instead_of_a_stream_never_raises(data: bytes, marks: list[int]) -> None:
     events = read(data + b"\n\ndata: x\n\n", marks)
