@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gateway.doctor.finding import Finding
-from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS
+from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS, UNSTORABLE
 from gateway.storage.journal import parse_journal
 from gateway.storage.media_files import MIN_FREE_BYTES
+from gateway.storage.unstorable import count_unstorable
 
-_PRIVATE = ("admin.token", DATABASE, f"{DATABASE}-wal", JOURNAL, *SECRETS)
+_PRIVATE = ("admin.token", DATABASE, f"{DATABASE}-wal", JOURNAL, UNSTORABLE, *SECRETS)
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _MIB = 1024 * 1024
 
@@ -62,6 +63,19 @@ def check_journal(data: Path) -> Iterator[Finding]:
         yield Finding("journal", "problem", f"{text}", fix)
     else:
         yield Finding("journal", "ok", f"The journal can be read; requests in it: {len(requests)}")
+
+
+def check_unstorable(data: Path) -> Iterator[Finding]:
+    """Report the requests that the database has refused."""
+    path = data / UNSTORABLE
+    try:
+        count = count_unstorable(path)
+    except OSError as error:
+        yield Finding("records", "problem", f"{path} cannot be read: {error.strerror}", "Check its owner and its disk")
+        return
+    if count:
+        text = f"The database has refused {count} requests: they were charged, and {path} has them with the reasons"
+        yield Finding("records", "warning", text, "Report the reasons as a bug, and move the file away")
 
 
 def check_space(data: Path, database: Path) -> Iterator[Finding]:

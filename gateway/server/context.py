@@ -60,6 +60,7 @@ from gateway.storage.journal import RequestJournal
 from gateway.storage.media_files import MediaFiles
 from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.startup_state import StartupState
+from gateway.storage.unstorable import UnstorableFile
 from gateway.storage.upload_spool import UploadSpool
 from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 from gateway.upstream.interface import HttpClient
@@ -109,6 +110,7 @@ class StorageServices:
     Attributes:
         leftovers: the work that earlier processes left.
         retention_clock: the clock that records are deleted by.
+        unstorable: has the records that the database refuses.
     """
 
     database: Database
@@ -116,6 +118,7 @@ class StorageServices:
     write_queue: WriteQueue
     leftovers: StartupState
     retention_clock: RetentionClock
+    unstorable: UnstorableFile
 
     async def check_writable(self) -> None:
         """Raise ``StoreUnavailable`` if a request could not be recorded now."""

@@ -45,6 +45,8 @@ def _list_gauges(services: Services) -> Iterator[Metric]:
     yield build_gauge("gateway_unwritten_records", "Finished requests not in the database yet", waiting)
     failing = storage.write_queue.failing or storage.journal.failing
     yield build_gauge("gateway_store_failing", "1 if records cannot be stored", failing)
+    aside = storage.unstorable.count
+    yield build_gauge("gateway_records_set_aside", "Records that the database refused since the start", aside)
     yield build_gauge("gateway_journal_bytes", "Size of the journal", find_size(services.admin.monitor.journal))
     yield build_gauge("gateway_open_video_jobs", "Video jobs that have not ended", services.videos.jobs.all_open)
     yield from _list_channels(services.routing.load_balancer)

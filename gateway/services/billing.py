@@ -16,7 +16,8 @@ from gateway.storage.ledger import LedgerRepository
 async def open_billing(services: Services, stack: AsyncExitStack) -> BillingServices:
     """Open billing. When ``stack`` closes, it stores the records that are still queued. Raises ``StoreUnavailable``."""
     options, storage = services.options, services.storage
-    ledger, journal, write_queue = LedgerRepository(storage.database), storage.journal, storage.write_queue
+    ledger = LedgerRepository(storage.database, storage.unstorable)
+    journal, write_queue = storage.journal, storage.write_queue
     flusher = LedgerFlusher(write_queue, ledger, journal)
     stack.push_async_callback(flusher.finish)
     now_ms = int(options.clock() * 1000)

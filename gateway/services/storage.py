@@ -10,7 +10,7 @@ from gateway.config.reload import LiveConfig, log_ignored
 from gateway.options import AppOptions
 from gateway.retention_clock import WARN_AFTER_S, RetentionClock
 from gateway.server.context import Services, StorageServices
-from gateway.storage.data_folder import DATABASE, JOURNAL, check_database_present, find_database
+from gateway.storage.data_folder import DATABASE, JOURNAL, UNSTORABLE, check_database_present, find_database
 from gateway.storage.database import Database, open_database
 from gateway.storage.identity import check_secrets
 from gateway.storage.integrity_check import check_before_start
@@ -18,6 +18,7 @@ from gateway.storage.journal import RequestJournal
 from gateway.storage.retention import RetentionRepository
 from gateway.storage.settings import SettingRepository
 from gateway.storage.startup_state import find_leftovers
+from gateway.storage.unstorable import UnstorableFile
 
 CHECK_S = 0.2
 CHECK_KILLED_S = 10.0
@@ -37,7 +38,9 @@ async def open_storage(services: Services, stack: AsyncExitStack) -> StorageServ
     journal = RequestJournal(options.folder.private_file(JOURNAL))
     stack.callback(journal.close)
     retention_clock = await _open_retention_clock(options, database)
-    return StorageServices(database, journal, WriteQueue(), await find_leftovers(database), retention_clock)
+    leftovers = await find_leftovers(database)
+    unstorable = UnstorableFile(options.folder.path / UNSTORABLE)
+    return StorageServices(database, journal, WriteQueue(), leftovers, retention_clock, unstorable)
 
 
 async def open_live_config(services: Services) -> LiveConfig:

@@ -27,7 +27,7 @@ import orjson
 
 from gateway import __version__
 from gateway.storage.backup_encryption import EncryptingWriter
-from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS, sync_folder
+from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS, UNSTORABLE, sync_folder
 from gateway.storage.integrity_check import MOST_PROBLEMS, is_foreign, read_problems
 from gateway.storage.sqlite_database import is_damage
 
@@ -164,9 +164,10 @@ def _write_archive(
 
 
 def _read_journals(folder: Path) -> dict[str, bytes]:
-    """Return the journal, and what earlier starts have kept of unreadable ones."""
+    """Return the journal, what earlier starts have kept of unreadable ones, and the rows that the database refused."""
     kept = sorted(folder.glob(f"{JOURNAL}.unread-*"))
-    return {path.name: path.read_bytes() for path in (folder / JOURNAL, *kept) if path.exists()}
+    paths = (folder / JOURNAL, folder / UNSTORABLE, *kept)
+    return {path.name: path.read_bytes() for path in paths if path.exists()}
 
 
 def _list_media(source: BackupSource) -> Iterator[Path]:

@@ -17,6 +17,7 @@ import orjson
 PEPPER_BYTES = 32
 DATABASE = "gateway.db"
 JOURNAL = "requests.journal"
+UNSTORABLE = "requests.unstorable"
 SECRETS = MappingProxyType(
     {
         "pepper": "no API key is recognised: each has to be rotated",

@@ -11,6 +11,7 @@ from sqlalchemy import Executable, Row, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.audit_log import AuditRow
+from gateway.errors import StoreUnavailable
 from gateway.storage import schema
 from gateway.storage.row_mapping import build_audit
 
@@ -21,6 +22,14 @@ log = structlog.stdlib.get_logger(__name__)
 
 class DatabaseStartupError(Exception):
     """The database cannot be opened; the message is for the operator."""
+
+
+class RowRefused(StoreUnavailable):
+    """The database answers and refuses a row for its values, as it would again; ``reason`` is the database's."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("The gateway's store cannot record this", retry_after_s=5)
+        self.reason = reason
 
 
 @attrs.frozen
@@ -57,6 +66,7 @@ class Database(ABC):
         """Run ``work`` and store ``audit`` in one transaction; no other write runs at the same time.
 
         Raises:
+            RowRefused: a value does not fit into its column.
             StoreUnavailable: the database does not answer.
             IntegrityError: SQLAlchemy's, for a violated constraint.
         """

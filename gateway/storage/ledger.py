@@ -1,11 +1,12 @@
 """The ledger in the database: requests, entries and the sums of each day and hour, written in one commit."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
 import attrs
+import structlog
 from sqlalchemy import ColumnElement, and_, case, func, insert, select, union_all
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -28,9 +29,11 @@ from gateway.domain.request_log import RequestRecord
 from gateway.domain.traffic import SUMS, add_columns, sum_up
 from gateway.storage.audit_log import add_row
 from gateway.storage.bulk import BulkAddition, BulkInsert
-from gateway.storage.database import Database
+from gateway.storage.database import Database, RowRefused
+from gateway.storage.dialect import describe_violation
 from gateway.storage.row_mapping import REQUEST_COLUMNS, build_entry, parse_entry, request_values
 from gateway.storage.schema import entries, requests, retired, usage_days, usage_hours
+from gateway.storage.unstorable import UnstorableFile, post_apart
 
 _DAY_MS = DAY_S * 1000
 
@@ -45,40 +48,89 @@ _REQUESTS = BulkInsert(requests, REQUEST_COLUMNS)
 _CHARGES = BulkInsert(entries, _CHARGE)
 _DAYS = BulkAddition(usage_days, _SUMS)
 _HOURS = BulkAddition(usage_hours, SUMS)
+_RETIRED = BulkAddition(retired, ("requests", "cost_nanos"))
+UNSTORABLE_MODEL = "(unstorable)"
+"""The model of a charge whose row the database refuses, perhaps for the name of its model."""
+
+log = structlog.stdlib.get_logger(__name__)
 
 
 class LedgerRepository:
-    """The tables of requests, entries and daily sums. A sum is written in the same commit as the rows that it sums."""
+    """The tables of requests, entries and daily sums. A sum is written in the same commit as the rows that it sums.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        database: the database.
+        unstorable: has the rows that the database refuses; without it they are refused.
+    """
+
+    def __init__(self, database: Database, unstorable: UnstorableFile | None = None) -> None:
         self._database = database
+        self._unstorable = unstorable
 
     async def post(self, rows: Sequence[RequestRecord]) -> None:
         """Store rows with their charges in one commit. A row whose id is stored stays, and is not charged again.
 
+        A row that the database refuses is set aside and charged, and the others take several commits.
+
         Raises:
-            StoreUnavailable: nothing is stored.
+            StoreUnavailable: not all is stored; what is stored will not be stored twice.
         """
         if not rows:
             return
         try:
-            await self._database.write(lambda connection: post_rows(connection, rows))
-        except IntegrityError:  # some rows are stored: after a crash, or a commit whose result was lost
-            await self._database.write(lambda connection: _post_new(connection, rows))
+            await self._post(rows)
+        except RowRefused as error:
+            await self._post_apart(rows, error, self._post)
 
     async def post_again(self, rows: Sequence[RequestRecord]) -> None:
         """Store rows that an earlier process may have stored, perhaps so long ago that retention has deleted them.
 
-        Deleted rows are not charged again either.
+        Deleted rows are not charged again either. Otherwise as ``post``.
         """
+        try:
+            await self._post_again(rows)
+        except RowRefused as error:
+            await self._post_apart(rows, error, self._post_again)
 
+    async def _post(self, rows: Sequence[RequestRecord]) -> None:
+        try:
+            await self._database.write(lambda connection: post_rows(connection, rows))
+        except IntegrityError:  # some rows are stored: after a crash, or a commit whose result was lost
+            await self._write(lambda connection: _post_new(connection, rows))
+
+    async def _post_again(self, rows: Sequence[RequestRecord]) -> None:
         async def work(connection: AsyncConnection) -> None:
             found = await connection.execute(select(retired.c.account_id, retired.c.key_id, retired.c.until_ms))
             until = {(account_id, key_id): until_ms for account_id, key_id, until_ms in found}
             fresh = [row for row in rows if not is_retired(row, until.get((row.account_id, row.key_id)))]
             await _post_new(connection, fresh)
 
-        await self._database.write(work)
+        await self._write(work)
+
+    async def _write(self, work: Callable[[AsyncConnection], Awaitable[None]]) -> None:
+        try:
+            await self._database.write(work)
+        except IntegrityError as error:  # of another column than the id
+            raise RowRefused(describe_violation(error)) from error
+
+    async def _post_apart(
+        self,
+        rows: Sequence[RequestRecord],
+        refused: RowRefused,
+        post: Callable[[Sequence[RequestRecord]], Awaitable[None]],
+    ) -> None:
+        if self._unstorable is None:
+            raise refused
+        await post_apart(rows, refused, post, self._set_aside)
+
+    async def _set_aside(self, row: RequestRecord, reason: str) -> None:
+        """Keep a row in the file, and charge it. Raises ``StoreUnavailable``."""
+        if self._unstorable is not None:
+            self._unstorable.add(row, reason)
+        try:
+            await self._write(lambda connection: _post_charge(connection, row))
+        except RowRefused as error:
+            log.error("charge_not_stored", request_id=row.id, cost_nanos=row.cost_nanos, error=error.reason)  # noqa: TRY400
 
     async def add_credit(self, entry: LedgerEntry, audit: AuditRow | None = None) -> tuple[LedgerEntry, bool]:
         """Store a credit and its ``audit`` row in one commit; return it and True.
@@ -226,6 +278,17 @@ async def _post_new(connection: AsyncConnection, rows: Sequence[RequestRecord]) 
                 fresh.setdefault(row.id, row)
     if fresh:
         await post_rows(connection, list(fresh.values()))
+
+
+async def _post_charge(connection: AsyncConnection, row: RequestRecord) -> None:
+    """Charge a row that is not stored, once. What it cost counts as that of a deleted row, for the reconciliation."""
+    known = select(entries.c.sequence).where(entries.c.kind == "charge", entries.c.request_id == row.id).limit(1)
+    if not row.cost_nanos or (await connection.execute(known)).first() is not None:
+        return
+    owner = (row.account_id, row.key_id)
+    await _CHARGES.run(connection, [(row.settled_ms, "charge", *owner, row.cost_nanos, row.id)])
+    await _DAYS.run(connection, [(day_of(row), *owner, UNSTORABLE_MODEL, 1, 0, 0, 0, row.cost_nanos)])
+    await _RETIRED.run(connection, [(*owner, 1, row.cost_nanos, -1)])
 
 
 def _sum_up_days(rows: Iterable[RequestRecord]) -> list[tuple[Any, ...]]:

@@ -18,7 +18,7 @@ import orjson
 
 from gateway.storage.backup import CONFIG, FORMAT, MANIFEST, TOKEN
 from gateway.storage.backup_encryption import MAGIC, BackupUnreadable, DecryptingReader
-from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS, is_used, sync_folder
+from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS, UNSTORABLE, is_used, sync_folder
 from gateway.storage.schema import REVISION
 from gateway.storage.schema_version import describe_newer
 
@@ -26,7 +26,7 @@ MAX_MANIFEST_BYTES = 64 * 1024 * 1024
 _COPY_BYTES = 1024 * 1024
 _OWNER_ONLY, _OWNER_ONLY_FOLDER = 0o600, 0o700
 _MEMBER = re.compile(
-    rf"(?:{'|'.join(map(re.escape, (DATABASE, JOURNAL, CONFIG, TOKEN, *SECRETS)))}"
+    rf"(?:{'|'.join(map(re.escape, (DATABASE, JOURNAL, UNSTORABLE, CONFIG, TOKEN, *SECRETS)))}"
     rf"|{re.escape(JOURNAL)}\.unread-[0-9]+|(?:media|files)/[0-9a-f]{{2}}/[0-9a-f]{{1,64}}\.[a-z0-9]{{1,8}})\Z"
 )
 """The files that a backup can have. No other name is ever created."""

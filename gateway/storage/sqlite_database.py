@@ -12,14 +12,14 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import structlog
 from sqlalchemy import Executable, Row, event, insert, text
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.domain.audit_log import AuditRow
 from gateway.errors import StoreUnavailable
 from gateway.storage import schema
-from gateway.storage.database import Database, DatabaseStartupError, StoreSize
+from gateway.storage.database import Database, DatabaseStartupError, RowRefused, StoreSize
 from gateway.storage.driver import Driver
 from gateway.storage.row_mapping import build_audit
 from gateway.storage.schema_upgrade import upgrade_schema
@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 READERS = 4
 BUSY_TIMEOUT_MS = 5_000
+_REFUSALS = (DataError, OverflowError, UnicodeEncodeError)
+"""For a value: too many bytes; a number of more than 64 bits; a text that is not Unicode, such as half of a pair."""
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 log = structlog.stdlib.get_logger(__name__)
@@ -82,6 +84,10 @@ class SqliteDatabase(Database):
                     worked = time.perf_counter()
             except IntegrityError:
                 raise
+            except _REFUSALS as error:
+                reason = str(error.__cause__ or error)
+                log.warning("store_row_refused", error=reason)
+                raise RowRefused(reason) from error
             except (DBAPIError, PoolTimeout, OSError) as error:
                 self._note(error)
                 log.warning("store_write_failed", error=str(error.__cause__ or error))

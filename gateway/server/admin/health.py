@@ -30,6 +30,7 @@ async def get_health(request: web.Request) -> web.Response:
             "queue": {
                 "waiting_rows": len(storage.write_queue),
                 "failing": storage.write_queue.failing or storage.journal.failing,
+                "set_aside": storage.unstorable.count,
             },
             "journal_bytes": find_size(monitor.journal),
             "media": await monitor.media.measure(now),
@@ -84,7 +85,7 @@ HEALTH = s.record(
         writable=s.FLAG,
         last_commit_ms=s.maybe(s.NUMBER),
     ),
-    queue=s.record(waiting_rows=s.COUNT, failing=s.FLAG),
+    queue=s.record(waiting_rows=s.COUNT, failing=s.FLAG, set_aside=s.COUNT),
     journal_bytes=s.COUNT,
     media=_FOLDER,
     videos=s.record(open=s.COUNT, kept=_FOLDER),

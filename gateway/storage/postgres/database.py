@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from gateway.domain.audit_log import AuditRow
 from gateway.errors import StoreUnavailable
 from gateway.storage import schema
-from gateway.storage.database import Database, DatabaseStartupError, StoreSize
+from gateway.storage.database import Database, DatabaseStartupError, RowRefused, StoreSize
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.functions import create_functions
 from gateway.storage.postgres.sole_user import DatabaseInUse, SoleUser
@@ -110,6 +110,9 @@ class PostgresDatabase(Database):
             except IntegrityError:
                 raise
             except (*_FAILURES, DatabaseInUse) as error:
+                if _is_refusal(error):
+                    log.warning("store_row_refused", error=_describe(error))
+                    raise RowRefused(_describe(error)) from error
                 log.warning("store_write_failed", error=_describe(error))
                 raise StoreUnavailable("The gateway's store cannot be written to", retry_after_s=5) from error
             if work is not _touch:  # it has nothing to commit
@@ -241,6 +244,18 @@ def _is_broken(error: BaseException) -> bool:
     """Return whether a connection was lost, and not merely a statement refused."""
     state = getattr(getattr(error, "orig", None), "sqlstate", None) or ""
     return getattr(error, "connection_invalidated", False) or state.startswith(("08", "57P"))
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Return whether the server, or its driver, refused a value.
+
+    Classes of SQLSTATE: 22 data exception, 23 integrity constraint violation, 54 program limit exceeded (an index has
+    no room for a long text).
+    """
+    reason = getattr(error, "orig", None) or error
+    if isinstance(reason, asyncpg.DataError) or isinstance(reason.__cause__, asyncpg.DataError):
+        return True
+    return (getattr(reason, "sqlstate", None) or "").startswith(("22", "23", "54"))
 
 
 def _describe(error: BaseException) -> str:

@@ -240,7 +240,7 @@ async def test_the_process_says_how_it_is_doing(gateway: RunningGateway) -> None
     assert health["tasks"] > 1
     store = health["store"]
     assert (store["writable"], store["last_commit_ms"] >= 0, store["bytes"] > 0) == (True, True, True)
-    assert health["queue"] == {"waiting_rows": 0, "failing": False}
+    assert health["queue"] == {"waiting_rows": 0, "failing": False, "set_aside": 0}
     empty = {"bytes": 0, "files": 0}
     assert (health["media"], health["videos"]) == (empty, {"open": 0, "kept": empty})
     assert health["journal_bytes"] > 0
