@@ -158,6 +158,19 @@ def test_the_image_runs_without_root_and_copies_what_is_there() -> None:
     assert all(word != "ADD" for word, _ in instructions)
 
 
+def test_the_image_has_the_driver_of_postgresql_pinned_by_hash(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "pins-dev.txt", tmp_path / "scripts")
+    (cut,) = (
+        rest for word, rest in read_instructions() if word == "RUN" and "pins-postgres.txt" in rest and "sed" in rest
+    )
+    subprocess.run(["sh", "-c", cut], cwd=tmp_path, check=True)
+    lines = (tmp_path / "scripts" / "pins-postgres.txt").read_text().replace("\\\n", "").splitlines()
+    assert [line.partition("==")[0] for line in lines] == ["asyncpg"]
+    assert "--hash=sha256:" in lines[0]
+    assert any("-r scripts/pins-postgres.txt" in rest for word, rest in read_instructions() if word == "RUN")
+
+
 def test_the_composition_keeps_the_root_read_only() -> None:
     services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
     gateway = services["gateway"]

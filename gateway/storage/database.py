@@ -89,6 +89,10 @@ class Database(ABC):
     async def read(self, statement: Executable) -> Sequence[Row[Any]]:
         """Return every row of a statement. Raises ``StoreUnavailable``."""
 
+    async def read_long(self, statement: Executable) -> Sequence[Row[Any]]:
+        """As ``read``, for a statement whose duration grows with the number of rows, such as a sum over all of them."""
+        return await self.read(statement)
+
     @abstractmethod
     async def check_writable(self) -> None:
         """Raise ``StoreUnavailable`` if a write would fail now, or the database is damaged."""

@@ -189,18 +189,18 @@ class LedgerRepository:
         )
         charges = [
             Spending(row.account_id, row.key_id, int(row.lifetime), int(row.month), int(row.day))
-            for row in await self._database.read(charged)
+            for row in await self._database.read_long(charged)
         ]
         credits_ = [
             Spending(row.account_id, row.key_id, 0, 0, 0, int(row.lifetime), int(row.month), int(row.day))
-            for row in await self._database.read(credited)
+            for row in await self._database.read_long(credited)
         ]
         return charges + credits_
 
     async def find_last_day(self) -> int | None:
         """Return the last day with a charge or a credit as days since 1970; None before the first."""
         credited = select(func.max(entries.c.at_ms) // _DAY_MS).where(entries.c.kind != "charge")
-        found = await self._database.read(union_all(select(func.max(usage_days.c.day)), credited))
+        found = await self._database.read_long(union_all(select(func.max(usage_days.c.day)), credited))
         return max((int(row[0]) for row in found if row[0] is not None), default=None)
 
     async def list_usage(self, axis: UsageAxis, wanted: UsageFilter) -> Sequence[UsageLine]:
@@ -220,7 +220,7 @@ class LedgerRepository:
         statement = statement.order_by(label) if axis == "day" else statement.order_by(*dearest)
         return [
             UsageLine(str(row.label), *(int(getattr(row, name)) for name in _SUMS))
-            for row in await self._database.read(statement)
+            for row in await self._database.read_long(statement)
         ]
 
     async def list_totals(self) -> Sequence[KeyTotals]:
@@ -245,7 +245,7 @@ class LedgerRepository:
         ).group_by(merged.c.account_id, merged.c.key_id)
         return [
             KeyTotals(row.account_id, row.key_id, int(row.entries), int(row.usage), int(row.requests))
-            for row in await self._database.read(statement)
+            for row in await self._database.read_long(statement)
         ]
 
 

@@ -70,7 +70,7 @@ class TrafficRepository:
         statement = select(found.c.label, *sums).group_by(found.c.label)
         dearest = (func.sum(found.c.cost_nanos).desc(), func.sum(found.c.requests).desc(), found.c.label)
         statement = statement.order_by(*((found.c.label,) if axis in {"day", "hour"} else dearest))
-        return [TrafficLine(str(row[0]), *map(int, row[1:])) for row in await self._database.read(statement)]
+        return [TrafficLine(str(row[0]), *map(int, row[1:])) for row in await self._database.read_long(statement)]
 
     async def list_facets(self, wanted: TrafficFilter) -> Facets:
         """Return the values that requests have, and how many requests have each."""
@@ -79,7 +79,7 @@ class TrafficRepository:
             return Facets(wanted.since, wanted.until)
         found: dict[str, list[Facet]] = {kind: [] for kind in _FACETS}
         statement = union_all(*(_count(stretches, wanted, kind) for kind in _FACETS))
-        for row in await self._database.read(statement):
+        for row in await self._database.read_long(statement):
             found[row.kind].append(Facet(row.value, int(row.total)))
         return Facets(min(one.since for one in stretches), wanted.until, **found)
 

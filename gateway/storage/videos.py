@@ -215,7 +215,7 @@ class VideoRepository:
         failed = and_(videos.c.state != "completed", charged != 0)
         statement = select(videos.c.id).outerjoin(requests, requests.c.id == videos.c.request_id)
         statement = statement.where(_HAS_ENDED, or_(requests.c.id.is_(None), completed, failed))
-        return [video_id for (video_id,) in await self._database.read(statement.order_by(videos.c.sequence))]
+        return [video_id for (video_id,) in await self._database.read_long(statement.order_by(videos.c.sequence))]
 
     async def remove(self, job: VideoJob) -> bool:
         """Delete a job that has ended; its request and charge stay. Return False if there is none."""

@@ -17,6 +17,7 @@ from gateway.storage.data_folder import DATABASE, JOURNAL, DataFolder, DataFolde
 from gateway.storage.database import Database, DatabaseStartupError, open_database
 from gateway.storage.identity import check_secrets
 from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.database import LONG_READERS
 from gateway.storage.postgres.sole_user import DatabaseInUse, SoleUser
 from tests.support.database_kinds import POSTGRES_ONLY
 from tests.support.postgres import PostgresServer, SharedPostgres
@@ -170,6 +171,17 @@ async def test_no_statement_waits_for_ever(url: str, option: str, statement: str
     with pytest.raises(StoreUnavailable):
         await database.write(work)
     await database.check_writable()
+    await database.close()
+
+
+async def test_long_reads_have_more_time_and_hold_up_no_other(url: str) -> None:
+    database = await open_database(url)
+    slow = text("SELECT current_setting('statement_timeout'), pg_sleep(0.5)")
+    long = [asyncio.create_task(database.read_long(slow)) for _ in range(LONG_READERS + 1)]
+    await asyncio.sleep(0)
+    bounds = [(await database.read(text("SHOW statement_timeout")))[0][0] for _ in range(2)]
+    assert not any(task.done() for task in long)
+    assert (bounds, {(await task)[0][0] for task in long}) == (["10s"] * 2, {"10min"})
     await database.close()
 
 

@@ -29,6 +29,9 @@ T = TypeVar("T")
 READERS = 4
 WORK_S = 15.0
 """How long a read, or all statements of a write, may take before their connection is closed."""
+LONG_READERS = 2
+LONG_READ_S = 600.0
+"""As ``WORK_S``, for long reads. They have connections of their own: no other read waits for one."""
 _MEASURED_EVERY_S = 60.0
 _START_LOCK_S = 3.0
 """How long a starting gateway waits until the one that it replaces has released the database."""
@@ -55,6 +58,8 @@ class PostgresDatabase(Database):
         super().__init__(address.name)
         self._writer = _make_engine(address, 1)
         self._reader = _make_engine(address, READERS, default_transaction_read_only="on")
+        long = {"default_transaction_read_only": "on", "statement_timeout": f"{LONG_READ_S:.0f}s"}
+        self._long_reader = _make_engine(address, LONG_READERS, LONG_READ_S, **long)
         self._sole_user = sole_user
         self._lock = asyncio.Lock()
         self._size = StoreSize(0)
@@ -75,7 +80,11 @@ class PostgresDatabase(Database):
 
     async def read(self, statement: Executable) -> Sequence[Row[Any]]:
         """Return every row of a statement. Raises ``StoreUnavailable``."""
-        return await self._finish(self._read(statement))
+        return await self._finish(self._read(statement, self._reader, WORK_S))
+
+    async def read_long(self, statement: Executable) -> Sequence[Row[Any]]:
+        """As ``read``, for ``LONG_READ_S`` at most, on a connection for long reads."""
+        return await self._finish(self._read(statement, self._long_reader, LONG_READ_S))
 
     async def check_writable(self) -> None:
         """Raise ``StoreUnavailable`` if a write would fail now, for instance on a standby server."""
@@ -95,6 +104,7 @@ class PostgresDatabase(Database):
         """Wait for the work under way, close every connection, and let another gateway use the database."""
         await self._end_work()
         await self._reader.dispose()
+        await self._long_reader.dispose()
         await self._writer.dispose()
         await self._sole_user.close()
 
@@ -130,14 +140,14 @@ class PostgresDatabase(Database):
         finally:
             await connection.close()
 
-    async def _read(self, statement: Executable) -> Sequence[Row[Any]]:
+    async def _read(self, statement: Executable, engine: AsyncEngine, most_s: float) -> Sequence[Row[Any]]:
         try:
-            return await self._try_read(statement)
+            return await self._try_read(statement, engine, most_s)
         except _FAILURES as error:
             failure: BaseException = error
         if _is_broken(failure):  # reading twice harms nothing
             try:
-                return await self._try_read(statement)
+                return await self._try_read(statement, engine, most_s)
             except _FAILURES as error:
                 failure = error
         if getattr(getattr(failure, "orig", None), "sqlstate", None) == _NOT_A_TEXT:
@@ -145,9 +155,9 @@ class PostgresDatabase(Database):
         log.warning("store_read_failed", error=_describe(failure))
         raise StoreUnavailable("The gateway's store cannot be read", retry_after_s=5) from failure
 
-    async def _try_read(self, statement: Executable) -> Sequence[Row[Any]]:
-        async with self._reader.connect() as connection:
-            with _limit(await _find_driver(connection)):
+    async def _try_read(self, statement: Executable, engine: AsyncEngine, most_s: float) -> Sequence[Row[Any]]:
+        async with engine.connect() as connection:
+            with _limit(await _find_driver(connection), most_s):
                 return (await connection.execute(statement)).all()
 
     async def _start(self, engine: AsyncEngine, first: Executable) -> AsyncConnection:
@@ -201,19 +211,19 @@ async def _touch(connection: AsyncConnection) -> None:
         raise StoreUnavailable("The gateway's store is a standby that cannot be written to", retry_after_s=5)
 
 
-def _make_engine(address: Address, size: int, **settings: str) -> AsyncEngine:
-    """Return an engine whose connections have these ``settings`` of the server."""
+def _make_engine(address: Address, size: int, wait_s: float = 5.0, **settings: str) -> AsyncEngine:
+    """Return an engine whose connections have these ``settings`` of the server; a caller waits ``wait_s`` for one."""
     bounds = {"statement_timeout": "10s", "lock_timeout": "5s", "idle_in_transaction_session_timeout": "15s"}
 
     async def connect(**_: Any) -> Any:
-        return await address.connect(**bounds, **settings)
+        return await address.connect(**{**bounds, **settings})
 
     return create_async_engine(
         "postgresql+asyncpg://",
         async_creator=connect,
         pool_size=size,
         max_overflow=0,
-        pool_timeout=5,
+        pool_timeout=wait_s,
         # A reader executes one statement at a time, which sees one state without a transaction around it.
         isolation_level="AUTOCOMMIT" if settings else "READ COMMITTED",
     )
@@ -224,9 +234,9 @@ async def _find_driver(connection: AsyncConnection) -> asyncpg.Connection:
 
 
 @contextmanager
-def _limit(driver: asyncpg.Connection) -> Iterator[None]:
-    """Close the connection if the block takes longer than ``WORK_S``: a server may have become silent."""
-    timer = asyncio.get_running_loop().call_later(WORK_S, driver.terminate)
+def _limit(driver: asyncpg.Connection, most_s: float = WORK_S) -> Iterator[None]:
+    """Close the connection if the block takes longer than ``most_s``: a server may have become silent."""
+    timer = asyncio.get_running_loop().call_later(most_s, driver.terminate)
     try:
         yield
     finally:
