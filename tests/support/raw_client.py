@@ -66,7 +66,7 @@ async def connect(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 async def read_answer(reader: asyncio.StreamReader) -> RawAnswer:
     """The next answer of a connection, which must have a Content-Length."""
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(20):
         head = await reader.readuntil(b"\r\n\r\n")
         answer = _split_head(head)
         return attrs.evolve(answer, body=await reader.readexactly(int(answer.headers["content-length"])))

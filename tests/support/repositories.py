@@ -60,6 +60,9 @@ class LazyDatabase:
     async def read(self, statement: Executable) -> Sequence[Row[Any]]:
         return await (await self._open()).read(statement)
 
+    async def read_long(self, statement: Executable) -> Sequence[Row[Any]]:
+        return await (await self._open()).read_long(statement)
+
     @property
     def is_working(self) -> bool:
         """Whether a thread has a statement of it."""
