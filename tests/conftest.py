@@ -1,6 +1,7 @@
 """Fixtures of every test: a factory of gateways, the log as it is written; hypothesis without a stopwatch; tables."""
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -35,6 +36,18 @@ settings.load_profile("gateway")
 share()
 
 TESTS = Path(__file__).parent
+MEMORY = Path("/dev/shm")  # noqa: S108 - below it pytest makes a folder that only this user can read
+ROOM = 6 * 2**30
+
+
+def pytest_configure() -> None:
+    """Put what tests write into memory, where there is room and programs may run: thousands of databases are made."""
+    with contextlib.suppress(OSError):
+        room = os.statvfs(MEMORY)
+        if room.f_bavail * room.f_frsize >= ROOM and not room.f_flag & os.ST_NOEXEC:
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
 UNIT = {"domain", "formats", "providers", "routing", "auth", "proxy", "test_errors.py", "test_parsing.py"}
 """Folders and files of ``tests/`` whose tests open no socket; ``make test-unit`` runs these alone."""
 
