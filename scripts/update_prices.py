@@ -4,8 +4,8 @@
     .venv/bin/python scripts/update_prices.py           # the prices of today
     .venv/bin/python scripts/update_prices.py --check   # exit code 1 where the file is not what this would write
 
-Of videos the package knows nothing: what they cost stands here (``STUDIOS``), each vendor's with its page, and is
-renewed by hand.
+Of videos, and of pictures that are sold by the piece, the package knows nothing: what they cost stands here
+(``STUDIOS``, ``GALLERIES``), each vendor's with its page, and is renewed by hand.
 
 Before anything is written the new list is asked for every name the package knows, and a few more that its patterns
 match, and every answer is compared with the package's own arithmetic.
@@ -164,6 +164,37 @@ STUDIOS = (
             Film("wan*2.1-t2v-turbo wan*2.1-i2v-turbo", "0.036"),
             Film("wan*2.1-t2v-plus wan*2.1-i2v-plus", "0.1"),
         ),
+    ),
+    # fal.ai/models/…/llms.txt of each, with sound, which is made where nothing is said of it.
+    Studio(
+        "fal_queue",
+        "fal's videos",
+        (
+            Film("fal-ai/veo3.1", "0.4", {_4K: "0.6"}),
+            Film("fal-ai/veo3.1/lite", "0.05", {_1080P: "0.08"}),
+            Film("fal-ai/veo3", "0.4"),
+            Film("fal-ai/veo3/fast", "0.15"),
+            Film("fal-ai/luma-dream-machine/ray-2-flash", "0.04", {"*540*": "0.04", _1080P: "0.16", "*720*": "0.08"}),
+        ),
+    ),
+)
+
+
+@attrs.frozen
+class Gallery:
+    """The pictures of one vendor that it sells by the piece: its models, and the dollars of each."""
+
+    slug: str
+    title: str
+    pieces: Mapping[str, str]
+
+
+GALLERIES = (
+    # docs.bfl.ai/quick_start/pricing, a cent a credit. FLUX.2 is sold by the megapixel, which no price here expresses.
+    Gallery(
+        "bfl",
+        "Black Forest Labs' pictures",
+        {"flux-kontext-pro": "0.04", "flux-kontext-max": "0.08", "flux-pro-1.1": "0.04", "flux-pro-1.1-ultra": "0.06"},
     ),
 )
 
@@ -437,6 +468,10 @@ def build(day: date, left_out: collections.Counter[str]) -> Mapping[str, list[Pr
     for studio in STUDIOS:
         tables[studio.title] = list(list_films(studio))
         own += tables[studio.title]
+    for gallery in GALLERIES:
+        pieces = gallery.pieces.items()
+        tables[gallery.title] = [PriceSpec(name, gallery.slug, usd_per_image=Decimal(usd)) for name, usd in pieces]
+        own += tables[gallery.title]
     names = collections.Counter((section.model, section.provider) for section in own)
     if twice := [name for (name, _), count in names.items() if count > 1]:
         raise SystemExit(f"Sold by several vendors; one of them resells: {', '.join(twice)}")

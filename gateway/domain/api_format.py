@@ -36,6 +36,7 @@ Wire = Literal[
     "replicate_pictures",
     "fal_pictures",
     "stability_pictures",
+    "bfl_pictures",
     "openai_videos",
     "gemini_videos",
     "kling_videos",
@@ -43,6 +44,8 @@ Wire = Literal[
     "runway_videos",
     "dashscope_videos",
     "volcengine_videos",
+    "luma_videos",
+    "fal_videos",
     "openai_realtime",
 ]
 
@@ -54,6 +57,8 @@ _VIDEOS: tuple[Wire, ...] = (
     "runway_videos",
     "dashscope_videos",
     "volcengine_videos",
+    "luma_videos",
+    "fal_videos",
 )
 
 OPTIONAL_WIRES: frozenset[Wire] = frozenset({"openai_responses"})
@@ -79,6 +84,7 @@ WIRES: Mapping[Operation, tuple[Wire, ...]] = MappingProxyType(
             "replicate_pictures",
             "fal_pictures",
             "stability_pictures",
+            "bfl_pictures",
             "chat_pictures",
         ),
         "image_edits": (
@@ -88,6 +94,7 @@ WIRES: Mapping[Operation, tuple[Wire, ...]] = MappingProxyType(
             "replicate_pictures",
             "fal_pictures",
             "stability_pictures",
+            "bfl_pictures",
             "chat_pictures",
         ),
         "transcriptions": ("openai_transcriptions", "elevenlabs_transcriptions", "deepgram_transcriptions"),

@@ -27,15 +27,17 @@ class ProviderCall:
         begins: it starts a task whose id is only in its answer. The gateway waits for the answer even if the client
             disconnects; otherwise the task could never be cancelled.
         headers: added to the usual ones, which they override.
+        host: the server that the vendor names for this request; used only beside the channel's own, in one domain.
     """
 
     body: Payload | None = None
-    method: Literal["POST", "GET", "DELETE"] = "POST"
+    method: Literal["POST", "GET", "PUT", "DELETE"] = "POST"
     path: str | None = None
     wait_s: float = 0.0
     passing: bool = False
     begins: bool = False
     headers: tuple[tuple[str, str], ...] = ()
+    host: str | None = None
 
 
 class ImageBackend(ABC):

@@ -10,6 +10,7 @@ from gateway.formats.gemini.images import GeminiImageBackend
 from gateway.formats.image_backend import ImageBackend
 from gateway.formats.openai.chat_images import ChatImageBackend
 from gateway.formats.openai.image_backend import OpenAiImageBackend
+from gateway.formats.vendors.bfl_images import BflImageBackend
 from gateway.formats.vendors.dashscope_images import DashScopeImageBackend
 from gateway.formats.vendors.fal_images import FalImageBackend
 from gateway.formats.vendors.replicate_images import ReplicateImageBackend
@@ -27,6 +28,7 @@ _IMAGE_BACKENDS: Mapping[Wire, Factory] = MappingProxyType(
         "replicate_pictures": ReplicateImageBackend,
         "fal_pictures": FalImageBackend,
         "stability_pictures": StabilityImageBackend,
+        "bfl_pictures": BflImageBackend,
     },
 )
 

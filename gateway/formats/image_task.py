@@ -34,12 +34,17 @@ class ImageTask:
     Args:
         place: the path of the vendor's tasks.
         first_wait_s: seconds before the first poll; each later wait is longer, up to ``LONGEST_WAIT_S``.
+        separator: between ``place`` and the id.
+
+    Attributes:
+        host: the vendor's server that knows the task; None: the channel's own.
     """
 
-    __slots__ = ("_id", "_invalid_polls", "_place", "_wait_s", "ended")
+    __slots__ = ("_id", "_invalid_polls", "_place", "_wait_s", "ended", "host")
 
-    def __init__(self, place: str, first_wait_s: float) -> None:
-        self._place = place
+    def __init__(self, place: str, first_wait_s: float, *, separator: str = "/") -> None:
+        self._place = f"{place}{separator}"
+        self.host: str | None = None
         self._wait_s = first_wait_s
         self._id: str | None = None
         self._invalid_polls = 0
@@ -75,13 +80,13 @@ class ImageTask:
         """Return the next poll of a known task, with a longer wait than the last one."""
         wait_s = self._wait_s
         self._wait_s = min(wait_s * _GROWTH, LONGEST_WAIT_S)
-        return ProviderCall(method="GET", path=f"{self._place}/{self._id}", wait_s=wait_s, passing=True)
+        return ProviderCall(method="GET", path=f"{self._place}{self._id}", wait_s=wait_s, passing=True, host=self.host)
 
     def abandon(self) -> ProviderCall | None:
         """Return the request that cancels the task; None if it has ended or has no id."""
         if self._id is None or self.ended:
             return None
-        return ProviderCall(path=f"{self._place}/{self._id}/cancel", passing=True)
+        return ProviderCall(path=f"{self._place}{self._id}/cancel", passing=True)
 
 
 def parse_state(state: object, secrets: Secrets) -> str:

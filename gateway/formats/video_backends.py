@@ -6,7 +6,9 @@ from types import MappingProxyType
 from gateway.formats.gemini.videos import GeminiVideoBackend
 from gateway.formats.openai.videos import OpenAiVideoBackend
 from gateway.formats.vendors.dashscope_videos import DashScopeVideoBackend
+from gateway.formats.vendors.fal_videos import FalVideoBackend
 from gateway.formats.vendors.kling_videos import KlingVideoBackend
+from gateway.formats.vendors.luma_videos import LumaVideoBackend
 from gateway.formats.vendors.minimax_videos import MiniMaxVideoBackend
 from gateway.formats.vendors.runway_videos import RunwayVideoBackend
 from gateway.formats.vendors.volcengine_videos import VolcengineVideoBackend
@@ -21,6 +23,8 @@ VIDEO_BACKENDS: Mapping[str, VideoBackend] = MappingProxyType(
         "runway_videos": RunwayVideoBackend(),
         "dashscope_videos": DashScopeVideoBackend(),
         "volcengine_videos": VolcengineVideoBackend(),
+        "luma_videos": LumaVideoBackend(),
+        "fal_videos": FalVideoBackend(),
     },
 )
 """By the name of the wire."""

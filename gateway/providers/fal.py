@@ -1,8 +1,9 @@
-"""fal: images only, by models of many makers, each with its own price.
+"""fal: images, by models of many makers, each with its own price.
 
 docs.fal.ai/documentation/model-apis/inference/synchronous: models are called ``owner/name`` or ``owner/name/variant``;
 for their fields see ``formats/vendors/fal_images.py``. The scheme of the key is ``Key``. Its model list contains every
 public model: a channel lists its models, and no environment variable creates one (the usual one is ``FAL_KEY``).
+Videos are provider "fal_queue".
 """
 
 from gateway.domain.capability import Capability
@@ -12,7 +13,8 @@ from gateway.providers.base import Endpoint, Provider
 _MOST = 4
 
 
-def _sign(key: str) -> dict[str, str]:
+def sign_key(key: str) -> dict[str, str]:
+    """Return ``Authorization: Key``; nothing without a key."""
     return {"Authorization": f"Key {key}"} if key else {}
 
 
@@ -21,7 +23,7 @@ FAL = Provider(
     title="fal",
     base_url="https://fal.run",
     endpoints=(Endpoint("fal_pictures", "/run"),),
-    sign=_sign,
+    sign=sign_key,
     models_path=None,
     capabilities=(
         Capability("*", max_n=_MOST, response_formats=(), edits=False, masks=False, streams=False),

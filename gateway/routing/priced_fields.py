@@ -19,7 +19,7 @@ from gateway.routing.model_catalog import ModelCatalog, model_not_found
 from gateway.routing.pricing_policy import PricingPolicy, pays_for
 from gateway.routing.target import Target
 
-_BUILT = frozenset({"gemini", "chat", "dashscope", "replicate", "kling", "minimax", "runway", "volcengine"})
+_BUILT = frozenset({"gemini", "chat", "dashscope", "replicate", "kling", "minimax", "runway", "volcengine", "luma"})
 """API formats, by prefix, whose bodies are built by the gateway: unknown fields are not sent."""
 
 

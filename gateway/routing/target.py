@@ -4,6 +4,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Protocol, TypeVar
+from urllib.parse import urlsplit
 
 import attrs
 import orjson
@@ -305,12 +306,24 @@ class Way:
         if (body := ask.body) is not None:
             errand = EndpointRequest(*pack(lambda: body, self.endpoint, self.model, self.mark))
         errand = attrs.evolve(errand, method=ask.method, path=ask.path, headers=ask.headers)
-        return attrs.evolve(self.address(errand, now_s), once=once)
+        return attrs.evolve(self._toward(ask.host).address(errand, now_s), once=once)
+
+    def _toward(self, host: str | None) -> "Way":
+        """Return the same way to another server of the vendor; itself if there is none in the channel's domain."""
+        own = urlsplit(self.channel.base_url)
+        if host is None or own.scheme != "https" or find_domain(own.hostname or "") != find_domain(host):
+            return self
+        return attrs.evolve(self, channel=attrs.evolve(self.channel, base_url=own._replace(netloc=host).geturl()))
 
     def address(self, errand: EndpointRequest, now_s: int) -> HttpRequest:
         """Build the HTTP request."""
         provider = PROVIDERS[self.channel.provider]
         return provider.plan(self.channel, self.endpoint, errand, model=self.model, key=self.key, now_s=now_s)
+
+
+def find_domain(host: str) -> str:
+    """Return the last two labels of a host name."""
+    return ".".join(host.split(".")[-2:])
 
 
 def find_answered(received: bytes) -> str:

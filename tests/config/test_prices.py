@@ -21,7 +21,7 @@ from gateway.domain.capability import Capability, find_capability
 from gateway.domain.price import ONE_PPM, Price, PriceList, Tier, cost_nanos, nanos, usd
 from gateway.domain.usage import MAX_CHARACTERS, MAX_DURATION_MS, MAX_IMAGES, MAX_TOKENS, Usage
 from gateway.formats.gemini import videos as gemini_videos
-from gateway.formats.vendors import dashscope_videos, kling_videos, minimax_videos
+from gateway.formats.vendors import dashscope_videos, fal_videos, kling_videos, minimax_videos
 from gateway.parsing import ValidationErrors, parse_table
 from gateway.providers.registry import PROVIDERS
 from scripts import update_prices
@@ -322,9 +322,16 @@ A_SECOND = {
         **dict.fromkeys(("wanx2.1-t2v-turbo", "wan2.1-i2v-turbo"), _WAN_TURBO),
         **dict.fromkeys(("wan2.1-t2v-plus", "wanx2.1-i2v-plus"), _WAN_PLUS),
     },
+    "fal_queue": {
+        "fal-ai/veo3.1": {"720p": "0.4", "1080p": "0.4", "4k": "0.6"},
+        "fal-ai/veo3.1/lite": {"720p": "0.05", "1080p": "0.08"},
+        "fal-ai/veo3": {"720p": "0.4", "1080p": "0.4"},
+        "fal-ai/veo3/fast": {"720p": "0.15", "1080p": "0.15"},
+        "fal-ai/luma-dream-machine/ray-2-flash": {"540p": "0.04", "720p": "0.08", "1080p": "0.16"},
+    },
 }
 """Dollars, by the vendors' own words for their sizes."""
-UNPRICED = ("T2V-01", "I2V-01", "*seedance-")
+UNPRICED = ("T2V-01", "I2V-01", "*seedance-", "ray-3.2")
 """What no page names in dollars and seconds."""
 
 
@@ -343,6 +350,8 @@ def tell_size(provider: str, entry: Capability, size: str) -> str:
             return kling_videos.MODELS[entry.name].sizes[size][1]
         case "minimax":
             return minimax_videos.MODELS[entry.name].sizes[size][0]
+        case "fal_queue":
+            return fal_videos.MODELS[entry.name].sizes[size][1]
         case "dashscope":
             return dashscope_videos.MODELS[entry.name].sizes[size][0]
     wide, high = map(int, size.split("x"))

@@ -39,11 +39,13 @@ from gateway.formats.image_backends import make_image_backend
 from gateway.formats.openai.chat_images import ChatImageBackend
 from gateway.formats.openai.image_backend import OpenAiImageBackend
 from gateway.formats.request_body import build_payload
+from gateway.formats.vendors.bfl_images import BflImageBackend
 from gateway.formats.vendors.dashscope_images import DashScopeImageBackend
 from gateway.formats.vendors.fal_images import FalImageBackend
 from gateway.formats.vendors.replicate_images import ReplicateImageBackend
 from gateway.formats.vendors.stability_images import StabilityImageBackend
 from gateway.providers.base import EndpointRequest, Provider
+from gateway.providers.bfl import BFL
 from gateway.providers.dashscope import DASHSCOPE
 from gateway.providers.fal import FAL
 from gateway.providers.gemini import GEMINI
@@ -68,6 +70,7 @@ MODELS: Mapping[Wire, str] = {
     "replicate_pictures": "black-forest-labs/flux-kontext-pro",
     "fal_pictures": "fal-ai/nano-banana/edit",
     "stability_pictures": "stable-image-core",
+    "bfl_pictures": "flux-2-pro",
 }
 IMAGE_BACKENDS: Mapping[Wire, type] = {
     "openai_images": OpenAiImageBackend,
@@ -78,6 +81,7 @@ IMAGE_BACKENDS: Mapping[Wire, type] = {
     "replicate_pictures": ReplicateImageBackend,
     "fal_pictures": FalImageBackend,
     "stability_pictures": StabilityImageBackend,
+    "bfl_pictures": BflImageBackend,
 }
 IMAGES = {"png": draw(), "draft": draw(shade=7), "other": draw(shade=9)}
 CODED = {f"{{{name}}}": base64.b64encode(data).decode() for name, data in IMAGES.items()}
@@ -89,6 +93,7 @@ TABLED: tuple[Wire, ...] = (
     "replicate_pictures",
     "fal_pictures",
     "stability_pictures",
+    "bfl_pictures",
 )
 
 
@@ -105,6 +110,7 @@ OWNERS: Mapping[str, Provider] = {
     "replicate_pictures": REPLICATE,
     "fal_pictures": FAL,
     "stability_pictures": STABILITY,
+    "bfl_pictures": BFL,
 }
 SOURCE: Upload = upload(draw())
 SECRET = "hush-hush-hush"
@@ -150,9 +156,10 @@ def describe(found: Images | ProviderCall) -> dict[str, Any]:
     """Return what a table says of it."""
     if isinstance(found, ProviderCall):
         assert found.passing
-        return {"next": f"{found.method} {found.path}", "wait_s": found.wait_s}
+        told: dict[str, Any] = {"next": f"{found.method} {found.path}", "wait_s": found.wait_s}
+        return told | ({"host": found.host} if found.host else {})
     usage = found.usage
-    told: dict[str, Any] = {"images": [image.url or image.data for image in found.items]}
+    told = {"images": [image.url or image.data for image in found.items]}
     told |= {"source": usage.source, "charged": usage.images}
     prompts = [image.revised_prompt for image in found.items]
     told |= {"prompts": prompts} if any(prompts) else {}
@@ -324,7 +331,7 @@ def check_read(wire: Wire, backend: ImageBackend, raw: bytes) -> None:
         assert wire in {"openai_images", "openai_edits", "chat_pictures"} or len(found.items) == 1
         assert all(image.url or base64.b64decode(image.data or "", validate=True) for image in found.items)
     else:
-        assert re.fullmatch(r"(?:/api/v1/tasks|/predictions)/[A-Za-z0-9_-]{1,128}", found.path or "")
+        assert re.fullmatch(r"(?:/api/v1/tasks/|/predictions/|/get_result\?id=)[A-Za-z0-9_-]{1,128}", found.path or "")
 
 
 @EVERY

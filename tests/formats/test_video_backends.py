@@ -34,7 +34,15 @@ from gateway.domain.video import Reference, VideoRequest
 from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError, ProviderRateLimited, ProviderRejected
 from gateway.formats.image_backend import ProviderCall
 from gateway.formats.request_body import Form, build_payload
-from gateway.formats.vendors import dashscope_videos, kling_videos, minimax_videos, runway_videos, volcengine_videos
+from gateway.formats.vendors import (
+    dashscope_videos,
+    fal_videos,
+    kling_videos,
+    luma_videos,
+    minimax_videos,
+    runway_videos,
+    volcengine_videos,
+)
 from gateway.formats.video_backend import (
     MAX_ID_CHARS,
     ContentLocation,
@@ -59,6 +67,8 @@ MODELS: Mapping[str, Any] = {
     "minimax_videos": minimax_videos.MODELS,
     "runway_videos": runway_videos.MODELS,
     "volcengine_videos": volcengine_videos.MODELS,
+    "luma_videos": luma_videos.MODELS,
+    "fal_videos": fal_videos.MODELS,
 }
 EVERY = pytest.mark.parametrize("wire", VIDEO_BACKENDS)
 ENDPOINTS = [
@@ -233,7 +243,7 @@ def test_submit_takes_every_length_and_size_of_a_model(
             assert refused.param in {"seconds", "size"}, refused.message  # noqa: PT017 - one of many
             return False
         plain = sent.fields if isinstance(sent, Form) else sent
-        assert len(lengths) == 1 or str(seconds) in set(list_leaves(plain)), "the length is sent"
+        assert len(lengths) == 1 or {str(seconds), f"{seconds}s"} & set(list_leaves(plain)), "the length is sent"
         return True
 
     if endpoint.wire not in ONE_LENGTH_WITH_SIZE:

@@ -27,7 +27,9 @@ SIGNED = dict.fromkeys(PROVIDERS, BEARER) | {
     "bedrock": BEARER | {"anthropic-version": "2023-06-01"},
     "deepgram": {"Authorization": "Token the-key"},
     "elevenlabs": {"xi-api-key": "the-key"},
+    "bfl": {"x-key": "the-key"},
     "fal": {"Authorization": "Key the-key"},
+    "fal_queue": {"Authorization": "Key the-key"},
     "gemini": {"x-goog-api-key": "the-key"},
 }
 LISTS = dict.fromkeys(PROVIDERS, "/models") | {
@@ -36,7 +38,10 @@ LISTS = dict.fromkeys(PROVIDERS, "/models") | {
     "bedrock_converse": None,
     "deepgram": None,
     "elevenlabs": None,
+    "bfl": None,
     "fal": None,
+    "fal_queue": None,
+    "luma": None,
     "stability": None,
     "cohere": "/v1/models?page_size=1000",
     "gemini": "/models?pageSize=1000",

@@ -1,4 +1,4 @@
-"""Images of fal and Stability AI through a gateway: the key, the form of the request, and the image that comes back."""
+"""Images of vendors through a gateway: the key, the form of the request, and the image that comes back."""
 
 import base64
 from typing import Any
@@ -64,3 +64,37 @@ async def test_a_block_is_the_clients_mistake_and_not_the_channels(
         async with gateway.post({"model": "m", "prompt": "a cat"}, path=GENERATIONS) as response:
             assert response.status == 400
             assert (await response.json())["error"]["code"] == "sensitive_words_detected"
+
+
+TASK = "7f0a0a7e-4a3c-4d1c-9a0e-2f3f5b0f6d11"
+BEGUN = {"id": TASK, "polling_url": f"https://api.us1.bfl.ai/v1/get_result?id={TASK}", "cost": 4.0}
+ENDED = {"id": TASK, "status": "Ready", "result": {"sample": f"data:image/png;base64,{PNG}"}}
+FILTERED = {"id": TASK, "status": "Content Moderated", "details": {"Moderation Reasons": ["Safety Filter"]}}
+PRICE = {"model": "*", "usd_per_image": 0.04}
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "outcome", "cost"), [(ENDED, 200, "completed", 40_000_000), (FILTERED, 400, "blocked", 0)]
+)
+async def test_a_task_is_polled_and_paid_for_if_it_has_an_image(
+    gateway_with: StartGateway, end: dict[str, Any], status: int, outcome: str, cost: int
+) -> None:
+    pending = {"id": TASK, "status": "Pending", "result": None}
+    async with ScriptedUpstream(*([answer(one)] for one in (BEGUN, pending, end))) as up:
+        models = channel(up.base_url, provider="bfl", model_map={"m": "flux-kontext-pro"}, total_timeout_s=60)
+        gateway = await gateway_with({"channel": [models], "price": [PRICE]})
+        asked = {"model": "m", "prompt": "a cat", "response_format": "b64_json"}
+        async with gateway.post(asked, path=GENERATIONS) as response:
+            body = await response.json()
+            assert response.status == status, body
+        assert (body["data"][0]["b64_json"] if status == 200 else body["error"]["code"]) in {
+            PNG,
+            "sensitive_words_detected",
+        }
+        assert [(sent.method, sent.path, sent.headers["x-key"]) for sent in up.received] == [
+            ("POST", "/v1/flux-kontext-pro", "provider-key"),
+            *[("GET", f"/v1/get_result?id={TASK}", "provider-key")] * 2,
+        ]
+        (record,) = await gateway.rows(1)
+        assert (record.outcome, record.cost_nanos) == (outcome, cost)
+        assert record.reserved_nanos == 40_000_000

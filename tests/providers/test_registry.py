@@ -93,11 +93,11 @@ def test_a_vendor_speaks_known_languages_each_at_one_place(provider: Provider) -
     assert provider.models_path is None or provider.models_path.startswith(("/models", "/v1/models"))
 
 
-ONLY_IMAGES = {"fal", "replicate", "stability"}
+ONLY_IMAGES = {"bfl", "fal", "replicate", "stability"}
 ONLY_SPEECH = {"deepgram", "elevenlabs"}
 ONLY_SEARCH = {"jina", "voyage"}
 """Embeddings and rerank."""
-ONLY_VIDEOS = {"kling", "minimax", "runway"}
+ONLY_VIDEOS = {"fal_queue", "kling", "luma", "minimax", "runway"}
 SOME_MODEL = {"demo": "demo-chat", "vertex": "gemini-3-flash"}
 
 
@@ -135,6 +135,7 @@ SPEAKS = {
     "bedrock_converse": {"bedrock_converse"},
     "fal_pictures": {"fal"},
     "stability_pictures": {"stability"},
+    "bfl_pictures": {"bfl"},
     "deepgram_speech": {"deepgram"},
     "deepgram_transcriptions": {"deepgram"},
     "elevenlabs_speech": {"elevenlabs"},
@@ -146,6 +147,8 @@ SPEAKS = {
     "runway_videos": {"runway"},
     "dashscope_videos": {"dashscope"},
     "volcengine_videos": {"volcengine"},
+    "luma_videos": {"luma"},
+    "fal_videos": {"fal_queue"},
 }  # fmt: skip
 WITHOUT_EMBEDDINGS = ONLY_IMAGES | ONLY_SPEECH | ONLY_VIDEOS | {
     "anthropic", "bedrock", "bedrock_converse", "cerebras", "deepseek", "groq", "huggingface", "moonshot", "perplexity",

@@ -239,6 +239,22 @@ def test_the_path_of_a_rooted_endpoint_is_the_servers() -> None:
     assert made.plan_ask(ProviderCall(path="/api/v1/tasks/1", method="GET")).url == "http://up/api/v1/tasks/1"
 
 
+@pytest.mark.parametrize(
+    ("base", "host", "url"),
+    [
+        ("https://api.bfl.ai/v1", "api.us1.bfl.ai", "https://api.us1.bfl.ai/v1/get_result?id=1"),
+        ("https://api.bfl.ai/v1", None, "https://api.bfl.ai/v1/get_result?id=1"),
+        ("https://relay.example/v1", "api.us1.bfl.ai", "https://relay.example/v1/get_result?id=1"),
+        ("http://api.bfl.ai/v1", "api.us1.bfl.ai", "http://api.bfl.ai/v1/get_result?id=1"),
+    ],
+)
+def test_a_poll_goes_to_another_server_only_in_the_channels_domain(base: str, host: str | None, url: str) -> None:
+    """A key is for the vendor whose address the operator gave: not for one that an answer names."""
+    made = attempt(images(), "bfl", "bfl_pictures", "flux-2-pro", base_url=base)
+    plan = made.plan_ask(ProviderCall(path="/get_result?id=1", method="GET", passing=True, host=host))
+    assert (plan.url, plan.headers["x-key"]) == (url, "key-of-up")
+
+
 def test_what_an_ask_says_in_its_headers_is_said_and_the_channels_own_go_over_it() -> None:
     made = attempt(images(), "replicate", "replicate_pictures", "o/n", headers=(("prefer", "ours"),))
     ask = ProviderCall({}, headers=(("Prefer", "wait"), ("X-DashScope-Async", "enable")))

@@ -49,6 +49,7 @@ from gateway.formats.video_backend import (
     parse_object,
     parse_reported,
 )
+from gateway.formats.video_sizes import list_video_sizes
 
 _H3 = "MiniMax-H3"
 _RATIOS = {"16:9": (16, 9), "9:16": (9, 16), "1:1": (1, 1), "4:3": (4, 3), "3:4": (3, 4), "21:9": (21, 9)}
@@ -59,18 +60,8 @@ _FULL_SECONDS = 6
 
 
 def _list_sizes(*tiers: str) -> Mapping[str, tuple[str, str]]:
-    """List sizes; sides are even numbers, as video codecs require."""
-    return MappingProxyType(
-        {
-            f"{_side(_LINES[tier], width, height)}x{_side(_LINES[tier], height, width)}": (tier, ratio)
-            for tier in tiers
-            for ratio, (width, height) in _RATIOS.items()
-        },
-    )
-
-
-def _side(lines: int, this: int, other: int) -> int:
-    return lines if this <= other else round(lines * this / other / 2) * 2
+    sizes = list_video_sizes({tier: _LINES[tier] for tier in tiers}, _RATIOS)
+    return MappingProxyType({size: (tier, ratio) for size, (ratio, tier) in sizes.items()})
 
 
 @attrs.frozen

@@ -1,0 +1,146 @@
+"""Videos of models at fal: requests in a queue, polled until they are completed.
+
+fal.ai/docs/documentation/model-apis/inference/queue and fal.ai/docs/inference-api/queue/…: ``POST /OWNER/APP/PATH``
+adds a request, ``GET /OWNER/APP/requests/ID/status`` polls it, ``GET …/requests/ID`` returns the model's answer, ``PUT
+…/requests/ID/cancel`` cancels it. The state of a request that failed is COMPLETED too, with an ``error`` and an
+``error_type`` (github.com/fal-ai/fal, ``fal_client/client.py``, ``Completed``). The answer is kept as long as the
+account's payload storage keeps it.
+
+Each model has its own fields: fal.ai/models/OWNER/MODEL/llms.txt of those in ``MODELS``. A model that starts from an
+image is the path ``image-to-video`` below it. Sound costs extra and is on by default; turning it off is rejected,
+because the price would be another.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import quote
+
+import attrs
+
+from gateway.errors import InvalidRequest, ProviderBadResponse
+from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_task import parse_field
+from gateway.formats.json_values import as_object
+from gateway.formats.openai.errors import Secrets
+from gateway.formats.request_body import Body
+from gateway.formats.video_backend import (
+    ContentLocation,
+    ProviderTask,
+    TaskState,
+    TaskStatus,
+    Variant,
+    VideoBackend,
+    VideoSpec,
+    build_error,
+    build_reference,
+    check_fixed_fields,
+    check_size_and_seconds,
+    parse_id,
+    parse_object,
+    parse_video_url,
+)
+from gateway.formats.video_sizes import VideoSizes, list_video_sizes
+
+REQUESTS = "/requests"
+_BY_IMAGE = "image-to-video"
+_ANSWER = "answer"
+"""The clue of every completed request: its answer names the video."""
+_NAMESPACES = ("workflows", "comfy")
+"""First parts of model names after which the owner comes second."""
+_WIDE = {"16:9": (16, 9), "9:16": (9, 16)}
+_SHAPES = _WIDE | {"4:3": (4, 3), "3:4": (3, 4), "21:9": (21, 9), "9:21": (9, 21)}
+_HD = {"720p": 720, "1080p": 1080}
+_VEO_SECONDS = (8, 4, 6)
+_VEO_FIELDS = ("negative_prompt", "seed")
+_FIXED_FIELDS: Mapping[str, object] = MappingProxyType(
+    {"generate_audio": True}
+    | dict.fromkeys(("enable_safety_checker", "safety_tolerance", "sync_mode", "image_url", "end_image_url"), None)
+    | dict.fromkeys(("duration", "resolution", "aspect_ratio"), None)
+)
+"""Fields that are rejected unless they have the value that applies anyway."""
+_STATES: Mapping[str, TaskState] = MappingProxyType({"IN_QUEUE": "queued", "IN_PROGRESS": "processing"})
+
+
+@attrs.frozen
+class FalVideoModel:
+    """What a model makes: lengths, the default first; sizes; and which of its own fields a client may set."""
+
+    seconds: tuple[int, ...]
+    sizes: VideoSizes
+    fields: tuple[str, ...]
+
+
+_VEO = FalVideoModel(_VEO_SECONDS, list_video_sizes(_HD, _WIDE), _VEO_FIELDS)
+MODELS: Mapping[str, FalVideoModel] = MappingProxyType(
+    {
+        "fal-ai/veo3.1": attrs.evolve(_VEO, sizes=list_video_sizes(_HD | {"4k": 2160}, _WIDE)),
+        "fal-ai/veo3.1/lite": _VEO,
+        "fal-ai/veo3": _VEO,
+        "fal-ai/veo3/fast": _VEO,
+        "fal-ai/luma-dream-machine/ray-2-flash": FalVideoModel(
+            (5, 9), list_video_sizes({"540p": 540, **_HD}, _SHAPES), ("loop",)
+        ),
+    },
+)
+
+
+class FalVideoBackend(VideoBackend):
+    """``VideoBackend`` of fal's queue."""
+
+    __slots__ = ()
+
+    def submit(self, spec: VideoSpec) -> ProviderCall:
+        model = MODELS.get(spec.model)
+        if model is None:
+            raise InvalidRequest(f"The provider's models are {', '.join(MODELS)}", param="model")
+        check_size_and_seconds(spec, model.sizes, model.seconds)
+        check_fixed_fields(spec.extra, _FIXED_FIELDS)
+        body: Body = {"prompt": spec.prompt}
+        if spec.size is not None:
+            body["aspect_ratio"], body["resolution"] = model.sizes[spec.size]
+        if spec.seconds is not None:
+            body["duration"] = f"{spec.seconds}s"
+        for name in model.fields:
+            if spec.extra.get(name) not in (None, ""):
+                body[name] = spec.extra[name] if name == "negative_prompt" else parse_field(spec.extra[name])
+        if spec.reference is None:
+            return ProviderCall(body, path=f"/{spec.model}", begins=True)
+        body["image_url"] = build_reference(spec.reference)
+        return ProviderCall(body, path=f"/{spec.model}/{_BY_IMAGE}", begins=True)
+
+    def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
+        return TaskStatus("queued", id=parse_id(parse_object(raw).get("request_id")))
+
+    def poll(self, task: ProviderTask) -> ProviderCall:
+        return ProviderCall(method="GET", path=f"{_build_path(task)}/status", passing=True)
+
+    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+        value = parse_object(raw)
+        state = value.get("status")
+        if not isinstance(state, str):
+            raise ProviderBadResponse("The provider's answer says nothing of a task")
+        if state != "COMPLETED":
+            return TaskStatus(_STATES.get(state))
+        if value.get("error") or value.get("error_type"):
+            return TaskStatus("failed", error=build_error(value.get("error_type"), value.get("error"), secrets))
+        return TaskStatus("completed", progress=100, clue=_ANSWER)
+
+    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
+        """The model's answer has the address, which is public."""
+        return ProviderCall(method="GET", path=_build_path(task), passing=True) if variant == "video" else None
+
+    def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
+        video: Any = as_object(parse_object(raw).get("video"))
+        return ContentLocation(url=parse_video_url(video.get("url")))
+
+    def cancel(self, task: ProviderTask) -> ProviderCall | None:
+        """A request that runs is only asked to stop."""
+        return ProviderCall(method="PUT", path=f"{_build_path(task)}/cancel", passing=True)
+
+
+def _build_path(task: ProviderTask) -> str:
+    """Return the path of a request: below its app, whatever the path of the model below that."""
+    parts = task.model.split("/")
+    app = "/".join(quote(part, safe="") for part in parts[: 3 if parts[0] in _NAMESPACES else 2])
+    return f"/{app}{REQUESTS}/{quote(task.id, safe='')}"

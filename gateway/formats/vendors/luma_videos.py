@@ -1,0 +1,145 @@
+"""Videos of Luma (Ray): generations that start from text or from an image, polled until they end.
+
+docs.agents.lumalabs.ai, whose types are in the package ``luma-agents`` (github.com/lumalabs/luma-agents-python):
+``GenerationCreateParams``, ``VideoOptionsParam``, ``Generation`` and ``GenerationFailureCode``. Addresses in an answer
+are valid for an hour; each later answer has new ones. It replaces the Dream Machine API (docs.lumalabs.ai), which has
+other keys and models and is not supported.
+
+A model takes a resolution and a shape, whose pixels are not documented: sizes stand for both. A video that starts from
+an image has its shape. Rejected: ``hdr`` and ``exr_export``, which change the price, and what the OpenAI API format
+does not express: further frames, editing and reframing. Cancelling, deleting and progress are not documented.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import attrs
+
+from gateway.domain.video import Reference
+from gateway.errors import InvalidRequest, ProviderBadResponse
+from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_data import is_web_url
+from gateway.formats.image_task import parse_field
+from gateway.formats.json_values import list_objects
+from gateway.formats.openai.errors import Secrets
+from gateway.formats.request_body import Body, Inline
+from gateway.formats.video_backend import (
+    ContentLocation,
+    ProviderTask,
+    TaskState,
+    TaskStatus,
+    VideoBackend,
+    VideoSpec,
+    build_error,
+    build_task_path,
+    check_fixed_fields,
+    check_size_and_seconds,
+    parse_id,
+    parse_object,
+    parse_video_url,
+)
+from gateway.formats.video_sizes import VideoSizes, list_video_sizes
+
+GENERATIONS = "/generations"
+_TIERS = {"720p": 720, "540p": 540, "360p": 360, "1080p": 1080}
+"""The default first."""
+_RATIOS = {"16:9": (16, 9), "9:16": (9, 16), "1:1": (1, 1), "4:3": (4, 3), "3:4": (3, 4), "21:9": (21, 9)}
+_LOOPED = 5
+"""Seconds: the only length of a video that loops."""
+_FIXED_FIELDS: Mapping[str, object] = MappingProxyType(
+    dict.fromkeys(("hdr", "exr_export"), False)
+    | dict.fromkeys(
+        ("type", "source", "style", "image_ref", "keyframes", "start_frame", "end_frame", "edit", "video"), None
+    )
+)
+"""Fields that are rejected unless they have the value that applies anyway."""
+_STATES: Mapping[str, TaskState] = MappingProxyType({"queued": "queued", "processing": "processing"})
+
+
+@attrs.frozen
+class LumaModel:
+    """What a model makes: lengths, the default first; and sizes."""
+
+    seconds: tuple[int, ...]
+    sizes: VideoSizes
+
+
+MODELS: Mapping[str, LumaModel] = MappingProxyType(
+    {"ray-3.2": LumaModel((5, 10), list_video_sizes(_TIERS, _RATIOS))},
+)
+
+
+class LumaVideoBackend(VideoBackend):
+    """``VideoBackend`` of Luma."""
+
+    __slots__ = ()
+
+    def submit(self, spec: VideoSpec) -> ProviderCall:
+        model = MODELS.get(spec.model)
+        if model is None:
+            raise InvalidRequest(f"The provider's models are {', '.join(MODELS)}", param="model")
+        check_size_and_seconds(spec, model.sizes, model.seconds)
+        check_fixed_fields(spec.extra, _FIXED_FIELDS)
+        body: Body = {"model": spec.model, "type": "video", "prompt": spec.prompt}
+        options: Body = {}
+        if spec.size is not None:
+            ratio, options["resolution"] = model.sizes[spec.size]
+            if spec.reference is None:
+                body["aspect_ratio"] = ratio
+        if spec.seconds is not None:
+            options["duration"] = f"{spec.seconds}s"
+        if spec.reference is not None:
+            options |= {"keyframes": [_build_image(spec.reference)], "keyframe_indexes": [0]}
+        if parse_field(spec.extra.get("loop")) is True:
+            _check_loop(spec)
+            options["loop"] = True
+        return ProviderCall(body | {"video": options} if options else body, path=GENERATIONS, begins=True)
+
+    def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+        value = parse_object(raw)
+        return attrs.evolve(_parse_generation(value, secrets), id=parse_id(value.get("id")))
+
+    def poll(self, task: ProviderTask) -> ProviderCall:
+        return ProviderCall(method="GET", path=build_task_path(GENERATIONS, task), passing=True)
+
+    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+        return _parse_generation(parse_object(raw), secrets)
+
+    def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
+        return ContentLocation(url=_parse_address(parse_object(raw)))
+
+
+def _check_loop(spec: VideoSpec) -> None:
+    if spec.reference is not None or spec.seconds not in (None, _LOOPED):
+        raise InvalidRequest(f"'loop' is only for videos of {_LOOPED} seconds without a first image", param="loop")
+
+
+def _build_image(reference: Reference) -> Body:
+    """Return a reference image; a client may not name a file or a generation that is stored at the provider."""
+    if reference.upload is not None:
+        return {"data": Inline(reference.upload), "media_type": reference.upload.media_type}
+    url = reference.url or ""
+    if is_web_url(url):
+        return {"url": url}
+    head, _, data = url.partition(";base64,")
+    if not head.startswith("data:image/") or not data:
+        message = "'input_reference' must be an image: a file, an address or a data: URL"
+        raise InvalidRequest(message, param="input_reference")
+    return {"data": data, "media_type": head.removeprefix("data:")}
+
+
+def _parse_generation(value: Body, secrets: Secrets) -> TaskStatus:
+    state = value.get("state")
+    if not isinstance(state, str):
+        raise ProviderBadResponse("The provider's answer does not contain the task")
+    if state == "completed":
+        return TaskStatus("completed", progress=100, clue=_parse_address(value))
+    if state == "failed":
+        return TaskStatus("failed", error=build_error(value.get("failure_code"), value.get("failure_reason"), secrets))
+    return TaskStatus(_STATES.get(state))
+
+
+def _parse_address(value: Body) -> str:
+    """Return the address of the first video."""
+    outputs = [one for one in list_objects(value.get("output")) if one.get("type", "video") == "video"]
+    return parse_video_url(outputs[0].get("url") if outputs else None)

@@ -1,0 +1,43 @@
+"""Black Forest Labs: images of the FLUX models only.
+
+docs.bfl.ai/quick_start/generating_images: a model's name is its path, see ``formats/vendors/bfl_images.py``; the key
+in an ``x-key`` header. The address is the global one; ``https://api.eu.bfl.ai/v1`` and ``https://api.us.bfl.ai/v1``
+stay in one region. There is no model list: a channel lists its models, and no environment variable creates one (the
+usual one is ``BFL_API_KEY``).
+"""
+
+from collections.abc import Iterator
+
+from gateway.domain.capability import Capability
+from gateway.formats.vendors.bfl_images import MODELS
+from gateway.providers.base import Endpoint, Provider
+
+
+def _sign(key: str) -> dict[str, str]:
+    return {"x-key": key} if key else {}
+
+
+def _describe() -> Iterator[Capability]:
+    for name, model in MODELS.items():
+        yield Capability(
+            name,
+            sizes=None if model.ratios is None else tuple(model.ratios),
+            max_n=1,
+            response_formats=(),
+            edits=model.sources > 0,
+            masks=False,
+            max_sources=model.sources or None,
+            streams=False,
+        )
+    yield Capability("*", max_n=1, response_formats=(), edits=False, masks=False, streams=False)
+
+
+BFL = Provider(
+    slug="bfl",
+    title="Black Forest Labs",
+    base_url="https://api.bfl.ai/v1",
+    endpoints=(Endpoint("bfl_pictures", "/flux", models=("flux-*",)),),
+    sign=_sign,
+    models_path=None,
+    capabilities=tuple(_describe()),
+)

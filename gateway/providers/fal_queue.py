@@ -1,0 +1,23 @@
+"""fal's queue: videos only; images of fal, which are made while the request waits, are provider "fal".
+
+fal.ai/docs/inference-api, see ``formats/vendors/fal_videos.py``: another address with the same key. A channel lists its
+models, and no environment variable creates one (the usual one is ``FAL_KEY``).
+"""
+
+from gateway.domain.capability import Capability
+from gateway.formats.vendors.fal_videos import MODELS, REQUESTS
+from gateway.providers.base import Endpoint, Provider
+from gateway.providers.fal import sign_key
+
+FAL_QUEUE = Provider(
+    slug="fal_queue",
+    title="fal (videos)",
+    base_url="https://queue.fal.run",
+    endpoints=(Endpoint("fal_videos", REQUESTS, models=tuple(MODELS)),),
+    sign=sign_key,
+    models_path=None,
+    capabilities=tuple(
+        Capability(name, seconds=model.seconds, sizes=tuple(model.sizes), references=True, remixes=False)
+        for name, model in MODELS.items()
+    ),
+)
