@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.domain.token_estimate import estimate_text
@@ -458,11 +458,17 @@ def test_an_answer_of_more_tool_calls_than_any_has_is_a_fault() -> None:
 
 PARTS = st.fixed_dictionaries(
     {"text": st.sampled_from(["", "a", "Å"])},
-    optional={"thought": st.sampled_from([True, False]), "thoughtSignature": st.just(SIGNATURE)},
-)
+    optional={"thought": st.sampled_from([True, True, False]), "thoughtSignature": st.just(SIGNATURE)},
+) | st.sampled_from([{"text": "a"}, {"text": "b", "thought": True}])
 
 
-@given(parts=st.lists(st.tuples(PARTS, st.sampled_from([0, 0, 1]), st.none() | st.integers(0, 9)), max_size=9))
+PLACED = st.tuples(PARTS, st.sampled_from([0, 0, 0, 1]), st.none() | st.integers(0, 9))
+
+
+@example(parts=[({"text": "a"}, 0, 1), ({"text": "b", "thought": True, "thoughtSignature": SIGNATURE}, 0, 2)])
+@example(parts=[({"text": "a", "thought": True}, 0, 1), ({"text": "b", "thoughtSignature": SIGNATURE}, 0, 2)])
+@example(parts=[({"text": "a"}, 0, 1), ({"text": "b", "thoughtSignature": SIGNATURE}, 0, 2)])
+@given(parts=st.lists(PLACED, min_size=4, max_size=12))
 def test_a_field_that_is_not_known_changes_nothing(parts: list[tuple[dict[str, Any], int, int | None]]) -> None:
     """A usual chunk is read by a shorter way, one with an unknown field is not: both find the same texts."""
     shorter, longer = (GenerateContentParser("id", "m") for _ in range(2))

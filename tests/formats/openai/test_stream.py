@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.domain.usage import Usage
@@ -433,13 +433,13 @@ def test_garbage_in_a_chunk_never_raises_and_can_be_written(values: list[Any], m
 
 WORDS = st.sampled_from(["", "a", "{", "Å"])
 FRAGMENT = st.fixed_dictionaries(
-    {"index": st.sampled_from([0, 1, None])},
-    optional={
-        "id": st.sampled_from(["call_a", "call_b", ""]),
+    {
+        "index": st.sampled_from([0, 0, 1, None]),
+        "id": st.sampled_from([None, None, "call_a", "call_b", ""]),
         "function": st.fixed_dictionaries(
-            {}, optional={"name": st.sampled_from(["f", "g", ""]), "arguments": WORDS | st.none()}
+            {"name": st.sampled_from([None, "f", "g", ""]), "arguments": WORDS | st.none()}
         ),
-    },
+    }
 )
 DELTA = st.fixed_dictionaries(
     {},
@@ -455,16 +455,35 @@ DELTA = st.fixed_dictionaries(
 )
 CHUNK = st.builds(
     lambda delta, choice, more: {"id": "x", "choices": [{"delta": delta, **choice}], **more},
-    DELTA | st.builds(lambda fragment: {"tool_calls": [fragment]}, FRAGMENT),
-    st.fixed_dictionaries(
-        {"index": st.sampled_from([0, 0, 0, 1])},
-        optional={"finish_reason": st.sampled_from([None, None, "", "stop"]), "usage": st.none()},
+    st.one_of(
+        DELTA,
+        st.builds(lambda fragment: {"tool_calls": [fragment]}, FRAGMENT),
+        st.sampled_from([{"content": "a"}, {"role": "assistant", "reasoning": "b"}, {"content": "", "refusal": "c"}]),
     ),
-    st.fixed_dictionaries({}, optional={"usage": st.none() | st.just({"prompt_tokens": 1, "completion_tokens": 2})}),
+    st.fixed_dictionaries(
+        {"index": st.sampled_from([0, 0, 0, 1]), "finish_reason": st.sampled_from([*[None] * 8, "", "stop"])}
+    ),
+    st.fixed_dictionaries(
+        {
+            "usage": st.none() | st.just({"prompt_tokens": 1, "completion_tokens": 2}),
+            "error": st.sampled_from([*[None] * 12, "busy"]),
+        }
+    ),
 )
 
 
-@given(values=st.lists(CHUNK | st.builds(lambda one: one | {"error": "busy"}, CHUNK), max_size=8))
+def one_chunk(choice: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"id": "x", "choices": [{"index": 0, **choice}], **more}
+
+
+NAMELESS = {"tool_calls": [{"index": 0, "function": {"arguments": "{"}}]}
+BEGUN = one_chunk({"delta": {"content": "a"}})
+
+
+@example(values=[BEGUN, one_chunk({"delta": {"content": "b"}, "finish_reason": "stop"})])
+@example(values=[BEGUN, one_chunk({"delta": {"content": "b"}}, error="busy")])
+@example(values=[one_chunk({"delta": NAMELESS})] * 2)
+@given(values=st.lists(CHUNK, min_size=4, max_size=12))
 def test_a_comment_before_an_event_changes_nothing(values: list[dict[str, Any]]) -> None:
     """A usual event is read by a shorter way, one with a comment in it is not: both find the same."""
     lines = [b"data: %b\n\n" % orjson.dumps(value) for value in values]
