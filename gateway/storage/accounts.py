@@ -39,6 +39,7 @@ class AccountRepository:
 
         async def work(connection: AsyncConnection) -> int:
             account_id: int = (await connection.execute(statement)).scalar_one()
+            await self._limit(connection, attrs.evolve(account, id=account_id))
             await add_row(connection, audit and attrs.evolve(audit, account_id=account_id))
             return account_id
 
@@ -65,6 +66,8 @@ class AccountRepository:
                 raise NotFound(f"No account has the id {account.id}")
             merged = account if before is None else merge_change(before, account, parse_account(row))
             await connection.execute(update(accounts).where(own).values(build_account(merged)))
+            if row.quota_nanos != merged.quota.limit_nanos or row.quota_period != merged.quota.period:
+                await self._limit(connection, attrs.evolve(merged, id=account.id))
 
         try:
             await self._database.write(work, audit)
@@ -73,5 +76,15 @@ class AccountRepository:
 
     async def delete_account(self, account_id: int, audit: AuditRow | None = None) -> None:
         """Delete the account and its keys; its requests keep their rows. Raises ``NotFound``."""
-        if not await self._database.change(delete(accounts).where(accounts.c.id == account_id), audit):
-            raise NotFound(f"No account has the id {account_id}")
+
+        async def work(connection: AsyncConnection) -> None:
+            if self._database.credit is not None:
+                await self._database.credit.remove(connection, ("account", account_id))
+            if not (await connection.execute(delete(accounts).where(accounts.c.id == account_id))).rowcount:
+                raise NotFound(f"No account has the id {account_id}")
+
+        await self._database.write(work, audit)
+
+    async def _limit(self, connection: AsyncConnection, account: Account) -> None:
+        if self._database.credit is not None:
+            await self._database.credit.limit(connection, ("account", account.id), account.quota)

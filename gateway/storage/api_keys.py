@@ -39,6 +39,7 @@ class ApiKeyRepository:
         async def work(connection: AsyncConnection) -> int:
             await _check_digests(connection, attrs.evolve(key, id=0))
             key_id: int = (await connection.execute(statement)).scalar_one()
+            await self._limit(connection, attrs.evolve(key, id=key_id))
             return key_id
 
         try:
@@ -63,6 +64,8 @@ class ApiKeyRepository:
                 raise NotFound(f"No key has the id {key.id}")
             merged = key if before is None else merge_change(before, key, parse_key(row))
             await connection.execute(update(keys).where(own).values(build_key(merged)))
+            if row.quota_nanos != merged.quota.limit_nanos or row.quota_period != merged.quota.period:
+                await self._limit(connection, attrs.evolve(merged, id=key.id))
 
         try:
             await self._database.write(work, audit)
@@ -71,8 +74,18 @@ class ApiKeyRepository:
 
     async def delete_key(self, key_id: int, audit: AuditRow | None = None) -> None:
         """Delete the key; its requests keep their rows. Raises ``NotFound``."""
-        if not await self._database.change(delete(keys).where(keys.c.id == key_id), audit):
-            raise NotFound(f"No key has the id {key_id}")
+
+        async def work(connection: AsyncConnection) -> None:
+            if self._database.credit is not None:
+                await self._database.credit.remove(connection, ("key", key_id))
+            if not (await connection.execute(delete(keys).where(keys.c.id == key_id))).rowcount:
+                raise NotFound(f"No key has the id {key_id}")
+
+        await self._database.write(work, audit)
+
+    async def _limit(self, connection: AsyncConnection, key: ApiKey) -> None:
+        if self._database.credit is not None:
+            await self._database.credit.limit(connection, ("key", key.id), key.quota)
 
 
 async def _check_digests(connection: AsyncConnection, key: ApiKey) -> None:

@@ -14,6 +14,7 @@ from gateway.domain.audit_log import AuditRow
 from gateway.errors import StoreUnavailable
 from gateway.storage import schema
 from gateway.storage.row_mapping import build_audit
+from gateway.storage.stored_credit import StoredCredit
 
 T = TypeVar("T")
 
@@ -51,6 +52,7 @@ class Database(ABC):
         name: the path of its file, or the address of its server without a password.
         last_commit_ms: duration of the last commit including the disk, in milliseconds; None before the first.
         damage: the damage found since the database was opened; empty if none.
+        credit: keeps credit leases right with every write; None if one gateway uses the database.
     """
 
     kind: ClassVar[Literal["sqlite", "postgresql"]]
@@ -60,6 +62,7 @@ class Database(ABC):
         self._running: set[asyncio.Task[Any]] = set()
         self.last_commit_ms: float | None = None
         self.damage = ""
+        self.credit: StoredCredit | None = None
 
     @abstractmethod
     async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:

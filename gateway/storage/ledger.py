@@ -94,16 +94,16 @@ class LedgerRepository:
 
     async def _post(self, rows: Sequence[RequestRecord]) -> None:
         try:
-            await self._database.write(lambda connection: post_rows(connection, rows))
+            await self._database.write(lambda connection: self._insert(connection, rows))
         except IntegrityError:  # some rows are stored: after a crash, or a commit whose result was lost
-            await self._write(lambda connection: _post_new(connection, rows))
+            await self._write(lambda connection: self._insert_new(connection, rows))
 
     async def _post_again(self, rows: Sequence[RequestRecord]) -> None:
         async def work(connection: AsyncConnection) -> None:
             found = await connection.execute(select(retired.c.account_id, retired.c.key_id, retired.c.until_ms))
             until = {(account_id, key_id): until_ms for account_id, key_id, until_ms in found}
             fresh = [row for row in rows if not is_retired(row, until.get((row.account_id, row.key_id)))]
-            await _post_new(connection, fresh)
+            await self._insert_new(connection, fresh)
 
         await self._write(work)
 
@@ -128,9 +128,32 @@ class LedgerRepository:
         if self._unstorable is not None:
             self._unstorable.add(row, reason)
         try:
-            await self._write(lambda connection: _post_charge(connection, row))
+            await self._write(lambda connection: self._charge(connection, row))
         except RowRefused as error:
             log.error("charge_not_stored", request_id=row.id, cost_nanos=row.cost_nanos, error=error.reason)  # noqa: TRY400
+
+    async def _insert(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
+        await post_rows(connection, rows)
+        if self._database.credit is not None:
+            await self._database.credit.post(connection, rows)
+
+    async def _insert_new(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
+        """Store the rows that are not stored yet, each once: of two with the same id, the first counts."""
+        known = await _find_stored(connection, [row.id for row in rows])
+        fresh: dict[str, RequestRecord] = {}
+        for row in rows:
+            if row.id not in known:
+                fresh.setdefault(row.id, row)
+        if fresh:
+            await self._insert(connection, list(fresh.values()))
+
+    async def _charge(self, connection: AsyncConnection, row: RequestRecord) -> None:
+        if await _post_charge(connection, row) and self._database.credit is not None:
+            await self._database.credit.post(connection, [row])
+
+    async def find_stored(self, ids: Sequence[str]) -> set[str]:
+        """Return which of these requests are stored. Raises ``StoreUnavailable``."""
+        return await self._database.write(lambda connection: _find_stored(connection, ids))
 
     async def add_credit(self, entry: LedgerEntry, audit: AuditRow | None = None) -> tuple[LedgerEntry, bool]:
         """Store a credit and its ``audit`` row in one commit; return it and True.
@@ -148,6 +171,8 @@ class LedgerRepository:
                     stored = parse_entry(row)
                     check_same_credit(stored, entry)
                     return stored, False
+            if self._database.credit is not None:
+                await self._database.credit.add_credit(connection, entry)
             sequence = await connection.scalar(
                 insert(entries).values(build_entry(entry)).returning(entries.c.sequence),
             )
@@ -266,29 +291,29 @@ async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRecord]) 
     await _HOURS.run(connection, [(*place, *sums) for place, sums in sum_up(rows).items()])
 
 
-async def _post_new(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
-    """Store the rows that are not stored yet, each once: of two with the same id, the first counts."""
-    fresh: dict[str, RequestRecord] = {}
-    for first in range(0, len(rows), _LOOKED_UP):
-        some = rows[first : first + _LOOKED_UP]
-        stored = select(requests.c.id).where(requests.c.id.in_([row.id for row in some]))
-        known = set(await connection.scalars(stored))
-        for row in some:
-            if row.id not in known:
-                fresh.setdefault(row.id, row)
-    if fresh:
-        await post_rows(connection, list(fresh.values()))
+async def _find_stored(connection: AsyncConnection, ids: Sequence[str]) -> set[str]:
+    """Return which of these requests are stored."""
+    known: set[str] = set()
+    for first in range(0, len(ids), _LOOKED_UP):
+        known.update(
+            await connection.scalars(select(requests.c.id).where(requests.c.id.in_(ids[first : first + _LOOKED_UP])))
+        )
+    return known
 
 
-async def _post_charge(connection: AsyncConnection, row: RequestRecord) -> None:
-    """Charge a row that is not stored, once. What it cost counts as that of a deleted row, for the reconciliation."""
+async def _post_charge(connection: AsyncConnection, row: RequestRecord) -> bool:
+    """Charge a row that is not stored, once; return whether this did.
+
+    What it cost counts as that of a deleted row, for the reconciliation.
+    """
     known = select(entries.c.sequence).where(entries.c.kind == "charge", entries.c.request_id == row.id).limit(1)
     if not row.cost_nanos or (await connection.execute(known)).first() is not None:
-        return
+        return False
     owner = (row.account_id, row.key_id)
     await _CHARGES.run(connection, [(row.settled_ms, "charge", *owner, row.cost_nanos, row.id)])
     await _DAYS.run(connection, [(day_of(row), *owner, UNSTORABLE_MODEL, 1, 0, 0, 0, row.cost_nanos)])
     await _RETIRED.run(connection, [(*owner, 1, row.cost_nanos, -1)])
+    return True
 
 
 def _sum_up_days(rows: Iterable[RequestRecord]) -> list[tuple[Any, ...]]:

@@ -108,6 +108,8 @@ class VideoRepository:
         async def work(connection: AsyncConnection) -> None:
             await connection.execute(insert(videos), build_video(job))
             await connection.execute(insert(video_prompts), {"video_id": job.id, "prompt": job.prompt})
+            if self._database.credit is not None:
+                await self._database.credit.reserve_job(connection, job)
 
         await self._database.write(work)
 
@@ -134,7 +136,7 @@ class VideoRepository:
             ended = await connection.execute(_END, values)
             if not ended.rowcount:
                 return False
-            await post_rows(connection, [row])
+            await self._post_end(connection, job, row)
             if delivery is not None:
                 await connection.execute(insert(deliveries), build_delivery(delivery))
             await add_row(connection, audit)
@@ -152,10 +154,15 @@ class VideoRepository:
             unsent = delete(videos).where(videos.c.id == job.id, videos.c.state.in_(UNSENT))
             if not (await connection.execute(unsent)).rowcount:
                 return False
-            await post_rows(connection, [row])
+            await self._post_end(connection, job, row)
             return True
 
         return await self._database.write(work)
+
+    async def _post_end(self, connection: AsyncConnection, job: VideoJob, row: RequestRecord) -> None:
+        await post_rows(connection, [row])
+        if self._database.credit is not None:
+            await self._database.credit.finish_job(connection, job, row)
 
     async def claim_due(self, claim: Claim) -> Sequence[VideoJob]:
         """Claim jobs that are due and that no living process works on, the longest due first, without their prompts."""

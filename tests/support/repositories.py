@@ -46,6 +46,8 @@ class LazyDatabase:
 
     kind = "sqlite"
 
+    credit = None
+
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self._opening = False

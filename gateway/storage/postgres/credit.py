@@ -9,7 +9,7 @@ from gateway.domain.credit import BalanceId, CreditGrant, CreditWant, StoredLeas
 
 LIMITS_LOCK = 7_130_001
 """The advisory lock that a change of limits has alone, and that every transaction which posts rows shares."""
-_NUMBERS: Mapping[Owner, int] = MappingProxyType({"account": 0, "key": 1})
+OWNER_NUMBERS: Mapping[Owner, int] = MappingProxyType({"account": 0, "key": 1})
 _OWNERS: Mapping[int, Owner] = MappingProxyType({0: "account", 1: "key"})
 
 _TAKE = "SELECT * FROM take_credit($1, $2, $3, $4, $5, $6, $7, $8, $9)"
@@ -80,8 +80,8 @@ async def fold_leases(connection: Connection, node: str) -> None:
 
 
 def _place(balance: BalanceId) -> tuple[int, int]:
-    return _NUMBERS[balance[0]], balance[1]
+    return OWNER_NUMBERS[balance[0]], balance[1]
 
 
 def _columns(balances: Sequence[BalanceId]) -> tuple[Any, Any]:
-    return [_NUMBERS[owner] for owner, _ in balances], [number for _, number in balances]
+    return [OWNER_NUMBERS[owner] for owner, _ in balances], [number for _, number in balances]

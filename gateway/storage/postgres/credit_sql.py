@@ -155,9 +155,11 @@ RETURNS void LANGUAGE plpgsql AS $$
 DECLARE k integer;
 BEGIN
   FOR k IN 1 .. coalesce(array_length(_id, 1), 0) LOOP
-    UPDATE credit_balances SET leased = leased - _amount[k] WHERE owner = _owner[k] AND owner_id = _id[k];
+    PERFORM 1 FROM credit_balances WHERE owner = _owner[k] AND owner_id = _id[k] FOR UPDATE;
     UPDATE credit_leases SET granted = granted - _amount[k]
       WHERE owner = _owner[k] AND owner_id = _id[k] AND node = _node;
+    CONTINUE WHEN NOT FOUND;  -- the limit was removed, and the lease with it
+    UPDATE credit_balances SET leased = leased - _amount[k] WHERE owner = _owner[k] AND owner_id = _id[k];
   END LOOP;
 END $$
 """
@@ -214,10 +216,11 @@ RETURNS void LANGUAGE plpgsql AS $$
 DECLARE k integer;
 BEGIN
   FOR k IN 1 .. coalesce(array_length(_id, 1), 0) LOOP
-    UPDATE credit_balances SET leased = leased - _held, reserved = reserved + _held
-      WHERE owner = _owner[k] AND owner_id = _id[k];
+    UPDATE credit_balances SET reserved = reserved + _held WHERE owner = _owner[k] AND owner_id = _id[k];
     UPDATE credit_leases SET granted = granted - _held
       WHERE owner = _owner[k] AND owner_id = _id[k] AND node = _node;
+    CONTINUE WHEN NOT FOUND;  -- the limit is newer than the node's request
+    UPDATE credit_balances SET leased = leased - _held WHERE owner = _owner[k] AND owner_id = _id[k];
   END LOOP;
 END $$
 """

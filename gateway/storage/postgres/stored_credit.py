@@ -1,0 +1,112 @@
+"""Credit leases as part of the transactions of one node."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from sqlalchemy import select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.balance import DAY_S, Quota, QuotaPeriod, UtcDay, parse_day
+from gateway.domain.credit import BalanceId
+from gateway.domain.ledger import LedgerEntry, day_of
+from gateway.domain.request_log import RequestRecord
+from gateway.domain.video import VideoJob
+from gateway.storage.postgres.credit import OWNER_NUMBERS, Connection, post_spending
+from gateway.storage.schema import keys
+
+_PERIODS: Mapping[QuotaPeriod, int] = MappingProxyType({"lifetime": 0, "daily": 1, "monthly": 2})
+_OPEN = "SELECT open_balance($1, $2, $3, $4, $5)"
+_ADD = "SELECT add_credit($1, $2, $3, $4, $5)"
+_RESERVE = "SELECT reserve_job($1, $2, $3, $4)"
+_FINISH = "SELECT finish_job($1, $2, $3, $4, $5, $6)"
+_OPEN_ALL = """
+SELECT open_balance(o.owner, o.id, o.period::smallint, $1, $2) FROM (
+  SELECT k.owner::smallint AS owner, k.id, array_position(ARRAY['lifetime', 'daily', 'monthly'], k.quota_period::text)
+    - 1 AS period
+  FROM (SELECT 0 AS owner, id, quota_nanos, quota_period FROM accounts
+        UNION ALL SELECT 1, id, quota_nanos, quota_period FROM keys) k
+  WHERE k.quota_nanos IS NOT NULL AND k.quota_period <> 'none'
+    AND NOT EXISTS (SELECT 1 FROM credit_balances b WHERE b.owner = k.owner AND b.owner_id = k.id)
+  ORDER BY 1, 2) o
+"""
+_CLEAR = "DELETE FROM credit_leases; DELETE FROM credit_balances"
+
+
+class PostgresCredit:
+    """What the writes of a node owe to credit leases. Each has ``LIMITS_LOCK``, so that no limit changes meanwhile.
+
+    Args:
+        node: whose leases they are.
+        today: returns the current day.
+    """
+
+    def __init__(self, node: str, today: Callable[[], UtcDay]) -> None:
+        self._node = node
+        self._today = today
+
+    async def post(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
+        """Count the charges of ``rows``, those of each day by themselves."""
+        days: defaultdict[int, Counter[BalanceId]] = defaultdict(Counter)
+        for row in rows:
+            if row.cost_nanos:
+                days[day_of(row)].update(
+                    {("account", row.account_id): row.cost_nanos, ("key", row.key_id): row.cost_nanos}
+                )
+        driver = await _find_driver(connection)
+        for number, amounts in sorted(days.items()):
+            await post_spending(driver, self._node, parse_day(number * DAY_S), amounts)
+
+    async def limit(self, connection: AsyncConnection, balance: BalanceId, quota: Quota) -> None:
+        """Make, change or delete the balance of an owner that has ``quota`` from now on."""
+        day, (owner, owner_id) = self._today(), balance
+        period = _PERIODS[quota.period] if quota.capped else None
+        driver = await _find_driver(connection)
+        await driver.execute(_OPEN, OWNER_NUMBERS[owner], owner_id, period, day.number, day.month_number)
+
+    async def remove(self, connection: AsyncConnection, owner: BalanceId) -> None:
+        """Delete the balances of an account and its keys, or that of a key."""
+        owners: list[BalanceId] = [owner]
+        if owner[0] == "account":
+            found = await connection.scalars(select(keys.c.id).where(keys.c.account_id == owner[1]).order_by(keys.c.id))
+            owners += [("key", key_id) for key_id in found]
+        for each in owners:
+            await self.limit(connection, each, Quota())
+
+    async def add_credit(self, connection: AsyncConnection, entry: LedgerEntry) -> None:
+        """Count a credit, before its entry is stored."""
+        day = parse_day(entry.at_ms / 1000)
+        place = (0, entry.account_id) if entry.key_id is None else (1, entry.key_id)
+        driver = await _find_driver(connection)
+        await driver.execute(_ADD, *place, day.number, day.month_number, entry.amount_nanos)
+
+    async def reserve_job(self, connection: AsyncConnection, job: VideoJob) -> None:
+        """Move what a new job holds from the node's leases to the job."""
+        driver = await _find_driver(connection)
+        await driver.execute(_RESERVE, self._node, [0, 1], [job.account_id, job.key_id], job.held_nanos)
+
+    async def finish_job(self, connection: AsyncConnection, job: VideoJob, row: RequestRecord) -> None:
+        """Free what a job holds, and count its charge."""
+        day, owners = parse_day(row.settled_ms / 1000), [job.account_id, job.key_id]
+        driver = await _find_driver(connection)
+        await driver.execute(_FINISH, day.number, day.month_number, [0, 1], owners, job.held_nanos, row.cost_nanos)
+
+
+async def open_missing(connection: AsyncConnection, day: UtcDay) -> None:
+    """Make the balance of every account and key that has a limit and none yet, as part of a write."""
+    driver = await _find_driver(connection)
+    await driver.execute(_OPEN_ALL, day.number, day.month_number)
+
+
+async def clear_credit(connection: AsyncConnection) -> None:
+    """Delete every balance and lease, as part of a write: a gateway that is alone does not keep them right."""
+    for statement in _CLEAR.split(";"):
+        await connection.execute(text(statement))
+
+
+async def _find_driver(connection: AsyncConnection) -> Connection:
+    """Return the driver's connection, in the transaction that has begun."""
+    driver = (await connection.get_raw_connection()).driver_connection
+    if driver is None or not driver.is_in_transaction():
+        raise RuntimeError("credit outside of a transaction would commit by itself")
+    return driver

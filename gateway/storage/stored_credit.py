@@ -1,0 +1,40 @@
+"""What a write owes to credit leases, if several nodes use the database: part of the same transaction."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.balance import Quota
+from gateway.domain.credit import BalanceId
+from gateway.domain.ledger import LedgerEntry
+from gateway.domain.request_log import RequestRecord
+from gateway.domain.video import VideoJob
+
+
+class StoredCredit(Protocol):
+    """The balances and leases that a node's writes change."""
+
+    async def post(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
+        """Count the charges of ``rows`` as spent of the node's leases. The last statement before the commit."""
+        ...
+
+    async def limit(self, connection: AsyncConnection, balance: BalanceId, quota: Quota) -> None:
+        """Make, change or delete the balance of an account or key that has ``quota`` from now on."""
+        ...
+
+    async def remove(self, connection: AsyncConnection, owner: BalanceId) -> None:
+        """Delete the balance of an account that is about to be deleted, and those of its keys; or that of a key."""
+        ...
+
+    async def add_credit(self, connection: AsyncConnection, entry: LedgerEntry) -> None:
+        """Count a credit, before its entry is stored."""
+        ...
+
+    async def reserve_job(self, connection: AsyncConnection, job: VideoJob) -> None:
+        """Move what a new job holds from the node's leases to the job."""
+        ...
+
+    async def finish_job(self, connection: AsyncConnection, job: VideoJob, row: RequestRecord) -> None:
+        """Free what a job holds, and count its charge."""
+        ...
