@@ -64,6 +64,7 @@ from gateway.cli.requests import requests
 from gateway.cli.settings import groups, prices, settings
 from gateway.cli.startup_message import print_startup_message
 from gateway.cli.status import health, running
+from gateway.cli.store import store
 from gateway.cli.videos import videos
 from gateway.storage.data_folder import DATABASE, SECRETS, DataFolder, DataFolderDamaged, DataFolderLocked
 
@@ -249,7 +250,7 @@ for _command in (
     main.add_command(_command)
 for _command in (batches, usage, verify, audit_log, completion, settings, groups, prices, health):
     main.add_command(_command)
-for _command in (backup, restore, downgrade, doctor):
+for _command in (backup, restore, downgrade, store, doctor):
     main.add_command(_command)
 
 

@@ -33,10 +33,13 @@ OPTIONS = {
     ("channels", "edit"): ["--rpm", "5"],
     ("keys", "edit"): ["--rpm", "5"],
     ("members", "edit"): ["--role", "viewer"],
+    ("store", "copy"): ["--from", "missing", "--to", "postgresql://127.0.0.1:1/missing"],
 }
-WITHOUT_A_GATEWAY = {("check",), ("completion",), ("doctor",), ("explain",), ("models", "list"), ("restore",)} | {
-    ("channels", verb) for verb in ("list", "show", "test")
-}
+WITHOUT_A_GATEWAY = (
+    {("check",), ("completion",), ("doctor",), ("explain",), ("models", "list"), ("restore",)}
+    | {("store", "copy")}
+    | {("channels", verb) for verb in ("list", "show", "test")}
+)
 """Commands that work with a configuration file alone."""
 
 

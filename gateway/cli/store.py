@@ -1,0 +1,128 @@
+"""The ``store`` commands."""
+# ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
+# ruff: noqa: PLC0415 - SQLAlchemy is imported where it is used: help is printed faster without it.
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import click
+
+from gateway.cli.admin_client import CliError, Json
+from gateway.cli.options import GlobalOptions
+from gateway.cli.output import print_json
+from gateway.domain.price import NANOS_PER_USD
+from gateway.storage.data_folder import DATABASE
+
+if TYPE_CHECKING:
+    from gateway.storage.copying.places import Place
+    from gateway.storage.copying.store_copy import CopyReport
+
+_EVERY = 100_000
+"""Rows of a table after which the number is printed."""
+
+
+@click.group(cls=GlobalOptions)
+def store() -> None:
+    """Move the database between SQLite and PostgreSQL.
+
+    \b
+    Examples:
+      gateway store copy --from /var/lib/gateway --to postgresql://gateway@db.example.com/gateway
+    """
+
+
+@store.command(short_help="Copy the database between SQLite and PostgreSQL.")
+@click.option("--from", "source", required=True, metavar="PLACE", help="Data folder or postgresql:// URL to read.")
+@click.option("--to", "target", required=True, metavar="PLACE", help="Data folder or postgresql:// URL to fill.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def copy(source: str, target: str, *, as_json: bool) -> None:
+    """Copy every table from a data folder to a PostgreSQL database, or back.
+
+    The gateway must be stopped, and the target empty. Every table is compared after it was copied, by number of rows
+    and checksum, and so are all charges; if anything differs or the command is interrupted, the target stays empty.
+    The source is not changed. The secret files, the journal, images, videos and clients' files stay in the data folder.
+    Keep passwords out of the command line: use PGPASSWORD or ~/.pgpass.
+
+    \b
+    Examples:
+      gateway store copy --from /var/lib/gateway --to postgresql://gateway@db.example.com/gateway
+      gateway store copy --from postgresql://gateway@db.example.com/gateway --to /var/lib/gateway
+    """
+    from gateway.log import configure_log
+    from gateway.storage.copying.places import Place, copy_between
+    from gateway.storage.copying.store_copy import CopyFailed
+
+    configure_log("auto", logging.WARNING)
+    read, written = Place(source), Place(target)
+    progress = _Progress()
+    try:
+        report = asyncio.run(copy_between(read, written, progress.show))
+    except CopyFailed as error:
+        raise CliError(str(error)) from None
+    except OSError as error:
+        raise CliError(f"Nothing was copied: {error}") from None
+    progress.finish()
+    if as_json:
+        print_json(_describe(read, written, report))
+    else:
+        _print(read, written, report)
+
+
+class _Progress:
+    """Prints to standard error how many rows of each table were copied."""
+
+    def __init__(self) -> None:
+        self._table, self._rows, self._shown = "", 0, 0
+
+    def show(self, table: str, rows: int) -> None:
+        if table != self._table:
+            self.finish()
+            self._table, self._shown = table, 0
+        self._rows = rows
+        if rows - self._shown >= _EVERY:
+            click.echo(f"{table}: {rows} rows so far", err=True)
+            self._shown = rows
+
+    def finish(self) -> None:
+        if self._table:
+            click.echo(f"{self._table}: {self._rows} rows", err=True)
+
+
+def _describe(source: "Place", target: "Place", report: "CopyReport") -> Json:
+    return {
+        "from": source.describe(),
+        "to": target.describe(),
+        "tables": dict(report.rows),
+        "rows": sum(report.rows.values()),
+        "mended_rows": report.mended,
+        "charged_nanos": report.charged_nanos,
+        "ledger_agrees": report.agrees,
+    }
+
+
+def _print(source: "Place", target: "Place", report: "CopyReport") -> None:
+    from gateway.storage.copying.places import list_missing_secrets
+
+    charged = report.charged_nanos / NANOS_PER_USD
+    click.echo(f"Copied {sum(report.rows.values())} rows from {source.describe()} to {target.describe()}")
+    click.echo(f"Both have the same rows, and the same charges of ${charged:.6f}")
+    if not report.agrees:
+        click.echo("The ledger of the source does not agree, and so neither does the copy: gateway verify", err=True)
+    if report.mended:
+        text = "PostgreSQL stores no U+0000 in a text: it was left out. Rows"
+        click.echo(f"{text}: {report.mended}", err=True)
+    if target.is_server:
+        folder = str(source.folder) if not source.is_server else "the one that is used now"
+        click.echo("Secret files, journal, images, videos and clients' files stay in the data folder")
+        click.echo(f"Start the gateway with store.url = {target.describe()} and the data folder {folder}")
+        if not source.is_server:
+            click.echo(f"{source.folder / DATABASE} is not used then: remove it once all is well")
+        return
+    if missing := list_missing_secrets(target.folder):
+        click.echo(
+            f"{target.folder} lacks {', '.join(missing)}: copy them from the data folder that the database was used "
+            "with, and from there also requests.journal and the folders media and files",
+            err=True,
+        )
+    click.echo(f"Start the gateway with the data folder {target.folder}, and without store.url")

@@ -1,0 +1,141 @@
+"""From where to where a store is copied: a data folder with a database of SQLite, or a database of a server."""
+# ruff: noqa: PLC0415 - the driver of PostgreSQL is an extra
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import attrs
+
+from gateway.storage.copying.sqlite_store import make_target, open_source, remove
+from gateway.storage.copying.store_copy import CopyFailed, CopyReport, CopySource, CopyTarget, copy_store
+from gateway.storage.data_folder import DATABASE, SECRETS, DataFolder, DataFolderLocked, sync_folder
+from gateway.storage.database import is_postgres
+from gateway.storage.identity import fingerprint
+
+_DRAFT = ".copy-"
+_SAME_KIND = "Both are data folders. To copy a folder, use 'gateway backup' and 'gateway restore'"
+
+
+@attrs.frozen
+class Place:
+    """A data folder, or the URL of a database on a server."""
+
+    text: str
+
+    @property
+    def is_server(self) -> bool:
+        return is_postgres(self.text)
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.text)
+
+    def describe(self) -> str:
+        """Return the folder, or the address without its password."""
+        if not self.is_server:
+            return self.text
+        from gateway.storage.postgres.address import describe_url
+
+        return describe_url(self.text)
+
+
+async def copy_between(source: Place, target: Place, progress: Callable[[str, int], None]) -> CopyReport:
+    """Copy the store of ``source`` to ``target``, which must be empty, completely or not at all.
+
+    Raises:
+        CopyFailed: a gateway runs with one of them, the target has data, or they differ in the end.
+        OSError: a file cannot be read or written.
+    """
+    if not (source.is_server or target.is_server):
+        raise CopyFailed(_SAME_KIND)
+    if source == target:
+        raise CopyFailed("Both are the same database")
+    try:
+        async with _open_source(source) as read, _open_target(target, read) as written:
+            return await copy_store(read, written, progress)
+    except DataFolderLocked as busy:
+        raise CopyFailed(f"{busy}. Stop it first") from None
+    except ModuleNotFoundError as missing:
+        raise CopyFailed(
+            f"PostgreSQL needs the extra postgres ({missing.name} is missing): pip install 'model-gateway[postgres]'"
+        ) from None
+
+
+def list_missing_secrets(folder: Path) -> list[str]:
+    """Return the secret files that a folder does not have."""
+    return [name for name in SECRETS if not (folder / name).exists()]
+
+
+@asynccontextmanager
+async def _open_source(place: Place) -> AsyncIterator[CopySource]:
+    if place.is_server:
+        from gateway.storage.copying.postgres_store import open_source as open_server
+
+        async with open_server(place.text) as server:
+            yield server
+        return
+    database = place.folder / DATABASE
+    if not database.exists():
+        raise CopyFailed(f"There is no database {database}. Name the data folder of a gateway, or a postgresql:// URL")
+    folder = DataFolder(place.folder)
+    try:
+        with open_source(database) as store:
+            yield store
+    finally:
+        folder.close()
+
+
+@asynccontextmanager
+async def _open_target(place: Place, source: CopySource) -> AsyncIterator[CopyTarget]:
+    if place.is_server:
+        from gateway.storage.copying.postgres_store import open_target
+
+        async with open_target(place.text) as server:
+            yield server
+        return
+    missing = [folder for folder in (place.folder, *place.folder.parents) if not folder.exists()]
+    folder = DataFolder(place.folder)
+    try:
+        async with _make_database(place.folder, source) as store:
+            yield store
+    except BaseException:
+        _remove_folder(place.folder, missing)
+        raise
+    finally:
+        folder.close()
+
+
+@asynccontextmanager
+async def _make_database(folder: Path, source: CopySource) -> AsyncIterator[CopyTarget]:
+    database = folder / DATABASE
+    if database.exists():
+        raise CopyFailed(f"{folder} has a database already. Move {database} away, or name another data folder")
+    await _check_secrets(folder, source)
+    draft = folder / f"{_DRAFT}{DATABASE}"
+    remove(draft)  # of a copy that was killed: this process has the folder's lock
+    async with make_target(draft) as store:
+        yield store
+    draft.rename(database)
+    sync_folder(folder)
+
+
+async def _check_secrets(folder: Path, source: CopySource) -> None:
+    """Raise ``CopyFailed`` if the folder has the secrets of another database: nothing sealed could be opened."""
+    if not await source.read_schema():
+        return
+    for name, known in await source.fetch("SELECT name, fingerprint FROM fingerprints"):
+        path = folder / str(name)
+        if path.exists() and fingerprint(str(name), path.read_bytes()) != known:
+            raise CopyFailed(
+                f"{path} is not the secret that {source.name} was made with. Name the data folder that it was used with"
+            )
+
+
+def _remove_folder(folder: Path, missing: list[Path]) -> None:
+    """Remove the folders that were made for a copy that failed."""
+    if missing:
+        with suppress(OSError):
+            (folder / "gateway.lock").unlink()
+            for made in missing:
+                made.rmdir()

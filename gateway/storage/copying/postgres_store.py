@@ -1,0 +1,123 @@
+"""A database of a PostgreSQL server that is copied, and an empty one that a copy fills."""
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+
+import asyncpg  # type: ignore[import-untyped]
+
+from gateway.storage.copying.store_copy import BATCH, CopyFailed
+from gateway.storage.copying.tables import CopiedTable, Row
+from gateway.storage.database import DatabaseStartupError
+from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.database import open_postgres
+from gateway.storage.postgres.sole_user import DatabaseInUse, SoleUser
+
+_NO_LIMIT = {"statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
+
+
+class PostgresStore:
+    """A connection in a transaction, as the source or the target of a copy."""
+
+    strict = True
+
+    def __init__(self, name: str, connection: asyncpg.Connection) -> None:
+        self.name = name
+        self._connection = connection
+
+    async def read_schema(self) -> str:
+        found = await self._connection.fetchval("SELECT to_regclass('alembic_version')")
+        return str(await self._connection.fetchval("SELECT version_num FROM alembic_version")) if found else ""
+
+    async def read_rows(self, table: CopiedTable) -> AsyncIterator[list[Row]]:
+        cursor = await self._connection.cursor(table.select)
+        while rows := await cursor.fetch(BATCH):
+            yield list(map(table.parse, rows))
+
+    async def read_counters(self, tables: Sequence[CopiedTable]) -> Mapping[str, int]:
+        counters = {}
+        for table in tables:
+            if table.counted:
+                found = await self._connection.fetchrow(
+                    f"SELECT last_value, is_called FROM {await self._find_sequence(table)}"  # noqa: S608 - the server's own
+                )
+                counters[table.name] = found["last_value"] if found["is_called"] else 0
+        return counters
+
+    async def fetch(self, statement: str) -> list[Row]:
+        return list(map(tuple, await self._connection.fetch(statement)))
+
+    async def write_rows(self, table: CopiedTable, rows: Sequence[Row]) -> None:
+        try:
+            await self._connection.copy_records_to_table(table.name, records=rows, columns=table.columns)
+        except (asyncpg.PostgresError, TypeError, ValueError, OverflowError) as error:  # the driver's own are of these
+            reason = str(error).partition("\n")[0]
+            raise CopyFailed(f"{self.name} refuses a row of {table.name}: {reason}. Nothing was copied") from error
+
+    async def write_counters(self, tables: Sequence[CopiedTable], counters: Mapping[str, int]) -> None:
+        for table in tables:
+            if table.counted:
+                last = counters.get(table.name, 0)
+                sequence = await self._find_sequence(table)
+                await self._connection.execute(
+                    "SELECT setval($1::text::regclass, $2, $3)", sequence, last or 1, last > 0
+                )
+
+    async def _find_sequence(self, table: CopiedTable) -> str:
+        return str(await self._connection.fetchval("SELECT pg_get_serial_sequence($1, $2)", table.name, table.counted))
+
+
+@asynccontextmanager
+async def open_snapshot(url: str) -> AsyncIterator[PostgresStore]:
+    """Open a database to read it as of one moment; a gateway may write to it meanwhile. Raises ``CopyFailed``."""
+    address = Address(url)
+    with _explain(address):
+        connection = await address.connect(**_NO_LIMIT)
+        try:
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                yield PostgresStore(f"The database {address.name}", connection)
+        finally:
+            connection.terminate()
+
+
+@asynccontextmanager
+async def open_source(url: str) -> AsyncIterator[PostgresStore]:
+    """Open a database that no gateway uses, to read it. Raises ``CopyFailed``."""
+    sole_user = SoleUser(Address(url))
+    with _explain(Address(url)):
+        try:
+            await sole_user.hold()
+            async with open_snapshot(url) as store:
+                yield store
+        finally:
+            await sole_user.close()
+
+
+@asynccontextmanager
+async def open_target(url: str) -> AsyncIterator[PostgresStore]:
+    """Open a database that no gateway uses, with this version's tables; what the block writes is committed at its end.
+
+    Raises ``CopyFailed``; then nothing was written.
+    """
+    address = Address(url)
+    with _explain(address):
+        database = await open_postgres(url)
+        try:
+            connection = await address.connect(**_NO_LIMIT)
+            try:
+                async with connection.transaction():
+                    yield PostgresStore(f"The database {address.name}", connection)
+            finally:
+                connection.terminate()
+        finally:
+            await database.close()
+
+
+@contextmanager
+def _explain(address: Address) -> Iterator[None]:
+    try:
+        yield
+    except (DatabaseInUse, DatabaseStartupError) as error:
+        raise CopyFailed(str(error)) from None
+    except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise CopyFailed(f"The database {address.name} cannot be used: {reason}. Nothing was copied") from error

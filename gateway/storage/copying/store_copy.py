@@ -1,0 +1,156 @@
+"""Copies every row from one store to another and compares them, in one transaction of the target."""
+
+import hashlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Protocol
+
+import attrs
+
+from gateway.storage.copying.tables import TOTALS, CopiedTable, Row, list_tables
+from gateway.storage.postgres.values import mend
+from gateway.storage.schema import REVISION
+
+BATCH = 5_000
+"""Rows that are read and written at a time."""
+
+
+class CopyFailed(Exception):
+    """Nothing was copied; the message is for the operator."""
+
+
+class CopySource(Protocol):
+    """A store of which every row can be read, as of one moment. ``name`` is for messages."""
+
+    name: str
+
+    async def read_schema(self) -> str:
+        """Return the number of its schema; empty if it has none."""
+        ...
+
+    def read_rows(self, table: CopiedTable) -> AsyncIterator[list[Row]]:
+        """Yield every row in the order of ``table``, some at a time."""
+        ...
+
+    async def read_counters(self, tables: Sequence[CopiedTable]) -> Mapping[str, int]:
+        """Return the last number that each counted table has assigned, perhaps to a row that is deleted."""
+        ...
+
+    async def fetch(self, statement: str) -> list[Row]:
+        """Return the rows of a statement that both databases understand."""
+        ...
+
+
+class CopyTarget(CopySource, Protocol):
+    """An empty store in a transaction. ``strict``: it stores no text with U+0000."""
+
+    strict: bool
+
+    async def write_rows(self, table: CopiedTable, rows: Sequence[Row]) -> None:
+        """Insert rows. Raises ``CopyFailed`` if the target refuses one."""
+        ...
+
+    async def write_counters(self, tables: Sequence[CopiedTable], counters: Mapping[str, int]) -> None:
+        """Let each table go on after its last number."""
+        ...
+
+
+@attrs.frozen
+class CopyReport:
+    """What was copied.
+
+    Attributes:
+        rows: how many rows each table has.
+        mended: rows of which the target stores a text without U+0000.
+        charged_nanos: the charges of all keys, in nano-USD.
+        agrees: whether entries, days and requests have the same charges, in the source as in the target.
+    """
+
+    rows: Mapping[str, int]
+    mended: int
+    charged_nanos: int
+    agrees: bool
+
+
+@attrs.define
+class _Sum:
+    """The number and the SHA-256 of rows."""
+
+    rows: int = 0
+    digest: "hashlib._Hash" = attrs.field(factory=hashlib.sha256)
+
+    def add(self, rows: Sequence[Row]) -> None:
+        self.rows += len(rows)
+        for row in rows:
+            self.digest.update(repr(row).encode())
+
+    def finish(self) -> tuple[int, str]:
+        return self.rows, self.digest.hexdigest()
+
+
+async def copy_store(source: CopySource, target: CopyTarget, progress: Callable[[str, int], None]) -> CopyReport:
+    """Copy every row of ``source``, and compare numbers, checksums and charges with what ``target`` then has.
+
+    Args:
+        source: is not changed.
+        target: has this version's schema and no row; its transaction is not committed here.
+        progress: is called with a table and how many of its rows are written.
+
+    Raises:
+        CopyFailed: the target must not be committed.
+    """
+    tables = list_tables()
+    await _check_schema(source)
+    await _check_empty(target, tables)
+    counts: dict[str, int] = {}
+    mended = 0
+    for table in tables:
+        expected, changed = await _copy_table(source, target, table, progress)
+        await _compare(target, table, expected)
+        counts[table.name] = expected.rows
+        mended += changed
+    await target.write_counters(tables, await source.read_counters(tables))
+    totals = await source.fetch(TOTALS)
+    if await target.fetch(TOTALS) != totals:
+        raise CopyFailed(f"The charges in {target.name} are not those of {source.name}. Nothing was copied")
+    agrees = all(entry == used == requested for _, _, entry, used, requested, _ in totals)
+    return CopyReport(counts, mended, sum(total[2] for total in totals), agrees)
+
+
+async def _check_schema(source: CopySource) -> None:
+    found = await source.read_schema()
+    if found > REVISION:
+        raise CopyFailed(f"{source.name} is of a newer version: schema {found}, and this one knows {REVISION}")
+    if found != REVISION:
+        has = f"has schema {found}" if found else "has no tables of a gateway"
+        raise CopyFailed(f"{source.name} {has}; {REVISION} is needed. Start this version of the gateway with it once")
+
+
+async def _check_empty(target: CopyTarget, tables: Sequence[CopiedTable]) -> None:
+    used = [table.name for table in tables if await target.fetch(f"SELECT 1 FROM {table.name} LIMIT 1")]  # noqa: S608 - our own
+    if used:
+        raise CopyFailed(f"{target.name} has data already (in {', '.join(used[:3])}). Name an empty database")
+
+
+async def _copy_table(
+    source: CopySource, target: CopyTarget, table: CopiedTable, progress: Callable[[str, int], None]
+) -> tuple[_Sum, int]:
+    """Return the sum of what was written, and how many rows were mended."""
+    written, mended = _Sum(), 0
+    async for read in source.read_rows(table):
+        rows = read
+        if target.strict:
+            rows = [tuple(mend(row)) for row in read]
+            mended += sum(before != after for before, after in zip(read, rows, strict=True))
+        await target.write_rows(table, rows)
+        written.add(rows)
+        progress(table.name, written.rows)
+    return written, mended
+
+
+async def _compare(target: CopyTarget, table: CopiedTable, expected: _Sum) -> None:
+    found = _Sum()
+    async for rows in target.read_rows(table):
+        found.add(rows)
+    if found.finish() != expected.finish():
+        what = "the number of rows" if found.rows != expected.rows else "the checksum"
+        raise CopyFailed(f"{target.name}: {what} of {table.name} is not that of the source. Nothing was copied")

@@ -1,0 +1,99 @@
+"""What a copy reads and writes: the tables of the schema, their columns, and the order of their rows."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+from sqlalchemy import JSON, Boolean, Table
+
+from gateway.storage import schema
+
+Row = tuple[Any, ...]
+_NUMBER_STARTS = frozenset("-0123456789")
+
+TOTALS = """
+SELECT account_id, key_id, CAST(SUM(entry) AS BIGINT), CAST(SUM(used) AS BIGINT), CAST(SUM(requested) AS BIGINT),
+    CAST(SUM(credit) AS BIGINT)
+FROM (
+    SELECT account_id, coalesce(key_id, 0) AS key_id, CASE kind WHEN 'charge' THEN amount_nanos ELSE 0 END AS entry,
+        0 AS used, 0 AS requested, CASE kind WHEN 'charge' THEN 0 ELSE amount_nanos END AS credit FROM entries
+    UNION ALL SELECT account_id, key_id, 0, cost_nanos, 0, 0 FROM usage_days
+    UNION ALL SELECT account_id, key_id, 0, 0, cost_nanos, 0 FROM requests
+    UNION ALL SELECT account_id, key_id, 0, 0, cost_nanos, 0 FROM retired
+) AS amounts GROUP BY account_id, key_id ORDER BY account_id, key_id
+"""
+"""What every key was charged by its entries, its days and its requests, and what it was credited, in nano-USD."""
+
+
+@attrs.frozen
+class CopiedTable:
+    """A table of the schema.
+
+    Attributes:
+        columns: their names, in the order of a row's values.
+        order: the columns of the primary key.
+        flags: the positions of truth values, which SQLite keeps as numbers.
+        documents: the positions of JSON. SQLite keeps a document that is a number as one: 1.0 is 1.
+        counted: the column whose values the database assigns; None: there is none.
+    """
+
+    name: str
+    columns: Sequence[str]
+    order: Sequence[str]
+    flags: Sequence[int]
+    documents: Sequence[int]
+    counted: str | None
+
+    @property
+    def select(self) -> str:
+        """The statement that reads every row, in one order on both databases: texts are ordered by their bytes."""
+        return f"SELECT {_join(self.columns)} FROM {self.name} ORDER BY {_join(self.order)}"  # noqa: S608 - our own
+
+    @property
+    def insert(self) -> str:
+        """The statement that inserts a row into SQLite."""
+        marks = ", ".join("?" * len(self.columns))
+        return f"INSERT INTO {self.name} ({_join(self.columns)}) VALUES ({marks})"  # noqa: S608 - our own
+
+    def parse(self, row: Sequence[Any]) -> Row:
+        """Return a row as it was read from either database, so that equal rows are equal."""
+        if not (self.flags or self.documents):
+            return tuple(row)
+        values = list(row)
+        for position in self.flags:
+            values[position] = bool(values[position])
+        for position in self.documents:
+            values[position] = _write_document(values[position])
+        return tuple(values)
+
+
+def list_tables() -> list[CopiedTable]:
+    """Return every table, each after those that its foreign keys name."""
+    return [_describe(table) for table in schema.metadata.sorted_tables]
+
+
+def _describe(table: Table) -> CopiedTable:
+    columns = list(table.columns)
+    counted = table.autoincrement_column if table.dialect_options["sqlite"]["autoincrement"] else None
+    return CopiedTable(
+        str(table.name),
+        [str(column.name) for column in columns],
+        [str(column.name) for column in table.primary_key.columns],
+        [position for position, column in enumerate(columns) if isinstance(column.type, Boolean)],
+        [position for position, column in enumerate(columns) if isinstance(column.type, JSON)],
+        None if counted is None else str(counted.name),
+    )
+
+
+def _write_document(value: Any) -> Any:
+    """Return the text of a document; of a number always the same."""
+    if isinstance(value, str):
+        if value[:1] not in _NUMBER_STARTS:
+            return value
+        value = json.loads(value)
+    return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def _join(names: Sequence[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)

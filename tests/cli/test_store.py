@@ -1,0 +1,196 @@
+"""``gateway store copy``: everything arrives, in both directions, or nothing does."""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+
+import asyncpg
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli.main import main
+from gateway.storage import schema
+from gateway.storage.data_folder import SECRETS, DataFolder
+from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.sole_user import SoleUser
+from tests.support.postgres import PostgresServer, SharedPostgres
+from tests.support.schema_fixtures import make_folder
+
+NOWHERE = "postgresql://me:hidden@127.0.0.1:1/gateway"
+HIGHEST = 9_000
+"""The last id that a table has given, to a row that is deleted."""
+
+
+@pytest.fixture
+async def server(shared_postgres: SharedPostgres) -> PostgresServer:
+    return await shared_postgres.get_server()
+
+
+@pytest.fixture
+async def url(server: PostgresServer) -> str:
+    return await server.make_database()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A data folder with rows in every table."""
+    folder = make_folder(schema.REVISION, tmp_path / "data")
+    change(folder, "UPDATE sqlite_sequence SET seq = ? WHERE name = 'requests'", HIGHEST)
+    return folder
+
+
+def change(folder: Path, statement: str, *values: object) -> None:
+    with closing(sqlite3.connect(folder / "gateway.db")) as database:
+        database.execute(statement, values)
+        database.commit()
+
+
+def read(folder: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Every value with its type, in the order of the rows' keys."""
+    with closing(sqlite3.connect(folder / "gateway.db")) as database:
+        found = {}
+        for table in schema.metadata.sorted_tables:
+            values = ", ".join(f'quote("{column.name}")' for column in table.columns)
+            order = ", ".join(f'"{column.name}"' for column in table.primary_key.columns)
+            statement = f"SELECT {values} FROM {table.name} ORDER BY {order}"  # noqa: S608 - our own words
+            found[table.name] = database.execute(statement).fetchall()
+        found["sequences"] = database.execute("SELECT * FROM sqlite_sequence ORDER BY name").fetchall()
+    return found
+
+
+def command(*words: str, **environ: str) -> Result:
+    result = CliRunner().invoke(main, [*words], env={"GATEWAY_DISCOVER": "0", "GATEWAY_SERVER__PORT": "0", **environ})
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert "hidden" not in result.output
+    return result
+
+
+async def copy(source: object, target: object, *words: str) -> Result:
+    return await asyncio.to_thread(command, "store", "copy", "--from", str(source), "--to", str(target), *words)
+
+
+async def audit(folder: Path, url: str = "") -> dict[str, object]:
+    result = await asyncio.to_thread(command, "verify", "--json", "--data", str(folder), GATEWAY_STORE__URL=url)
+    return dict(json.loads(result.stdout))
+
+
+async def test_a_folder_goes_to_a_server_and_back_with_every_row(folder: Path, url: str, tmp_path: Path) -> None:
+    before = read(folder)
+    assert all(before.values()), "a table of the fixture has no row"
+    result = await copy(folder, url)
+    assert (result.exit_code, "requests: 41 rows" in result.stderr) == (0, True), result.output
+    assert "Start the gateway with store.url = postgresql://127.0.0.1" in result.stdout
+    assert read(folder) == before
+    report = json.loads((await copy(url, tmp_path / "back", "--json")).stdout)
+    assert (report["rows"], report["ledger_agrees"], report["mended_rows"]) == (
+        sum(len(rows) for name, rows in before.items() if name != "sequences"), True, 0,
+    )  # fmt: skip
+    back = tmp_path / "back"
+    after = read(back)
+    assert {name: after[name] for name in before} == before
+    assert sorted(path.name for path in back.iterdir()) == ["gateway.db", "gateway.lock"]
+    assert ((back / "gateway.db").stat().st_mode & 0o777, back.stat().st_mode & 0o777) == (0o600, 0o700)
+    for name in SECRETS:
+        (back / name).write_bytes((folder / name).read_bytes())
+    audits = [await audit(folder), await audit(folder, url), await audit(back)]
+    assert audits == [audits[0]] * 3
+    assert audits[0]["ok"], audits[0]
+
+
+async def test_ids_go_on_after_the_last_one_that_was_given(folder: Path, url: str) -> None:
+    assert (await copy(folder, url)).exit_code == 0
+    connection = await asyncpg.connect(url)
+    numbers = {
+        table: await connection.fetchval(f"SELECT nextval(pg_get_serial_sequence('{table}', '{column}'))")
+        for table, column in (("requests", "sequence"), ("accounts", "id"))
+    }
+    await connection.close()
+    assert numbers == {"requests": HIGHEST + 1, "accounts": 3}
+
+
+async def test_a_text_that_a_server_does_not_store_is_mended_and_reported(folder: Path, url: str) -> None:
+    change(folder, "UPDATE requests SET error = 'a' || char(0) || 'b' WHERE sequence = 1")
+    result = await copy(folder, url)
+    assert (result.exit_code, "it was left out. Rows: 1" in result.stderr) == (0, True), result.output
+
+
+async def run_gateway_on(folder: Path, url: str) -> Callable[[], Awaitable[None]]:
+    user = SoleUser(Address(url))
+    await user.hold()
+    return user.close
+
+
+async def test_what_is_in_use_or_has_data_is_refused(folder: Path, url: str, tmp_path: Path) -> None:
+    before = read(folder)
+    locked = DataFolder(folder)
+    assert "A gateway is running already" in (await copy(folder, url)).stderr
+    assert "A gateway is running already" in (await copy(url, folder)).stderr
+    locked.close()
+    close = await run_gateway_on(folder, url)
+    assert "Another gateway uses the database" in (await copy(folder, url)).stderr
+    assert "Another gateway uses the database" in (await copy(url, tmp_path / "new")).stderr
+    await close()
+    assert "has a database already" in (await copy(url, folder)).stderr
+    assert (await copy(folder, url)).exit_code == 0
+    again = await copy(folder, url)
+    assert (again.exit_code, "has data already" in again.stderr) == (1, True)
+    assert read(folder) == before
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "reason"),
+    [
+        ("missing", NOWHERE, "There is no database"),
+        ("data", NOWHERE, "postgresql://127.0.0.1:1/gateway cannot be used"),
+        (NOWHERE, "new", "postgresql://127.0.0.1:1/gateway cannot be used"),
+        ("data", "new", "'gateway backup' and 'gateway restore'"),
+        (NOWHERE, NOWHERE, "the same database"),
+    ],
+    ids=["no folder", "no target", "no source", "two folders", "one server"],
+)
+async def test_a_place_that_cannot_be_copied_is_refused(
+    folder: Path, tmp_path: Path, source: str, target: str, reason: str
+) -> None:
+    places = [place if "://" in place else tmp_path / place for place in (source, target)]
+    result = await copy(*places)
+    assert (result.exit_code, reason in result.stderr) == (1, True), result.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+async def test_a_source_of_another_schema_is_refused(folder: Path, url: str) -> None:
+    change(folder, "UPDATE alembic_version SET version_num = '0001'")
+    assert "has schema 0001" in (await copy(folder, url)).stderr
+    change(folder, "UPDATE alembic_version SET version_num = '9999'")
+    assert "of a newer version" in (await copy(folder, url)).stderr
+
+
+async def test_a_folder_with_other_secrets_is_no_target(folder: Path, url: str, tmp_path: Path) -> None:
+    assert (await copy(folder, url)).exit_code == 0
+    other = DataFolder(tmp_path / "other")
+    other.make_secret("pepper")
+    other.close()
+    assert "is not the secret that" in (await copy(url, other.path)).stderr
+    assert not (other.path / "gateway.db").exists()
+    (folder / "gateway.db").unlink()
+    (folder / "gateway.db-wal").unlink(missing_ok=True)
+    assert (await copy(url, folder)).exit_code == 0
+
+
+async def test_a_copy_that_fails_in_the_middle_leaves_an_empty_target(folder: Path, url: str, tmp_path: Path) -> None:
+    change(folder, "UPDATE videos SET progress = 'far'")  # the last tables; SQLite stores it, and no server does
+    result = await copy(folder, url)
+    assert (result.exit_code, "refuses a row of videos" in result.stderr) == (1, True), result.output
+    connection = await asyncpg.connect(url)
+    assert await connection.fetchval("SELECT count(*) FROM requests") == 0
+    await connection.close()
+    change(folder, "UPDATE videos SET progress = 0")
+    assert (await copy(folder, url)).exit_code == 0
+    # A copy that was killed has left its draft.
+    (tmp_path / "back").mkdir()
+    (tmp_path / "back" / ".copy-gateway.db").write_bytes(b"half")
+    assert (await copy(url, tmp_path / "back")).exit_code == 0
+    assert sorted(path.name for path in (tmp_path / "back").iterdir()) == ["gateway.db", "gateway.lock"]
