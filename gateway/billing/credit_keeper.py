@@ -212,7 +212,7 @@ class CreditKeeper:
         for balance in self._known.values():
             if balance.leased and (given := balance.release(find_surplus(balance, now_s))):
                 self._returns[balance.id] += given
-        wanted = self._queue.find_balances() | self._low
+        wanted = self._queue.find_balances() | self._low | self._find(self._returns)
         self._known = {
             number: each for number, each in self._known.items() if each in wanted or not is_over(each, now_s)
         }

@@ -1,12 +1,13 @@
 """The balances of one of several nodes: it spends what the store has granted it, and asks for more as necessary."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import cast
 
 from gateway.billing.balances import Balances
 from gateway.billing.credit_keeper import CreditKeeper
 from gateway.domain.account import Caller
-from gateway.domain.balance import Balance, Owner, Reservation, hold
+from gateway.domain.balance import Balance, Charge, Owner, Reservation, hold
 from gateway.domain.leased_balance import LeasedBalance, is_low
 
 Pair = tuple[LeasedBalance, LeasedBalance]
@@ -59,6 +60,31 @@ class LeasedBalances(Balances):
         refusing = [each for each in self._find_pair(caller) if each.leased and each.find_refusal(day, at_s)]
         wholes = [each.describe(day) for each in refusing]
         hold([whole for whole in wholes if (whole.find_balance(day) or 0) <= 0], 1, day, now_s)
+
+    @asynccontextmanager
+    async def hand_over(self, reservation: Reservation) -> AsyncIterator[None]:
+        """Hand a reservation over to the job that the block stores: the store counts it there, whatever node ends it.
+
+        If the block fails, the reservation is open, and the leases are read back: the store may have the job or not.
+        """
+        balances = [each for each in reservation.balances if isinstance(each, LeasedBalance) and each.leased]
+        async with self._keeper.correcting:
+            for balance in balances:
+                balance.detach(reservation.nanos)
+            stored = False
+            try:
+                yield
+                stored = True
+            finally:
+                if not stored:
+                    for balance in balances:
+                        balance.hold(reservation.nanos)
+                    self._keeper.forget_leases()
+        for other in reservation.balances:
+            if other not in balances:
+                other.held_nanos -= reservation.nanos
+        self.holds.discard(reservation)
+        reservation.charge = Charge(0, 0)
 
     def _refuse(self, pair: Pair, nanos: int) -> None:
         """Raise ``QuotaExceeded`` if the store has just refused as much."""

@@ -20,6 +20,7 @@ from gateway.background import TaskSet
 from gateway.batches.service import Batches
 from gateway.billing.accounting import AccountingService
 from gateway.billing.balances import Balances
+from gateway.billing.credit_keeper import CreditKeeper
 from gateway.billing.flush_worker import LedgerFlusher
 from gateway.billing.quota import QuotaService
 from gateway.billing.settlement import Settlement
@@ -129,13 +130,18 @@ class StorageServices:
 
 @attrs.frozen
 class BillingServices:
-    """Quota before a request, settlement after it."""
+    """Quota before a request, settlement after it.
+
+    Attributes:
+        keeper: asks for credit if this gateway is one of several nodes; None: it is alone.
+    """
 
     balances: Balances
     accounting: AccountingService
     flusher: LedgerFlusher
     quota: QuotaService
     settlement: Settlement
+    keeper: CreditKeeper | None = None
 
 
 @attrs.frozen

@@ -137,6 +137,8 @@ def _start_workers(services: Services, jobs: JobRunner, stack: AsyncExitStack) -
     stack.push_async_callback(services.background.close, _GRACE_S)
     interval = services.live_config.find_sync_interval_s
     jobs.start("flush_ledger", services.billing.flusher.run)
+    if services.billing.keeper is not None:
+        jobs.start("keep_credit", services.billing.keeper.run)
     jobs.start("sync_models", ModelSyncer(routing.catalog, routing.channels, interval=interval).run)
     jobs.start("retry_channels", ChannelRetrier(routing.channels).run)
     jobs.start("probe_channels", ChannelProber(routing.catalog, routing.load_balancer, routing.fetch_models).run)

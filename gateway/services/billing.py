@@ -2,6 +2,8 @@
 
 import time
 from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING
 
 from gateway.billing.accounting import AccountingService
 from gateway.billing.flush_worker import LedgerFlusher
@@ -12,23 +14,55 @@ from gateway.billing.settlement import Settlement
 from gateway.server.context import BillingServices, Services
 from gateway.storage.ledger import LedgerRepository
 
+if TYPE_CHECKING:  # its driver is an extra
+    from gateway.services.credit import LeaseHolder, NodeCredit
 
-async def open_billing(services: Services, stack: AsyncExitStack) -> BillingServices:
-    """Open billing. When ``stack`` closes, it stores the records that are still queued. Raises ``StoreUnavailable``."""
+
+async def open_billing(services: Services, stack: AsyncExitStack, node: "LeaseHolder | None" = None) -> BillingServices:
+    """Open billing. When ``stack`` closes, it stores the records that are still queued. Raises ``StoreUnavailable``.
+
+    ``node`` is this gateway as one of several on the database; None: it is the only one.
+    """
     options, storage = services.options, services.storage
     ledger = LedgerRepository(storage.database, storage.unstorable)
     journal, write_queue = storage.journal, storage.write_queue
     flusher = LedgerFlusher(write_queue, ledger, journal)
+    credit = None if node is None else _find_credit(services, ledger, node)
+    if credit is not None:
+        stack.push_async_callback(credit.close)
     stack.push_async_callback(flusher.finish)
     now_ms = int(options.clock() * 1000)
     # Another command than serve may read another configuration: it must not decide about money by it.
     on_crash = options.config.ledger.on_crash if options.declare else None
-    await recover(journal.leftovers, ledger, journal, on_crash=on_crash, now_ms=now_ms)
+    post_left = partial(recover, journal.leftovers, ledger, journal, on_crash=on_crash, now_ms=now_ms)
+    if credit is None:
+        await post_left()
+        balances = await open_bank(ledger, options.clock)
+        await _clear_credit(services)
+    else:
+        await credit.open(storage.database, post_left)
+        balances = credit.balances
     journal.renew()
-    balances = await open_bank(ledger, options.clock)
     accounting = AccountingService(balances, ledger, write_queue, clock=options.clock)
     stack.push_async_callback(accounting.close)
     quota = QuotaService(balances, InMemoryRateLimiter(time.monotonic), journal, write_queue)
     settlement = Settlement(quota, journal, write_queue)
     settlement.find_abandoned = services.live_config.find_abandoned
-    return BillingServices(balances, accounting, flusher, quota, settlement)
+    keeper = None if credit is None else credit.keeper
+    return BillingServices(balances, accounting, flusher, quota, settlement, keeper)
+
+
+def _find_credit(services: Services, ledger: LedgerRepository, node: "LeaseHolder") -> "NodeCredit":
+    from gateway.services.credit import NodeCredit  # noqa: PLC0415 - its driver is an extra
+
+    options, storage = services.options, services.storage
+    return NodeCredit(node, options.config.store.url, ledger, storage.write_queue, clock=options.clock)
+
+
+async def _clear_credit(services: Services) -> None:
+    """Delete what a cluster has left on PostgreSQL: a gateway that is alone does not keep it right."""
+    database = services.storage.database
+    if database.kind == "postgresql" and services.options.declare:
+        from gateway.storage.postgres.stored_credit import clear_credit  # noqa: PLC0415 - its driver is an extra
+
+        await database.write(clear_credit)

@@ -122,6 +122,11 @@ class Videos:
         self._holds[job.id] = held
         self._open[job.account_id] += 1
 
+    async def create(self, job: VideoJob, held: Reservation) -> None:
+        """Store a new job with its reservation. Raises ``StoreUnavailable``."""
+        async with self._balances.hand_over(held):
+            await self.store.create(job)
+
     def count_open(self, account_id: int) -> int:
         return self._open[account_id]
 

@@ -165,7 +165,7 @@ class VideoSubmitter:
             if self._videos.count_open(job.account_id) >= most:
                 raise RateLimited(f"The account has {most} videos under way already", retry_after_s=30)
             self._videos.hold(job, reservation)
-            await self._videos.store.create(job)
+            await self._videos.create(job, reservation)
             stored = True
         finally:
             if not stored:

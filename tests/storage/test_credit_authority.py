@@ -205,8 +205,14 @@ async def test_a_store_that_does_not_answer_is_an_error_and_the_next_call_connec
         await judge.open(KEY, 100)
         node = judge.make_node("a")
         await ask(node, 10)
-        await store.cut_others()
-        with pytest.raises(StoreUnavailable):
-            await ask(node, 10)
+        async with store.connection.transaction():
+            await store.connection.execute("LOCK TABLE credit_balances")
+            asking = asyncio.create_task(ask(node, 10))
+            waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+            while not await store.connection.fetchval(waiting):  # noqa: ASYNC110 - of another process
+                await asyncio.sleep(0.01)
+            await store.cut_others()
+            with pytest.raises(StoreUnavailable):
+                await asking
         assert (await ask(node, 10)).granted_nanos == 10
         await judge.close()

@@ -12,13 +12,17 @@ from gateway.domain.balance import Owner, UtcDay
 from gateway.domain.credit import BalanceId, CreditGrant, CreditWant, StoredLease
 from gateway.errors import StoreUnavailable
 from gateway.storage.postgres.address import Address
-from gateway.storage.postgres.credit import Connection, find_leases, fold_leases, give_credit, take_credit
+from gateway.storage.postgres.credit import LIMITS_LOCK, Connection, find_leases, fold_leases, give_credit, take_credit
 
 STATEMENT_S = 2.0
 """How long a statement may take; then the connection is closed, because the server may or may not have finished it."""
 FOLD_S = 10.0
 CHANNEL = "gateway_credit"
 _NOTIFY = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload"
+_AFTER_WRITES = "SELECT pg_advisory_xact_lock_shared($1)"
+_END = """
+SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE pid = $1 AND application_name = $2
+"""
 _NAMED = 200
 """Balances a notification: one has at most 8,000 bytes."""
 _OWNERS: dict[str, Owner] = {"a": "account", "k": "key"}
@@ -43,6 +47,7 @@ class PostgresCreditAuthority:
         self._node = node
         self._count_live = count_live
         self._connection: Connection | None = None
+        self._former_pid = 0
         self._lock = asyncio.Lock()
         self.recalled: Callable[[Collection[BalanceId]], None] = lambda _: None
         self.returned: Callable[[Collection[BalanceId]], None] = lambda _: None
@@ -66,7 +71,8 @@ class PostgresCreditAuthority:
 
     async def find_leases(self) -> Sequence[StoredLease]:
         """Return every lease of the node. Raises ``StoreUnavailable``."""
-        async with self._work() as connection:
+        async with self._work() as connection, connection.transaction():
+            await connection.execute(_AFTER_WRITES, LIMITS_LOCK)  # a job's may be about to take its credit
             return await find_leases(connection, self._node)
 
     async def fold(self) -> None:
@@ -96,6 +102,7 @@ class PostgresCreditAuthority:
                     yield connection
             except BaseException as error:
                 if self._connection is not None:
+                    self._former_pid = self._connection.get_server_pid()
                     self._connection.terminate()
                     self._connection = None
                 if not isinstance(error, (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)):
@@ -105,12 +112,16 @@ class PostgresCreditAuthority:
 
     async def _connect(self) -> Connection:
         if self._connection is None or self._connection.is_closed():
-            self._connection = await self._address.connect(
+            connection = await self._address.connect(
                 statement_timeout=f"{int(FOLD_S * 1000)}ms",
                 lock_timeout="1500ms",
                 idle_in_transaction_session_timeout="10s",
             )
-            await self._connection.add_listener(CHANNEL, self._hear)
+            if self._former_pid:  # what it was asked for must not happen after the leases are read
+                await connection.execute(_END, self._former_pid, self._address.user)
+                self._former_pid = 0
+            await connection.add_listener(CHANNEL, self._hear)
+            self._connection = connection
         return self._connection
 
     async def _notify(self, connection: Connection, verb: str, balances: Iterable[BalanceId]) -> None:

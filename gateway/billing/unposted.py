@@ -1,0 +1,32 @@
+"""What was settled here and is not in the store yet."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from gateway.billing.write_queue import WriteQueue
+from gateway.domain.credit import BalanceId
+from gateway.storage.ledger import LedgerRepository
+
+
+@asynccontextmanager
+async def find_unposted(
+    queue: WriteQueue, ledger: LedgerRepository
+) -> AsyncIterator[Callable[[], Mapping[BalanceId, int]]]:
+    """Keep rows from being stored; yield what adds up the charges of those that are not stored at that moment.
+
+    Raises ``StoreUnavailable``.
+    """
+    async with queue.writing:
+        # After a batch that failed some of the rows may be stored: the answer to its commit may have been lost.
+        stored = await ledger.find_stored([row.id for row in queue.look()]) if queue.failing else frozenset()
+
+        def add_up() -> Mapping[BalanceId, int]:
+            sums: Counter[BalanceId] = Counter()
+            for row in queue.look():
+                if row.id not in stored:
+                    sums["account", row.account_id] += row.cost_nanos
+                    sums["key", row.key_id] += row.cost_nanos
+            return sums
+
+        yield add_up

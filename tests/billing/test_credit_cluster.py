@@ -1,0 +1,194 @@
+"""Several gateways on one PostgreSQL database spend one limit: exactly what it covers, whatever happens to them."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+
+import attrs
+import pytest
+
+from gateway.domain.account import Account, ApiKey, Caller
+from gateway.domain.balance import Quota, QuotaPeriod
+from gateway.errors import QuotaExceeded, StoreUnavailable
+from gateway.request_context import RequestContext
+from gateway.storage.accounts import AccountRepository
+from gateway.storage.api_keys import ApiKeyRepository
+from gateway.storage.videos import VideoRepository
+from tests.support.billing_services import capped
+from tests.support.credit_gateway import LeasedGateway, try_all
+from tests.support.credit_nodes import World, look
+from tests.support.credit_store import CreditStore, open_credit_store
+from tests.support.fault_scene import until
+from tests.support.postgres import SharedPostgres
+from tests.support.video_records import make_job
+
+
+@pytest.fixture
+async def store(shared_postgres: SharedPostgres) -> AsyncIterator[CreditStore]:
+    async with open_credit_store(shared_postgres) as opened:
+        yield opened
+
+
+async def add_caller(gateway: LeasedGateway, account: Quota, key: Quota) -> Caller:
+    owner = await AccountRepository(gateway.database).add_account(Account(0, "acme", quota=account))
+    stored = ApiKey(0, owner.id, "laptop", b"digest", "last", quota=key)
+    return Caller(owner, await ApiKeyRepository(gateway.database).add_key(stored))
+
+
+async def audit(store: CreditStore) -> None:
+    """Every equation of ``credit_sql`` holds, and nothing is set aside for a node that has ended."""
+    world = World(store.url, random.Random(0))  # noqa: S311 - no secret
+    await look(store.connection, world)
+    assert world.wrong == []
+    assert world.done["looked"] > 0
+
+
+async def spent(store: CreditStore) -> int:
+    return int(await store.connection.fetchval("SELECT coalesce(sum(amount_nanos), 0) FROM entries"))
+
+
+@pytest.mark.parametrize(
+    ("covered", "whose", "period"),
+    [(1, "key", "lifetime"), (7, "account", "daily"), (37, "key", "monthly"), (399, "both", "daily")],
+)
+async def test_of_callers_at_two_nodes_exactly_as_many_are_admitted_as_the_limit_covers(
+    store: CreditStore, tmp_path: Path, covered: int, whose: str, period: QuotaPeriod
+) -> None:
+    gateways = [LeasedGateway(store.url, name, tmp_path) for name in "ab"]
+    for gateway in gateways:
+        await gateway.start()
+    limit = capped(covered * 100 + 99, period)
+    roomy = capped(10**6)
+    caller = await add_caller(gateways[0], roomy if whose == "key" else limit, roomy if whose == "account" else limit)
+    results = await try_all(gateways, caller, 100, 400)
+    admitted = [each for each in results if isinstance(each, RequestContext)]
+    refused = [each for each in results if isinstance(each, QuotaExceeded)]
+    assert (len(admitted), len(refused)) == (covered, 400 - covered)
+    assert {error.status for error in refused} == {403 if period == "lifetime" else 429}
+    await audit(store)
+    for ctx in admitted:
+        for gateway in gateways:
+            if ctx.reservation in gateway.balances.holds:
+                gateway.settle(ctx, 100)
+    for gateway in gateways:
+        await gateway.stop()
+    await audit(store)
+    assert await spent(store) == covered * 100
+    assert await store.connection.fetchval("SELECT count(*) FROM credit_leases") == 0
+
+
+class Traffic:
+    """Requests that come, cost something and end at any node, until no node admits one; nodes are killed meanwhile."""
+
+    def __init__(self, gateways: list[LeasedGateway], caller: Caller, chance: random.Random) -> None:
+        self.gateways, self.caller, self.chance = gateways, caller, chance
+        self.running: list[tuple[LeasedGateway, RequestContext]] = []
+        self.cost = self.refused = 0
+
+    async def ask(self, nanos: int) -> None:
+        gateway = self.chance.choice(self.gateways)
+        try:
+            self.running.append((gateway, await gateway.admit(self.caller, nanos)))
+        except QuotaExceeded:
+            self.refused += 1
+
+    def end_some(self, share: float) -> None:
+        for pair in list(self.running):
+            if self.chance.random() < share:
+                self.running.remove(pair)
+                self.cost += pair[0].settle(pair[1], self.chance.randrange(101)).cost_nanos
+
+    async def kill(self, name: str, make: Callable[[], LeasedGateway]) -> None:
+        old = next(gateway for gateway in self.gateways if gateway.credit._node.id == name)
+        self.running = [pair for pair in self.running if pair[0] is not old]
+        await old.kill()
+        self.gateways[self.gateways.index(old)] = new = make()
+        await new.start()
+
+
+async def test_killed_nodes_and_requests_of_every_cost_leave_the_ledger_right(
+    store: CreditStore, tmp_path: Path
+) -> None:
+    def make(name: str) -> LeasedGateway:
+        return LeasedGateway(store.url, name, tmp_path)
+
+    gateways = [make(name) for name in "ab"]
+    for gateway in gateways:
+        await gateway.start()
+    caller = await add_caller(gateways[0], capped(8_000), capped(9_000, "daily"))
+    traffic = Traffic(gateways, caller, random.Random(7))  # noqa: S311 - no secret
+    for turn in range(12):
+        await asyncio.gather(*(traffic.ask(100) for _ in range(30)))
+        traffic.end_some(0.6)
+        if turn % 4 == 3:
+            name = "ab"[turn // 4 % 2]
+            await traffic.kill(name, partial(make, name))
+        await audit(store)
+    traffic.end_some(1)
+    for gateway in gateways:
+        await gateway.stop()
+    await audit(store)
+    assert await spent(store) == traffic.cost <= 8_000
+    assert traffic.refused
+    assert 8_000 - traffic.cost < 100 * 30  # what interrupted requests had reserved came back
+    assert await store.connection.fetchval("SELECT sum(leased) FROM credit_balances") == 0
+
+
+async def test_a_job_ends_at_another_node(store: CreditStore, tmp_path: Path) -> None:
+    gateways = [LeasedGateway(store.url, name, tmp_path) for name in "ab"]
+    for gateway in gateways:
+        await gateway.start()
+    caller = await add_caller(gateways[0], capped(1_000), capped(1_000))
+    first, second = gateways
+    reservation = await first.balances.hold(caller, 600)
+    made = make_job(1, account=caller.account.id, held_nanos=600)
+    job = attrs.evolve(made, receipt=attrs.evolve(made.receipt, key_id=caller.key.id))
+    async with first.balances.hand_over(reservation):
+        await VideoRepository(first.database).create(job)
+    first.balances.release(reservation)  # it is the job's
+    await audit(store)
+    with pytest.raises(QuotaExceeded):
+        await second.admit(caller, 401)
+    row = attrs.evolve(job.receipt, cost_nanos=250, settled_ms=int(second.now * 1000))
+    assert await VideoRepository(second.database).finish(job.complete(1, 2), row, None)
+    await audit(store)
+    first.settle(await first.admit(caller, 750), 750)  # the second has just been refused, and remembers it
+    for gateway in gateways:
+        await gateway.stop()
+    await audit(store)
+    assert await spent(store) == 1_000
+
+
+async def test_a_job_that_was_not_stored_leaves_its_reservation(store: CreditStore, tmp_path: Path) -> None:
+    gateway = LeasedGateway(store.url, "a", tmp_path)
+    await gateway.start()
+    caller = await add_caller(gateway, capped(1_000), Quota())
+    reservation = await gateway.balances.hold(caller, 1_000)
+    with pytest.raises(StoreUnavailable):
+        async with gateway.balances.hand_over(reservation):
+            raise StoreUnavailable("lost")
+    gateway.balances.release(reservation)
+    gateway.settle(await gateway.admit(caller, 1_000), 1_000)
+    await gateway.stop()
+    await audit(store)
+    assert await spent(store) == 1_000
+
+
+async def test_the_store_restarts_under_waiting_requests(store: CreditStore, tmp_path: Path) -> None:
+    gateway = LeasedGateway(store.url, "a", tmp_path)
+    await gateway.start()
+    caller = await add_caller(gateway, capped(10**9), Quota())
+    contexts = []
+    for turn in range(6):
+        asked = asyncio.gather(*(gateway.admit(caller, 10**6 + turn) for _ in range(20)))
+        if turn % 2:
+            await store.cut_others()
+        contexts += await asked
+    for ctx in contexts:
+        gateway.settle(ctx, 9)
+    await until(lambda: not gateway.queue and not gateway.queue.failing)
+    await gateway.stop()
+    await audit(store)
+    assert await spent(store) == 9 * len(contexts)

@@ -1,0 +1,111 @@
+"""A gateway's money as a node of a cluster: journal, queue, ledger, leases and admission over a PostgreSQL database."""
+
+import asyncio
+import os
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from gateway.background import JobRunner
+from gateway.billing.flush_worker import LedgerFlusher
+from gateway.billing.quota import QuotaService
+from gateway.billing.rate_limiter import InMemoryRateLimiter
+from gateway.billing.recovery import recover
+from gateway.billing.settlement import Settlement
+from gateway.billing.write_queue import WriteQueue
+from gateway.domain.account import Caller
+from gateway.domain.request_log import RequestRecord
+from gateway.domain.usage import Usage
+from gateway.request_context import RequestContext
+from gateway.services.credit import NodeCredit
+from gateway.storage.journal import RequestJournal
+from gateway.storage.ledger import LedgerRepository
+from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.database import PostgresDatabase
+from tests.support.billing_services import NANO_A_TOKEN, NOON, call_for, option_of
+from tests.support.contexts import make_attempt, make_context
+
+_numbers = count(1)
+
+
+@attrs.frozen
+class Holder:
+    """A node: its id, and how many live."""
+
+    id: str
+    live: int
+
+
+class AnyUser:
+    """Of a database that several use."""
+
+    fence = None
+
+    async def hold(self, wait_s: float = 0.0) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class LeasedGateway:
+    """A node named ``name`` whose journal is in ``folder``. ``now`` is its clock (Unix seconds)."""
+
+    def __init__(self, url: str, name: str, folder: Path, live: int = 2) -> None:
+        self.now = NOON
+        self._path = folder / f"{name}.journal"
+        user: Any = AnyUser()
+        self.database = PostgresDatabase(Address(url), user)
+        self.journal = RequestJournal(self._path)
+        self.queue = WriteQueue()
+        self.ledger = LedgerRepository(self.database)
+        self.flusher = LedgerFlusher(self.queue, self.ledger, self.journal)
+        self.credit = NodeCredit(Holder(name, live), url, self.ledger, self.queue, clock=lambda: self.now)
+        self.credit.keeper.wait_s = 60.0
+        self.balances = self.credit.balances
+        self.quota = QuotaService(self.balances, InMemoryRateLimiter(lambda: self.now), self.journal, self.queue)
+        self.settlement = Settlement(self.quota, self.journal, self.queue)
+        self.workers = JobRunner()
+
+    async def start(self) -> None:
+        left, now_ms = self.journal.leftovers, int(self.now * 1000)
+        post = partial(recover, left, self.ledger, self.journal, on_crash="release", now_ms=now_ms)
+        await self.credit.open(self.database, post)
+        self.journal.renew()
+        self.workers.start("keep_credit", self.credit.keeper.run)
+        self.workers.start("flush_ledger", self.flusher.run)
+
+    async def stop(self) -> None:
+        """As on SIGTERM."""
+        await self.workers.stop()
+        await self.flusher.finish()
+        await self.credit.close()
+        self.journal.close()
+        await self.database.close()
+
+    async def kill(self) -> None:
+        """As ``kill -9``: what is in memory is gone, nothing is stored or folded, and the journal stays."""
+        await self.workers.stop()
+        os.close(self.journal._file)
+        await self.credit._authority.close()
+        await self.database.close()
+
+    async def admit(self, caller: Caller, nanos: int) -> RequestContext:
+        """Admit a request that may cost ``nanos``. Raises what ``QuotaService.admit`` raises."""
+        times: dict[str, Any] = {"started_ms": int(self.now * 1000), "started_at": 0.0}
+        ctx = make_context(caller, call_for(nanos), request_id=f"req_{next(_numbers)}", **times)
+        option = option_of(NANO_A_TOKEN)
+        await self.quota.admit(ctx, [option])
+        ctx.attempts.append(make_attempt(option))
+        return ctx
+
+    def settle(self, ctx: RequestContext, nanos: int) -> RequestRecord:
+        ctx.usage, ctx.first_byte_at = Usage(nanos, 0, 0, "upstream"), 0.0
+        return self.settlement.settle(ctx, "completed", now=0.0, now_ms=int(self.now * 1000))
+
+
+async def try_all(gateways: list[LeasedGateway], caller: Caller, nanos: int, callers: int) -> list[Any]:
+    """Let ``callers`` ask at once, in turn at each gateway; return each one's context or error."""
+    asked = [gateways[number % len(gateways)].admit(caller, nanos) for number in range(callers)]
+    return await asyncio.gather(*asked, return_exceptions=True)
