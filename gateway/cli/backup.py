@@ -2,6 +2,7 @@
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 # ruff: noqa: PLC0415 - SQLAlchemy and the cipher are imported where they are used: help is printed faster without them.
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,13 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from gateway.cli.admin_client import CliContext, CliError, Json, load_file_config, open_folder
-from gateway.cli.options import client_command, data_option
+from gateway.cli.options import client_command, config_option, data_option, find_config
 from gateway.cli.output import print_answer, print_json
 from gateway.cli.text import format_bytes
 from gateway.storage.data_folder import DATABASE, DataFolderLocked, find_database, is_used
 
 if TYPE_CHECKING:
-    from gateway.config.server_schema import StoreSection
+    from gateway.config.schema import Config
 
 PASSPHRASE = "GATEWAY_BACKUP_PASSPHRASE"  # noqa: S105 - the name of a variable
 
@@ -30,7 +31,8 @@ def backup(context: CliContext, *, file: Path, media: bool, encrypt: bool) -> No
 
     The backup has the database, the journal, the secret files and the configuration file. Anyone who reads it can use
     every provider key: keep it as safe as the data folder, or encrypt it. The gateway may run meanwhile; requests that
-    were answered before the backup began are in it. A damaged database is not backed up.
+    were answered before the backup began are in it. A damaged database is not backed up. A database on a PostgreSQL
+    server (store.url) is in the backup with all its rows.
 
     \b
     Examples:
@@ -40,12 +42,13 @@ def backup(context: CliContext, *, file: Path, media: bool, encrypt: bool) -> No
     from gateway.storage.backup import BackupFailed, BackupSource, write_backup
 
     config = load_file_config(context.config, context.environ).config
-    _require_file(context.data, config.store, "Back it up with pg_dump, and stop the gateway to copy the data folder")
-    database = find_database(context.data, config.store.url)
+    server = _find_server(config)
+    database = context.data / DATABASE if server else find_database(context.data, config.store.url)
     if not is_used(context.data) and not database.exists():
         raise CliError(f"No gateway here (looked in {context.data}). Use --data or GATEWAY_DATA")
     passphrase = _ask_passphrase(context.environ, new=True) if encrypt else None
-    source = BackupSource(context.data, database, context.config, media=media, master_key=bool(config.store.master_key))
+    master_key = bool(config.store.master_key)
+    source = BackupSource(context.data, database, context.config, media=media, master_key=master_key, server=server)
     try:
         manifest = write_backup(source, file, passphrase=passphrase)
     except BackupFailed as error:
@@ -57,12 +60,14 @@ def backup(context: CliContext, *, file: Path, media: bool, encrypt: bool) -> No
 
 @click.command(short_help="Restore a backup into a new data folder.")
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@config_option
 @data_option
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest of the backup as JSON.")
 @click.pass_context
-def restore(ctx: click.Context, *, file: Path, data: Path, as_json: bool) -> None:
+def restore(ctx: click.Context, *, file: Path, config_path: Path | None, data: Path, as_json: bool) -> None:
     """Restore the backup FILE as the data folder, which must be missing or empty.
 
+    If store.url names a PostgreSQL server, the rows are restored into that database, which must be empty.
     Every file is checked before anything is put in its place; on failure nothing is left behind. An older backup is
     brought up to date by the next 'gateway serve'. Requests that were running when the backup was made are settled
     then as after a crash (ledger.on_crash). Do not run the original and the copy at the same time.
@@ -72,11 +77,15 @@ def restore(ctx: click.Context, *, file: Path, data: Path, as_json: bool) -> Non
       gateway restore monday.gwb --data /var/lib/gateway
       gateway restore monday.gwb && gateway verify && gateway serve
     """
+    from gateway.log import configure_log
     from gateway.storage.restore import RestoreRefused, is_encrypted, restore_backup
 
+    configure_log("auto", logging.WARNING)  # a database of an older version is brought up to date
+    environ = ctx.find_root().obj
+    server = _find_server(load_file_config(find_config(config_path), environ).config)
     try:
-        passphrase = _ask_passphrase(ctx.find_root().obj, new=False) if is_encrypted(file) else ""
-        manifest = restore_backup(file, data, passphrase=passphrase)
+        passphrase = _ask_passphrase(environ, new=False) if is_encrypted(file) else ""
+        manifest = restore_backup(file, data, passphrase=passphrase, server=server)
     except RestoreRefused as error:
         raise CliError(str(error)) from None
     except OSError as error:
@@ -84,7 +93,7 @@ def restore(ctx: click.Context, *, file: Path, data: Path, as_json: bool) -> Non
     if as_json:
         print_json(manifest)
     else:
-        _print_restored(data, manifest)
+        _print_restored(data, manifest, server)
 
 
 @click.command(short_help="Take the database back to an older version.")
@@ -103,7 +112,9 @@ def downgrade(context: CliContext, *, version: str) -> None:
     from gateway.storage.downgrade import DowngradeRefused, downgrade_database
 
     config = load_file_config(context.config, context.environ).config
-    _require_file(context.data, config.store, "Restore what pg_dump wrote before the upgrade")
+    if config.store.is_postgres:
+        instead = "Restore the backup that you made before the upgrade"
+        raise CliError(f"The database of {context.data} is on a PostgreSQL server (store.url). {instead}")
     database = find_database(context.data, config.store.url)
     if not is_used(context.data) or not database.exists():
         raise CliError(f"No gateway here (looked in {context.data}). Use --data or GATEWAY_DATA")
@@ -123,10 +134,15 @@ def downgrade(context: CliContext, *, version: str) -> None:
     print_answer(context, report, lambda _: _print_downgraded(report))
 
 
-def _require_file(data: Path, store: "StoreSection", instead: str) -> None:
-    """Raise ``CliError`` if the database is not a file."""
-    if store.is_postgres:
-        raise CliError(f"The database of {data} is on a PostgreSQL server (store.url). {instead}")
+def _find_server(config: "Config") -> str:
+    """Return the URL of a database on a server; empty if it is a file. Raises ``CliError``."""
+    if not config.store.is_postgres:
+        return ""
+    from gateway.config.extras import list_missing
+
+    if missing := [problem for problem in list_missing(config) if problem.startswith("store.url")]:
+        raise CliError(missing[0])
+    return config.store.url
 
 
 def _ask_passphrase(environ: Mapping[str, str], *, new: bool) -> str:
@@ -153,7 +169,7 @@ def _print_backup(file: Path, manifest: Mapping[str, Json]) -> None:
         )
 
 
-def _print_restored(data: Path, manifest: Mapping[str, Json]) -> None:
+def _print_restored(data: Path, manifest: Mapping[str, Json], server: str) -> None:
     from gateway.storage.backup import CONFIG
 
     click.echo(
@@ -162,6 +178,8 @@ def _print_restored(data: Path, manifest: Mapping[str, Json]) -> None:
     )
     if CONFIG in manifest["members"]:
         click.echo(f"The configuration of then is {data / CONFIG} (--config); files that it names are not in a backup")
-    if manifest["database"]:
+    if server:
+        click.echo("The rows are in the database of store.url")
+    elif manifest["database"]:
         click.echo(f"The database was {manifest['database']} and is {data / DATABASE} now: change store.url")
     click.echo(f"Check it: gateway verify --data {data}")

@@ -3,12 +3,14 @@
 The journal is read before the database: a request that was answered is in the journal until the database has it, so
 that one of the two copies has it. A restored gateway settles what both have only once, as after a crash
 (``billing/recovery.py``). The copy of the database is one read transaction, taken by SQLite's online backup; the
-connection cannot write or checkpoint.
+connection cannot write or checkpoint. A database on a server is copied row by row, as of one moment, into a file of
+SQLite: a backup is restored to either.
 
 A backup is a tar file, compressed with gzip and, if asked, encrypted (``backup_encryption.py``). Its last member, the
 manifest, has the size and the SHA-256 of every other one.
 """
 
+import asyncio
 import fcntl
 import gzip
 import hashlib
@@ -29,6 +31,7 @@ from gateway import __version__
 from gateway.storage.backup_encryption import EncryptingWriter
 from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS, UNSTORABLE, sync_folder
 from gateway.storage.integrity_check import MOST_PROBLEMS, is_foreign, read_problems
+from gateway.storage.schema import REVISION
 from gateway.storage.sqlite_database import is_damage
 
 FORMAT = 1
@@ -52,10 +55,11 @@ class BackupSource:
 
     Attributes:
         folder: the data folder.
-        database: the path of its database.
+        database: the path of its database; without meaning if that is on a server.
         config: the configuration file; None: none.
         media: include images, videos and clients' files.
         master_key: the setting ``store.master_key`` replaces the file ``master.key``.
+        server: the URL of a database on a PostgreSQL server; empty: there is none.
     """
 
     folder: Path
@@ -63,6 +67,16 @@ class BackupSource:
     config: Path | None = None
     media: bool = False
     master_key: bool = False
+    server: str = ""
+
+    @property
+    def elsewhere(self) -> str:
+        """Where the database is if it is not in the folder, without a password."""
+        if self.server:
+            from gateway.storage.postgres.address import describe_url  # noqa: PLC0415 - its driver is an extra
+
+            return describe_url(self.server)
+        return "" if self.database == self.folder / DATABASE else str(self.database.absolute())
 
 
 class _HashingReader(io.RawIOBase):
@@ -152,7 +166,7 @@ def _write_archive(
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "media": source.media,
             "master_key_file": not source.master_key,
-            "database": "" if source.database == source.folder / DATABASE else str(source.database.absolute()),
+            "database": source.elsewhere,
             "members": dict(archive.members),
         }
         archive.add_bytes(MANIFEST, orjson.dumps(manifest))
@@ -186,19 +200,19 @@ def _create(path: Path) -> Iterator[IO[bytes]]:
 @contextmanager
 def _copy_database(source: BackupSource) -> Iterator[tuple[IO[bytes], str]]:
     """Copy the database into an unnamed file of the data folder; yield that and the schema's number."""
-    if not source.database.exists():
+    if not source.server and not source.database.exists():
         raise BackupFailed(f"There is no database {source.database}. Run 'gateway doctor'")
     _remove_leftovers(source.folder)
     path = source.folder / f"{_COPY}{os.getpid()}"
     with _create(path), path.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         try:
-            schema = _copy(source.database, path)
+            schema = _copy_server(source.server, path) if source.server else _copy(source.database, path)
         except sqlite3.Error as error:
             what = "is damaged" if is_damage(error) else "cannot be read"
             raise BackupFailed(f"The database {source.database} {what}: {error}. {_NOTHING}") from error
         finally:
-            path.unlink()
+            path.unlink(missing_ok=True)
         yield file, schema
 
 
@@ -213,6 +227,18 @@ def _copy(database: Path, path: Path) -> str:
         if problems := read_problems(copy, f"PRAGMA quick_check({MOST_PROBLEMS})"):
             raise BackupFailed(f"The database {database} is damaged: {'; '.join(problems)}. {_NOTHING}")
         return str(copy.execute("SELECT version_num FROM alembic_version").fetchone()[0])
+
+
+def _copy_server(url: str, path: Path) -> str:
+    """Copy a database of a server into the empty file ``path``; return the number of its schema."""
+    from gateway.storage.copying.archive import save_server  # noqa: PLC0415 - the driver is an extra
+    from gateway.storage.copying.store_copy import CopyFailed  # noqa: PLC0415 - as above
+
+    try:
+        asyncio.run(save_server(url, path))
+    except CopyFailed as error:
+        raise BackupFailed(f"No backup was written. {error}") from None
+    return REVISION
 
 
 def _open_to_read(database: Path) -> sqlite3.Connection:

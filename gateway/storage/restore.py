@@ -1,5 +1,6 @@
 """Restores a backup into a new data folder: everything is unpacked and checked beside its place before it is moved."""
 
+import asyncio
 import gzip
 import hashlib
 import io
@@ -24,6 +25,7 @@ from gateway.storage.schema_version import describe_newer
 
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
 _COPY_BYTES = 1024 * 1024
+_AGAIN = "Make the database anew, and restore again"
 _OWNER_ONLY, _OWNER_ONLY_FOLDER = 0o600, 0o700
 _MEMBER = re.compile(
     rf"(?:{'|'.join(map(re.escape, (DATABASE, JOURNAL, UNSTORABLE, CONFIG, TOKEN, *SECRETS)))}"
@@ -42,13 +44,19 @@ def is_encrypted(backup: Path) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
-def restore_backup(backup: Path, target: Path, *, passphrase: str = "") -> Mapping[str, Any]:
+def restore_backup(backup: Path, target: Path, *, passphrase: str = "", server: str = "") -> Mapping[str, Any]:
     """Restore ``backup`` as the data folder ``target``, which must be empty or missing; return the manifest.
 
     On failure nothing is left behind.
 
+    Args:
+        backup: the file.
+        target: the data folder.
+        passphrase: of an encrypted backup.
+        server: the URL of an empty database on a PostgreSQL server, for the rows; empty: they are put into the folder.
+
     Raises:
-        RestoreRefused: the target is in use, or the backup is damaged or of a newer version.
+        RestoreRefused: the target is in use or has data, or the backup is damaged or of a newer version.
         OSError: a file cannot be read or written.
     """
     _check_target(target)
@@ -59,8 +67,29 @@ def restore_backup(backup: Path, target: Path, *, passphrase: str = "") -> Mappi
         except (BackupUnreadable, tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise RestoreRefused(f"The backup {backup} cannot be read: {error}. Nothing was restored") from None
         _check_schema(manifest)
-        _publish(draft, target)
+        if server:
+            _fill_server(draft / DATABASE, server)
+        try:
+            _publish(draft, target)
+        except OSError as error:
+            if server:
+                raise RestoreRefused(f"The database was restored, and the folder was not: {error}. {_AGAIN}") from error
+            raise
     return manifest
+
+
+def _fill_server(database: Path, url: str) -> None:
+    """Move the rows of a restored file to a server."""
+    from gateway.storage.copying.archive import fill_server  # noqa: PLC0415 - the driver is an extra
+    from gateway.storage.copying.store_copy import CopyFailed  # noqa: PLC0415 - as above
+    from gateway.storage.database import DatabaseStartupError  # noqa: PLC0415 - as above
+
+    try:
+        asyncio.run(fill_server(database, url))
+    except (CopyFailed, DatabaseStartupError) as error:
+        raise RestoreRefused(f"Nothing was restored. {error}") from None
+    for path in database.parent.glob(f"{DATABASE}*"):
+        path.unlink()
 
 
 def _check_target(target: Path) -> None:

@@ -37,13 +37,17 @@ def find_database(result: Result) -> dict[str, Any]:
     return dict(finding)
 
 
-@pytest.mark.parametrize("words", [("backup", "there.gwb"), ("downgrade", "0.7.0")], ids=lambda words: words[0])
-def test_what_works_on_a_file_names_pg_dump_instead(folder: Path, words: tuple[str, ...]) -> None:
-    result = run(folder, NOWHERE, *words)
+def test_a_downgrade_works_on_a_file_only(folder: Path) -> None:
+    result = run(folder, NOWHERE, "downgrade", "0.7.0")
     assert result.exit_code == 1
-    assert "is on a PostgreSQL server (store.url)" in result.stderr
-    assert "pg_dump" in result.stderr
-    assert not Path("there.gwb").exists()
+    assert "is on a PostgreSQL server (store.url). Restore the backup" in result.stderr
+
+
+def test_a_server_that_does_not_answer_is_not_backed_up(folder: Path, tmp_path: Path) -> None:
+    result = run(folder, NOWHERE, "backup", str(tmp_path / "b.gwb"))
+    assert (result.exit_code, "No backup was written. The database postgresql://127" in result.stderr) == (1, True)
+    assert not (tmp_path / "b.gwb").exists()
+    assert not list(folder.glob(".backup-*"))
 
 
 def test_the_doctor_says_why_a_server_does_not_answer(folder: Path) -> None:

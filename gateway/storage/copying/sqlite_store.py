@@ -71,12 +71,12 @@ def open_source(path: Path) -> Iterator[SqliteStore]:
 
 @asynccontextmanager
 async def make_target(path: Path) -> AsyncIterator[SqliteStore]:
-    """Make a database at ``path``, which must not exist; it is complete, and on the disk, when the block ends.
+    """Make a database at ``path``, where at most an empty file is; it is complete, and on the disk, at the block's end.
 
     If the block fails, nothing is left.
     """
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         await (await open_sqlite(f"sqlite:///{path}")).close()
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode=DELETE")  # one file; the gateway's start chooses WAL again

@@ -1,0 +1,32 @@
+"""A database of a server as the SQLite file of a backup, and such a file into an empty database of a server."""
+
+from pathlib import Path
+
+from gateway.storage.copying.postgres_store import open_snapshot, open_target
+from gateway.storage.copying.sqlite_store import make_target, open_source
+from gateway.storage.copying.store_copy import copy_store
+from gateway.storage.sqlite_database import open_sqlite
+
+
+async def save_server(url: str, path: Path) -> None:
+    """Copy a database as of this moment into the new file ``path``; a gateway may write to it meanwhile.
+
+    Raises ``CopyFailed``.
+    """
+    async with open_snapshot(url) as source, make_target(path) as target:
+        await copy_store(source, target, _show_nothing)
+
+
+async def fill_server(path: Path, url: str) -> None:
+    """Bring the file ``path`` to this version's schema, and copy it into an empty database that no gateway uses.
+
+    Raises ``CopyFailed``, ``DatabaseStartupError``; then nothing was written to the server.
+    """
+    await (await open_sqlite(f"sqlite:///{path}")).close()
+    with open_source(path) as source:
+        async with open_target(url) as target:
+            await copy_store(source, target, _show_nothing)
+
+
+def _show_nothing(_table: str, _rows: int) -> None:
+    pass
