@@ -16,6 +16,7 @@ import pytest
 from gateway.domain.rate_limit import find_smooth_burst
 from gateway.domain.token_estimate import estimate_text
 from gateway.routing.channel_state import INSISTING_RPM
+from tests.support import converse_scripts as converse
 from tests.support import format_scripts as foreign
 from tests.support.fault_scene import (
     TOKENS,
@@ -57,6 +58,7 @@ PROVIDERS_OF_FORMATS = (
     ProviderType("custom", BEFORE, AFTER, FINE),
     ProviderType("anthropic", foreign.CLAUDE_BEFORE, foreign.CLAUDE_AFTER, foreign.CLAUDE_FINE, counted=5),
     ProviderType("gemini", foreign.GEMINI_BEFORE, foreign.GEMINI_AFTER, foreign.GEMINI_FINE),
+    ProviderType("bedrock_converse", converse.BEFORE, converse.AFTER, converse.FINE),
 )
 CHANNELS: tuple[Channels, ...] = ("one", "two")
 

@@ -48,7 +48,8 @@ class Fault:
     """A fault of ``number``; ``streams`` says for which calls it is one, ``timers`` how patient its channel is.
 
     ``begun``: a whole answer's body has begun when it happens. That of a stream is on the other list then.
-    ``broken_off``: for which calls it ``is_broken_off``, if its number does not say it.
+    ``broken_off``: for which calls it ``is_broken_off``, if its number does not say it. ``tries``: over a channel
+    alone, if that is not what its number says.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Fault:
     timers: Mapping[str, float] = {}
     begun: bool = False
     broken_off: tuple[bool, ...] | None = None
+    tries: int | None = None
 
     def is_broken_off(self, *, stream: bool) -> bool:
         """Whether the provider had accepted the call, and did not say that it failed: its prompt is paid for."""
@@ -72,7 +74,7 @@ class Fault:
     @property
     def attempts(self) -> int:
         """That are made over a channel alone: where nothing came but what is no head, one more."""
-        return 2 if self.number == "U2" or self.name in HEADLESS else 1
+        return self.tries or (2 if self.number == "U2" or self.name in HEADLESS else 1)
 
 
 def drip(piece: bytes, times: int = 40) -> list[Any]:

@@ -28,10 +28,11 @@ _CUT = "The provider sent an event whose headers cannot be read"
 
 @attrs.frozen
 class EventMessage:
-    """One message. ``headers`` are those whose values are text."""
+    """One message. ``headers`` are those whose values are text; ``size``: bytes of the whole message."""
 
     headers: Mapping[str, str]
     payload: bytes
+    size: int = attrs.field(default=0, eq=False)
 
 
 class EventStreamSplitter:
@@ -85,7 +86,7 @@ def _parse_message(message: bytes) -> EventMessage:
         headers = dict(_parse_headers(message[_PRELUDE.size : begin]))
     except (IndexError, UnicodeDecodeError):
         raise ProviderBadResponse(_CUT, phase="stream") from None
-    return EventMessage(headers, message[begin:end])
+    return EventMessage(headers, message[begin:end], len(message))
 
 
 def _parse_headers(raw: bytes) -> Iterator[tuple[str, str]]:

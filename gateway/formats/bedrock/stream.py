@@ -128,7 +128,7 @@ class ConverseStreamParser:
             raise ProviderBadResponse("The provider sent an event that is not JSON") from None
         if not isinstance(value, dict):
             raise ProviderBadResponse("The provider sent an event that makes no sense")
-        return self._convert(headers.get(":event-type", ""), value, len(message.payload))
+        return self._convert(headers.get(":event-type", ""), value, message.size)
 
     def _parse_fault(self, kind: str, message: EventMessage) -> ProviderError:
         """Return the error of a message that is an exception, or an error of the transport."""

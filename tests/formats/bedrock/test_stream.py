@@ -137,10 +137,12 @@ def test_what_cannot_be_read_is_an_error(raw: bytes) -> None:
     assert isinstance(ConverseStreamParser("0123", "theirs").feed(raw)[-1], StreamError)
 
 
-def test_unknown_events_are_counted_and_passed_over() -> None:
+@pytest.mark.parametrize("raw", [bedrock.event("ofTomorrow", {"a": 1}), bedrock.encode({":event-type": "ofTomorrow"})])
+def test_unknown_events_are_counted_and_passed_over(raw: bytes) -> None:
+    """All their bytes: a flood of events without a payload is one, too."""
     parser = ConverseStreamParser("0123", "theirs")
-    assert parser.feed(bedrock.event("eventOfTomorrow", {"a": 1})) == []
-    assert parser.noise > 0
+    assert parser.feed(raw * 3) == []
+    assert parser.noise == 3 * len(raw)
 
 
 def whole(content: list[Any], **more: Any) -> list[Event]:
