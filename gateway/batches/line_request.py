@@ -184,6 +184,8 @@ class LineRequest:
             account_id, limit = context.caller.account.id, services.max_body_bytes
             size = await put_files(services.files, account_id, body, size=size, limit=limit)
         call = attrs.evolve(await work_aside(parse, body), large=True) if size > MAX_ON_LOOP else parse(body)
+        if headers := self._line.headers:
+            call = attrs.evolve(call, features=headers.get("anthropic-beta"), version=headers.get("anthropic-version"))
         if context.operation == "responses":
             call = await services.response_owners.prepare(call, context.caller.account.id, context.id)
         context.call = call

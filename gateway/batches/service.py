@@ -1,7 +1,7 @@
 """The batches of all accounts: created, listed and cancelled; those that have not ended run."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -22,7 +22,7 @@ from gateway.domain.batch import (
 )
 from gateway.domain.client_file import NewFile
 from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited, StoreUnavailable
-from gateway.formats.anthropic.batches import build_lines
+from gateway.formats.anthropic.batches import build_lines, keep_headers
 from gateway.formats.openai.batches import NewBatch
 from gateway.large_work import work_aside
 from gateway.storage.file_folder import make_client_id
@@ -92,14 +92,19 @@ class Batches:
         batch = self._plan(make_client_id(PREFIX), new.endpoint, new.input_file_id, caller)
         return await self._add(attrs.evolve(batch, metadata=new.metadata, kept_s=new.kept_s))
 
-    async def create_messages(self, requests: Sequence[dict[str, Any]], caller: Caller) -> Batch:
-        """Keep the requests of a message batch as a file, and start it. Raises ``RateLimited``, ``RequestTooLarge``."""
+    async def create_messages(
+        self, requests: Sequence[dict[str, Any]], headers: Mapping[str, str], caller: Caller
+    ) -> Batch:
+        """Keep the requests of a message batch as a file, and start it; ``headers``: of Anthropic's API, of each.
+
+        Raises ``RateLimited``, ``RequestTooLarge``.
+        """
         self._check_room(caller)
         batch_id, files = make_client_id(MESSAGES_PREFIX), self._services.files
-        received = files.receive()
+        received, kept = files.receive(), keep_headers(headers)
         try:
             for first in range(0, len(requests), _PIECE):
-                await received.write(await work_aside(build_lines, requests[first : first + _PIECE]))
+                await received.write(await work_aside(build_lines, requests[first : first + _PIECE], kept))
             new = NewFile(f"{batch_id}_requests.jsonl", "batch")
             file = await files.add(new, caller, received.draft, received.size)
         finally:

@@ -70,10 +70,16 @@ class BatchError:
 
 @attrs.frozen
 class BatchLine:
-    """One checked line. ``body``: of the request, as the client wrote it."""
+    """One checked line.
+
+    Attributes:
+        body: of the request, as the client wrote it.
+        headers: of Anthropic's API, by their names in lower case: the batch was created with them.
+    """
 
     custom_id: str
     body: dict[str, Any] = attrs.field(repr=False)
+    headers: Mapping[str, str] = attrs.field(factory=dict)
 
     @property
     def model(self) -> str:

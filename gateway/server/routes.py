@@ -1,6 +1,5 @@
 """The routes of the public API."""
 
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol
@@ -11,7 +10,6 @@ from aiohttp.typedefs import Handler, Middleware
 
 from gateway import __version__
 from gateway.domain.inference_request import InferenceRequest, Operation
-from gateway.errors import InvalidRequest
 from gateway.formats.anthropic import models as anthropic_models
 from gateway.formats.anthropic.request import parse_count_call, parse_messages_call
 from gateway.formats.form import ReceivedForm
@@ -26,6 +24,7 @@ from gateway.formats.openai.speech import parse_speech_call
 from gateway.formats.openai.transcriptions import parse_transcription_call, parse_translation_call
 from gateway.formats.rerank import parse_rerank_call
 from gateway.routing.model_catalog import build_etag
+from gateway.server.anthropic_headers import BETA_HEADER, parse_anthropic_headers
 from gateway.server.background_responses import forward_response
 from gateway.server.client_ip import find_origin
 from gateway.server.context import CALLER, SERVICES
@@ -49,9 +48,6 @@ from gateway.server.middlewares import (
     with_middlewares,
 )
 from gateway.server.unserved_paths import add_unserved_routes
-
-_VERSION = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
-_FEATURES = re.compile(r"[A-Za-z0-9._, -]{1,1024}\Z", re.ASCII)
 
 
 class ParseMessages(Protocol):
@@ -139,13 +135,8 @@ async def parse_messages_request(request: web.Request, handler: Handler, parse: 
 
 
 def _parse_with_headers(request: web.Request, parse: ParseMessages, body: dict[str, Any]) -> InferenceRequest:
-    features = ",".join(request.headers.getall("anthropic-beta", ()))
-    if features and not _FEATURES.match(features):
-        raise InvalidRequest("The header 'anthropic-beta' is not a list of features", param="anthropic-beta")
-    version = request.headers.get(VERSION_HEADER)
-    if version is not None and not _VERSION.match(version):
-        raise InvalidRequest(f"The header '{VERSION_HEADER}' is not a date such as 2023-06-01", param=VERSION_HEADER)
-    return attrs.evolve(parse(body, features=features or None), version=version)
+    headers = parse_anthropic_headers(request.headers)
+    return attrs.evolve(parse(body, features=headers.get(BETA_HEADER)), version=headers.get(VERSION_HEADER))
 
 
 async def get_models(request: web.Request) -> web.Response:

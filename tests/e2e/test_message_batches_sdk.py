@@ -10,7 +10,8 @@ from anthropic.types.messages import MessageBatch
 
 from tests.support.batch_calls import OTHER, await_requests, limited
 from tests.support.fast_provider import SwiftUpstream, hanging, well
-from tests.support.gateway import KEY
+from tests.support.gateway import KEY, channel
+from tests.support.scripted_upstream import ScriptedUpstream, answer
 from tests.support.sdk_clients import MakeClaude
 from tests.support.started_gateways import StartGateway
 
@@ -112,6 +113,34 @@ async def test_what_is_wrong_with_a_batch_is_refused(
         await client.messages.batches.create(requests=requests)
     body: Any = caught.value.body
     assert (body["type"], body["error"]["type"], body["error"]["param"]) == ("error", "invalid_request_error", param)
+
+
+async def test_the_headers_of_a_batch_are_those_of_its_requests(gateway_with: StartGateway, claude: MakeClaude) -> None:
+    """Except for the feature that stands for batches; a feature that no channel allows is each request's error."""
+    body = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_sequence": None}
+    body |= {"stop_reason": "end_turn", "usage": {"input_tokens": 5, "output_tokens": 7}}
+    async with ScriptedUpstream([answer(body)]) as up:
+        client = claude(await gateway_with({"channel": [channel(up.base_url, provider="anthropic")]}))
+        beta = client.beta.messages.batches
+        good: Any = await beta.create(
+            requests=[ask(1, "m"), ask(2, "m")], betas=["context-1m-2025-08-07", "effort-2025-11-24"]
+        )
+        assert (await await_end(client, good)).request_counts.succeeded == 2
+        assert {sent.headers["anthropic-beta"] for sent in up.received} == {"context-1m-2025-08-07,effort-2025-11-24"}
+        plain = await client.messages.batches.create(
+            requests=[ask(1, "m")], extra_headers={"anthropic-beta": "message-batches-2024-09-24"}
+        )
+        assert (await await_end(client, plain)).request_counts.succeeded == 1
+        assert "anthropic-beta" not in up.received[-1].headers
+        dear: Any = await beta.create(requests=[ask(1, "m")], betas=["skills-2025-10-02"])
+        ended = await await_end(client, dear)
+        result = (await read_results(client, ended))["c1"]
+        assert "anthropic-beta" in result.error.error.message
+        assert len(up.received) == 3
+        with pytest.raises(anthropic.BadRequestError) as caught:
+            await client.messages.batches.create(requests=[ask(1, "m")], extra_headers={"anthropic-beta": "a;b"})
+        refused: Any = caught.value.body
+        assert refused["error"]["param"] == "anthropic-beta"
 
 
 async def test_a_batch_belongs_to_its_account(gateway_with: StartGateway, claude: MakeClaude) -> None:

@@ -5,7 +5,8 @@ library.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -19,6 +20,8 @@ from gateway.formats.openai.batches import find_tokens, join_lines
 from gateway.formats.request_body import Body
 
 _CUSTOM_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_BETA = "anthropic-beta"
+_OF_BATCHES = "message-batches-"
 _UNSENT = {"batch_cancelled": "canceled", "batch_expired": "expired"}
 """What a result is called whose request was not sent, by the code of its error."""
 
@@ -53,10 +56,21 @@ def _find_problem(request: object, seen: set[str]) -> tuple[str, str] | None:
     return None
 
 
-def build_lines(requests: Sequence[dict[str, Any]]) -> bytes:
-    """Build the lines that the gateway keeps as the input of the batch."""
+def keep_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of a new batch as its requests have them: without the feature that stands for batches."""
+    features = [name.strip() for name in headers.get(_BETA, "").split(",")]
+    kept = ",".join(name for name in features if name and not name.startswith(_OF_BATCHES))
+    others = {name: value for name, value in headers.items() if name != _BETA}
+    return others | {_BETA: kept} if kept else others
+
+
+def build_lines(requests: Sequence[dict[str, Any]], headers: Mapping[str, str] = MappingProxyType({})) -> bytes:
+    """Build the lines that the gateway keeps as the input of the batch; ``headers``: of every request."""
+    more = {"headers": dict(headers)} if headers else {}
     shown = ((one["custom_id"], one["params"]) for one in requests)
-    lines = ({"custom_id": name, "method": "POST", "url": MESSAGES_ENDPOINT, "body": body} for name, body in shown)
+    lines = (
+        {"custom_id": name, "method": "POST", "url": MESSAGES_ENDPOINT, **more, "body": body} for name, body in shown
+    )
     return b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
 
 

@@ -8,10 +8,19 @@ from typing import Any
 import attrs
 import orjson
 
-from gateway.domain.batch import ENDPOINTS, WINDOW, Batch, BatchError, BatchLine, BatchTally, LineResult
+from gateway.domain.batch import (
+    ENDPOINTS,
+    MESSAGES_ENDPOINT,
+    WINDOW,
+    Batch,
+    BatchError,
+    BatchLine,
+    BatchTally,
+    LineResult,
+)
 from gateway.domain.client_file import find_digits, is_client_id
 from gateway.errors import InvalidRequest
-from gateway.formats.json_values import loads_or_none
+from gateway.formats.json_values import as_object, loads_or_none
 from gateway.formats.openai.files import parse_expires_after
 from gateway.formats.request_body import Body
 from gateway.formats.strict_json import parse_json_object
@@ -97,7 +106,9 @@ def parse_line(raw: bytes, endpoint: str) -> BatchLine:
     for name, reason in _NEVER.items():
         if body.get(name):
             raise LineError("invalid_request", f"{reason}.", f"body.{name}")
-    return BatchLine(custom_id, body)
+    # Only the gateway itself writes lines for this endpoint.
+    headers = as_object(line.get("headers")) if endpoint == MESSAGES_ENDPOINT else {}
+    return BatchLine(custom_id, body, headers)
 
 
 def build_answer_line(batch_id: str, number: int, custom_id: str, request_id: str, body: bytes) -> LineResult:

@@ -7,6 +7,7 @@ from gateway.domain.batch import MESSAGES_PREFIX, Batch, BatchFilter
 from gateway.domain.client_file import is_client_id
 from gateway.errors import InvalidRequest, NotFound
 from gateway.formats.anthropic.batches import build_deleted, build_message_batch, build_page, parse_requests
+from gateway.server.anthropic_headers import parse_anthropic_headers
 from gateway.server.client_ip import find_origin
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.handlers.client_files import PRIVATE, read_limit
@@ -30,8 +31,10 @@ def add_message_batch_routes(app: web.Application) -> None:
 
 async def post_message_batch(request: web.Request) -> web.Response:
     """``POST /v1/messages/batches``: send the requests of a list."""
+    headers = parse_anthropic_headers(request.headers)
     requests = parse_requests(await read_json(request))
-    return _answer(request, await request.app[SERVICES].batches.create_messages(requests, request[CALLER]))
+    batch = await request.app[SERVICES].batches.create_messages(requests, headers, request[CALLER])
+    return _answer(request, batch)
 
 
 async def get_message_batches(request: web.Request) -> web.Response:

@@ -1,0 +1,33 @@
+"""The two headers that are a part of a request in the Anthropic API format.
+
+platform.claude.com/docs/en/api/versioning and .../beta-headers.
+"""
+
+import re
+from collections.abc import Mapping
+
+from multidict import CIMultiDictProxy
+
+from gateway.errors import InvalidRequest
+from gateway.server.error_responses import VERSION_HEADER
+
+BETA_HEADER = "anthropic-beta"
+_VERSION = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
+_FEATURES = re.compile(r"[A-Za-z0-9._, -]{1,1024}\Z", re.ASCII)
+
+
+def parse_anthropic_headers(headers: CIMultiDictProxy[str]) -> Mapping[str, str]:
+    """Return those of the two headers that a request has. Raises ``InvalidRequest``."""
+    found = {}
+    features = ",".join(headers.getall(BETA_HEADER, ()))
+    if features:
+        if not _FEATURES.match(features):
+            raise InvalidRequest(f"The header '{BETA_HEADER}' is not a list of features", param=BETA_HEADER)
+        found[BETA_HEADER] = features
+    version = headers.get(VERSION_HEADER)
+    if version is not None:
+        if not _VERSION.match(version):
+            message = f"The header '{VERSION_HEADER}' is not a date such as 2023-06-01"
+            raise InvalidRequest(message, param=VERSION_HEADER)
+        found[VERSION_HEADER] = version
+    return found
