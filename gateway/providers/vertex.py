@@ -9,8 +9,12 @@ body, which has an ``anthropic_version``. Others, named ``owner/model``, in Open
 docs.cloud.google.com/vertex-ai/generative-ai/docs/multimodal/call-vertex-using-openai-library. There is no model list:
 a channel lists its models.
 
-Images: Gemini's image models (.../docs/multimodal/image-generation). Embeddings: the text embedding models
-(.../docs/model-reference/text-embeddings-api). Imagen and videos, which have other forms here, are not supported.
+Images: Gemini's image models (.../docs/multimodal/image-generation); Imagen was to be left by 30 June 2026
+(.../docs/image/configure-aspect-ratio). Embeddings: the text embedding models
+(.../docs/model-reference/text-embeddings-api), and Gemini Embedding 2, whose options are in an object of their own
+(cloud.google.com/vertex-ai/generative-ai/docs/reference/rest/v1/projects.locations.publishers.models/embedContent; the
+batch of it in github.com/googleapis/python-genai, ``google/genai/models.py``). Videos are not supported: Veo answers
+with the whole video in base64, or with an address in a bucket of Cloud Storage, which needs another server's token.
 
 The key is a service account's key file (JSON), in base64 and in one line. Each request carries a token that the account
 signs itself, so that none has to be fetched (google.aip.dev/auth/4111, with a scope); a token serves for half an hour.
@@ -23,6 +27,7 @@ from functools import lru_cache
 import orjson
 
 from gateway.errors import ProviderAuthError
+from gateway.formats.json_values import list_objects
 from gateway.providers.base import Body, Endpoint, Provider, sign_bearer
 from gateway.providers.gemini import IMAGE_MODELS, IMAGES
 from gateway.providers.priced_fields import BETA, EVERYWHERE
@@ -32,6 +37,7 @@ LIFETIME_S = 3_600
 PERIOD_S = 1_800
 """A token is signed as of the start of such a period: it is valid for at least half an hour more."""
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_EMBED_OPTIONS = ("taskType", "title", "outputDimensionality", "autoTruncate")
 VERSION = "vertex-2023-10-16"
 """Of the API, in the body of a request to Claude; any other is rejected."""
 
@@ -40,6 +46,18 @@ def _address_in_path(body: Body, _model: str) -> None:
     """Leave the model to the path, and name the version of the API."""
     body.pop("model", None)
     body["anthropic_version"] = VERSION
+
+
+def _name_options(body: Body, _model: str) -> None:
+    """Leave the model of each request to the path, and put its options where Vertex AI has them."""
+    if "requests" in body:
+        body["requests"] = [_build_embed_request(request) for request in list_objects(body["requests"])]
+
+
+def _build_embed_request(request: Body) -> Body:
+    options = {name: request[name] for name in _EMBED_OPTIONS if name in request}
+    kept = {name: value for name, value in request.items() if name not in {"model", *_EMBED_OPTIONS}}
+    return kept | {"embedContentConfig": options} if options else kept
 
 
 @lru_cache(maxsize=64)
@@ -93,6 +111,12 @@ VERTEX = Provider(
             models=("claude-*",),
         ),
         Endpoint("vertex_embeddings", f"{_GEMINI}:predict", models=("text-*embedding-*", "gemini-embedding-001")),
+        Endpoint(
+            "gemini_embeddings",
+            f"{_GEMINI}:batchEmbedContents",
+            quirks=(_name_options,),
+            models=("gemini-embedding-2*",),
+        ),
         Endpoint("gemini_pictures", f"{_GEMINI}:generateContent", models=IMAGE_MODELS),
         Endpoint(
             "gemini_generate",

@@ -10,6 +10,7 @@ import pytest
 from gateway.providers.sigv4 import AwsCredentials, sign_request
 
 CREDENTIALS = AwsCredentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
+UNRESERVED = "-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 HOST = "https://example.amazonaws.com"
 THEN_S = 1_440_938_160  # 20150830T123600Z
 TOKEN = (
@@ -47,9 +48,51 @@ TOKEN = (
             b"",
             "acc3ed3afb60bb290fc8d2dd0098b9911fcaa05412b367055dee359757a9c736",
         ),
+        (
+            "GET",
+            "/",
+            {"My-Header1": "value2,value2,value1"},
+            b"",
+            "c9d5ea9f3f72853aea855b47ea873832890dbdd183b4468f858259531a5138ea",
+        ),
+        (
+            "GET",
+            "/",
+            {"My-Header1": "value1,value2,value3"},
+            b"",
+            "ba17b383a53190154eb5fa66a1b836cc297cc0a3d70a5d00705980573d8ff790",
+        ),
+        ("GET", "/?Param1=value1", {}, b"", "a67d582fa61cc504c4bae71f336f98b97f1ea3c7a6bfe1b6e45aec72011b9aeb"),
+        (
+            "GET",
+            "/?Param1=value2&Param1=value1",
+            {},
+            b"",
+            "5772eed61e12b33fae39ee5e7012498b51d56abc0abb7c60486157bd471c4694",
+        ),
+        (
+            "GET",
+            "/?Param-3=Value3&Param=Value2&%E1%88%B4=Value1",
+            {},
+            b"",
+            "371d3713e185cc334048618a97f809c9ffe339c62934c032af5a0e595648fcac",
+        ),
+        (
+            "GET",
+            f"/?{UNRESERVED}={UNRESERVED}",
+            {},
+            b"",
+            "9c3e54bfcdf0b19771a7f523ee5669cdf59bc7cc0884027167c21bb143a40197",
+        ),
+        ("GET", "/?ሴ=bar", {}, b"", "2cdec8eed098649ff3a119c94853b13c643bcf08f8b0a1d91e12c9027818dd04"),
+        ("GET", f"/{UNRESERVED}", {}, b"", "07ef7494c76fa4850883e2b006601f940f8a34d404d0cfa977f52a65bbf5f24f"),
+        ("GET", "/example space/", {}, b"", "652487583200325589f1fba4c7e578f72c47cb61beeca81406b39ddec1366741"),
     ],
     ids=["get-vanilla", "post-vanilla", "get-vanilla-query-order-key-case", "post-vanilla-query", "get-utf8",
-         "post-x-www-form-urlencoded", "get-header-value-trim"],
+         "post-x-www-form-urlencoded", "get-header-value-trim", "get-header-key-duplicate",
+         "get-header-value-multiline", "get-vanilla-empty-query-key", "get-vanilla-query-order-value",
+         "get-vanilla-query-order-encoded", "get-vanilla-query-unreserved", "get-vanilla-utf8-query",
+         "get-unreserved", "get-space"],
 )  # fmt: skip
 def test_a_published_example_has_its_signature(
     method: str, path: str, headers: dict[str, str], body: bytes, signature: str

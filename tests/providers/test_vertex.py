@@ -8,6 +8,7 @@ import pytest
 from gateway.domain.api_format import WIRES
 from gateway.domain.channel import Channel
 from gateway.errors import InvalidRequest, ProviderAuthError
+from gateway.formats.gemini.embeddings import build_embeddings_body
 from gateway.formats.gemini.vertex_embeddings import build_predict_body
 from gateway.formats.openai.embeddings import parse_embeddings_call
 from gateway.providers.base import EndpointRequest
@@ -93,6 +94,8 @@ def test_a_model_has_one_format_whatever_the_clients(operation: str, model: str,
     [
         ("embeddings", "text-embedding-005", "text-embedding-005:predict"),
         ("embeddings", "text-multilingual-embedding-002", "text-multilingual-embedding-002:predict"),
+        ("embeddings", "gemini-embedding-2", "gemini-embedding-2:batchEmbedContents"),
+        ("embed_contents", "gemini-embedding-2-preview", "gemini-embedding-2-preview:batchEmbedContents"),
         ("images", "gemini-3-pro-image", "gemini-3-pro-image:generateContent"),
         ("image_edits", "gemini-2.5-flash-image", "gemini-2.5-flash-image:generateContent"),
     ],
@@ -115,6 +118,20 @@ def test_more_texts_than_a_model_embeds_at_a_time_are_refused(model: str, texts:
         "instances": [{"content": "a"}],
         "parameters": {"outputDimensionality": 9},
     }
+
+
+def test_the_options_of_an_embedding_have_an_object_of_their_own() -> None:
+    endpoint = VERTEX.find_endpoint(("gemini_embeddings",), "gemini-embedding-2")
+    assert endpoint is not None
+    call = parse_embeddings_call({"model": "m", "input": ["a", "b"], "dimensions": 9})
+    contents = [{"content": {"parts": [{"text": text}]}} for text in ("a", "b")]
+    body = build_embeddings_body(call, "gemini-embedding-2")
+    endpoint.apply_quirks(body, "gemini-embedding-2")
+    options = {"embedContentConfig": {"outputDimensionality": 9}}
+    assert body == {"requests": [content | options for content in contents]}
+    plain = build_embeddings_body(parse_embeddings_call({"model": "m", "input": ["a", "b"]}), "gemini-embedding-2")
+    endpoint.apply_quirks(plain, "gemini-embedding-2")
+    assert plain == {"requests": contents}
 
 
 def test_claude_is_named_in_the_path_alone() -> None:
