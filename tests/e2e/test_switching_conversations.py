@@ -2,6 +2,7 @@
 
 Every convention asks a first provider, which thinks and calls two tools; a second one gets the results, and the first
 one the next question. The providers refuse what the real ones refuse: an unknown id, a wrong signature, a lost result.
+Every pair of providers, and other conversations, are in tests/formats/test_conversations.py.
 """
 
 import base64
@@ -53,7 +54,6 @@ class Gemini(GeminiProvider):
         return answer(self.heard[-1])
 
 
-PROVIDERS: tuple[type[Thinker | Claude | Gemini], ...] = (Thinker, Claude, Gemini)
 Calls = list[tuple[str, str]]
 """Id and name of each."""
 
@@ -191,8 +191,9 @@ async def ask(gateway: RunningGateway, convention: Convention, model: str, turns
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda convention: convention.name)
-@pytest.mark.parametrize("second", PROVIDERS, ids=name_provider)
-@pytest.mark.parametrize("first", PROVIDERS, ids=name_provider)
+@pytest.mark.parametrize(
+    ("first", "second"), [(Thinker, Claude), (Claude, Gemini), (Gemini, Thinker)], ids=name_provider
+)
 async def test_a_conversation_goes_on_at_another_provider(
     first: type[Thinker | Claude | Gemini],
     second: type[Thinker | Claude | Gemini],

@@ -126,10 +126,15 @@ def _hear(body: Json, *, signed: bool) -> Heard:
     blobs = [part for part in [*inside, *(part for _, part in parts)] if part.keys() & {"inlineData", "fileData"}]
     return Heard(
         "\n\n".join(part["text"] for part in system),
-        tuple(f"{'assistant' if role == 'model' else role}: {part['text']}" for role, part in parts if "text" in part),
+        tuple(
+            f"{'assistant' if role == 'model' else role}: {part['text']}"
+            for role, part in parts
+            if "text" in part and not part.get("thought")
+        ),
         tuple((response["name"], _read_response(response["response"])) for response in responses),
         tuple(_read_blob(part) for part in blobs),
         tuple(declared),
+        tuple(part["text"] for _, part in parts if "text" in part and part.get("thought")),
         schema=config.get("responseJsonSchema"),
     )
 

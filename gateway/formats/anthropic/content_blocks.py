@@ -12,6 +12,7 @@ import attrs
 import orjson
 
 from gateway.formats.chat import (
+    GEMINI_PREFIX,
     Event,
     ReasoningDelta,
     ReasoningSignature,
@@ -78,11 +79,12 @@ class ContentBlockBuilder:
         held: approximate bytes in the blocks that have not been taken yet.
     """
 
-    __slots__ = ("_calls", "_name", "blocks", "called", "head", "held")
+    __slots__ = ("_calls", "_name", "_signature", "blocks", "called", "head", "held")
 
     def __init__(self, message_id: str) -> None:
         self._name = message_id.removeprefix(ID_PREFIX)
         self._calls: dict[int, Block] = {}
+        self._signature: str | None = None  # the last one; None if there was no reasoning
         self.blocks: deque[Block] = deque()
         self.called = False
         self.head = b""
@@ -99,9 +101,7 @@ class ContentBlockBuilder:
                 block = self._continue_thought()
                 self._append(block, {"type": "thinking_delta", "thinking": event.text}, event.text)
             case ReasoningSignature(choice=0):
-                block = self._continue_thought()
-                self._append(block, {"type": "signature_delta", "signature": event.signature}, event.signature)
-                block.over = True
+                self._sign(event.signature)
             case RedactedReasoning(choice=0):
                 self._begin(Block({"type": "redacted_thinking", "data": event.data}, over=True))
             case ToolCallStart(choice=0):
@@ -152,7 +152,14 @@ class ContentBlockBuilder:
 
     def _continue_thought(self) -> Block:
         # ``signature`` is a required field of the block, but its delta may never arrive.
+        self._signature = self._signature or ""
         return self._continue({"type": "thinking", "thinking": "", "signature": ""})
+
+    def _sign(self, signature: str) -> None:
+        block = self._continue_thought()
+        self._append(block, {"type": "signature_delta", "signature": signature}, signature)
+        block.over = True
+        self._signature = signature
 
     def _continue(self, start: dict[str, Any]) -> Block:
         if self.blocks:
@@ -171,6 +178,10 @@ class ContentBlockBuilder:
         return block
 
     def _call(self, event: ToolCallStart) -> None:
+        # Gemini signs the call. Of a client that gets reasoning at all, another block of it keeps the signature.
+        signed = GEMINI_PREFIX + (event.signature or "")
+        if event.signature and self._signature is not None and signed != self._signature:
+            self._sign(signed)
         name = event.id or f"toolu_{self._name}_{event.index}"
         self._calls[event.index] = self._begin(Block({"type": "tool_use", "id": name, "name": event.name, "input": {}}))
         self.called = True

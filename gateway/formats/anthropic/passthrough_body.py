@@ -21,15 +21,15 @@ _ID_FIELDS = (("tool_use", "id"), ("tool_result", "tool_use_id"))
 def build_passed_body(call: InferenceRequest, model: str) -> Body:
     """Build the body with the provider's name of the model; the request itself is not changed.
 
-    If reasoning had to be removed that the current turn would have to begin with, this request goes without reasoning.
+    If reasoning is missing that the current turn would have to begin with, this request goes without reasoning: it had
+    to be removed, or another provider, which gave none, called the tools.
     """
     body = call.body | {"model": model}
     claude = parse_claude_features(model).claude
     messages = body["messages"]
     passed = [_build_message(message, claude=claude) for message in messages]
-    if all(after is before for after, before in zip(passed, messages, strict=True)):
-        return body
-    body["messages"] = passed = [message for message in passed if message["content"]]
+    if any(after is not before for after, before in zip(passed, messages, strict=True)):
+        body["messages"] = passed = [message for message in passed if message["content"]]
     if (body.get("thinking") or {}).get("type") == "enabled" and misses_thought(passed):
         del body["thinking"]
     return body

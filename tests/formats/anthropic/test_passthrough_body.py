@@ -90,6 +90,14 @@ def test_ids_of_other_letters_are_changed_alike_in_call_and_result() -> None:
     assert all(name.replace("_", "").isalnum() and name.isascii() for name in called)
 
 
+def test_a_turn_in_progress_that_another_provider_began_without_a_thought_goes_on_without_thinking() -> None:
+    body = talk(ASK, [use("toolu_1")], [result("toolu_1")], thinking=THINK)
+    written = send(body)
+    assert "thinking" not in written
+    assert written["messages"] == body["messages"]
+    assert body["thinking"] == THINK
+
+
 @pytest.mark.parametrize("nonsense", [None, 1, [], {}, ["x"]])
 def test_nonsense_is_left_for_the_provider_to_refuse(nonsense: Any) -> None:
     blocks = [{"type": "thinking", "signature": nonsense}, {"type": "tool_use", "id": nonsense}]
