@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import attrs
-from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp import WebSocketError, WSCloseCode, WSMsgType, web
 
 from gateway.domain.account import Caller
 from gateway.domain.inference_request import InferenceRequest
@@ -29,7 +29,7 @@ from gateway.routing.target import Attempt
 from gateway.server.active_inference import ActiveInference
 from gateway.server.context import Services
 from gateway.server.realtime_billing import RealtimeBilling
-from gateway.upstream.websocket import CLOSE_S, ProviderSocket
+from gateway.upstream.websocket import CLOSE_S, MAX_FRAME_BYTES, ProviderSocket
 
 TICK_S = 1.0
 """How often a session checks its key, its silence, and whether the gateway shuts down."""
@@ -101,6 +101,7 @@ class RealtimeSession:
         self._settled = asyncio.Event()
         self._heard_at = self._answered_at = self._loop.time()
         self._client_open = True
+        self._sending = False  # the client has to read before it can be sent more
 
     def wake(self) -> None:
         """End the session with the error that its attempt was aborted with."""
@@ -223,7 +224,10 @@ class RealtimeSession:
         reason = mask(str(reason or ""), self._attempt.channel.secrets)
         if code in {WSCloseCode.OK, _NO_CODE}:
             return SessionEnd(WSCloseCode.OK, reason)
-        what = f"closed the session with the code {code}" if code else "broke the connection"
+        if isinstance(data, WebSocketError) and data.code == WSCloseCode.MESSAGE_TOO_BIG:
+            what = f"sent a frame of more than {MAX_FRAME_BYTES} bytes"
+        else:
+            what = f"closed the session with the code {code}" if code else "broke the connection"
         fault = ProviderBadResponse(f"The provider {what}{f': {reason}' if reason else ''}", phase="stream")
         return SessionEnd(code if code in _SENDABLE else WSCloseCode.INTERNAL_ERROR, reason, "failed", fault)
 
@@ -242,7 +246,7 @@ class RealtimeSession:
                     self._end(SessionEnd(WSCloseCode.SERVICE_RESTART, "the gateway shuts down"))
                 elif now - self._heard_at > IDLE_S:
                     self._end(SessionEnd(WSCloseCode.GOING_AWAY, "the session was idle"))
-            elif now - self._answered_at > max(timeouts.first_byte_s, timeouts.idle_s):
+            elif not self._sending and now - self._answered_at > max(timeouts.first_byte_s, timeouts.idle_s):
                 late = ProviderTimeout("The provider took too long to answer", phase="stream")
                 self._end(SessionEnd(WSCloseCode.INTERNAL_ERROR, "", "failed", late))
 
@@ -250,11 +254,15 @@ class RealtimeSession:
         """Send a frame, as soon as the client reads; one that has left gets nothing."""
         if not self._client_open:
             return
+        self._sending = True
         try:
             await self._client.send_frame(data.encode() if isinstance(data, str) else data, kind)
         except ConnectionError:
             self._client_open = False
             self._end(SessionEnd(WSCloseCode.GOING_AWAY, outcome="client_closed"))
+        finally:
+            self._sending = False
+            self._answered_at = self._loop.time()  # the provider was not read meanwhile
 
     async def _send_provider(self, data: bytes | str, kind: WSMsgType = WSMsgType.TEXT) -> None:
         with suppress(ConnectionError):  # its end is read, with its reason

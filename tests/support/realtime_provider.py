@@ -68,16 +68,22 @@ class ProviderSession:
 
     async def run(self) -> None:
         async for message in self.socket:
+            if message.type in {WSMsgType.PING, WSMsgType.PONG}:
+                continue
             found = orjson.loads(message.data) if message.type is WSMsgType.TEXT else message.data
             self._received.put_nowait(found)
         self._received.put_nowait(self.socket.close_code)
 
 
 class RealtimeProvider:
-    """Takes sessions at ``/v1/realtime``; with ``refuses`` it answers handshakes with that status and error."""
+    """Takes sessions at ``/v1/realtime``; with ``refuses`` it answers handshakes with that status and error.
 
-    def __init__(self, *, refuses: int | None = None) -> None:
+    ``deaf``: it answers no ping.
+    """
+
+    def __init__(self, *, refuses: int | None = None, deaf: bool = False) -> None:
         self._refuses = refuses
+        self._deaf = deaf
         self._sessions: asyncio.Queue[ProviderSession] = asyncio.Queue()
         self._runner: web.AppRunner | None = None
         self.asked = 0
@@ -111,7 +117,7 @@ class RealtimeProvider:
         if self._refuses is not None:
             error = {"message": "Not with this provider.", "type": "some_error", "param": None, "code": "some_code"}
             return web.json_response({"error": error}, status=self._refuses)
-        socket = web.WebSocketResponse(protocols=("realtime",), max_msg_size=2**25)
+        socket = web.WebSocketResponse(protocols=("realtime",), max_msg_size=2**25, autoping=not self._deaf)
         await socket.prepare(request)
         headers = {name.lower(): value for name, value in request.headers.items()}
         session = ProviderSession(socket, request.path_qs, headers)
