@@ -13,7 +13,7 @@ Packages, lowest first; a package imports only from those above it in this list 
     routing    channels, models, load balancing     billing    quotas, balances, rate limits, ledger
     auth       API keys, members, sessions          proxy      attempts, failover, streaming
     media      images, audio, kept files            videos     durable video jobs, webhooks
-    batches    requests of a file, sent once
+    batches    requests of a file, sent once            cluster    several gateways on one PostgreSQL
     observability  metrics, traces, process         config     files, console settings, reload
     demo       built-in provider for a first try    server     aiohttp application
     doctor     checks of an installation            cli        commands

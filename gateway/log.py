@@ -20,9 +20,9 @@ ALLOWED = frozenset(
         "account", "address", "attempts", "bytes", "came", "channel", "channels", "client_request_id", "code",
         "cooldown_s", "cost_nanos", "delivery_id", "outcome", "error", "event", "exc_info", "exception", "failures",
         "files", "first_byte_ms", "interrupted", "job", "key", "level", "logger", "member", "method", "model",
-        "models", "operation", "overrun_nanos", "path", "pid", "provider", "reason", "request_id", "restart_after_s",
-        "response_id", "rows", "running", "schema", "signal", "span_id", "status", "timestamp", "tokens", "total_ms",
-        "trace_id", "url", "usage_source", "version", "video_id", "went",
+        "models", "node", "operation", "overrun_nanos", "path", "pid", "provider", "reason", "request_id",
+        "response_id", "restart_after_s", "rows", "running", "schema", "signal", "span_id", "status", "timestamp",
+        "tokens", "total_ms", "trace_id", "url", "usage_source", "version", "video_id", "went",
     },
 )  # fmt: skip
 """Every field a log line may carry."""

@@ -1,7 +1,7 @@
 """Authentication by API key. Keys and accounts are held in memory and reloaded when they change."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import attrs
 
@@ -13,6 +13,8 @@ from gateway.storage.api_keys import ApiKeyRepository
 
 _SCHEME = "bearer"
 _MOST_SHOWN = 10_000
+_MOST_AT_ONCE = 500
+"""Changes beyond this number cost as much as reading all."""
 
 
 class ApiKeyAuthenticator:
@@ -45,7 +47,11 @@ class ApiKeyAuthenticator:
         async with self._reloading:  # the one that began later ends later and is newer
             keys = await self._keys.list_keys()  # before the accounts: a newer account has none of these keys
             accounts = {account.id: account for account in await self._accounts.list_accounts()}
-        by_key = {key.id: self._join(accounts[key.account_id], key) for key in keys if key.account_id in accounts}
+        by_key = {
+            key.id: self._join(accounts[key.account_id], key, self._by_key.get(key.id))
+            for key in keys
+            if key.account_id in accounts
+        }
         former = (_find_former(caller) for caller in by_key.values())
         callers = {caller.key.digest: caller for caller in former if caller is not None}
         callers.update((caller.key.digest, caller) for caller in by_key.values())
@@ -53,9 +59,44 @@ class ApiKeyAuthenticator:
         self._shown.clear()
         self._used_s = {key_id: used_s for key_id, used_s in self._used_s.items() if key_id in by_key}
 
-    def _join(self, account: Account, key: ApiKey) -> Caller:
-        """Return a key with its account. Unchanged networks are not parsed again."""
-        known = self._by_key.get(key.id)
+    async def reload_some(self, key_ids: Collection[int], account_ids: Collection[int]) -> None:
+        """Read these keys, and these accounts with their keys, again."""
+        if len(key_ids) + len(account_ids) > _MOST_AT_ONCE:
+            await self.reload()
+            return
+        async with self._reloading:
+            keys = await self._keys.find_keys(key_ids, account_ids)  # before the accounts, as in ``reload``
+            owners = {*account_ids, *(key.account_id for key in keys)}
+            accounts = {account.id: account for account in await self._accounts.find_accounts(owners)}
+        for account_id in owners - accounts.keys():
+            self._by_account.pop(account_id, None)
+        self._by_account.update(accounts)
+        changed = {*key_ids, *(key.id for key in keys)}
+        changed.update(caller.key.id for caller in self._by_key.values() if caller.account.id in account_ids)
+        known = {key_id: self._forget(key_id) for key_id in changed}
+        for key in keys:
+            if key.account_id in accounts:
+                self._add(self._join(accounts[key.account_id], key, known.get(key.id)))
+        self._shown.clear()
+
+    def _forget(self, key_id: int) -> Caller | None:
+        caller = self._by_key.pop(key_id, None)
+        if caller is not None:
+            self._callers.pop(caller.key.digest, None)
+            if caller.key.former_digest is not None:
+                self._callers.pop(caller.key.former_digest, None)
+        return caller
+
+    def _add(self, caller: Caller) -> None:
+        former = _find_former(caller)
+        if former is not None:
+            self._callers[former.key.digest] = former
+        self._callers[caller.key.digest] = caller
+        self._by_key[caller.key.id] = caller
+
+    @staticmethod
+    def _join(account: Account, key: ApiKey, known: Caller | None) -> Caller:
+        """Return a key with its account. Networks of the ``known`` caller that are unchanged are not parsed again."""
         same = known is not None and known.key.allow_ips == key.allow_ips
         return Caller(account, key, known.networks if known is not None and same else parse_networks(key.allow_ips))
 

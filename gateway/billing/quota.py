@@ -175,7 +175,7 @@ class QuotaService:
         A commit takes some twenty turns of the event loop: with a thousand requests at once, which leave it no rest,
         records would come faster than they are stored.
         """
-        if not self._write_queue.failing:
+        if self._write_queue.may_clear:
             await asyncio.sleep(BREATH_S)
         self._write_queue.check_room()
 

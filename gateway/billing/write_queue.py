@@ -41,6 +41,11 @@ class WriteQueue:
         """Whether optional work should wait: half of the queue is for requests in progress."""
         return self.failing or 2 * len(self._rows) >= self._most
 
+    @property
+    def may_clear(self) -> bool:
+        """Whether a queue without room may have some in a moment."""
+        return not self.failing
+
     def check_room(self) -> None:
         """Raise ``StoreUnavailable`` if the queue is full."""
         if self.full:

@@ -36,7 +36,7 @@ from gateway.storage.settings import SettingRepository
 
 log = structlog.stdlib.get_logger(__name__)
 
-AT_START = ("server", "store", "ledger", "tracing")
+AT_START = ("server", "store", "cluster", "ledger", "tracing")
 """Sections that are read once: the socket stays bound, the database stays open, the exporter keeps its receiver."""
 TABLES_AT_START = ("sign_in", "alert")
 """Tables in double brackets that are read once."""
@@ -214,6 +214,14 @@ class Reloader:
     def adopt(self, effective: EffectiveConfig) -> None:
         """Apply changed stored settings; cannot fail. The caller holds ``changing``."""
         self._adopt(effective, build_tariff(effective))
+
+    async def adopt_stored(self) -> None:
+        """Apply the stored settings as another node has changed them. Raises ``StoreUnavailable``."""
+        async with self.changing:
+            stored = parse_stored(await self._settings.list_settings())
+            if stored != self._live.effective.stored:
+                self.adopt(merge_stored(self._live.effective.declared, stored))
+                log.info("settings_followed")
 
     def _adopt(self, effective: EffectiveConfig, tariff: PricingPolicy) -> None:
         self._router.tariff = tariff

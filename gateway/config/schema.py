@@ -16,7 +16,7 @@ from gateway.billing.price_spec import MODEL, GroupSpec, PriceSpec
 from gateway.config.alert_schema import AlertSpec
 from gateway.config.files_schema import BatchesSection, FilesSection
 from gateway.config.observability_schema import MetricsSection, TracingSection
-from gateway.config.server_schema import ServerSection, StoreSection
+from gateway.config.server_schema import ClusterSection, ServerSection, StoreSection
 from gateway.domain.account_spec import NETWORKS, AccountSpec, KeySpec
 from gateway.domain.capability import Capability
 from gateway.domain.circuit_breaker import DEFAULT_RULES, BreakerSettings
@@ -316,6 +316,7 @@ class Config:
 
     server: ServerSection = attrs.Factory(ServerSection)
     store: StoreSection = attrs.Factory(StoreSection)
+    cluster: ClusterSection = attrs.Factory(ClusterSection)
     ledger: LedgerSection = attrs.Factory(LedgerSection)
     billing: BillingSection = attrs.Factory(BillingSection)
     routing: RoutingSection = attrs.Factory(RoutingSection)
@@ -344,6 +345,8 @@ class Config:
         if not self.server.local_sign_in and not administered:
             needed = "a [[sign_in]] with create = true and roles.administrator"
             yield "server.local_sign_in", f"expected true: without {needed} no administrator could sign in"
+        if self.cluster.enabled and not (self.store.is_postgres and self.store.master_key):
+            yield "cluster.enabled", "expected store.url to name a PostgreSQL database, and store.master_key"
 
     @staticmethod
     def find_table_problems(tables: Mapping[str, Any]) -> Iterator[Problem]:

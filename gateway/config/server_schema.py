@@ -161,3 +161,17 @@ class StoreSection:
     def is_postgres(self) -> bool:
         """Whether the database is on a PostgreSQL server."""
         return self.url.startswith("postgresql://")
+
+
+@attrs.frozen
+class ClusterSection:
+    """``[cluster]``: several gateways on one PostgreSQL database, each with a data folder of its own."""
+
+    enabled: bool = attrs.field(
+        default=False,
+        metadata=about("other gateways use the same PostgreSQL database; refused by this version"),
+    )
+    url: str = attrs.field(
+        default="",
+        metadata=about("how administrators reach this gateway and no other one, as lists of nodes show it"),
+    )

@@ -81,6 +81,13 @@ class ChannelService:
         if self._offers_demo and self._declared:
             await self._test_declared()
 
+    async def adopt_stored(self) -> list[Channel]:
+        """Bring into force what another node has stored; return the channels that are new or changed."""
+        async with self._changing:
+            before = {channel.name: channel for channel in self._catalog.channels}
+            await self._offer(await self._store.list_channels())
+            return [channel for channel in self._catalog.channels if before.get(channel.name) is not channel]
+
     async def _offer(self, stored: Sequence[Channel], listings: Sequence[Found] = ()) -> None:
         """Bring into force what there is.
 

@@ -73,6 +73,7 @@ from gateway.videos.submit import VideoSubmitter
 
 if TYPE_CHECKING:  # they import Authlib and OpenTelemetry, which are extras
     from gateway.auth.provider_sign_in import ProviderSignIn
+    from gateway.cluster.node import ClusterNode
     from gateway.observability.span_export import SpanExporter
 
 
@@ -112,6 +113,7 @@ class StorageServices:
         leftovers: the work that earlier processes left.
         retention_clock: the clock that records are deleted by.
         unstorable: has the records that the database refuses.
+        node: this gateway as one of several on the database; None: it is the only one.
     """
 
     database: Database
@@ -120,6 +122,7 @@ class StorageServices:
     leftovers: StartupState
     retention_clock: RetentionClock
     unstorable: UnstorableFile
+    node: "ClusterNode | None" = None
 
     async def check_writable(self) -> None:
         """Raise ``StoreUnavailable`` if a request could not be recorded now."""

@@ -26,6 +26,7 @@ from gateway.services.alerts import open_alerts
 from gateway.services.auth import open_accounts, open_members
 from gateway.services.batches import open_batches
 from gateway.services.billing import open_billing
+from gateway.services.changes import follow_changes
 from gateway.services.media import MIB, open_files, open_media
 from gateway.services.metrics import open_metrics
 from gateway.services.routing import open_routing
@@ -51,13 +52,15 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
     """
     services = app[SERVICES]
     async with AsyncExitStack() as stack:
+        starting = await stack.enter_async_context(AsyncExitStack())
         with _explain_store_errors(services.options):
-            services.storage = await open_storage(services, stack)
+            services.storage = await open_storage(services, stack, starting)
             services.live_config = await open_live_config(services)
             services.options = attrs.evolve(services.options, config=services.live_config.config)
             services.http = _build_http_settings(services.options)
-            services.billing = await open_billing(services, stack)
+            services.billing = await open_billing(services, stack, services.storage.node)
             accounts, first_secret = await open_accounts(services)
+        await starting.aclose()
         services.live_config.words = read_words_file(services.options.config)
         _open_clients(services, stack)
         jobs = JobRunner()
@@ -78,6 +81,9 @@ async def open_services(app: web.Application) -> AsyncIterator[None]:
             # Another command than serve may know other channels and shorter retention: it must not end jobs or delete.
             _start_cleanup(services, jobs)
             start_video_workers(services, stack)
+        if services.storage.node is not None:
+            with _explain_store_errors(services.options):
+                await follow_changes(services, services.storage.node)
         yield
 
 

@@ -28,11 +28,20 @@ folder whose last process was killed."""
 log = structlog.stdlib.get_logger(__name__)
 
 
-async def open_storage(services: Services, stack: AsyncExitStack) -> StorageServices:
-    """Open the database and the journal. Raises ``StoreUnavailable``, ``DatabaseStartupError``."""
+async def open_storage(services: Services, stack: AsyncExitStack, starting: AsyncExitStack) -> StorageServices:
+    """Open the database and the journal. Raises ``StoreUnavailable``, ``DatabaseStartupError``.
+
+    ``starting``: what it holds keeps other nodes of a cluster from starting meanwhile.
+    """
+    node, write_queue = None, WriteQueue()
+    if services.options.config.cluster.enabled:
+        from gateway.services.cluster import open_node  # noqa: PLC0415 - its driver is an extra
+
+        database, node, write_queue = await open_node(services, stack, starting)
+    else:
+        database = await _open_database(services.options)
+        stack.push_async_callback(database.close)
     options = services.options
-    database = await _open_database(options)
-    stack.push_async_callback(database.close)
     master_key = bytes.fromhex(options.config.store.master_key)
     await check_secrets(options.folder, database, master_key=master_key, renew=options.renew_secrets)
     journal = RequestJournal(options.folder.private_file(JOURNAL))
@@ -40,7 +49,7 @@ async def open_storage(services: Services, stack: AsyncExitStack) -> StorageServ
     retention_clock = await _open_retention_clock(options, database)
     leftovers = await find_leftovers(database)
     unstorable = UnstorableFile(options.folder.path / UNSTORABLE)
-    return StorageServices(database, journal, WriteQueue(), leftovers, retention_clock, unstorable)
+    return StorageServices(database, journal, write_queue, leftovers, retention_clock, unstorable, node)
 
 
 async def open_live_config(services: Services) -> LiveConfig:

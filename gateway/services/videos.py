@@ -47,12 +47,15 @@ async def open_videos(services: Services, stack: AsyncExitStack) -> tuple[VideoS
         clock=clock,
         wait_scale=options.task_pace,
     )
+    if storage.node is not None:
+        jobs.owner = storage.node.owner
     files = MediaFiles(options.folder.path / "videos")
     content = VideoContent(files, api)
     deliveries = WebhookDeliveryRepository(database)
     retention_clock = storage.retention_clock.now
     idempotency = IdempotencyService(IdempotencyRepository(database), jobs.owner, clock, expiry=retention_clock)
-    await _take_over(storage.leftovers, jobs, idempotency, deliveries)
+    if storage.node is None:  # a node has taken over what its own earlier process left when it registered
+        await _take_over(storage.leftovers, jobs, idempotency, deliveries)
     stack.push_async_callback(jobs.close)
     submitter = VideoSubmitter(
         jobs,

@@ -1,6 +1,6 @@
 """Accounts in the database."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import attrs
 from sqlalchemy import delete, insert, select, update
@@ -28,6 +28,11 @@ class AccountRepository:
 
     async def list_accounts(self) -> Sequence[Account]:
         return [parse_account(row) for row in await self._database.read(select(accounts).order_by(accounts.c.id))]
+
+    async def find_accounts(self, account_ids: Collection[int]) -> Sequence[Account]:
+        """Return the accounts with these ids; those that do not exist are left out."""
+        wanted = select(accounts).where(accounts.c.id.in_(account_ids))
+        return [parse_account(row) for row in await self._database.read(wanted)]
 
     async def add_account(self, account: Account, audit: AuditRow | None = None) -> Account:
         """Store a new account (its ``id`` is ignored) and return it with its id, which ``audit`` also gets.

@@ -6,6 +6,7 @@ a lost file: a new secret would silently make every key or every encrypted value
 
 import fcntl
 import os
+import re
 import secrets
 import time
 from pathlib import Path
@@ -18,6 +19,8 @@ PEPPER_BYTES = 32
 DATABASE = "gateway.db"
 JOURNAL = "requests.journal"
 UNSTORABLE = "requests.unstorable"
+NODE_ID = "node.id"
+ADMIN_TOKEN = "admin.token"  # noqa: S105 - its file
 SECRETS = MappingProxyType(
     {
         "pepper": "no API key is recognised: each has to be rotated",
@@ -30,6 +33,7 @@ SECRETS = MappingProxyType(
 LOCK_TRIES = 5
 LOCK_PAUSE_S = 0.04
 _OWNER_ONLY = 0o600
+_NODE_ID = re.compile("[0-9a-f]{16}")
 
 
 class DataFolderLocked(Exception):
@@ -97,14 +101,29 @@ class DataFolder:
         """Write 32 new random bytes into the file ``name``, replacing its content."""
         _write_private(self.path / name, secrets.token_bytes(PEPPER_BYTES))
 
+    def put_secret(self, name: str, secret: bytes) -> None:
+        """Write a secret that another data folder has into the file ``name``, replacing its content."""
+        _write_private(self.path / name, secret)
+
     def admin_token(self) -> str:
         """Return the token of the command line for the admin API, kept in ``admin.token``."""
-        path = self.path / "admin.token"
+        path = self.path / ADMIN_TOKEN
         token = path.read_text().strip() if path.exists() else ""
         if not token:  # an empty file must not admit a request without a token
             token = secrets.token_urlsafe(32)
             _write_private(path, token.encode())
         return token
+
+    def node_id(self) -> str:
+        """Return the name of the node of a cluster that this folder belongs to, kept in ``node.id``."""
+        path = self.path / NODE_ID
+        known = path.read_text().strip() if path.exists() else ""
+        if known and _NODE_ID.fullmatch(known) is None:
+            raise DataFolderDamaged(f"{path} must hold 16 hexadecimal digits, and does not. Delete it for a new node")
+        if not known:
+            known = secrets.token_hex(8)
+            _write_private(path, known.encode())
+        return known
 
     def _write_holder(self, holder: dict[str, Any]) -> None:
         content = orjson.dumps(holder)

@@ -21,7 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("media",),
     ("videos",),
     ("batches",),
-    ("systemd", "retention_clock", "cleanup", "observability"),
+    ("systemd", "retention_clock", "cleanup", "observability", "cluster"),
     ("config",),
     ("alerts",),
     ("options",),

@@ -14,6 +14,7 @@ from gateway.config.loader import ConfigError, read_config
 from gateway.config.schema import (
     FORMS,
     BillingSection,
+    ClusterSection,
     Config,
     EgressSection,
     LedgerSection,
@@ -57,7 +58,7 @@ def test_nothing_said_is_the_public_defaults() -> None:
         "release",
         "refuse_limited",
     )
-    sections = ServerSection(), StoreSection(), LedgerSection(), BillingSection(), RoutingSection()
+    sections = ServerSection(), StoreSection(), ClusterSection(), LedgerSection(), BillingSection(), RoutingSection()
     assert config == Config() == Config(*sections)
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import aiohttp
@@ -56,15 +57,24 @@ class GatewayProcess:
         tables: the configuration file.
         command: the module that Python runs, or ``-c`` and a program whose imports are its own; and the words before
             the options of ``serve``.
+        environ: what its environment has besides.
     """
 
-    def __init__(self, data: Path, tables: Tables, *, command: Sequence[str] = SERVE) -> None:
+    def __init__(
+        self,
+        data: Path,
+        tables: Tables,
+        *,
+        command: Sequence[str] = SERVE,
+        environ: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.data = data
         self.config = data.with_suffix(".toml")
         self.err = data.with_suffix(".err")
         self.config.write_text(write_toml({"server": {"log_format": "json"}, **tables}))
         self.url = self.token = ""
         self._command = command
+        self._environ = environ
         self._process: Forked | subprocess.Popen[bytes] | None = None
         self._admin: aiohttp.ClientSession | None = None
 
@@ -87,7 +97,8 @@ class GatewayProcess:
         """Start the process, and wait for nothing."""
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
         options = ("--port", "0", "--data", str(self.data), "--config", str(self.config))
-        words, cwd, env = [*self._command, *options], Path(__file__).parents[2], {**kept, "GATEWAY_DISCOVER": "0"}
+        words, cwd = [*self._command, *options], Path(__file__).parents[2]
+        env = {**kept, "GATEWAY_DISCOVER": "0", **self._environ}
         if self._command[0] != "-c":
             self._process = Forked(words, cwd=cwd, env=env, err=self.err)
             return
@@ -139,11 +150,11 @@ class GatewayProcess:
                 await self._admin.close()
                 self._admin = None
 
-    async def ask(self, path: str, body: Any = None) -> Any:
-        """The JSON that the admin API has at ``path``; with a ``body`` it is posted there."""
+    async def ask(self, path: str, body: Any = None, method: str = "") -> Any:
+        """The JSON that the admin API has at ``path``; with a ``body`` it is posted there, unless by another method."""
         assert self._admin is not None
         url = f"{self.url}/admin/v1/{path}"
-        method = "GET" if body is None else "POST"
+        method = method or ("GET" if body is None else "POST")
         async with self._admin.request(method, url, json=body, timeout=aiohttp.ClientTimeout(total=10)) as response:
             answer = await response.json()
             assert response.status < 300, (path, answer)

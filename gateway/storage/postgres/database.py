@@ -19,7 +19,7 @@ from gateway.storage import schema
 from gateway.storage.database import Database, DatabaseStartupError, RowRefused, StoreSize
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.functions import create_functions
-from gateway.storage.postgres.sole_user import DatabaseInUse, SoleUser
+from gateway.storage.postgres.sole_user import DatabaseInUse, DatabaseUser, NodeFenced, SoleUser
 from gateway.storage.postgres.values import mend, widen_columns
 from gateway.storage.row_mapping import build_audit
 from gateway.storage.schema_upgrade import upgrade_schema
@@ -54,13 +54,13 @@ class PostgresDatabase(Database):
 
     kind: ClassVar[Literal["postgresql"]] = "postgresql"
 
-    def __init__(self, address: Address, sole_user: SoleUser) -> None:
+    def __init__(self, address: Address, user: DatabaseUser) -> None:
         super().__init__(address.name)
         self._writer = _make_engine(address, 1)
         self._reader = _make_engine(address, READERS, default_transaction_read_only="on")
         long = {"default_transaction_read_only": "on", "statement_timeout": f"{LONG_READ_S:.0f}s"}
         self._long_reader = _make_engine(address, LONG_READERS, LONG_READ_S, **long)
-        self._sole_user = sole_user
+        self._user = user
         self._lock = asyncio.Lock()
         self._size = StoreSize(0)
         self._measured_s = -_MEASURED_EVERY_S
@@ -70,6 +70,8 @@ class PostgresDatabase(Database):
         """Bring the schema up to date. Raises ``DatabaseStartupError``, SQLAlchemy's errors and ``OSError``."""
         async with self._writer.begin() as connection:
             await connection.execute(text("SET LOCAL statement_timeout = 0"))
+            await connection.execute(text("SET LOCAL lock_timeout = 0"))
+            await connection.execute(_WRITE_LOCK)  # another node may be migrating it
             if await upgrade_schema(connection, self.name):
                 await widen_columns(connection)
                 await create_functions(connection)
@@ -106,12 +108,12 @@ class PostgresDatabase(Database):
         await self._reader.dispose()
         await self._long_reader.dispose()
         await self._writer.dispose()
-        await self._sole_user.close()
+        await self._user.close()
 
     async def _write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None) -> T:
         async with self._lock:
             try:
-                await self._sole_user.hold()
+                await self._user.hold()
                 async with self._begin() as connection:
                     done = await work(connection)
                     if audit is not None:
@@ -135,6 +137,9 @@ class PostgresDatabase(Database):
         connection = await self._start(self._writer, _WRITE_LOCK)
         try:
             with _limit(await _find_driver(connection)):
+                fence = self._user.fence
+                if fence is not None and (await connection.execute(fence)).first() is None:
+                    raise NodeFenced("the other nodes hold this one for dead")
                 yield connection
                 await connection.commit()
         finally:
@@ -183,16 +188,20 @@ _FAILURES = (DBAPIError, PoolTimeout, OSError, asyncpg.PostgresError, asyncpg.In
 
 
 async def open_postgres(url: str) -> PostgresDatabase:
-    """Open ``url`` (``postgresql://user:password@host/name``) and bring its schema up to date.
+    """Open ``url`` (``postgresql://user:password@host/name``) for one gateway and bring its schema up to date.
 
     Raises:
         DatabaseStartupError: says what to do, without the password.
     """
     address = Address(url)
-    sole_user = SoleUser(address)
-    database = PostgresDatabase(address, sole_user)
+    return await open_address(address, SoleUser(address))
+
+
+async def open_address(address: Address, user: DatabaseUser) -> PostgresDatabase:
+    """Open a database for ``user`` and bring its schema up to date. Raises ``DatabaseStartupError``."""
+    database = PostgresDatabase(address, user)
     try:
-        await sole_user.hold(wait_s=_START_LOCK_S)
+        await user.hold(wait_s=_START_LOCK_S)
         await database.migrate()
     except DatabaseStartupError:
         await database.close()

@@ -2,13 +2,16 @@
 
 import asyncio
 import time
+from typing import ClassVar, Protocol
 
 import asyncpg  # type: ignore[import-untyped]
 import structlog
+from sqlalchemy import Executable
 
 from gateway.storage.postgres.address import CONNECT_S, Address
 
-_KEY = 7_130_000
+SOLE_USER_LOCK = 7_130_000
+"""A gateway that is no node has it alone; the nodes of a cluster share it."""
 _PAUSE_S = 0.1
 _HOLDER = """
 SELECT pid, application_name, coalesce(host(client_addr), 'this machine') AS place FROM pg_stat_activity
@@ -23,8 +26,31 @@ class DatabaseInUse(Exception):
     """Another gateway uses the database; the message is for the operator."""
 
 
+class NodeFenced(DatabaseInUse):
+    """The other nodes hold this one for dead, and have taken over what it had claimed."""
+
+
+class DatabaseUser(Protocol):
+    """Who uses the database: the only gateway, or a node of a cluster."""
+
+    @property
+    def fence(self) -> Executable | None:
+        """What each write executes first; if it finds no row, nothing may be written. None: nothing."""
+        ...
+
+    async def hold(self, wait_s: float = 0.0) -> None:
+        """Keep others out, and connect anew if the connection is lost. Raises ``DatabaseInUse``."""
+        ...
+
+    async def close(self) -> None:
+        """Let others in."""
+        ...
+
+
 class SoleUser:
     """The advisory lock that a gateway has on its database. The server frees it when its connection ends."""
+
+    fence: ClassVar[Executable | None] = None
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -65,16 +91,16 @@ class SoleUser:
             await asyncio.sleep(_PAUSE_S)
 
     async def _try(self, connection: asyncpg.Connection) -> bool:
-        if await connection.fetchval("SELECT pg_try_advisory_lock($1)", _KEY, timeout=CONNECT_S):
+        if await connection.fetchval("SELECT pg_try_advisory_lock($1)", SOLE_USER_LOCK, timeout=CONNECT_S):
             return True
-        holder = await connection.fetchrow(_HOLDER, _KEY, timeout=CONNECT_S)
+        holder = await connection.fetchrow(_HOLDER, SOLE_USER_LOCK, timeout=CONNECT_S)
         if holder is not None and holder["application_name"] == self._address.user:
             # Our former connection, which broke without the server's knowledge.
             await connection.fetchval("SELECT pg_terminate_backend($1)", holder["pid"], timeout=CONNECT_S)
         return False
 
     async def _describe_holder(self, connection: asyncpg.Connection) -> str:
-        holder = await connection.fetchrow(_HOLDER, _KEY, timeout=CONNECT_S)
+        holder = await connection.fetchrow(_HOLDER, SOLE_USER_LOCK, timeout=CONNECT_S)
         who = (
             f" ({holder['application_name']}, from {holder['place']})" if holder and holder["application_name"] else ""
         )

@@ -1,0 +1,165 @@
+"""A node of a cluster: it registers, beats, follows the log of changes, and buries dead nodes while it leads."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+import structlog
+
+from gateway.background import JobRunner
+from gateway.cluster.death_watch import DeathWatch
+from gateway.cluster.fence import FENCE_S, FencedWriteQueue, read_boot_time
+from gateway.cluster.store_clock import StoreClock
+from gateway.domain.node import Change
+from gateway.errors import StoreUnavailable
+from gateway.storage.postgres.node_session import NodeSession
+
+BEAT_S = 2.0
+RETRY_S = 0.5
+
+Apply = Callable[[Sequence[Change]], Awaitable[None]]
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class ClusterNode:
+    """Keeps this process a live member of its cluster.
+
+    The fence moves only after every change that was committed before the beat is applied: a node that serves has
+    nothing in memory that is older than ``FENCE_S``.
+
+    Args:
+        session: speaks to the store.
+        queue: gets the time until which the node may take requests.
+        clock: gets the store's time.
+
+    Attributes:
+        live: the number of live nodes, as of the last beat.
+        leads: this node does what only one of them should do.
+    """
+
+    def __init__(self, session: NodeSession, queue: FencedWriteQueue, clock: StoreClock) -> None:
+        self._session = session
+        self._queue = queue
+        self.clock = clock
+        self._watch = DeathWatch()
+        self._woken = asyncio.Event()
+        self._current = asyncio.Event()
+        self._apply: Apply | None = None
+        self._reload: Callable[[], Awaitable[None]] | None = None
+        self._seen = 0
+        self._stale = False
+        self._jobs = JobRunner()
+        self.live = 1
+        self.leads = False
+        session.heard = self._woken.set
+
+    @property
+    def id(self) -> str:
+        return self._session.node.id
+
+    @property
+    def owner(self) -> str:
+        return self._session.node.owner
+
+    async def open(self) -> None:
+        """Register, and beat from now on. What is read from the store afterwards is newer than the changes seen.
+
+        Raises ``StoreUnavailable``.
+        """
+        self._seen = await self._session.register()
+        await self._beat()
+        log.info("node_registered", node=self.owner)
+        self._jobs.start("beat", self._run)
+
+    async def follow(self, apply: Apply, reload: Callable[[], Awaitable[None]]) -> None:
+        """Apply the changes since ``open``, and all from now on. Until they are applied, no request is taken.
+
+        Args:
+            apply: brings changes into force; may raise ``StoreUnavailable``.
+            reload: the same for everything that may have changed.
+
+        Raises:
+            StoreUnavailable: the database does not answer.
+        """
+        self._apply, self._reload = apply, reload
+        self._woken.set()
+        try:
+            await asyncio.wait_for(self._current.wait(), FENCE_S)
+        except TimeoutError:
+            raise StoreUnavailable("The gateway's store does not answer") from None
+
+    async def close(self) -> None:
+        """Stop in order: leave the cluster. Everything is stored before."""
+        self._queue.valid_until_s = 0.0
+        await self._jobs.stop()
+        await self._session.leave()
+
+    async def _run(self) -> None:
+        failing = False
+        while True:
+            try:
+                await self._beat()
+                await self._lead()
+                if failing:
+                    log.info("node_in_touch_again", node=self.owner)
+                failing = False
+            except StoreUnavailable as error:
+                if not failing:
+                    log.warning("node_out_of_touch", node=self.owner, error=error.message)
+                failing = True
+                await asyncio.sleep(RETRY_S)  # whatever has woken it: a lost connection does, too
+            else:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._woken.wait(), BEAT_S)
+
+    async def _beat(self) -> None:
+        began_s = read_boot_time()
+        self._woken.clear()
+        follows = self._apply is not None
+        seen = await self._catch_up()
+        asked_s = read_boot_time()
+        beat = await self._session.beat(seen)
+        if beat is None:
+            await self._come_back()
+            return
+        self._seen = seen
+        self.live = max(1, beat.live)
+        self.clock.observe(beat.now_ms, read_boot_time() - asked_s)
+        if follows:
+            self._queue.valid_until_s = began_s + FENCE_S
+            self._current.set()
+
+    async def _catch_up(self) -> int:
+        """Apply what was committed up to now; return the number of the newest change that is applied."""
+        if self._apply is None or self._reload is None:
+            return self._seen
+        if self._stale:
+            await self._reload()
+            self._stale = False
+        seen = self._seen
+        while changes := await self._session.read_changes(seen):
+            await self._apply(changes)
+            seen = changes[-1].sequence
+        return seen
+
+    async def _come_back(self) -> None:
+        """Register anew: the others hold this node for dead, and changes may have been removed from the log since."""
+        self._queue.valid_until_s = 0.0
+        self.leads = False
+        self._watch.forget()
+        self._seen, self._stale = await self._session.register(), True
+        log.warning("node_registered_again", node=self.owner)
+        self._woken.set()
+
+    async def _lead(self) -> None:
+        leads = await self._session.lead()
+        if leads and not self.leads:
+            self._watch.forget()
+            log.info("node_leads", node=self.owner)
+        self.leads = leads
+        if not leads:
+            return
+        for node, epoch in self._watch.observe(await self._session.list_beats(), read_boot_time()):
+            if await self._session.bury(node, epoch):
+                log.warning("node_dead", node=f"{node}:{epoch}")

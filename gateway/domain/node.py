@@ -1,0 +1,53 @@
+"""Nodes: the gateways that use one database together."""
+
+from typing import Literal
+
+from gateway.domain.frozen import frozen
+
+NodeState = Literal["live", "dead", "gone"]
+"""``dead``: its beats have ended, and it may come back; ``gone``: it has stopped in order."""
+
+
+@frozen
+class Node:
+    """A gateway process of a cluster, by the ``id`` in its data folder.
+
+    Attributes:
+        epoch: how often it has registered: what it wrote as an earlier one no longer counts.
+        url: how operators reach it; empty if it is not configured.
+        schema: the newest schema that it knows.
+        config_digest: of its configuration, without the sections that may differ between nodes.
+        beat_age_ms: time since its last beat, by the clock of the store.
+    """
+
+    id: str
+    epoch: int = 0
+    state: NodeState = "live"
+    url: str = ""
+    version: str = ""
+    schema: str = ""
+    config_digest: str = ""
+    started_ms: int = 0
+    beat_age_ms: int = 0
+
+    @property
+    def owner(self) -> str:
+        """What the store calls this process where it has claimed something."""
+        return f"{self.id}:{self.epoch}"
+
+
+@frozen
+class Change:
+    """That an account, key, channel or setting was created, changed or deleted; ``sequence`` grows with the commits."""
+
+    sequence: int
+    kind: str
+    id: str
+
+
+@frozen
+class Beat:
+    """What the store answers to a beat: its time, in Unix milliseconds, and the number of live nodes."""
+
+    now_ms: int
+    live: int

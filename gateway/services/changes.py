@@ -1,0 +1,69 @@
+"""Bring into force what other nodes of the cluster have changed."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import structlog
+
+from gateway.domain.node import Change
+from gateway.errors import GatewayError, StoreUnavailable
+from gateway.server.context import Services
+
+if TYPE_CHECKING:
+    from gateway.cluster.node import ClusterNode
+
+_AGAIN_S = 1.0
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+async def follow_changes(services: Services, node: "ClusterNode") -> None:
+    """Apply the changes of all nodes from now on. Raises ``StoreUnavailable``."""
+    follower = _Follower(services)
+    await node.follow(follower.apply, follower.reload)
+
+
+class _Follower:
+    """Applies changes to what this process has in memory.
+
+    Keys and accounts are in force when a method returns: the fence counts on it. A channel may have to be asked for
+    its models, which may take long; that goes on in the background.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._channels_changed = False
+
+    async def apply(self, changes: Sequence[Change]) -> None:
+        """Read what has changed. Raises ``StoreUnavailable``."""
+        keys, accounts = ({int(each.id) for each in changes if each.kind == kind} for kind in ("key", "account"))
+        kinds = {each.kind for each in changes}
+        if keys or accounts:
+            await self._services.auth.api_keys.reload_some(keys, accounts)
+        await self._apply_rest(settings="setting" in kinds, channels="channel" in kinds)
+
+    async def reload(self) -> None:
+        """Read everything. Raises ``StoreUnavailable``."""
+        await self._services.auth.api_keys.reload()
+        await self._apply_rest(settings=True, channels=True)
+
+    async def _apply_rest(self, *, settings: bool, channels: bool) -> None:
+        if settings:
+            await self._services.admin.reloader.adopt_stored()
+        if channels and not self._channels_changed:
+            self._channels_changed = True
+            self._services.background.start(self._follow_channels())
+
+    async def _follow_channels(self) -> None:
+        service = self._services.routing.channels
+        while self._channels_changed:
+            self._channels_changed = False
+            try:
+                changed = await service.adopt_stored()
+                await asyncio.gather(*map(service.sync, changed))
+            except StoreUnavailable:
+                self._channels_changed = True
+                await asyncio.sleep(_AGAIN_S)
+            except GatewayError as error:
+                log.error("channels_not_followed", error=error.message)  # noqa: TRY400 - a refusal, not a bug

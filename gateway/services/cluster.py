@@ -1,0 +1,76 @@
+"""Open this gateway as a node of a cluster: its database, its place among the nodes, and the clock that they share."""
+
+import hashlib
+import time
+from contextlib import AsyncExitStack
+
+import attrs
+
+from gateway import __version__
+from gateway.cluster.fence import FencedWriteQueue
+from gateway.cluster.node import ClusterNode
+from gateway.cluster.store_clock import StoreClock
+from gateway.config.schema import Config
+from gateway.domain.node import Node
+from gateway.options import AppOptions
+from gateway.server.context import Services
+from gateway.storage.database import Database, DatabaseStartupError
+from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.database import open_address
+from gateway.storage.postgres.node_session import NodeSession
+from gateway.storage.schema import REVISION
+from gateway.storage.shared_secrets import share_secrets
+
+UNFINISHED = "GATEWAY_UNFINISHED"
+"""The environment variable with which tests use what no release offers yet."""
+_OWN = frozenset({"server", "store", "cluster"})
+"""Sections that may differ between the nodes of a cluster."""
+
+
+async def open_node(
+    services: Services, stack: AsyncExitStack, starting: AsyncExitStack
+) -> tuple[Database, ClusterNode, FencedWriteQueue]:
+    """Open the database and register. From then on the services use the clock of the store.
+
+    While ``starting`` is open no other node starts. Raises ``DatabaseStartupError``, ``StoreUnavailable``.
+    """
+    options = services.options
+    _check_allowed(options)
+    config = options.config
+    address = Address(config.store.url)
+    own = Node(
+        options.folder.node_id(),
+        url=config.cluster.url,
+        version=__version__,
+        schema=REVISION,
+        config_digest=find_digest(config),
+    )
+    session = NodeSession(address, own)
+    database = await open_address(address, session)
+    stack.push_async_callback(database.close)
+    queue, clock = FencedWriteQueue(), StoreClock(options.clock, time.monotonic)
+    node = ClusterNode(session, queue, clock)
+    stack.push_async_callback(node.close)
+    await node.open()
+    await starting.enter_async_context(session.start_alone())
+    await share_secrets(options.folder, database, bytes.fromhex(config.store.master_key))
+    services.options, services.clock = attrs.evolve(options, clock=clock.now), clock.now
+    return database, node, queue
+
+
+def find_digest(config: Config) -> str:
+    """Return a digest of what should be the same on every node. No secret is part of it."""
+    shared = [(field.name, getattr(config, field.name)) for field in attrs.fields(Config) if field.name not in _OWN]
+    return hashlib.sha256(repr(shared).encode()).hexdigest()[:16]
+
+
+def _check_allowed(options: AppOptions) -> None:
+    if "cluster" not in options.environ.get(UNFINISHED, ""):
+        raise DatabaseStartupError(
+            "cluster.enabled: this version runs one gateway on a database, because each one counts spending limits for "
+            "itself. Remove the setting"
+        )
+    if not options.declare:  # it would change what belongs to the nodes, or show what is not so
+        raise DatabaseStartupError(
+            "With cluster.enabled this command needs a running gateway. Start it with 'gateway serve'"
+        )

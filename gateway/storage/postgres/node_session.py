@@ -1,0 +1,251 @@
+"""A node's own connection to the database of its cluster: its lock, its beats, the log of changes, and dead nodes.
+
+It has to be a session of the server: behind a pooler that shares sessions, locks and notifications are lost.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+import asyncpg  # type: ignore[import-untyped]
+import attrs
+import structlog
+from sqlalchemy import Executable, text
+
+from gateway.domain.node import Beat, Change, Node
+from gateway.errors import StoreUnavailable
+from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.functions import CHANGES
+from gateway.storage.postgres.sole_user import SOLE_USER_LOCK, DatabaseInUse
+
+STATEMENT_S = 2.0
+"""How long the server may take for what a method does; then the connection is closed and made anew."""
+FREE_S = 10.0
+"""The same for what a node has claimed, which may be many rows."""
+START_S = 60.0
+"""How long a start waits for another node's."""
+_SPACE, _LEADER = 7130, 0
+_START_LOCK = 7_130_002
+_PAUSE_S = 0.1
+_MOST_CHANGES = 10_000
+
+_END_FORMER = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1 AND pid <> pg_backend_pid()
+"""
+_NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+_REGISTER = """
+INSERT INTO nodes AS n (id, epoch, state, url, version, schema, config_digest, started_ms)
+VALUES ($1, 1, 'live', $2, $3, $4, $5, NOW)
+ON CONFLICT (id) DO UPDATE SET epoch = n.epoch + 1, state = 'live', url = excluded.url, version = excluded.version,
+  schema = excluded.schema, config_digest = excluded.config_digest, started_ms = excluded.started_ms
+RETURNING epoch, started_ms
+""".replace("NOW", _NOW)
+_FIRST_BEAT = """
+INSERT INTO beats AS b (node, beat, at_ms, seen_change)
+VALUES ($1, 1, NOW, (SELECT coalesce(max(sequence), 0) FROM changes))
+ON CONFLICT (node) DO UPDATE SET beat = b.beat + 1, at_ms = excluded.at_ms, seen_change = excluded.seen_change
+RETURNING seen_change
+""".replace("NOW", _NOW)
+_BEAT = """
+UPDATE beats b SET beat = b.beat + 1, at_ms = NOW, seen_change = $3 FROM nodes n
+WHERE b.node = $1 AND n.id = $1 AND n.epoch = $2 AND n.state = 'live'
+RETURNING b.at_ms, (SELECT count(*) FROM nodes WHERE state = 'live') AS live
+""".replace("NOW", _NOW)
+_CHANGES = f"SELECT sequence, kind, id FROM changes WHERE sequence > $1 ORDER BY sequence LIMIT {_MOST_CHANGES}"  # noqa: S608
+_BEATS = "SELECT n.id, n.epoch, b.beat FROM nodes n JOIN beats b ON b.node = n.id WHERE n.state = 'live'"
+# It waits for a transaction that has locked the row, because that node is writing: all of it counts, or nothing.
+_END = "UPDATE nodes SET state = $3 WHERE id = $1 AND epoch = $2 AND state = 'live' RETURNING id"
+_FREE = (
+    "UPDATE videos SET owner = '', lease_until_ms = 0 WHERE owner <> '' AND owner LIKE $1",
+    "UPDATE deliveries SET owner = '', lease_until_ms = 0 WHERE due_ms IS NOT NULL AND owner LIKE $1",
+    "UPDATE replays SET state = 'lost' WHERE state = 'running' AND owner LIKE $1",
+)
+_FENCE = text("SELECT 1 FROM nodes WHERE id = :id AND epoch = :epoch AND state = 'live' FOR SHARE")
+
+Connection: TypeAlias = Any
+"""asyncpg's ``Connection``, which has no types."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class NodeSession:
+    """Speaks for one node of a cluster. Every method raises ``StoreUnavailable`` if the database does not answer.
+
+    Attributes:
+        node: the node as it has registered last; its ``epoch`` is 0 before.
+        heard: called when the log of changes has grown, and when the connection was lost.
+    """
+
+    def __init__(self, address: Address, node: Node) -> None:
+        self._address = address
+        self._name = address.user.replace("gateway ", "node ", 1)
+        self._connection: Connection | None = None
+        self._lock = asyncio.Lock()
+        self._leads = False
+        self.node = node
+        self.heard: Callable[[], None] = lambda: None
+
+    @property
+    def fence(self) -> Executable | None:
+        """A statement that finds a row while this node counts as alive, which it then does until the commit."""
+        return _FENCE.bindparams(id=self.node.id, epoch=self.node.epoch)
+
+    async def hold(self, wait_s: float = 0.0) -> None:
+        """Connect and take the node's lock, at start; try for ``wait_s`` seconds.
+
+        Raises:
+            DatabaseInUse: another process runs as this node, or a gateway that is no node uses the database.
+            OSError: the server does not answer; or asyncpg's errors.
+        """
+        if self.node.epoch:  # ``_lend`` connects again
+            return
+        until = time.monotonic() + wait_s
+        while True:
+            try:
+                self._connection = await self._connect()
+            except DatabaseInUse:
+                if time.monotonic() >= until:
+                    raise
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                return
+
+    async def register(self) -> int:
+        """Begin a new epoch, free what earlier ones have claimed, and return the newest change."""
+        node = self.node
+        async with self._lend(FREE_S) as connection, connection.transaction():
+            row = await connection.fetchrow(_REGISTER, node.id, node.url, node.version, node.schema, node.config_digest)
+            seen: int = await connection.fetchval(_FIRST_BEAT, node.id)
+            await _free(connection, node.id)
+        self.node = attrs.evolve(node, epoch=row["epoch"], started_ms=row["started_ms"])
+        return seen
+
+    async def beat(self, seen: int) -> Beat | None:
+        """Tell the other nodes that this one lives and has applied the changes up to ``seen``.
+
+        Return None if it was declared dead.
+        """
+        async with self._lend() as connection:
+            row = await connection.fetchrow(_BEAT, self.node.id, self.node.epoch, seen)
+        return None if row is None else Beat(row["at_ms"], row["live"])
+
+    async def read_changes(self, after: int) -> Sequence[Change]:
+        """Return the changes after number ``after`` in their order."""
+        async with self._lend() as connection:
+            return [Change(*row) for row in await connection.fetch(_CHANGES, after)]
+
+    async def lead(self) -> bool:
+        """Become the one leader of the cluster if there is none; return whether this node is."""
+        async with self._lend() as connection:
+            if not self._leads:
+                self._leads = await connection.fetchval("SELECT pg_try_advisory_lock($1, $2)", _SPACE, _LEADER)
+            return self._leads
+
+    async def list_beats(self) -> Mapping[tuple[str, int], int]:
+        """Return the beats of each live node, by its id and epoch."""
+        async with self._lend() as connection:
+            return {(row["id"], row["epoch"]): row["beat"] for row in await connection.fetch(_BEATS)}
+
+    async def bury(self, node: str, epoch: int) -> bool:
+        """Declare a node dead and free what it has claimed; return False if it has registered again or stopped."""
+        async with self._lend(FREE_S) as connection, connection.transaction():
+            if await connection.fetchval(_END, node, epoch, "dead") is None:
+                return False
+            await _free(connection, node)
+            return True
+
+    async def leave(self) -> None:
+        """Take this node out of the cluster, in order, and close the connection."""
+        node, self.node = self.node, attrs.evolve(self.node, epoch=0)
+        try:
+            if node.epoch:
+                async with self._lend(FREE_S) as connection, connection.transaction():
+                    await connection.fetchval(_END, node.id, node.epoch, "gone")
+                    await _free(connection, node.id)
+        except StoreUnavailable:
+            log.warning("node_not_signed_off")  # the leader will hold it for dead
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection, which frees the locks."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+    @asynccontextmanager
+    async def start_alone(self) -> AsyncIterator[None]:
+        """Let no other node start while the block runs."""
+        try:
+            connection = await self._address.connect(lock_timeout=f"{START_S:.0f}s")
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise _describe(error) from error
+        try:
+            try:
+                await connection.execute("SELECT pg_advisory_lock($1)", _START_LOCK)
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                raise _describe(error) from error
+            yield
+        finally:
+            connection.terminate()
+
+    @asynccontextmanager
+    async def _lend(self, most_s: float = STATEMENT_S) -> AsyncIterator[Connection]:
+        """Lend the connection to one method at a time; whatever fails closes it."""
+        async with self._lock:
+            try:
+                async with asyncio.timeout(most_s):
+                    if self._connection is None or self._connection.is_closed():
+                        self._connection = await self._connect()
+                    yield self._connection
+            except BaseException as error:
+                await self.close()
+                if isinstance(error, (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, DatabaseInUse)):
+                    raise _describe(error) from error
+                raise
+
+    async def _connect(self) -> Connection:
+        connection = await self._address.connect(
+            application_name=self._name,
+            statement_timeout=f"{FREE_S:.0f}s",
+            lock_timeout="1500ms",
+            idle_in_transaction_session_timeout="10s",
+        )
+        try:
+            await self._take_locks(connection)
+            await connection.add_listener(CHANGES, self._hear)
+            connection.add_termination_listener(self._hear)
+        except BaseException:
+            connection.terminate()
+            raise
+        self._leads = False
+        return connection
+
+    async def _take_locks(self, connection: Connection) -> None:
+        """Keep out gateways that are no nodes, and processes that would be this node. Raises ``DatabaseInUse``."""
+        await connection.fetch(_END_FORMER, self._name)  # it may have broken without the server's knowledge
+        if not await connection.fetchval("SELECT pg_try_advisory_lock_shared($1)", SOLE_USER_LOCK):
+            raise DatabaseInUse(
+                f"A gateway without cluster.enabled uses the database {self._address.name}. Stop it first"
+            )
+        number = int(self.node.id[:7], 16) + 1  # 0 is the leader's
+        if not await connection.fetchval("SELECT pg_try_advisory_lock($1, $2)", _SPACE, number):
+            raise DatabaseInUse(
+                f"Another process runs as the node {self.node.id} on the database {self._address.name}. If this data "
+                "folder is a copy of that one's, delete the file node.id in it"
+            )
+
+    def _hear(self, *_: object) -> None:
+        self.heard()
+
+
+async def _free(connection: Connection, node: str) -> None:
+    """Free what a node has claimed, in whichever epoch. What it has begun for a client is lost."""
+    for statement in _FREE:
+        await connection.execute(statement, f"{node}:%")
+
+
+def _describe(error: BaseException) -> StoreUnavailable:
+    log.warning("node_unanswered", error=str(error) or type(error).__name__)
+    return StoreUnavailable("The gateway's store does not answer", retry_after_s=2)

@@ -1,0 +1,79 @@
+"""Behind the fence no request begins; in front of it rows may wait for a while."""
+
+import pytest
+
+from gateway.cluster.fence import RIDE_THROUGH_S, FencedWriteQueue, read_boot_time
+from gateway.cluster.store_clock import SLOW_S, StoreClock
+from gateway.errors import StoreUnavailable
+from tests.support.request_records import make_row
+
+
+def open_queue(most: int = 4) -> FencedWriteQueue:
+    queue = FencedWriteQueue(most)
+    queue.valid_until_s = read_boot_time() + 1000
+    return queue
+
+
+def test_a_node_that_was_never_in_touch_takes_nothing() -> None:
+    queue = FencedWriteQueue()
+    assert (queue.full, queue.crowded, queue.may_clear) == (True, True, False)
+    with pytest.raises(StoreUnavailable) as caught:
+        queue.check_room()
+    assert caught.value.retry_after_s == 2
+
+
+def test_the_fence_is_where_the_last_beat_has_put_it() -> None:
+    queue = open_queue()
+    assert (queue.full, queue.crowded, queue.may_clear) == (False, False, True)
+    queue.check_room()
+    queue.valid_until_s = read_boot_time()
+    assert queue.full
+
+
+def test_rows_that_cannot_be_stored_wait_until_half_of_the_queue_is_used() -> None:
+    queue = open_queue()
+    queue.put(make_row("1"))
+    queue.failing = True
+    assert (queue.failing, queue.full, queue.may_clear) == (True, False, False)
+    queue.put(make_row("2"))
+    assert queue.full
+    queue.failing = False
+    assert not queue.full
+
+
+def test_rows_that_cannot_be_stored_for_long_end_new_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = open_queue()
+    queue.failing = True
+    later_s = read_boot_time() + RIDE_THROUGH_S
+    monkeypatch.setattr("gateway.cluster.fence.read_boot_time", lambda: later_s)
+    queue.failing = True  # the next batch fails, too
+    assert queue.full
+
+
+class Times:
+    """The clock of a machine and a steady one; the first is set at will."""
+
+    def __init__(self) -> None:
+        self.wall_s, self.steady_s = 1000.0, 0.0
+
+    def pass_by(self, seconds: float) -> None:
+        self.wall_s += seconds
+        self.steady_s += seconds
+
+
+def test_the_clock_is_the_stores_at_once_and_comes_to_it_slowly_from_then_on() -> None:
+    times = Times()
+    clock = StoreClock(lambda: times.wall_s, lambda: times.steady_s)
+    assert clock.now() == 1000.0
+    clock.observe(1_600_000, 0.1)
+    assert clock.now() == pytest.approx(1599.95 + 0.1)
+    times.pass_by(10)
+    clock.observe(round((times.wall_s + 601) * 1000), 0.0)
+    assert clock.now() == pytest.approx(times.wall_s + 600.05)
+    times.pass_by(50)
+    assert clock.now() == pytest.approx(times.wall_s + 600.55)
+    times.pass_by(50)
+    assert clock.now() == pytest.approx(times.wall_s + 601)
+    clock.observe(0, SLOW_S + 0.01)
+    times.pass_by(50)
+    assert clock.now() == pytest.approx(times.wall_s + 601), "an answer that took long tells nothing"

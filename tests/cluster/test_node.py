@@ -1,0 +1,232 @@
+"""A node registers, beats, hears of changes, is declared dead and comes back; lock and fence keep others out."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+import asyncpg
+import attrs
+import pytest
+from sqlalchemy import text
+
+from gateway.cluster.fence import FencedWriteQueue
+from gateway.cluster.node import ClusterNode
+from gateway.cluster.store_clock import StoreClock
+from gateway.domain.node import Change, Node
+from gateway.domain.setting import Setting
+from gateway.errors import StoreUnavailable
+from gateway.storage.database import Database, DatabaseStartupError, open_database
+from gateway.storage.postgres.address import Address
+from gateway.storage.postgres.database import open_address
+from gateway.storage.postgres.node_session import NodeSession
+from gateway.storage.settings import SettingRepository
+from tests.support.postgres import SharedPostgres
+
+A, B = "a" * 16, "b" * 16
+WITHIN_S = 30
+SETTING = Setting("routing.retry_ratio", 0.5, 1)
+
+
+@attrs.define
+class Running:
+    """A node in this process."""
+
+    session: NodeSession
+    database: Database
+    node: ClusterNode
+    queue: FencedWriteQueue
+    applied: list[Change]
+    reloaded: list[int]
+
+    async def apply(self, changes: Sequence[Change]) -> None:
+        self.applied += changes
+
+    async def reload(self) -> None:
+        self.reloaded.append(self.session.node.epoch)
+
+
+class Nodes:
+    """Starts nodes on one database."""
+
+    def __init__(self, url: str, stack: AsyncExitStack) -> None:
+        self.url = url
+        self._stack = stack
+
+    async def start(self, name: str, *, follow: bool = True) -> Running:
+        session = NodeSession(Address(self.url), Node(name))
+        database = await open_address(Address(self.url), session)
+        self._stack.push_async_callback(database.close)
+        queue = FencedWriteQueue()
+        node = ClusterNode(session, queue, StoreClock(time.time, time.monotonic))
+        self._stack.push_async_callback(node.close)
+        await node.open()
+        running = Running(session, database, node, queue, [], [])
+        if follow:
+            await node.follow(running.apply, running.reload)
+        return running
+
+
+@pytest.fixture
+async def url(shared_postgres: SharedPostgres) -> str:
+    return await shared_postgres.empty()
+
+
+@pytest.fixture
+async def nodes(url: str) -> AsyncIterator[Nodes]:
+    async with AsyncExitStack() as stack:
+        yield Nodes(url, stack)
+
+
+@pytest.fixture
+async def observer(url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(url)
+    yield connection
+    await connection.close()
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(WITHIN_S):
+        while not condition():  # noqa: ASYNC110 - the database has no event of ours
+            await asyncio.sleep(0.01)
+
+
+async def test_a_change_at_one_node_reaches_every_other_and_is_acknowledged(
+    nodes: Nodes, observer: asyncpg.Connection
+) -> None:
+    await observer.execute("INSERT INTO settings (path, value, changed_ms) VALUES ('before', '1', 1)")
+    first, second = await nodes.start(A), await nodes.start(B)
+    await SettingRepository(first.database).put_setting(SETTING)
+    await until(lambda: first.applied and second.applied)
+    assert {(each.kind, each.id) for each in second.applied} == {("setting", "routing.retry_ratio")}
+    newest = await observer.fetchval("SELECT max(sequence) FROM changes")
+    async with asyncio.timeout(WITHIN_S):
+        seen: list[int] = []
+        while seen != [newest] * 2:
+            seen = [row[0] for row in await observer.fetch("SELECT seen_change FROM beats")]
+    assert second.node.live == 2
+
+
+async def test_what_is_changed_between_registering_and_following_is_applied(nodes: Nodes) -> None:
+    node = await nodes.start(A, follow=False)
+    await SettingRepository(node.database).put_setting(SETTING)
+    assert node.queue.full, "what it has read may not be in force any longer"
+    await node.node.follow(node.apply, node.reload)
+    assert (len(node.applied), node.queue.full) == (1, False)
+
+
+async def test_a_node_whose_changes_cannot_be_applied_moves_its_fence_no_further(nodes: Nodes) -> None:
+    node = await nodes.start(A, follow=False)
+    allowed, tried = False, asyncio.Event()
+
+    async def apply(changes: Sequence[Change]) -> None:
+        if not allowed:
+            tried.set()
+            raise StoreUnavailable("not now")
+        node.applied += changes
+
+    await node.node.follow(apply, node.reload)
+    await SettingRepository(node.database).put_setting(SETTING)
+    await asyncio.wait_for(tried.wait(), WITHIN_S)
+    before_s = node.queue.valid_until_s
+    tried.clear()
+    await asyncio.wait_for(tried.wait(), WITHIN_S)
+    assert (node.queue.valid_until_s, node.applied) == (before_s, [])
+    allowed = True
+    await until(lambda: node.queue.valid_until_s > before_s)
+    assert len(node.applied) == 1
+
+
+async def test_a_buried_node_writes_nothing_until_it_has_registered_again_and_read_everything(nodes: Nodes) -> None:
+    first, second = await nodes.start(A), await nodes.start(B)
+    before_s = second.queue.valid_until_s
+    assert await first.session.bury(B, 1)
+    assert not await first.session.bury(B, 1), "it is dead already"
+    with pytest.raises(StoreUnavailable):
+        await SettingRepository(second.database).put_setting(SETTING)
+    await until(lambda: second.queue.valid_until_s > before_s)
+    assert (second.reloaded, second.node.owner) == ([2], f"{B}:2")
+    await SettingRepository(second.database).put_setting(SETTING)
+    assert not await first.session.bury(B, 1), "the second life is none of the first one's burial"
+
+
+async def test_what_a_dead_node_had_claimed_is_free_and_what_others_claimed_is_not(
+    nodes: Nodes, observer: asyncpg.Connection
+) -> None:
+    first = await nodes.start(A)
+    await nodes.start(B)
+    names = await observer.fetch(
+        "SELECT column_name AS name, data_type AS type FROM information_schema.columns WHERE table_name = 'replays'"
+    )
+    plain = {"bigint": "0", "bytea": "''"}
+    for number, owner in enumerate((f"{A}:1", f"{B}:1", f"{B}:9")):
+        values = {row["name"]: plain.get(row["type"], "''") for row in names}
+        values |= {"key_id": str(number), "owner": f"'{owner}'", "state": "'running'"}
+        await observer.execute(
+            f"INSERT INTO replays ({', '.join(values)}) VALUES ({', '.join(values.values())})"  # noqa: S608
+        )
+    assert await first.session.bury(B, 1)
+    found = await observer.fetch("SELECT state FROM replays ORDER BY key_id")
+    assert [row["state"] for row in found] == ["running", "lost", "lost"]
+
+
+async def test_one_leader_and_another_one_when_it_has_gone(nodes: Nodes) -> None:
+    first = await nodes.start(A)
+    await until(lambda: first.node.leads)
+    second = await nodes.start(B)
+    assert not second.node.leads
+    await first.node.close()
+    await until(lambda: second.node.leads)
+    assert not first.node.leads or first.session.node.epoch == 0
+
+
+async def test_a_lost_connection_is_made_anew_and_what_came_meanwhile_is_applied(
+    nodes: Nodes, observer: asyncpg.Connection
+) -> None:
+    node = await nodes.start(A)
+    await until(lambda: node.node.leads)
+    await observer.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'node %' "
+        "AND datname = current_database()"
+    )
+    await observer.execute("INSERT INTO settings (path, value, changed_ms) VALUES ('meanwhile', '1', 1)")
+    await until(lambda: node.applied)
+    assert node.session.node.epoch == 1
+
+
+async def test_a_copy_of_a_node_and_a_gateway_that_is_no_node_are_refused(nodes: Nodes, url: str) -> None:
+    await nodes.start(A)
+    with pytest.raises(DatabaseStartupError, match=r"delete the file node\.id"):
+        await nodes.start(A)
+    with pytest.raises(DatabaseStartupError, match="one gateway uses a database at a time"):
+        await open_database(url)
+
+
+async def test_a_node_is_refused_beside_a_gateway_that_is_none(nodes: Nodes, url: str) -> None:
+    alone = await open_database(url)
+    try:
+        with pytest.raises(DatabaseStartupError, match=r"A gateway without cluster\.enabled uses"):
+            await nodes.start(A)
+    finally:
+        await alone.close()
+    await nodes.start(A)
+
+
+async def test_only_one_node_starts_at_a_time(nodes: Nodes) -> None:
+    first, second = await nodes.start(A), await nodes.start(B)
+    order: list[str] = []
+
+    async def begin() -> None:
+        async with second.session.start_alone():
+            order.append("second")
+
+    async with first.session.start_alone():
+        waiting = asyncio.create_task(begin())
+        found: Sequence[Any] = ()
+        async with asyncio.timeout(WITHIN_S):
+            while not found:
+                found = await first.database.read(text("SELECT 1 FROM pg_locks WHERE objid = 7130002 AND NOT granted"))
+        order.append("first")
+    await waiting
+    assert order == ["first", "second"]

@@ -1,0 +1,151 @@
+"""Gateway processes on one PostgreSQL database: what is changed at one is in force at all of them."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.support.cluster import make_node, start_nodes
+from tests.support.gateway import HELLO, channel
+from tests.support.gateway_process import GatewayProcess, ask_chat, eventually, open_caller
+from tests.support.postgres import SharedPostgres
+from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.stoppable_proxy import StoppableProxy
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+WITHIN_S = 30
+
+
+@pytest.fixture
+async def url(shared_postgres: SharedPostgres) -> str:
+    return await shared_postgres.empty()
+
+
+@pytest.fixture
+async def connection(url: str) -> AsyncIterator[asyncpg.Connection]:
+    opened = await asyncpg.connect(url)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def tables() -> AsyncIterator[dict[str, Any]]:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        yield {"channel": [channel(up.base_url)], "account": [{"name": "acme"}]}
+
+
+async def call(node: GatewayProcess, secret: str) -> int:
+    async with open_caller(secret) as caller, ask_chat(caller, node.url, HELLO) as response:
+        await response.read()
+        return response.status
+
+
+def all_answer(nodes: Sequence[GatewayProcess], secret: str, status: int) -> Callable[[], Awaitable[bool]]:
+    """Whether every node answers a request with ``status``."""
+
+    async def look() -> bool:
+        return [await call(node, secret) for node in nodes] == [status] * len(nodes)
+
+    return look
+
+
+async def test_first_starts_at_once_make_one_cluster(
+    tmp_path: Path, url: str, tables: dict[str, Any], connection: asyncpg.Connection
+) -> None:
+    async with start_nodes(tmp_path, [url] * 3, tables) as nodes:
+        found = await connection.fetch("SELECT id, epoch, state FROM nodes")
+        assert sorted(row["id"] for row in found) == sorted((node.data / "node.id").read_text() for node in nodes)
+        assert {(row["epoch"], row["state"]) for row in found} == {(1, "live")}
+        assert await connection.fetchval("SELECT count(*) FROM accounts") == 1
+        for name in ("pepper", "media.key", "webhook.key", "admin.token"):
+            assert len({(node.data / name).read_bytes() for node in nodes}) == 1
+        assert [await node.end() for node in nodes] == [0] * 3
+        assert {row["state"] for row in await connection.fetch("SELECT state FROM nodes")} == {"gone"}
+
+
+async def test_what_is_made_or_revoked_at_one_node_is_so_at_all(
+    tmp_path: Path, url: str, tables: dict[str, Any]
+) -> None:
+    async with start_nodes(tmp_path, [url] * 2, tables) as nodes:
+        first, second = nodes
+        await first.ask("accounts", {"name": "beta"})
+        for maker, revoker, path, change in (
+            (first, second, "keys/{id}", ({"status": "disabled"}, "PATCH")),
+            (second, first, "keys/{id}", (None, "DELETE")),
+            (first, second, "accounts/beta", (None, "DELETE")),
+        ):
+            key = await maker.ask("keys", {"name": "k", "account": "beta"})
+            await eventually(all_answer(nodes, key["secret"], 200), WITHIN_S)
+            await revoker.ask(path.format(id=key["id"]), *change)
+            await eventually(all_answer(nodes, key["secret"], 401), WITHIN_S)
+            if change[1] == "PATCH":
+                await maker.ask(f"keys/{key['id']}", None, "DELETE")
+
+
+async def test_channels_and_settings_of_one_node_are_those_of_all(
+    tmp_path: Path, url: str, tables: dict[str, Any]
+) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up, start_nodes(tmp_path, [url] * 2, tables) as nodes:
+        first, second = nodes
+        stored = {"name": "stored", "provider": "custom", "base_url": up.base_url, "models": ["new"], "api_key": "k"}
+        await first.ask("channels?check=none", stored)
+        await first.ask("settings/routing/retry_ratio", {"value": 0.5}, "PUT")
+
+        async def is_known() -> bool:
+            channels = (await second.ask("channels"))["data"]
+            settings = (await second.ask("settings"))["sections"]["routing"]
+            return "stored" in {one["name"] for one in channels} and settings["retry_ratio"]["value"] == 0.5
+
+        await eventually(is_known, WITHIN_S)
+        await second.ask("channels/stored", None, "DELETE")
+
+        async def is_gone() -> bool:
+            return "stored" not in {one["name"] for one in (await first.ask("channels"))["data"]}
+
+        await eventually(is_gone, WITHIN_S)
+
+
+async def test_a_node_that_has_lost_touch_serves_nobody_until_it_knows_what_was_changed(
+    tmp_path: Path, url: str, tables: dict[str, Any]
+) -> None:
+    port = int(url.rpartition(":")[2].partition("/")[0])
+    async with StoppableProxy(port) as proxy:
+        urls = [url, url.replace(f":{port}/", f":{proxy.port}/")]
+        async with start_nodes(tmp_path, urls, tables) as nodes:
+            key = await nodes[0].ask("keys", {"name": "k", "account": "acme"})
+            await eventually(all_answer(nodes, key["secret"], 200), WITHIN_S)
+            proxy.stop()
+            await nodes[0].ask(f"keys/{key['id']}", {"status": "disabled"}, "PATCH")
+            await eventually(all_answer(nodes[:1], key["secret"], 401), WITHIN_S)
+            await eventually(all_answer(nodes[1:], key["secret"], 503), WITHIN_S)
+            assert (await nodes[1].probe())[0] == 503
+            proxy.go_on()
+            seen = set()
+
+            async def is_back() -> bool:
+                seen.add(await call(nodes[1], key["secret"]))
+                return 401 in seen
+
+            await eventually(is_back, WITHIN_S)
+            assert seen <= {401, 503}
+
+
+async def test_a_node_with_another_master_key_or_other_secrets_is_refused_and_writes_nothing(
+    tmp_path: Path, url: str, tables: dict[str, Any], connection: asyncpg.Connection
+) -> None:
+    async with start_nodes(tmp_path, [url], tables):
+        before = await connection.fetch("SELECT * FROM fingerprints ORDER BY name")
+        foreign = make_node(tmp_path / "foreign", url, tables)
+        foreign.config.write_text(foreign.config.read_text().replace("5a" * 32, "5b" * 32))
+        foreign.launch()
+        assert await foreign.wait() != 0
+        assert "store.master_key is not the one that the other nodes" in foreign.err.read_text()
+        other = make_node(tmp_path / "other", url, tables)
+        other.data.mkdir()
+        (other.data / "pepper").write_bytes(bytes(range(32)))
+        other.launch()
+        assert await other.wait() != 0
+        assert f"{other.data / 'pepper'} is not the one that the other nodes" in other.err.read_text()
+        assert await connection.fetch("SELECT * FROM fingerprints ORDER BY name") == before

@@ -1,0 +1,61 @@
+"""A TCP proxy that can stop passing bytes, as a network does that loses every packet: no end, no reset, no answer."""
+
+import asyncio
+from typing import Self
+
+
+class StoppableProxy:
+    """Passes connections on to ``port`` of the loopback while it is open; entered, it listens at ``self.port``."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._open = asyncio.Event()
+        self._open.set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def stop(self) -> None:
+        """Pass nothing from now on; new connections are accepted, as a backlog does, and never answered."""
+        self._open.clear()
+
+    def go_on(self) -> None:
+        """Pass what has waited, and everything from now on."""
+        self._open.set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await self._open.wait()
+        there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pipe(reader, back))
+                group.create_task(self._pipe(there, writer))
+        except* OSError:
+            pass
+        finally:
+            back.close()
+            writer.close()
+
+    async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            await self._open.wait()
+            writer.write(data)
+            await writer.drain()
+        await self._open.wait()
+        writer.close()
