@@ -1,7 +1,9 @@
 """From a header to a caller."""
 
 import asyncio
+import random
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import pytest
@@ -330,3 +332,98 @@ async def test_only_what_is_written_the_usual_way_is_remembered() -> None:
     assert not house.directory._shown
     house.directory.authenticate(f"Bearer {SECRET}")
     assert list(house.directory._shown) == [f"Bearer {SECRET}"]
+
+
+class Changes:
+    """Random changes of accounts and keys, and which of them a log of changes would name."""
+
+    def __init__(self, house: House, chance: random.Random) -> None:
+        self.house, self.store, self._chance = house, house.store, chance
+        self.secrets: list[str] = []
+        self._accounts: list[Account] = []
+        self._keys: list[ApiKey] = []
+
+    async def make(self) -> tuple[set[int], set[int]]:
+        """Make one change; return the ids of the keys and accounts that it names."""
+        kinds = [self._add_account]
+        kinds += [self._add_key, self._edit_account, self._delete_account] if self._accounts else []
+        kinds += [self._edit_key, self._rotate, self._rotate, self._delete_key] if self._keys else []
+        return await self._chance.choice(kinds)()
+
+    def _digest(self) -> bytes:
+        self.secrets.append(f"sk-secret-number-{len(self.secrets)}-of-all")
+        return self.house.directory.digest(self.secrets[-1])
+
+    async def _add_account(self) -> tuple[set[int], set[int]]:
+        self._accounts.append(await self.store.add_account(Account(0, f"a{self._chance.random()}")))
+        return set(), {self._accounts[-1].id}
+
+    async def _edit_account(self) -> tuple[set[int], set[int]]:
+        index = self._chance.randrange(len(self._accounts))
+        before = self._accounts[index]
+        self._accounts[index] = attrs.evolve(before, status="active" if before.status == "disabled" else "disabled")
+        await self.store.put_account(self._accounts[index])
+        return set(), {before.id}
+
+    async def _delete_account(self) -> tuple[set[int], set[int]]:
+        account = self._accounts.pop(self._chance.randrange(len(self._accounts)))
+        await self.store.delete_account(account.id)
+        gone = {key.id for key in self._keys if key.account_id == account.id}
+        self._keys = [key for key in self._keys if key.id not in gone]
+        return (gone if self._chance.random() < 0.5 else set()), {account.id}
+
+    async def _add_key(self) -> tuple[set[int], set[int]]:
+        owner = self._chance.choice(self._accounts)
+        key = ApiKey(0, owner.id, f"k{self._chance.random()}", self._digest(), "0000")
+        self._keys.append(await self.store.add_key(key))
+        return {self._keys[-1].id}, set()
+
+    async def _edit_key(self) -> tuple[set[int], set[int]]:
+        return await self._put(status=self._chance.choice(["active", "disabled"]))
+
+    async def _rotate(self) -> tuple[set[int], set[int]]:
+        former = self._chance.choice([None, int(NOW) + 60])
+        return await self._put(digest=self._digest(), former_until_s=former)
+
+    async def _put(self, **changes: Any) -> tuple[set[int], set[int]]:
+        index = self._chance.randrange(len(self._keys))
+        before = self._keys[index]
+        if changes.get("former_until_s"):
+            changes["former_digest"] = before.digest
+        self._keys[index] = attrs.evolve(before, **changes)
+        await self.store.put_key(self._keys[index])
+        return {before.id}, set()
+
+    async def _delete_key(self) -> tuple[set[int], set[int]]:
+        key = self._keys.pop(self._chance.randrange(len(self._keys)))
+        await self.store.delete_key(key.id)
+        return {key.id}, set()
+
+
+def find_outcomes(directory: ApiKeyAuthenticator, secrets: Sequence[str]) -> list[object]:
+    outcomes: list[object] = []
+    for secret in secrets:
+        try:
+            caller = directory.authenticate(f"Bearer {secret}")
+        except GatewayError as error:
+            outcomes.append(type(error))
+        else:
+            outcomes.append((caller, directory.find_caller(caller.key.id)))
+    return outcomes
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_reading_what_has_changed_comes_to_the_same_as_reading_everything(seed: int) -> None:
+    house, chance = House(), random.Random(seed)  # noqa: S311 - test data
+    changes = Changes(house, chance)
+    waiting: tuple[set[int], set[int]] = set(), set()
+    for _ in range(60):
+        keys, accounts = await changes.make()
+        waiting = waiting[0] | keys, waiting[1] | accounts
+        if chance.random() < 0.4:  # several changes may be read at once
+            continue
+        await house.directory.reload_some(*waiting)
+        waiting = set(), set()
+        fresh = ApiKeyAuthenticator(house.store, house.store, pepper=b"p" * 32, clock=lambda: NOW)
+        await fresh.reload()
+        assert find_outcomes(house.directory, changes.secrets) == find_outcomes(fresh, changes.secrets)

@@ -108,6 +108,13 @@ async def test_a_change_at_one_node_reaches_every_other_and_is_acknowledged(
     assert second.node.live == 2
 
 
+async def test_a_lost_notification_is_made_up_for_by_the_next_beat(nodes: Nodes) -> None:
+    first, second = await nodes.start(A), await nodes.start(B)
+    second.session.heard = lambda: None
+    await SettingRepository(first.database).put_setting(SETTING)
+    await until(lambda: second.applied)
+
+
 async def test_what_is_changed_between_registering_and_following_is_applied(nodes: Nodes) -> None:
     node = await nodes.start(A, follow=False)
     await SettingRepository(node.database).put_setting(SETTING)

@@ -1,0 +1,63 @@
+"""Gateway processes on one database together admit exactly what a spending limit covers."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import start_nodes
+from tests.support.gateway import CHAT, HELLO, channel
+from tests.support.gateway_process import GatewayProcess, eventually, open_caller
+from tests.support.postgres import SharedPostgres
+from tests.support.scripted_upstream import COMPLETION, Received, ScriptedUpstream, answer
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+CALLERS, COVERED, NODES = 40, 7, 3
+RESERVED_USD = 0.028
+"""Of one request: 18 tokens of prompt and 10 of the answer at the price below."""
+PRICE = {"model": "m", "input_usd_per_million": 1000, "output_usd_per_million": 1000}
+
+
+async def call(node: GatewayProcess, secret: str) -> int:
+    async with (
+        open_caller(secret) as caller,
+        caller.post(node.url + CHAT, json={**HELLO, "max_tokens": 10}, timeout=60) as response,  # type: ignore[arg-type]
+    ):
+        await response.read()
+        return response.status
+
+
+async def test_callers_of_one_key_at_every_node_get_exactly_what_its_limit_covers(
+    tmp_path: Path, shared_postgres: SharedPostgres
+) -> None:
+    reached, go_on = list[Received](), asyncio.Event()
+
+    async def stand_still(received: Received) -> None:
+        reached.append(received)
+        await go_on.wait()
+
+    async with ScriptedUpstream([stand_still, answer(COMPLETION)]) as up:
+        slow = channel(up.base_url, first_byte_timeout_s=60, total_timeout_s=90)
+        tables = {"channel": [slow], "account": [{"name": "acme"}], "price": [PRICE]}
+        async with start_nodes(tmp_path, [await shared_postgres.empty()] * NODES, tables) as nodes:
+            quota = {"quota_usd": round(RESERVED_USD * COVERED, 9)}
+            key = await nodes[0].ask("keys", {"name": "k", "account": "acme", **quota})
+
+            async def is_known() -> bool:
+                async with open_caller(key["secret"]) as caller:
+                    found = [(await caller.get(f"{node.url}/v1/models")).status for node in nodes]
+                return found == [200] * NODES
+
+            await eventually(is_known, 30)
+            calls = [asyncio.create_task(call(nodes[number % NODES], key["secret"])) for number in range(CALLERS)]
+
+            async def is_decided() -> bool:
+                return sum(task.done() for task in calls) + len(reached) >= CALLERS
+
+            await eventually(is_decided, 60)
+            assert len(reached) == COVERED
+            go_on.set()
+            answers = Counter([await task for task in calls])
+            assert answers == {200: COVERED, 403: CALLERS - COVERED}
+            assert [await node.end() for node in nodes] == [0] * NODES
