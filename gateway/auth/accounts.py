@@ -78,17 +78,19 @@ class AccountService:
         await self.directory.reload()
 
     async def list_accounts(self, by: Actor = OPERATOR) -> list[Fields]:
-        return [self._show_account(account) for account in await self.register.list_accounts(by)]
+        accounts = await self.register.list_accounts(by)
+        await self._accounting.refresh(*accounts)
+        return [self._show_account(account) for account in accounts]
 
     async def get_account(self, name: str, by: Actor = OPERATOR) -> Fields:
         """Return an account by its name. Raises ``NotFound``."""
-        return self._show_account(await self.get_account_noun(name, by))
+        return await self._read_account(await self.get_account_noun(name, by))
 
     async def add_account(self, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """Create an account. Raises ``InvalidRequest``, ``Conflict``."""
         spec = parse_spec(fields, AccountSpec)
         self._check_groups(spec.groups, "groups")
-        return self._show_account(await self.register.add_account(spec, by))
+        return await self._read_account(await self.register.add_account(spec, by))
 
     async def edit_account(self, name: str, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """Change some fields. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``."""
@@ -101,7 +103,7 @@ class AccountService:
                 await self.check_account_may_go(account.id)
             await self.register.put_account(account, changed, by)
             await self.directory.reload()
-        return self._show_account(changed)
+        return await self._read_account(changed)
 
     async def delete_account(self, name: str, by: Actor = OPERATOR, *, confirm: str | None = None) -> None:
         """Delete an account and its keys.
@@ -124,12 +126,14 @@ class AccountService:
             by = attrs.evolve(by, scope=(await self.get_account_noun(account, by)).id)
         keys = await self.register.keys.list_keys()
         names = {seen.id: seen.name for seen in await self.register.list_accounts(by)}
-        return [self._show_key(key, names[key.account_id]) for key in keys if key.account_id in names]
+        shown = [key for key in keys if key.account_id in names]
+        await self._accounting.refresh(*shown)
+        return [self._show_key(key, names[key.account_id]) for key in shown]
 
     async def get_key(self, key_id: int, by: Actor = OPERATOR) -> Fields:
         """Return a key. Raises ``NotFound``."""
         key = await self.get_key_noun(key_id, by)
-        return self._show_key(key, (await self.register.get_owner(key)).name)
+        return await self._read_key(key, (await self.register.get_owner(key)).name)
 
     async def add_key(self, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """Create a key. Only this result contains its ``secret``.
@@ -158,7 +162,7 @@ class AccountService:
                 fresh = attrs.evolve(fresh, locked=lock(spec.apply(fresh), fields).locked)
             key = await self.register.add_key(spec, fresh, account, by)
             await self.directory.reload()
-        return {**self._show_key(key, account.name), "secret": secret}
+        return {**await self._read_key(key, account.name), "secret": secret}
 
     async def edit_key(self, key_id: int, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """Change some fields, except the account and the secret; a member cannot change locked fields.
@@ -182,7 +186,7 @@ class AccountService:
                 check_locks(key, changed)
             await self.register.put_key(key, changed, account, by)
             await self.directory.reload()
-        return self._show_key(changed, account.name)
+        return await self._read_key(changed, account.name)
 
     async def rotate_key(self, key_id: int, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """Give a key a new ``secret``, which only this result contains. The present one stays valid for the overlap.
@@ -203,7 +207,7 @@ class AccountService:
             )
             await self.register.put_key(key, rotated, account, by, action="key.rotated")
             await self.directory.reload()
-        return {**self._show_key(rotated, account.name), "secret": secret}
+        return {**await self._read_key(rotated, account.name), "secret": secret}
 
     async def delete_key(self, key_id: int, by: Actor = OPERATOR) -> None:
         """Delete a key. Raises ``NotFound``, ``Forbidden``, ``Conflict``."""
@@ -279,6 +283,14 @@ class AccountService:
     async def name_accounts(self) -> dict[int, str]:
         """Return the name of every account, by its id."""
         return {account.id: account.name for account in await self.register.list_accounts(OPERATOR)}
+
+    async def _read_account(self, account: Account) -> Fields:
+        await self._accounting.refresh(account)
+        return self._show_account(account)
+
+    async def _read_key(self, key: ApiKey, account: str) -> Fields:
+        await self._accounting.refresh(key)
+        return self._show_key(key, account)
 
     def _show_account(self, account: Account) -> Fields:
         return build_account(account) | self._accounting.describe(account)

@@ -14,6 +14,7 @@ from gateway.domain.account import Account, ApiKey
 from gateway.domain.account_spec import CreditSpec, build_time
 from gateway.domain.audit_log import OPERATOR, Actor, build_change
 from gateway.domain.balance import Balance, UtcDay, parse_day
+from gateway.domain.credit import BalanceId
 from gateway.domain.ledger import LedgerEntry, UsageAxis, UsageFilter, UsageLine
 from gateway.domain.price import NANOS_PER_USD, nanos
 from gateway.errors import InvalidRequest, StoreUnavailable
@@ -47,6 +48,7 @@ class AccountingService:
         self._queue = queue
         self._clock = clock
         self._crediting = asyncio.Lock()
+        self._wholes: dict[BalanceId, Balance] = {}
         self.jobs: reconcile.Jobs | None = None
         self._loading: asyncio.Task[None] | None = None
         balances.load_day = self._start_loading
@@ -78,6 +80,21 @@ class AccountingService:
             log.warning("daily_spending_not_loaded", error=error.message)
         finally:
             self._loading = None
+
+    async def refresh(self, *owners: Account | ApiKey) -> None:
+        """Read balances that other nodes spend, too: what follows is as of then. Raises ``StoreUnavailable``."""
+        figures = await self._ledger.find_figures([_find_balance_id(owner) for owner in owners])
+        if figures is None:
+            return
+        day = self._balances.today
+        for owner in owners:
+            place = _find_balance_id(owner)
+            self._wholes[place] = whole = Balance(place[0])
+            whole.use(owner.quota, day)
+            found, counter = figures[place], whole.tally(day)
+            whole.held_nanos = found.held_nanos
+            counter.spent_nanos, counter.credit_nanos = found.spent_nanos, found.credit_nanos
+            whole.restore(0, day)  # what is above the limit is an overrun
 
     def describe(self, owner: Account | ApiKey) -> Fields:
         """Return what an account or key has spent, reserved and left, in USD; ``left_usd`` is None without a quota."""
@@ -112,6 +129,7 @@ class AccountingService:
             StoreUnavailable: the ledger cannot be written.
         """
         async with self._crediting:
+            await self.refresh(owner)
             balance, day = self._open(owner)
             available_nanos = balance.find_balance(day)
             if available_nanos is None:
@@ -128,6 +146,7 @@ class AccountingService:
             entry, added = await self._ledger.add_credit(entry, audit)
             if added:
                 balance.add_credit(amount, self._balances.day_at(now_ms / 1000))
+                self._balances.note_credit(*_find_balance_id(owner), amount)
         return {**_build_entry(entry), "added": added, **self.describe(owner)}
 
     async def list_credits(self, owner: Account | ApiKey, limit: int) -> list[Fields]:
@@ -141,13 +160,21 @@ class AccountingService:
     async def reconcile(self) -> Fields:
         """Compare every balance with the ledger; see ``reconcile.reconcile`` for the report."""
         async with self._crediting, self._queue.writing:
+            problems = await self._ledger.list_credit_problems()
+            if problems is not None:
+                return await reconcile.reconcile_node(self._balances, self._ledger, self._queue, problems)
             return await reconcile.reconcile(self._balances, self._ledger, self._queue, self.jobs, self._clock)
 
     def _open(self, owner: Account | ApiKey) -> tuple[Balance, UtcDay]:
         day = self._balances.today
-        balance = self._balances.find_balance("account" if isinstance(owner, Account) else "key", owner.id)
+        place = _find_balance_id(owner)
+        balance = self._wholes.get(place) or self._balances.find_balance(*place)
         balance.use(owner.quota, day)
         return balance, day
+
+
+def _find_balance_id(owner: Account | ApiKey) -> BalanceId:
+    return ("account" if isinstance(owner, Account) else "key"), owner.id
 
 
 def _identify(owner: Account | ApiKey) -> tuple[int, int | None]:

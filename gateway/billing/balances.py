@@ -124,6 +124,9 @@ class Balances:
         """Return every balance that was ever used, with its owner's id."""
         return list((self._keys if owner == "key" else self._accounts).items())
 
+    def note_credit(self, owner: Owner, owner_id: int, nanos: int) -> None:
+        """Note that a balance has been credited in the store. A process that is alone has counted the credit."""
+
     def hold_now(self, caller: Caller, nanos: int) -> Reservation | None:
         """Reserve ``nanos`` in the balances of the key and its account. None: ``hold`` has to be awaited for it.
 

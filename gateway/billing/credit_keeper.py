@@ -67,6 +67,7 @@ class CreditKeeper:
         self._low: set[LeasedBalance] = set()
         self._recalled: set[LeasedBalance] = set()
         self._returns: Counter[BalanceId] = Counter()
+        self._called_in: set[BalanceId] = set()
         self._recalled_s: dict[LeasedBalance, float] = {}
         self._wake = asyncio.Event()
         self._sweep_s = now() + SWEEP_S
@@ -112,6 +113,13 @@ class CreditKeeper:
         if given := balance.release(balance.room_nanos):
             self._returns[balance.id] += given
             self._wake.set()
+
+    def call_in(self, balance: LeasedBalance) -> None:
+        """Return the idle credit of a balance that has less to spend now, and ask the other nodes to do so."""
+        self._known[balance.id] = balance
+        self._called_in.add(balance.id)
+        self.give_up(balance)
+        self._wake.set()
 
     def forget_leases(self) -> None:
         """Read every lease back before the next statement: what the store has is not known."""
@@ -207,6 +215,9 @@ class CreditKeeper:
         amounts, self._returns = self._returns, Counter()
         if amounts:
             await self._authority.give_back(amounts, returned)
+        if called_in := set(self._called_in):
+            await self._authority.recall(called_in)
+            self._called_in -= called_in
 
     def _sweep(self, now_s: float) -> None:
         for balance in self._known.values():

@@ -61,6 +61,14 @@ class LeasedBalances(Balances):
         wholes = [each.describe(day) for each in refusing]
         hold([whole for whole in wholes if (whole.find_balance(day) or 0) <= 0], 1, day, now_s)
 
+    def note_credit(self, owner: Owner, owner_id: int, nanos: int) -> None:
+        """Forget the store's last refusal: it has more now. If it has less, all nodes return what is idle."""
+        balance = self.find_balance(owner, owner_id)
+        if isinstance(balance, LeasedBalance):
+            balance.refusal = None
+            if nanos < 0:
+                self._keeper.call_in(balance)
+
     @asynccontextmanager
     async def hand_over(self, reservation: Reservation) -> AsyncIterator[None]:
         """Hand a reservation over to the job that the block stores: the store counts it there, whatever node ends it.

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from gateway.billing.balances import Balances
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.balance import Balance, Owner, UtcDay
-from gateway.domain.ledger import Spending
+from gateway.domain.ledger import KeyTotals, Spending
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoJob
@@ -54,24 +54,56 @@ async def reconcile(
         problems += await _check_jobs(jobs, balances)
     problems += _compare(found, await recompute_sums(ledger, pending, day, clock))
     totals = await ledger.list_totals()
-    for total in totals:
-        if not total.entries_nanos == total.usage_nanos == total.requests_nanos:
-            problems.append(
-                f"key {total.key_id}: {total.entries_nanos} charged in entries, {total.usage_nanos} in the sums "
-                f"of its days, {total.requests_nanos} in its requests (nano-USD)",
-            )
+    problems += _compare_totals(totals)
     return {
-        "ok": not problems,
-        "problems": problems,
-        "purses": len(found),
-        "charged_usd": sum(total.entries_nanos for total in totals) / NANOS_PER_USD,
-        "charged_nanos": sum(total.entries_nanos for total in totals),
+        **_build_report(problems, totals, len(found)),
         "open_holds": open_holds - len(for_jobs),
         "video_holds": len(for_jobs),
         "held_usd": held / NANOS_PER_USD,
         "video_held_usd": sum(for_jobs.values()) / NANOS_PER_USD,
         "waiting_rows": len(pending),
     }
+
+
+async def reconcile_node(
+    balances: Balances, ledger: LedgerRepository, queue: WriteQueue, found: Sequence[str]
+) -> dict[str, Any]:
+    """Return the report of a node of a cluster, where the store has the balances.
+
+    ``found`` is what is wrong with balances, leases and jobs in the store; reservations are those of this node.
+    """
+    problems = [*found, *_check_reservations(balances)]
+    open_holds, pending = len(balances.holds), len(queue.look())
+    held = sum(balance.held_nanos for _, balance in balances.list_balances("account"))
+    totals = await ledger.list_totals()
+    problems += _compare_totals(totals)
+    return {
+        **_build_report(problems, totals, len(totals)),
+        "open_holds": open_holds,
+        "video_holds": 0,
+        "held_usd": held / NANOS_PER_USD,
+        "video_held_usd": 0.0,
+        "waiting_rows": pending,
+    }
+
+
+def _build_report(problems: Sequence[str], totals: Sequence[KeyTotals], balances: int) -> dict[str, Any]:
+    return {
+        "ok": not problems,
+        "problems": problems,
+        "purses": balances,
+        "charged_usd": sum(total.entries_nanos for total in totals) / NANOS_PER_USD,
+        "charged_nanos": sum(total.entries_nanos for total in totals),
+    }
+
+
+def _compare_totals(totals: Iterable[KeyTotals]) -> list[str]:
+    return [
+        f"key {total.key_id}: {total.entries_nanos} charged in entries, {total.usage_nanos} in the sums "
+        f"of its days, {total.requests_nanos} in its requests (nano-USD)"
+        for total in totals
+        if not total.entries_nanos == total.usage_nanos == total.requests_nanos
+    ]
 
 
 def copy_sums(balances: Balances, day: UtcDay) -> dict[BalanceId, Sums]:
@@ -125,20 +157,27 @@ def _compare(found: Mapping[BalanceId, Sums], expected: Mapping[BalanceId, Sums]
 
 def _check_balances(balances: Balances, day: UtcDay) -> list[str]:
     """Check the invariants of ``domain/balance.py`` for every balance."""
+    problems = _check_reservations(balances)
+    for owner in _OWNERS:
+        for owner_id, balance in balances.list_balances(owner):
+            counter, room = balance.tally(day), balance.find_room(day)
+            if counter.spent_nanos < 0 or (room is not None and room + counter.overrun_nanos < 0):
+                problems.append(f"{owner} {owner_id}: more is spent and held than its cap and its overrun allow")
+    return problems
+
+
+def _check_reservations(balances: Balances) -> list[str]:
+    """Check that every balance holds what its reservations do."""
     reserved: dict[int, int] = {}
     for reservation in balances.holds:
         for balance in reservation.balances:
             reserved[id(balance)] = reserved.get(id(balance), 0) + reservation.nanos
-    problems = []
-    for owner in _OWNERS:
-        for owner_id, balance in balances.list_balances(owner):
-            counter, expected = balance.tally(day), reserved.get(id(balance), 0)
-            if balance.held_nanos != expected:
-                problems.append(f"{owner} {owner_id}: {balance.held_nanos} held, its holds say {expected} (nano-USD)")
-            room = balance.find_room(day)
-            if counter.spent_nanos < 0 or (room is not None and room + counter.overrun_nanos < 0):
-                problems.append(f"{owner} {owner_id}: more is spent and held than its cap and its overrun allow")
-    return problems
+    return [
+        f"{owner} {owner_id}: {balance.held_nanos} held, its holds say {expected} (nano-USD)"
+        for owner in _OWNERS
+        for owner_id, balance in balances.list_balances(owner)
+        if balance.held_nanos != (expected := reserved.get(id(balance), 0))
+    ]
 
 
 async def _check_jobs(jobs: Jobs, balances: Balances) -> list[str]:

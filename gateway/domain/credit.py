@@ -65,6 +65,18 @@ class StoredLease:
         return self.granted_nanos - self.posted_nanos - self.late_nanos
 
 
+@frozen
+class CreditFigures:
+    """What the store has of one balance: what was spent and credited in its period, and what is set aside.
+
+    ``held_nanos`` is what nodes and jobs have, and what nodes have spent and not posted yet.
+    """
+
+    spent_nanos: int
+    credit_nanos: int
+    held_nanos: int
+
+
 class CreditAuthority(Protocol):
     """Who judges how much of each limit is left, on behalf of one node.
 

@@ -44,6 +44,8 @@ async def open_billing(services: Services, stack: AsyncExitStack, node: "LeaseHo
         balances = credit.balances
     journal.renew()
     accounting = AccountingService(balances, ledger, write_queue, clock=options.clock)
+    if credit is not None:
+        balances.load_day = None  # the store knows every day
     stack.push_async_callback(accounting.close)
     quota = QuotaService(balances, InMemoryRateLimiter(time.monotonic), journal, write_queue)
     settlement = Settlement(quota, journal, write_queue)

@@ -62,7 +62,7 @@ class NodeCredit:
 
         Raises ``StoreUnavailable``.
         """
-        database.credit = PostgresCredit(self._node.id, self._find_today)
+        database.credit = PostgresCredit(database, self._node.id, self._find_today)
         await database.write(partial(open_missing, day=self._find_today()))
         await recover()
         await self._authority.fold()

@@ -1,7 +1,7 @@
 """The ledger in the database: requests, entries and the sums of each day and hour, written in one commit."""
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.balance import DAY_S, UtcDay
+from gateway.domain.credit import BalanceId, CreditFigures
 from gateway.domain.ledger import (
     KeyTotals,
     LedgerEntry,
@@ -180,6 +181,14 @@ class LedgerRepository:
             return attrs.evolve(entry, sequence=sequence), True
 
         return await self._database.write(work)
+
+    async def find_figures(self, balances: Sequence[BalanceId]) -> Mapping[BalanceId, CreditFigures] | None:
+        """Return what the store has of balances that several nodes spend; None if one gateway uses the database."""
+        return None if self._database.credit is None else await self._database.credit.find_figures(balances)
+
+    async def list_credit_problems(self) -> Sequence[str] | None:
+        """Return what is wrong with the leases of credit; None if one gateway uses the database."""
+        return None if self._database.credit is None else await self._database.credit.list_problems()
 
     async def list_credits(self, account_id: int, key_id: int | None, limit: int) -> Sequence[LedgerEntry]:
         """Return the newest credits of a balance, newest first."""

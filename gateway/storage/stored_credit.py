@@ -1,12 +1,12 @@
 """What a write owes to credit leases, if several nodes use the database: part of the same transaction."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.balance import Quota
-from gateway.domain.credit import BalanceId
+from gateway.domain.credit import BalanceId, CreditFigures
 from gateway.domain.ledger import LedgerEntry
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoJob
@@ -14,6 +14,14 @@ from gateway.domain.video import VideoJob
 
 class StoredCredit(Protocol):
     """The balances and leases that a node's writes change."""
+
+    async def find_figures(self, balances: Sequence[BalanceId]) -> Mapping[BalanceId, CreditFigures]:
+        """Return what the store has of some balances; of one without a limit since ever."""
+        ...
+
+    async def list_problems(self) -> Sequence[str]:
+        """Return what is wrong with balances, leases and jobs in one snapshot."""
+        ...
 
     async def post(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
         """Count the charges of ``rows`` as spent of the node's leases. The last statement before the commit."""

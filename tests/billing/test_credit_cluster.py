@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import attrs
 import pytest
 
 from gateway.domain.account import Account, ApiKey, Caller
-from gateway.domain.balance import Quota, QuotaPeriod
+from gateway.domain.account_spec import CreditSpec
+from gateway.domain.balance import Balance, Quota, QuotaPeriod
+from gateway.domain.leased_balance import LeasedBalance
 from gateway.errors import QuotaExceeded, StoreUnavailable
 from gateway.request_context import RequestContext
 from gateway.storage.accounts import AccountRepository
@@ -46,7 +49,9 @@ async def audit(store: CreditStore) -> None:
 
 
 async def spent(store: CreditStore) -> int:
-    return int(await store.connection.fetchval("SELECT coalesce(sum(amount_nanos), 0) FROM entries"))
+    return int(
+        await store.connection.fetchval("SELECT coalesce(sum(amount_nanos), 0) FROM entries WHERE kind = 'charge'")
+    )
 
 
 @pytest.mark.parametrize(
@@ -192,3 +197,52 @@ async def test_the_store_restarts_under_waiting_requests(store: CreditStore, tmp
     await gateway.stop()
     await audit(store)
     assert await spent(store) == 9 * len(contexts)
+
+
+def _is_called_in(balance: Balance) -> bool:
+    assert isinstance(balance, LeasedBalance)
+    return balance.room_nanos <= 0
+
+
+async def test_every_node_shows_and_credits_what_all_have_spent(store: CreditStore, tmp_path: Path) -> None:
+    gateways = [LeasedGateway(store.url, name, tmp_path) for name in "ab"]
+    for gateway in gateways:
+        await gateway.start()
+    first, second = gateways
+    caller = await add_caller(first, Quota(), capped(1_000, "daily"))
+    first.settle(await first.admit(caller, 300), 200)
+    second.settle(await second.admit(caller, 300), 100)
+    running = await second.admit(caller, 300)
+    for gateway in gateways:
+        await gateway.flusher.flush()
+    shown = []
+    for gateway in gateways:
+        await gateway.accounting.refresh(caller.key, caller.account)
+        shown.append((gateway.accounting.describe(caller.key), gateway.accounting.describe(caller.account)))
+    assert shown[0] == shown[1]
+    of_key, of_account = shown[0]
+    assert of_key["spent_usd"] == of_account["spent_usd"] == pytest.approx(300e-9)
+    assert of_key["held_usd"] + of_key["left_usd"] == pytest.approx(700e-9)
+    assert of_key["held_usd"] >= 300e-9
+    assert (of_account["left_usd"], of_key["overrun_usd"]) == (None, 0)
+    assert first.accounting.find_stricter(caller.key, caller.account)[0].owner == "key"
+    credited = await first.accounting.credit(caller.key, CreditSpec(Decimal("0.0000007"), "top_up"))
+    assert credited["credit_usd"] == pytest.approx(700e-9)
+    put = await second.accounting.credit(caller.key, CreditSpec(Decimal("0.0000005"), "set"))
+    assert put["held_usd"] + put["left_usd"] == pytest.approx(500e-9)
+    for gateway in gateways:  # what was granted of more than there is now is called in
+        own = gateway.balances.find_balance("key", caller.key.id)
+        await until(partial(_is_called_in, own))
+    second.settle(running, 300)
+    report = await first.accounting.reconcile()
+    assert (report["ok"], report["problems"]) == (True, [])
+    await store.connection.execute("UPDATE credit_balances SET leased = leased + 5 WHERE owner = 1")
+    assert "key 1: set aside is" in (await first.accounting.reconcile())["problems"][0]
+    await store.connection.execute("UPDATE credit_balances SET leased = leased - 5 WHERE owner = 1")
+    first.settle(await first.admit(caller, 200), 200)
+    with pytest.raises(QuotaExceeded):
+        await first.admit(caller, 1)
+    for gateway in gateways:
+        await gateway.stop()
+    await audit(store)
+    assert await spent(store) == 300 + 300 + 200

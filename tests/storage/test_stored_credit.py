@@ -37,7 +37,7 @@ class Cluster:
 
     def __init__(self, store: CreditStore, database: Database, node: PostgresCreditAuthority) -> None:
         self.store, self.database, self.node, self.day = store, database, node, TODAY
-        self.database.credit = PostgresCredit("a", lambda: self.day)
+        self.database.credit = PostgresCredit(database, "a", lambda: self.day)
         self.accounts, self.keys = AccountRepository(self.database), ApiKeyRepository(self.database)
         self.ledger, self.videos = LedgerRepository(self.database), VideoRepository(self.database)
 

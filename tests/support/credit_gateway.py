@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from gateway.background import JobRunner
+from gateway.billing.accounting import AccountingService
 from gateway.billing.flush_worker import LedgerFlusher
 from gateway.billing.quota import QuotaService
 from gateway.billing.rate_limiter import InMemoryRateLimiter
@@ -66,6 +67,8 @@ class LeasedGateway:
         self.balances = self.credit.balances
         self.quota = QuotaService(self.balances, InMemoryRateLimiter(lambda: self.now), self.journal, self.queue)
         self.settlement = Settlement(self.quota, self.journal, self.queue)
+        self.accounting = AccountingService(self.balances, self.ledger, self.queue, clock=lambda: self.now)
+        self.balances.load_day = None
         self.workers = JobRunner()
 
     async def start(self) -> None:

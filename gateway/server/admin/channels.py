@@ -262,6 +262,8 @@ async def explain(request: web.Request) -> web.Response:
     caller = None if key_id is None else request.app[SERVICES].auth.api_keys.find_caller(key_id)
     if key_id is not None and caller is None:
         raise NotFound(f"No key has the id {key_id}", param="key")
+    if caller is not None:
+        await services.billing.accounting.refresh(caller.key, caller.account)
     return respond_json(services.admin.explainer.explain(caller, model, operation))
 
 

@@ -27,7 +27,9 @@ _CENTS = 100
 async def get_subscription(request: web.Request) -> web.Response:
     """``GET /v1/dashboard/billing/subscription``: the cap in USD, top-ups included."""
     caller = request[CALLER]
-    balance, day = request.app[SERVICES].billing.accounting.find_stricter(caller.key, caller.account)
+    accounting = request.app[SERVICES].billing.accounting
+    await accounting.refresh(caller.key, caller.account)
+    balance, day = accounting.find_stricter(caller.key, caller.account)
     limit_usd: float = NO_LIMIT_USD
     if balance.quota.limit_nanos is not None and balance.quota.capped:
         limit_usd = (balance.quota.limit_nanos + balance.tally(day).credit_nanos) / NANOS_PER_USD
@@ -54,6 +56,7 @@ async def get_usage(request: web.Request) -> web.Response:
     start = number_of_day(start_date) if start_date else max(end - _DAYS_SHOWN, 0)
     if not start < end <= start + _MOST_DAYS:
         raise InvalidRequest(f"'end_date' must be 1 to {_MOST_DAYS} days after 'start_date'", param="end_date")
+    await services.billing.accounting.refresh(caller.key, caller.account)
     balance, day = services.billing.accounting.find_stricter(caller.key, caller.account)
     of_key = balance.owner == "key"
     wanted = UsageFilter(

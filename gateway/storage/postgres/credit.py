@@ -10,7 +10,7 @@ from gateway.domain.credit import BalanceId, CreditGrant, CreditWant, StoredLeas
 LIMITS_LOCK = 7_130_001
 """The advisory lock that a change of limits has alone, and that every transaction which posts rows shares."""
 OWNER_NUMBERS: Mapping[Owner, int] = MappingProxyType({"account": 0, "key": 1})
-_OWNERS: Mapping[int, Owner] = MappingProxyType({0: "account", 1: "key"})
+OWNERS: Mapping[int, Owner] = MappingProxyType({0: "account", 1: "key"})
 
 _TAKE = "SELECT * FROM take_credit($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 _GIVE = "SELECT give_credit($1, $2, $3, $4)"
@@ -47,7 +47,7 @@ async def take_credit(
         [want.want_nanos for want in asked],
     )
     return [
-        CreditGrant((_OWNERS[row["o"]], row["i"]), row["limited"], row["g"], row["room"], row["others"]) for row in rows
+        CreditGrant((OWNERS[row["o"]], row["i"]), row["limited"], row["g"], row["room"], row["others"]) for row in rows
     ]
 
 
@@ -69,7 +69,7 @@ async def post_spending(connection: Connection, node: str, day: UtcDay, amounts:
 async def find_leases(connection: Connection, node: str) -> Sequence[StoredLease]:
     """Return what the store has set aside for a node."""
     return [
-        StoredLease((_OWNERS[row["owner"]], row["owner_id"]), row["granted"], row["posted"], row["late"])
+        StoredLease((OWNERS[row["owner"]], row["owner_id"]), row["granted"], row["posted"], row["late"])
         for row in await connection.fetch(_LEASES, node)
     ]
 

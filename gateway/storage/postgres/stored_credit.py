@@ -8,11 +8,12 @@ from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.balance import DAY_S, Quota, QuotaPeriod, UtcDay, parse_day
-from gateway.domain.credit import BalanceId
+from gateway.domain.credit import BalanceId, CreditFigures
 from gateway.domain.ledger import LedgerEntry, day_of
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoJob
-from gateway.storage.postgres.credit import OWNER_NUMBERS, Connection, post_spending
+from gateway.storage.database import Database
+from gateway.storage.postgres.credit import OWNER_NUMBERS, OWNERS, Connection, post_spending
 from gateway.storage.schema import keys
 
 _PERIODS: Mapping[QuotaPeriod, int] = MappingProxyType({"lifetime": 0, "daily": 1, "monthly": 2})
@@ -30,6 +31,29 @@ SELECT open_balance(o.owner, o.id, o.period::smallint, $1, $2) FROM (
     AND NOT EXISTS (SELECT 1 FROM credit_balances b WHERE b.owner = k.owner AND b.owner_id = k.id)
   ORDER BY 1, 2) o
 """
+# A balance that no write has turned into the current period yet has spent nothing in it.
+_FIGURES = text("""
+SELECT o.owner, o.owner_id,
+  CASE WHEN b.owner IS NULL THEN charged_since(o.owner, o.owner_id, 0) WHEN s.now > b.start THEN 0
+    ELSE b.settled + l.posted END AS spent,
+  CASE WHEN b.owner IS NULL THEN credited_since(o.owner, o.owner_id, 0)
+    WHEN s.now > b.start THEN credited_since(o.owner, o.owner_id, s.now) ELSE b.credit END AS credit,
+  CASE WHEN b.owner IS NULL THEN held_by_jobs(o.owner, o.owner_id)
+    ELSE b.leased - l.posted - l.late + b.reserved END AS held
+FROM unnest(CAST(:owners AS smallint[]), CAST(:ids AS bigint[])) AS o(owner, owner_id)
+LEFT JOIN credit_balances b ON b.owner = o.owner AND b.owner_id = o.owner_id
+CROSS JOIN LATERAL (SELECT coalesce(sum(posted), 0) AS posted, coalesce(sum(late), 0) AS late
+  FROM credit_leases e WHERE e.owner = b.owner AND e.owner_id = b.owner_id) l
+CROSS JOIN LATERAL (SELECT credit_start(b.period, CAST(:day AS integer), CAST(:month AS integer)) AS now) s
+""")
+_PROBLEMS = text("""
+SELECT b.owner, b.owner_id, b.settled, b.leased, b.reserved, b.credit,
+  charged_since(b.owner, b.owner_id, b.start) AS charged, credited_since(b.owner, b.owner_id, b.start) AS credited,
+  held_by_jobs(b.owner, b.owner_id) AS held,
+  coalesce(sum(l.granted), 0) AS granted, coalesce(sum(l.posted), 0) AS posted
+FROM credit_balances b LEFT JOIN credit_leases l USING (owner, owner_id)
+GROUP BY b.owner, b.owner_id ORDER BY b.owner, b.owner_id
+""")
 _CLEAR = "DELETE FROM credit_leases; DELETE FROM credit_balances"
 
 
@@ -37,13 +61,39 @@ class PostgresCredit:
     """What the writes of a node owe to credit leases. Each has ``LIMITS_LOCK``, so that no limit changes meanwhile.
 
     Args:
+        database: where they are.
         node: whose leases they are.
         today: returns the current day.
     """
 
-    def __init__(self, node: str, today: Callable[[], UtcDay]) -> None:
+    def __init__(self, database: Database, node: str, today: Callable[[], UtcDay]) -> None:
+        self._database = database
         self._node = node
         self._today = today
+
+    async def find_figures(self, balances: Sequence[BalanceId]) -> Mapping[BalanceId, CreditFigures]:
+        """Return what the store has of some balances. Raises ``StoreUnavailable``."""
+        day = self._today()
+        values = {"owners": [OWNER_NUMBERS[owner] for owner, _ in balances], "ids": [number for _, number in balances]}
+        rows = await self._database.read(_FIGURES.params(**values, day=day.number, month=day.month_number))
+        return {
+            (OWNERS[row.owner], row.owner_id): CreditFigures(int(row.spent), int(row.credit), int(row.held))
+            for row in rows
+        }
+
+    async def list_problems(self) -> Sequence[str]:
+        """Return what is wrong in one snapshot. Raises ``StoreUnavailable``."""
+        return [
+            f"{OWNERS[row.owner]} {row.owner_id}: {name} is {here}, {why} {there} (nano-USD)"
+            for row in await self._database.read_long(_PROBLEMS)
+            for name, here, why, there in (
+                ("set aside", row.leased, "its leases say", row.granted),
+                ("spent in the period", row.settled + row.posted, "its charges say", row.charged),
+                ("credited in the period", row.credit, "its entries say", row.credited),
+                ("reserved", row.reserved, "its open jobs say", row.held),
+            )
+            if here != there
+        ]
 
     async def post(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
         """Count the charges of ``rows``, those of each day by themselves."""
