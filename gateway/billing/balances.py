@@ -149,6 +149,9 @@ class Balances:
         """Reserve ``nanos`` after ``hold_now`` has returned None, which it never does here. Raises as it does."""
         raise NotImplementedError
 
+    async def extend(self, reservation: Reservation, nanos: int) -> None:
+        """Reserve more after ``reservation.extend`` has reserved what is there: a process that is alone has no more."""
+
     def check(self, caller: Caller) -> None:
         """Raise ``QuotaExceeded`` if a balance is used up even without its reservations; ``StoreUnavailable``."""
         now_s = self._clock()

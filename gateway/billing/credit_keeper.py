@@ -24,7 +24,7 @@ WAIT_S = 2.0
 RETRY_S = 0.1
 SWEEP_S = 5.0
 _RECALL_EVERY_S = 0.1
-_AHEAD_EVERY_S, _AHEAD_AFTER_REFUSAL_S = 0.1, 1.0
+_AHEAD_EVERY_S, _DRY_S = 0.1, 1.0
 _SHORT_MEMORY_S, _LONG_MEMORY_S = 0.25, 5.0
 
 FindUnposted = Callable[[], AbstractAsyncContextManager[Callable[[], Mapping[BalanceId, int]]]]
@@ -78,9 +78,16 @@ class CreditKeeper:
         authority.recalled, authority.returned = self._note_recalled, self._note_returned
 
     async def wait(
-        self, balances: Sequence[LeasedBalance], nanos: int, reserve: Callable[[], Reservation | None]
+        self,
+        balances: Sequence[LeasedBalance],
+        nanos: int,
+        reserve: Callable[[], Reservation | None],
+        *,
+        partial: bool = False,
     ) -> Reservation | None:
         """Return the reservation that ``reserve`` makes once credit is granted; None if the store has too little.
+
+        ``partial``: the store is asked once, and grants what it has.
 
         Raises:
             StoreUnavailable: the store does not answer in time.
@@ -88,8 +95,8 @@ class CreditKeeper:
         answer: asyncio.Future[Reservation | None] = asyncio.get_running_loop().create_future()
         for balance in balances:
             self._known[balance.id] = balance
-            balance.demand.last_nanos = nanos
-        self._queue.put(WaitingRequest(balances, nanos, reserve, answer))
+            balance.demand.enlarge(nanos)
+        self._queue.put(WaitingRequest(balances, nanos, reserve, answer, partial))
         self._wake.set()
         try:
             async with asyncio.timeout(self.wait_s):
@@ -103,7 +110,7 @@ class CreditKeeper:
 
     def ask_ahead(self, balance: LeasedBalance) -> None:
         """Ask for more credit soon, unless that has just been done."""
-        if balance not in self._low and self.now() >= balance.demand.ahead_s:
+        if balance not in self._low and self.now() >= max(balance.demand.ahead_s, balance.demand.dry_s):
             self._known[balance.id] = balance
             self._low.add(balance)
             self._wake.set()
@@ -171,7 +178,7 @@ class CreditKeeper:
                 balance.grant(grant.granted_nanos)
                 balance.refusal = None
             else:
-                balance.demand.ahead_s = self.now() + _AHEAD_AFTER_REFUSAL_S
+                balance.demand.dry_s = self.now() + _DRY_S
         return {grant.balance: grant for grant in grants}
 
     def _collect_ahead(self, asked: Collection[BalanceId], now_s: float) -> list[CreditWant]:

@@ -22,6 +22,7 @@ class WaitingRequest:
         nanos: what it reserves.
         reserve: makes the reservation; None if a balance is short.
         answer: the reservation; None if the store has too little.
+        partial: whatever the store grants is of use; it is asked once.
         recalls: how often other nodes were asked for their idle credit for it.
         after_s: the store is not asked again before.
     """
@@ -30,6 +31,7 @@ class WaitingRequest:
     nanos: int
     reserve: Callable[[], Reservation | None]
     answer: asyncio.Future[Reservation | None]
+    partial: bool = False
     recalls: int = 0
     after_s: float = 0.0
 
@@ -115,8 +117,13 @@ class CreditQueue:
         """
         verdict = Verdict()
         for request in asked:
+            if request.answer.done():
+                continue
+            if request.partial:
+                verdict.refused.append(request)
+                continue
             refusing = [each for each in request.short if _is_refused(answers.get(each.id))]
-            if request.answer.done() or not refusing:
+            if not refusing:
                 continue
             others = all(answers[each.id].others_nanos > 0 for each in refusing)
             if not others or request.recalls == len(self._pauses_s):
@@ -137,7 +144,8 @@ def collect(requests: Iterable[WaitingRequest]) -> dict[LeasedBalance, list[int]
     for request in requests:
         for balance in request.balances:
             if balance.leased and not balance.unsure:
-                asked[balance].append(request.nanos)
+                # A single nano-USD is the least that is of use to a request which takes what there is.
+                asked[balance] += [1, request.nanos - 1] if request.partial else [request.nanos]
     return asked
 
 

@@ -1,7 +1,7 @@
 """The balances of one of several nodes: it spends what the store has granted it, and asks for more as necessary."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import cast
 
 from gateway.billing.balances import Balances
@@ -9,6 +9,7 @@ from gateway.billing.credit_keeper import CreditKeeper
 from gateway.domain.account import Caller
 from gateway.domain.balance import Balance, Charge, Owner, Reservation, hold
 from gateway.domain.leased_balance import LeasedBalance, is_low
+from gateway.errors import StoreUnavailable
 
 Pair = tuple[LeasedBalance, LeasedBalance]
 
@@ -52,6 +53,23 @@ class LeasedBalances(Balances):
             reservation = await self._keeper.wait(pair, nanos, lambda: self.hold_now(caller, nanos))
             if reservation is not None:
                 return reservation
+
+    async def extend(self, reservation: Reservation, nanos: int) -> None:
+        """Reserve up to ``nanos`` in all, as far as the store has it."""
+        missing, now_s = nanos - reservation.nanos, self._keeper.now()
+        balances = [each for each in reservation.balances if isinstance(each, LeasedBalance) and each.leased]
+        if not balances or missing <= 0 or any(now_s < each.demand.dry_s for each in balances):
+            return
+
+        def find_room() -> int:
+            return max(0, min(each.room_nanos for each in balances))
+
+        with suppress(StoreUnavailable):  # the request has what it needs
+            await self._keeper.wait(
+                balances, missing, lambda: reservation if find_room() >= missing else None, partial=True
+            )
+        reservation.left_nanos = find_room()
+        reservation.extend(nanos)
 
     def check(self, caller: Caller) -> None:
         """Raise ``QuotaExceeded`` if the store has just answered that nothing is left at all; ``StoreUnavailable``."""

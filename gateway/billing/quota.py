@@ -125,8 +125,8 @@ class QuotaService:
         admitted = False
         try:
             ctx.reservation = self._balances.hold_now(caller, reserve) or await self._balances.hold(caller, reserve)
-            if may_be_longer and ctx.reservation.left_nanos and call.max_output_tokens:
-                _extend(ctx.reservation, call, options)
+            if may_be_longer and ctx.reservation.left_nanos is not None and call.max_output_tokens:
+                await self._extend(ctx.reservation, call, options)
             if subjects := caller.subjects:
                 tokens = estimate_tokens(call.prompt_chars)
                 permit = self._counters.take_now(subjects, tokens) or await self._counters.take(subjects, tokens)
@@ -168,6 +168,13 @@ class QuotaService:
         ctx.reservation = self._balances.restore(ctx.caller.account.id, ctx.caller.key.id, 0)
         with suppress(StoreUnavailable):  # the provider works on it nevertheless
             self._journal.start(build_start(ctx, channel, 0))
+
+    async def _extend(self, reservation: Reservation, call: InferenceRequest, options: Sequence[Target]) -> None:
+        """Reserve the cost of the longest answers that ``call`` allows, as far as it is left."""
+        most = _find_longest(call, options)
+        reservation.extend(most)
+        if reservation.nanos < most:
+            await self._balances.extend(reservation, most)
 
     async def _wait_for_room(self) -> None:
         """Wait for the database to catch up, unless it cannot. Raises ``StoreUnavailable``.
@@ -224,8 +231,8 @@ def _find_fitting(call: InferenceRequest, options: Sequence[Target], room_nanos:
     return low
 
 
-def _extend(reservation: Reservation, call: InferenceRequest, options: Sequence[Target]) -> None:
-    """Reserve the cost of the longest answers that ``call`` allows, as far as it is left.
+def _find_longest(call: InferenceRequest, options: Sequence[Target]) -> int:
+    """Return the cost of the longest answers that ``call`` allows.
 
     If it names no limit, they are as long as the model can make them, as far as that is known.
     """
@@ -236,4 +243,4 @@ def _extend(reservation: Reservation, call: InferenceRequest, options: Sequence[
         if tokens > call.max_output_tokens:
             longest = attrs.evolve(call, max_output_tokens=tokens)
             most = max(most, target.find_most(target.bound(longest)))
-    reservation.extend(most)
+    return most

@@ -263,7 +263,7 @@ class Reservation:
             for balance in self.balances:
                 balance.held_nanos += more
             self.nanos += more
-            self.extra_nanos = more
+            self.extra_nanos += more
 
     def settle(self, cost_nanos: int, day: UtcDay) -> Charge:
         """Charge ``cost_nanos``. A second call changes nothing and returns the first result."""

@@ -14,7 +14,7 @@ _AVERAGE_S = 5.0
 _AHEAD_S = 2.0
 IDLE_S = 60.0
 _FEWEST, _MOST = 4, 32
-"""The bounds of a slice, in requests like the last one."""
+"""The bounds of a slice, in requests like a large one of late."""
 
 
 @attrs.define(eq=False)
@@ -23,25 +23,32 @@ class CreditDemand:
 
     Attributes:
         nanos_per_s: the average as of ``at_s``.
-        last_nanos: the last reservation.
-        at_s: when it was made.
+        large_nanos: a large reservation of late: an eighth less with each smaller one.
+        at_s: when the last one was made.
         ahead_s: no more is asked for ahead before.
+        dry_s: until then the store is taken to have nothing more; it has just granted nothing.
     """
 
     nanos_per_s: float = 0.0
-    last_nanos: int = 0
+    large_nanos: int = 0
     at_s: float = 0.0
     ahead_s: float = 0.0
+    dry_s: float = 0.0
 
     def note(self, nanos: int, now_s: float) -> None:
         """Count a reservation."""
         self.nanos_per_s = self._decay(now_s) + nanos / _AVERAGE_S
-        self.last_nanos, self.at_s = nanos, now_s
+        self.at_s = now_s
+        self.enlarge(nanos)
+
+    def enlarge(self, nanos: int) -> None:
+        """Count a reservation that may not be made."""
+        self.large_nanos = max(nanos, self.large_nanos - self.large_nanos // 8)
 
     def find_slice(self, now_s: float) -> int:
-        """Return what to ask for beyond what requests need: two seconds' reservations, from 4 to 32 of the last one."""
+        """Return what to ask for beyond what requests need: two seconds' reservations, from 4 to 32 of a large one."""
         ahead = int(self._decay(now_s) * _AHEAD_S)
-        return min(max(ahead, _FEWEST * self.last_nanos), _MOST * self.last_nanos)
+        return min(max(ahead, _FEWEST * self.large_nanos), _MOST * self.large_nanos)
 
     def _decay(self, now_s: float) -> float:
         return self.nanos_per_s * math.exp(min(0.0, self.at_s - now_s) / _AVERAGE_S)

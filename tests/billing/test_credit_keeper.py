@@ -293,3 +293,35 @@ async def test_a_day_begins_with_what_is_held(credit: MemoryCredit) -> None:
     node.settle(daily, held, 30)
     node.post()
     assert (await asyncio.gather(node.begin(daily, 70), node.step()))[0].nanos == 70
+
+
+async def test_a_long_answer_reserves_what_the_store_has(credit: MemoryCredit) -> None:
+    node, other = MemoryNode(credit, "a"), MemoryNode(credit, "b")
+    first = node.begin(CAPPED, 100)
+    await node.step()
+    reservation = await first
+    extending = asyncio.ensure_future(node.balances.extend(reservation, 700))
+    await node.step()
+    await extending
+    assert (reservation.nanos, reservation.extra_nanos) == (700, 600)
+    extending = asyncio.ensure_future(node.balances.extend(reservation, 5_000))
+    await node.step()
+    await extending
+    assert (reservation.nanos, reservation.extra_nanos) == (1_000, 900)
+    assert (credit.balances[KEY].room, node.find(KEY).room_nanos) == (0, 0)
+    asked = len(node.authority.asked)
+    extending = asyncio.ensure_future(node.balances.extend(reservation, 5_000))
+    await node.step()
+    await extending
+    await node.balances.extend(reservation, 5_000)  # the store has just granted nothing
+    assert len(node.authority.asked) == asked + 1
+    waiting = other.begin(CAPPED, 1)
+    for _ in range(4):
+        await other.step()
+        other.pulse += 1
+    await refused(waiting)
+    node.settle(CAPPED, reservation, 40)
+    node.post()
+    node.keeper.call_in(node.find(KEY))
+    await node.step()
+    assert credit.balances[KEY].room == 960
