@@ -15,7 +15,7 @@ from tests.support.service_manager import Systemd
 from tests.support.tools import find_tool
 
 UNITS = Path(__file__).resolve().parent.parent / "deploy" / "systemd"
-CALLERS = 200
+CALLERS = 100
 MAX_EXPOSURE = 2.0
 SLOW_STREAM = {"model": "demo-chat", "messages": [{"role": "user", "content": "a long story"}], "stream": True}
 
@@ -78,6 +78,7 @@ def test_a_socket_that_is_not_tcp_is_refused_in_plain_words(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 async def test_a_restart_refuses_no_connection_and_breaks_no_stream(tmp_path: Path) -> None:
     """Callers come all the time, each with a connection of its own, while the service is stopped and started."""
     with Systemd(tmp_path) as manager:
