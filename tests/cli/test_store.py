@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +17,7 @@ from gateway.storage import schema
 from gateway.storage.data_folder import SECRETS, DataFolder
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.sole_user import SoleUser
+from tests.support.gateway_process import eventually
 from tests.support.postgres import PostgresServer, SharedPostgres
 from tests.support.schema_fixtures import make_folder
 
@@ -194,3 +196,30 @@ async def test_a_copy_that_fails_in_the_middle_leaves_an_empty_target(folder: Pa
     (tmp_path / "back" / ".copy-gateway.db").write_bytes(b"half")
     assert (await copy(url, tmp_path / "back")).exit_code == 0
     assert sorted(path.name for path in (tmp_path / "back").iterdir()) == ["gateway.db", "gateway.lock"]
+
+
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
+async def test_a_copy_that_is_killed_leaves_an_empty_target(folder: Path, url: str) -> None:
+    """It is killed while it waits for a table that others have locked: most tables are written by then."""
+    holder, watcher = await asyncpg.connect(url), await asyncpg.connect(url)
+    async with holder.transaction():
+        await holder.execute("LOCK TABLE video_prompts IN SHARE MODE")
+        words = ("-m", "gateway", "store", "copy", "--from", str(folder), "--to", url)
+        copying = await asyncio.create_subprocess_exec(sys.executable, *words, stderr=asyncio.subprocess.DEVNULL)
+
+        async def is_waiting() -> bool:
+            return bool(await watcher.fetchval(WAITING))
+
+        try:
+            await eventually(is_waiting, 60)
+        finally:
+            copying.kill()
+            await copying.wait()
+        assert await watcher.fetchval("SELECT count(*) FROM requests") == 0
+    again = await copy(folder, url)
+    assert again.exit_code == 0, again.output
+    assert await watcher.fetchval("SELECT count(*) FROM requests") == len(read(folder)["requests"])
+    await holder.close()
+    await watcher.close()

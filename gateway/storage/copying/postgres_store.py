@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 import asyncpg  # type: ignore[import-untyped]
 
-from gateway.storage.copying.store_copy import BATCH, CopyFailed
+from gateway.storage.copying.store_copy import CopyFailed
 from gateway.storage.copying.tables import CopiedTable, Row
 from gateway.storage.database import DatabaseStartupError
 from gateway.storage.postgres.address import Address
@@ -30,7 +30,7 @@ class PostgresStore:
 
     async def read_rows(self, table: CopiedTable) -> AsyncIterator[list[Row]]:
         cursor = await self._connection.cursor(table.select)
-        while rows := await cursor.fetch(BATCH):
+        while rows := await cursor.fetch(table.batch):
             yield list(map(table.parse, rows))
 
     async def read_counters(self, tables: Sequence[CopiedTable]) -> Mapping[str, int]:

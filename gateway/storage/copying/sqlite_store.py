@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 
-from gateway.storage.copying.store_copy import BATCH, CopyFailed
+from gateway.storage.copying.store_copy import CopyFailed
 from gateway.storage.copying.tables import CopiedTable, Row
 from gateway.storage.integrity_check import is_foreign
 from gateway.storage.sqlite_database import open_sqlite
@@ -30,7 +30,7 @@ class SqliteStore:
 
     async def read_rows(self, table: CopiedTable) -> AsyncIterator[list[Row]]:
         cursor = self._connection.execute(table.select)
-        while rows := cursor.fetchmany(BATCH):
+        while rows := cursor.fetchmany(table.batch):
             yield list(map(table.parse, rows))
 
     async def read_counters(self, tables: Sequence[CopiedTable]) -> Mapping[str, int]:

@@ -10,9 +10,6 @@ from gateway.storage.copying.tables import TOTALS, CopiedTable, Row, list_tables
 from gateway.storage.postgres.values import mend
 from gateway.storage.schema import REVISION
 
-BATCH = 5_000
-"""Rows that are read and written at a time."""
-
 
 class CopyFailed(Exception):
     """Nothing was copied; the message is for the operator."""

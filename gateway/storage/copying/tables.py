@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
-from sqlalchemy import JSON, Boolean, Table
+from sqlalchemy import JSON, Boolean, Column, LargeBinary, Table
 
 from gateway.storage import schema
 
 Row = tuple[Any, ...]
+BATCH, BATCH_OF_LARGE = 5_000, 20
 _NUMBER_STARTS = frozenset("-0123456789")
 
 TOTALS = """
@@ -36,6 +37,7 @@ class CopiedTable:
         flags: the positions of truth values, which SQLite keeps as numbers.
         documents: the positions of JSON. SQLite keeps a document that is a number as one: 1.0 is 1.
         counted: the column whose values the database assigns; None: there is none.
+        batch: how many rows are read and written at a time.
     """
 
     name: str
@@ -44,6 +46,7 @@ class CopiedTable:
     flags: Sequence[int]
     documents: Sequence[int]
     counted: str | None
+    batch: int
 
     @property
     def select(self) -> str:
@@ -83,7 +86,13 @@ def _describe(table: Table) -> CopiedTable:
         [position for position, column in enumerate(columns) if isinstance(column.type, Boolean)],
         [position for position, column in enumerate(columns) if isinstance(column.type, JSON)],
         None if counted is None else str(counted.name),
+        BATCH_OF_LARGE if any(map(_may_be_large, columns)) else BATCH,
     )
+
+
+def _may_be_large(column: Column[Any]) -> bool:
+    """Return whether values may have megabytes: bodies of answers, sealed responses, prompts."""
+    return (isinstance(column.type, LargeBinary) and column.type.length is None) or column.name == "prompt"
 
 
 def _write_document(value: Any) -> Any:
