@@ -151,8 +151,9 @@ async def test_what_is_in_use_or_has_data_is_refused(folder: Path, url: str, tmp
         (NOWHERE, "new", "postgresql://127.0.0.1:1/gateway cannot be used"),
         ("data", "new", "'gateway backup' and 'gateway restore'"),
         (NOWHERE, NOWHERE, "the same database"),
+        (NOWHERE, "mysql://me:hidden@127.0.0.1/gateway", "A store at mysql:// is not known"),
     ],
-    ids=["no folder", "no target", "no source", "two folders", "one server"],
+    ids=["no folder", "no target", "no source", "two folders", "one server", "another program"],
 )
 async def test_a_place_that_cannot_be_copied_is_refused(
     folder: Path, tmp_path: Path, source: str, target: str, reason: str

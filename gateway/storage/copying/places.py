@@ -47,6 +47,10 @@ async def copy_between(source: Place, target: Place, progress: Callable[[str, in
         CopyFailed: a gateway runs with one of them, the target has data, or they differ in the end.
         OSError: a file cannot be read or written.
     """
+    for place in (source, target):
+        if "://" in place.text and not place.is_server:  # its rest may have a password
+            scheme = place.text.partition("://")[0]
+            raise CopyFailed(f"A store at {scheme}:// is not known: name a data folder, or a postgresql:// URL")
     if not (source.is_server or target.is_server):
         raise CopyFailed(_SAME_KIND)
     if source == target:
