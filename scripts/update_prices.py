@@ -46,10 +46,11 @@ HEADER = """\
 # channels of that provider, one without for every channel. Tiers are for the whole of a request whose prompt is longer.
 # Not told apart here: pictures in a prompt, and sound except of models that report its tokens (as text; to a model that
 # transcribes it is all sound), searches, batch and priority service. Answers in pictures, sound or video have their
-# own, higher price. Where a price changes
-# with the hour it is the highest of the day. Changes already known: {changes}.
-# Videos are from the vendors' own pages, which the script names: a second of what is made where no size is named, and
-# then of sizes; where one costs more or less in a longer video or with a picture to start from, it is the most.
+# own, higher price. Where a price changes with the hour it is the highest of the day. Changes already known: {changes}.
+# Bedrock's names stand for every region, except those that begin with "global."; a global one that is not here costs as
+# in a region. Videos are from the vendors' own pages, which the script names: a second of what is made where no size is
+# named, and then of sizes; where one costs more or less in a longer video or with a picture to start from, it is the
+# most.
 """
 
 
@@ -210,6 +211,7 @@ class Source:
         resells: it sells the models of others, or at another price than the vendor: only for its own channels.
         sounds: it reports the tokens of sound, which have a price of their own.
         skip: names that are not the vendor's own spelling, that it shut down, or that this gateway cannot speak to.
+        cloud: its names are parts of longer ones, with a region before and a version behind them.
     """
 
     vendor: str
@@ -218,8 +220,10 @@ class Source:
     resells: bool = False
     skip: str = ""
     sounds: bool = False
+    cloud: bool = False
 
 
+_NOT_CHAT = r".*(sonic|titan-embed).*"
 SOURCES = (
     # Versions written with dashes; base models of 2022; aliases of chat sites; open weights that anybody serves.
     Source(
@@ -280,6 +284,9 @@ SOURCES = (
     ),
     Source("fireworks", "fireworks", "Fireworks", resells=True),
     Source("openrouter", "openrouter", "OpenRouter", resells=True),
+    # Models that neither Converse nor the endpoints in others' formats serve.
+    Source("aws", "bedrock_converse", "Amazon Bedrock, Converse", resells=True, skip=_NOT_CHAT, cloud=True),
+    Source("aws", "bedrock", "Amazon Bedrock, in others' formats", resells=True, skip=_NOT_CHAT, cloud=True),
 )
 
 # Regular expressions of the package become globs. Its dates are all of this century.
@@ -325,6 +332,29 @@ def read_names(clause: object) -> Iterator[str]:
                 yield from read_names(inner)
         case types.ClauseAnd():  # a beginning and what else must hold; the comparison says whether that was needed
             yield from (name for inner in clause.and_ for name in read_names(inner))
+
+
+REGION = re.compile(r"(?:us-gov|us|eu|apac|au|jp|in|regional)\.")
+OWNED = re.compile(r"(?:global\.)?[a-z0-9]+\.[a-z]")
+
+
+def read_cloud_names(model: types.ModelInfo) -> Iterator[str]:
+    """The names of a cloud's model without their region, but with ``global.``, whose price is another.
+
+    A name that a clause only begins is a name, too: a look-up knows versions and dates behind it.
+    """
+    names = dict.fromkeys(
+        REGION.sub("", text.removeprefix("/"), count=1) for text in (*_list_texts(model.match), model.id)
+    )
+    yield from (name for name in names if OWNED.match(name))
+
+
+def _list_texts(clause: object) -> Iterator[str]:
+    match clause:
+        case types.ClauseContains() | types.ClauseStartsWith() | types.ClauseEquals() | types.ClauseEndsWith():
+            yield from vars(clause).values()
+        case types.ClauseOr():
+            yield from (text for inner in clause.or_ for text in _list_texts(inner))
 
 
 def find_prices(model: types.ModelInfo, day: date) -> types.ModelPrice:
@@ -410,7 +440,8 @@ def collect(source: Source, day: date, left_out: collections.Counter[str]) -> It
     for model in get_vendor(source.vendor).models:
         prices = find_prices(model, day)
         why = find_reason(model, prices)
-        names = [name for name in dict.fromkeys([*read_names(model.match), model.id]) if _is_meant(source, name, model)]
+        told = read_cloud_names(model) if source.cloud else (*read_names(model.match), model.id)
+        names = [name for name in dict.fromkeys(told) if source.cloud or _is_meant(source, name, model)]
         good = [name for name in names if not why and not re.fullmatch(source.skip, name)]
         left_out[why or "another spelling, shut down, or not for this gateway"] += len(names) - len(good)
         stems = tuple(name[:-1] for name in good if name.endswith("*"))
@@ -460,7 +491,7 @@ def build(day: date, left_out: collections.Counter[str]) -> Mapping[str, list[Pr
     own: list[PriceSpec] = []
     for source in SOURCES:
         sections = list(collect(source, day, left_out))
-        if source.resells:
+        if source.resells and not source.cloud:  # what a region costs more would else stand for every region
             prices = PriceList(section.price() for section in own)
             sections = [section for section in sections if not _says_the_same(prices, section)]
         own += sections
@@ -513,9 +544,13 @@ def find_disagreements(prices: PriceList, day: date) -> Iterator[str]:
     for source in SOURCES:
         vendor = get_vendor(source.vendor)
         agreed: set[tuple[str, Price]] = set()
-        for name, example in _list_examples(vendor):
+        for name, example in _list_cloud_examples(vendor) if source.cloud else _list_examples(vendor):
             model, ours = vendor.find_model(example), prices.find(example, source.slug)
-            if model is None or (ours and (model.id, ours) in agreed):
+            if (
+                model is None
+                or (source.cloud and re.fullmatch(source.skip, name))
+                or (ours and (model.id, ours) in agreed)
+            ):
                 continue
             theirs = find_prices(model, day)
             if ours is None:
@@ -535,6 +570,14 @@ def _list_examples(vendor: types.Provider) -> Iterator[tuple[str, str]]:
             stem = name.removesuffix("20*").removesuffix("[0-9]*").removesuffix("*")
             yield name, stem
             yield from ((name, stem + more) for more in EXAMPLES if stem != name)
+
+
+def _list_cloud_examples(vendor: types.Provider) -> Iterator[tuple[str, str]]:
+    """Every name of a cloud's: as it is, and in a region."""
+    for model in vendor.models:
+        for name in read_cloud_names(model):
+            examples = (name,) if name.startswith("global.") else (name, f"us.{name}")
+            yield from ((name, example) for example in examples if vendor.find_model(example) is model)
 
 
 def _differ(theirs: types.ModelPrice, ours: Price, usage: Usage, *, sounds: bool) -> bool:

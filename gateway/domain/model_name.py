@@ -8,7 +8,8 @@ spellings of one model); vendors append the date of a release.
 import re
 
 _MAKER = re.compile(
-    r"(?:(?:us|eu|apac|jp|au|ca|global)\.)?(?:anthropic|amazon|cohere|deepseek|meta|mistral|openai|qwen)\."  # Bedrock
+    r"(?:(?:us|eu|apac|jp|au|ca|in|us-gov|global)\.)?(?:anthropic|amazon|cohere|deepseek|google|meta|minimax|mistral"
+    r"|moonshotai|nvidia|openai|qwen|writer|zai)\."  # Bedrock
     r"|(?:publishers/[^/*]+/)?models/"  # Google
     r"|(?:anthropic|openai|google|x-?ai|mistral(?:ai)?|deepseek(?:-ai)?|moonshot(?:ai)?|z-?ai(?:-org)?|zhipu(?:ai)?"
     r"|cohere|minimax(?:ai)?|qwen|alibaba|meta-llama|amazon)/"

@@ -543,3 +543,33 @@ def test_tiers_hours_and_drawn_answers_become_a_price() -> None:
         cache_write_long_nanos_per_million=nanos(Decimal(9)),
         tiers=(Tier(200_000, *(nanos(Decimal(rate)) for rate in ("2", "0.1", "60", "8", "9"))),),
     )
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "answered"),
+    [
+        ("anthropic.claude-opus-5", "5.5", "27.5"),
+        ("us.anthropic.claude-opus-5-v1:0", "5.5", "27.5"),
+        ("global.anthropic.claude-opus-5", "5", "25"),
+        ("us-gov.anthropic.claude-sonnet-4-5-20250929-v1:0", "3.3", "16.5"),
+        ("global.anthropic.claude-sonnet-4-5-20250929-v1:0", "3", "15"),
+        ("us.amazon.nova-lite-v1:0", "0.06", "0.24"),
+        ("eu.meta.llama3-3-70b-instruct-v1:0", "0.72", "0.72"),
+        ("us.writer.palmyra-x5-v1:0", "0.6", "6"),
+    ],
+)
+@pytest.mark.parametrize("provider", ["bedrock", "bedrock_converse"])
+def test_a_model_of_bedrock_costs_more_in_a_region_than_everywhere(
+    shipped: PriceList, provider: str, model: str, asked: str, answered: str
+) -> None:
+    price = shipped.find(model, provider)
+    assert price is not None
+    cost = [cost_nanos(price, Usage(1_000_000)), cost_nanos(price, Usage(0, 1_000_000))]
+    assert [usd(nanos) for nanos in cost] == [asked, answered]
+
+
+def test_what_bedrock_asks_is_not_what_the_maker_asks(shipped: PriceList) -> None:
+    for provider in ("anthropic", "custom"):
+        price = shipped.find("claude-opus-5", provider)
+        assert price is not None
+        assert usd(cost_nanos(price, Usage(1_000_000))) == "5"
