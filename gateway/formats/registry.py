@@ -14,15 +14,10 @@ import orjson
 from gateway.domain.api_format import Wire
 from gateway.domain.frozen import frozen
 from gateway.domain.inference_request import InferenceRequest, Operation
-from gateway.domain.usage import NO_USAGE, Usage
-from gateway.errors import InvalidRequest, ProviderBadResponse
-from gateway.formats import rerank
-from gateway.formats.anthropic import message_to_stream as anthropic_whole
-from gateway.formats.anthropic import request_reader as anthropic_reader
+from gateway.domain.usage import Usage
+from gateway.errors import ProviderBadResponse
 from gateway.formats.anthropic import request_writer as anthropic_writer
 from gateway.formats.anthropic import response as anthropic_response
-from gateway.formats.anthropic.passthrough import MessagesPassthrough
-from gateway.formats.anthropic.passthrough_body import build_passed_body
 from gateway.formats.anthropic.stream import MessagesStreamParser
 from gateway.formats.bedrock import request_writer as bedrock_writer
 from gateway.formats.bedrock import response as bedrock_response
@@ -30,30 +25,15 @@ from gateway.formats.bedrock.event_stream import MEDIA_TYPE as AWS_EVENT_STREAM
 from gateway.formats.bedrock.stream import ConverseStreamParser
 from gateway.formats.chat import ChatRequest, Event
 from gateway.formats.client_formats import CLIENT_FORMATS, ClientFormat
-from gateway.formats.gemini import client_embeddings, token_counts, vertex_embeddings
-from gateway.formats.gemini import embeddings as gemini_embeddings
-from gateway.formats.gemini import passthrough as gemini_passthrough
+from gateway.formats.direct_formats import DIRECT_FORMATS, GOOGLE_FORMATS, IMAGE_BACKEND_FORMAT
 from gateway.formats.gemini import request_writer as gemini_writer
 from gateway.formats.gemini import response as gemini_response
-from gateway.formats.gemini.passthrough_body import build_passed_body as build_gemini_body
 from gateway.formats.one_call import OneCallParser, keep_first_call, takes_one_call
-from gateway.formats.openai import completion_to_stream as openai_whole
-from gateway.formats.openai import completions as openai_completions
-from gateway.formats.openai import moderations as openai_moderations
 from gateway.formats.openai import request_writer as openai_writer
 from gateway.formats.openai import response as openai_response
-from gateway.formats.openai import response_to_stream as responses_whole
-from gateway.formats.openai import responses as openai_responses
-from gateway.formats.openai import speech as openai_speech
-from gateway.formats.openai import transcriptions as openai_transcriptions
-from gateway.formats.openai.chat import ChatPassthrough, build_chat_body, parse_answer_object, parse_chat_answer
-from gateway.formats.openai.embeddings import build_embeddings_body, parse_embeddings_answer
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.openai.image_stream import ImagesPassthrough
-from gateway.formats.openai.image_stream import build_whole as write_whole_images
-from gateway.formats.openai.images import build_edits_form, build_images_body
 from gateway.formats.openai.stream import ChatStreamParser
-from gateway.formats.passthrough_format import BuildWhole, ParseAnswer, Parsed, PassthroughFormat
+from gateway.formats.passthrough_format import PassthroughFormat
 from gateway.formats.request_body import Payload
 from gateway.formats.stream import (
     StreamParser,
@@ -62,12 +42,6 @@ from gateway.formats.stream import (
     parse_events_usage,
 )
 from gateway.formats.translator import PLAIN, ResponseIdentity, ResponseMode, Translator
-from gateway.formats.vendors import (
-    deepgram_speech,
-    deepgram_transcriptions,
-    elevenlabs_speech,
-    elevenlabs_transcriptions,
-)
 
 Body = dict[str, Any]
 
@@ -177,155 +151,6 @@ class _ChatTranslation:
         return written, parse_events_usage(events, self.call)
 
 
-def _untouched(read: Callable[[bytes, InferenceRequest, Secrets], Usage]) -> ParseAnswer:
-    """Wrap a function that only reads the usage so that it also returns the bytes."""
-    return lambda raw, call, _naming, secrets: (raw, read(raw, call, secrets))
-
-
-def _without_identity(parse: BuildWhole) -> ParseAnswer:
-    return lambda raw, call, _naming, secrets: parse(raw, call, secrets)
-
-
-def _uncounted(convert: Callable[[bytes, Secrets], bytes]) -> ParseAnswer:
-    """Wrap the conversion of an answer that nothing is charged for."""
-    return lambda raw, _call, _naming, secrets: (convert(raw, secrets), NO_USAGE)
-
-
-def _parse_chat(raw: bytes, call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets) -> Parsed:
-    return raw, parse_chat_answer(parse_answer_object(raw, secrets), call)  # hot: not through ``_untouched``
-
-
-def _parse_count(raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets) -> Parsed:
-    anthropic_response.parse_count_answer(raw, secrets)
-    return raw, NO_USAGE
-
-
-def _build_gemini_count(call: InferenceRequest, model: str) -> Body:
-    return gemini_writer.build_count_body(anthropic_reader.parse_chat_request(call.body), model)
-
-
-def _parse_gemini_count(raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets) -> Parsed:
-    return anthropic_response.build_count_answer(gemini_writer.parse_count_answer(raw, secrets)), NO_USAGE
-
-
-def _refuse_whole(_raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity, _secrets: Secrets) -> Parsed:
-    raise ProviderBadResponse("An answer of this kind is not read whole")
-
-
-def _refuse_body(_call: InferenceRequest, _model: str) -> Body:
-    raise InvalidRequest("A call of this kind is not said in one body")
-
-
-def _find_speech_manner(call: InferenceRequest) -> ResponseMode:
-    return PLAIN if openai_speech.is_events(call) else ResponseMode(openai_speech.find_media_type(call), binary=True)
-
-
-def _find_transcript_manner(call: InferenceRequest) -> ResponseMode:
-    return ResponseMode(openai_transcriptions.find_media_type(call))
-
-
-_IMAGE_BACKEND = PassthroughFormat(_refuse_body, _refuse_whole)
-"""Images come from an image backend (``formats/image_backends.py``): there is neither one body nor one answer."""
-_PASSTHROUGH: Mapping[Wire, PassthroughFormat] = MappingProxyType(
-    {
-        "openai_chat": PassthroughFormat(build_chat_body, _parse_chat, ChatPassthrough, openai_whole.build_whole),
-        "openai_embeddings": PassthroughFormat(
-            build_embeddings_body,
-            _without_identity(parse_embeddings_answer),
-        ),
-        "openai_completions": PassthroughFormat(
-            openai_completions.build_completions_body,
-            _parse_chat,
-            openai_completions.CompletionsPassthrough,
-            openai_whole.build_whole,
-        ),
-        "openai_moderations": PassthroughFormat(
-            openai_moderations.build_moderations_body,
-            _untouched(openai_moderations.parse_moderations_answer),
-        ),
-        "openai_responses": PassthroughFormat(
-            openai_responses.build_responses_body,
-            _untouched(openai_responses.parse_responses_answer),
-            openai_responses.ResponsesPassthrough,
-            responses_whole.build_whole,
-        ),
-        "openai_images": PassthroughFormat(build_images_body, _refuse_whole, ImagesPassthrough, write_whole_images),
-        "openai_edits": PassthroughFormat(build_edits_form, _refuse_whole, ImagesPassthrough, write_whole_images),
-        "openai_transcriptions": PassthroughFormat(
-            openai_transcriptions.build_transcription_form,
-            _without_identity(openai_transcriptions.parse_transcription_answer),
-            openai_transcriptions.TranscriptPassthrough,
-            openai_transcriptions.build_whole,
-            _find_transcript_manner,
-        ),
-        "openai_translations": PassthroughFormat(
-            openai_transcriptions.build_transcription_form,
-            _without_identity(openai_transcriptions.parse_transcription_answer),
-            find_manner=_find_transcript_manner,
-        ),
-        "openai_speech": PassthroughFormat(
-            openai_speech.build_speech_body,
-            _refuse_whole,
-            openai_speech.open_speech_gate,
-            find_manner=_find_speech_manner,
-        ),
-        "deepgram_speech": PassthroughFormat(
-            deepgram_speech.build_speech_body,
-            _refuse_whole,
-            openai_speech.open_speech_gate,
-            find_manner=_find_speech_manner,
-        ),
-        "elevenlabs_speech": PassthroughFormat(
-            elevenlabs_speech.build_speech_body,
-            _refuse_whole,
-            openai_speech.open_speech_gate,
-            find_manner=_find_speech_manner,
-            find_path=elevenlabs_speech.find_speech_path,
-        ),
-        "elevenlabs_transcriptions": PassthroughFormat(
-            elevenlabs_transcriptions.build_form,
-            _without_identity(elevenlabs_transcriptions.parse_answer),
-            openai_transcriptions.TranscriptPassthrough,
-            elevenlabs_transcriptions.build_whole,
-            _find_transcript_manner,
-        ),
-        "deepgram_transcriptions": PassthroughFormat(
-            deepgram_transcriptions.build_file,
-            _without_identity(deepgram_transcriptions.parse_answer),
-            openai_transcriptions.TranscriptPassthrough,
-            deepgram_transcriptions.build_whole,
-            _find_transcript_manner,
-            deepgram_transcriptions.find_path,
-        ),
-        "rerank": PassthroughFormat(rerank.build_rerank_body, _untouched(rerank.parse_rerank_answer)),
-        "rerank_data": PassthroughFormat(rerank.build_rerank_body, _without_identity(rerank.parse_data_answer)),
-        "anthropic_messages": PassthroughFormat(
-            build_passed_body,
-            _untouched(anthropic_response.parse_passed_answer),
-            MessagesPassthrough,
-            anthropic_whole.build_whole,
-        ),
-        "anthropic_count_tokens": PassthroughFormat(build_passed_body, _parse_count),
-        "gemini_generate": PassthroughFormat(
-            build_gemini_body,
-            _untouched(gemini_passthrough.parse_passed_answer),
-            gemini_passthrough.GenerateContentPassthrough,
-            gemini_passthrough.build_whole,
-        ),
-        "gemini_count_tokens": PassthroughFormat(_build_gemini_count, _parse_gemini_count),
-        "gemini_embeddings": PassthroughFormat(
-            gemini_embeddings.build_embeddings_body,
-            lambda raw, call, naming, secrets: gemini_embeddings.parse_embeddings_answer(
-                raw, call, naming.model, secrets
-            ),
-        ),
-        "vertex_embeddings": PassthroughFormat(
-            vertex_embeddings.build_predict_body,
-            lambda raw, call, naming, secrets: vertex_embeddings.parse_predict_answer(raw, call, naming.model, secrets),
-        ),
-    },
-)
-
 _PROVIDER_FORMATS: Mapping[Wire, _ProviderFormat] = MappingProxyType(
     {
         "openai_chat": _ProviderFormat(
@@ -355,27 +180,6 @@ _PROVIDER_FORMATS: Mapping[Wire, _ProviderFormat] = MappingProxyType(
         ),
     },
 )
-_OF_GOOGLE: Mapping[Operation, Mapping[Wire, PassthroughFormat]] = MappingProxyType(
-    {
-        "count_content_tokens": {
-            "gemini_count_tokens": PassthroughFormat(
-                token_counts.build_gemini_body, _uncounted(token_counts.check_gemini_answer)
-            ),
-            "anthropic_count_tokens": PassthroughFormat(
-                token_counts.build_anthropic_body, _uncounted(token_counts.convert_anthropic_answer)
-            ),
-        },
-        "embed_contents": {
-            "gemini_embeddings": PassthroughFormat(
-                client_embeddings.build_batch_body, _without_identity(client_embeddings.parse_batch_answer)
-            ),
-            "openai_embeddings": PassthroughFormat(
-                client_embeddings.build_openai_body, _without_identity(client_embeddings.build_google_answer)
-            ),
-        },
-    }
-)
-"""Operations of Google's API whose formats are built from each other directly."""
 _NATIVE: Mapping[str, Wire] = MappingProxyType(
     {
         "chat": "openai_chat",
@@ -391,7 +195,7 @@ def make_exchange(call: InferenceRequest, wire: Wire, naming: ResponseIdentity) 
     """Return the translator of ``call`` for ``wire``, a format of its operation (see ``domain/api_format.py``)."""
     if _NATIVE.get(call.operation, wire) != wire:
         return _ChatTranslation(call, naming, CLIENT_FORMATS[call.operation], _PROVIDER_FORMATS[wire])
-    direct = _OF_GOOGLE.get(call.operation, _PASSTHROUGH).get(wire, _IMAGE_BACKEND)
+    direct = GOOGLE_FORMATS.get(call.operation, DIRECT_FORMATS).get(wire, IMAGE_BACKEND_FORMAT)
     return _Passthrough(call, naming, direct, PLAIN if direct.find_manner is None else direct.find_manner(call))
 
 
