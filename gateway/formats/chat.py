@@ -140,6 +140,8 @@ class ChatRequest:
         thinking_tokens: the most tokens of reasoning; 0 forbids it. Set if the format gives a number.
         effort: how hard to think, if the format gives a word.
         user: the client's own user, as an opaque name.
+        top_logprobs: number of most likely tokens whose log probabilities are requested beside that of each token of
+            the answer; None if none are requested at all.
     """
 
     messages: tuple[Message, ...]
@@ -159,6 +161,7 @@ class ChatRequest:
     thinking_tokens: int | None = None
     effort: Effort | None = None
     user: str | None = None
+    top_logprobs: int | None = None
 
 
 # Events of an answer. ``choice`` counts the answers from 0, ``index`` the tool calls of one answer from 0.
@@ -250,6 +253,23 @@ class ImageOutput:
 
 
 @attrs.frozen
+class TokenLogprob:
+    """The natural logarithm of a token's probability, and those of the most likely tokens in its place."""
+
+    token: str
+    logprob: float
+    top: tuple["TokenLogprob", ...] = ()
+
+
+@attrs.frozen
+class LogprobsReport:
+    """The log probabilities of the tokens of the text that follows."""
+
+    tokens: tuple[TokenLogprob, ...]
+    choice: int = 0
+
+
+@attrs.frozen
 class ChoiceFinished:
     """One answer is complete. ``stop_sequence``: the one that ended it, if the provider reports it."""
 
@@ -288,6 +308,7 @@ Event = (
     | ToolCallStart
     | ToolCallDelta
     | ImageOutput
+    | LogprobsReport
     | ChoiceFinished
     | UsageReport
     | StreamError

@@ -18,6 +18,7 @@ from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats import sse
 from gateway.formats.chat import (
     Event,
+    LogprobsReport,
     MessageStart,
     ReasoningDelta,
     RefusalDelta,
@@ -262,6 +263,8 @@ class UsageCounter:
                 self._begun = event.usage
             case UsageReport():
                 self._usage = event.usage
+            case LogprobsReport():  # of a text, which is counted
+                pass
             case _:
                 self.events += 1
 

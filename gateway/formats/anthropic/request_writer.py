@@ -50,6 +50,8 @@ def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> Body:
     """
     if request.n > 1:
         raise InvalidRequest("'n' must be 1: this provider gives one answer", param="n")
+    if request.top_logprobs is not None:
+        raise InvalidRequest("This provider gives no log probabilities", param="logprobs")
     features = parse_claude_features(model)
     system, sent_messages = _split_system(request, features)
     _check_last(sent_messages, model, features)

@@ -59,6 +59,8 @@ def build_config(request: ChatRequest, model: str) -> dict[str, Any]:
         "seed": _fold_seed(request.seed),
         "presencePenalty": request.presence_penalty,
         "frequencyPenalty": request.frequency_penalty,
+        "responseLogprobs": True if request.top_logprobs is not None else None,
+        "logprobs": request.top_logprobs or None,
         "thinkingConfig": build_thinking(request, model),
         **_build_format(request.format),
     }

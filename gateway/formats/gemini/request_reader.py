@@ -27,11 +27,10 @@ _LEVELS: dict[str, chat.Effort | None] = {
 _OWN_CONFIG = (
     "speechConfig",
     "imageConfig",
-    "responseLogprobs",
-    "logprobs",
     "audioTranscriptionConfig",
     "responseFormat",
 )
+_MAX_TOP = 20
 _JSON = "application/json"
 _PLAIN = frozenset({None, "", "text/plain"})
 _PARTS = frozenset({"text", "inlineData", "fileData", "functionCall", "functionResponse"})
@@ -77,7 +76,21 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
         format=_parse_format(config),
         thinking_tokens=tokens,
         effort=effort,
+        top_logprobs=_parse_top_logprobs(config),
     )
+
+
+def _parse_top_logprobs(config: Body) -> int | None:
+    wanted, top = config.get("responseLogprobs"), config.get("logprobs")
+    if wanted not in {None, True, False}:
+        raise InvalidRequest(f"'{CONFIG}.responseLogprobs' must be true or false", param=f"{CONFIG}.responseLogprobs")
+    if top is not None and not (type(top) is int and 0 <= top <= _MAX_TOP):
+        raise InvalidRequest(f"'{CONFIG}.logprobs' must be from 0 to {_MAX_TOP}", param=f"{CONFIG}.logprobs")
+    if wanted:
+        return top or 0
+    if top:
+        raise InvalidRequest(f"'{CONFIG}.logprobs' requires '{CONFIG}.responseLogprobs'", param=f"{CONFIG}.logprobs")
+    return None
 
 
 def _only_there(param: str, what: str) -> InvalidRequest:

@@ -22,6 +22,7 @@ from gateway.formats.chat import (
     ChoiceFinished,
     Event,
     ImageOutput,
+    LogprobsReport,
     MessageStart,
     Reason,
     ReasoningDelta,
@@ -32,6 +33,7 @@ from gateway.formats.chat import (
     ToolCallStart,
     UsageReport,
 )
+from gateway.formats.gemini.logprobs import parse_logprobs
 from gateway.formats.gemini.usage_metadata import has_completion, parse_usage_metadata
 from gateway.formats.openai.chunk_reader import MAX_CALLS
 from gateway.formats.openai.errors import Secrets, build_reported, mask, parse_error_value
@@ -275,6 +277,8 @@ class _Answer:
         if type(index) is not int or not 0 <= index < MAX_CHOICES:
             raise self._fault("The provider's answer has a candidate with an invalid index")
         candidate = self._candidates.setdefault(index, _Candidate())
+        if raw.get("logprobsResult") and (tokens := parse_logprobs(raw["logprobsResult"])):
+            yield LogprobsReport(tokens, index)
         content = raw.get("content")
         for part in self._list(self._object(content).get("parts")) if content is not None else ():
             for event in self._parse_part(self._object(part), index, candidate):

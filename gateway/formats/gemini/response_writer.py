@@ -17,6 +17,7 @@ from gateway.formats.chat import (
     ChoiceFinished,
     Event,
     ImageOutput,
+    LogprobsReport,
     Reason,
     ReasoningDelta,
     ReasoningSignature,
@@ -25,10 +26,12 @@ from gateway.formats.chat import (
     StreamEnd,
     StreamError,
     TextDelta,
+    TokenLogprob,
     ToolCallDelta,
     ToolCallStart,
     UsageReport,
 )
+from gateway.formats.gemini.logprobs import build_logprobs
 from gateway.formats.gemini.signatures import build_foreign, build_redacted
 
 MAX_HELD = 16 * 1024 * 1024
@@ -57,6 +60,7 @@ class _Candidate:
 
     calls: dict[int, _Call] = attrs.Factory(dict)
     reason: Reason | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
 
     def build_end(self) -> tuple[list[Json], Json]:
         """Return the parts of the function calls, and the finish reason.
@@ -74,7 +78,12 @@ class _Candidate:
         ended: Json = {"finishReason": _REASONS[self.reason or "stop"]}
         if broken and ended["finishReason"] == "STOP":
             ended = {"finishReason": _MALFORMED, "finishMessage": f"Malformed function call: {', '.join(broken)}"}
-        return parts, ended
+        return parts, ended | self.take_logprobs()
+
+    def take_logprobs(self) -> Json:
+        """Return the field with the log probabilities that were not sent yet; empty if there are none."""
+        tokens, self.logprobs = self.logprobs, ()
+        return {"logprobsResult": build_logprobs(tokens)} if tokens else {}
 
 
 def _build_call(call: _Call) -> Json | None:
@@ -137,18 +146,19 @@ class GenerateContentSerializer:
         answer_id: the answer's id.
     """
 
-    __slots__ = ("_candidates", "_held", "_identity", "_tail", "_used")
+    __slots__ = ("_candidates", "_held", "_identity", "_logprobs", "_tail", "_used")
 
     def __init__(self, model: str, answer_id: str) -> None:
         self._identity = {"modelVersion": model, "responseId": answer_id}
         self._tail = b"}]," + orjson.dumps(self._identity)[1:] + b"\n\n"
         self._candidates: dict[int, _Candidate] = {}
         self._held = 0
+        self._logprobs = False  # there were any
         self._used: UsageReport | None = None
 
     def write(self, event: Event) -> bytes:
         # Hot path, nearly every event of a stream.
-        if type(event) is TextDelta and event.text:
+        if type(event) is TextDelta and event.text and not self._logprobs:
             return _TEXT % (orjson.dumps(event.text), event.choice, self._tail)
         if type(event) is ReasoningDelta and event.text:
             return _THOUGHT % (orjson.dumps(event.text), event.choice, self._tail)
@@ -160,12 +170,19 @@ class GenerateContentSerializer:
                 candidate.reason = candidate.reason or event.reason
             case UsageReport():
                 self._used = event
+            case LogprobsReport():
+                self._candidates.setdefault(event.choice, _Candidate()).logprobs += event.tokens
+                self._logprobs = True
             case StreamEnd():
                 return self._end()
-            case RefusalDelta() | ReasoningSignature() | RedactedReasoning() | ImageOutput():
+            case TextDelta() | RefusalDelta() | ReasoningSignature() | RedactedReasoning() | ImageOutput():
                 part = _build_part(event)
-                return b"" if part is None else self._build_chunk([_build_candidate([part], event.choice)])
+                return b"" if part is None else self._build_part_chunk(part, event.choice)
         return b""
+
+    def _build_part_chunk(self, part: Json, choice: int) -> bytes:
+        more = self._candidates[choice].take_logprobs() if self._logprobs and choice in self._candidates else {}
+        return self._build_chunk([_build_candidate([part], choice) | more])
 
     def _hold(self, event: ToolCallStart | ToolCallDelta) -> None:
         self._held += _note_call(self._candidates, event)
@@ -215,6 +232,8 @@ def build_answer(events: Iterable[Event], *, model: str, answer_id: str) -> byte
                 candidates.setdefault(event.choice, _Candidate()).reason = event.reason
             case UsageReport():
                 used = event
+            case LogprobsReport():
+                candidates.setdefault(event.choice, _Candidate()).logprobs += event.tokens
             case StreamError():
                 raise event.error
             case _ if (part := _build_part(event)) is not None:

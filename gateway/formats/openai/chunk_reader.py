@@ -20,6 +20,7 @@ from gateway.formats.chat import (
     ChoiceFinished,
     Event,
     ImageOutput,
+    LogprobsReport,
     MessageStart,
     Reason,
     ReasoningDelta,
@@ -34,6 +35,7 @@ from gateway.formats.json_values import as_object, as_text, list_objects
 from gateway.formats.openai.content_parts import find_signature, split_data_url
 from gateway.formats.openai.errors import Secrets, build_reported, parse_error_value
 from gateway.formats.openai.fields import MAX_CHOICES
+from gateway.formats.openai.logprobs import parse_logprobs
 
 _REASONS: Mapping[str, Reason] = MappingProxyType(
     {
@@ -168,7 +170,8 @@ class ChunkParser:
         if type(choices) is not list or len(choices) != 1 or type(only := choices[0]) is not dict:
             return None
         delta, index = only.get("delta"), only.get("index")
-        if type(delta) is not dict or type(index) is not int or only.get("finish_reason") or only.get("usage"):
+        more = only.get("finish_reason") or only.get("usage") or only.get("logprobs")
+        if type(delta) is not dict or type(index) is not int or more:
             return None
         choice = self._choices.get(index)
         if choice is None or choice.finished:
@@ -206,6 +209,8 @@ class ChunkParser:
             choice = self._choices[index] = _Choice(self._prefix)
         if choice.finished:
             return
+        if value.get("logprobs") and (tokens := parse_logprobs(value["logprobs"])):
+            yield LogprobsReport(tokens, index)
         delta = value.get("delta")
         if isinstance(delta, dict):
             yield from self._parse_delta(delta, index, choice)

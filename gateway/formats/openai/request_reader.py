@@ -5,9 +5,9 @@ Shapes: OpenAI's OpenAPI document, ``CreateChatCompletionRequest``. Extensions, 
 image generation), ``reasoning_content`` (DeepSeek: thinking mode), ``thinking`` (Anthropic: OpenAI SDK compatibility),
 ``top_k``, and ``extra_content.google.thought_signature`` of a tool call (Google: thought signatures).
 
-Rejected, because the answer would not be what was requested: ``logprobs``, ``top_logprobs``, ``logit_bias``,
-``moderation``, ``web_search_options``, audio among ``modalities``, ``functions``, custom tools, uploaded files, and a
-``service_tier`` other than the standard one.
+Rejected, because the answer would not be what was requested: ``logit_bias``, ``moderation``, ``web_search_options``,
+audio among ``modalities``, ``functions``, custom tools, uploaded files, and a ``service_tier`` other than the standard
+one.
 Dropped, because the answer is valid without them: ``audio`` (unless requested), ``metadata``, ``prediction`` (it only
 makes an answer faster), ``store``, ``verbosity`` (it only tunes an answer), ``prompt_cache_*``, ``stream_options``,
 ``reasoning.exclude``, a message's ``name``, and every field that OpenAI does not document.
@@ -41,12 +41,11 @@ from gateway.formats.openai.fields import (
 )
 
 _EFFORTS = get_args(chat.Effort)
-_ONLY_OPENAI = (
-    "logprobs", "top_logprobs", "logit_bias", "moderation", "web_search_options", "functions", "function_call"
-)  # fmt: skip
+_ONLY_OPENAI = ("logit_bias", "moderation", "web_search_options", "functions", "function_call")
 STANDARD_TIERS = frozenset({None, "auto", "default", "standard", "standard_only"})
 """Values of ``service_tier`` that every provider serves."""
 _MAX_SEED = 2**63
+_MAX_TOP = 20
 _ENABLED: chat.Effort = "medium"
 """The effort of ``enabled`` without one (OpenRouter: reasoning tokens)."""
 
@@ -78,7 +77,17 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
         thinking_tokens=thinking,
         effort=effort,
         user=read_text(body, "safety_identifier") or read_text(body, "user") or None,
+        top_logprobs=_parse_top_logprobs(body),
     )
+
+
+def _parse_top_logprobs(body: Body) -> int | None:
+    top = parse_integer(body, "top_logprobs", 0, _MAX_TOP)
+    if parse_flag(body, "logprobs"):
+        return top or 0
+    if top:
+        raise refuse("top_logprobs", "'top_logprobs' requires 'logprobs'")
+    return None
 
 
 def _check_only_openai(body: Body) -> None:

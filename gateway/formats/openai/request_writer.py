@@ -45,6 +45,8 @@ def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> dict[s
         "response_format": _build_format(request.format),
         "reasoning_effort": _build_effort(request),
         "user": request.user,
+        "logprobs": True if request.top_logprobs is not None else None,
+        "top_logprobs": request.top_logprobs or None,
     }
     if request.tools:  # without tools OpenAI rejects both of the others
         fields["tools"] = [_build_tool(tool) for tool in request.tools]

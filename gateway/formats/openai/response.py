@@ -14,6 +14,7 @@ from gateway.formats import chat
 from gateway.formats.openai.chat import parse_answer_object
 from gateway.formats.openai.chunk_reader import ChunkParser
 from gateway.formats.openai.errors import Secrets
+from gateway.formats.openai.logprobs import build_logprobs
 from gateway.formats.openai.stream import build_call, build_image, build_usage
 
 
@@ -49,7 +50,7 @@ def _parse_choice(choice: object, index: int) -> dict[str, Any]:
 class _Message:
     """One choice under construction."""
 
-    __slots__ = ("calls", "images", "reason", "refusal", "text", "thoughts")
+    __slots__ = ("calls", "images", "logprobs", "reason", "refusal", "text", "thoughts")
 
     def __init__(self) -> None:
         self.text: list[str] = []
@@ -57,6 +58,7 @@ class _Message:
         self.thoughts: list[str] = []
         self.calls: dict[int, tuple[chat.ToolCallStart, list[str]]] = {}
         self.images: list[chat.ImageOutput] = []
+        self.logprobs: list[chat.TokenLogprob] = []
         self.reason = "stop"
 
     def take(self, event: chat.Event) -> None:
@@ -74,6 +76,8 @@ class _Message:
                 self.calls[event.index][1].append(event.arguments)
             case chat.ImageOutput():
                 self.images.append(event)
+            case chat.LogprobsReport():
+                self.logprobs += event.tokens
             case chat.ChoiceFinished():
                 self.reason = event.reason
 
@@ -91,7 +95,8 @@ class _Message:
             message["tool_calls"] = [_build_call(*self.calls[at]) for at in sorted(self.calls)]
         if self.images:
             message["images"] = [build_image(image) for image in self.images]
-        return {"index": index, "message": message, "logprobs": None, "finish_reason": self.reason}
+        logprobs = build_logprobs(self.logprobs) if self.logprobs else None
+        return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": self.reason}
 
 
 def _build_call(started: chat.ToolCallStart, arguments: list[str]) -> dict[str, Any]:
@@ -123,6 +128,7 @@ def build_answer(events: Iterable[chat.Event], *, answer_id: str, model: str, cr
                 | chat.ToolCallStart()
                 | chat.ToolCallDelta()
                 | chat.ImageOutput()
+                | chat.LogprobsReport()
                 | chat.ChoiceFinished()
             ):
                 messages.setdefault(event.choice, _Message()).take(event)

@@ -15,6 +15,7 @@ from gateway.formats.chat import (
     ChoiceFinished,
     Event,
     ImageOutput,
+    LogprobsReport,
     MessageStart,
     Reason,
     ReasoningDelta,
@@ -22,6 +23,7 @@ from gateway.formats.chat import (
     StreamEnd,
     StreamError,
     TextDelta,
+    TokenLogprob,
     ToolCallDelta,
     ToolCallStart,
     UsageReport,
@@ -29,6 +31,7 @@ from gateway.formats.chat import (
 from gateway.formats.openai.chat import DONE_EVENT
 from gateway.formats.openai.chunk_reader import ChunkParser, fail
 from gateway.formats.openai.errors import Secrets
+from gateway.formats.openai.logprobs import build_logprobs
 from gateway.formats.openai.stream_tail import DONE
 
 _ERROR_NAME = re.compile(rb"(?:^|[\r\n])event: ?error[\r\n]")
@@ -158,7 +161,7 @@ class ChatStreamSerializer:
         include_usage: the client requested a usage frame.
     """
 
-    __slots__ = ("_created_s", "_heads", "_id", "_include_usage", "_model", "_tail", "_used")
+    __slots__ = ("_begun", "_created_s", "_heads", "_id", "_include_usage", "_logprobs", "_model", "_tail", "_used")
 
     def __init__(self, *, answer_id: str, model: str, created_s: int, include_usage: bool) -> None:
         self._id = answer_id
@@ -168,7 +171,9 @@ class ChatStreamSerializer:
         self._tail = (
             b'},"logprobs":null,"finish_reason":null}]' + (b',"usage":null' if include_usage else b"") + b"}\n\n"
         )
-        self._heads: dict[int, bytes] = {}  # by begun choice: a chunk up to the first field of its delta
+        self._begun: dict[int, bytes] = {}  # by begun choice: a chunk up to the first field of its delta
+        self._heads: dict[int, bytes] = {}  # the same, of choices whose next chunk has no log probabilities
+        self._logprobs: dict[int, tuple[TokenLogprob, ...]] = {}  # by choice: those of the next chunk
         self._used: UsageReport | None = None
 
     def write(self, event: Event) -> bytes:
@@ -209,6 +214,9 @@ class ChatStreamSerializer:
                 self._id = event.id or self._id
                 self._model = event.model or self._model
                 self._created_s = event.created_s or self._created_s
+            case LogprobsReport():
+                self._logprobs[event.choice] = (*self._logprobs.get(event.choice, ()), *event.tokens)
+                self._heads.pop(event.choice, None)
             case UsageReport():
                 self._used = event
             case StreamEnd() if self._include_usage and self._used is not None:
@@ -218,10 +226,13 @@ class ChatStreamSerializer:
         return b""
 
     def _build_delta(self, choice: int, delta: dict[str, Any], reason: Reason | None) -> bytes:
-        if choice not in self._heads:
+        if choice not in self._begun:
             delta = {"role": "assistant", "content": None} | delta
-            self._heads[choice] = self._make_head(choice)
-        return self._build_chunk([{"index": choice, "delta": delta, "logprobs": None, "finish_reason": reason}])
+            self._begun[choice] = self._make_head(choice)
+        self._heads[choice] = self._begun[choice]
+        tokens = self._logprobs.pop(choice, ())
+        logprobs = build_logprobs(tokens) if tokens else None
+        return self._build_chunk([{"index": choice, "delta": delta, "logprobs": logprobs, "finish_reason": reason}])
 
     def _make_head(self, choice: int) -> bytes:
         chunk = self._build_chunk([{"index": choice, "delta": {}, "logprobs": None, "finish_reason": None}])

@@ -331,7 +331,9 @@ ALLOWED = "tool_choice.allowed_tools"
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"logprobs": True}, "logprobs"),
+        ({"logprobs": 1}, "logprobs"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"logit_bias": {"1": 2}}, "logit_bias"),
         ({"moderation": {"model": "x"}}, "moderation"),
         ({"web_search_options": {"search_context_size": "low"}}, "web_search_options"),
