@@ -210,7 +210,7 @@ async def test_a_tool_loop_of_anthropics_moves_from_one_language_to_another(
                 return await stream.get_final_message()
 
         turn = await ask(ASK)
-        signed = ["thinking"] if one is GeminiProvider else []  # what Gemini signed besides the thought: the first call
+        signed = ["thinking"] if one.slug == "gemini" else []  # what Gemini signed besides the thought: the first call
         assert [block.type for block in turn.content] == ["thinking", "text", *signed, "tool_use", "tool_use"]
         results = [
             {"type": "tool_result", "tool_use_id": block.id, "content": "rain"}
