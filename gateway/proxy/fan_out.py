@@ -2,6 +2,9 @@
 
 They are one attempt, with one reservation, one charge and one outcome: if one of them fails, all end. They end
 together with the client's request, too.
+
+Each takes a place of its channel's ``max_concurrency``. Whole answers wait for a free one. Streams cannot: they are
+merged, so all have to run at once, those without a free place too.
 """
 
 import asyncio
@@ -155,6 +158,7 @@ async def open_merged(attempt: Attempt, send: Send) -> MergedResponse:
     """Send the requests of an attempt and return their responses at their headers. Raises ``ProviderError``."""
     merged = attempt.response = MergedResponse(attempt)
     packed = await _pack(attempt)
+    attempt.lease.widen(attempt.requests - 1)
 
     async def open_one() -> None:
         merged.add(await send(packed))
@@ -170,11 +174,13 @@ async def fetch_merged(attempt: Attempt, send: Send, limit: int) -> tuple[bytes,
     """
     merged = attempt.response = MergedResponse(attempt)
     packed, exchange, secrets = await _pack(attempt), attempt.exchange, attempt.channel.secrets
+    places = asyncio.Semaphore(1 + attempt.lease.widen(attempt.requests - 1))
 
     async def fetch_one() -> tuple[bytes, Usage]:
-        reply = await send(packed)
-        merged.add(reply)
-        return exchange.parse_answer(await reply.read(limit), secrets)
+        async with places:
+            reply = await send(packed)
+            merged.add(reply)
+            return exchange.parse_answer(await reply.read(limit), secrets)
 
     answers = await _run_all([fetch_one() for _ in range(attempt.requests)])
     return merge_answers([body for body, _ in answers]), add_parts((usage for _, usage in answers), exchange.call)

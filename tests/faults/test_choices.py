@@ -8,6 +8,7 @@ import pytest
 
 from gateway.formats.fan_out import MAX_REQUESTS
 from gateway.formats.sse import parse_data
+from gateway.server.context import SERVICES
 from tests.support.anthropic_provider import AnthropicProvider
 from tests.support.fault_scene import (
     TOKENS,
@@ -29,6 +30,7 @@ from tests.support.scripted_upstream import (
     FIN,
     SSE_HEAD,
     STALL,
+    Received,
     ScriptedUpstream,
     Step,
     answer,
@@ -155,3 +157,44 @@ async def test_the_prompt_of_every_request_is_reserved(standing_with: StartGatew
             await call(gateway, stream=False, n=count, max_tokens=10)
         one, several = await gateway.rows(2)
         assert several.reserved_nanos == COUNT * one.reserved_nanos > 0
+
+
+async def test_no_more_whole_answers_run_at_once_than_the_channel_may_be_asked(standing_with: StartGateway) -> None:
+    running, most = 0, 0
+
+    async def work(_received: Received) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.02)  # the others come meanwhile
+        running -= 1
+
+    async with ScriptedUpstream([work, *good_script(stream=False)]) as up:
+        gateway = await standing_with(site(single(up, max_concurrency=2)))
+        heard = await call(gateway, stream=False, n=2 * COUNT)
+        assert (heard.status, len(orjson.loads(heard.body)["choices"])) == (200, 2 * COUNT)
+        assert most == 2
+        await audit(gateway, outcome="completed", attempts=1)
+
+
+@pytest.mark.parametrize(("limit", "taken"), [(None, COUNT), (2, 2)])
+async def test_each_choice_of_a_stream_takes_a_free_place(
+    standing_with: StartGateway, limit: int | None, taken: int
+) -> None:
+    go_on = asyncio.Event()
+
+    async def wait(_received: Received) -> None:
+        await go_on.wait()
+
+    async with ScriptedUpstream([wait, *good_script(stream=True)]) as up:
+        more = {} if limit is None else {"max_concurrency": limit}
+        gateway = await standing_with(site(single(up, **more)))
+        line = gateway.app[SERVICES].routing.load_balancer.lines["single"]
+        response = asyncio.create_task(call(gateway, stream=True, n=COUNT))
+        await until(lambda: len(up.received) == COUNT)
+        assert line.running == taken
+        go_on.set()
+        texts, _ = read_stream(await response)
+        assert len(texts) == COUNT
+        await until(lambda: line.running == 0)
+        await audit(gateway, outcome="completed", attempts=1)
