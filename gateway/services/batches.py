@@ -2,6 +2,8 @@
 
 from contextlib import AsyncExitStack
 
+import structlog
+
 from gateway.batches.line_request import LineServices
 from gateway.batches.run import BatchServices
 from gateway.batches.service import Batches
@@ -9,6 +11,8 @@ from gateway.batches.slots import LineSlots
 from gateway.server.context import Services
 from gateway.services.media import MIB
 from gateway.storage.batches import BatchRepository
+
+log = structlog.stdlib.get_logger(__name__)
 
 
 async def open_batches(services: Services, stack: AsyncExitStack) -> Batches:
@@ -39,6 +43,9 @@ async def open_batches(services: Services, stack: AsyncExitStack) -> Batches:
         )
     )
     stack.push_async_callback(batches.close)
-    if services.options.declare:  # another command than serve must not send anything
+    node = services.storage.node
+    if node is not None and node.live > 1:  # a live node may be running them: no line may be sent twice
+        log.warning("batches_not_continued", reason="other nodes are live")
+    elif services.options.declare:  # another command than serve must not send anything
         await batches.open()
     return batches
