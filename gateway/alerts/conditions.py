@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, get_args
 
-from gateway.billing.balances import Balances
+from gateway.billing.accounting import AccountingService
 from gateway.config.certificate import WARN_DAYS, Certificate
 from gateway.domain.account import ApiKey
 from gateway.domain.alert import Condition, Findings, Subject
@@ -20,10 +20,12 @@ _MOST, _ALL = 80, 100
 _UNDECIDED = frozenset({"untested", "recovering"})
 
 
-def find_budgets(balances: Balances, names: Mapping[tuple[Owner, int], str], day: UtcDay) -> Iterator[Condition]:
+def find_budgets(
+    accounting: AccountingService, names: Mapping[tuple[Owner, int], str], day: UtcDay
+) -> Iterator[Condition]:
     """Yield keys and accounts that have spent 80 % or 100 % of their budget; ``names`` are those of (owner, id)."""
     for owner in get_args(Owner):
-        for owner_id, balance in balances.list_balances(owner):
+        for owner_id, balance in accounting.list_balances(owner):
             used, known = _measure(balance, day), names.get((owner, owner_id))
             if used is None or used[0] < _MOST or known is None:  # a deleted key keeps its balance
                 continue

@@ -1,6 +1,7 @@
 """Collects the conditions of all services for ``AlertWatcher``."""
 
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from itertools import chain
 
 import attrs
@@ -14,10 +15,11 @@ from gateway.alerts.conditions import (
     find_unpriced,
 )
 from gateway.auth.accounts import AccountService
-from gateway.billing.balances import Balances
+from gateway.billing.accounting import AccountingService
 from gateway.config.certificate import ServerCertificate
-from gateway.domain.account import ApiKey
+from gateway.domain.account import Account, ApiKey
 from gateway.domain.alert import Findings, Subject
+from gateway.domain.audit_log import OPERATOR
 from gateway.domain.balance import Owner
 from gateway.errors import StoreUnavailable
 from gateway.routing.load_balancer import LoadBalancer
@@ -37,7 +39,7 @@ class Lookout:
         clock: Unix seconds.
     """
 
-    balances: Balances
+    accounting: AccountingService
     load_balancer: LoadBalancer
     accounts: AccountService
     certificate: ServerCertificate | None
@@ -45,6 +47,7 @@ class Lookout:
     check_store: Callable[[], Awaitable[None]]
     clock: Callable[[], float]
     _keys: tuple[ApiKey, ...] = ()
+    _owners: tuple[Account, ...] = ()
     _names: dict[int, str] = attrs.Factory(dict)
     _read_s: float = float("-inf")
 
@@ -54,12 +57,13 @@ class Lookout:
         problem = await self._find_store_problem()
         if problem is None:
             await self._read_keys(now_s)
+            await self._read_budgets()
         channels = find_channels(self.load_balancer)
         certificate = None if self.certificate is None else self.certificate.current
         conditions = chain(
             find_store_problem(problem),
             channels.conditions,
-            find_budgets(self.balances, self._name_owners(), self.balances.day_at(now_s)),
+            find_budgets(self.accounting, self._name_owners(), self.accounting.day_at(now_s)),
             find_unpriced(self.list_unpriced()),
             find_certificate(certificate, now_s),
             find_expiring_keys(self._keys, self._names, now_s),
@@ -79,10 +83,17 @@ class Lookout:
             return
         try:
             self._keys = tuple(await self.accounts.register.keys.list_keys())
-            self._names = await self.accounts.name_accounts()
+            self._owners = tuple(await self.accounts.register.list_accounts(OPERATOR))
+            self._names = {account.id: account.name for account in self._owners}
         except StoreUnavailable:
             return  # the next look says so
         self._read_s = now_s
+
+    async def _read_budgets(self) -> None:
+        """Read what other nodes spend, too. If that fails, the last figures count."""
+        with suppress(StoreUnavailable):
+            owners: tuple[Account | ApiKey, ...] = (*self._keys, *self._owners)
+            await self.accounting.refresh(*(each for each in owners if each.quota.capped))
 
     def _name_owners(self) -> dict[tuple[Owner, int], str]:
         names: dict[tuple[Owner, int], str] = {("account", number): name for number, name in self._names.items()}

@@ -13,8 +13,9 @@ from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Account, ApiKey
 from gateway.domain.account_spec import CreditSpec, build_time
 from gateway.domain.audit_log import OPERATOR, Actor, build_change
-from gateway.domain.balance import Balance, UtcDay, parse_day
+from gateway.domain.balance import Balance, Owner, UtcDay, parse_day
 from gateway.domain.credit import BalanceId
+from gateway.domain.leased_balance import LeasedBalance
 from gateway.domain.ledger import LedgerEntry, UsageAxis, UsageFilter, UsageLine
 from gateway.domain.price import NANOS_PER_USD, nanos
 from gateway.errors import InvalidRequest, StoreUnavailable
@@ -95,6 +96,16 @@ class AccountingService:
             whole.held_nanos = found.held_nanos
             counter.spent_nanos, counter.credit_nanos = found.spent_nanos, found.credit_nanos
             whole.restore(0, day)  # what is above the limit is an overrun
+
+    def list_balances(self, owner: Owner) -> list[tuple[int, Balance]]:
+        """Return every balance with its owner's id; of those that other nodes spend, too, the ones read last."""
+        wholes = [(number, each) for (kind, number), each in self._wholes.items() if kind == owner]
+        own = self._balances.list_balances(owner)
+        return wholes + [(number, each) for number, each in own if not isinstance(each, LeasedBalance)]
+
+    def day_at(self, now_s: float) -> UtcDay:
+        """Return the UTC day of ``now_s`` (Unix seconds)."""
+        return self._balances.day_at(now_s)
 
     def describe(self, owner: Account | ApiKey) -> Fields:
         """Return what an account or key has spent, reserved and left, in USD; ``left_usd`` is None without a quota."""

@@ -29,7 +29,7 @@ def open_alerts(services: Services, stack: AsyncExitStack, jobs: JobRunner) -> A
         for index, spec in enumerate(specs)
     ]
     lookout = Lookout(
-        balances=services.billing.balances,
+        accounting=services.billing.accounting,
         load_balancer=services.routing.load_balancer,
         accounts=services.auth.accounts,
         certificate=services.options.certificate,

@@ -39,6 +39,7 @@ from gateway.storage.schema import DUE, FAILED, LIVE, OWNED, deliveries, request
 
 _LOOKED_UP = 500
 """Ids a statement: a database bounds the values that one may have."""
+_ANY_NUMBER = 2**62
 _COLUMNS = tuple(videos.c[name] for name in VIDEO_COLUMNS)
 _DUE_PLACE = VIDEO_COLUMNS.index("due_ms")
 _SHOWN = select(*_COLUMNS, func.coalesce(video_prompts.c.prompt, "")).outerjoin(video_prompts)
@@ -102,16 +103,24 @@ class VideoRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def create(self, job: VideoJob) -> None:
-        """Store a job with its reservation."""
+    async def create(self, job: VideoJob, most_open: int = _ANY_NUMBER) -> bool:
+        """Store a job with its reservation.
 
-        async def work(connection: AsyncConnection) -> None:
+        If several nodes create jobs and its account has ``most_open`` unfinished ones, store nothing and return False.
+        """
+        of_account = select(func.count()).where(videos.c.account_id == job.account_id, ~_HAS_ENDED)
+
+        async def work(connection: AsyncConnection) -> bool:
+            credit = self._database.credit
+            if credit is not None and (await connection.execute(of_account)).scalar_one() >= most_open:
+                return False
             await connection.execute(insert(videos), build_video(job))
             await connection.execute(insert(video_prompts), {"video_id": job.id, "prompt": job.prompt})
-            if self._database.credit is not None:
-                await self._database.credit.reserve_job(connection, job)
+            if credit is not None:
+                await credit.reserve_job(connection, job)
+            return True
 
-        await self._database.write(work)
+        return await self._database.write(work)
 
     async def advance(self, changes: Iterable[tuple[VideoJob, VideoJob]]) -> Sequence[bool]:
         """Change every first job of a pair into the second, in one commit; return whether each was changed.

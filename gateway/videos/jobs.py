@@ -17,7 +17,7 @@ from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
 from gateway.domain.balance import Reservation
 from gateway.domain.request_log import RequestRecord, build_error
 from gateway.domain.video import CANCELLED, LONGEST_HINT_S, VideoError, VideoFilter, VideoJob, VideoRules, is_video_id
-from gateway.errors import Conflict, NotFound, StoreUnavailable, TaskNotReady
+from gateway.errors import Conflict, NotFound, RateLimited, StoreUnavailable, TaskNotReady
 from gateway.storage.videos import VideoRepository
 from gateway.videos.notifier import JobNotifier
 from gateway.videos.provider_api import VideoProviderApi
@@ -123,9 +123,19 @@ class Videos:
         self._open[job.account_id] += 1
 
     async def create(self, job: VideoJob, held: Reservation) -> None:
-        """Store a new job with its reservation. Raises ``StoreUnavailable``."""
+        """Store a new job, and keep its reservation until it ends; in a cluster the store keeps it.
+
+        If this raises, ``release`` has to be called. Raises ``RateLimited``, ``StoreUnavailable``.
+        """
+        most = self.rules.max_open
+        if self.count_open(job.account_id) >= most:
+            raise _refuse_more(most)
+        self.hold(job, held)
         async with self._balances.hand_over(held):
-            await self.store.create(job)
+            if not await self.store.create(job, most):
+                raise _refuse_more(most)
+        if held.charge is not None:
+            self._let_go_of(job)
 
     def count_open(self, account_id: int) -> int:
         return self._open[account_id]
@@ -311,3 +321,7 @@ def build_end(job: VideoJob, now_ms: int) -> RequestRecord:
         usage_source="upstream" if completed else "none",
         total_ms=max(0, now_ms - receipt.started_ms),
     )
+
+
+def _refuse_more(most: int) -> RateLimited:
+    return RateLimited(f"The account has {most} videos under way already", retry_after_s=30)

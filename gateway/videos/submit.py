@@ -26,7 +26,6 @@ from gateway.errors import (
     ContentForbidden,
     GatewayError,
     ProviderTimeout,
-    RateLimited,
     SensitiveWords,
     ShuttingDown,
 )
@@ -160,11 +159,8 @@ class VideoSubmitter:
         await self._quota.admit(ctx, _get(ctx.route).rank(), journaled=False)
         reservation = _get(ctx.reservation)
         job = self._make_job(ctx, reservation.nanos)
-        most, stored = self._videos.rules.max_open, False
+        stored = False
         try:
-            if self._videos.count_open(job.account_id) >= most:
-                raise RateLimited(f"The account has {most} videos under way already", retry_after_s=30)
-            self._videos.hold(job, reservation)
             await self._videos.create(job, reservation)
             stored = True
         finally:

@@ -156,6 +156,15 @@ async def test_what_a_job_holds_leaves_the_lease_and_is_freed_at_its_end(cluster
     assert (found["leased"], found["reserved"], found["settled"], found["posted"]) == (20, 0, 50, 0)
 
 
+async def test_an_account_has_no_more_jobs_than_it_may_whatever_node_creates_them(cluster: Cluster) -> None:
+    second = attrs.evolve(job(5), id="video_2", receipt=attrs.evolve(job(5).receipt, id="req_2"))
+    assert await cluster.videos.create(job(80), 1)
+    assert not await cluster.videos.create(second, 1)
+    assert (await cluster.find(KEY) or {})["reserved"] == 80
+    assert await cluster.videos.finish(job(80).complete(1, 2), row(0, id="req_v"), None)
+    assert await cluster.videos.create(second, 1)
+
+
 async def test_a_job_without_a_lease_and_a_return_without_one_keep_the_sums_right(cluster: Cluster) -> None:
     await cluster.videos.create(job(80))
     await cluster.node.give_back({KEY: 30})

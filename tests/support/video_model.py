@@ -18,8 +18,9 @@ class VideoModel:
         self._books = ledger
         self._jobs: dict[str, VideoJob] = {}
 
-    async def create(self, job: VideoJob) -> None:
+    async def create(self, job: VideoJob) -> bool:
         self._jobs[job.id] = job
+        return True
 
     async def advance(self, changes: Iterable[tuple[VideoJob, VideoJob]]) -> Sequence[bool]:
         return [self._advance(before, after) for before, after in changes]

@@ -277,9 +277,9 @@ class MoodyStore(VideoRepository):
             self.refused[verb] -= 1
             raise StoreUnavailable("not now")
 
-    async def create(self, job: VideoJob) -> None:
+    async def create(self, job: VideoJob, *most_open: int) -> bool:
         self._check("create")
-        await super().create(job)
+        return await super().create(job, *most_open)
 
     async def advance(self, changes: Iterable[tuple[VideoJob, VideoJob]]) -> Sequence[bool]:
         self._check("advance")
