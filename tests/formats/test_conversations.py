@@ -204,7 +204,7 @@ def check_reasoning(provider: Provider, step: Step, turns: list[Turn]) -> None:
     own = [
         turn
         for turn in turns
-        if isinstance(turn, Answer) and (turn.convention, turn.provider) == (step.client.name, step.kind.__name__)
+        if isinstance(turn, Answer) and (turn.api_format, turn.provider) == (step.client.name, step.kind.__name__)
     ]
     thoughts = [turn.thought for turn in own if turn.thought]
     if step.kind is Claude:

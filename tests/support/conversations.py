@@ -45,7 +45,7 @@ class Answer:
     """A turn of the model.
 
     Attributes:
-        convention: the one in which ``raw`` came; empty if another application wrote it.
+        api_format: the one in which ``raw`` came; empty if another application wrote it.
         raw: what goes back into the history in that convention.
         provider: who gave it.
     """
@@ -53,7 +53,7 @@ class Answer:
     text: str
     thought: str = ""
     calls: tuple[ToolCall, ...] = ()
-    convention: str = ""
+    api_format: str = ""
     raw: tuple[Json, ...] = ()
     provider: str = ""
 
@@ -90,7 +90,7 @@ class Client:
         """The call that continues a conversation."""
         written: list[Json] = []
         for turn in turns:
-            own = isinstance(turn, Answer) and turn.convention == self.name
+            own = isinstance(turn, Answer) and turn.api_format == self.name
             written += turn.raw if isinstance(turn, Answer) and own else self.write_turn(turn)
         # As it comes over the network: what is shared between turns is not shared here.
         return self.build(orjson.loads(orjson.dumps(written)), thinks, stream)
@@ -98,7 +98,7 @@ class Client:
     def hear(self, raw: bytes, *, stream: bool) -> Answer:
         """The answer in the bytes that arrived."""
         found = self.read(list(list_events(raw))) if stream else self.read_whole(orjson.loads(raw))
-        return attrs.evolve(found, convention=self.name)
+        return attrs.evolve(found, api_format=self.name)
 
 
 def list_events(raw: bytes) -> Iterator[Json]:
