@@ -39,8 +39,10 @@ def backup(context: CliContext, *, file: Path, media: bool, encrypt: bool) -> No
       gateway backup /backups/monday.gwb
       gateway backup monday.gwb --media --encrypt
     """
+    from gateway.log import configure_log
     from gateway.storage.backup import BackupFailed, BackupSource, write_backup
 
+    configure_log("auto", logging.WARNING)  # the copy of a server's rows makes a database
     config = load_file_config(context.config, context.environ).config
     server = _find_server(config)
     database = context.data / DATABASE if server else find_database(context.data, config.store.url)

@@ -50,6 +50,22 @@ def test_a_server_that_does_not_answer_is_not_backed_up(folder: Path, tmp_path: 
     assert not list(folder.glob(".backup-*"))
 
 
+async def test_a_server_is_backed_up_and_restored_to_another(
+    folder: Path, shared_postgres: SharedPostgres, tmp_path: Path
+) -> None:
+    server, file = await shared_postgres.get_server(), tmp_path / "b.gwb"
+    url, other = await server.make_database(), await server.make_database()
+    written = await asyncio.to_thread(run, folder, url, "backup", str(file), "--json")
+    manifest = json.loads(written.stdout)
+    assert manifest["database"] == url.replace("gateway:hidden@", "")
+    restored = await asyncio.to_thread(run, tmp_path / "new", other, "restore", str(file), "--json")
+    assert json.loads(restored.stdout) == manifest
+    names = {path.name for path in (tmp_path / "new").iterdir()}
+    assert (names >= set(SECRETS), "gateway.db" in names) == (True, False)
+    verified = await asyncio.to_thread(run, tmp_path / "new", other, "verify", "--json")
+    assert json.loads(verified.stdout)["ok"]
+
+
 def test_the_doctor_says_why_a_server_does_not_answer(folder: Path) -> None:
     found = find_database(run(folder, NOWHERE, "doctor", "--json"))
     assert found["state"] == "problem"
