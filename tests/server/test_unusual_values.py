@@ -42,6 +42,11 @@ def list_paths(value: str) -> list[str]:
     return [place + text for place in (*places, *(f"/admin/v1/{one}" for one in admin))]
 
 
+NUMBERS = ("accounts/", "keys/", "members/", "channels/", "requests?before=", "requests?after=", "usage?key=")
+HUGE = 10**20
+"""More than 64 bits."""
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_value_that_cannot_be_stored_is_refused_with_400(
     gateway_with: StartGateway, shared_postgres: SharedPostgres, kind: str
@@ -62,6 +67,10 @@ async def test_a_value_that_cannot_be_stored_is_refused_with_400(
             async with gateway.client.get(url, headers=admin if "/admin/" in path else {}) as response:
                 if response.status >= 500:
                     failed.append((name, path, response.status, await response.text()))
+    for path in NUMBERS:
+        async with gateway.client.get(f"{gateway.url}/admin/v1/{path}{HUGE}", headers=admin) as response:
+            if response.status >= 500:
+                failed.append(("number", path, response.status, await response.text()))
     assert failed == []
     storage = gateway.app[SERVICES].storage
     assert await gateway.app[SERVICES].billing.flusher.flush()
