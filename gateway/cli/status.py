@@ -90,6 +90,15 @@ def print_running(requests: Sequence[Json]) -> None:
     print_table(RUNNING, requests, "No requests in progress.")
 
 
+def _format_database(store: Json) -> str:
+    size, log = format_bytes(store["bytes"]), store["wal_bytes"]
+    return f"{size} on a PostgreSQL server" if log is None else f"{size} + {format_bytes(log)} WAL"
+
+
+def _format_refused(count: int) -> str:
+    return f"; {count} REFUSED by the database (gateway doctor)" if count else ""
+
+
 def print_health(report: Json) -> None:
     """Print a health report, a line for each part."""
     lag, store, queue = report["loop_lag_ms"], report["store"], report["queue"]
@@ -104,9 +113,10 @@ def print_health(report: Json) -> None:
             "event-loop lag": f"p50 {lag['p50']:.1f} ms, p99 {lag['p99']:.1f} ms, max {lag['max']:.1f} ms",
             "in progress": f"{report['running']} requests, {report['connections']} connections, "
             f"{report['tasks']} tasks, {report['open_files'] or '?'} open files",
-            "database": f"{format_bytes(store['bytes'])} + {format_bytes(store['wal_bytes'])} WAL; "
+            "database": f"{_format_database(store)}; "
             f"schema {store['schema']}; {'' if store['writable'] else 'NOT '}writable; last commit {commit}",
-            "queue": f"{queue['waiting_rows']} records waiting{'; WRITES FAIL' if queue['failing'] else ''}",
+            "queue": f"{queue['waiting_rows']} records waiting{'; WRITES FAIL' if queue['failing'] else ''}"
+            f"{_format_refused(queue['set_aside'])}",
             "journal": format_bytes(report["journal_bytes"]),
             "media": _format_folder(report["media"]),
             "videos": f"{report['videos']['open']} in progress; {_format_folder(report['videos']['kept'])}",

@@ -10,6 +10,7 @@ from gateway.server.context import SERVICES
 from tests.support.cli_operator import log, sit_down
 from tests.support.fault_scene import UNHURRIED, call, until
 from tests.support.gateway import channel
+from tests.support.postgres import SharedPostgres
 from tests.support.scripted_upstream import COMPLETION, STALL, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
 
@@ -27,7 +28,16 @@ async def test_an_operator_sees_how_the_gateway_is_doing(gateway_with: StartGate
     operator.gateway.app[SERVICES].storage.write_queue.failing = True
     refused = await operator.type("health")
     operator.gateway.app[SERVICES].storage.write_queue.failing = False
+    operator.gateway.app[SERVICES].storage.unstorable.count = 3
+    assert "0 records waiting; 3 REFUSED by the database (gateway doctor)" in (await operator.type("health")).stdout
     assert (refused.exit_code, "NOT writable" in refused.stdout, "WRITES FAIL" in refused.stdout) == (1, True, True)
+
+
+async def test_the_health_of_a_gateway_on_a_server_has_no_log(
+    gateway_with: StartGateway, shared_postgres: SharedPostgres
+) -> None:
+    operator = await sit_down(gateway_with, {"store": {"url": await shared_postgres.empty()}})
+    assert " on a PostgreSQL server; schema " in await operator.see("health", width=200)
 
 
 async def test_calls_under_way_are_listed_and_one_is_ended(gateway_with: StartGateway) -> None:
