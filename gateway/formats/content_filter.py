@@ -160,7 +160,8 @@ def _list_errors(value: object) -> Iterator[tuple[str | None, str | None]]:
     ``{"error": {...}}`` and ``{"error": "text"}``, with vendors' additions to the first; DashScope's, SiliconFlow's and
     xAI's ``{"code", "message" or "error"}``; Replicate's and BFL's ``{"detail"}``; Stability's ``{"name", "errors"}``;
     MiniMax's ``{"base_resp": {"status_code", "status_msg"}}``; xAI's ``{"block_reason"}``; Volcengine's ``{"data":
-    [{"error": {...}}]}``; ElevenLabs' ``{"detail": {"status", "message"}}``; Deepgram's ``{"err_code", "err_msg"}``.
+    [{"error": {...}}]}``; ElevenLabs' ``{"detail": {"status", "message"}}``; Deepgram's ``{"err_code", "err_msg"}``;
+    fal's ``{"detail": [{"type", "msg"}]}``, and that list alone.
     """
     if isinstance(value, list) and value:
         value = value[0]
@@ -177,7 +178,7 @@ def _list_errors(value: object) -> Iterator[tuple[str | None, str | None]]:
     if isinstance(detail, dict):
         yield _text(detail.get("status")), _text(detail.get("message"))
     yield _text(value.get("err_code")), _text(value.get("err_msg"))
-    for item in _objects(detail):
+    for item in (*_objects(detail), *([value] if _text(value.get("msg")) else ())):
         yield _text(item.get("type")), _text(item.get("msg"))
     for item in _objects(value.get("data")):
         yield from _list_of_error(item.get("error"))

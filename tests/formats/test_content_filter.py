@@ -65,6 +65,7 @@ BLOCKS = [
         ("stability-words", 403, {"errors": ["Your request was flagged by our content moderation system"]}),
         ("openrouter", 403, {"error": {"code": 403, "message": "x", "metadata": {"flagged_input": "y"}}}),
         ("google", 400, [{"error": {"code": 400, "status": "PROHIBITED_CONTENT", "message": "x"}}]),
+        ("fal", 422, [{"type": "content_policy_violation", "msg": "x", "loc": ["body", "prompt"]}]),
         ("fastapi", 422, {"detail": [{"type": "content_policy_violation", "msg": "x", "loc": ["prompt"]}]}),
     ]
 ]
