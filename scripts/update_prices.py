@@ -197,6 +197,8 @@ GALLERIES = (
         "Black Forest Labs' pictures",
         {"flux-kontext-pro": "0.04", "flux-kontext-max": "0.08", "flux-pro-1.1": "0.04", "flux-pro-1.1-ultra": "0.06"},
     ),
+    # docs.agents.lumalabs.ai/guides/pricing, an edit of one picture: the most that is asked here.
+    Gallery("luma", "Luma's pictures", {"uni-1": "0.0434"}),
 )
 
 

@@ -37,6 +37,7 @@ Wire = Literal[
     "fal_pictures",
     "stability_pictures",
     "bfl_pictures",
+    "luma_pictures",
     "openai_videos",
     "gemini_videos",
     "kling_videos",
@@ -85,6 +86,7 @@ WIRES: Mapping[Operation, tuple[Wire, ...]] = MappingProxyType(
             "fal_pictures",
             "stability_pictures",
             "bfl_pictures",
+            "luma_pictures",
             "chat_pictures",
         ),
         "image_edits": (
@@ -95,6 +97,7 @@ WIRES: Mapping[Operation, tuple[Wire, ...]] = MappingProxyType(
             "fal_pictures",
             "stability_pictures",
             "bfl_pictures",
+            "luma_pictures",
             "chat_pictures",
         ),
         "transcriptions": ("openai_transcriptions", "elevenlabs_transcriptions", "deepgram_transcriptions"),

@@ -13,6 +13,7 @@ from gateway.formats.openai.image_backend import OpenAiImageBackend
 from gateway.formats.vendors.bfl_images import BflImageBackend
 from gateway.formats.vendors.dashscope_images import DashScopeImageBackend
 from gateway.formats.vendors.fal_images import FalImageBackend
+from gateway.formats.vendors.luma_images import LumaImageBackend
 from gateway.formats.vendors.replicate_images import ReplicateImageBackend
 from gateway.formats.vendors.stability_images import StabilityImageBackend
 
@@ -29,6 +30,7 @@ _IMAGE_BACKENDS: Mapping[Wire, Factory] = MappingProxyType(
         "fal_pictures": FalImageBackend,
         "stability_pictures": StabilityImageBackend,
         "bfl_pictures": BflImageBackend,
+        "luma_pictures": LumaImageBackend,
     },
 )
 

@@ -1,22 +1,45 @@
-"""Luma: videos of Ray only.
+"""Luma: videos of Ray, images of Uni.
 
 docs.agents.lumalabs.ai/guides/pricing (the models) and the package ``luma-agents``, see
-``formats/vendors/luma_videos.py``. There is no model list: a channel lists its models, and no environment variable
-creates one (the usual one is ``LUMA_AGENTS_API_KEY``).
+``formats/vendors/luma_videos.py`` and ``luma_images.py``. There is no model list: a channel lists its models, and no
+environment variable creates one (the usual one is ``LUMA_AGENTS_API_KEY``).
 """
 
+from collections.abc import Iterator
+
 from gateway.domain.capability import Capability
+from gateway.formats.vendors import luma_images
 from gateway.formats.vendors.luma_videos import GENERATIONS, MODELS
 from gateway.providers.base import Endpoint, Provider
+
+
+def _list_videos() -> Iterator[Capability]:
+    for name, model in MODELS.items():
+        yield Capability(name, seconds=model.seconds, sizes=tuple(model.sizes), references=True, remixes=False)
+
+
+def _list_images() -> Iterator[Capability]:
+    for name in luma_images.MODELS:
+        yield Capability(
+            name,
+            sizes=tuple(luma_images.SIZES),
+            max_n=1,
+            response_formats=(),
+            edits=True,
+            masks=False,
+            max_sources=1,
+            streams=False,
+        )
+
 
 LUMA = Provider(
     slug="luma",
     title="Luma",
     base_url="https://agents.lumalabs.ai/v1",
-    endpoints=(Endpoint("luma_videos", GENERATIONS, models=tuple(MODELS)),),
-    models_path=None,
-    capabilities=tuple(
-        Capability(name, seconds=model.seconds, sizes=tuple(model.sizes), references=True, remixes=False)
-        for name, model in MODELS.items()
+    endpoints=(
+        Endpoint("luma_videos", GENERATIONS, models=tuple(MODELS)),
+        Endpoint("luma_pictures", luma_images.GENERATIONS, models=luma_images.MODELS),
     ),
+    models_path=None,
+    capabilities=(*_list_videos(), *_list_images()),
 )

@@ -42,6 +42,7 @@ from gateway.formats.request_body import build_payload
 from gateway.formats.vendors.bfl_images import BflImageBackend
 from gateway.formats.vendors.dashscope_images import DashScopeImageBackend
 from gateway.formats.vendors.fal_images import FalImageBackend
+from gateway.formats.vendors.luma_images import LumaImageBackend
 from gateway.formats.vendors.replicate_images import ReplicateImageBackend
 from gateway.formats.vendors.stability_images import StabilityImageBackend
 from gateway.providers.base import EndpointRequest, Provider
@@ -49,6 +50,7 @@ from gateway.providers.bfl import BFL
 from gateway.providers.dashscope import DASHSCOPE
 from gateway.providers.fal import FAL
 from gateway.providers.gemini import GEMINI
+from gateway.providers.luma import LUMA
 from gateway.providers.replicate import REPLICATE
 from gateway.providers.stability import STABILITY
 from tests.support.chat_images import read_question as read_chat_question
@@ -71,6 +73,7 @@ MODELS: Mapping[Wire, str] = {
     "fal_pictures": "fal-ai/nano-banana/edit",
     "stability_pictures": "stable-image-core",
     "bfl_pictures": "flux-2-pro",
+    "luma_pictures": "uni-1",
 }
 IMAGE_BACKENDS: Mapping[Wire, type] = {
     "openai_images": OpenAiImageBackend,
@@ -82,6 +85,7 @@ IMAGE_BACKENDS: Mapping[Wire, type] = {
     "fal_pictures": FalImageBackend,
     "stability_pictures": StabilityImageBackend,
     "bfl_pictures": BflImageBackend,
+    "luma_pictures": LumaImageBackend,
 }
 IMAGES = {"png": draw(), "draft": draw(shade=7), "other": draw(shade=9)}
 CODED = {f"{{{name}}}": base64.b64encode(data).decode() for name, data in IMAGES.items()}
@@ -94,6 +98,7 @@ TABLED: tuple[Wire, ...] = (
     "fal_pictures",
     "stability_pictures",
     "bfl_pictures",
+    "luma_pictures",
 )
 
 
@@ -111,6 +116,7 @@ OWNERS: Mapping[str, Provider] = {
     "fal_pictures": FAL,
     "stability_pictures": STABILITY,
     "bfl_pictures": BFL,
+    "luma_pictures": LUMA,
 }
 SOURCE: Upload = upload(draw())
 SECRET = "hush-hush-hush"
@@ -331,7 +337,9 @@ def check_read(wire: Wire, backend: ImageBackend, raw: bytes) -> None:
         assert wire in {"openai_images", "openai_edits", "chat_pictures"} or len(found.items) == 1
         assert all(image.url or base64.b64decode(image.data or "", validate=True) for image in found.items)
     else:
-        assert re.fullmatch(r"(?:/api/v1/tasks/|/predictions/|/get_result\?id=)[A-Za-z0-9_-]{1,128}", found.path or "")
+        assert re.fullmatch(
+            r"(?:/api/v1/tasks/|/predictions/|/generations/|/get_result\?id=)[A-Za-z0-9_-]{1,128}", found.path or ""
+        )
 
 
 @EVERY

@@ -3,6 +3,7 @@
 import base64
 from typing import Any
 
+import attrs
 import pytest
 
 from tests.support.gateway import channel
@@ -67,34 +68,69 @@ async def test_a_block_is_the_clients_mistake_and_not_the_channels(
 
 
 TASK = "7f0a0a7e-4a3c-4d1c-9a0e-2f3f5b0f6d11"
-BEGUN = {"id": TASK, "polling_url": f"https://api.us1.bfl.ai/v1/get_result?id={TASK}", "cost": 4.0}
-ENDED = {"id": TASK, "status": "Ready", "result": {"sample": f"data:image/png;base64,{PNG}"}}
-FILTERED = {"id": TASK, "status": "Content Moderated", "details": {"Moderation Reasons": ["Safety Filter"]}}
+DATA = f"data:image/png;base64,{PNG}"
 PRICE = {"model": "*", "usd_per_image": 0.04}
+NANOS = 40_000_000
 
 
-@pytest.mark.parametrize(
-    ("end", "status", "outcome", "cost"), [(ENDED, 200, "completed", 40_000_000), (FILTERED, 400, "blocked", 0)]
+@attrs.frozen
+class TaskVendor:
+    """A vendor that answers with a task: its paths, its key, and what it answers from the first call to an end."""
+
+    slug: str
+    model: str
+    paths: tuple[str, str]
+    key: tuple[str, str]
+    answers: dict[str, Any]
+
+
+TASK_VENDORS = (
+    TaskVendor(
+        "bfl",
+        "flux-kontext-pro",
+        ("/v1/flux-kontext-pro", f"/v1/get_result?id={TASK}"),
+        ("x-key", "provider-key"),
+        {
+            "begun": {"id": TASK, "polling_url": f"https://api.us1.bfl.ai/v1/get_result?id={TASK}", "cost": 4.0},
+            "pending": {"id": TASK, "status": "Pending", "result": None},
+            "completed": {"id": TASK, "status": "Ready", "result": {"sample": DATA}},
+            "blocked": {"id": TASK, "status": "Content Moderated", "details": {"Moderation Reasons": ["Filter"]}},
+        },
+    ),
+    TaskVendor(
+        "luma",
+        "uni-1",
+        ("/v1/generations", f"/v1/generations/{TASK}"),
+        ("authorization", "Bearer provider-key"),
+        {
+            "begun": {"id": TASK, "state": "queued"},
+            "pending": {"id": TASK, "state": "processing"},
+            "completed": {"id": TASK, "state": "completed", "output": [{"type": "image", "url": DATA}]},
+            "blocked": {"id": TASK, "state": "failed", "failure_code": "content_moderated", "failure_reason": "No"},
+        },
+    ),
 )
+
+
+@pytest.mark.parametrize("end", ["completed", "blocked"])
+@pytest.mark.parametrize("vendor", TASK_VENDORS, ids=lambda vendor: vendor.slug)
 async def test_a_task_is_polled_and_paid_for_if_it_has_an_image(
-    gateway_with: StartGateway, end: dict[str, Any], status: int, outcome: str, cost: int
+    gateway_with: StartGateway, vendor: TaskVendor, end: str
 ) -> None:
-    pending = {"id": TASK, "status": "Pending", "result": None}
-    async with ScriptedUpstream(*([answer(one)] for one in (BEGUN, pending, end))) as up:
-        models = channel(up.base_url, provider="bfl", model_map={"m": "flux-kontext-pro"}, total_timeout_s=60)
+    made = end == "completed"
+    async with ScriptedUpstream(*([answer(vendor.answers[name])] for name in ("begun", "pending", end))) as up:
+        models = channel(up.base_url, provider=vendor.slug, model_map={"m": vendor.model}, total_timeout_s=60)
         gateway = await gateway_with({"channel": [models], "price": [PRICE]})
         asked = {"model": "m", "prompt": "a cat", "response_format": "b64_json"}
         async with gateway.post(asked, path=GENERATIONS) as response:
             body = await response.json()
-            assert response.status == status, body
-        assert (body["data"][0]["b64_json"] if status == 200 else body["error"]["code"]) in {
-            PNG,
-            "sensitive_words_detected",
-        }
-        assert [(sent.method, sent.path, sent.headers["x-key"]) for sent in up.received] == [
-            ("POST", "/v1/flux-kontext-pro", "provider-key"),
-            *[("GET", f"/v1/get_result?id={TASK}", "provider-key")] * 2,
-        ]
+            assert response.status == (200 if made else 400), body
+        assert (body["data"][0]["b64_json"] if made else body["error"]["code"]) == (
+            PNG if made else "sensitive_words_detected"
+        )
+        begun, polled = vendor.paths
+        assert [(sent.method, sent.path) for sent in up.received] == [("POST", begun), *[("GET", polled)] * 2]
+        name, value = vendor.key
+        assert {sent.headers[name] for sent in up.received} == {value}
         (record,) = await gateway.rows(1)
-        assert (record.outcome, record.cost_nanos) == (outcome, cost)
-        assert record.reserved_nanos == 40_000_000
+        assert (record.outcome, record.cost_nanos, record.reserved_nanos) == (end, NANOS if made else 0, NANOS)

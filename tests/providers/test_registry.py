@@ -136,6 +136,7 @@ SPEAKS = {
     "fal_pictures": {"fal"},
     "stability_pictures": {"stability"},
     "bfl_pictures": {"bfl"},
+    "luma_pictures": {"luma"},
     "deepgram_speech": {"deepgram"},
     "deepgram_transcriptions": {"deepgram"},
     "elevenlabs_speech": {"elevenlabs"},
