@@ -35,7 +35,7 @@ _CALLS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 _CLAUDE_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "openai": "claude-3-haiku-20240307",
-        "anthropic": "claude-3-opus-20240229",
+        "anthropic": "claude-3-7-sonnet-20250219",
         "gemini": "claude-3-5-haiku-20241022",
     }
 )

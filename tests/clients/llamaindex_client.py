@@ -23,7 +23,7 @@ ASK = "How is the weather in Oslo?"
 
 NAMES = {
     "over-openai": "claude-3-haiku-20240307",
-    "over-anthropic": "claude-3-opus-20240229",
+    "over-anthropic": "claude-3-7-sonnet-20250219",
     "over-gemini": "claude-3-5-haiku-20241022",
 }
 """The package refuses names of models that are not Anthropic's; the gateway serves these as the others."""
