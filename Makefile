@@ -12,7 +12,7 @@ COMPILE  := $(VENV)/pins/bin/uv pip compile -q --universal --python-version 3.11
             --only-binary :all: --no-emit-index-url --custom-compile-command 'make pins'
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-unit test-clients soak check format bench profile clean pins sbom audit messages reference docs zipapp
+.PHONY: help run test test-unit test-clients test-suites soak check format bench profile clean pins sbom audit messages reference docs zipapp
 
 help:  ## Show this list
 	@awk 'BEGIN {FS = ":.*##"} /^[a-z-]+:.*##/ {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,7 +21,7 @@ run: $(VENV)/run.stamp  ## Set up and start the gateway (ARGS="--port 9000" for 
 	@$(BIN)/gateway serve $(ARGS)
 
 # What was compiled is kept, whatever the environment says: every process of a test would compile the house anew.
-test test-unit test-clients soak check: export PYTHONDONTWRITEBYTECODE =
+test test-unit test-clients test-suites soak check: export PYTHONDONTWRITEBYTECODE =
 
 test: $(VENV)/dev.stamp  ## Set up and run all tests (ARGS="-k name" for pytest's options)
 	@$(BIN)/python -m pytest $(ARGS)
@@ -31,6 +31,9 @@ test-unit: $(VENV)/dev.stamp  ## Run the tests that open no socket
 
 test-clients: $(VENV)/dev.stamp  ## Run real clients through a gateway; installs them (ARGS="codex litellm" for some)
 	@$(BIN)/python -m scripts.run_clients $(ARGS)
+
+test-suites: $(VENV)/dev.stamp  ## Run the libraries' own tests through a gateway; fetches them (ARGS="openai --spec FILE")
+	@$(BIN)/python -m scripts.run_suites $(ARGS)
 
 soak: $(VENV)/dev.stamp  ## Run the long load and crash tests, and the properties on many examples (an hour)
 	@EXAMPLES=400 $(BIN)/python -m pytest --numprocesses=0 --timeout=0 -m "soak or hypothesis" $(ARGS)

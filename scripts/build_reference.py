@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from scripts.reference_parts.api import build_api
 from scripts.reference_parts.commands import build_commands
+from scripts.reference_parts.differences import build_differences
 from scripts.reference_parts.errors import build_errors
 from scripts.reference_parts.providers import build_providers
 from scripts.reference_parts.settings import build_settings
@@ -18,6 +19,7 @@ PAGES: Mapping[str, Callable[[], str]] = MappingProxyType(
         "commands.md": build_commands,
         "api.md": build_api,
         "errors.md": build_errors,
+        "differences.md": build_differences,
     }
 )
 

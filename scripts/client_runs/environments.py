@@ -27,15 +27,15 @@ def prepare(client: Client) -> list[str]:
     program, folder = PROGRAMS / client.program, FOLDER / client.environment
     if client.environment == "go":
         built = folder / "client"
-        _run(_find("go"), "build", "-o", str(built), ".", cwd=program)
+        run_command(_find("go"), "build", "-o", str(built), ".", cwd=program)
         return [str(built)]
     if client.environment == "rust":
         # Its lock file stays out of the source tree.
         shutil.copytree(program, folder / "source", dirs_exist_ok=True)
-        _run(_find("cargo"), "build", "--quiet", "--target-dir", str(folder), cwd=folder / "source")
+        run_command(_find("cargo"), "build", "--quiet", "--target-dir", str(folder), cwd=folder / "source")
         return [str(folder / "debug" / "client")]
     if client.environment in PYTHON:
-        _install_python(folder, "\n".join(PYTHON[client.environment]))
+        install_python(folder, "\n".join(PYTHON[client.environment]))
         return [str(folder / "bin" / "python"), str(program), client.argument]
     _install_node(folder, NODE[client.environment])
     if program.suffix == ".py":  # a command of the package, started by a program of ours
@@ -44,20 +44,27 @@ def prepare(client: Client) -> list[str]:
     return [_find("node"), shutil.copy(program, folder), client.argument]
 
 
-def _install_python(folder: Path, requirements: str) -> None:
+def install_python(folder: Path, requirements: str) -> None:
+    """Make an environment of ``requirements`` if it is not there yet. Raises ``Missing``."""
     if _is_made(folder, requirements):
         return
-    uv = FOLDER / "uv" / "bin" / "uv"
-    if not uv.exists():
-        venv.create(FOLDER / "uv", with_pip=True)
-        pip = str(FOLDER / "uv" / "bin" / "python")
-        _run(pip, "-m", "pip", "--disable-pip-version-check", "-q", "install", "--only-binary", ":all:", "uv")
+    uv = make_installer() / "uv"
     shutil.rmtree(folder, ignore_errors=True)
-    _run(str(uv), "venv", "-q", "--python", sys.executable, str(folder))
+    run_command(str(uv), "venv", "-q", "--python", sys.executable, str(folder))
     wanted = folder / "requirements.in"
     wanted.write_text(requirements)
-    _run(str(uv), "pip", "install", "-q", "--python", str(folder / "bin" / "python"), "-r", str(wanted))
+    run_command(str(uv), "pip", "install", "-q", "--python", str(folder / "bin" / "python"), "-r", str(wanted))
     (folder / _STAMP).write_text(requirements)
+
+
+def make_installer() -> Path:
+    """Make the environment that has pip and uv; return the folder of its commands. Raises ``Missing``."""
+    commands = FOLDER / "uv" / "bin"
+    if not (commands / "uv").exists():
+        venv.create(FOLDER / "uv", with_pip=True)
+        pip = (str(commands / "python"), "-m", "pip", "--disable-pip-version-check", "-q")
+        run_command(*pip, "install", "--only-binary", ":all:", "uv")
+    return commands
 
 
 def _install_node(folder: Path, packages: Mapping[str, str]) -> None:
@@ -69,7 +76,7 @@ def _install_node(folder: Path, packages: Mapping[str, str]) -> None:
     folder.mkdir(parents=True)
     (folder / "package.json").write_text(wanted)
     # Scripts of packages do not run: none of these needs one.
-    _run(npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", cwd=folder)
+    run_command(npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", cwd=folder)
     (folder / _STAMP).write_text(wanted)
 
 
@@ -85,7 +92,7 @@ def _find(tool: str) -> str:
     return found
 
 
-def _run(*words: str, cwd: Path = ROOT) -> None:
+def run_command(*words: str, cwd: Path = ROOT) -> None:
     """Run a command of an installation. Raises ``Missing`` with the end of its output."""
     try:
         done = subprocess.run(

@@ -1,0 +1,52 @@
+"""docs/reference/differences.md: what the gateway answers otherwise than OpenAI and Anthropic."""
+
+from collections.abc import Iterator, Sequence
+
+from scripts.reference_parts.markdown import join_blocks, write_table, write_text
+from scripts.suite_runs.differences import Difference, Table, list_calls, load_table
+from scripts.suite_runs.suites import SUITES, Suite
+
+_INTRODUCTION = """\
+# Differences from OpenAI and Anthropic
+
+This page is generated from `scripts/suite_runs/differences.toml`.
+
+The packages `openai` and `anthropic` come with tests of every call. `make test-suites` runs these tests twice: against
+a mock of the provider, and through a gateway whose only channel is that mock, and allows every field (`allow_fields`).
+The mock of OpenAI is made from its OpenAPI document, the mock of Anthropic from the types of its library. Both refuse
+requests that do not fit.
+
+The tests name files, batches, uploads, videos and responses that do not exist. For the gateway, such an object is made
+before the request. The tests themselves are not changed. Every test that passes against the mock and not through the
+gateway is explained below: the run fails if one is missing here, or if one that is listed passes.
+"""
+
+
+def build_differences() -> str:
+    """Build the page."""
+    table = load_table()
+    return join_blocks([_INTRODUCTION, _write_passes(table), *_write_groups(table)])
+
+
+def _write_passes(table: Table) -> str:
+    rows = [(f"`{one.package}` {one.version}", *map(_write_count, table.passes[one.package])) for one in SUITES]
+    return write_table(("Tests of", "Pass against the mock", "Pass through the gateway"), rows)
+
+
+def _write_count(count: int) -> str:
+    return f"{count:,}"
+
+
+def _write_groups(table: Table) -> Iterator[str]:
+    for group, title in table.groups.items():
+        found = [one for one in table.differences if one.group == group]
+        yield f"## {title}"
+        yield write_table(("Package", "Calls", "Reason"), [_write_row(one, SUITES) for one in found])
+
+
+def _write_row(difference: Difference, suites: Sequence[Suite]) -> tuple[str, str, str]:
+    package = next(one.package for one in suites if one.package == difference.suite)
+    calls = ", ".join(
+        f"`{path.replace('/', '.')}.{name}`" for path, names in list_calls(difference.calls).items() for name in names
+    )
+    return f"`{package}`", calls, write_text(difference.reason)

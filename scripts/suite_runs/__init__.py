@@ -1,0 +1,1 @@
+"""What ``make test-suites`` consists of."""
