@@ -42,6 +42,7 @@ from gateway.cli.chat import chat, open_console
 from gateway.cli.completion import completion
 from gateway.cli.doctor import doctor
 from gateway.cli.members import members
+from gateway.cli.nodes import nodes
 from gateway.cli.options import (
     GlobalOptions,
     ListByDefault,
@@ -248,7 +249,7 @@ for _command in (
     batches,
 ):
     main.add_command(_command)
-for _command in (batches, usage, verify, audit_log, completion, settings, groups, prices, health):
+for _command in (batches, usage, verify, audit_log, completion, settings, groups, prices, health, nodes):
     main.add_command(_command)
 for _command in (backup, restore, downgrade, store, doctor):
     main.add_command(_command)

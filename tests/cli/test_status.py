@@ -85,3 +85,9 @@ def test_sizes_in_few_words(size: int, text: str) -> None:
 )
 def test_durations_in_few_words(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+async def test_a_gateway_that_is_alone_has_no_nodes(gateway_with: StartGateway) -> None:
+    operator = await sit_down(gateway_with)
+    assert "This gateway is the only one on its database." in (await operator.type("nodes")).output
+    assert (await operator.ask("nodes"))["data"] == []

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -65,6 +66,12 @@ async def test_first_starts_at_once_make_one_cluster(
         assert await connection.fetchval("SELECT count(*) FROM accounts") == 1
         for name in ("pepper", "media.key", "webhook.key", "admin.token"):
             assert len({(node.data / name).read_bytes() for node in nodes}) == 1
+        shown = await asyncio.to_thread(run_command, ["nodes", "--data", str(nodes[1].data)], {})
+        assert (shown.returncode, len(shown.stdout.splitlines())) == (0, 4), shown.stderr
+        assert (shown.stdout.count("live"), shown.stdout.count("live (this one)")) == (3, 1)
+        listed = (await nodes[0].ask("nodes"))["data"]
+        assert [one["id"] for one in listed if one["own"]] == [(nodes[0].data / "node.id").read_text()]
+        assert len({one["config_digest"] for one in listed}) == 1
         assert [await node.end() for node in nodes] == [0] * 3
         assert {row["state"] for row in await connection.fetch("SELECT state FROM nodes")} == {"gone"}
 
@@ -187,3 +194,35 @@ def run_command(words: Sequence[str], environ: Mapping[str, str]) -> subprocess.
         env={**kept, "GATEWAY_DISCOVER": "0", **environ},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
+
+
+@pytest.mark.soak
+async def test_a_frozen_node_is_declared_dead_and_joins_again_when_it_wakes(
+    tmp_path: Path, url: str, tables: dict[str, Any], connection: asyncpg.Connection
+) -> None:
+    async with start_nodes(tmp_path, [url] * 2, tables) as nodes:
+        first, second = nodes
+        key = await first.ask("keys", {"name": "k", "account": "acme"})
+        await eventually(all_answer(nodes, key["secret"], 200), WITHIN_S)
+        name = (second.data / "node.id").read_text()
+
+        async def find(state: str, epoch: int) -> bool:
+            row = await connection.fetchrow("SELECT state, epoch FROM nodes WHERE id = $1", name)
+            return tuple(row) == (state, epoch)
+
+        os.kill(second.pid, signal.SIGSTOP)
+        try:
+            await first.ask(f"keys/{key['id']}", {"status": "disabled"}, "PATCH")
+            await eventually(lambda: find("dead", 1), 90)
+        finally:
+            os.kill(second.pid, signal.SIGCONT)
+        seen = set()
+
+        async def is_back() -> bool:
+            seen.add(await call(second, key["secret"]))
+            return 401 in seen
+
+        await eventually(is_back, WITHIN_S)
+        assert seen <= {401, 503}
+        await eventually(lambda: find("live", 2), WITHIN_S)
+        assert [await node.end() for node in nodes] == [0, 0]

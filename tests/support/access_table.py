@@ -349,6 +349,7 @@ ADMIN: Mapping[str, Row] = {
     "POST /links/open": Row(404, body=TOKEN),
     "POST /links/use": Row(404, body={**TOKEN, **WORDS, "name": "eve"}),
     "POST /session": Row(apart=True, body=sign_in),
+    "GET /nodes": Row(),
     "GET /alerts": Row(),
     "POST /alerts/test": Row(404),
     "POST /alerts/{name}/test": Row(404),

@@ -16,6 +16,7 @@ from gateway.server.admin.identities import IDENTITY_OPERATIONS
 from gateway.server.admin.io import respond_json
 from gateway.server.admin.members import MEMBER_OPERATIONS
 from gateway.server.admin.models import MODEL_OPERATIONS
+from gateway.server.admin.nodes import NODE_OPERATIONS
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.admin.providers import PROVIDER_OPERATIONS
 from gateway.server.admin.requests import REQUEST_OPERATIONS
@@ -42,6 +43,7 @@ def list_admin_operations() -> tuple[AdminOperation, ...]:
         *ACCOUNT_OPERATIONS,
         *CHANNEL_OPERATIONS,
         *HEALTH_OPERATIONS,
+        *NODE_OPERATIONS,
         *MEMBER_OPERATIONS,
         *IDENTITY_OPERATIONS,
         *MODEL_OPERATIONS,

@@ -175,6 +175,7 @@ SEEN = (
     Call("admin_test_alert", path={"name": "ops"}),
     Call("admin_test_alert", path={"name": "nobody"}, status=404),
     Call("admin_list_alerts"),
+    Call("admin_list_nodes"),
     Call("admin_list_running", keep=keep_first("running")),
     Call("admin_get_running_events", endless=True),
     Call("admin_cancel_running", path={"id": "$running"}),
