@@ -62,6 +62,7 @@ from gateway.cli.output import (
 )
 from gateway.cli.output_channels import print_report
 from gateway.cli.requests import requests
+from gateway.cli.secret_files import secrets
 from gateway.cli.settings import groups, prices, settings
 from gateway.cli.startup_message import print_startup_message
 from gateway.cli.status import health, running
@@ -251,7 +252,7 @@ for _command in (
     main.add_command(_command)
 for _command in (batches, usage, verify, audit_log, completion, settings, groups, prices, health, nodes):
     main.add_command(_command)
-for _command in (backup, restore, downgrade, store, doctor):
+for _command in (backup, restore, downgrade, store, doctor, secrets):
     main.add_command(_command)
 
 

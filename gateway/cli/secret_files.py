@@ -1,0 +1,45 @@
+"""The ``secrets`` command: the master key that every gateway on one database is given."""
+# ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
+
+import click
+
+from gateway.cli.admin_client import CliContext, CliError, load_file_config
+from gateway.cli.options import client_command
+from gateway.cli.output import print_answer
+
+_MASTER = "master.key"
+
+
+@click.group()
+def secrets() -> None:
+    """Show the master key.
+
+    \b
+    Examples:
+      gateway secrets show
+    """
+
+
+@secrets.command("show")
+@client_command
+def show(context: CliContext) -> None:
+    """Print the master key as the environment variable that gives it to another gateway. Treat it as a password.
+
+    It encrypts what the database has of provider keys, and, if several gateways use one database, the other secrets
+    that they share. It is the setting store.master_key, else the file master.key of the data folder.
+    """
+    key = load_file_config(context.config, context.environ).config.store.master_key
+    if not key:
+        path = context.data / _MASTER
+        try:
+            key = path.read_bytes().hex()
+        except OSError as error:
+            raise CliError(
+                f"The master key {path} cannot be read: {error.strerror}. Name the data folder with --data or "
+                "GATEWAY_DATA"
+            ) from None
+    print_answer(context, {"master_key": key}, lambda answer: click.echo(_write(answer["master_key"])))
+
+
+def _write(key: str) -> str:
+    return f"GATEWAY_STORE__MASTER_KEY={key}"
