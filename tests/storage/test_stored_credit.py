@@ -8,7 +8,7 @@ import pytest
 
 from gateway.domain.account import Account, ApiKey
 from gateway.domain.balance import DAY_S, Quota, parse_day
-from gateway.domain.credit import BalanceId, CreditWant
+from gateway.domain.credit import BalanceId, CreditFigures, CreditWant
 from gateway.domain.ledger import LedgerEntry
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoJob
@@ -188,3 +188,41 @@ async def test_rows_are_not_stored_without_their_posting(cluster: Cluster) -> No
     with pytest.raises(StoreUnavailable):
         await cluster.ledger.post([row(20, id="req_1")])
     assert await cluster.ledger.find_stored(["req_1"]) == set()
+
+
+async def test_figures_are_those_of_the_period_and_without_a_limit_of_all_time(cluster: Cluster) -> None:
+    free = await cluster.keys.add_key(ApiKey(0, 1, "free", b"f", "last"))
+    await cluster.take(100)
+    await cluster.ledger.post([row(20, id="req_1"), attrs.evolve(row(7, id="req_2"), key_id=free.id)])
+    await cluster.ledger.add_credit(LedgerEntry(0, int(NOON * 1000), "top_up", 1, None, 250))
+    await cluster.videos.create(job(40))
+    asked: list[BalanceId] = [KEY, ACCOUNT, ("key", free.id), ("key", 99)]
+    assert await cluster.ledger.find_figures(asked) == {
+        KEY: CreditFigures(20, 0, 80),  # a job has 40 of what the node was granted
+        ACCOUNT: CreditFigures(27, 250, 73),
+        ("key", free.id): CreditFigures(7, 0, 0),
+        ("key", 99): CreditFigures(0, 0, 0),
+    }
+    cluster.day = parse_day(NOON + DAY_S)
+    await cluster.ledger.add_credit(LedgerEntry(0, int((NOON + DAY_S) * 1000), "top_up", 1, 1, 30))
+    found = await cluster.ledger.find_figures(asked) or {}
+    assert found[KEY] == CreditFigures(20, 30, 80)
+    assert found[ACCOUNT] == CreditFigures(0, 0, 73)  # its day is over, and no write has turned it
+    assert await cluster.ledger.list_credit_problems() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ("credit_balances SET leased = leased - 1 WHERE owner = 1", "key 1: set aside is 99, its leases say 100"),
+        ("credit_balances SET settled = 3 WHERE owner = 0", "account 1: spent in the period is 23, its charges say 20"),
+        ("credit_balances SET credit = 4 WHERE owner = 0", "account 1: credited in the period is 4, its entries say 0"),
+        ("credit_balances SET reserved = 5 WHERE owner = 1", "key 1: reserved is 5, its open jobs say 0"),
+        ("usage_days SET cost_nanos = 21 WHERE key_id = 1", "key 1: spent in the period is 20, its charges say 21"),
+    ],
+)
+async def test_each_equation_is_checked(cluster: Cluster, change: str, found: str) -> None:
+    await cluster.take(100)
+    await cluster.ledger.post([row(20, id="req_1")])
+    await cluster.store.connection.execute(f"UPDATE {change}")
+    assert f"{found} (nano-USD)" in (await cluster.ledger.list_credit_problems() or [])

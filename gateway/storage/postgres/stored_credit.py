@@ -31,29 +31,66 @@ SELECT open_balance(o.owner, o.id, o.period::smallint, $1, $2) FROM (
     AND NOT EXISTS (SELECT 1 FROM credit_balances b WHERE b.owner = k.owner AND b.owner_id = k.id)
   ORDER BY 1, 2) o
 """
-# A balance that no write has turned into the current period yet has spent nothing in it.
-_FIGURES = text("""
-SELECT o.owner, o.owner_id,
-  CASE WHEN b.owner IS NULL THEN charged_since(o.owner, o.owner_id, 0) WHEN s.now > b.start THEN 0
-    ELSE b.settled + l.posted END AS spent,
-  CASE WHEN b.owner IS NULL THEN credited_since(o.owner, o.owner_id, 0)
-    WHEN s.now > b.start THEN credited_since(o.owner, o.owner_id, s.now) ELSE b.credit END AS credit,
-  CASE WHEN b.owner IS NULL THEN held_by_jobs(o.owner, o.owner_id)
-    ELSE b.leased - l.posted - l.late + b.reserved END AS held
-FROM unnest(CAST(:owners AS smallint[]), CAST(:ids AS bigint[])) AS o(owner, owner_id)
-LEFT JOIN credit_balances b ON b.owner = o.owner AND b.owner_id = o.owner_id
-CROSS JOIN LATERAL (SELECT coalesce(sum(posted), 0) AS posted, coalesce(sum(late), 0) AS late
-  FROM credit_leases e WHERE e.owner = b.owner AND e.owner_id = b.owner_id) l
-CROSS JOIN LATERAL (SELECT credit_start(b.period, CAST(:day AS integer), CAST(:month AS integer)) AS now) s
-""")
-_PROBLEMS = text("""
-SELECT b.owner, b.owner_id, b.settled, b.leased, b.reserved, b.credit,
-  charged_since(b.owner, b.owner_id, b.start) AS charged, credited_since(b.owner, b.owner_id, b.start) AS credited,
-  held_by_jobs(b.owner, b.owner_id) AS held,
-  coalesce(sum(l.granted), 0) AS granted, coalesce(sum(l.posted), 0) AS posted
-FROM credit_balances b LEFT JOIN credit_leases l USING (owner, owner_id)
-GROUP BY b.owner, b.owner_id ORDER BY b.owner, b.owner_id
-""")
+# One pass over each table for all balances: there may be thousands. A balance that no write has turned into the current
+# period yet has spent nothing in it; one without a limit is summed up since ever.
+_SUMS = """
+spans AS (SELECT owner, owner_id, start FROM asked WHERE summed),
+charged AS (
+  SELECT s.owner, s.owner_id, sum(u.cost_nanos)::bigint AS nanos FROM spans s
+    JOIN usage_days u ON u.key_id = s.owner_id AND u.day >= s.start WHERE s.owner = 1 GROUP BY 1, 2
+  UNION ALL SELECT s.owner, s.owner_id, sum(u.cost_nanos)::bigint FROM spans s
+    JOIN usage_days u ON u.account_id = s.owner_id AND u.day >= s.start WHERE s.owner = 0 GROUP BY 1, 2),
+credited AS (
+  SELECT s.owner, s.owner_id, sum(e.amount_nanos)::bigint AS nanos FROM spans s
+    JOIN entries e ON e.key_id = s.owner_id AND e.kind <> 'charge' AND e.at_ms >= s.start::bigint * 86400000
+    WHERE s.owner = 1 GROUP BY 1, 2
+  UNION ALL SELECT s.owner, s.owner_id, sum(e.amount_nanos)::bigint FROM spans s
+    JOIN entries e ON e.account_id = s.owner_id AND e.key_id IS NULL AND e.kind <> 'charge'
+      AND e.at_ms >= s.start::bigint * 86400000
+    WHERE s.owner = 0 GROUP BY 1, 2),
+jobs AS (
+  SELECT 1::smallint AS owner, key_id AS owner_id, sum(held_nanos)::bigint AS nanos FROM videos
+    WHERE state NOT IN ('completed', 'failed') GROUP BY 1, 2
+  UNION ALL SELECT 0::smallint, account_id, sum(held_nanos)::bigint FROM videos
+    WHERE state NOT IN ('completed', 'failed') GROUP BY 1, 2),
+leases AS (
+  SELECT owner, owner_id, sum(granted)::bigint AS granted, sum(posted)::bigint AS posted, sum(late)::bigint AS late
+  FROM credit_leases JOIN asked USING (owner, owner_id) GROUP BY 1, 2)
+"""
+_JOINED = """
+FROM asked a LEFT JOIN credit_balances b USING (owner, owner_id) LEFT JOIN charged c USING (owner, owner_id)
+LEFT JOIN credited d USING (owner, owner_id) LEFT JOIN jobs j USING (owner, owner_id)
+LEFT JOIN leases l USING (owner, owner_id)
+"""
+_FIGURES = text(
+    f"""
+WITH asked AS (
+  SELECT o.owner, o.owner_id, b.owner IS NULL OR n.start > b.start AS summed, coalesce(n.start, 0) AS start
+  FROM unnest(CAST(:owners AS smallint[]), CAST(:ids AS bigint[])) AS o(owner, owner_id)
+  LEFT JOIN credit_balances b ON b.owner = o.owner AND b.owner_id = o.owner_id
+  CROSS JOIN LATERAL (SELECT CASE WHEN b.owner IS NOT NULL THEN
+    credit_start(b.period, CAST(:day AS integer), CAST(:month AS integer)) END AS start) n),
+{_SUMS}
+SELECT owner, owner_id,
+  CASE WHEN b.owner IS NULL THEN coalesce(c.nanos, 0) WHEN a.summed THEN 0 ELSE b.settled + coalesce(l.posted, 0) END
+    AS spent,
+  CASE WHEN a.summed THEN coalesce(d.nanos, 0) ELSE b.credit END AS credit,
+  CASE WHEN b.owner IS NULL THEN coalesce(j.nanos, 0)
+    ELSE b.leased + b.reserved - coalesce(l.posted + l.late, 0) END AS held
+{_JOINED}
+"""  # noqa: S608 - our own words
+)
+_PROBLEMS = text(
+    f"""
+WITH asked AS (SELECT owner, owner_id, true AS summed, start FROM credit_balances),
+{_SUMS}
+SELECT owner, owner_id, b.settled, b.leased, b.reserved, b.credit, coalesce(c.nanos, 0) AS charged,
+  coalesce(d.nanos, 0) AS credited, coalesce(j.nanos, 0) AS held, coalesce(l.granted, 0) AS granted,
+  coalesce(l.posted, 0) AS posted
+{_JOINED}
+ORDER BY owner, owner_id
+"""  # noqa: S608 - our own words
+)
 _CLEAR = "DELETE FROM credit_leases; DELETE FROM credit_balances"
 
 
