@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.storage.data_folder import ADMIN_TOKEN, SECRETS, DataFolder, DataFolderDamaged
 from gateway.storage.database import Database
-from gateway.storage.encryption import SecretBox
+from gateway.storage.encryption import DecryptionFailed, SecretBox
 from gateway.storage.identity import MASTER, check_secrets
 
 SHARED = (*(name for name in SECRETS if name != MASTER), ADMIN_TOKEN)
@@ -39,12 +39,17 @@ async def share_secrets(folder: DataFolder, database: Database, master_key: byte
         await database.write(lambda connection: _bring_in(connection, folder, box, proof))
         log.info("secrets_shared", path=str(folder.path))
         return
-    if not hmac.compare_digest(stored[_PROOF], proof):
+    if not hmac.compare_digest(stored.get(_PROOF, b""), proof):
         raise DataFolderDamaged(
             f"store.master_key is not the one that the other nodes on the database {database.name} have. Give every "
             "node the same"
         )
-    shared = {name: box.open(stored[name], about=name) for name in SHARED}
+    try:
+        shared = {name: box.open(stored[name], about=name) for name in SHARED}
+    except (DecryptionFailed, KeyError):
+        raise DataFolderDamaged(
+            f"The secrets that nodes share in the database {database.name} were changed. Restore it from a backup"
+        ) from None
     for name in SHARED:
         path = folder.path / name
         if name != ADMIN_TOKEN and path.exists() and path.read_bytes() != shared[name]:
