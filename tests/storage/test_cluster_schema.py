@@ -95,6 +95,21 @@ async def test_changes_are_numbered_in_the_order_of_their_commits(observers: lis
     assert await read_changes(late) == [("setting", "first to commit"), ("setting", "first to begin")]
 
 
+async def test_a_change_gets_its_number_only_when_no_other_is_being_committed(
+    observers: list[asyncpg.Connection],
+) -> None:
+    holder, waiter = observers
+    await holder.execute("SELECT pg_advisory_lock(7130003)")
+    writing = asyncio.create_task(waiter.execute("INSERT INTO settings (path, value, changed_ms) VALUES ('a', '1', 1)"))
+    async with asyncio.timeout(30):
+        while not await holder.fetchval("SELECT count(*) FROM pg_locks WHERE objid = 7130003 AND NOT granted"):
+            assert not writing.done()
+    assert await holder.fetchval("SELECT is_called FROM changes_sequence_seq") is False
+    await holder.execute("SELECT pg_advisory_unlock(7130003)")
+    await writing
+    assert await read_changes(holder) == [("setting", "a")]
+
+
 async def test_old_changes_are_removed_and_new_ones_kept(observers: list[asyncpg.Connection]) -> None:
     connection, _ = observers
     put = "INSERT INTO settings SELECT 'p' || n, '1', 1 FROM generate_series($1::int, $2::int) n"
